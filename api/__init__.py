@@ -1,0 +1,1 @@
+"""The service: accepts run specs, stores runs, tells everyone what happens."""

@@ -1,0 +1,1 @@
+"""The face a user imports: typed client and command line."""

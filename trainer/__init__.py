@@ -1,0 +1,1 @@
+"""The engine: one spec in, one run directory out; knows no service."""

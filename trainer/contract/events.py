@@ -1,0 +1,166 @@
+"""What a trainer says about itself: one union, discriminated on `type`, versioned.
+
+The trainer numbers its events from 1 per attempt (`trainer_seq`) and writes them to
+`events.jsonl` first; ingest takes the same objects, accepts `EVENT_SCHEMA` and the version
+before it, and is idempotent on (run, attempt, trainer_seq).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from trainer.contract.outcomes import OutcomeRow
+from trainer.contract.reasons import ReasonCode
+
+EVENT_SCHEMA = 1
+ACCEPTED_SCHEMAS = (EVENT_SCHEMA, EVENT_SCHEMA - 1)
+
+
+class _Event(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    schema_version: int = EVENT_SCHEMA
+    """Version of the event schema the sender speaks."""
+    trainer_seq: Annotated[int, Field(ge=1)]
+    """Position in the attempt's events, without gaps."""
+    at: datetime
+    """When it happened (UTC)."""
+    step: Annotated[int, Field(ge=0)]
+    """Global step it belongs to; 0 is before the first update."""
+
+
+class TrainerStarted(_Event):
+    """The trainer is up: model loaded, tasks loaded, about to work."""
+
+    type: Literal["trainer.started"] = "trainer.started"
+    total_steps: int
+    resumed_from_step: int | None = None
+    """Step of the checkpoint it goes on from; null for a fresh start."""
+    config_hash: str
+    """SHA-256 of the resolved spec."""
+    prompt_version: str
+    engine: str
+    num_parameters: int
+    num_train_tasks: int
+    num_eval_tasks: int
+    versions: dict[str, str]
+    """Versions of python, torch and transformers."""
+
+
+class PhaseStarted(_Event):
+    """The trainer entered a phase; the dashboard and `watch` show it."""
+
+    type: Literal["phase.started"] = "phase.started"
+    phase: Literal["eval", "rollout", "train", "sync", "checkpoint"]
+    decoding: str | None = None
+    num_rollouts: int | None = None
+
+
+class StepCompleted(_Event):
+    """One training step: its metrics (names as in SkyRL/Fleet) and its rollouts."""
+
+    type: Literal["step.completed"] = "step.completed"
+    metrics: dict[str, float]
+    outcomes: tuple[OutcomeRow, ...]
+    eta_s: float | None = None
+    """Estimated seconds to the end of training."""
+
+
+class EvalCompleted(_Event):
+    """One evaluation under one decoding; every percentage is computed from its rows."""
+
+    type: Literal["eval.completed"] = "eval.completed"
+    decoding: str
+    temperature: float
+    n_samples_per_prompt: int
+    pass_threshold: float
+    metrics: dict[str, float]
+    outcomes: tuple[OutcomeRow, ...]
+    duration_s: float
+
+
+class CheckpointSaved(_Event):
+    """A checkpoint whose manifest is in place."""
+
+    type: Literal["checkpoint.saved"] = "checkpoint.saved"
+    path: str
+    """Key prefix in the blob store, relative to the run: `checkpoints/global_step_N/attempt-A`."""
+    manifest_sha256: str
+    size_bytes: int
+    final: bool = False
+
+
+class CheckpointDeleted(_Event):
+    """A checkpoint removed by retention."""
+
+    type: Literal["checkpoint.deleted"] = "checkpoint.deleted"
+    path: str
+
+
+class EnvDegraded(_Event):
+    """An environment failed for a noticeable share of a step's rollouts."""
+
+    type: Literal["env.degraded"] = "env.degraded"
+    env_key: str
+    infra_error_rate: float
+    reasons: dict[str, int]
+    """Count per error code."""
+
+
+class RunWarning(_Event):
+    """Something a user should know that does not stop the run."""
+
+    type: Literal["run.warning"] = "run.warning"
+    code: str
+    message: str
+
+
+class TrainerEnded(_Event):
+    """The last event of an attempt."""
+
+    type: Literal["trainer.ended"] = "trainer.ended"
+    reason: ReasonCode
+    message: str
+    training_seconds: float
+    """Wall-clock seconds spent in training steps (rollouts, updates, syncs), without evaluations
+    and checkpoints, over this attempt."""
+    eval_seconds: float = 0.0
+    """Wall-clock seconds spent in evaluations."""
+
+
+Event: TypeAlias = (
+    TrainerStarted
+    | PhaseStarted
+    | StepCompleted
+    | EvalCompleted
+    | CheckpointSaved
+    | CheckpointDeleted
+    | EnvDegraded
+    | RunWarning
+    | TrainerEnded
+)
+
+EVENTS: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="type")])
+"""Validates one event from JSON or python values."""
+
+
+class IngestBatch(BaseModel):
+    """The body of `POST /v1/ingest`: events of one attempt, in order of `trainer_seq`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    events: Annotated[
+        tuple[Annotated[Event, Field(discriminator="type")], ...], Field(max_length=500)
+    ]
+
+
+class IngestReply(BaseModel):
+    """How far the service has the attempt's events: the sender goes on from there."""
+
+    model_config = ConfigDict(frozen=True)
+
+    accepted: int
+    last_trainer_seq: int

@@ -1,0 +1,91 @@
+"""How a rollout ended. One row of this shape per rollout is what every percentage is made of."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class StopReason(StrEnum):
+    """Why a rollout stopped: a closed list."""
+
+    DONE = "done"
+    """The policy said it was done."""
+    ENV_ENDED = "env_ended"
+    """A tool ended the episode."""
+    MAX_TURNS = "max_turns"
+    """The turn limit of the environment."""
+    MAX_GENERATE_LENGTH = "max_generate_length"
+    """One turn used up its token limit without finishing."""
+    MAX_INPUT_LENGTH = "max_input_length"
+    """The conversation no longer fits the model's input limit."""
+    POLICY_DEADLINE = "policy_deadline"
+    """The policy's own slowness used up the trajectory's time."""
+    INFRA_ERROR = "infra_error"
+    """The environment or a service failed."""
+
+
+class OutcomeStatus(StrEnum):
+    """Whether a rollout has a score, and if not, whose fault that is."""
+
+    GRADED = "graded"
+    UNGRADED = "ungraded"
+    """The episode ran but its verifier gave no answer."""
+    INFRA_ERROR = "infra_error"
+    """The environment or a service failed before the episode ended."""
+
+
+class Outcome(BaseModel):
+    """The verdict on one rollout: a score exactly when it is graded, a reason when it is not."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    status: OutcomeStatus
+    score: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    reason: str | None = None
+
+    def model_post_init(self, context: object) -> None:
+        """Refuse a score without a grade and a missing score without a reason."""
+        if (self.status is OutcomeStatus.GRADED) != (self.score is not None):
+            raise ValueError("a score belongs to graded outcomes, and to them alone")
+        if self.status is not OutcomeStatus.GRADED and not self.reason:
+            raise ValueError("an outcome without a grade says why")
+
+
+class OutcomeRow(BaseModel):
+    """One rollout as stored: what was tried, under which decoding, and how it ended.
+
+    `sample_index` counts rollouts of the same task at the same step and decoding from 0.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rollout_id: str
+    """Unique in the run, stable over a repeated push: attempt, step, split, decoding, task, sample."""
+    split: Literal["train", "eval"]
+    decoding: str
+    """Name of the sampling settings: `train` for training rollouts, else the eval decoding's name."""
+    task_key: str
+    env_key: str
+    template: str
+    held_out_template: bool = False
+    sample_index: Annotated[int, Field(ge=0)]
+    status: OutcomeStatus
+    score: float | None = None
+    reason: str | None = None
+    stop_reason: StopReason
+    num_turns: int
+    num_tool_calls: int
+    num_tool_errors: int
+    num_repeated_calls: int
+    """Tool calls equal, name and arguments, to the call just before."""
+    num_tokens: int
+    """Tokens the policy drew."""
+    num_infra_retries: int = 0
+    duration_s: float
+    trajectory: str
+    """Key of the JSONL.gz file in the blob store, relative to the attempt's prefix."""
+    trajectory_line: int
+    """Zero-based line in that file."""

@@ -1,0 +1,303 @@
+"""The sections of a run spec. Every field is read by this version; defaults are the vetted setting.
+
+Lengths are in tokens, times in seconds (`_s`), shares in [0, 1].
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+EnvKey = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,63}$")]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Seconds = Annotated[float, Field(gt=0.0, le=86_400.0)]
+
+
+class Section(BaseModel):
+    """Frozen, refuses unknown keys and NaN, documents each field by the string under it."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False
+    )
+
+
+class BackendSpec(Section):
+    """Where the trainer runs."""
+
+    type: Literal["runner"] = "runner"
+    """`runner`: a machine that runs `hillclimb runner`; the embedded stack has one."""
+
+
+class ModelSpec(Section):
+    """The policy to start from."""
+
+    source: Annotated[str, Field(min_length=1, max_length=1024)] = "builtin:tiny-qwen3-a"
+    """`builtin:NAME` for a model shipped with Hillclimb, or a path to a Hugging Face directory
+    that the runner's machine can read."""
+
+
+class DataSpec(Section):
+    """Which tasks to train and evaluate on; train and eval never share an entity."""
+
+    env_keys: Annotated[tuple[EnvKey, ...], Field(min_length=1, max_length=64)]
+    """Environments to draw tasks from, each at most once."""
+    train_tasks_per_env: Annotated[int, Field(ge=1, le=100_000)] = 2000
+    """Training tasks per environment (count)."""
+    eval_tasks_per_env: Annotated[int, Field(ge=1, le=10_000)] = 60
+    """Held-out evaluation tasks per environment (count)."""
+    held_out_template_share: Share = 0.25
+    """Share of the eval tasks made from templates that training never sees."""
+    seed: Annotated[int, Field(ge=0)] = 0
+    """Seed of the task generator and of the order in which training tasks are drawn."""
+
+    @model_validator(mode="after")
+    def _env_keys_are_unique(self) -> Self:
+        if len(set(self.env_keys)) != len(self.env_keys):
+            raise ValueError("env_keys names an environment twice: list each one once")
+        return self
+
+
+class FaultSpec(Section):
+    """Faults injected into an environment, to try how a run copes with them."""
+
+    reset_error_rate: Share = 0.0
+    """Share of resets that fail as if the environment did not start."""
+    call_error_rate: Share = 0.0
+    """Share of tool calls that get no answer."""
+    verifier_error_rate: Share = 0.0
+    """Share of verifications that give no grade."""
+    latency_s: Annotated[float, Field(ge=0.0, le=600.0)] = 0.0
+    """Added to every tool call (seconds)."""
+
+
+class EnvironmentOverride(Section):
+    """Settings for one environment; null keeps the value of the section."""
+
+    max_turns: Annotated[int, Field(ge=1, le=200)] | None = None
+    """Model turns before the rollout is stopped and graded 0."""
+    call_timeout_s: Seconds | None = None
+    """Longest wait for one tool call (seconds)."""
+    trajectory_timeout_s: Seconds | None = None
+    """Longest rollout (seconds)."""
+    temperature: Annotated[float, Field(gt=0.0, le=5.0)] | None = None
+    """Sampling temperature of training rollouts in this environment."""
+    faults: FaultSpec | None = None
+    """Injected faults of this environment."""
+
+
+class EnvironmentSpec(Section):
+    """How rollouts meet their environments."""
+
+    provider: Literal["minifleet"] = "minifleet"
+    """`minifleet`: the miniature Fleet apps shipped with Hillclimb, in the trainer's process."""
+    max_turns: Annotated[int, Field(ge=1, le=200)] = 8
+    """Model turns before a rollout is stopped and graded 0."""
+    call_timeout_s: Seconds = 30.0
+    """Longest wait for one tool call (seconds); passing it is an infra error."""
+    trajectory_timeout_s: Seconds = 300.0
+    """Longest rollout (seconds); who used up the time decides the outcome."""
+    max_infra_retries: Annotated[int, Field(ge=0, le=5)] = 2
+    """How often a rollout that ended in an infra error is rolled again."""
+    max_infra_error_rate: Share = 0.5
+    """Share of a step's rollouts that may end in infra errors before the run pauses."""
+    max_concurrent_rollouts: Annotated[int, Field(ge=1, le=4096)] = 192
+    """Rollouts in flight at once (count)."""
+    faults: FaultSpec = FaultSpec()
+    """Injected faults, for all environments."""
+    overrides: dict[EnvKey, EnvironmentOverride] = Field(default_factory=dict)
+    """Settings for single environments, by environment key."""
+
+    @model_validator(mode="after")
+    def _deadlines_nest(self) -> Self:
+        for key, override in [("", EnvironmentOverride()), *self.overrides.items()]:
+            call = override.call_timeout_s or self.call_timeout_s
+            trajectory = override.trajectory_timeout_s or self.trajectory_timeout_s
+            if call >= trajectory:
+                where = f" of {key}" if key else ""
+                raise ValueError(
+                    f"call_timeout_s{where} ({call:g}) must be smaller than trajectory_timeout_s"
+                    f" ({trajectory:g}): lower the first or raise the second"
+                )
+        return self
+
+
+class RolloutSpec(Section):
+    """How training rollouts are sampled."""
+
+    n_samples_per_prompt: Annotated[int, Field(ge=2, le=256)] = 8
+    """Rollouts per task: the group that shares a baseline."""
+    temperature: Annotated[float, Field(gt=0.0, le=5.0)] = 1.0
+    """Sampling temperature; log-probs are taken at the same temperature."""
+    max_input_length: Annotated[int, Field(ge=16, le=1_000_000)] = 880
+    """A rollout whose context is longer than this before a turn stops there (tokens)."""
+    max_generate_length: Annotated[int, Field(ge=1, le=1_000_000)] = 96
+    """Longest model turn (tokens)."""
+    max_sequence_length: Annotated[int, Field(ge=32, le=2_000_000)] = 1024
+    """Longest whole trajectory (tokens); at most what the model's positions allow."""
+
+    @model_validator(mode="after")
+    def _lengths_fit(self) -> Self:
+        if self.max_input_length + self.max_generate_length > self.max_sequence_length:
+            raise ValueError(
+                "max_input_length + max_generate_length is larger than max_sequence_length"
+                f" ({self.max_input_length} + {self.max_generate_length} >"
+                f" {self.max_sequence_length}): a last turn would not fit; lower one of the two"
+            )
+        return self
+
+
+class AlgorithmSpec(Section):
+    """The policy-gradient step: GRPO (Shao et al. 2024, arXiv:2402.03300)."""
+
+    type: Literal["grpo"] = "grpo"
+    """Group relative policy optimisation."""
+    grpo_norm_by_std: bool = True
+    """Divide advantages by the group's standard deviation; false is Dr. GRPO (arXiv:2503.20783)."""
+    eps_clip_low: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.2
+    """Lower clip of the probability ratio: 1 - eps_clip_low."""
+    eps_clip_high: Annotated[float, Field(gt=0.0, le=10.0)] = 0.28
+    """Upper clip of the probability ratio: 1 + eps_clip_high (DAPO, arXiv:2503.14476)."""
+    loss_reduction: Literal["token_mean", "sequence_mean"] = "token_mean"
+    """`token_mean`: every token of the mini-batch weighs the same; `sequence_mean`: every
+    rollout does."""
+    shuffle_rewards: bool = False
+    """Control experiment: permute the rewards over the rollouts of a step, so that nothing true
+    can be learned. The curve of such a run is the noise to compare with."""
+
+
+class OptimizerSpec(Section):
+    """The optimizer of the policy."""
+
+    type: Literal["adamw"] = "adamw"
+    """AdamW (Loshchilov and Hutter, arXiv:1711.05101)."""
+    lr: Annotated[float, Field(gt=0.0, le=1.0)] = 2.5e-4
+    """Peak learning rate."""
+    betas: tuple[
+        Annotated[float, Field(ge=0.0, lt=1.0)], Annotated[float, Field(ge=0.0, lt=1.0)]
+    ] = (0.9, 0.99)
+    """Decay of the first and second moment."""
+    eps: Annotated[float, Field(gt=0.0, le=1e-2)] = 1e-8
+    """Added to the denominator."""
+    weight_decay: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
+    """Decoupled weight decay per step, times the learning rate."""
+    max_grad_norm: Annotated[float, Field(gt=0.0, le=1e6)] = 1.0
+    """Gradients are scaled down to this norm."""
+
+
+class ScheduleSpec(Section):
+    """How long and in what portions."""
+
+    total_steps: Annotated[int, Field(ge=1, le=1_000_000)] = 40
+    """Training steps; one step samples one batch of groups (count)."""
+    train_batch_size: Annotated[int, Field(ge=1, le=65_536)] = 20
+    """Prompts per step, balanced over the environments."""
+    mini_batch_size: Annotated[int, Field(ge=1, le=65_536)] = 10
+    """Prompts per optimizer step; divides train_batch_size."""
+    lr_warmup_steps: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    """Optimizer steps over which the learning rate rises linearly from 0."""
+    seed: Annotated[int, Field(ge=0)] = 0
+    """Seed of sampling and of every random draw of the trainer."""
+
+    @model_validator(mode="after")
+    def _mini_batches_are_equal(self) -> Self:
+        if self.train_batch_size % self.mini_batch_size:
+            raise ValueError(
+                f"mini_batch_size ({self.mini_batch_size}) must divide train_batch_size"
+                f" ({self.train_batch_size}): choose a divisor"
+            )
+        return self
+
+
+class DecodingSpec(Section):
+    """Sampling settings of an evaluation; the name is part of every number made with them."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
+    """Short name, such as `sampled` or `greedy`; `train` is taken."""
+    temperature: Annotated[float, Field(ge=0.0, le=5.0)] = 1.0
+    """Sampling temperature; 0 is greedy."""
+    n_samples_per_prompt: Annotated[int, Field(ge=1, le=256)] = 1
+    """Rollouts per eval task: pass@k is defined for every k up to this."""
+
+    @model_validator(mode="after")
+    def _name_and_samples_make_sense(self) -> Self:
+        if self.name == "train":
+            raise ValueError("the decoding name `train` is taken by training rollouts")
+        if self.temperature == 0.0 and self.n_samples_per_prompt > 1:
+            raise ValueError(
+                "greedy decoding draws the same rollout every time: set n_samples_per_prompt to 1"
+                " or a temperature above 0"
+            )
+        return self
+
+
+class EvalSpec(Section):
+    """Held-out evaluation before, during and after training."""
+
+    before_training: bool = True
+    """Evaluate the starting policy at step 0."""
+    interval: Annotated[int, Field(ge=0, le=1_000_000)] = 10
+    """Evaluate every so many steps; 0 only before and after training."""
+    decodings: Annotated[tuple[DecodingSpec, ...], Field(min_length=1, max_length=8)] = (
+        DecodingSpec(name="sampled", temperature=1.0),
+        DecodingSpec(name="greedy", temperature=0.0),
+    )
+    """Each evaluation runs all of these."""
+    interval_decodings: tuple[str, ...] | None = None
+    """Names of the decodings used by evaluations during training; null: all. The evaluations
+    before and after training always run all of them."""
+    pass_threshold: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    """A rollout passes when its score is at least this."""
+
+    @model_validator(mode="after")
+    def _names_are_known_and_unique(self) -> Self:
+        names = [decoding.name for decoding in self.decodings]
+        if len(set(names)) != len(names):
+            raise ValueError("two decodings have the same name: name each one differently")
+        unknown = set(self.interval_decodings or ()) - set(names)
+        if unknown:
+            raise ValueError(
+                f"interval_decodings names {sorted(unknown)}, which decodings does not define"
+            )
+        return self
+
+
+class CheckpointSpec(Section):
+    """When the state of the run is saved; the last step is always saved."""
+
+    interval: Annotated[int, Field(ge=1, le=1_000_000)] = 10
+    """Save every so many steps."""
+    keep_last: Annotated[int, Field(ge=1, le=1000)] = 2
+    """Newest checkpoints kept; older ones are deleted once a newer one is complete."""
+
+
+class SlackSpec(Section):
+    """Messages to a Slack channel."""
+
+    channel: Annotated[str, Field(pattern=r"^[#CGD]?[A-Za-z0-9._-]{1,80}$")]
+    """Channel name (`#training`) or id; the service needs a bot token."""
+
+
+class NotifySpec(Section):
+    """Who is told when the run starts, evaluates and ends."""
+
+    slack: SlackSpec | None = None
+    """Post to Slack; null posts nothing."""
+
+
+class ResumedFrom(Section):
+    """The checkpoint another run goes on from."""
+
+    run_id: Annotated[str, Field(pattern=r"^run_[0-9a-z]{10,40}$")]
+    """The run that wrote the checkpoint."""
+    step: Annotated[int, Field(ge=0)]
+    """Its global step."""
+    attempt: Annotated[int, Field(ge=1)]
+    """The attempt that wrote it."""
+
+
+class LineageSpec(Section):
+    """Where the run comes from."""
+
+    resumed_from: ResumedFrom | None = None
+    """Set by `resume`: weights, optimizer, data order and random state of that checkpoint."""

@@ -1,0 +1,86 @@
+"""`RunSpec` v1: the body of `POST /v1/runs`, the trainer's input, and what is stored with a run."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from trainer.contract.sections import (
+    AlgorithmSpec,
+    BackendSpec,
+    CheckpointSpec,
+    DataSpec,
+    EnvironmentSpec,
+    EvalSpec,
+    LineageSpec,
+    ModelSpec,
+    NotifySpec,
+    OptimizerSpec,
+    RolloutSpec,
+    ScheduleSpec,
+    Section,
+)
+
+MINIFLEET_ENV_KEYS = ("booking", "github", "outlook", "reddit", "ticketmaster")
+
+
+class RunSpec(Section):
+    """One training run. Unknown keys are refused; what is not given takes the documented default."""
+
+    schema_version: Literal[1] = 1
+    """Version of this schema."""
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._:-]{0,119}$")]
+    """A name for people; need not be unique."""
+    backend: BackendSpec = BackendSpec()
+    """Where the trainer runs."""
+    model: ModelSpec = ModelSpec()
+    """The policy to start from."""
+    data: DataSpec
+    """Tasks to train and evaluate on."""
+    environment: EnvironmentSpec = EnvironmentSpec()
+    """How rollouts meet their environments."""
+    rollout: RolloutSpec = RolloutSpec()
+    """How training rollouts are sampled."""
+    algorithm: AlgorithmSpec = AlgorithmSpec()
+    """The policy-gradient step."""
+    optimizer: OptimizerSpec = OptimizerSpec()
+    """The optimizer."""
+    schedule: ScheduleSpec = ScheduleSpec()
+    """How long and in what portions."""
+    eval: EvalSpec = EvalSpec()
+    """Held-out evaluation."""
+    checkpoints: CheckpointSpec = CheckpointSpec()
+    """When state is saved."""
+    notify: NotifySpec = NotifySpec()
+    """Who is told."""
+    lineage: LineageSpec = LineageSpec()
+    """Where the run comes from."""
+
+    @model_validator(mode="after")
+    def _sections_agree(self) -> Self:
+        keys = self.data.env_keys
+        if self.environment.provider == "minifleet":
+            unknown = [key for key in keys if key not in MINIFLEET_ENV_KEYS]
+            if unknown:
+                raise ValueError(
+                    f"unknown environment {unknown[0]!r} in data.env_keys: minifleet has "
+                    + ", ".join(MINIFLEET_ENV_KEYS)
+                )
+        strangers = sorted(set(self.environment.overrides) - set(keys))
+        if strangers:
+            raise ValueError(
+                f"environment.overrides names {strangers[0]!r}, which data.env_keys does not list:"
+                " add it there or remove the override"
+            )
+        if self.schedule.train_batch_size < len(keys):
+            raise ValueError(
+                f"schedule.train_batch_size ({self.schedule.train_batch_size}) is smaller than the"
+                f" number of environments ({len(keys)}): some would never be sampled"
+            )
+        return self
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of a run spec, as editors and `GET /v1/schemas/run-spec` use."""
+    return RunSpec.model_json_schema() | {"$schema": "https://json-schema.org/draft/2020-12/schema"}

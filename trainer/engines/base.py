@@ -1,0 +1,66 @@
+"""The engine port: who samples. Token ids in, token ids and log-probs out; no text, no templates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from trainer.types import Sample, SamplingParams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStats:
+    """Counters since start; the loop reports their differences per step."""
+
+    num_sampled_tokens: int
+    num_prefill_tokens: int
+    num_cached_tokens: int
+    """Prompt tokens that were not computed again (same group, or an earlier turn)."""
+    busy_s: float
+
+
+class Engine(Protocol):
+    """Draws continuations from the current weights.
+
+    A `session` names a growing token list (one trajectory): a later request of the same session
+    whose `prompt_ids` extend what the engine already saw computes only the new part. Requests
+    with the same `prefix_key` share one prefill of their common prompt (one prefill per group).
+    """
+
+    async def sample(
+        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: str, prefix_key: str
+    ) -> Sample:
+        """Continue `prompt_ids`; requests in flight at once are decoded as one batch.
+
+        Raises:
+            EngineError: the prompt does not fit the context, or the forward pass failed.
+        """
+        ...
+
+    def release(self, session: str) -> None:
+        """Forget a session's cache; unknown names are ignored."""
+        ...
+
+    async def logprobs(self, token_ids: Sequence[int]) -> torch.Tensor:
+        """Score a sequence: [T-1] float32 log-probs of token t+1 given tokens 0..t, at T=1."""
+        ...
+
+    async def update(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
+        """Take new weights; waits until no request is running, drops every cache."""
+        ...
+
+    @property
+    def weight_version(self) -> int:
+        """The version given with the last `update`."""
+        ...
+
+    def stats(self) -> EngineStats:
+        """Counters since start."""
+        ...
+
+    async def close(self) -> None:
+        """Stop background work and free memory."""
+        ...

@@ -1,0 +1,120 @@
+"""What can go wrong in the trainer, named by the boundary that was crossed.
+
+TrainerError                 the run cannot go on; the attempt ends with `reason`
+├── SpecError                the spec asks for something that cannot be done (user)
+├── DataError                tasks cannot be loaded, or none are left (user)
+├── CheckpointError          a checkpoint is missing, torn or of another configuration
+├── EngineError              the sampling side failed
+├── WeightSyncMismatch       the canary found engine and learner apart after a weight sync
+├── LearnerError             the gradient step failed
+├── NonFiniteUpdate          loss or gradient is NaN or infinite
+├── StorageFull              the run directory cannot be written
+├── EnvironmentOutage        too many rollouts ended in infra errors: the run pauses
+└── AttemptSuperseded        the service no longer accepts this attempt: exit at once
+
+RolloutError                 one rollout failed for reasons that are not the policy's
+├── EnvUnavailable           the environment did not start or does not answer
+├── ToolTransport            a tool call got no answer (not: an answer that says "error")
+├── VerifierUnavailable      the grade could not be computed
+└── RolloutDeadline          the environment, not the policy, used up the trajectory's time
+
+A RolloutError is caught once, in `trainer/rollouts/collect.py`, and becomes data.
+"""
+
+from __future__ import annotations
+
+
+class TrainerError(Exception):
+    """The attempt cannot go on. `reason` is a code of `trainer.contract.reasons.ReasonCode`."""
+
+    reason = "trainer_crashed"
+
+
+class SpecError(TrainerError, ValueError):
+    """The spec asks for something this trainer cannot do."""
+
+    reason = "spec_rejected"
+
+
+class DataError(TrainerError, ValueError):
+    """Tasks cannot be loaded, or no task is left after the filters."""
+
+    reason = "spec_rejected"
+
+
+class CheckpointError(TrainerError):
+    """A checkpoint is missing, torn, or belongs to another configuration."""
+
+    reason = "checkpoint_unreadable"
+
+
+class EngineError(TrainerError):
+    """The sampling engine failed."""
+
+    reason = "engine_failed"
+
+
+class WeightSyncMismatch(EngineError):
+    """The canary scored fixed tokens differently on both sides after a weight sync."""
+
+    reason = "weight_sync_mismatch"
+
+
+class LearnerError(TrainerError):
+    """The gradient step failed."""
+
+    reason = "learner_failed"
+
+
+class NonFiniteUpdate(LearnerError):
+    """Loss or gradient norm is NaN or infinite; the step was not applied."""
+
+    reason = "non_finite_update"
+
+
+class StorageFull(TrainerError, OSError):
+    """The run directory or the blob store has no space left."""
+
+    reason = "storage_full"
+
+
+class EnvironmentOutage(TrainerError):
+    """Infra errors passed `environment.max_infra_error_rate`; the run pauses with a checkpoint."""
+
+    reason = "environment_outage"
+
+
+class AttemptSuperseded(TrainerError):
+    """A newer attempt owns the run; nothing this process writes counts any more."""
+
+    reason = "attempt_superseded"
+
+
+class RolloutError(Exception):
+    """One rollout failed for a reason that is not the policy's; `code` is stored with it."""
+
+    code = "rollout_failed"
+
+
+class EnvUnavailable(RolloutError):
+    """The environment did not start, or stopped answering."""
+
+    code = "env_unavailable"
+
+
+class ToolTransport(RolloutError):
+    """A tool call got no answer. A tool that answers with an error text is not this."""
+
+    code = "tool_transport"
+
+
+class VerifierUnavailable(RolloutError):
+    """The grade could not be computed: the rollout is ungraded, which is not a zero."""
+
+    code = "verifier_unavailable"
+
+
+class RolloutDeadline(RolloutError):
+    """The environment used up the trajectory's time."""
+
+    code = "env_deadline"

@@ -1,0 +1,98 @@
+"""Token-in, token-out chat: only new environment text is ever tokenised.
+
+A conversation is one growing list of ids. Sampled ids are kept as they were drawn, so the tokens
+trained on are the tokens sampled; text is decoded from them for parsing and for people, and is
+never encoded back. Special markers are placed by id, and text is encoded with special markers
+switched off, so an environment that answers `<|im_end|>` cannot close its own message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from trainer.envs.base import ToolSpec
+from trainer.rollouts.prompts import render_observation, render_system
+from trainer.types import Task
+
+END_OF_TURN = "<|im_end|>"
+_START_OF_TURN = "<|im_start|>"
+
+
+class Chat:
+    """The ChatML wire of Qwen models over one tokenizer.
+
+    For text without special markers the ids equal those of the rendered `chat_template.jinja` of
+    our tiny models. Qwen3's own template differs on purpose in one place: it removes old thoughts
+    from the history, which would train on tokens in a context they were not sampled in.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        """Wrap a tokenizer, which is switched to encoding special markers in text as plain text.
+
+        Raises:
+            ValueError: the tokenizer has no ChatML markers.
+        """
+        start, end = tokenizer.token_to_id(_START_OF_TURN), tokenizer.token_to_id(END_OF_TURN)
+        if start is None or end is None:
+            raise ValueError(f"the tokenizer lacks {_START_OF_TURN} or {END_OF_TURN}")
+        tokenizer.encode_special_tokens = True
+        self._tokenizer = tokenizer
+        self._start: int = start
+        self.end_of_turn_id: int = end
+        self._newline = self._encode("\n")
+        self._assistant_header = (start, *self._encode("assistant\n"))
+
+    @classmethod
+    def from_directory(cls, directory: Path) -> Chat:
+        """Load `tokenizer.json` of a model directory in Hugging Face form."""
+        return cls(Tokenizer.from_file(str(directory / "tokenizer.json")))
+
+    @property
+    def stop_token_ids(self) -> tuple[int, ...]:
+        """What ends a turn: `<|im_end|>` alone."""
+        return (self.end_of_turn_id,)
+
+    def encode_prompt(self, task: Task, tools: Sequence[ToolSpec]) -> tuple[int, ...]:
+        """System message, the task as the first user message, and the open assistant turn."""
+        return (
+            *self._message("system", render_system(task, tools)),
+            *self._message("user", task.prompt),
+            *self._assistant_header,
+        )
+
+    def encode_observation(
+        self, text: str, is_error: bool, *, turn_closed: bool = True
+    ) -> tuple[int, ...]:
+        """What follows a turn: its end, the answer as a user message, the next open turn.
+
+        With `turn_closed=False` (the sample hit its token limit, `Sample.stopped` is False) the
+        missing `<|im_end|>` comes first. All ids returned are environment text, so none of them,
+        the supplied marker included, belongs in the action mask.
+        """
+        return (
+            *(() if turn_closed else (self.end_of_turn_id,)),
+            *self._newline,
+            *self._message("user", render_observation(text, is_error=is_error)),
+            *self._assistant_header,
+        )
+
+    def encode_turn(self, text: str) -> tuple[int, ...]:
+        """A closed assistant turn written by someone else: demonstrations only, never samples."""
+        return (*self._encode(text), self.end_of_turn_id)
+
+    def decode(self, token_ids: Iterable[int]) -> str:
+        """The text of sampled ids, without the end marker; other special markers stay visible."""
+        ids = list(token_ids)
+        while ids and ids[-1] == self.end_of_turn_id:
+            ids.pop()
+        return self._tokenizer.decode(ids, skip_special_tokens=False)
+
+    def _message(self, role: str, content: str) -> tuple[int, ...]:
+        body = self._encode(f"{role}\n{content}")
+        return (self._start, *body, self.end_of_turn_id, *self._newline)
+
+    def _encode(self, text: str) -> tuple[int, ...]:
+        return tuple(self._tokenizer.encode(text, add_special_tokens=False).ids)

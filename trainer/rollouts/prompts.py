@@ -1,0 +1,66 @@
+"""The words the agent reads: one versioned artefact, because wording alone moves pass rates.
+
+Section order follows the teams' proven prompt: role, date, who is logged in, tools as JSON, call
+format, no identical calls, and how a turn ends. The date is the task's own, never the machine's:
+an environment pinned to a date and a prompt that says another one drift apart every day.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+
+from trainer.envs.base import ToolSpec
+from trainer.types import JsonValue, Task
+
+PROMPT_VERSION = "1"
+"""Changes with any change of wording below; stored with the run and with every tiny model."""
+
+NO_CALL_OBSERVATION = (
+    "no tool call found. Write <tool_call>{...}</tool_call>, or <done> when the task is complete."
+)
+"""Error observation for a turn which neither calls a tool nor says it is done."""
+
+
+def render_system(task: Task, tools: Sequence[ToolSpec]) -> str:
+    """The system message of `task`: deterministic, one tool per line, no trailing newline."""
+    context = {key: value for key, value in task.env_variables.items() if key != "CURRENT_DATE"}
+    lines = [f"You are an agent working in the app {task.env_key}."]
+    if "CURRENT_DATE" in task.env_variables:
+        lines.append(f"Current date: {task.env_variables['CURRENT_DATE']}")
+    lines += [f"{key}: {value}" for key, value in sorted(context.items())]
+    lines.append("Tools:")
+    lines += [_render_tool(tool) for tool in tools]
+    lines += [
+        'Call format: <tool_call>{"name": ..., "arguments": {...}}</tool_call>',
+        "Do not repeat a call with identical arguments.",
+        "End every turn with one tool call, or with <done> when the task is complete.",
+    ]
+    return "\n".join(lines)
+
+
+def render_observation(text: str, *, is_error: bool) -> str:
+    """The user message that carries a tool's answer."""
+    return f"Error: {text}" if is_error else f"Tool result:\n{text}"
+
+
+def render_call(name: str, arguments: Mapping[str, JsonValue]) -> str:
+    """A tool call as the prompt asks for it; what demonstrations are written with."""
+    call = {"name": name, "arguments": dict(arguments)}
+    return f"<tool_call>{json.dumps(call, ensure_ascii=False)}</tool_call>"
+
+
+def prompt_hash(task: Task, tools: Sequence[ToolSpec]) -> str:
+    """SHA-256 (hex) of everything the agent reads before its first turn."""
+    text = f"{PROMPT_VERSION}\0{render_system(task, tools)}\0{task.prompt}"
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _render_tool(tool: ToolSpec) -> str:
+    shown = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": dict(tool.parameters),
+    }
+    return json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
