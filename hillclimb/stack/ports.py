@@ -1,0 +1,39 @@
+"""Loopback TCP ports: which are free, and which one a service gets."""
+
+import socket
+from collections.abc import Collection
+
+LOOPBACK = "127.0.0.1"
+
+
+def is_free(port: int) -> bool:
+    """True when a server could listen on 127.0.0.1:`port` now."""
+    with socket.socket() as probe:
+        # As servers do: a connection lingering in TIME_WAIT must not make the port look taken.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def accepts(port: int, *, timeout_s: float = 0.5) -> bool:
+    """True when something accepts TCP connections on 127.0.0.1:`port`."""
+    try:
+        with socket.create_connection((LOOPBACK, port), timeout=timeout_s):
+            return True
+    except OSError:
+        return False
+
+
+def find_free(*, preferred: int | None = None, taken: Collection[int] = ()) -> int:
+    """A free loopback port: `preferred` if it is free, else one the kernel picks outside `taken`."""
+    if preferred is not None and preferred not in taken and is_free(preferred):
+        return preferred
+    while True:
+        with socket.socket() as probe:
+            probe.bind((LOOPBACK, 0))
+            port = int(probe.getsockname()[1])
+        if port not in taken:
+            return port

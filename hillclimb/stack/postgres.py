@@ -1,0 +1,139 @@
+"""PostgreSQL of our own: initialise a data directory, say how to run it, ask whether it answers."""
+
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psycopg
+
+from hillclimb.stack.binaries import Account, postgres_programs, server_account
+from hillclimb.stack.errors import ServiceFailed
+from hillclimb.stack.ports import LOOPBACK
+
+SUPERUSER = "hillclimb"
+DATABASE = "hillclimb"
+
+# As root the server runs as `nobody`, who cannot walk to a data directory below our 0700 state
+# directory. Started inside it, it can still name it: this link is resolved without the walk.
+HERE = "/proc/self/cwd"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostgresServer:
+    """One PostgreSQL cluster in `directory`/data, on 127.0.0.1:`port`, scram passwords only.
+
+    `settings` are server parameters added on the command line; `durable=False` skips every fsync
+    of initialisation (tests).
+    """
+
+    directory: Path
+    port: int
+    password: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    durable: bool = True
+    account: Account | None = field(default_factory=server_account)
+
+    @property
+    def data(self) -> Path:
+        """The data directory; also the directory the server must be started in."""
+        return self.directory / "data"
+
+    def url(self, database: str = DATABASE, *, driver: str = "postgresql+psycopg") -> str:
+        """The connection URL, with the password, of `database` on this server."""
+        return f"{driver}://{SUPERUSER}:{self.password}@{LOOPBACK}:{self.port}/{database}"
+
+    def command(self) -> tuple[str, ...]:
+        """The server's command line; run it in `data`, as `account` where that is set."""
+        parameters = {
+            "port": str(self.port),
+            "listen_addresses": LOOPBACK,
+            "unix_socket_directories": "",
+            "password_encryption": "scram-sha-256",
+            "timezone": "UTC",
+            "log_timezone": "UTC",
+        } | dict(self.settings)
+        flags = [part for key, value in parameters.items() for part in ("-c", f"{key}={value}")]
+        return (self._program("postgres"), "-D", self._data_name(), *flags)
+
+    def initialise(self) -> bool:
+        """Create the cluster and the database `hillclimb` unless they exist; True when created.
+
+        Everything happens in a staging directory that is renamed last, so an interrupted first
+        start leaves nothing half made. Raises ServiceFailed with initdb's own words.
+        """
+        if self.data.exists():
+            return False
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        staging = self.directory / "data.new"
+        if staging.exists():
+            shutil.rmtree(staging)
+        staging.mkdir(mode=0o700)
+        password = self.directory / "password.new"
+        password.touch(mode=0o600)
+        password.write_text(self.password)
+        try:
+            self._give_to_account(self.directory, staging, password)
+            self._initdb(staging)
+            self._create_database(staging)
+        finally:
+            password.unlink()
+        staging.rename(self.data)
+        return True
+
+    def ready(self) -> bool:
+        """True when a login with our password to our database is answered."""
+        try:
+            url = self.url(driver="postgresql")
+            with psycopg.connect(url, connect_timeout=2, autocommit=True) as connection:
+                connection.execute("SELECT 1")
+        except psycopg.Error:
+            return False
+        return True
+
+    def _initdb(self, staging: Path) -> None:
+        options = [
+            f"--username={SUPERUSER}",
+            "--auth=scram-sha-256",
+            "--pwfile=../password.new",
+            "--encoding=UTF8",
+            "--locale-provider=builtin",
+            "--builtin-locale=C.UTF-8",
+            "--locale=C",
+        ]
+        if not self.durable:
+            options.append("--no-sync")
+        self._run(("initdb", "-D", self._data_name(staging), *options), staging)
+
+    def _create_database(self, staging: Path) -> None:
+        single = ("postgres", "--single", "-D", self._data_name(staging))
+        if not self.durable:
+            single = (*single, "-c", "fsync=off")
+        self._run((*single, "postgres"), staging, text=f"CREATE DATABASE {DATABASE};\n")
+
+    def _run(self, command: tuple[str, ...], directory: Path, *, text: str = "") -> None:
+        program, *arguments = command
+        done = subprocess.run(
+            [self._program(program), *arguments],
+            cwd=directory,
+            input=text,
+            capture_output=True,
+            text=True,
+            user=self.account.uid if self.account else None,
+            group=self.account.gid if self.account else None,
+            extra_groups=() if self.account else None,
+        )
+        if done.returncode != 0:
+            raise ServiceFailed(f"{program} failed in {directory}: {done.stderr.strip()[-800:]}")
+
+    def _give_to_account(self, *paths: Path) -> None:
+        if self.account is not None:
+            for path in paths:
+                shutil.chown(path, self.account.uid, self.account.gid)
+
+    def _data_name(self, data: Path | None = None) -> str:
+        return HERE if self.account else str((data or self.data).resolve())
+
+    def _program(self, name: str) -> str:
+        return str(postgres_programs() / name)
