@@ -64,7 +64,7 @@ class Chat:
         )
 
     def encode_observation(
-        self, text: str, is_error: bool, *, turn_closed: bool = True
+        self, text: str, *, is_error: bool, turn_closed: bool = True
     ) -> tuple[int, ...]:
         """What follows a turn: its end, the answer as a user message, the next open turn.
 

@@ -1,4 +1,4 @@
-"""From the text of one turn to tool calls: forgiving about truncation, strict about everything else.
+"""From the text of one turn to tool calls: forgiving about truncation, strict about the rest.
 
 What cannot be read becomes a `MalformedCall` whose text the agent sees as an error observation;
 nothing a policy can write raises. Three rules that earlier loops got wrong: tags inside a thought
@@ -13,7 +13,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trainer.types import JsonValue
+from pydantic import JsonValue
+
 
 MAX_MISSING_BRACES = 3
 MAX_DEPTH = 32

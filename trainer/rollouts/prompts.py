@@ -11,8 +11,10 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 
+from pydantic import JsonValue
+
 from trainer.envs.base import ToolSpec
-from trainer.types import JsonValue, Task
+from trainer.types import Task
 
 PROMPT_VERSION = "1"
 """Changes with any change of wording below; stored with the run and with every tiny model."""

@@ -21,9 +21,12 @@ JSON_VALUES = st.recursive(
     max_leaves=8,
 )
 FRAGMENTS = st.sampled_from(
-    ["<tool_call>", "</tool_call>", "<function_call>", "</function_call>", "<think>", "</think>"]
-    + ["<done>", "<DONE>", '{"name":', '"search"', ', "arguments": ', "{", "}", "[", "]", '"', "\\"]
-    + ["9" * 5000, "[" * 2000, '{"a":' * 2000, "NaN", "1e999", "\ud800", "\\ud800", "\n", "plain "]
+    [
+        *("<tool_call>", "</tool_call>", "<function_call>", "</function_call>", "<think>"),
+        *("</think>", "<done>", "<DONE>", '{"name":', '"search"', ', "arguments": ', "{", "}"),
+        *("[", "]", '"', "\\", "9" * 5000, "[" * 2000, '{"a":' * 2000, "NaN", "1e999"),
+        *("\ud800", "\\ud800", "\n", "plain "),
+    ]
 )
 
 
@@ -45,7 +48,8 @@ def problem_of(text: str) -> str:
 def test_every_rendered_call_is_read_back_unchanged(name: str, arguments: dict) -> None:
     turn = parse_turn(render_call(name, arguments))
     assert turn.calls == (ToolCall(name=name, arguments=arguments),)
-    assert not turn.done and turn.answer == ""
+    assert not turn.done
+    assert turn.answer == ""
 
 
 @given(parts=st.lists(FRAGMENTS, max_size=25))
@@ -81,7 +85,9 @@ def test_text_cut_inside_a_string_is_an_error() -> None:
 
 def test_tags_inside_a_thought_do_not_count() -> None:
     turn = parse_turn('<think><done> <tool_call>{"name": "x"}</tool_call></think>Hello')
-    assert turn.calls == () and not turn.done and turn.answer == "Hello"
+    assert turn.calls == ()
+    assert not turn.done
+    assert turn.answer == "Hello"
 
 
 def test_an_unclosed_thought_hides_the_rest_of_the_turn() -> None:
@@ -90,13 +96,14 @@ def test_an_unclosed_thought_hides_the_rest_of_the_turn() -> None:
 
 def test_a_thought_opened_by_the_generation_prompt_is_skipped() -> None:
     turn = parse_turn('maybe <done>? no</think><tool_call>{"name": "x"}</tool_call>')
-    assert turn.calls == (call("x"),) and not turn.done
+    assert turn.calls == (call("x"),)
+    assert not turn.done
 
 
 def test_a_thought_tag_inside_an_argument_is_data() -> None:
-    text = '<tool_call>{"name": "comment", "arguments": {"body": "use <think> and <done>"}}</tool_call>'
-    turn = parse_turn(text)
-    assert turn.calls == (call("comment", body="use <think> and <done>"),) and not turn.done
+    turn = parse_turn(render_call("comment", {"body": "use <think> and <done>"}))
+    assert turn.calls == (call("comment", body="use <think> and <done>"),)
+    assert not turn.done
 
 
 def test_a_close_tag_inside_an_argument_is_data() -> None:
@@ -118,12 +125,15 @@ def test_done_counts_in_any_case_and_with_text_around_it(word: str) -> None:
 
 def test_done_in_an_unread_call_body_ends_that_body() -> None:
     turn = parse_turn('<tool_call>{"name": "a", "arguments": {}<done>')
-    assert turn.calls == (call("a"),) and turn.done
+    assert turn.calls == (call("a"),)
+    assert turn.done
 
 
 def test_what_follows_done_is_ignored() -> None:
     turn = parse_turn('42 <done> <tool_call>{"name": "a"}</tool_call>')
-    assert turn.calls == () and turn.done and turn.answer == "42"
+    assert turn.calls == ()
+    assert turn.done
+    assert turn.answer == "42"
 
 
 @pytest.mark.parametrize(
@@ -137,11 +147,11 @@ def test_what_follows_done_is_ignored() -> None:
         ('{"name": "a", "arguments": [1]}', '"arguments" must be a JSON object'),
         ('{"name": "a", "arguments": "no"}', '"arguments" must be a JSON object'),
         ('{"name": "a"} {"name": "b"}', "more than one JSON object"),
-        ('{"name": "a", "arguments": {"n": %s}}' % ("9" * 5000), "an integer is too long"),
+        ('{"name": "a", "arguments": {"n": ' + "9" * 5000 + "}}", "an integer is too long"),
         ('{"name": "a", "arguments": {"n": NaN}}', "NaN is not JSON"),
         ('{"name": "a", "arguments": {"n": 1e999}}', "a number is too large"),
         ('{"name": "a", "arguments": {"n": "\\ud800"}}', "not valid Unicode"),
-        ('{"name": "a", "arguments": {"n": %s1%s}}' % ("[" * 99, "]" * 99), "nested too deeply"),
+        ('{"name": "a", "arguments": {"n": ' + "[" * 99 + "]" * 99 + "}}", "nested too deeply"),
         ("[" * 100_000, "nested too deeply"),
         ("", "not valid JSON"),
     ],
@@ -152,7 +162,7 @@ def test_what_cannot_be_read_says_why(body: str, words: str) -> None:
 
 def test_nesting_within_the_limit_is_kept() -> None:
     depth = MAX_DEPTH - 4
-    body = '{"name": "a", "arguments": {"n": %s1%s}}' % ("[" * depth, "]" * depth)
+    body = '{"name": "a", "arguments": {"n": ' + "[" * depth + "]" * depth + "}}"
     (item,) = parse_turn(f"<tool_call>{body}</tool_call>").calls
     assert isinstance(item, ToolCall)
 
