@@ -1,1 +1,1 @@
-"""What the control plane and the trainer agree on: pydantic and the standard library, nothing else."""
+"""What control plane and trainer agree on: pydantic and the standard library, nothing else."""

@@ -63,10 +63,10 @@ class OutcomeRow(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     rollout_id: str
-    """Unique in the run, stable over a repeated push: attempt, step, split, decoding, task, sample."""
+    """Unique in the run: made of attempt, step, split, decoding, task and sample."""
     split: Literal["train", "eval"]
     decoding: str
-    """Name of the sampling settings: `train` for training rollouts, else the eval decoding's name."""
+    """`train` for training rollouts, else the name of the eval's decoding."""
     task_key: str
     env_key: str
     template: str

@@ -1,5 +1,6 @@
-"""Why an attempt or a run ended: the fact that is stored. Status, retry and wording derive from it
-(`api/runs/reasons.py` holds the table).
+"""Why an attempt or a run ended: the fact that is stored.
+
+Status, retry and wording derive from it by the table in `api/runs/reasons.py`.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ MINIFLEET_ENV_KEYS = ("booking", "github", "outlook", "reddit", "ticketmaster")
 
 
 class RunSpec(Section):
-    """One training run. Unknown keys are refused; what is not given takes the documented default."""
+    """One training run. Unknown keys are refused; keys not given take the documented default."""
 
     schema_version: Literal[1] = 1
     """Version of this schema."""
@@ -82,5 +82,5 @@ class RunSpec(Section):
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema (2020-12) of a run spec, as editors and `GET /v1/schemas/run-spec` use."""
+    """Return the JSON Schema (2020-12) of a run spec, as served at `/v1/schemas/run-spec`."""
     return RunSpec.model_json_schema() | {"$schema": "https://json-schema.org/draft/2020-12/schema"}

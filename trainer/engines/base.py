@@ -1,4 +1,4 @@
-"""The engine port: who samples. Token ids in, token ids and log-probs out; no text, no templates."""
+"""The engine port: who samples. Token ids in, token ids and log-probs out; no text."""
 
 from __future__ import annotations
 

@@ -25,6 +25,14 @@ class ToolSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """One call an agent makes: a tool's name and its JSON arguments."""
+
+    name: str
+    arguments: Mapping[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
     """The answer to one call. `is_error` marks answers the policy caused (bad arguments)."""
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-
 MAX_MISSING_BRACES = 3
 MAX_DEPTH = 32
 """Nesting of a call's JSON; deeper input is junk and would break serializers downstream."""
