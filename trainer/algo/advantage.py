@@ -1,0 +1,48 @@
+"""Group-relative advantages: how much better a rollout did than its siblings.
+
+Legend: _G the rollouts of one group.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+
+STD_EPS = 1e-6
+"""Added to the standard deviation, as in SkyRL."""
+
+
+def group_advantages(rewards_G: Sequence[float | None], *, norm_by_std: bool) -> tuple[float, ...]:
+    """One advantage per rollout; 0.0 where the rollout teaches nothing.
+
+    A rollout without a grade (None) enters neither the mean nor the deviation and gets 0.0. A
+    group with fewer than two grades, or whose grades are all equal, gets zeros throughout: there
+    is nothing to compare.
+
+    Source: GRPO (arXiv:2402.03300, section 4.1.2) with SkyRL's unbiased standard deviation (n - 1)
+    and eps 1e-6; `norm_by_std=False` is Dr. GRPO (arXiv:2503.20783): reward minus mean.
+    """
+    graded = [reward for reward in rewards_G if reward is not None]
+    if len(graded) < 2 or max(graded) == min(graded):
+        return (0.0,) * len(rewards_G)
+    mean = math.fsum(graded) / len(graded)
+    scale = 1.0
+    if norm_by_std:
+        variance = math.fsum((reward - mean) ** 2 for reward in graded) / (len(graded) - 1)
+        scale = math.sqrt(variance) + STD_EPS
+    return tuple(0.0 if reward is None else (reward - mean) / scale for reward in rewards_G)
+
+
+def shuffled_rewards(
+    rewards: Sequence[Sequence[float | None]], *, seed: int
+) -> list[tuple[float | None, ...]]:
+    """The step's grades dealt out again at random: the control in which nothing can be learned.
+
+    `rewards` holds one sequence per group. The multiset of grades over the whole step is kept;
+    rollouts without a grade stay without one.
+    """
+    grades = [reward for group in rewards for reward in group if reward is not None]
+    random.Random(seed).shuffle(grades)
+    deal = iter(grades)
+    return [tuple(None if reward is None else next(deal) for reward in group) for group in rewards]

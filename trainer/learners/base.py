@@ -1,0 +1,77 @@
+"""The learner port: who takes the gradient step and owns the weights of record.
+
+Narrow on purpose: a batch goes in, weights come out. Nothing here says how many processes share
+the work, so a sharded learner implements the same five methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from trainer.algo.batch import Batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """Weights for the engines, with the version they are known by."""
+
+    weights: Mapping[str, torch.Tensor]
+    """By Hugging Face name, the tied `lm_head.weight` always included; detached, read-only: they
+    are valid until the next `step` or `load`."""
+    version: int
+
+
+class Learner(Protocol):
+    """Holds policy and optimizer; the algorithm and optimizer settings are given at construction.
+
+    Only one coroutine of a learner runs at a time.
+    """
+
+    async def step(self, batch: Batch) -> dict[str, float]:
+        """Take one optimizer step per mini-batch and return the metrics of the whole batch.
+
+        Names are those of SkyRL (`policy/final_loss`, `policy/grad_norm` ...). A batch without
+        sequences changes no weight and still counts as a version. The work is done in a worker
+        thread; the event loop stays free.
+
+        Raises:
+            NonFiniteUpdate: loss or gradient is NaN or infinite; that update was not applied.
+        """
+        ...
+
+    def publish(self) -> Published:
+        """Return the current weights and their version."""
+        ...
+
+    async def logprobs(self, token_ids: Sequence[int]) -> torch.Tensor:
+        """Score a sequence: [T-1] float32 log-probs of token t+1 given tokens 0..t, at T=1."""
+        ...
+
+    def save(self, directory: Path) -> None:
+        """Write `policy/` (a Hugging Face directory that plain transformers loads) and
+        `learner.pt` (optimizer, counters, random state) under `directory`.
+        """
+        ...
+
+    def load(self, directory: Path) -> None:
+        """Go on from what `save` wrote: weights, optimizer, counters and random state.
+
+        Raises:
+            CheckpointError: a file is missing, unreadable, or of another architecture.
+        """
+        ...
+
+    @property
+    def version(self) -> int:
+        """How many times `step` has run over the life of the run: the weights' version."""
+        ...
+
+    @property
+    def num_parameters(self) -> int:
+        """How many parameters the policy has; tied weights count once."""
+        ...
