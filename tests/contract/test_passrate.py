@@ -1,0 +1,217 @@
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import product
+
+import pytest
+
+from trainer.contract.outcomes import OutcomeRow, OutcomeStatus, StopReason
+from trainer.contract.paired import MAX_EXACT_BITS, mcnemar_exact, sign_flip_p_value
+from trainer.contract.passrate import (
+    count_tasks,
+    interval,
+    pass_at_k,
+    pass_rate,
+    pass_table,
+    signal_ratio,
+    variance_per_prompt,
+    wilson,
+)
+from trainer.contract.verdict import Verdict, compare_rows
+
+
+def row(
+    task: str, score: float | None, *, env: str = "booking", sample: int = 0, held_out: bool = False
+) -> OutcomeRow:
+    graded = score is not None
+    return OutcomeRow(
+        rollout_id=f"{task}.{sample}",
+        split="eval",
+        decoding="sampled",
+        task_key=task,
+        env_key=env,
+        template="held" if held_out else "seen",
+        held_out_template=held_out,
+        sample_index=sample,
+        status=OutcomeStatus.GRADED if graded else OutcomeStatus.INFRA_ERROR,
+        score=score,
+        reason=None if graded else "tool_transport",
+        stop_reason=StopReason.DONE if graded else StopReason.INFRA_ERROR,
+        num_turns=1,
+        num_tool_calls=0,
+        num_tool_errors=0,
+        num_repeated_calls=0,
+        num_tokens=1,
+        duration_s=0.0,
+        trajectory="attempt-1/trajectories/x.jsonl.gz",
+        trajectory_line=0,
+    )
+
+
+def rows(
+    scores: Sequence[float | None], *, env: str = "booking", held_out: bool = False
+) -> list[OutcomeRow]:
+    return [row(f"t{i:03d}", score, env=env, held_out=held_out) for i, score in enumerate(scores)]
+
+
+def test_pass_at_k_matches_the_estimator_worked_out_by_hand() -> None:
+    assert pass_at_k(4, 1, 1) == 0.25
+    assert pass_at_k(4, 1, 2) == pytest.approx(1 - 3 / 6)
+    assert pass_at_k(8, 2, 4) == pytest.approx(1 - 15 / 70)
+    assert pass_at_k(4, 4, 2) == 1.0
+    assert pass_at_k(4, 0, 4) == 0.0
+
+
+def test_pass_at_k_equals_the_mean_over_all_subsets_of_size_k() -> None:
+    samples = [1, 0, 0, 1, 0]
+    drawn = [s for s in product(range(5), repeat=3) if len(set(s)) == 3]
+    expected = sum(any(samples[i] for i in s) for s in drawn) / len(drawn)
+    assert pass_at_k(5, 2, 3) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("n", "c", "k"), [(2, 3, 1), (2, -1, 1), (2, 1, 3), (2, 1, 0)])
+def test_pass_at_k_refuses_what_is_undefined(n: int, c: int, k: int) -> None:
+    with pytest.raises(ValueError, match="undefined"):
+        pass_at_k(n, c, k)
+
+
+def test_a_missing_outcome_enters_the_bounds_and_the_coverage_but_not_the_value() -> None:
+    rate = pass_rate(count_tasks(rows([1.0, 0.0, None, 1.0]), pass_threshold=1.0))
+    assert rate.value == pytest.approx(2 / 3)
+    assert (rate.bound_if_failed, rate.bound_if_passed) == (0.5, 0.75)
+    assert (rate.num_tasks, rate.num_tasks_total, rate.coverage) == (3, 4, 0.75)
+
+
+def test_a_task_with_fewer_than_k_grades_does_not_enter_pass_at_k() -> None:
+    scores = [("a", 1.0), ("a", 0.0), ("b", 1.0), ("b", None)]
+    found = count_tasks(
+        [row(task, score, sample=i) for i, (task, score) in enumerate(scores)], pass_threshold=1.0
+    )
+    rate = pass_rate(found, k=2)
+    assert (rate.value, rate.num_tasks) == (1.0, 1)
+
+
+def test_no_rollouts_give_no_value_and_the_widest_interval() -> None:
+    rate = pass_rate([])
+    assert rate.value is None
+    assert (rate.low, rate.high, rate.coverage) == (0.0, 1.0, 0.0)
+    assert (rate.bound_if_failed, rate.bound_if_passed) == (0.0, 1.0)
+
+
+def test_a_pass_is_a_score_at_the_threshold_or_above() -> None:
+    counts = count_tasks(rows([0.5, 0.49, 1.0]), pass_threshold=0.5)
+    assert [count.num_passed for count in counts] == [1, 0, 1]
+
+
+def test_one_rollout_per_task_has_wilsons_interval() -> None:
+    rate = pass_rate(count_tasks(rows([1.0] * 14 + [0.0] * 16), pass_threshold=1.0))
+    assert (rate.low, rate.high) == pytest.approx((0.3023, 0.6386), abs=1e-4)
+    assert (rate.low, rate.high) == wilson(14 / 30, 30)
+
+
+def test_rollouts_of_one_task_that_agree_do_not_narrow_the_interval() -> None:
+    agreeing = interval([1.0] * 14 + [0.0] * 16, max_trials=30 * 8)
+    assert agreeing == wilson(14 / 30, 30)
+
+
+def test_rollouts_that_vary_within_tasks_narrow_the_interval_up_to_independent_ones() -> None:
+    assert interval([0.5] * 10, max_trials=80) == wilson(0.5, 80)
+    assert interval([0.0] * 10, max_trials=80) == wilson(0.0, 10)
+
+
+def test_variance_per_prompt_is_the_population_variance() -> None:
+    assert variance_per_prompt([[1, 1, 0, 0]]) == 0.25
+    assert variance_per_prompt([[1, 0, 0, 0]]) == 0.1875
+    assert variance_per_prompt([[1, 1, 0, 0], [0, 0], [1.0]]) == 0.125
+    assert variance_per_prompt([]) == 0.0
+
+
+def test_signal_ratio_is_the_share_of_prompts_whose_scores_differ() -> None:
+    assert signal_ratio([[1, 0], [1, 1], [0, 0], [1.0]]) == pytest.approx(1 / 3)
+
+
+def test_mcnemar_matches_the_published_seven_flips_and_no_losses() -> None:
+    assert mcnemar_exact(7, 0) == 0.015625
+    assert mcnemar_exact(9, 2) == pytest.approx(0.0654296875)
+    assert mcnemar_exact(0, 0) == 1.0
+    assert mcnemar_exact(3, 3) == 1.0
+
+
+def test_the_sign_flip_test_on_single_rollouts_is_mcnemars() -> None:
+    for gained, lost in [(7, 0), (9, 2), (2, 9), (5, 5), (0, 0), (40, 17)]:
+        flips = [Fraction(1)] * gained + [Fraction(-1)] * lost + [Fraction(0)] * 3
+        assert sign_flip_p_value(flips) == pytest.approx(mcnemar_exact(gained, lost), abs=0)
+
+
+def test_the_sign_flip_test_equals_the_enumeration_of_all_signs() -> None:
+    differences = [Fraction(n, d) for n, d in [(1, 4), (-1, 2), (3, 4), (1, 3), (1, 8), (0, 1)]]
+    observed = abs(sum(differences, Fraction(0)))
+    sums = [
+        sum((sign * abs(d) for sign, d in zip(signs, differences, strict=True)), Fraction(0))
+        for signs in product((-1, 1), repeat=len(differences))
+    ]
+    expected = sum(abs(total) >= observed for total in sums) / len(sums)
+    assert sign_flip_p_value(differences) == expected
+
+
+def test_very_many_changes_use_the_normal_distribution_and_stay_close_to_exact() -> None:
+    gained, lost = 2600, 2450
+    assert MAX_EXACT_BITS < 5050 * 5052 * 5051
+    p = sign_flip_p_value([Fraction(1)] * gained + [Fraction(-1)] * lost)
+    assert p == pytest.approx(mcnemar_exact(gained, lost), rel=0.05)
+
+
+def test_the_table_splits_by_environment_and_by_template() -> None:
+    found = pass_table(
+        [
+            *rows([1.0, 0.0], env="booking"),
+            *rows([1.0, 1.0], env="github", held_out=True),
+        ],
+        pass_threshold=1.0,
+    )
+    assert {key: rate.value for key, rate in found.by_env.items()} == {
+        "booking": 0.5,
+        "github": 1.0,
+    }
+    assert found.overall.value == 0.75
+    assert (found.seen_templates.value, found.held_out_templates.value) == (0.5, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "verdict"),
+    [
+        ([0.0] * 20, [1.0] * 6 + [0.0] * 14, Verdict.IMPROVED),
+        ([0.0] * 20, [1.0] * 5 + [0.0] * 15, Verdict.FLAT),
+        ([1.0] * 6 + [0.0] * 14, [0.0] * 20, Verdict.REGRESSED),
+        ([1.0] * 20, [1.0] * 19 + [0.0], Verdict.SATURATED),
+        ([0.0] * 20, [0.0] * 19 + [1.0], Verdict.FAILING),
+        ([0.0] * 9, [1.0] * 9, Verdict.INCONCLUSIVE),
+        ([], [1.0] * 20, Verdict.NO_EVAL),
+        ([None] * 20, [1.0] * 20, Verdict.NO_EVAL),
+    ],
+)
+def test_the_verdict_follows_rule_v1(
+    before: list[float | None], after: list[float | None], verdict: Verdict
+) -> None:
+    table = compare_rows(rows(before), rows(after), pass_threshold=1.0)
+    assert table.overall.verdict is verdict
+
+
+def test_missing_outcomes_that_could_change_the_verdict_make_it_inconclusive() -> None:
+    before = rows([0.0] * 20)
+    sure = compare_rows(before, rows([1.0] * 8 + [0.0] * 12), pass_threshold=1.0).overall
+    shaky = compare_rows(before, rows([1.0] * 6 + [0.0] * 12 + [None] * 2), pass_threshold=1.0)
+    fragile = compare_rows(before, rows([1.0] * 5 + [0.0] * 14 + [None]), pass_threshold=1.0)
+    assert sure.verdict is Verdict.IMPROVED
+    assert shaky.overall.verdict is Verdict.IMPROVED
+    assert fragile.overall.verdict is Verdict.INCONCLUSIVE
+    assert fragile.overall.num_paired == 19
+
+
+def test_a_comparison_counts_pairs_gains_and_losses() -> None:
+    found = compare_rows(
+        rows([0.0, 1.0, 0.0, 0.0]), rows([1.0, 0.0, 1.0, 0.0, 1.0]), pass_threshold=1.0
+    ).by_env["booking"]
+    assert (found.num_paired, found.num_gained, found.num_lost) == (4, 2, 1)
+    assert found.delta == pytest.approx(0.25)
+    assert found.p_value == 1.0
+    assert found.rule == "v1"

@@ -1,0 +1,207 @@
+"""The one piece of code that turns stored outcomes into pass rates, wherever they are shown.
+
+A task was rolled out n times with a grade, c of them passed, m have no grade. Only graded rollouts
+enter a point estimate; the missing ones show as coverage and as two bounds, in which every one of
+them is counted as a fail, and as a pass.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, pvariance, variance
+
+from trainer.contract.outcomes import OutcomeRow, OutcomeStatus
+
+CONFIDENCE_Z = 1.959963984540054
+"""Two-sided 95 % quantile of the normal distribution."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskCount:
+    """One task's rollouts, counted."""
+
+    task_key: str
+    env_key: str
+    template: str
+    held_out_template: bool
+    num_graded: int
+    num_passed: int
+    num_missing: int
+    """Rollouts that ended ungraded or in an infra error."""
+
+    def with_missing(self, *, passed: bool) -> TaskCount:
+        """Return the count in which every missing rollout is graded: as a pass, or as a fail."""
+        return TaskCount(
+            task_key=self.task_key,
+            env_key=self.env_key,
+            template=self.template,
+            held_out_template=self.held_out_template,
+            num_graded=self.num_graded + self.num_missing,
+            num_passed=self.num_passed + (self.num_missing if passed else 0),
+            num_missing=0,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassRate:
+    """pass@k over a set of tasks, with all that is needed to judge it. Rates are in [0, 1]."""
+
+    k: int
+    value: float | None
+    """Mean over tasks with at least k graded rollouts; None when there is no such task."""
+    low: float
+    """Lower end of the 95 % interval (0 when there is no value)."""
+    high: float
+    """Upper end of the 95 % interval (1 when there is no value)."""
+    bound_if_failed: float
+    """The value with every missing rollout counted as a fail."""
+    bound_if_passed: float
+    """The value with every missing rollout counted as a pass."""
+    num_tasks: int
+    """Tasks that entered the value."""
+    num_tasks_total: int
+    num_graded: int
+    num_rollouts: int
+
+    @property
+    def coverage(self) -> float:
+        """Share of rollouts with a grade (0 when there are none)."""
+        return self.num_graded / self.num_rollouts if self.num_rollouts else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassTable:
+    """One evaluation: pass@k per environment, over all tasks, and split by template."""
+
+    by_env: Mapping[str, PassRate]
+    overall: PassRate
+    seen_templates: PassRate
+    held_out_templates: PassRate
+
+
+def pass_at_k(num_graded: int, num_passed: int, k: int) -> float:
+    """Unbiased estimate of "at least one of k samples passes" (Chen et al. 2021, eq. 1).
+
+    1 - C(n-c, k) / C(n, k), for n graded rollouts of which c passed.
+
+    Raises:
+        ValueError: not 0 <= c <= n, or not 1 <= k <= n.
+    """
+    if not 0 <= num_passed <= num_graded or not 1 <= k <= num_graded:
+        raise ValueError(f"pass@{k} of {num_passed} passes in {num_graded} is undefined")
+    return 1.0 - math.comb(num_graded - num_passed, k) / math.comb(num_graded, k)
+
+
+def count_tasks(rows: Iterable[OutcomeRow], *, pass_threshold: float) -> tuple[TaskCount, ...]:
+    """Count outcomes per task, sorted by environment and task key."""
+    by_task: dict[tuple[str, str], list[OutcomeRow]] = defaultdict(list)
+    for row in rows:
+        by_task[row.env_key, row.task_key].append(row)
+    return tuple(_count(by_task[key], pass_threshold) for key in sorted(by_task))
+
+
+def pass_rate(counts: Sequence[TaskCount], *, k: int = 1) -> PassRate:
+    """Average pass@k over tasks; see `interval` for how its uncertainty is computed."""
+    usable = [count for count in counts if count.num_graded >= k]
+    values = [pass_at_k(count.num_graded, count.num_passed, k) for count in usable]
+    graded = sum(count.num_graded for count in usable)
+    low, high = interval(values, max_trials=graded // k)
+    return PassRate(
+        k=k,
+        value=fmean(values) if values else None,
+        low=low,
+        high=high,
+        bound_if_failed=_bound(counts, k, passed=False),
+        bound_if_passed=_bound(counts, k, passed=True),
+        num_tasks=len(usable),
+        num_tasks_total=len(counts),
+        num_graded=sum(count.num_graded for count in counts),
+        num_rollouts=sum(count.num_graded + count.num_missing for count in counts),
+    )
+
+
+def pass_table(rows: Iterable[OutcomeRow], *, pass_threshold: float, k: int = 1) -> PassTable:
+    """Compute one evaluation's table from its rows (one decoding, one step)."""
+    counts = count_tasks(rows, pass_threshold=pass_threshold)
+    by_env: dict[str, list[TaskCount]] = defaultdict(list)
+    for count in counts:
+        by_env[count.env_key].append(count)
+    return PassTable(
+        by_env={key: pass_rate(group, k=k) for key, group in by_env.items()},
+        overall=pass_rate(counts, k=k),
+        seen_templates=pass_rate([c for c in counts if not c.held_out_template], k=k),
+        held_out_templates=pass_rate([c for c in counts if c.held_out_template], k=k),
+    )
+
+
+def interval(values: Sequence[float], *, max_trials: int) -> tuple[float, float]:
+    """95 % interval of the mean of per-task values in [0, 1]; (0, 1) for no values.
+
+    Wilson's score interval at the effective number of trials p(1-p) / (s^2 / m), kept between the
+    number of tasks m and `max_trials`. With one rollout per task that number is m, and this is
+    Wilson's interval itself; with several, tasks stay the independent unit, yet agreement within a
+    task never narrows it below what as many independent rollouts would give. No random numbers.
+    """
+    num_tasks = len(values)
+    if not num_tasks:
+        return 0.0, 1.0
+    mean = fmean(values)
+    trials = float(num_tasks)
+    spread = variance(values) if num_tasks > 1 else 0.0
+    if spread > 0.0:
+        trials = mean * (1.0 - mean) * num_tasks / spread
+    elif 0.0 < mean < 1.0:
+        trials = float(max_trials)
+    trials = min(max(trials, float(num_tasks)), float(max(max_trials, num_tasks)))
+    return wilson(mean, trials)
+
+
+def wilson(share: float, trials: float) -> tuple[float, float]:
+    """Wilson's 95 % score interval for a share observed in `trials` trials (Wilson 1927)."""
+    z2 = CONFIDENCE_Z * CONFIDENCE_Z
+    centre = (share + z2 / (2.0 * trials)) / (1.0 + z2 / trials)
+    half = (
+        CONFIDENCE_Z
+        * math.sqrt(share * (1.0 - share) / trials + z2 / (4.0 * trials * trials))
+        / (1.0 + z2 / trials)
+    )
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def variance_per_prompt(groups: Iterable[Sequence[float]]) -> float:
+    """Population variance of a prompt's scores, averaged over prompts with two scores or more.
+
+    At most 0.25 for scores of 0 and 1; 0.0 when no prompt has two scores.
+    """
+    variances = [pvariance(group) for group in groups if len(group) > 1]
+    return fmean(variances) if variances else 0.0
+
+
+def signal_ratio(groups: Iterable[Sequence[float]]) -> float:
+    """Share of prompts, among those with two scores or more, whose scores differ."""
+    signals = [max(group) > min(group) for group in groups if len(group) > 1]
+    return sum(signals) / len(signals) if signals else 0.0
+
+
+def _count(rows: Sequence[OutcomeRow], pass_threshold: float) -> TaskCount:
+    scores = [
+        row.score for row in rows if row.status is OutcomeStatus.GRADED and row.score is not None
+    ]
+    return TaskCount(
+        task_key=rows[0].task_key,
+        env_key=rows[0].env_key,
+        template=rows[0].template,
+        held_out_template=rows[0].held_out_template,
+        num_graded=len(scores),
+        num_passed=sum(score >= pass_threshold for score in scores),
+        num_missing=len(rows) - len(scores),
+    )
+
+
+def _bound(counts: Sequence[TaskCount], k: int, *, passed: bool) -> float:
+    filled = [count.with_missing(passed=passed) for count in counts]
+    values = [pass_at_k(c.num_graded, c.num_passed, k) for c in filled if c.num_graded >= k]
+    return fmean(values) if values else float(passed)
