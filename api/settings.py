@@ -1,0 +1,38 @@
+"""Every environment variable of api and worker, once; an unset one means the embedded default."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Annotated
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """Configuration of the control plane, read from the environment."""
+
+    model_config = SettingsConfigDict(
+        frozen=True, extra="ignore", use_attribute_docstrings=True, populate_by_name=True
+    )
+
+    database_url: Annotated[str, Field(alias="DATABASE_URL")]
+    """`postgresql+psycopg://USER:PASSWORD@HOST:PORT/NAME`."""
+    redis_url: Annotated[str, Field(alias="REDIS_URL")]
+    """`redis://…`: broker of the bell."""
+    blobs_url: Annotated[str, Field(alias="HILLCLIMB_BLOBS_URL")]
+    """Where checkpoints, trajectories and mirrored logs lie: a directory or `s3://BUCKET/PREFIX`."""
+    public_url: Annotated[str, Field(alias="HILLCLIMB_PUBLIC_URL")] = "http://127.0.0.1:8000"
+    """The API's address as runners, trainers and readers of messages reach it."""
+    secret_key: Annotated[SecretStr, Field(alias="HILLCLIMB_SECRET_KEY")]
+    """Signs cursors; any long random string, the same for all API processes."""
+    bootstrap_key: Annotated[SecretStr | None, Field(alias="HILLCLIMB_BOOTSTRAP_KEY")] = None
+    """An API key with all user scopes that the API makes valid at start."""
+    runner_token: Annotated[SecretStr | None, Field(alias="HILLCLIMB_RUNNER_TOKEN")] = None
+    """A key with the scope `runner` that the API makes valid at start."""
+
+
+@lru_cache
+def load_settings() -> Settings:
+    """Return this process's settings; raises pydantic.ValidationError naming what is missing."""
+    return Settings()

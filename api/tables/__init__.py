@@ -1,0 +1,25 @@
+"""Every table of the service, one module per noun; importing this package registers all."""
+
+from api.tables.base import Base
+from api.tables.notices import OutboxMessage, SlackThread
+from api.tables.projects import ApiKey, Project
+from api.tables.results import Checkpoint, Eval, Metric, OutcomeRecord
+from api.tables.runners import Runner
+from api.tables.runs import Attempt, IdempotencyKey, Run, RunEvent
+
+__all__ = [
+    "Base",
+    "Project",
+    "ApiKey",
+    "Run",
+    "Attempt",
+    "RunEvent",
+    "IdempotencyKey",
+    "Metric",
+    "OutcomeRecord",
+    "Eval",
+    "Checkpoint",
+    "Runner",
+    "OutboxMessage",
+    "SlackThread",
+]

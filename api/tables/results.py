@@ -1,0 +1,95 @@
+"""What ingest derives from a run's events: metrics, outcomes, evals, checkpoints.
+
+All are keyed by attempt; a read takes the highest attempt per step.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import BigInteger, ForeignKey, Index
+from sqlalchemy.orm import Mapped, mapped_column
+
+from api.tables.base import Base
+
+
+class Metric(Base):
+    """One number of one step. `decoding` is `train`, or the eval's decoding."""
+
+    __tablename__ = "metrics"
+
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True)
+    decoding: Mapped[str] = mapped_column(primary_key=True)
+    step: Mapped[int] = mapped_column(primary_key=True)
+    attempt: Mapped[int] = mapped_column(primary_key=True)
+    value: Mapped[float]
+
+
+class OutcomeRecord(Base):
+    """One rollout: `trainer.contract.outcomes.OutcomeRow` with its run, attempt and step."""
+
+    __tablename__ = "outcomes"
+    __table_args__ = (
+        Index("ix_outcomes_step", "run_id", "split", "decoding", "step", "attempt"),
+        Index("ix_outcomes_env", "run_id", "env_key", "split", "decoding", "step"),
+    )
+
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    rollout_id: Mapped[str] = mapped_column(primary_key=True)
+    attempt: Mapped[int]
+    step: Mapped[int]
+    split: Mapped[str]
+    decoding: Mapped[str]
+    task_key: Mapped[str]
+    env_key: Mapped[str]
+    template: Mapped[str]
+    held_out_template: Mapped[bool]
+    sample_index: Mapped[int]
+    status: Mapped[str]
+    score: Mapped[float | None]
+    reason: Mapped[str | None]
+    stop_reason: Mapped[str]
+    num_turns: Mapped[int]
+    num_tool_calls: Mapped[int]
+    num_tool_errors: Mapped[int]
+    num_repeated_calls: Mapped[int]
+    num_tokens: Mapped[int]
+    num_infra_retries: Mapped[int]
+    duration_s: Mapped[float]
+    trajectory: Mapped[str]
+    """Blob key relative to the attempt's prefix."""
+    trajectory_line: Mapped[int]
+
+
+class Eval(Base):
+    """One evaluation; its percentages are computed from its outcomes."""
+
+    __tablename__ = "evals"
+
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    attempt: Mapped[int] = mapped_column(primary_key=True)
+    step: Mapped[int] = mapped_column(primary_key=True)
+    decoding: Mapped[str] = mapped_column(primary_key=True)
+    temperature: Mapped[float]
+    n_samples_per_prompt: Mapped[int]
+    pass_threshold: Mapped[float]
+    duration_s: Mapped[float]
+    at: Mapped[datetime]
+
+
+class Checkpoint(Base):
+    """A complete checkpoint: its manifest is in place."""
+
+    __tablename__ = "checkpoints"
+
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    step: Mapped[int] = mapped_column(primary_key=True)
+    attempt: Mapped[int] = mapped_column(primary_key=True)
+    path: Mapped[str]
+    """Relative to the run: `checkpoints/global_step_N/attempt-A`."""
+    manifest_sha256: Mapped[str]
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    final: Mapped[bool]
+    saved_at: Mapped[datetime]
+    deleted_at: Mapped[datetime | None]

@@ -1,0 +1,141 @@
+"""A run, its attempts, its events, and the keys that make its creation repeatable."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ForeignKey, Index, UniqueConstraint, func, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from api.tables.base import Base, Created
+
+
+class Run(Created, Base):
+    """One run spec and where it stands. Only `api.runs.transitions` writes `status`."""
+
+    __tablename__ = "runs"
+    __table_args__ = (
+        Index("ix_runs_page", "project_id", "created_at", "id"),
+        Index("ix_runs_due", "due_at", postgresql_where=text("due_at IS NOT NULL")),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"))
+    name: Mapped[str]
+    status: Mapped[str] = mapped_column(index=True)
+    desired_state: Mapped[str]
+    """`running` or `cancelled`: what the user wants."""
+    spec: Mapped[dict[str, Any]]
+    """The resolved RunSpec, nulls and defaults included."""
+    config_hash: Mapped[str]
+    created_by: Mapped[str]
+
+    end_code: Mapped[str | None]
+    """A ReasonCode, set when the run ends or pauses; category and wording derive from it."""
+    end_message: Mapped[str | None]
+
+    attempt: Mapped[int] = mapped_column(default=0)
+    """Number of the newest attempt; 0 before the first."""
+    num_failures: Mapped[int] = mapped_column(default=0)
+    """Attempts that ended in a real failure since the last resume."""
+
+    progress_step: Mapped[int] = mapped_column(default=0)
+    progress_total: Mapped[int]
+    progress_eta_s: Mapped[float | None]
+    progress_phase: Mapped[str | None]
+
+    last_seq: Mapped[int] = mapped_column(default=0)
+    """`seq` of the newest event; rises under the row lock, without gaps."""
+
+    epoch: Mapped[int] = mapped_column(default=0)
+    """Rises with every lease: a write under an older epoch is refused."""
+    lease_owner: Mapped[str | None]
+    lease_until: Mapped[datetime | None]
+    due_at: Mapped[datetime | None]
+    """When the sweep looks at the run again; null once nothing is left to do."""
+
+    status_since: Mapped[datetime]
+    deadline_at: Mapped[datetime | None]
+    """When the present status has lasted too long; null where waiting is right."""
+    started_at: Mapped[datetime | None]
+    """First event of the first trainer."""
+    ended_at: Mapped[datetime | None]
+    updated_at: Mapped[datetime] = mapped_column(server_default=func.now(), onupdate=func.now())
+
+
+class Attempt(Base):
+    """One try at carrying a run out: offered, claimed by a runner, running, ended."""
+
+    __tablename__ = "attempts"
+    __table_args__ = (UniqueConstraint("run_id", "number"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"))
+    number: Mapped[int]
+    state: Mapped[str] = mapped_column(index=True)
+    """`offered`, `claimed`, `running` or `ended`."""
+    runner_id: Mapped[str | None] = mapped_column(ForeignKey("runners.id"), index=True)
+    token_hash: Mapped[str | None] = mapped_column(unique=True)
+    """SHA-256 of the ingest token, made at the claim."""
+    resume_from: Mapped[str | None]
+    """Blob key of the checkpoint's directory."""
+    from_step: Mapped[int] = mapped_column(default=0)
+
+    offered_at: Mapped[datetime]
+    claimed_at: Mapped[datetime | None]
+    started_at: Mapped[datetime | None]
+    last_held_at: Mapped[datetime | None]
+    """Last heartbeat in which the runner named the attempt."""
+    last_event_at: Mapped[datetime | None]
+    last_trainer_seq: Mapped[int] = mapped_column(default=0)
+    stop_requested_at: Mapped[datetime | None]
+    kill_requested_at: Mapped[datetime | None]
+
+    trainer_code: Mapped[str | None]
+    """Reason in the trainer's own last event."""
+    trainer_message: Mapped[str | None]
+    final_trainer_seq: Mapped[int | None]
+    """How many events the trainer wrote, as the runner counted them."""
+    ended_at: Mapped[datetime | None]
+    end_code: Mapped[str | None]
+    end_message: Mapped[str | None]
+    exit_code: Mapped[int | None]
+
+
+class RunEvent(Base):
+    """Something that happened to a run; append-only, ordered by `seq`."""
+
+    __tablename__ = "events"
+    __table_args__ = (
+        UniqueConstraint("run_id", "attempt", "trainer_seq"),
+        Index("ix_events_type", "run_id", "type", "seq"),
+    )
+
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    seq: Mapped[int] = mapped_column(primary_key=True)
+    id: Mapped[str] = mapped_column(unique=True)
+    type: Mapped[str]
+    attempt: Mapped[int | None]
+    trainer_seq: Mapped[int | None]
+    """The sender's number; null for events of the service itself."""
+    at: Mapped[datetime]
+    actor: Mapped[str]
+    """`key:NAME`, `trainer`, `runner:NAME` or `service`."""
+    data: Mapped[dict[str, Any]]
+    """The event without its envelope; the outcomes are in `outcomes`, not here."""
+
+
+class IdempotencyKey(Created, Base):
+    """A POST that has been answered: the same key gets the same answer."""
+
+    __tablename__ = "idempotency_keys"
+
+    project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"), primary_key=True)
+    method: Mapped[str] = mapped_column(primary_key=True)
+    path: Mapped[str] = mapped_column(primary_key=True)
+    key: Mapped[str] = mapped_column(primary_key=True)
+    body_hash: Mapped[str]
+    status: Mapped[int | None]
+    """Null only inside the transaction that makes the answer."""
+    response: Mapped[dict[str, Any] | None]
