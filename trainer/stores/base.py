@@ -1,0 +1,91 @@
+"""The store port: where files go that outlive the machine. No torch, usable by every process.
+
+Errors:
+    StoreError          the store did not do what was asked
+    ├── BlobMissing     no blob under that key
+    └── StoreFull       no space, or over quota
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+
+class StoreError(Exception):
+    """The store did not do what was asked."""
+
+
+class BlobMissing(StoreError):
+    """There is no blob under that key."""
+
+
+class StoreFull(StoreError):
+    """The store has no space left, or the quota is used up."""
+
+
+class BlobStore(Protocol):
+    """Bytes under keys such as `runs/run_1/attempt-1/events/000001.jsonl`.
+
+    A blob is there whole or not at all. A prefix means whole path segments: `a/b` covers `a/b` and
+    `a/b/c`, never `a/bc`. All methods block and raise `StoreError`; async callers use a thread.
+    """
+
+    def put(self, key: str, data: bytes) -> None:
+        """Store `data`, replacing what was there."""
+        ...
+
+    def put_file(self, key: str, path: Path) -> None:
+        """Store a file's content, replacing what was there; large files are sent in parts."""
+        ...
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        """Store `data` unless the key exists and return whether it was stored.
+
+        Of several callers at once exactly one gets True.
+        """
+        ...
+
+    def get(self, key: str) -> bytes:
+        """Return a blob.
+
+        Raises:
+            BlobMissing: there is none.
+        """
+        ...
+
+    def get_file(self, key: str, path: Path) -> None:
+        """Write a blob to `path`, making its parents.
+
+        Raises:
+            BlobMissing: there is none.
+        """
+        ...
+
+    def exists(self, key: str) -> bool:
+        """Tell whether there is a blob under exactly this key."""
+        ...
+
+    def list(self, prefix: str) -> tuple[str, ...]:
+        """Return the keys under a prefix, sorted; the empty prefix covers all."""
+        ...
+
+    def delete_prefix(self, prefix: str) -> int:
+        """Delete every blob under a prefix (not empty) and return how many there were."""
+        ...
+
+    def local_path(self, key: str) -> Path | None:
+        """Return where the blob lies on this machine, or None when the store is elsewhere."""
+        ...
+
+
+def checked_key(key: str) -> str:
+    """Return `key` when it is a plain relative path.
+
+    Raises:
+        StoreError: it is empty, absolute, or has an empty, `.` or `..` segment.
+    """
+    segments = key.split("/")
+    if "\\" in key or "\0" in key or any(part in ("", ".", "..") for part in segments):
+        raise StoreError(f"not a blob key: {key!r}")
+    return key
