@@ -1,0 +1,108 @@
+"""Every query of the eval figures; a read takes the highest attempt per step and decoding."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, func, select
+from sqlalchemy.orm import Session
+
+from api.tables import Eval, OutcomeRecord, RunEvent
+from trainer.contract.outcomes import OutcomeStatus
+from trainer.contract.passrate import TaskCount
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureGroup:
+    """Failed rollouts of one environment that ended alike."""
+
+    env_key: str
+    stop_reason: str
+    has_repeated_calls: bool
+    count: int
+
+
+def list_evals(session: Session, run_id: str) -> Sequence[Eval]:
+    """Return the evaluations that count, by step and decoding."""
+    query = (
+        select(Eval)
+        .where(Eval.run_id == run_id)
+        .distinct(Eval.step, Eval.decoding)
+        .order_by(Eval.step, Eval.decoding, Eval.attempt.desc())
+    )
+    return session.scalars(query).all()
+
+
+def count_outcomes(
+    session: Session, run_id: str, evals: Sequence[Eval]
+) -> dict[tuple[int, str], list[TaskCount]]:
+    """Return per (step, decoding) the counts of its tasks, sorted by environment and task."""
+    counts: dict[tuple[int, str], list[TaskCount]] = defaultdict(list)
+    for found in evals:
+        for row in session.execute(_count_query(run_id, found)).mappings():
+            counts[found.step, found.decoding].append(TaskCount(**row))
+    return counts
+
+
+def count_failures(session: Session, run_id: str, found: Eval) -> list[FailureGroup]:
+    """Return the graded rollouts of one evaluation that did not pass, grouped by how they ended."""
+    repeated = OutcomeRecord.num_repeated_calls > 0
+    query = (
+        select(OutcomeRecord.env_key, OutcomeRecord.stop_reason, repeated, func.count())
+        .where(
+            *_of(run_id, found),
+            OutcomeRecord.status == OutcomeStatus.GRADED,
+            OutcomeRecord.score < found.pass_threshold,
+        )
+        .group_by(OutcomeRecord.env_key, OutcomeRecord.stop_reason, repeated)
+    )
+    return [
+        FailureGroup(env_key=env, stop_reason=stop, has_repeated_calls=again, count=count)
+        for env, stop, again, count in session.execute(query)
+    ]
+
+
+def training_seconds(session: Session, run_id: str) -> float:
+    """Return the seconds spent in training steps, as the trainers of all attempts reported."""
+    query = select(func.sum(RunEvent.data["training_seconds"].as_float())).where(
+        RunEvent.run_id == run_id, RunEvent.type == "trainer.ended"
+    )
+    return float(session.scalar(query) or 0.0)
+
+
+def _of(run_id: str, found: Eval) -> tuple[ColumnElement[bool], ...]:
+    return (
+        OutcomeRecord.run_id == run_id,
+        OutcomeRecord.split == "eval",
+        OutcomeRecord.decoding == found.decoding,
+        OutcomeRecord.step == found.step,
+        OutcomeRecord.attempt == found.attempt,
+    )
+
+
+def _count_query(run_id: str, found: Eval) -> Select[Any]:
+    """Count as `trainer.contract.passrate.count_tasks` does, in the database."""
+    graded = OutcomeRecord.status == OutcomeStatus.GRADED
+    passed = graded & (OutcomeRecord.score >= found.pass_threshold)
+    return (
+        select(
+            OutcomeRecord.env_key,
+            OutcomeRecord.task_key,
+            OutcomeRecord.template,
+            OutcomeRecord.held_out_template,
+            func.count().filter(graded).label("num_graded"),
+            func.count().filter(passed).label("num_passed"),
+            func.count().filter(~graded).label("num_missing"),
+        )
+        .where(*_of(run_id, found))
+        .group_by(
+            OutcomeRecord.env_key,
+            OutcomeRecord.task_key,
+            OutcomeRecord.template,
+            OutcomeRecord.held_out_template,
+        )
+        .order_by(OutcomeRecord.env_key, OutcomeRecord.task_key)
+    )

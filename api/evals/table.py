@@ -1,0 +1,52 @@
+"""The eval table of a run: one row per step and decoding, each with every group of tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from api.evals.store import count_outcomes, list_evals
+from api.evals.summary import by_env, rate_facts
+from api.tables import Eval
+from trainer.contract.passrate import TaskCount, pass_rate
+
+
+def eval_table(session: Session, run_id: str) -> list[dict[str, Any]]:
+    """Return the evaluations of a run by step and decoding, with their rates.
+
+    Each holds `all`, `envs`, `seen_templates` and `held_out_templates`; a group is pass@1 as
+    `rate_facts` gives it and, where a task was sampled more than once, `pass_at_n` with its k.
+    """
+    evals = list_evals(session, run_id)
+    counts = count_outcomes(session, run_id, evals)
+    return [_row(found, counts[found.step, found.decoding]) for found in evals]
+
+
+def _row(found: Eval, counts: Sequence[TaskCount]) -> dict[str, Any]:
+    k = found.n_samples_per_prompt
+    return {
+        "step": found.step,
+        "attempt": found.attempt,
+        "decoding": found.decoding,
+        "temperature": found.temperature,
+        "n_samples_per_prompt": k,
+        "pass_threshold": found.pass_threshold,
+        "duration_s": found.duration_s,
+        "created_at": found.at,
+        "all": _group(counts, k),
+        "envs": {key: _group(group, k) for key, group in by_env(counts).items()},
+        "seen_templates": _group([c for c in counts if not c.held_out_template], k),
+        "held_out_templates": _group([c for c in counts if c.held_out_template], k),
+    }
+
+
+def _group(counts: Sequence[TaskCount], k: int) -> dict[str, Any]:
+    facts = rate_facts(counts)
+    if k == 1:
+        return facts | {"pass_at_n": None}
+    rate = pass_rate(counts, k=k)
+    return facts | {
+        "pass_at_n": {"k": k, "value": rate.value, "low": rate.low, "high": rate.high}
+    }

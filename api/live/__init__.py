@@ -1,0 +1,1 @@
+"""Wake-ups and server-sent events: one LISTEN per process, one read per run, shared bytes."""

@@ -1,0 +1,27 @@
+"""Server-sent event frames as bytes, so that one encoding serves every client of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import orjson
+
+RETRY = b"retry: 2000\n\n"
+"""Tells the browser to reconnect two seconds after a broken connection."""
+PING = b": ping\n\n"
+"""A comment, sent when nothing else is: proxies and clients learn that the line is alive."""
+END = b"event: end\ndata: {}\n\n"
+"""The last frame of a run's stream; it has no id because no row stands behind it."""
+
+
+def encode(envelope: Mapping[str, object]) -> bytes:
+    """Return the frame of one event: `id` is its `seq`, `event` its `type`, `data` all of it.
+
+    JSON escapes line breaks, so the data is always one line.
+    """
+    data = orjson.dumps(envelope, option=orjson.OPT_UTC_Z | orjson.OPT_NAIVE_UTC)
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (
+        envelope["seq"],
+        str(envelope["type"]).encode(),
+        data,
+    )

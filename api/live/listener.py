@@ -1,0 +1,56 @@
+"""The process's one LISTEN connection: notifications in, wake-ups out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Protocol
+
+import psycopg
+from psycopg import sql
+from sqlalchemy.engine import make_url
+
+CHANNEL = "hillclimb_events"
+"""Payloads are `run_id:seq`; the writer sends them in the transaction of the events."""
+SWEEP_INTERVAL_S = 15.0
+"""Watched runs are re-read this often even in silence: a lost wake-up costs seconds, not a page."""
+RECONNECT_INTERVAL_S = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class Wakes(Protocol):
+    """Who is told."""
+
+    def wake(self, run_id: str) -> None:
+        """Something new in this run."""
+
+    def wake_all(self) -> None:
+        """Something new may have been missed anywhere."""
+
+
+async def listen(database_url: str, hub: Wakes) -> None:
+    """Forward notifications until cancelled; reconnects, and re-reads after every gap."""
+    conninfo = (
+        make_url(database_url).set(drivername="postgresql").render_as_string(hide_password=False)
+    )
+    while True:
+        try:
+            await _listen_once(conninfo, hub)
+        except psycopg.Error as error:
+            log.warning("LISTEN connection lost, reconnecting: %s", error)
+        hub.wake_all()
+        await asyncio.sleep(RECONNECT_INTERVAL_S)
+
+
+async def _listen_once(conninfo: str, hub: Wakes) -> None:
+    connection = await psycopg.AsyncConnection.connect(conninfo, autocommit=True)
+    async with connection:
+        await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(CHANNEL)))
+        # What was committed between the loss and this LISTEN was announced to nobody.
+        hub.wake_all()
+        while True:
+            async for notification in connection.notifies(timeout=SWEEP_INTERVAL_S):
+                run_id, _, _ = notification.payload.partition(":")
+                hub.wake(run_id)
+            hub.wake_all()

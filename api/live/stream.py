@@ -1,0 +1,72 @@
+"""One client's stream: replay from the table, then follow the feed, never twice, never a gap."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from api.live.errors import ReadFailed
+from api.live.frames import END, PING, RETRY
+from api.live.hub import Batch, Client, Hub
+
+PING_INTERVAL_S = 15.0
+
+
+async def follow(
+    hub: Hub, run_id: str, after: int, *, ping_interval_s: float = PING_INTERVAL_S
+) -> AsyncIterator[bytes]:
+    """Yield the frames of the events after `after` until the run's end, then the end frame.
+
+    Stops without an end frame when the service shuts down or the database does not answer: the
+    client comes back with the id of the last event it saw.
+    """
+    client = hub.join(run_id)
+    try:
+        yield RETRY
+        cursor = after
+        while not client.is_closed:
+            client.caught_up()
+            batch = await hub.read(run_id, cursor)
+            if batch.frames:
+                yield batch.frames
+            cursor = max(cursor, batch.last)
+            if batch.ended:
+                yield END
+                return
+            if not batch.is_empty:
+                continue
+            client.feed.start(cursor)
+            async for frames, last in _follow_feed(client, cursor, ping_interval_s):
+                yield frames
+                cursor = last
+                if frames is END:
+                    return
+    except ReadFailed:
+        return
+    finally:
+        hub.leave(client)
+
+
+async def _follow_feed(
+    client: Client, cursor: int, ping_interval_s: float
+) -> AsyncIterator[tuple[bytes, int]]:
+    """Yield what the feed brings until the client has to look at the table again."""
+    while True:
+        try:
+            batch = await client.next(ping_interval_s)
+        except TimeoutError:
+            yield PING, cursor
+            continue
+        if batch is None or not _continues(batch, cursor):
+            return
+        if batch.last > cursor:
+            yield batch.frames, batch.last
+            cursor = batch.last
+        if batch.ended:
+            yield END, cursor
+
+
+def _continues(batch: Batch, cursor: int) -> bool:
+    """Say whether the batch follows on `cursor` exactly, or lies wholly before it."""
+    if batch.is_empty:
+        return batch.last == cursor
+    return batch.first == cursor + 1 or batch.last <= cursor

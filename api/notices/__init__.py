@@ -1,0 +1,1 @@
+"""What people are told: message bodies, the outbox, and Slack's Web API."""

@@ -1,0 +1,160 @@
+"""Slack message bodies as pure functions: facts in, Block Kit and fallback text out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+MAX_ENVS = 20
+"""Rows of the mini table; Slack cuts a section at 3000 characters."""
+
+STATUS_EMOJI = {
+    "succeeded": ":white_check_mark:",
+    "failed": ":x:",
+    "cancelled": ":no_entry_sign:",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """What every message says about its run."""
+
+    run_id: str
+    name: str
+    url: str
+    total_steps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateLine:
+    """One row of the mini table: a pass@1 with its n and interval (shares in [0, 1])."""
+
+    label: str
+    n: int
+    rate: float | None
+    low: float | None
+    high: float | None
+    before: float | None = None
+    verdict: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A body for `chat.postMessage`, without channel and thread."""
+
+    text: str
+    blocks: Sequence[Mapping[str, Any]]
+
+
+def started(run: RunFacts, *, model: str, env_keys: Sequence[str], engine: str) -> Message:
+    """The message that opens the run's thread."""
+    return Message(
+        text=f"Run {run.name} started ({run.total_steps} steps)",
+        blocks=(
+            _header(f"▶ {run.name} started"),
+            _fields(
+                ("Run", _link(run)),
+                ("Model", _escape(model)),
+                ("Steps", str(run.total_steps)),
+                ("Environments", _escape(", ".join(env_keys))),
+            ),
+            _context(f"engine {_escape(engine)}"),
+        ),
+    )
+
+
+def evaluated(run: RunFacts, *, step: int, decoding: str, lines: Sequence[RateLine]) -> Message:
+    """One evaluation under one decoding; the last line is the overall figure."""
+    overall = _share(lines[-1].rate) if lines else "no outcomes"
+    return Message(
+        text=f"{run.name}: eval at step {step} of {run.total_steps}, {decoding}: {overall}",
+        blocks=(
+            _section(
+                f"*Eval at step {step}* of {run.total_steps}, `{_escape(decoding)}`: *{overall}*"
+            ),
+            _section(_table(lines)),
+            _context(f"pass@1 with 95 % intervals, n graded rollouts · {_link(run)}"),
+        ),
+    )
+
+
+def ended(
+    run: RunFacts,
+    *,
+    status: str,
+    reason: str,
+    detail: str,
+    tables: Mapping[str, Sequence[RateLine]],
+) -> Message:
+    """How the run ended, with first and last evaluation per decoding."""
+    emoji = STATUS_EMOJI.get(status, ":grey_question:")
+    tables_blocks = [
+        block
+        for decoding, lines in tables.items()
+        for block in (_section(f"`{_escape(decoding)}`"), _section(_table(lines)))
+    ]
+    facts = [("Run", _link(run)), ("End", _escape(reason))]
+    return Message(
+        text=f"Run {run.name} {status}: {reason}",
+        blocks=(
+            _section(f"{emoji} *{_escape(run.name)}* {_escape(status)}"),
+            _fields(*facts),
+            *([_section(_escape(detail))] if detail else []),
+            *tables_blocks,
+        ),
+    )
+
+
+def _table(lines: Sequence[RateLine]) -> str:
+    """Return a code block with aligned columns."""
+    if not lines:
+        return "no outcomes"
+    shown = [*lines[: MAX_ENVS - 1], lines[-1]] if len(lines) > MAX_ENVS else lines
+    width = max(len(line.label) for line in shown)
+    rows = [_row(line, width) for line in shown]
+    hidden = len(lines) - len(shown)
+    if hidden:
+        rows.insert(-1, f"… and {hidden} more environments")
+    return "```\n" + "\n".join(_escape(row) for row in rows) + "\n```"
+
+
+def _row(line: RateLine, width: int) -> str:
+    before = f"{_share(line.before):>7} → " if line.before is not None else ""
+    interval = f"[{_share(line.low)}, {_share(line.high)}]"
+    verdict = f"  {line.verdict}" if line.verdict else ""
+    return (
+        f"{line.label:<{width}}  {before}{_share(line.rate):>7}  {interval:<18} n={line.n}{verdict}"
+    )
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def _escape(text: str) -> str:
+    """Return text that Slack shows as it is: its three control characters are entities."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _link(run: RunFacts) -> str:
+    return f"<{run.url}|{run.run_id}>"
+
+
+def _header(text: str) -> dict[str, Any]:
+    return {"type": "header", "text": {"type": "plain_text", "text": text[:150]}}
+
+
+def _section(markdown: str) -> dict[str, Any]:
+    return {"type": "section", "text": {"type": "mrkdwn", "text": markdown[:3000]}}
+
+
+def _fields(*pairs: tuple[str, str]) -> dict[str, Any]:
+    return {
+        "type": "section",
+        "fields": [{"type": "mrkdwn", "text": f"*{name}*\n{value}"} for name, value in pairs],
+    }
+
+
+def _context(markdown: str) -> dict[str, Any]:
+    return {"type": "context", "elements": [{"type": "mrkdwn", "text": markdown}]}

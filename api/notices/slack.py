@@ -1,0 +1,106 @@
+"""Slack's Web API, one method: post a message, and say plainly what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import httpx
+
+from api.notices.errors import RateLimited, SlackRefused, SlackUnavailable
+from api.notices.messages import Message
+
+TIMEOUT_S = 10.0
+DEFAULT_RETRY_AFTER_S = 30.0
+TRANSIENT_ERRORS = frozenset(
+    {"internal_error", "fatal_error", "service_unavailable", "request_timeout", "team_added_to_org"}
+)
+"""Answers with `ok: false` that a later try may not get; every other one is final."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Posted:
+    """Where the message is: the ids that replies need."""
+
+    channel: str
+    ts: str
+
+
+class Slack(Protocol):
+    """Posts messages."""
+
+    def post(self, channel: str, message: Message, *, thread_ts: str | None) -> Posted:
+        """Post, as a reply when `thread_ts` is given; raises a `NoticeError`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlackApi:
+    """The real thing over HTTP; `base_url` points at a fake one in tests."""
+
+    token: str
+    base_url: str = "https://slack.com/api"
+    timeout_s: float = TIMEOUT_S
+
+    def post(self, channel: str, message: Message, *, thread_ts: str | None) -> Posted:
+        """Post a message.
+
+        Raises:
+            RateLimited: Slack asks to wait.
+            SlackUnavailable: no answer, or one that may differ next time.
+            SlackRefused: the answer will be the same for this message.
+        """
+        body: dict[str, Any] = {
+            "channel": channel,
+            "text": message.text,
+            "blocks": _plain(message.blocks),
+            "unfurl_links": False,
+        }
+        if thread_ts is not None:
+            body["thread_ts"] = thread_ts
+        answer = self._call("chat.postMessage", body)
+        return Posted(channel=str(answer.get("channel", channel)), ts=str(answer["ts"]))
+
+    def _call(self, method: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        try:
+            response = httpx.post(
+                f"{self.base_url.rstrip('/')}/{method}",
+                json=body,
+                headers={"Authorization": f"Bearer {self.token}"},
+                timeout=self.timeout_s,
+            )
+        except httpx.HTTPError as error:
+            raise SlackUnavailable(f"{type(error).__name__}: {error}") from error
+        if response.status_code == 429:
+            raise RateLimited(retry_after_s=_retry_after(response))
+        if response.status_code >= 300:
+            raise SlackUnavailable(f"HTTP {response.status_code}")
+        return _accepted(response)
+
+
+def _accepted(response: httpx.Response) -> Mapping[str, Any]:
+    try:
+        answer = response.json()
+    except ValueError as error:
+        raise SlackUnavailable("the answer is not JSON") from error
+    if not isinstance(answer, dict):
+        raise SlackUnavailable("the answer is not an object")
+    if answer.get("ok") is True and "ts" in answer:
+        return answer
+    code = str(answer.get("error", "unknown_error"))
+    if code == "ratelimited":
+        raise RateLimited(retry_after_s=_retry_after(response))
+    if code in TRANSIENT_ERRORS:
+        raise SlackUnavailable(code)
+    raise SlackRefused(code)
+
+
+def _retry_after(response: httpx.Response) -> float:
+    try:
+        return max(1.0, float(response.headers["Retry-After"]))
+    except (KeyError, ValueError):
+        return DEFAULT_RETRY_AFTER_S
+
+
+def _plain(blocks: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return list(blocks)
