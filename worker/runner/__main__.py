@@ -1,0 +1,74 @@
+"""`python -m worker.runner`: exit code 0 after a stop, 2 when the set-up is wrong."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from worker.runner.client import ServiceClient
+from worker.runner.errors import RunnerMisconfigured, RunnerRunning, TokenRefused
+from worker.runner.holdings import Holdings
+from worker.runner.journal import Journal
+from worker.runner.launch import Launcher
+from worker.runner.mirror import TailMirror
+from worker.runner.runner import Runner
+from worker.runner.settings import RunnerSettings
+
+
+def main() -> int:
+    """Run until a signal; returns the exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    try:
+        settings = RunnerSettings.from_environment(os.environ)
+        with only_one(settings.own_dir):
+            runner = make_runner(settings)
+            stop_on_signals(runner)
+            runner.run()
+    except (RunnerMisconfigured, RunnerRunning, TokenRefused) as error:
+        sys.stderr.write(f"runner: {error}\n")
+        return 2
+    return 0
+
+
+def make_runner(settings: RunnerSettings) -> Runner:
+    """A runner with its parts."""
+    launcher = Launcher(settings, dict(os.environ))
+    return Runner(
+        settings=settings,
+        client=ServiceClient(settings.api_url, settings.token),
+        holdings=Holdings(launcher, Journal(settings.own_dir / "attempts")),
+        mirror=TailMirror.at(settings.blobs_url),
+    )
+
+
+def stop_on_signals(runner: Runner) -> None:
+    """Leave in good order on SIGTERM and SIGINT."""
+
+    def stop(_number: int, _frame: object) -> None:
+        runner.stopping = True
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+
+
+@contextmanager
+def only_one(folder: Path) -> Iterator[None]:
+    """Hold the state directory; the lock goes with the process. Raises RunnerRunning."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise RunnerRunning(f"another runner works in {folder}") from error
+        yield
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+"""What a runner says to the service, over HTTP."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from trainer.contract.launch import (
+    AttemptEnd,
+    Heartbeat,
+    HeartbeatReply,
+    LaunchPlan,
+    RegisteredRunner,
+    RegisterRunner,
+)
+from worker.runner.errors import (
+    RunnerUnknown,
+    ServiceRefused,
+    ServiceUnreachable,
+    TokenRefused,
+)
+
+Reply = TypeVar("Reply", bound=BaseModel)
+
+TIMEOUT = httpx.Timeout(10.0, connect=3.0)
+LATER = frozenset({408, 425, 429})
+"""Answers below 500 that ask to try again."""
+
+
+class ServiceClient:
+    """The runner's face of the service; every method is one request, none retries.
+
+    Each raises ServiceUnreachable, TokenRefused, RunnerUnknown or ServiceRefused.
+    """
+
+    def __init__(self, url: str, token: str) -> None:
+        # Proxies of the environment must not get between a runner and its service on loopback.
+        self._http = httpx.Client(
+            base_url=url,
+            timeout=TIMEOUT,
+            headers={"Authorization": f"Bearer {token}"},
+            trust_env=not httpx.URL(url).host.startswith(("127.", "localhost")),
+        )
+
+    def register(self, body: RegisterRunner) -> RegisteredRunner:
+        """Introduce the runner, or take its name over after a restart."""
+        answer = self._post("/v1/runners", body)
+        return _parse(RegisteredRunner, answer)
+
+    def heartbeat(self, runner_id: str, body: Heartbeat) -> HeartbeatReply:
+        """Extend the lease; the answer says what to do with the attempts held."""
+        answer = self._post(f"/v1/runners/{runner_id}/heartbeat", body)
+        return _parse(HeartbeatReply, answer)
+
+    def claim(self, runner_id: str) -> LaunchPlan | None:
+        """The next attempt to start, or None when there is none."""
+        answer = self._post(f"/v1/runners/{runner_id}/claim", None)
+        return _parse(LaunchPlan, answer) if answer.status_code == httpx.codes.OK else None
+
+    def report_end(self, runner_id: str, attempt_id: str, end: AttemptEnd) -> None:
+        """Say that a trainer is gone; idempotent."""
+        self._post(f"/v1/runners/{runner_id}/attempts/{attempt_id}/end", end)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def _post(self, path: str, body: BaseModel | None) -> httpx.Response:
+        content = body.model_dump_json() if body is not None else None
+        headers = {"Content-Type": "application/json"} if content else {}
+        try:
+            answer = self._http.post(path, content=content, headers=headers)
+        except httpx.HTTPError as error:
+            raise ServiceUnreachable(f"{path}: {error or type(error).__name__}") from error
+        _check(path, answer)
+        return answer
+
+
+def _check(path: str, answer: httpx.Response) -> None:
+    status = answer.status_code
+    if answer.is_success:
+        return
+    said = f"{path}: {status} {_problem(answer)}"
+    if status >= 500 or status in LATER:
+        raise ServiceUnreachable(said)
+    if status in (401, 403):
+        raise TokenRefused(said)
+    if _code(answer) in ("runner_not_found", "runner_gone"):
+        raise RunnerUnknown(said)
+    raise ServiceRefused(said)
+
+
+def _parse(model: type[Reply], answer: httpx.Response) -> Reply:
+    try:
+        return model.model_validate_json(answer.content)
+    except ValidationError as error:
+        raise ServiceUnreachable(f"an answer that is no {model.__name__}") from error
+
+
+def _problem(answer: httpx.Response) -> str:
+    body = _json(answer)
+    return str(body.get("detail") or body.get("title") or answer.text[:200])
+
+
+def _code(answer: httpx.Response) -> str:
+    return str(_json(answer).get("code", ""))
+
+
+def _json(answer: httpx.Response) -> dict[str, object]:
+    try:
+        body = answer.json()
+    except ValueError:
+        return {}
+    return body if isinstance(body, dict) else {}

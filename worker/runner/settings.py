@@ -1,0 +1,84 @@
+"""What a runner is told by its environment."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from worker.runner.errors import RunnerMisconfigured
+
+STOP_TIMEOUT_S = 45.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerSettings:
+    """`stop_timeout_s`: how long trainers may checkpoint when the runner is stopped."""
+
+    api_url: str
+    token: str
+    name: str
+    slots: int
+    state_dir: Path
+    blobs_url: str
+    trainer_python: str
+    stop_timeout_s: float
+    ready_file: Path | None
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> RunnerSettings:
+        """Read the HILLCLIMB_* variables.
+
+        Raises RunnerMisconfigured with a sentence that names the variable.
+        """
+        state = Path(_required(environment, "HILLCLIMB_STATE_DIR")).resolve()
+        ready = environment.get("HILLCLIMB_READY_FILE")
+        return cls(
+            api_url=_required(environment, "HILLCLIMB_API_URL").rstrip("/"),
+            token=_required(environment, "HILLCLIMB_RUNNER_TOKEN"),
+            name=environment.get("HILLCLIMB_RUNNER_NAME") or _default_name(),
+            slots=int(_number(environment, "HILLCLIMB_RUNNER_SLOTS", 1)),
+            state_dir=state,
+            blobs_url=environment.get("HILLCLIMB_BLOBS_URL") or str(state / "blobs"),
+            trainer_python=_required(environment, "HILLCLIMB_TRAINER_PYTHON"),
+            stop_timeout_s=_number(environment, "HILLCLIMB_RUNNER_STOP_TIMEOUT_S", STOP_TIMEOUT_S),
+            ready_file=Path(ready) if ready else None,
+        )
+
+    @property
+    def runs_dir(self) -> Path:
+        """Parent of the run directories."""
+        return self.state_dir / "runs"
+
+    @property
+    def own_dir(self) -> Path:
+        """The runner's own files: its lock and the journal of what it holds."""
+        return self.state_dir / "runner"
+
+
+def _required(environment: Mapping[str, str], name: str) -> str:
+    value = environment.get(name)
+    if not value:
+        raise RunnerMisconfigured(f"the runner needs the environment variable {name}")
+    return value
+
+
+def _number(environment: Mapping[str, str], name: str, default: float) -> float:
+    text = environment.get(name)
+    if not text:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 1 <= value <= 86_400:
+        raise RunnerMisconfigured(f"{name} must be a number from 1 to 86400, not {text!r}")
+    return value
+
+
+def _default_name() -> str:
+    """The host's name, made to fit what the service accepts."""
+    cleaned = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()).lstrip("._-")
+    return (cleaned or "runner")[:63]
