@@ -1,0 +1,71 @@
+"""Generated task sets: which tasks a run trains on and which it is measured on."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from trainer.envs.minifleet.app import App
+from trainer.envs.minifleet.catalog import APPS, Split, make_task
+from trainer.envs.minifleet.template import Template
+from trainer.errors import DataError
+from trainer.types import Task
+
+_INDEX_RANGE = 1_000_000
+_MAX_COLLISIONS = 1_000
+"""Draws in a row that may repeat a prompt before the app counts as exhausted."""
+
+
+def minifleet_tasks(
+    env_keys: Sequence[str],
+    split: Split,
+    n_per_env: int,
+    seed: int,
+    held_out_share: float = 0.0,
+) -> tuple[Task, ...]:
+    """Return `n_per_env` distinct tasks of each app, grouped by app in the order of `env_keys`.
+
+    A task's content depends on its key alone; the seed chooses keys. Templates take even turns.
+    Of the tasks of each app exactly `round(n_per_env * held_out_share)` come from templates that
+    no train task has; train and eval share no name either.
+
+    Raises:
+        DataError: an unknown or repeated app, a negative count, a share outside [0, 1], a share
+            above 0 for the train split, or more tasks asked for than there are.
+    """
+    if len(set(env_keys)) != len(env_keys) or not set(env_keys) <= set(APPS):
+        raise DataError(f"env_keys must be distinct and among {', '.join(APPS)}")
+    if n_per_env < 0 or not 0.0 <= held_out_share <= 1.0:
+        raise DataError("n_per_env must not be negative, held_out_share must lie in [0, 1]")
+    if split == "train" and held_out_share:
+        raise DataError("the train split never holds held-out templates")
+    tasks: list[Task] = []
+    for env_key in env_keys:
+        app, n_held_out = APPS[env_key], round(n_per_env * held_out_share)
+        for held_out, count in ((False, n_per_env - n_held_out), (True, n_held_out)):
+            templates = [each for each in app.templates if each.held_out is held_out]
+            rng = random.Random(f"{seed}/{env_key}/{split}/{held_out}")
+            tasks += _distinct_tasks(app, templates, split, count, rng)
+    return tuple(tasks)
+
+
+def _distinct_tasks(
+    app: App, templates: list[Template], split: Split, count: int, rng: random.Random
+) -> list[Task]:
+    turns = rng.sample(templates, len(templates))
+    tasks: list[Task] = []
+    seen: set[tuple[str, ...]] = set()
+    collisions = 0
+    while len(tasks) < count:
+        template = turns[len(tasks) % len(turns)]
+        task = make_task(app, template, split, rng.randrange(_INDEX_RANGE))
+        identity = (task.prompt, *task.env_variables.values())
+        if identity in seen:
+            collisions += 1
+            if collisions > _MAX_COLLISIONS:
+                raise DataError(f"{app.key}/{split} has fewer than {count} distinct tasks")
+            continue
+        collisions = 0
+        seen.add(identity)
+        tasks.append(task)
+    return tasks

@@ -1,0 +1,85 @@
+"""What a miniature app is made of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Iterable, Mapping
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from trainer.envs.base import ToolCall, ToolResult, ToolSpec
+from trainer.envs.minifleet.schema import parameters
+from trainer.envs.minifleet.template import Template
+from trainer.envs.minifleet.world import Fields, Scalar, World
+from trainer.types import Task
+
+Handler = Callable[[World, Fields], str]
+"""Runs one tool on checked arguments and returns the observation.
+
+Raises `RuleBroken` for calls the app refuses."""
+
+ExpertRun = Generator[ToolCall, ToolResult, None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """A tool's face and its code."""
+
+    spec: ToolSpec
+    run: Handler
+
+
+def tool(
+    name: str,
+    description: str,
+    run: Handler,
+    required: Mapping[str, JsonValue],
+    **optional: JsonValue,
+) -> Tool:
+    """Return a tool from its handler and its argument schemas (see `schema.text`, `integer`)."""
+    schema = parameters(required, **optional)
+    return Tool(spec=ToolSpec(name=name, description=description, parameters=schema), run=run)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class App:
+    """One miniature app: its tools in the order shown, its task templates, its scripted expert."""
+
+    key: str
+    tools: tuple[Tool, ...]
+    templates: tuple[Template, ...]
+    expert: Callable[[Task], ExpertRun]
+
+
+MAX_ROWS = 3
+"""Rows a search returns at most: observations stay short."""
+
+
+def lines(rows: Iterable[Mapping[str, Scalar]], *, empty: str = "no match") -> str:
+    """Return rows as JSON lines, at most `MAX_ROWS` of them; `empty` when there is none."""
+    shown = [line(**row) for row in rows][:MAX_ROWS]
+    return "\n".join(shown) or empty
+
+
+def line(**row: Scalar) -> str:
+    """Return one row as compact JSON."""
+    return json.dumps(row, separators=(",", ":"))
+
+
+def goal_of(task: Task) -> Fields:
+    """Return a task's request as data, for experts."""
+    goal = task.payload["goal"]
+    if not isinstance(goal, dict):
+        raise TypeError("goal is not an object")
+    return Fields(goal)
+
+
+def call(name: str, /, **arguments: Scalar) -> ToolCall:
+    """Return a tool call."""
+    return ToolCall(name=name, arguments=arguments)
+
+
+def first_row(result: ToolResult) -> Fields:
+    """Return the first JSON line of an observation, as an expert reads it."""
+    return Fields(json.loads(result.text.splitlines()[0]))

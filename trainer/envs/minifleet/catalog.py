@@ -1,0 +1,44 @@
+"""The apps minifleet serves, and how a task of one is made from its key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Literal
+
+from pydantic import JsonValue
+
+from trainer.envs.minifleet import booking, github, outlook, reddit, ticketmaster
+from trainer.envs.minifleet.app import App
+from trainer.envs.minifleet.template import Draw, Template
+from trainer.types import Task
+
+Split = Literal["train", "eval"]
+
+APPS: Mapping[str, App] = MappingProxyType(
+    {app.APP.key: app.APP for app in (booking, github, outlook, reddit, ticketmaster)}
+)
+"""Every app by its key, in a fixed order."""
+
+
+def make_task(app: App, template: Template, split: Split, index: int) -> Task:
+    """Return the task `env/split/template/index`: the same content whenever it is asked for."""
+    key = f"{app.key}/{split}/{template.name}/{index:06d}"
+    draw = Draw(key, split)
+    problem = template.build(draw)
+    payload: dict[str, JsonValue] = {
+        "goal": dict(problem.goal),
+        "tables": {name: [dict(row) for row in rows] for name, rows in problem.tables.items()},
+        "changes": list(problem.changes),
+        "fresh": draw.fresh,
+    }
+    return Task(
+        key=key,
+        env_key=app.key,
+        prompt=draw.one(template.wordings).format(**problem.words),
+        template=template.name,
+        difficulty=template.difficulty,
+        held_out_template=template.held_out,
+        env_variables={"CURRENT_DATE": draw.today, "LOGGED_IN_USER": problem.user},
+        payload=payload,
+    )

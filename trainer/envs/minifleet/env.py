@@ -1,0 +1,86 @@
+"""One episode of one miniature app, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from pydantic import JsonValue
+
+from trainer.envs.base import Grade, ToolResult, ToolSpec
+from trainer.envs.minifleet.app import App
+from trainer.envs.minifleet.changes import Change, complaint, difference
+from trainer.envs.minifleet.faults import FaultInjector
+from trainer.envs.minifleet.schema import argument_error
+from trainer.envs.minifleet.world import Fields, Row, RuleBroken, World, copy_tables, quoted
+from trainer.errors import EnvUnavailable
+from trainer.types import Task
+
+
+class MinifleetEnv:
+    """An `Env` over one app's tables; the score is 1.0 for exactly the changes asked for, else 0.0.
+
+    A repeated `reset` starts over. Calls and scores before `reset` or after `close` raise
+    `EnvUnavailable`.
+    """
+
+    def __init__(self, app: App, task: Task, injector: FaultInjector | None = None) -> None:
+        self._app = app
+        self._task = task
+        self._injector = injector
+        self._tools = {tool.spec.name: tool for tool in app.tools}
+        self._world: World | None = None
+
+    async def reset(self) -> tuple[ToolSpec, ...]:
+        """Build the start state and return the app's tools."""
+        if self._injector:
+            await self._injector.before_reset()
+        variables, payload = self._task.env_variables, self._task.payload
+        self._world = World(
+            user=variables["LOGGED_IN_USER"],
+            today=variables["CURRENT_DATE"],
+            fresh=cast("int", payload["fresh"]),
+            tables=copy_tables(self._seed_tables()),
+        )
+        return tuple(tool.spec for tool in self._app.tools)
+
+    async def call(self, name: str, arguments: Mapping[str, JsonValue]) -> ToolResult:
+        """Run one tool; whatever the agent got wrong comes back as a short error text."""
+        if self._injector:
+            await self._injector.before_call()
+        world = self._started()
+        tool = self._tools.get(name)
+        if tool is None:
+            return _error(f"no tool {quoted(name)}, use one of {', '.join(self._tools)}")
+        problem = argument_error(arguments, tool.spec.parameters)
+        if problem:
+            return _error(problem)
+        try:
+            return ToolResult(text=tool.run(world, Fields(arguments)))
+        except RuleBroken as refusal:
+            return _error(str(refusal))
+
+    async def score(self) -> Grade:
+        """Compare the state with the seed; the reason says what is missing or too much."""
+        if self._injector:
+            await self._injector.before_score()
+        expected = cast("list[Change]", self._task.payload["changes"])
+        found = difference(copy_tables(self._seed_tables()), self._started().tables)
+        reason = complaint(expected, found)
+        return Grade(score=0.0 if reason else 1.0, reason=reason)
+
+    async def close(self) -> None:
+        """Forget the state."""
+        self._world = None
+
+    def _seed_tables(self) -> dict[str, list[Row]]:
+        return cast("dict[str, list[Row]]", self._task.payload["tables"])
+
+    def _started(self) -> World:
+        if self._world is None:
+            raise EnvUnavailable("the episode is not running")
+        return self._world
+
+
+def _error(text: str) -> ToolResult:
+    return ToolResult(text=text, is_error=True)
