@@ -148,7 +148,7 @@ def launch(
             user=account.uid if account else None,
             group=account.gid if account else None,
             extra_groups=() if account else None,
-            preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+            preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
         )
 
 

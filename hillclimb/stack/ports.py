@@ -28,7 +28,7 @@ def accepts(port: int, *, timeout_s: float = 0.5) -> bool:
 
 
 def find_free(*, preferred: int | None = None, taken: Collection[int] = ()) -> int:
-    """A free loopback port: `preferred` if it is free, else one the kernel picks outside `taken`."""
+    """A free loopback port outside `taken`: `preferred` if possible, else the kernel's choice."""
     if preferred is not None and preferred not in taken and is_free(preferred):
         return preferred
     while True:

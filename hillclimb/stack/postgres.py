@@ -1,6 +1,7 @@
 """PostgreSQL of our own: initialise a data directory, say how to run it, ask whether it answers."""
 
 import shutil
+import signal
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,9 +12,11 @@ import psycopg
 from hillclimb.stack.binaries import Account, postgres_programs, server_account
 from hillclimb.stack.errors import ServiceFailed
 from hillclimb.stack.ports import LOOPBACK
+from hillclimb.stack.processes import identify, processes_in, stop_process
 
 SUPERUSER = "hillclimb"
 DATABASE = "hillclimb"
+STOP_S = 30.0
 
 # As root the server runs as `nobody`, who cannot walk to a data directory below our 0700 state
 # directory. Started inside it, it can still name it: this link is resolved without the walk.
@@ -82,6 +85,24 @@ class PostgresServer:
         staging.rename(self.data)
         return True
 
+    def prepare(self) -> None:
+        """Make the data directory startable: create it, stop a postmaster nobody supervises.
+
+        A `postmaster.pid` whose pid now belongs to a stranger (after a reboot) is removed, for
+        PostgreSQL would wait for the stranger; any other one is its own business: it guards
+        against backends that outlived a killed postmaster.
+        """
+        self.initialise()
+        pid_file = self.data / "postmaster.pid"
+        if not pid_file.exists():
+            return
+        owner = identify(int(pid_file.read_text().split("\n", 1)[0]))
+        users = processes_in(self.data)
+        if owner is not None and owner in users:
+            stop_process(owner, signal.SIGINT, deadline_s=STOP_S)
+        elif owner is not None and not users:
+            pid_file.unlink()
+
     def ready(self) -> bool:
         """True when a login with our password to our database is answered."""
         try:
@@ -107,15 +128,15 @@ class PostgresServer:
         self._run(("initdb", "-D", self._data_name(staging), *options), staging)
 
     def _create_database(self, staging: Path) -> None:
-        single = ("postgres", "--single", "-D", self._data_name(staging))
-        if not self.durable:
-            single = (*single, "-c", "fsync=off")
-        self._run((*single, "postgres"), staging, text=f"CREATE DATABASE {DATABASE};\n")
+        quick = () if self.durable else ("-c", "fsync=off")
+        single = ("postgres", "--single", "-D", self._data_name(staging), *quick, "postgres")
+        self._run(single, staging, text=f"CREATE DATABASE {DATABASE};\n")
 
     def _run(self, command: tuple[str, ...], directory: Path, *, text: str = "") -> None:
         program, *arguments = command
         done = subprocess.run(
             [self._program(program), *arguments],
+            check=False,
             cwd=directory,
             input=text,
             capture_output=True,

@@ -10,7 +10,7 @@ from hillclimb.stack.ports import LOOPBACK
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValkeyServer:
-    """One Valkey on 127.0.0.1:`port` whose data lie in `directory`; every client needs `password`."""
+    """One Valkey on 127.0.0.1:`port`, data in `directory`; every client needs `password`."""
 
     directory: Path
     port: int
@@ -22,7 +22,7 @@ class ValkeyServer:
         return f"redis://:{self.password}@{LOOPBACK}:{self.port}/0"
 
     def initialise(self) -> None:
-        """Write the configuration, readable by us only: the password must not be on a command line."""
+        """Write the configuration to a private file: a command line would show the password."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         lines = {
             "bind": LOOPBACK,
@@ -33,6 +33,7 @@ class ValkeyServer:
             "appendfsync": "everysec",
             "save": '""',
             "daemonize": "no",
+            "set-proc-title": "no",  # the command line stays the one we started
         }
         configuration = self.directory / "valkey.conf"
         configuration.touch(mode=0o600)

@@ -1,0 +1,216 @@
+"""What the command line calls: up, down, status, and how to reach a running stack."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from hillclimb.stack.credentials import load_credentials
+from hillclimb.stack.errors import ServiceFailed, StackError, StackRunning
+from hillclimb.stack.options import CODE_ROOT, StackOptions
+from hillclimb.stack.plan import make_plan
+from hillclimb.stack.poll import wait_until
+from hillclimb.stack.processes import Identity, identify, stop_process
+from hillclimb.stack.records import ServiceRecord, StackRecord
+from hillclimb.stack.services import services
+from hillclimb.stack.state import StateDirectory
+from hillclimb.stack.supervisor import Supervisor
+from hillclimb.stack.sweep import sweep
+
+UP_DEADLINE_S = 180.0
+# On top of the services' own deadlines: kills, the sweep, a busy machine.
+DOWN_SLACK_S = 60.0
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """Where the API of a stack is and the key to use it with."""
+
+    url: str
+    api_key: str
+
+
+def up(options: StackOptions, *, say: Say) -> int:
+    """Run the stack in the foreground until SIGINT, SIGTERM or SIGHUP; the exit code.
+
+    Raises StackRunning when a supervisor already holds the state directory, StackError for
+    options that cannot be met.
+    """
+    state = StateDirectory(options.state_dir)
+    state.create()
+    with state.hold():
+        plan = make_plan(options)
+        if not options.find_trainer_python().exists():
+            say(
+                f"warning: no trainer interpreter at {options.find_trainer_python()}; runs will "
+                "wait until `make setup` has made it"
+            )
+        supervisor = Supervisor(specs=services(plan), directory=state, say=say, ports=plan.ports)
+        return supervisor.run()
+
+
+def up_detached(
+    options: StackOptions, *, say: Say, deadline_s: float = UP_DEADLINE_S
+) -> StackRecord:
+    """Start the supervisor in the background; the record once every service is ready.
+
+    A stack that already runs is waited for and returned. Raises ServiceFailed with the reason
+    when a service does not start or `deadline_s` passes (the stack is then stopped again).
+    """
+    state = StateDirectory(options.state_dir)
+    state.create()
+    running = state.read()
+    if running.supervised():
+        assert running.supervisor is not None
+        say("stack: already running")
+        return _await_ready(state, running.supervisor.identity, deadline_s)
+    log = state.log("supervisor")
+    offset = log.stat().st_size if log.exists() else 0
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "hillclimb.stack"],
+            cwd=CODE_ROOT,
+            env={**os.environ, **options.as_environment()},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    child = identify(process.pid)
+    try:
+        return _await_ready(state, child, deadline_s)
+    except ServiceFailed as error:
+        said = log.read_bytes()[offset:].decode(errors="replace").strip()
+        now = state.read()
+        reason = now.error if now != running else said[-2000:]
+        raise ServiceFailed(reason or str(error)) from error
+    finally:
+        # Deliberately not waited for: it is meant to outlive us.
+        process.returncode = process.poll() or 0
+
+
+def down(state_dir: Path, *, say: Say) -> bool:
+    """Stop everything of the stack, however it was left; True when there was something to stop.
+
+    A live supervisor is asked and waited for. Without one, the recorded services that still run
+    are stopped in reverse order (the runner first), then whatever else carries our mark. Returns
+    when no process of the stack is left. Raises StackError when the supervisor does not end.
+    """
+    state = StateDirectory(state_dir)
+    if not state_dir.is_dir():
+        return False
+    record = state.read()
+    stopped = False
+    if record.supervised():
+        assert record.supervisor is not None
+        _stop_supervisor(record, record.supervisor.identity, say)
+        stopped = True
+    try:
+        with state.hold():
+            return _clean_up(state, say) or stopped
+    except StackRunning:
+        raise StackError(
+            f"Another process holds {state_dir} (a stack being started?); try again."
+        ) from None
+
+
+def status(state_dir: Path) -> StackRecord:
+    """The record, corrected by what is really alive now."""
+    record = StateDirectory(state_dir).read()
+    alive = record.supervised()
+    corrected = {
+        name: service if _as_recorded(service) else _dead(service)
+        for name, service in record.services.items()
+    }
+    state = record.state
+    if not alive and state not in ("stopped", "failed"):
+        state = "stopped"
+    return record.model_copy(
+        update={
+            "services": corrected,
+            "state": state,
+            "supervisor": record.supervisor if alive else None,
+        }
+    )
+
+
+def connection(state_dir: Path) -> Connection | None:
+    """URL and first API key of the stack in `state_dir`, or None when it never ran."""
+    state = StateDirectory(state_dir)
+    credentials = load_credentials(state)
+    url = state.read().url
+    if credentials is None or url is None:
+        return None
+    return Connection(url=url, api_key=credentials.api_key)
+
+
+def _await_ready(
+    state: StateDirectory, supervisor: Identity | None, deadline_s: float
+) -> StackRecord:
+    if supervisor is None:
+        raise ServiceFailed("The supervisor ended at once.")
+
+    def decided() -> bool:
+        return not supervisor.alive() or _ready(state.read(), supervisor)
+
+    in_time = wait_until(decided, deadline_s=deadline_s)
+    record = state.read()
+    if _ready(record, supervisor):
+        return record
+    if not in_time:
+        stop_process(supervisor, signal.SIGTERM, deadline_s=DOWN_SLACK_S)
+        raise ServiceFailed(f"The stack was not ready within {deadline_s:.0f} s.")
+    raise ServiceFailed("The supervisor ended before the stack was ready.")
+
+
+def _ready(record: StackRecord, supervisor: Identity) -> bool:
+    mine = record.supervisor is not None and record.supervisor.pid == supervisor.pid
+    return mine and record.state == "ready"
+
+
+def _stop_supervisor(record: StackRecord, supervisor: Identity, say: Say) -> None:
+    say(f"supervisor: stopping pid {supervisor.pid}")
+    os.kill(supervisor.pid, signal.SIGTERM)
+    limit = DOWN_SLACK_S + sum(service.stop_s for service in record.services.values())
+    if not wait_until(lambda: not supervisor.alive(), deadline_s=limit):
+        raise StackError(
+            f"The supervisor (pid {supervisor.pid}) did not stop within {limit:.0f} s; "
+            f"kill it with `kill -9 {supervisor.pid}` and run `hillclimb down` again."
+        )
+    for name, service in record.services.items():
+        if service.process is not None:
+            say(f"{name}: stopped (pid {service.process.pid})")
+
+
+def _clean_up(state: StateDirectory, say: Say) -> bool:
+    record = state.read()
+    stopped = False
+    for name, service in reversed(record.services.items()):
+        if service.process is None or not service.process.identity.alive():
+            continue
+        signal_number = signal.Signals(service.stop_signal)
+        obeyed = stop_process(service.process.identity, signal_number, deadline_s=service.stop_s)
+        say(f"{name}: {'stopped' if obeyed else 'killed'} (pid {service.process.pid})")
+        stopped = True
+    for line in sweep(state.path):
+        say(line)
+        stopped = True
+    if stopped or record.supervisor is not None:
+        dead = {name: _dead(service) for name, service in record.services.items()}
+        update = {"state": "stopped", "supervisor": None, "services": dead}
+        state.write(record.model_copy(update=update))
+    return stopped
+
+
+def _as_recorded(service: ServiceRecord) -> bool:
+    return service.process is None or service.process.identity.alive()
+
+
+def _dead(service: ServiceRecord) -> ServiceRecord:
+    state = "done" if service.state == "done" else "stopped"
+    return service.model_copy(update={"state": state, "process": None, "ready_at": None})

@@ -1,0 +1,142 @@
+"""The table of services. A new one is one function and one entry in `TABLE`."""
+
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+
+from hillclimb.stack.options import CODE_ROOT
+from hillclimb.stack.plan import StackPlan
+from hillclimb.stack.ports import LOOPBACK
+from hillclimb.stack.probes import file_written, http_ready, log_says, server_ready
+from hillclimb.stack.spec import ServiceSpec
+
+READY_FILE_VARIABLE = "HILLCLIMB_READY_FILE"
+
+
+def services(plan: StackPlan) -> tuple[ServiceSpec, ...]:
+    """The services of `plan` in start order; they are stopped in the reverse order."""
+    made = [build(plan) for build in TABLE]
+    present = [spec for spec in made if spec is not None]
+    names = {spec.name for spec in present}
+    # A server that is not ours needs no waiting for.
+    return tuple(_without_absent_needs(spec, names) for spec in present)
+
+
+def _postgres(plan: StackPlan) -> ServiceSpec | None:
+    server = plan.postgres
+    if server is None:
+        return None
+    return ServiceSpec(
+        name="postgres",
+        command=server.command(),
+        cwd=server.data,
+        prepare=server.prepare,
+        ready=server_ready(server),
+        account=server.account,
+        port=server.port,
+        stop_signal=signal.SIGINT,  # fast shutdown: roll back, checkpoint, leave
+        stop_s=30.0,
+    )
+
+
+def _valkey(plan: StackPlan) -> ServiceSpec | None:
+    server = plan.valkey
+    if server is None:
+        return None
+    return ServiceSpec(
+        name="valkey",
+        command=server.command(),
+        cwd=plan.state.path,
+        prepare=server.initialise,
+        ready=server_ready(server),
+        port=server.port,
+    )
+
+
+def _migrate(plan: StackPlan) -> ServiceSpec:
+    ini = str(CODE_ROOT / "alembic.ini")
+    return ServiceSpec(
+        name="migrate",
+        command=_python("-m", "alembic", "-c", ini, "upgrade", "head"),
+        cwd=CODE_ROOT,
+        environment=plan.environment,
+        needs=("postgres",),
+        one_shot=True,
+    )
+
+
+def _api(plan: StackPlan) -> ServiceSpec:
+    place = ("--host", LOOPBACK, "--port", str(plan.api_port))
+    # Open event streams end only when their clients go: uvicorn must not wait for them.
+    stop = ("--timeout-graceful-shutdown", "3")
+    return ServiceSpec(
+        name="api",
+        command=_python("-m", "uvicorn", "api.app:create_app", "--factory", *place, *stop),
+        cwd=CODE_ROOT,
+        environment=plan.environment,
+        needs=("postgres", "valkey", "migrate"),
+        ready=http_ready(plan.api_port, "/v1/health/ready"),
+        port=plan.api_port,
+    )
+
+
+def _worker(plan: StackPlan) -> ServiceSpec:
+    name = ("--hostname", "hillclimb@%h")
+    quick = ("--without-gossip", "--without-mingle")
+    options = ("--concurrency", "1", "--loglevel", "INFO", *name, *quick)
+    return ServiceSpec(
+        name="worker",
+        command=_python("-m", "celery", "-A", "worker.app", "worker", *options),
+        cwd=CODE_ROOT,
+        environment=plan.environment,
+        needs=("postgres", "valkey", "migrate"),
+        ready=log_says(r"hillclimb@\S+ ready\.$"),
+    )
+
+
+def _beat(plan: StackPlan) -> ServiceSpec:
+    schedule = str(plan.state.path / "beat" / "schedule")
+    # Beat refuses to start on the pid file of a killed one; the supervisor already ensures one.
+    options = ("--loglevel", "INFO", "-s", schedule, "--pidfile=")
+    return ServiceSpec(
+        name="beat",
+        command=_python("-m", "celery", "-A", "worker.app", "beat", *options),
+        cwd=CODE_ROOT,
+        environment=plan.environment,
+        needs=("valkey", "migrate"),
+        ready=log_says(r"beat: Starting\.\.\."),
+    )
+
+
+def _runner(plan: StackPlan) -> ServiceSpec:
+    ready = plan.state.ready_file("runner")
+    return ServiceSpec(
+        name="runner",
+        command=_python("-m", "worker.runner"),
+        cwd=CODE_ROOT,
+        environment={**plan.environment, READY_FILE_VARIABLE: str(ready)},
+        needs=("api",),
+        prepare=lambda: ready.unlink(missing_ok=True),
+        ready=file_written(ready),
+        stop_s=plan.options.runner_stop_s,
+    )
+
+
+TABLE: tuple[Callable[[StackPlan], ServiceSpec | None], ...] = (
+    _postgres,
+    _valkey,
+    _migrate,
+    _api,
+    _worker,
+    _beat,
+    _runner,
+)
+
+
+def _python(*arguments: str) -> tuple[str, ...]:
+    return (sys.executable, *arguments)
+
+
+def _without_absent_needs(spec: ServiceSpec, present: set[str]) -> ServiceSpec:
+    return replace(spec, needs=tuple(name for name in spec.needs if name in present))

@@ -1,0 +1,62 @@
+"""What the supervisor needs to know about a service; nothing here knows which services exist."""
+
+import hashlib
+import json
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hillclimb.stack.binaries import Account
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceLog:
+    """Where a service writes, and from which byte on its present process does."""
+
+    path: Path
+    offset: int
+
+    def text(self) -> str:
+        """What the present process wrote so far."""
+        if not self.path.exists():
+            return ""
+        with self.path.open("rb") as file:
+            file.seek(self.offset)
+            return file.read().decode(errors="replace")
+
+
+Probe = Callable[[ServiceLog], bool]
+
+
+def _at_once(_log: ServiceLog) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSpec:
+    """One service: how to start it, when it counts as ready, and how to stop it.
+
+    `needs` names services that must be ready before it starts. A `one_shot` is done when it
+    exits with 0, and its failure ends the start. `environment` is added to ours. `prepare` runs
+    before every start. All `_s` fields are seconds.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    cwd: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()
+    ready: Probe = _at_once
+    prepare: Callable[[], object] | None = None
+    one_shot: bool = False
+    account: Account | None = None
+    port: int | None = None
+    start_s: float = 60.0
+    stop_s: float = 10.0
+    stop_signal: signal.Signals = signal.SIGTERM
+
+    def fingerprint(self) -> str:
+        """Changes when a running process would no longer be what this spec would start."""
+        parts = [list(self.command), str(self.cwd), sorted(self.environment.items())]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

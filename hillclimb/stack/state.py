@@ -1,0 +1,109 @@
+"""The state directory: where it is, what lies where in it, and who holds it."""
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from hillclimb.stack.errors import StackRunning
+from hillclimb.stack.records import StackRecord
+
+FOLDER = ".hillclimb"
+PROJECT_MARKS = (FOLDER, "pyproject.toml", ".git")
+
+
+def project_root(start: Path) -> Path:
+    """The nearest directory from `start` upwards that looks like a project, else `start`."""
+    for directory in (start, *start.parents):
+        if any((directory / mark).exists() for mark in PROJECT_MARKS):
+            return directory
+    return start
+
+
+def find_state_directory(environment: Mapping[str, str], cwd: Path) -> Path:
+    """$HILLCLIMB_STATE_DIR, else `.hillclimb` below $HILLCLIMB_HOME or the project of `cwd`."""
+    if explicit := environment.get("HILLCLIMB_STATE_DIR"):
+        return (cwd / explicit).resolve()
+    home = environment.get("HILLCLIMB_HOME")
+    return (cwd / home if home else project_root(cwd)).resolve() / FOLDER
+
+
+@dataclass(frozen=True, slots=True)
+class StateDirectory:
+    """One stack's directory (mode 0700) and the names in it."""
+
+    path: Path
+
+    @property
+    def record_file(self) -> Path:
+        """`stack.json`: ports, processes, states."""
+        return self.path / "stack.json"
+
+    @property
+    def secrets_file(self) -> Path:
+        """`secrets.json`, mode 0600."""
+        return self.path / "secrets.json"
+
+    def log(self, service: str) -> Path:
+        """`logs/<service>.log`."""
+        return self.path / "logs" / f"{service}.log"
+
+    def ready_file(self, service: str) -> Path:
+        """`ready/<service>`: written by a service that has no better way to say it is ready."""
+        return self.path / "ready" / service
+
+    def create(self) -> None:
+        """Make the directory and its folders, private to us."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.path.chmod(0o700)
+        for folder in ("logs", "ready", "runs", "blobs", "beat"):
+            (self.path / folder).mkdir(mode=0o700, exist_ok=True)
+
+    def read(self) -> StackRecord:
+        """The record; an empty one when there is none or it is not readable as ours."""
+        try:
+            return StackRecord.model_validate_json(self.record_file.read_bytes())
+        except (FileNotFoundError, NotADirectoryError, ValidationError):
+            return StackRecord()
+
+    def write(self, record: StackRecord) -> None:
+        """Replace the record atomically."""
+        write_private(self.record_file, record.model_dump_json(indent=2) + "\n")
+
+    def locked(self) -> bool:
+        """True while a supervisor (or a `down` at work) holds the directory."""
+        try:
+            with self.hold():
+                return False
+        except StackRunning:
+            return True
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Hold the directory's lock; the kernel frees it when we die. Raises StackRunning."""
+        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StackRunning(
+                    f"A stack is already running in {self.path}; stop it with `hillclimb down`."
+                ) from None
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace `path` atomically by a file of mode 0600 that is on disk when we return."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    Path(name).replace(path)

@@ -1,0 +1,25 @@
+"""End what is left of a stack once its services were stopped: trainers without a runner, say."""
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+from hillclimb.stack.poll import wait_until
+from hillclimb.stack.processes import owned_by, signal_group
+
+SWEEP_TERM_S = 20.0
+SWEEP_KILL_S = 5.0
+
+
+def sweep(state: Path) -> Iterator[str]:
+    """SIGTERM everything that carries our mark, SIGKILL after 20 s; one line per process ended."""
+    left = list(owned_by(state))
+    for identity, command in left:
+        signal_group(identity, signal.SIGTERM)
+        yield f"left over: stopping pid {identity.pid} ({' '.join(command)[:80]})"
+    if wait_until(lambda: not any(i.alive() for i, _ in left), deadline_s=SWEEP_TERM_S):
+        return
+    for identity, _ in owned_by(state):
+        signal_group(identity, signal.SIGKILL)
+        yield f"left over: killed pid {identity.pid}, it ignored SIGTERM"
+    wait_until(lambda: not any(owned_by(state)), deadline_s=SWEEP_KILL_S)

@@ -1,0 +1,16 @@
+"""A state directory with tiny services."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hillclimb.stack.state import StateDirectory
+from tests.hillclimb.stack.tiny import TinyStack
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Iterator[TinyStack]:
+    stack = TinyStack(StateDirectory((tmp_path / "state").resolve()))
+    yield stack
+    stack.clear()
