@@ -1,0 +1,81 @@
+"""The doctor's findings on a real state directory."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from hillclimb.stack.credentials import ensure_credentials
+from hillclimb.stack.doctor import Check, examine
+from hillclimb.stack.options import StackOptions
+from hillclimb.stack.state import StateDirectory
+from tests.hillclimb.stack.tiny import TinyStack
+
+
+def findings(options: StackOptions) -> dict[str, Check]:
+    return {check.name: check for check in examine(options)}
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> StackOptions:
+    return StackOptions(
+        state_dir=tmp_path.resolve() / "state", trainer_python=tmp_path / "no" / "python"
+    )
+
+
+def test_a_fresh_machine_lacks_only_the_trainers_environment(options: StackOptions) -> None:
+    found = findings(options)
+    assert {name for name, check in found.items() if check.level == "fail"} == {"trainer"}
+    assert "make setup" in found["trainer"].mend
+    assert "will be made" in found["state"].found
+
+
+def test_a_trainer_environment_without_torch_is_named(options: StackOptions) -> None:
+    bare = StackOptions(state_dir=options.state_dir, trainer_python=Path(sys.executable))
+    assert "torch" in findings(bare)["trainer"].found
+
+
+def test_keys_that_others_can_read_are_a_failure(options: StackOptions) -> None:
+    state = StateDirectory(options.state_dir)
+    state.create()
+    ensure_credentials(state)
+    state.secrets_file.chmod(0o644)
+    options.state_dir.chmod(0o755)
+    found = findings(options)
+    assert found["secrets"].level == "fail"
+    assert "chmod 600" in found["secrets"].mend
+    assert found["state"].level == "warn"
+
+
+def test_processes_without_a_supervisor_are_reported(
+    tiny: TinyStack, options: StackOptions
+) -> None:
+    tiny.describe({"name": "api"})
+    tiny.start_ready()
+    own = StackOptions(state_dir=tiny.state.path, trainer_python=options.trainer_python)
+    assert findings(own)["supervisor"].level == "ok"
+    pid = tiny.pid("api")
+    tiny.kill_supervisor()
+    found = findings(own)["supervisor"]
+    assert found.level == "warn"
+    assert str(pid) in found.found
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_a_database_that_cannot_be_reached_or_is_not_migrated_is_told_apart(
+    options: StackOptions, postgres_url: str
+) -> None:
+    empty = StackOptions(
+        state_dir=options.state_dir,
+        trainer_python=options.trainer_python,
+        database_url=postgres_url,
+    )
+    assert findings(empty)["database"].found == "reachable, not migrated"
+    wrong = StackOptions(
+        state_dir=options.state_dir,
+        trainer_python=options.trainer_python,
+        database_url="postgresql+psycopg://u:p@127.0.0.1:1/none",
+    )
+    assert findings(wrong)["database"].level == "fail"

@@ -1,0 +1,202 @@
+"""From the user's choices to ports, keys and the services' environment."""
+
+import socket
+import stat
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import psutil
+import pytest
+
+from hillclimb.stack.control import connection
+from hillclimb.stack.credentials import ensure_credentials
+from hillclimb.stack.errors import StackError
+from hillclimb.stack.options import StackOptions
+from hillclimb.stack.plan import make_plan
+from hillclimb.stack.probes import http_ready, log_says
+from hillclimb.stack.processes import identify
+from hillclimb.stack.records import ProcessRecord, ServiceRecord, StackRecord
+from hillclimb.stack.services import TABLE, services
+from hillclimb.stack.spec import ServiceLog
+from hillclimb.stack.state import StateDirectory, find_state_directory
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> StackOptions:
+    return StackOptions(state_dir=tmp_path.resolve() / "state", api_port=0)
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield int(listener.getsockname()[1])
+
+
+def test_the_state_directory_is_the_project_of_the_working_directory(tmp_path: Path) -> None:
+    project = tmp_path.resolve() / "project"
+    (project / "deep" / "er").mkdir(parents=True)
+    (project / "pyproject.toml").touch()
+    assert find_state_directory({}, project / "deep" / "er") == project / ".hillclimb"
+    home = {"HILLCLIMB_HOME": str(tmp_path.resolve())}
+    assert find_state_directory(home, project) == tmp_path.resolve() / ".hillclimb"
+    explicit = home | {"HILLCLIMB_STATE_DIR": "here"}
+    assert find_state_directory(explicit, project) == project / "here"
+
+
+def test_options_survive_the_way_through_the_environment(tmp_path: Path) -> None:
+    options = StackOptions(
+        state_dir=tmp_path.resolve(),
+        api_port=8711,
+        postgres_port=0,
+        valkey_port=6380,
+        database_url="postgresql+psycopg://u:p@h/d",
+        redis_url="redis://h/0",
+        blobs_url="s3://bucket/prefix",
+        trainer_python=Path("/opt/python"),
+        runner_stop_s=7,
+    )
+    assert StackOptions.from_environment(options.as_environment(), Path("/")) == options
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("HILLCLIMB_API_PORT", "eighty"), ("DATABASE_URL", "postgresql://u:p@h/d")],
+)
+def test_a_malformed_variable_is_named_in_the_refusal(name: str, value: str) -> None:
+    with pytest.raises(StackError, match=name):
+        StackOptions.from_environment({name: value}, Path("/"))
+
+
+def test_keys_are_made_once_and_kept_private(options: StackOptions) -> None:
+    make_plan(options)
+    state = StateDirectory(options.state_dir)
+    assert stat.S_IMODE(state.secrets_file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(options.state_dir.stat().st_mode) == 0o700
+    first = ensure_credentials(state)
+    assert make_plan(options).environment["HILLCLIMB_BOOTSTRAP_KEY"] == first.api_key
+    assert len({*first.model_dump().values()}) == 5
+
+
+def test_a_port_that_was_asked_for_and_is_taken_is_refused_by_name(
+    options: StackOptions, taken_port: int
+) -> None:
+    with pytest.raises(StackError, match=f"Port {taken_port} for api is taken"):
+        make_plan(replace(options, api_port=taken_port))
+
+
+def remember(options: StackOptions, port: int, pid: int) -> None:
+    me = identify(pid)
+    assert me is not None
+    service = ServiceRecord(
+        state="ready",
+        process=ProcessRecord(pid=me.pid, started=me.started),
+        fingerprint="",
+        log="",
+        stop_signal=15,
+        stop_s=1,
+    )
+    state = StateDirectory(options.state_dir)
+    state.create()
+    state.write(StackRecord(ports={"api": port}, services={"api": service}))
+
+
+def test_the_remembered_port_is_kept_while_our_own_service_listens_on_it(
+    options: StackOptions, taken_port: int
+) -> None:
+    remember(options, taken_port, psutil.Process().pid)
+    assert make_plan(replace(options, api_port=None)).ports["api"] == taken_port
+
+
+def test_a_remembered_port_that_a_stranger_took_is_replaced(
+    options: StackOptions, taken_port: int
+) -> None:
+    state = StateDirectory(options.state_dir)
+    state.create()
+    state.write(StackRecord(ports={"api": taken_port}))
+    assert make_plan(replace(options, api_port=None)).ports["api"] != taken_port
+
+
+def test_external_servers_replace_our_own_and_nothing_waits_for_them(
+    options: StackOptions,
+) -> None:
+    external = replace(
+        options, database_url="postgresql+psycopg://u:p@db/hc", redis_url="redis://cache/3"
+    )
+    plan = make_plan(external)
+    specs = services(plan)
+    assert [spec.name for spec in specs] == ["migrate", "api", "worker", "beat", "runner"]
+    assert specs[0].needs == ()
+    assert plan.environment["DATABASE_URL"] == "postgresql+psycopg://u:p@db/hc"
+    assert plan.environment["REDIS_URL"] == "redis://cache/3"
+    assert set(plan.ports) == {"api"}
+
+
+def test_the_runner_starts_last_so_that_it_is_stopped_first(options: StackOptions) -> None:
+    specs = services(make_plan(replace(options, runner_stop_s=5)))
+    assert len(specs) == len(TABLE)
+    assert specs[-1].name == "runner"
+    assert specs[-1].stop_s == 5
+    names = [spec.name for spec in specs]
+    for spec in specs:
+        assert all(names.index(need) < names.index(spec.name) for need in spec.needs)
+
+
+def test_no_password_is_on_a_command_line(options: StackOptions) -> None:
+    plan = make_plan(options)
+    words = " ".join(" ".join(spec.command) for spec in services(plan))
+    for secret in ensure_credentials(plan.state).model_dump().values():
+        assert secret not in words
+
+
+def test_slack_settings_are_handed_to_the_services(
+    options: StackOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLACK_API_BASE_URL", "http://127.0.0.1:1/api")
+    assert make_plan(options).environment["SLACK_API_BASE_URL"] == "http://127.0.0.1:1/api"
+
+
+def test_a_client_finds_the_url_and_the_first_key(options: StackOptions) -> None:
+    assert connection(options.state_dir) is None
+    plan = make_plan(options)
+    plan.state.write(StackRecord(ports=plan.ports))
+    found = connection(options.state_dir)
+    assert found is not None
+    assert found.url == f"http://127.0.0.1:{plan.api_port}"
+    assert found.api_key == plan.environment["HILLCLIMB_BOOTSTRAP_KEY"]
+
+
+def test_a_log_probe_reads_only_what_the_present_process_wrote(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("old: ready.\n")
+    probe = log_says(r"ready\.$")
+    now = ServiceLog(path=log, offset=log.stat().st_size)
+    assert not probe(now)
+    with log.open("a") as file:
+        file.write("new: ready.\n")
+    assert probe(now)
+
+
+class Answer(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/ready" else 503)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        return
+
+
+def test_an_http_probe_needs_a_good_status(tmp_path: Path) -> None:
+    log = ServiceLog(path=tmp_path / "log", offset=0)
+    with HTTPServer(("127.0.0.1", 0), Answer) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        assert http_ready(server.server_port, "/ready")(log)
+        assert not http_ready(server.server_port, "/other")(log)
+        server.shutdown()
+        thread.join()
+    assert not http_ready(server.server_port, "/ready")(log)
