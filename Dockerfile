@@ -1,0 +1,42 @@
+# One file, three images: `docker build --target api|worker|trainer .`
+# The control plane (api, worker) holds no torch; the data plane (trainer) holds no service.
+
+FROM python:3.11-slim AS base
+ENV PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+WORKDIR /srv/hillclimb
+RUN useradd --create-home --uid 10001 hillclimb
+
+FROM base AS control
+COPY requirements/control.txt requirements/control.txt
+RUN pip install --no-cache-dir --no-deps -r requirements/control.txt
+COPY pyproject.toml README.md alembic.ini ./
+COPY hillclimb hillclimb
+COPY api api
+COPY worker worker
+COPY trainer trainer
+COPY migrations migrations
+RUN pip install --no-cache-dir --no-deps --no-build-isolation -e .
+USER hillclimb
+
+FROM control AS api
+EXPOSE 8710
+HEALTHCHECK --interval=10s --timeout=3s CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8710/v1/health')"]
+CMD ["python", "-m", "uvicorn", "api.app:create_app", "--factory", "--host", "0.0.0.0", "--port", "8710"]
+
+FROM control AS worker
+CMD ["python", "-m", "celery", "-A", "worker.app", "worker", "--concurrency", "2", "--loglevel", "INFO"]
+
+# The runner's own process needs no torch; it starts trainers with this image's Python.
+FROM base AS trainer
+COPY requirements/trainer.txt requirements/trainer.txt
+RUN pip install --no-cache-dir --no-deps -r requirements/trainer.txt
+COPY pyproject.toml README.md ./
+COPY hillclimb hillclimb
+COPY api api
+COPY worker worker
+COPY trainer trainer
+COPY assets assets
+RUN pip install --no-cache-dir --no-deps --no-build-isolation -e .
+ENV HILLCLIMB_TRAINER_PYTHON=/usr/local/bin/python OMP_NUM_THREADS=1
+USER hillclimb
+CMD ["python", "-m", "worker.runner"]

@@ -1,0 +1,64 @@
+# Two commands do all set-up: `make demo` and `make test`. `make help` lists the rest.
+PYTHON ?= python3
+CONTROL := .venv/bin
+TRAINER := .venv-trainer/bin
+PIP := -m pip install --quiet --disable-pip-version-check
+export HILLCLIMB_HOME ?= $(CURDIR)
+export PYTHONDONTWRITEBYTECODE := 1
+DEMO_ARGS ?=
+
+.PHONY: help setup lock demo up down status test check bench e2e image-lint
+
+help: ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: .venv/.ready .venv-trainer/.ready ## make both virtual environments (quick when nothing changed)
+
+.venv/.ready: requirements/control.txt pyproject.toml
+	@test -x $(CONTROL)/python || $(PYTHON) -m venv .venv
+	@echo "setup: installing the control plane into .venv"
+	@$(CONTROL)/python $(PIP) --no-deps -r requirements/control.txt 2>.venv/pip.log || { cat .venv/pip.log; exit 1; }
+	@$(CONTROL)/python $(PIP) --no-deps --no-build-isolation -e . 2>>.venv/pip.log || { cat .venv/pip.log; exit 1; }
+	@touch $@
+
+.venv-trainer/.ready: requirements/trainer.txt pyproject.toml
+	@test -x $(TRAINER)/python || $(PYTHON) -m venv .venv-trainer
+	@echo "setup: installing the data plane into .venv-trainer (torch is the large one)"
+	@$(TRAINER)/python $(PIP) --no-deps -r requirements/trainer.txt 2>.venv-trainer/pip.log || { cat .venv-trainer/pip.log; exit 1; }
+	@$(TRAINER)/python $(PIP) --no-deps --no-build-isolation -e . 2>>.venv-trainer/pip.log || { cat .venv-trainer/pip.log; exit 1; }
+	@touch $@
+
+lock: ## write requirements/*.txt from what the two environments hold
+	@$(CONTROL)/python requirements/lock.py $(CONTROL)/python requirements/control.txt
+	@$(CONTROL)/python requirements/lock.py $(TRAINER)/python requirements/trainer.txt
+
+demo: setup ## the main job: start the stack, train the example run, print the verdict table
+	@$(CONTROL)/hillclimb demo $(DEMO_ARGS)
+
+up: setup ## start the embedded stack and stay in the foreground (Ctrl-C stops it)
+	@$(CONTROL)/hillclimb up
+
+down: ## stop the embedded stack; running trainers checkpoint first
+	@$(CONTROL)/hillclimb down
+
+status: ## what of the stack runs
+	@$(CONTROL)/hillclimb status
+
+test: setup ## the whole default test suite, both environments
+	@$(CONTROL)/python -m pytest tests --ignore=tests/trainer
+	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest tests/trainer
+
+check: setup ## lint, types, import contracts, container files
+	@$(CONTROL)/ruff check .
+	@$(CONTROL)/ruff format --check .
+	@$(CONTROL)/mypy -p api -p worker -p hillclimb -p trainer.contract -p trainer.stores
+	@$(TRAINER)/mypy -p trainer
+	@$(CONTROL)/lint-imports
+
+bench: setup ## three training seeds, two warm starts, the shuffled-reward control (long)
+	@$(CONTROL)/python benchmarks/learning.py
+	@$(TRAINER)/python benchmarks/engine_throughput.py
+
+e2e: setup ## browser tests; installs Debian's chromium when it is missing
+	@bash tests/e2e/install_chromium.sh
+	@HILLCLIMB_E2E=1 $(CONTROL)/python -m pytest tests/e2e

@@ -1,0 +1,1 @@
+"""The `hillclimb` command: one file per group of verbs."""

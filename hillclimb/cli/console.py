@@ -1,0 +1,73 @@
+"""How commands print: tables for people, JSON for scripts, errors on standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from hillclimb.errors import ApiProblem, HillclimbError
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+STATUS_STYLE = {
+    "succeeded": "green",
+    "failed": "red",
+    "cancelled": "yellow",
+    "running": "cyan",
+    "paused": "magenta",
+    "recovering": "yellow",
+}
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON document on standard output."""
+    sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
+
+
+def print_error(error: HillclimbError, *, as_json: bool) -> None:
+    """Print an error as sentences, or as the problem document it came as."""
+    if as_json:
+        body = error.body if isinstance(error, ApiProblem) else {"title": str(error)}
+        sys.stderr.write(json.dumps(body, default=str) + "\n")
+        return
+    sentences = error.sentences() if isinstance(error, ApiProblem) else [str(error)]
+    for sentence in sentences:
+        err.print("[red]error:[/red]", escape(sentence), soft_wrap=True)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """Return a plain table; columns whose name ends in `>` are aligned right."""
+    grid = Table(box=None, pad_edge=False, header_style="bold dim")
+    for column in columns:
+        right = column.endswith(">")
+        grid.add_column(column.removesuffix(">"), justify="right" if right else "left")
+    for row in rows:
+        grid.add_row(*("" if cell is None else str(cell) for cell in row))
+    return grid
+
+
+def styled_status(status: str) -> str:
+    """Return the status in its colour."""
+    style = STATUS_STYLE.get(status)
+    return f"[{style}]{status}[/{style}]" if style else status
+
+
+def percent(rate: float | None) -> str:
+    """Return a rate in [0, 1] as `53.2 %`, or a dash."""
+    return "–" if rate is None else f"{100 * rate:.1f} %"
+
+
+def duration(seconds: float | None) -> str:
+    """Return seconds as `1:23` or `1:02:03`."""
+    if seconds is None:
+        return "–"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

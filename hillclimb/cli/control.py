@@ -1,0 +1,107 @@
+"""`cancel`, `resume`, `pull`: act on a run."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from hillclimb.cli.console import out, print_json
+from hillclimb.cli.main import command, connect, main
+from hillclimb.cli.watch import follow_run
+from hillclimb.client import Client, Json
+from hillclimb.errors import HillclimbError
+
+
+class DownloadFailed(HillclimbError):
+    """A file of a checkpoint did not arrive whole."""
+
+
+@main.command()
+@click.argument("run_id", metavar="RUN")
+@click.option("--watch", "wait", is_flag=True, help="Wait until the run has ended.")
+@command
+def cancel(*, run_id: str, wait: bool, as_json: bool) -> None:
+    """Cancel RUN; its trainer saves a checkpoint first."""
+    with connect() as client:
+        run = client.cancel(run_id)
+        if wait:
+            follow_run(client, run_id, as_json=as_json)
+            return
+    if as_json:
+        print_json(run)
+    else:
+        out.print(f"{run['id']} {run['status']}")
+
+
+@main.command()
+@click.argument("run_id", metavar="RUN")
+@click.option("--watch", "wait", is_flag=True, help="Follow the run to its end.")
+@command
+def resume(*, run_id: str, wait: bool, as_json: bool) -> None:
+    """Go on from RUN's newest checkpoint: a new run if it has ended, the same if it is paused."""
+    with connect() as client:
+        run = client.resume(run_id)
+        if wait:
+            sys.exit(follow_run(client, run["id"], as_json=as_json))
+    if as_json:
+        print_json(run)
+    else:
+        out.print(f"{run['id']} {run['status']}")
+
+
+@main.command()
+@click.argument("source", metavar="RUN[@STEP]")
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@command
+def pull(*, source: str, directory: Path, as_json: bool) -> None:
+    """Bring a checkpoint's weights into DIR (a Hugging Face model directory)."""
+    run_id, _, step = source.partition("@")
+    with connect() as client:
+        checkpoint = _checkpoint(client, run_id, step)
+        files = [
+            _pull_file(client, run_id, checkpoint, entry, directory)
+            for entry in _weights(checkpoint)
+        ]
+    if as_json:
+        print_json({"run_id": run_id, "step": checkpoint["step"], "files": files})
+    else:
+        out.print(f"step {checkpoint['step']} of {run_id}: {len(files)} files in {directory}")
+
+
+def _checkpoint(client: Client, run_id: str, step: str) -> Json:
+    if step:
+        if not step.isdigit():
+            raise click.BadParameter(f"the step after @ is a number, not {step!r}")
+        return client.checkpoint(run_id, int(step))
+    saved = client.checkpoints(run_id)["data"]
+    if not saved:
+        raise DownloadFailed(f"{run_id} has no checkpoint yet")
+    return client.checkpoint(run_id, max(entry["step"] for entry in saved))
+
+
+def _weights(checkpoint: Json) -> list[Json]:
+    """The files a model loads from; optimizer and data order stay behind."""
+    files: list[Json] = checkpoint["manifest"]["files"]
+    return [entry for entry in files if entry["path"].startswith("model/")]
+
+
+def _pull_file(client: Client, run_id: str, checkpoint: Json, entry: Json, directory: Path) -> str:
+    target = directory / Path(entry["path"]).relative_to("model")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.partial")
+    digest = hashlib.sha256()
+    with partial.open("wb") as file:
+        for block in client.checkpoint_file(run_id, checkpoint["step"], entry["path"]):
+            digest.update(block)
+            file.write(block)
+        file.flush()
+        os.fsync(file.fileno())
+    if digest.hexdigest() != entry["sha256"]:
+        partial.unlink()
+        raise DownloadFailed(f"{entry['path']} arrived damaged: its checksum differs; pull again")
+    partial.replace(target)
+    return str(target)

@@ -1,0 +1,48 @@
+"""The root command: shared options, and errors turned into a sentence and an exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec
+
+import click
+
+from hillclimb.cli.console import print_error
+from hillclimb.cli.exits import exit_for
+from hillclimb.client import Client
+from hillclimb.connection import find_connection
+from hillclimb.errors import HillclimbError
+
+P = ParamSpec("P")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="hillclimb")
+def main() -> None:
+    """Train tool-use agents: submit a spec, watch pass@1 rise, read the verdict.
+
+    Exit codes: 0 done, 1 error, 2 usage, 3 run failed, 4 run cancelled, 5 service unreachable,
+    6 refused, 7 not found.
+    """
+
+
+def command(function: Callable[P, None]) -> Callable[P, None]:
+    """Add `--json` and turn client errors into an exit code; the parameter is `as_json`."""
+
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
+    @wraps(function)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            function(*args, **kwargs)
+        except HillclimbError as error:
+            print_error(error, as_json=bool(kwargs.get("as_json")))
+            sys.exit(exit_for(error))
+
+    return wrapped
+
+
+def connect() -> Client:
+    """Return a client of the service that the environment or the state directory names."""
+    return Client(find_connection())

@@ -1,0 +1,147 @@
+"""`runs`, `show`, `logs`, `trajectories`: read what the service knows."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from hillclimb.cli.console import out, percent, print_json, styled_status, table
+from hillclimb.cli.main import command, connect, main
+from hillclimb.cli.report import print_report
+from hillclimb.client import Client
+from hillclimb.errors import ApiProblem
+
+FOLLOW_PAUSE_S = 1.0
+
+
+@main.command()
+@click.option("--status", help="Only runs in this status.")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 200))
+@click.option("--cursor", help="Continue a former page.")
+@command
+def runs(*, status: str | None, limit: int, cursor: str | None, as_json: bool) -> None:
+    """List runs, newest first."""
+    with connect() as client:
+        page = client.runs(status=status, limit=limit, cursor=cursor)
+    if as_json:
+        print_json(page)
+        return
+    rows = [
+        (run["id"], run["name"], styled_status(run["status"]), _progress(run), run["created_at"])
+        for run in page["data"]
+    ]
+    out.print(table(["run", "name", "status", "step>", "created"], rows))
+    if page["has_more"]:
+        out.print(f"more: hillclimb runs --cursor {page['next_cursor']}", style="dim")
+
+
+def _progress(run: dict[str, Any]) -> str:
+    progress = run.get("progress") or {}
+    return f"{progress.get('step') or 0}/{progress.get('total') or '–'}"
+
+
+@main.command()
+@click.argument("run_id", metavar="RUN")
+@click.option("--spec", "with_spec", is_flag=True, help="Print the resolved spec too.")
+@command
+def show(*, run_id: str, with_spec: bool, as_json: bool) -> None:
+    """Show RUN: status, why, attempts, and the before/after table once there is one."""
+    with connect() as client:
+        run = client.run(run_id)
+        report = _report_or_none(client, run_id)
+    if as_json:
+        print_json(run | {"report": report})
+        return
+    reason = run.get("end_reason") or {}
+    queue = run.get("queue") or {}
+    out.print(f"[bold]{run['name']}[/bold]  {run['id']}  {styled_status(run['status'])}")
+    if reason or queue:
+        out.print(reason.get("message") or f"{queue.get('reason')} (place {queue.get('position')})")
+    out.print(f"step {_progress(run)}  attempt {run.get('attempt')}  created {run['created_at']}")
+    if with_spec:
+        print_json(run["spec"])
+    if report:
+        print_report(report)
+
+
+def _report_or_none(client: Client, run_id: str) -> dict[str, Any] | None:
+    try:
+        return client.report(run_id)
+    except ApiProblem as problem:
+        if problem.status in (404, 409):
+            return None
+        raise
+
+
+@main.command()
+@click.argument("run_id", metavar="RUN")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing until the run has ended.")
+@click.option("--attempt", type=click.IntRange(1), help="Another attempt than the newest.")
+@command
+def logs(*, run_id: str, follow: bool, attempt: int | None, as_json: bool) -> None:
+    """Print the trainer's log of RUN."""
+    after = 0
+    with connect() as client:
+        while True:
+            page = client.logs(run_id, attempt=attempt, after=after)
+            if as_json:
+                print_json(page)
+            elif page["text"]:
+                click.echo(page["text"], nl=False)
+            moved, after = page["next_offset"] > after, page["next_offset"]
+            if not moved and (page["ended"] or not follow):
+                return
+            if not moved:
+                time.sleep(FOLLOW_PAUSE_S)
+
+
+@main.command()
+@click.argument("run_id", metavar="RUN")
+@click.option("--failed", is_flag=True, help="Only graded rollouts that did not pass.")
+@click.option("--env", help="Only this environment.")
+@click.option("--step", type=int, help="Only this step.")
+@click.option("--decoding", help="train, or the name of an eval decoding.")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 200))
+@click.option("--show", "rollout_id", metavar="ROLLOUT", help="Print one rollout turn by turn.")
+@command
+def trajectories(*, run_id: str, rollout_id: str | None, as_json: bool, **filters: Any) -> None:
+    """List rollouts of RUN with their outcomes, or show one."""
+    filters["failed"] = "true" if filters["failed"] else None
+    with connect() as client:
+        if rollout_id:
+            _print_trajectory(client.trajectory(run_id, rollout_id), as_json=as_json)
+            return
+        page = client.trajectories(run_id, **filters)
+    if as_json:
+        print_json(page)
+        return
+    rows = [
+        (
+            row["rollout_id"],
+            row["env_key"],
+            row["decoding"],
+            row["status"] if row["score"] is None else percent(row["score"]),
+            row["stop_reason"],
+            row["num_turns"],
+        )
+        for row in page["data"]
+    ]
+    out.print(table(["rollout", "env", "decoding", "score>", "stopped", "turns>"], rows))
+
+
+def _print_trajectory(trajectory: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(trajectory)
+        return
+    task = trajectory["task"]
+    out.print(f"[bold]{task['key']}[/bold]  {task['env_variables']}")
+    out.print(task["prompt"])
+    for turn in trajectory["turns"]:
+        out.print(turn["response"], style="cyan", markup=False)
+        if turn["observation"] is not None:
+            out.print(turn["observation"], style="red" if turn["is_error"] else "dim", markup=False)
+    outcome = trajectory["outcome"]
+    reason = outcome.get("reason") or trajectory["stop_reason"]
+    out.print(f"{outcome['status']} {outcome.get('score')}  ({reason})")

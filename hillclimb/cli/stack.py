@@ -1,0 +1,115 @@
+"""`up`, `down`, `status`, `doctor`: the embedded stack on this machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import click
+
+from hillclimb.cli.console import err, out, print_json, table
+from hillclimb.cli.exits import Exit
+from hillclimb.cli.main import command, main
+from hillclimb.errors import HillclimbError
+from hillclimb.stack import control, doctor
+from hillclimb.stack.errors import StackError
+from hillclimb.stack.options import StackOptions
+
+LEVEL_STYLE = {"ok": "green", "warn": "yellow", "fail": "red"}
+
+
+class StackRefused(HillclimbError):
+    """The embedded stack could not do what was asked."""
+
+
+def read_options() -> StackOptions:
+    """Return the options that the environment and the working directory give."""
+    try:
+        return StackOptions.from_environment(os.environ, Path.cwd())
+    except StackError as error:
+        raise StackRefused(str(error)) from error
+
+
+def say(line: str) -> None:
+    """Print a line of the supervisor at once, on standard error: stdout belongs to results."""
+    err.print(line, style="dim", markup=False, soft_wrap=True)
+
+
+@main.command()
+@click.option("--detach", is_flag=True, help="Return when everything is healthy.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port of the API and run pages.")
+@command
+def up(*, detach: bool, port: int | None, as_json: bool) -> None:
+    """Start PostgreSQL, Valkey, API, worker, beat and a runner; Ctrl-C stops them all."""
+    options = read_options()
+    options = options if port is None else replace(options, api_port=port)
+    try:
+        if not detach:
+            sys.exit(control.up(options, say=say))
+        record = control.up_detached(options, say=say)
+    except StackError as error:
+        raise StackRefused(str(error)) from error
+    if as_json:
+        print_json({"state": record.state, "url": record.url, "ports": record.ports})
+    else:
+        out.print(f"up: {record.url}")
+
+
+@main.command()
+@command
+def down(*, as_json: bool) -> None:
+    """Stop the stack; running trainers save a checkpoint first, and `up` resumes them."""
+    try:
+        stopped = control.down(read_options().state_dir, say=say)
+    except StackError as error:
+        raise StackRefused(str(error)) from error
+    if as_json:
+        print_json({"stopped": stopped})
+    else:
+        out.print("down: everything is stopped" if stopped else "down: nothing was running")
+
+
+@main.command()
+@command
+def status(*, as_json: bool) -> None:
+    """Show what of the stack runs; exit code 1 when it is not up."""
+    record = control.status(read_options().state_dir)
+    now = time.time()
+    rows = [
+        {
+            "service": name,
+            "state": service.state,
+            "pid": service.process.pid if service.process else None,
+            "port": service.port,
+            "uptime_s": round(now - service.ready_at) if service.ready_at else None,
+            "restarts": service.restarts,
+        }
+        for name, service in record.services.items()
+    ]
+    if as_json:
+        print_json({"state": record.state, "url": record.url, "services": rows})
+    else:
+        out.print(f"stack {record.state}" + (f"  {record.url}" if record.state == "ready" else ""))
+        columns = ["service", "state", "pid>", "port>", "uptime_s>", "restarts>"]
+        out.print(table(columns, [list(row.values()) for row in rows]))
+    sys.exit(Exit.OK if record.state == "ready" else Exit.ERROR)
+
+
+@main.command("doctor")
+@command
+def examine(*, as_json: bool) -> None:
+    """Say what is missing on this machine and how to mend it."""
+    checks = doctor.examine(read_options())
+    if as_json:
+        print_json([asdict(check) for check in checks])
+    for check in () if as_json else checks:
+        style = LEVEL_STYLE[check.level]
+        out.print(
+            f"[{style}]{check.level:>4}[/{style}]  {check.name}: {check.found}", soft_wrap=True
+        )
+        if check.mend:
+            out.print(f"      {check.mend}", style="dim", markup=False, soft_wrap=True)
+    sys.exit(Exit.ERROR if any(check.level == "fail" for check in checks) else Exit.OK)

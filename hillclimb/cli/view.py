@@ -1,0 +1,78 @@
+"""Draws a `RunView`: progress bar, reward curve, pass@1 per environment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from hillclimb.cli.console import duration, percent, styled_status, table
+from hillclimb.run_view import RunView
+
+BARS = "▁▂▃▄▅▆▇█"
+CURVE_WIDTH = 48
+
+
+def render(view: RunView) -> RenderableType:
+    """Return the whole picture of a run."""
+    parts: list[RenderableType] = [_headline(view), _progress(view)]
+    if view.rewards:
+        parts.append(Text(f"reward  {sparkline(view.rewards)}  {view.rewards[-1]:.3f}"))
+    if view.envs or view.evals:
+        parts.append(_environments(view))
+    if view.message:
+        parts.append(Text(view.message, style="dim"))
+    return Group(*parts)
+
+
+def sparkline(values: Sequence[float], width: int = CURVE_WIDTH) -> str:
+    """Return the last `width` values of [0, 1] as block characters."""
+    top = len(BARS) - 1
+    return "".join(BARS[round(min(max(value, 0.0), 1.0) * top)] for value in values[-width:])
+
+
+def lines_of_event(view: RunView, kind: str) -> list[str]:
+    """Return what a plain log says about the event that led to `view`; mostly nothing."""
+    if kind == "run.status_changed":
+        return [f"status {view.status}" + (f": {view.message}" if view.message else "")]
+    if kind == "step.completed":
+        reward = f"{view.rewards[-1]:.3f}" if view.rewards else "–"
+        return [f"step {view.step}/{view.total_steps}  reward {reward}  eta {duration(view.eta_s)}"]
+    if kind == "eval.completed":
+        (step, decoding), rates = list(view.evals.items())[-1]
+        cells = "  ".join(f"{env} {percent(rate)}" for env, rate in sorted(rates.items()))
+        return [f"eval at step {step} ({decoding}): {cells}"]
+    return []
+
+
+def _headline(view: RunView) -> RenderableType:
+    attempt = f"  attempt {view.attempt}" if view.attempt > 1 else ""
+    return Text.from_markup(
+        f"[bold]{view.name}[/bold]  {view.run_id}  {styled_status(view.status)}{attempt}"
+    )
+
+
+def _progress(view: RunView) -> RenderableType:
+    bar = ProgressBar(total=max(view.total_steps, 1), completed=view.step, width=40)
+    row = Table.grid(padding=(0, 2))
+    row.add_row(
+        bar, f"step {view.step}/{view.total_steps}", f"eta {duration(view.eta_s)}", view.phase
+    )
+    return row
+
+
+def _environments(view: RunView) -> RenderableType:
+    columns = ["environment", "train pass@1>"]
+    keys = sorted(view.evals)
+    columns += [f"{decoding} @{step}>" for step, decoding in keys]
+    names = sorted({*view.envs, *(env for rates in view.evals.values() for env in rates)} - {"all"})
+    rows = [
+        [name, percent(view.envs.get(name)), *(percent(view.evals[key].get(name)) for key in keys)]
+        for name in names
+    ]
+    if view.evals:
+        rows.append(["all", "", *(percent(view.evals[key].get("all")) for key in keys)])
+    return table(columns, rows)

@@ -1,0 +1,58 @@
+"""`watch`: a live view of one run until it ends; the exit code says how it ended."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+from rich.live import Live
+
+from hillclimb.cli.console import out
+from hillclimb.cli.exits import RUN_STATUS_EXIT, Exit
+from hillclimb.cli.main import command, connect, main
+from hillclimb.cli.view import lines_of_event, render
+from hillclimb.client import Client
+from hillclimb.run_view import apply, from_run
+
+
+@main.command()
+@click.argument("run_id", metavar="RUN")
+@command
+def watch(*, run_id: str, as_json: bool) -> None:
+    """Follow RUN to its end. With --json: one event per line."""
+    with connect() as client:
+        sys.exit(follow_run(client, run_id, as_json=as_json))
+
+
+def follow_run(client: Client, run_id: str, *, as_json: bool) -> int:
+    """Show the run until it has ended and return the exit code for its status."""
+    if as_json:
+        for event in client.follow(run_id):
+            click.echo(json.dumps(event.data, separators=(",", ":")))
+    elif out.is_terminal:
+        _follow_live(client, run_id)
+    else:
+        _follow_plain(client, run_id)
+    run = client.run(run_id)
+    if not as_json:
+        reason = run.get("end_reason") or {}
+        out.print(f"{run_id} {run['status']}: {reason.get('message') or ''}")
+    return int(RUN_STATUS_EXIT.get(run["status"], Exit.ERROR))
+
+
+def _follow_live(client: Client, run_id: str) -> None:
+    view = from_run(client.run(run_id))
+    with Live(render(view), console=out, refresh_per_second=4) as live:
+        for event in client.follow(run_id):
+            view = apply(view, event.name, event.data["data"])
+            live.update(render(view))
+
+
+def _follow_plain(client: Client, run_id: str) -> None:
+    """One line per noteworthy event, for logs and pipes."""
+    view = from_run(client.run(run_id))
+    for event in client.follow(run_id):
+        view = apply(view, event.name, event.data["data"])
+        for line in lines_of_event(view, event.name):
+            out.print(line)

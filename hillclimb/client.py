@@ -1,0 +1,183 @@
+"""The typed client: one method per route, problem+json as exceptions, streams that reconnect."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+
+import httpx
+
+from hillclimb.errors import ApiProblem, ApiUnreachable
+from hillclimb.sse import ServerEvent, parse_stream
+from hillclimb.stack.control import Connection
+
+Json = dict[str, Any]
+TIMEOUT = httpx.Timeout(30.0, connect=5.0)
+STREAM_TIMEOUT = httpx.Timeout(5.0, read=45.0)
+"""The service pings every 15 s; three missed pings mean a dead connection."""
+RECONNECT_PAUSE_S = 0.5
+RECONNECT_FOR_S = 60.0
+"""A service that restarts is waited for; one that stays away this long is reported."""
+
+
+class Client:
+    """A connection to one service as one key's owner.
+
+    Every method raises `ApiProblem` when the service refuses and `ApiUnreachable` when it does
+    not answer.
+    """
+
+    def __init__(
+        self, connection: Connection, transport: httpx.BaseTransport | None = None
+    ) -> None:
+        self._http = httpx.Client(
+            base_url=connection.url,
+            headers={"Authorization": f"Bearer {connection.api_key}"},
+            timeout=TIMEOUT,
+            transport=transport,
+        )
+        self.url = connection.url
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def submit(self, spec: Mapping[str, Any], *, idempotency_key: str | None = None) -> Json:
+        """Create a run; the same key and spec give the same run again."""
+        key = idempotency_key or uuid.uuid4().hex
+        return self._json("POST", "/v1/runs", json=dict(spec), headers={"Idempotency-Key": key})
+
+    def plan(self, spec: Mapping[str, Any]) -> Json:
+        """Return the resolved spec and warnings, creating nothing."""
+        return self._json("POST", "/v1/runs/plan", json=dict(spec))
+
+    def runs(self, **filters: str | int | None) -> Json:
+        """Return one page of runs, newest first."""
+        return self._json("GET", "/v1/runs", params=_given(filters))
+
+    def run(self, run_id: str) -> Json:
+        """Return one run."""
+        return self._json("GET", f"/v1/runs/{run_id}")
+
+    def cancel(self, run_id: str) -> Json:
+        """Ask for the run to be cancelled; repeating it changes nothing."""
+        return self._json("POST", f"/v1/runs/{run_id}/cancel")
+
+    def resume(self, run_id: str) -> Json:
+        """Go on from the newest checkpoint: a new run when the old one ended, else the same."""
+        return self._json("POST", f"/v1/runs/{run_id}/resume")
+
+    def events(self, run_id: str, *, after: int = 0, limit: int = 200) -> Json:
+        """Return one page of events with `seq` above `after`."""
+        return self._json(
+            "GET", f"/v1/runs/{run_id}/events", params={"after": after, "limit": limit}
+        )
+
+    def follow(self, run_id: str, *, after: int = 0) -> Iterator[ServerEvent]:
+        """Yield events as they happen until the run has ended; reconnects without losing any."""
+        last_answer = time.monotonic()
+        while True:
+            try:
+                for event in self._stream_once(run_id, after):
+                    last_answer = time.monotonic()
+                    if event.name == "end":
+                        return
+                    after = event.id if event.id is not None else after
+                    yield event
+            except httpx.TransportError as error:
+                if time.monotonic() - last_answer > RECONNECT_FOR_S:
+                    raise ApiUnreachable(f"{self.url} does not answer: {error}") from error
+            time.sleep(RECONNECT_PAUSE_S)
+
+    def _stream_once(self, run_id: str, after: int) -> Iterator[ServerEvent]:
+        path = f"/v1/runs/{run_id}/events/stream"
+        headers = {"Last-Event-ID": str(after), "Accept": "text/event-stream"}
+        with self._http.stream("GET", path, headers=headers, timeout=STREAM_TIMEOUT) as response:
+            if response.is_error:
+                response.read()
+                raise _problem(response)
+            yield from parse_stream(response.iter_lines())
+
+    def metrics(self, run_id: str, *, names: str = "*") -> Json:
+        """Return metric series by name pattern (comma-separated globs)."""
+        return self._json("GET", f"/v1/runs/{run_id}/metrics", params={"names": names})
+
+    def evals(self, run_id: str) -> Json:
+        """Return every evaluation of the run, overall and per environment."""
+        return self._json("GET", f"/v1/runs/{run_id}/evals")
+
+    def report(self, run_id: str) -> Json:
+        """Return the before/after report: per environment, per decoding, with p-values."""
+        return self._json("GET", f"/v1/runs/{run_id}/evals/report")
+
+    def trajectories(self, run_id: str, **filters: str | int | None) -> Json:
+        """Return one page of rollouts with their outcomes."""
+        return self._json("GET", f"/v1/runs/{run_id}/trajectories", params=_given(filters))
+
+    def trajectory(self, run_id: str, rollout_id: str) -> Json:
+        """Return one rollout whole: prompt, turns, tokens."""
+        return self._json("GET", f"/v1/runs/{run_id}/trajectories/{rollout_id}")
+
+    def logs(self, run_id: str, *, attempt: int | None = None, after: int = 0) -> Json:
+        """Return the trainer's log from byte `after` on."""
+        params = _given({"attempt": attempt, "after": after})
+        return self._json("GET", f"/v1/runs/{run_id}/logs", params=params)
+
+    def checkpoints(self, run_id: str) -> Json:
+        """Return the run's checkpoints, newest first."""
+        return self._json("GET", f"/v1/runs/{run_id}/checkpoints")
+
+    def checkpoint(self, run_id: str, step: int) -> Json:
+        """Return one checkpoint with its manifest."""
+        return self._json("GET", f"/v1/runs/{run_id}/checkpoints/{step}")
+
+    def checkpoint_file(self, run_id: str, step: int, path: str) -> Iterator[bytes]:
+        """Yield the bytes of one file of a checkpoint."""
+        url = f"/v1/runs/{run_id}/checkpoints/{step}/files/{path}"
+        try:
+            with self._http.stream("GET", url) as response:
+                if response.is_error:
+                    response.read()
+                    raise _problem(response)
+                yield from response.iter_bytes()
+        except httpx.TransportError as error:
+            raise ApiUnreachable(f"{self.url} does not answer: {error}") from error
+
+    def session_url(self, path: str) -> str:
+        """Return a link that logs a browser in once and opens `path`."""
+        code = self._json("POST", "/v1/session-codes")["code"]
+        return str(httpx.URL(f"{self.url}/login", params={"code": code, "next": path}))
+
+    def ready(self) -> Json:
+        """Return what the service says of its own parts."""
+        return self._json("GET", "/v1/health/ready")
+
+    def _json(self, method: str, path: str, **options: Any) -> Json:
+        try:
+            response = self._http.request(method, path, **options)
+        except httpx.TransportError as error:
+            raise ApiUnreachable(f"{self.url} does not answer: {error}") from error
+        if response.is_error:
+            raise _problem(response)
+        body: Json = response.json()
+        return body
+
+
+def _problem(response: httpx.Response) -> ApiProblem:
+    try:
+        body = response.json()
+    except ValueError:
+        body = {"title": f"HTTP {response.status_code} without a readable body"}
+    return ApiProblem(response.status_code, body if isinstance(body, dict) else {})
+
+
+def _given(values: Mapping[str, str | int | None]) -> dict[str, str | int]:
+    return {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,34 @@
+"""Finds the service: from the environment, or from the state directory of an embedded stack."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from hillclimb.errors import NotConfigured
+from hillclimb.stack.control import Connection, connection
+from hillclimb.stack.state import find_state_directory
+
+
+def find_connection(
+    cwd: Path | None = None, environment: Mapping[str, str] | None = None
+) -> Connection:
+    """Return the service to talk to.
+
+    Raises:
+        NotConfigured: neither `HILLCLIMB_API_URL` with `HILLCLIMB_API_KEY`, nor the state
+            directory of a stack that was started, was found.
+    """
+    environment = os.environ if environment is None else environment
+    url, key = environment.get("HILLCLIMB_API_URL"), environment.get("HILLCLIMB_API_KEY")
+    if not (url and key):
+        embedded = connection(find_state_directory(environment, cwd or Path.cwd()))
+        url = url or (embedded.url if embedded else None)
+        key = key or (embedded.api_key if embedded else None)
+    if not (url and key):
+        raise NotConfigured(
+            "no Hillclimb service found: start one with `hillclimb up`, or set HILLCLIMB_API_URL"
+            " and HILLCLIMB_API_KEY"
+        )
+    return Connection(url=url.rstrip("/"), api_key=key)

@@ -1,0 +1,46 @@
+"""What the client raises, named by the boundary crossed.
+
+HillclimbError
+├── ApiUnreachable     no answer from the service
+├── ApiProblem         the service refused (problem+json), with its code and field errors
+├── NotConfigured      no URL or key could be found
+└── SpecFileError      the spec file cannot be read
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class HillclimbError(Exception):
+    """Base of everything the client raises."""
+
+
+class ApiUnreachable(HillclimbError):
+    """The service does not answer at all."""
+
+
+class NotConfigured(HillclimbError):
+    """Neither the environment nor a state directory names a service."""
+
+
+class SpecFileError(HillclimbError):
+    """The spec file is missing, unreadable or not a mapping."""
+
+
+class ApiProblem(HillclimbError):
+    """The service answered with problem+json."""
+
+    def __init__(self, status: int, body: Mapping[str, Any]) -> None:
+        self.status = status
+        self.body = dict(body)
+        self.code = str(body.get("code") or "unknown")
+        self.detail = str(body.get("detail") or body.get("title") or f"HTTP {status}")
+        super().__init__(self.detail)
+
+    def sentences(self) -> list[str]:
+        """Return the field errors as `pointer: sentence`, or the detail when there are none."""
+        errors = self.body.get("errors") or []
+        lines = [f"{error.get('pointer') or '/'}: {error.get('message')}" for error in errors]
+        return lines or [self.detail]

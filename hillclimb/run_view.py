@@ -1,0 +1,116 @@
+"""What a person wants to know of a run, folded from its events one by one; no I/O, no colours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+TERMINAL = ("succeeded", "failed", "cancelled")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView:
+    """The state of a run after some of its events."""
+
+    run_id: str
+    name: str = ""
+    status: str = "queued"
+    phase: str = ""
+    attempt: int = 0
+    step: int = 0
+    total_steps: int = 0
+    eta_s: float | None = None
+    rewards: tuple[float, ...] = ()
+    """Mean graded reward of each training step so far."""
+    envs: Mapping[str, float] = field(default_factory=dict)
+    """Latest training pass@1 per environment, in [0, 1]."""
+    evals: Mapping[tuple[int, str], Mapping[str, float]] = field(default_factory=dict)
+    """(step, decoding) -> environment -> pass@1; `all` is the whole set."""
+    end_reason: str | None = None
+    message: str = ""
+
+    @property
+    def ended(self) -> bool:
+        """True when nothing more will happen."""
+        return self.status in TERMINAL
+
+
+def from_run(run: Mapping[str, Any]) -> RunView:
+    """Start from `GET /v1/runs/{id}`; the events then fill in what a stream replays."""
+    progress = run.get("progress") or {}
+    return RunView(
+        run_id=run["id"],
+        name=run.get("name", ""),
+        status=run["status"],
+        attempt=run.get("attempt") or 0,
+        total_steps=progress.get("total_steps") or progress.get("total") or 0,
+    )
+
+
+def apply(view: RunView, kind: str, data: Mapping[str, Any]) -> RunView:
+    """Return the view after one event; events it does not know change nothing."""
+    handler = _HANDLERS.get(kind)
+    return handler(view, data) if handler else view
+
+
+def _status(view: RunView, data: Mapping[str, Any]) -> RunView:
+    reason = data.get("reason") or {}
+    detail = reason if isinstance(reason, Mapping) else {"code": reason}
+    return replace(
+        view,
+        status=data.get("status") or data.get("to") or view.status,
+        end_reason=detail.get("code") or view.end_reason,
+        message=detail.get("message") or data.get("message") or "",
+    )
+
+
+def _attempt(view: RunView, data: Mapping[str, Any]) -> RunView:
+    return replace(view, attempt=data.get("attempt") or view.attempt)
+
+
+def _started(view: RunView, data: Mapping[str, Any]) -> RunView:
+    return replace(view, total_steps=data["total_steps"], step=data.get("step", view.step))
+
+
+def _phase(view: RunView, data: Mapping[str, Any]) -> RunView:
+    decoding = data.get("decoding")
+    return replace(view, phase=f"{data['phase']} ({decoding})" if decoding else data["phase"])
+
+
+def _step(view: RunView, data: Mapping[str, Any]) -> RunView:
+    metrics = data.get("metrics") or {}
+    reward = metrics.get("reward/avg_raw_reward")
+    return replace(
+        view,
+        step=data["step"],
+        eta_s=data.get("eta_s"),
+        rewards=view.rewards if reward is None else (*view.rewards, float(reward)),
+        envs={**view.envs, **_pass_rates(data)},
+    )
+
+
+def _eval(view: RunView, data: Mapping[str, Any]) -> RunView:
+    key = (int(data["step"]), str(data["decoding"]))
+    return replace(view, evals={**view.evals, key: _pass_rates(data)})
+
+
+def _pass_rates(data: Mapping[str, Any]) -> dict[str, float]:
+    rates = {
+        key: float(env["pass_at_1"])
+        for key, env in (data.get("envs") or {}).items()
+        if env.get("pass_at_1") is not None
+    }
+    overall = (data.get("all") or {}).get("pass_at_1")
+    return rates if overall is None else {**rates, "all": float(overall)}
+
+
+_HANDLERS = {
+    "run.status_changed": _status,
+    "attempt.offered": _attempt,
+    "attempt.started": _attempt,
+    "trainer.started": _started,
+    "phase.started": _phase,
+    "step.completed": _step,
+    "eval.completed": _eval,
+}

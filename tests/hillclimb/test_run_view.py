@@ -1,0 +1,35 @@
+"""Folding events into what a person sees."""
+
+from hillclimb.run_view import RunView, apply, from_run
+
+RUN = {"id": "run_1", "name": "demo", "status": "queued", "attempt": 0, "progress": None}
+
+
+def test_events_move_the_view_and_unknown_ones_do_not() -> None:
+    view = from_run(RUN)
+    view = apply(view, "trainer.started", {"total_steps": 30, "step": 0})
+    view = apply(view, "phase.started", {"phase": "eval", "decoding": "greedy"})
+    assert (view.total_steps, view.phase) == (30, "eval (greedy)")
+    assert apply(view, "something.new", {"x": 1}) == view
+
+
+def test_a_step_brings_reward_eta_and_pass_rates() -> None:
+    step = {
+        "step": 3,
+        "eta_s": 12.5,
+        "metrics": {"reward/avg_raw_reward": 0.25},
+        "envs": {"booking": {"pass_at_1": 0.5}, "github": {"pass_at_1": None}},
+    }
+    view = apply(RunView(run_id="run_1"), "step.completed", step)
+    assert (view.step, view.eta_s, view.rewards, view.envs) == (3, 12.5, (0.25,), {"booking": 0.5})
+
+
+def test_an_eval_is_kept_by_step_and_decoding() -> None:
+    data = {
+        "step": 10,
+        "decoding": "greedy",
+        "all": {"pass_at_1": 0.4},
+        "envs": {"booking": {"pass_at_1": 0.4}},
+    }
+    view = apply(RunView(run_id="run_1"), "eval.completed", data)
+    assert view.evals == {(10, "greedy"): {"booking": 0.4, "all": 0.4}}

@@ -1,0 +1,49 @@
+"""Spec files and `--set`."""
+
+from pathlib import Path
+
+import pytest
+
+from hillclimb.errors import SpecFileError
+from hillclimb.spec_file import assign, parse_value, read_spec
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-4", 1e-4),
+        ("2.5E-4", 2.5e-4),
+        ("3", 3),
+        ("null", None),
+        ("[booking, github]", ["booking", "github"]),
+        ("demo", "demo"),
+        ("true", True),
+    ],
+)
+def test_a_value_is_yaml_and_scientific_notation_is_a_number(text: str, value: object) -> None:
+    assert parse_value(text) == value
+
+
+def test_set_makes_the_sections_it_needs() -> None:
+    spec: dict[str, object] = {"name": "a"}
+    assign(spec, "environment.overrides.booking.max_turns=4")
+    assert spec["environment"] == {"overrides": {"booking": {"max_turns": 4}}}
+
+
+@pytest.mark.parametrize("assignment", ["lr", "=3", "name.x=1", "a=[1"])
+def test_a_malformed_assignment_is_a_sentence(assignment: str) -> None:
+    with pytest.raises(SpecFileError):
+        assign({"name": "a"}, assignment)
+
+
+@pytest.mark.parametrize("content", [b"- 1\n", b"a: [", b"\xff\xfe\x00", b""])
+def test_a_file_that_is_not_a_mapping_is_a_sentence(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_bytes(content)
+    with pytest.raises(SpecFileError):
+        read_spec(path)
+
+
+def test_a_missing_file_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(SpecFileError, match="No such file"):
+        read_spec(tmp_path / "none.yaml")
