@@ -16,9 +16,9 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from trainer.contract import events
 from trainer.contract.outcomes import OutcomeRow, OutcomeStatus, StopReason
@@ -131,7 +131,7 @@ class FakeTrainer:
             events.CheckpointSaved, path=name, manifest_sha256="0" * 64, size_bytes=1, final=final
         )
 
-    def _emit(self, kind: Any, **values: object) -> None:
+    def _emit(self, kind: Callable[..., events.Event], **values: object) -> None:
         self.seq += 1
         event = kind(trainer_seq=self.seq, at=datetime.now(UTC), step=self.step, **values)
         line = event.model_dump_json()

@@ -1,0 +1,262 @@
+"""The runner as a process: what it does with trainers, and what survives its own death."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.worker.runner.bench import Bench, gone
+from tests.worker.runner.service import TOKEN, ScriptedService, plan
+from trainer.contract.launch import RunnerCommand
+from trainer.contract.rundir import AttemptDir, event_segment, run_key
+
+RUN = "run_0123456789"
+
+
+@pytest.fixture
+def service() -> Iterator[ScriptedService]:
+    scripted = ScriptedService()
+    yield scripted
+    scripted.stop()
+
+
+@pytest.fixture
+def bench(tmp_path: Path, service: ScriptedService) -> Iterator[Bench]:
+    made = Bench(folder=tmp_path, url=service.url, token=TOKEN)
+    made.prepare()
+    yield made
+    made.clean()
+
+
+def test_claimed_attempt_runs_to_its_end_and_the_end_is_reported(
+    bench: Bench, service: ScriptedService
+) -> None:
+    service.plans.append(plan(service.url))
+    bench.start()
+    bench.until(lambda: "att_1" in service.ends)
+    end = service.ends["att_1"]
+    assert end["reason"] == "completed"
+    assert end["exit_code"] == 0
+    assert end["last_trainer_seq"] == len(service.events)
+    bench.until(lambda: not list((bench.state / "runner/attempts").glob("*.json")))
+
+
+def test_trainer_never_sees_the_runners_secrets(bench: Bench, service: ScriptedService) -> None:
+    bench.hold(1)
+    bench.environment = {"DATABASE_URL": "postgresql+psycopg://secret"}
+    service.plans.append(plan(service.url))
+    bench.start()
+    pid = bench.trainer(bench.attempt_dir(RUN, 1)).pid
+    variables = Path(f"/proc/{pid}/environ").read_text()
+    assert TOKEN not in variables
+    assert "postgresql" not in variables
+    assert "HILLCLIMB_ATTEMPT_TOKEN=attempt-token" in variables
+
+
+def test_restarted_runner_adopts_the_trainer_and_reports_its_end(
+    bench: Bench, service: ScriptedService
+) -> None:
+    gate = bench.hold(2)
+    service.plans.append(plan(service.url))
+    bench.start()
+    before = bench.trainer(where := bench.attempt_dir(RUN, 1))
+    bench.until(lambda: bench.num_lines(where) >= 3)
+    bench.kill_runner()
+    bench.start()
+    bench.until(lambda: len(service.registrations) == 2)
+    assert service.registrations[1]["attempts"] == ["att_1"]
+    assert bench.trainer(where) == before
+    gate.unlink()
+    bench.until(lambda: "att_1" in service.ends)
+    assert service.ends["att_1"]["reason"] == "completed"
+    assert service.ends["att_1"]["exit_code"] is None
+
+
+def test_trainer_without_pid_file_is_found_by_its_mark(
+    bench: Bench, service: ScriptedService
+) -> None:
+    gate = bench.hold(2)
+    service.plans.append(plan(service.url))
+    bench.start()
+    before = bench.trainer(where := bench.attempt_dir(RUN, 1))
+    bench.until(lambda: bench.num_lines(where) >= 3)
+    bench.kill_runner()
+    where.pid.unlink()
+    bench.start()
+    assert bench.trainer(where).pid == before.pid
+    gate.unlink()
+    bench.until(lambda: "att_1" in service.ends)
+
+
+def test_trainer_that_ended_while_no_runner_watched_is_reported(
+    bench: Bench, service: ScriptedService
+) -> None:
+    gate = bench.hold(2)
+    service.plans.append(plan(service.url))
+    bench.start()
+    trainer = bench.trainer(bench.attempt_dir(RUN, 1))
+    bench.kill_runner()
+    gate.unlink()
+    bench.until(gone(trainer))
+    bench.start()
+    bench.until(lambda: "att_1" in service.ends)
+    assert service.ends["att_1"]["reason"] == "completed"
+
+
+def test_killed_trainer_is_reported_with_its_signal_and_its_log_and_its_tail_is_mirrored(
+    bench: Bench, service: ScriptedService
+) -> None:
+    (bench.gates / "die-3").touch()
+    service.plans.append(plan(service.url))
+    bench.start()
+    bench.until(lambda: "att_1" in service.ends)
+    end = service.ends["att_1"]
+    assert end["reason"] == "trainer_crashed"
+    assert end["exit_code"] == -signal.SIGKILL
+    assert "was killed by SIGKILL" in end["message"]
+    lines = bench.attempt_dir(RUN, 1).events.read_bytes()
+    assert end["last_trainer_seq"] == lines.count(b"\n") == 5
+    assert (bench.blobs / run_key(RUN, event_segment(1, 1))).read_bytes() == lines
+
+
+def test_tail_goes_on_where_the_mirrored_segments_stop(
+    bench: Bench, service: ScriptedService
+) -> None:
+    gate = bench.hold(3)
+    service.plans.append(plan(service.url))
+    bench.start()
+    bench.until(lambda: bench.num_lines(bench.attempt_dir(RUN, 1)) == 5)
+    lines = bench.attempt_dir(RUN, 1).events.read_bytes().splitlines(keepends=True)
+    first = bench.blobs / run_key(RUN, event_segment(1, 1))
+    first.parent.mkdir(parents=True)
+    first.write_bytes(b"".join(lines[:2]))
+    (bench.gates / "die-3").touch()
+    os.kill(bench.trainer(bench.attempt_dir(RUN, 1)).pid, signal.SIGKILL)
+    bench.until(lambda: "att_1" in service.ends)
+    gate.unlink()
+    second = bench.blobs / run_key(RUN, event_segment(1, 2))
+    assert second.read_bytes() == b"".join(lines[2:])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_stopped_runner_lets_its_trainer_checkpoint_and_leaves_no_process(
+    bench: Bench, service: ScriptedService, number: signal.Signals
+) -> None:
+    bench.hold(2)
+    service.plans.append(plan(service.url))
+    bench.start()
+    bench.until(lambda: bench.num_lines(bench.attempt_dir(RUN, 1)) == 3)
+    assert bench.stop_runner(number) == 0
+    assert service.ends["att_1"]["reason"] == "runner_stopped"
+    assert any(beat["draining"] for beat in service.heartbeats)
+    assert not bench.leftovers()
+
+
+def test_trainer_that_will_not_leave_is_killed_when_the_runner_stops(
+    bench: Bench, service: ScriptedService
+) -> None:
+    bench.hold(2)
+    (bench.gates / "deaf").touch()
+    bench.environment = {"HILLCLIMB_RUNNER_STOP_TIMEOUT_S": "1"}
+    service.plans.append(plan(service.url))
+    bench.start()
+    bench.until(lambda: bench.num_lines(bench.attempt_dir(RUN, 1)) == 3)
+    assert bench.stop_runner() == 0
+    assert service.ends["att_1"]["reason"] == "runner_stopped"
+    assert "was killed by SIGKILL" in service.ends["att_1"]["message"]
+    assert not bench.leftovers()
+
+
+def test_commands_stop_and_kill_reach_the_trainer(bench: Bench, service: ScriptedService) -> None:
+    bench.environment = {"HILLCLIMB_RUNNER_SLOTS": "2"}
+    bench.hold(2)
+    service.plans += [plan(service.url, 1), plan(service.url, 2)]
+    bench.start()
+    bench.until(lambda: bench.num_lines(bench.attempt_dir(RUN, 2)) == 3)
+    service.commands += [
+        RunnerCommand(attempt_id="att_1", action="stop"),
+        RunnerCommand(attempt_id="att_2", action="kill"),
+    ]
+    bench.until(lambda: len(service.ends) == 2)
+    assert service.ends["att_1"]["exit_code"] == 0
+    assert service.ends["att_2"]["exit_code"] == -signal.SIGKILL
+
+
+def test_slots_limit_the_trainers_at_once(bench: Bench, service: ScriptedService) -> None:
+    gate = bench.hold(1)
+    service.plans += [plan(service.url, 1), plan(service.url, 2)]
+    bench.start()
+    bench.until(lambda: len(service.heartbeats) > 3 and bench.attempt_dir(RUN, 1).pid.exists())
+    assert len(service.plans) == 1
+    gate.unlink()
+    bench.until(lambda: len(service.ends) == 2)
+
+
+def test_service_that_is_away_costs_no_trainer_and_no_report(
+    bench: Bench, service: ScriptedService
+) -> None:
+    gate = bench.hold(2)
+    service.plans.append(plan(service.url))
+    bench.start()
+    trainer = bench.trainer(bench.attempt_dir(RUN, 1))
+    bench.until(lambda: bench.num_lines(bench.attempt_dir(RUN, 1)) == 3)
+    service.stop()
+    gate.unlink()
+    bench.until(gone(trainer))
+    journal = bench.state / "runner/attempts/att_1.json"
+    bench.until(lambda: json.loads(journal.read_text())["end"] is not None)
+    bench.kill_runner()
+    service.start()
+    bench.start()
+    bench.until(lambda: "att_1" in service.ends)
+    assert service.ends["att_1"]["reason"] == "completed"
+
+
+def test_runner_the_service_forgot_registers_again(bench: Bench, service: ScriptedService) -> None:
+    bench.start()
+    bench.until(lambda: len(service.heartbeats) > 0)
+    service.forget_runner = True
+    bench.until(lambda: len(service.registrations) == 2)
+
+
+def test_full_disk_ends_the_attempt_with_a_sentence(bench: Bench, service: ScriptedService) -> None:
+    where: AttemptDir = bench.attempt_dir(RUN, 1)
+    where.path.mkdir(parents=True)
+    where.spec.symlink_to("/dev/full")
+    service.plans.append(plan(service.url))
+    bench.start()
+    bench.until(lambda: "att_1" in service.ends)
+    assert service.ends["att_1"]["reason"] == "storage_full"
+    assert "no space left on the runner's machine" in service.ends["att_1"]["message"]
+
+
+def test_missing_trainer_python_ends_the_attempt_with_its_name(
+    bench: Bench, service: ScriptedService
+) -> None:
+    (bench.folder / "python").unlink()
+    service.plans.append(plan(service.url))
+    bench.start()
+    bench.until(lambda: "att_1" in service.ends)
+    assert str(bench.folder / "python") in service.ends["att_1"]["message"]
+
+
+def test_second_runner_in_the_same_directory_refuses(
+    bench: Bench, service: ScriptedService
+) -> None:
+    bench.start()
+    bench.until(lambda: len(service.registrations) == 1)
+    first = bench.process
+    assert bench.start().wait(20) == 2
+    bench.process = first
+    assert "another runner works in" in (bench.folder / "runner.log").read_text()
+
+
+def test_wrong_token_ends_the_runner_with_a_sentence(
+    bench: Bench, service: ScriptedService
+) -> None:
+    bench.token = "wrong"
+    assert bench.start().wait(20) == 2
+    assert "wrong token" in (bench.folder / "runner.log").read_text()
