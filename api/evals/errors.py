@@ -1,7 +1,7 @@
 """Errors of the eval figures.
 
-    EvalError
-    └── NoSuchEval    there is no evaluation at that step
+EvalError
+└── NoSuchEval    there is no evaluation at that step
 """
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,9 @@ from api.evals.store import (
 from api.tables import Eval
 from trainer.contract.passrate import PassRate, TaskCount
 from trainer.contract.verdict import VERDICT_RULE, Comparison, compare
+
+Fallback = Callable[[set[int]], int]
+"""Chooses a step where none was asked for: `min` or `max`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,13 +67,15 @@ def build_report(
     return decodings | fixed
 
 
-def _step_of(evals: Sequence[Eval], step: int | None, *, fallback: Any) -> int:
+def _step_of(
+    evals: Sequence[Eval], step: int | None, *, fallback: Callable[[set[int]], int]
+) -> int:
     steps = {found.step for found in evals}
     if not steps:
         raise NoSuchEval("the run has no evaluation yet")
     if step is not None and step not in steps:
         raise NoSuchEval(f"the run has no evaluation at step {step}")
-    return int(fallback(steps) if step is None else step)
+    return fallback(steps) if step is None else step
 
 
 def _pairs(

@@ -83,7 +83,7 @@ def _of(run_id: str, found: Eval) -> tuple[ColumnElement[bool], ...]:
     )
 
 
-def _count_query(run_id: str, found: Eval) -> Select[Any]:
+def _count_query(run_id: str, found: Eval) -> Select[*tuple[Any, ...]]:
     """Count as `trainer.contract.passrate.count_tasks` does, in the database."""
     graded = OutcomeRecord.status == OutcomeStatus.GRADED
     passed = graded & (OutcomeRecord.score >= found.pass_threshold)

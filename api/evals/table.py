@@ -47,6 +47,4 @@ def _group(counts: Sequence[TaskCount], k: int) -> dict[str, Any]:
     if k == 1:
         return facts | {"pass_at_n": None}
     rate = pass_rate(counts, k=k)
-    return facts | {
-        "pass_at_n": {"k": k, "value": rate.value, "low": rate.low, "high": rate.high}
-    }
+    return facts | {"pass_at_n": {"k": k, "value": rate.value, "low": rate.low, "high": rate.high}}

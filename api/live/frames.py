@@ -20,8 +20,5 @@ def encode(envelope: Mapping[str, object]) -> bytes:
     JSON escapes line breaks, so the data is always one line.
     """
     data = orjson.dumps(envelope, option=orjson.OPT_UTC_Z | orjson.OPT_NAIVE_UTC)
-    return b"id: %d\nevent: %s\ndata: %s\n\n" % (
-        envelope["seq"],
-        str(envelope["type"]).encode(),
-        data,
-    )
+    head = f"id: {envelope['seq']}\nevent: {envelope['type']}\ndata: "
+    return head.encode() + data + b"\n\n"

@@ -28,7 +28,7 @@ async def follow(
             batch = await hub.read(run_id, cursor)
             if batch.frames:
                 yield batch.frames
-            cursor = max(cursor, batch.last)
+            cursor = batch.last
             if batch.ended:
                 yield END
                 return

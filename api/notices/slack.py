@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -53,7 +53,7 @@ class SlackApi:
         body: dict[str, Any] = {
             "channel": channel,
             "text": message.text,
-            "blocks": _plain(message.blocks),
+            "blocks": list(message.blocks),
             "unfurl_links": False,
         }
         if thread_ts is not None:
@@ -100,7 +100,3 @@ def _retry_after(response: httpx.Response) -> float:
         return max(1.0, float(response.headers["Retry-After"]))
     except (KeyError, ValueError):
         return DEFAULT_RETRY_AFTER_S
-
-
-def _plain(blocks: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    return list(blocks)

@@ -26,7 +26,7 @@ class OutboxMessage(Created, Base):
     dedupe_key: Mapped[str] = mapped_column(unique=True)
     payload: Mapped[dict[str, Any]]
     state: Mapped[str] = mapped_column(default="pending")
-    """`pending`, `delivered` or `failed`."""
+    """`pending`, `delivered`, `skipped` (no bot token) or `dead` (given up)."""
     num_attempts: Mapped[int] = mapped_column(default=0)
     next_attempt_at: Mapped[datetime] = mapped_column(server_default=func.now())
     lease_owner: Mapped[str | None]

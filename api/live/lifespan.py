@@ -1,0 +1,28 @@
+"""Everything live that starts and stops with the application."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from api.database import Database
+from api.live.hub import Hub
+from api.live.listener import listen
+from api.live.reader import TableReader
+from api.live.shutdown import on_stop_signal
+
+
+@asynccontextmanager
+async def run_hub(database: Database, database_url: str) -> AsyncIterator[Hub]:
+    """Give the process's hub, listening; ends every stream at the stop signal or on leaving."""
+    hub = Hub(TableReader(database=database).read)
+    listener = asyncio.create_task(listen(database_url, hub), name="listen")
+    try:
+        with on_stop_signal(hub.close):
+            yield hub
+    finally:
+        hub.close()
+        listener.cancel()
+        with suppress(asyncio.CancelledError):
+            await listener

@@ -1,0 +1,81 @@
+"""Reads a run's events from the table and encodes them, once per wake-up, off the event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC
+
+import anyio
+import anyio.to_thread
+from sqlalchemy import select
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from api.database import Database
+from api.live.errors import ReadFailed
+from api.live.frames import encode
+from api.live.hub import Batch
+from api.tables import Run, RunEvent
+
+PAGE = 500
+"""Events per read."""
+MAX_READS = 8
+"""Reads at once: replays of many clients must leave connections for everybody else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableReader:
+    """The `Read` of a hub: the next page of a run's events."""
+
+    database: Database
+    limiter: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(MAX_READS))
+
+    async def read(self, run_id: str, after: int) -> Batch:
+        """Return the events after `after`; one beyond the newest event counts as the newest."""
+        return await anyio.to_thread.run_sync(self._read, run_id, after, limiter=self.limiter)
+
+    def _read(self, run_id: str, after: int) -> Batch:
+        try:
+            with self.database.transaction() as session:
+                return read_batch(session, run_id, after)
+        except SQLAlchemyError as error:
+            raise ReadFailed(str(error)) from error
+
+
+def read_batch(session: Session, run_id: str, after: int) -> Batch:
+    """Return up to a page of events after `after`, encoded.
+
+    The run is read before its events: an event seen here but not counted there is delivered, and
+    the end is only announced behind the last event that was counted.
+    """
+    query = select(Run.last_seq, Run.ended_at).where(Run.id == run_id)
+    last_seq, ended_at = session.execute(query).one()
+    after = min(after, last_seq)
+    events = session.scalars(
+        select(RunEvent)
+        .where(RunEvent.run_id == run_id, RunEvent.seq > after)
+        .order_by(RunEvent.seq)
+        .limit(PAGE)
+    ).all()
+    last = events[-1].seq if events else after
+    return Batch(
+        first=after + 1,
+        last=last,
+        frames=b"".join(encode(envelope(event)) for event in events),
+        ended=ended_at is not None and last >= last_seq,
+    )
+
+
+def envelope(event: RunEvent) -> Mapping[str, object]:
+    """Return the event as every reader gets it: page, stream and dashboard alike."""
+    return {
+        "seq": event.seq,
+        "id": event.id,
+        "type": event.type,
+        "created_at": event.at.astimezone(UTC),
+        "run_id": event.run_id,
+        "attempt": event.attempt,
+        "actor": event.actor,
+        "data": event.data,
+    }

@@ -1,0 +1,124 @@
+"""The outbox: what is to be said is written with the event it tells of, and delivered later."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import exists, or_, select
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.orm import Session, aliased
+
+from api.runs.status import TERMINAL
+from api.tables import OutboxMessage, Run
+
+LEASE_S = 60.0
+"""How long a deliverer may be silent before another one takes the message over."""
+
+PENDING = "pending"
+DELIVERED = "delivered"
+SKIPPED = "skipped"
+DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A message this deliverer owns until its lease ends."""
+
+    id: int
+    run_id: str
+    kind: str
+    payload: dict[str, Any]
+    num_attempts: int
+    """This try included."""
+    owner: str
+
+
+def enqueue_for_event(
+    session: Session, run: Run, *, seq: int, event_type: str, data: Mapping[str, Any]
+) -> None:
+    """Queue what the event has to tell the run's Slack channel, if it has one.
+
+    Called in the event's transaction. Repeating it, or an eval repeated by a later attempt, adds
+    nothing.
+    """
+    about = _kind_and_key(event_type, data)
+    slack = run.spec.get("notify", {}).get("slack")
+    if slack is None or about is None:
+        return
+    kind, key = about
+    session.execute(
+        insert(OutboxMessage)
+        .values(
+            project_id=run.project_id,
+            run_id=run.id,
+            kind=kind,
+            dedupe_key=f"slack:{run.id}:{key}",
+            payload={"channel": slack["channel"], "seq": seq},
+            state=PENDING,
+            num_attempts=0,
+        )
+        .on_conflict_do_nothing(index_elements=[OutboxMessage.dedupe_key])
+    )
+
+
+def _kind_and_key(event_type: str, data: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return what kind of message the event is worth, and what makes it unique in its run."""
+    if event_type == "trainer.started":
+        return "started", "started"
+    if event_type == "eval.completed":
+        return "eval", f"eval:{data['step']}:{data['decoding']}"
+    if event_type == "run.status_changed" and data["to"] in TERMINAL:
+        return "ended", "ended"
+    return None
+
+
+def claim_next(session: Session, *, owner: str, now: datetime) -> Claim | None:
+    """Take the oldest due message that has no undelivered one of its run before it."""
+    earlier = aliased(OutboxMessage)
+    blocked = exists().where(
+        earlier.run_id == OutboxMessage.run_id,
+        earlier.state == PENDING,
+        earlier.id < OutboxMessage.id,
+    )
+    message = session.scalar(
+        select(OutboxMessage)
+        .where(
+            OutboxMessage.state == PENDING,
+            OutboxMessage.next_attempt_at <= now,
+            or_(OutboxMessage.lease_until.is_(None), OutboxMessage.lease_until < now),
+            ~blocked,
+        )
+        .order_by(OutboxMessage.id)
+        .limit(1)
+        .with_for_update(skip_locked=True)
+    )
+    if message is None:
+        return None
+    message.lease_owner = owner
+    message.lease_until = now + timedelta(seconds=LEASE_S)
+    message.num_attempts += 1
+    return Claim(
+        id=message.id,
+        run_id=message.run_id,
+        kind=message.kind,
+        payload=message.payload,
+        num_attempts=message.num_attempts,
+        owner=owner,
+    )
+
+
+def owned(session: Session, claim: Claim) -> OutboxMessage | None:
+    """Return the claimed message for a write-back, or None when somebody else has it now."""
+    return session.scalar(
+        select(OutboxMessage)
+        .where(
+            OutboxMessage.id == claim.id,
+            OutboxMessage.state == PENDING,
+            OutboxMessage.lease_owner == claim.owner,
+            OutboxMessage.num_attempts == claim.num_attempts,
+        )
+        .with_for_update()
+    )

@@ -1,0 +1,97 @@
+"""From a queued message to its body: reads the run, the event and, at the end, the report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from api.evals.errors import NoSuchEval
+from api.evals.report import build_report
+from api.notices import messages
+from api.notices.messages import Message, RateLine, RunFacts
+from api.notices.outbox import Claim
+from api.tables import Run, RunEvent
+
+
+def render(session: Session, claim: Claim, *, public_url: str) -> Message:
+    """Return the body of the message, with figures as they are in the database now."""
+    run = session.get_one(Run, claim.run_id)
+    event = session.get_one(RunEvent, (claim.run_id, claim.payload["seq"]))
+    facts = RunFacts(
+        run_id=run.id,
+        name=run.name,
+        url=f"{public_url.rstrip('/')}/runs/{run.id}",
+        total_steps=run.progress_total,
+    )
+    if claim.kind == "started":
+        return _started(facts, run, event)
+    if claim.kind == "eval":
+        return _evaluated(facts, event)
+    return _ended(session, facts, run)
+
+
+def _started(facts: RunFacts, run: Run, event: RunEvent) -> Message:
+    return messages.started(
+        facts,
+        model=str(run.spec["model"]["source"]),
+        env_keys=run.spec["data"]["env_keys"],
+        engine=str(event.data["engine"]),
+    )
+
+
+def _evaluated(facts: RunFacts, event: RunEvent) -> Message:
+    data = event.data
+    lines = [_line(key, rate) for key, rate in data["envs"].items()]
+    return messages.evaluated(
+        facts,
+        step=data["step"],
+        decoding=data["decoding"],
+        lines=[*lines, _line("all", data["all"])],
+    )
+
+
+def _line(label: str, rate: Mapping[str, Any]) -> RateLine:
+    return RateLine(
+        label=label, n=rate["n"], rate=rate["pass_at_1"], low=rate["low"], high=rate["high"]
+    )
+
+
+def _ended(session: Session, facts: RunFacts, run: Run) -> Message:
+    return messages.ended(
+        facts,
+        status=run.status,
+        reason=run.end_code or run.status,
+        detail=run.end_message or "",
+        tables=_tables(session, run.id),
+    )
+
+
+def _tables(session: Session, run_id: str) -> dict[str, list[RateLine]]:
+    try:
+        report = build_report(session, run_id)
+    except NoSuchEval:
+        return {}
+    if report["before_step"] == report["after_step"]:
+        return {}
+    return {
+        name: [
+            *(_change(key, envs[name]) for key, envs in report["environments"].items()),
+            _change("all", report[name]),
+        ]
+        for name in report["decodings"]
+    }
+
+
+def _change(label: str, facts: Mapping[str, Any]) -> RateLine:
+    low, high = facts["after_interval"]
+    return RateLine(
+        label=label,
+        n=facts["n"],
+        rate=facts["after"],
+        low=low,
+        high=high,
+        before=facts["before"],
+        verdict=facts["verdict"].upper(),
+    )
