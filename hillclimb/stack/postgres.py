@@ -154,7 +154,8 @@ class PostgresServer:
                 shutil.chown(path, self.account.uid, self.account.gid)
 
     def _data_name(self, data: Path | None = None) -> str:
-        return HERE if self.account else str((data or self.data).resolve())
+        inside = self.account is not None and Path(HERE).exists()  # only Linux has it
+        return HERE if inside else str((data or self.data).resolve())
 
     def _program(self, name: str) -> str:
         return str(postgres_programs() / name)

@@ -32,7 +32,7 @@ class Backoff:
     first_s: float = 0.5
     most_s: float = 30.0
     forgive_s: float = 60.0
-    attempts: int = 6
+    attempts: int = 5
 
     def delay_s(self, failures: int) -> float:
         """Seconds to wait after `failures` >= 1 failures in a row."""

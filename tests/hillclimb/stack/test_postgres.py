@@ -129,15 +129,25 @@ def test_a_failing_initdb_is_reported_in_its_own_words(tmp_path: Path) -> None:
         empty_password.initialise()
 
 
+@pytest.fixture
+def strict_umask() -> Iterator[None]:
+    before = os.umask(0o077)
+    yield
+    os.umask(before)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root copies the binaries")
-def test_root_copies_the_programs_with_their_libraries_where_nobody_can_run_them() -> None:
+def test_root_copies_the_programs_with_their_libraries_where_nobody_can_run_them(
+    strict_umask: None,
+) -> None:
     account = server_account()
     assert account is not None
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
-        programs = postgres_programs(cache=Path(folder))
-        assert programs.is_relative_to(folder)
-        assert postgres_programs(cache=Path(folder)) == programs
+        cache = Path(folder) / "cache"
+        programs = postgres_programs(cache=cache)
+        assert programs.is_relative_to(cache)
+        assert postgres_programs(cache=cache) == programs
         done = subprocess.run(
             [programs / "psql", "--version"],
             check=True,
