@@ -22,7 +22,7 @@ class Settings(BaseSettings):
     """`redis://…`: broker of the bell."""
     blobs_url: Annotated[str, Field(alias="HILLCLIMB_BLOBS_URL")]
     """Where checkpoints, trajectories and mirrored logs lie: a directory or `s3://BUCKET/PREFIX`."""
-    public_url: Annotated[str, Field(alias="HILLCLIMB_PUBLIC_URL")] = "http://127.0.0.1:8000"
+    public_url: Annotated[str, Field(alias="HILLCLIMB_API_URL")] = "http://127.0.0.1:8000"
     """The API's address as runners, trainers and readers of messages reach it."""
     secret_key: Annotated[SecretStr, Field(alias="HILLCLIMB_SECRET_KEY")]
     """Signs cursors; any long random string, the same for all API processes."""
@@ -30,6 +30,10 @@ class Settings(BaseSettings):
     """An API key with all user scopes that the API makes valid at start."""
     runner_token: Annotated[SecretStr | None, Field(alias="HILLCLIMB_RUNNER_TOKEN")] = None
     """A key with the scope `runner` that the API makes valid at start."""
+    slack_bot_token: Annotated[SecretStr | None, Field(alias="SLACK_BOT_TOKEN")] = None
+    """Without one nothing is posted to Slack."""
+    slack_api_base_url: Annotated[str, Field(alias="SLACK_API_BASE_URL")] = "https://slack.com/api"
+    """Where Slack's Web API is; tests point it at a fake one."""
 
 
 @lru_cache

@@ -1,0 +1,81 @@
+"""One step of a run on the database alone: what its status, deadline and runner call for now.
+
+The worker calls it under a lease, after it has fetched what events it could from the blob store.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from sqlalchemy.orm import Session
+
+from api.runs import attempts, store
+from api.runs.attempts import End
+from api.runs.reasons import OVERDUE, REASONS
+from api.runs.runners import LEASE_S
+from api.runs.status import TERMINAL, WAITING, AttemptState, RunStatus
+from api.tables import Attempt, Run, Runner
+from trainer.contract.reasons import ReasonCode
+
+LOOK_AGAIN_S = 5.0
+KILL_GRACE_S = 30.0
+"""Between asking a runner to kill and giving the attempt up without its report."""
+
+
+def advance(session: Session, run: Run, *, now: datetime) -> datetime:
+    """Take the step that is due, if any, and return when to look again.
+
+    The run is locked. Repeating it at once changes nothing.
+    """
+    status = RunStatus(run.status)
+    if status in WAITING:
+        attempts.offer(session, run, now=now)
+    elif status not in TERMINAL and status is not RunStatus.PAUSED:
+        attempt = store.newest_attempt(session, run)
+        if attempt is not None:
+            _watch(session, run, attempt, now=now)
+    return now + timedelta(seconds=LOOK_AGAIN_S)
+
+
+def runner_is_gone(session: Session, attempt: Attempt, *, now: datetime) -> bool:
+    """Say whether nobody holds a claimed attempt any more.
+
+    Its runner is silent, or lives and has not named the attempt for as long; and its trainer is
+    silent too (a runner that cannot be reached is not a trainer that died).
+    """
+    if attempt.runner_id is None:
+        return False
+    limit = now - timedelta(seconds=LEASE_S)
+    if attempt.last_event_at is not None and attempt.last_event_at > limit:
+        return False
+    runner = session.get_one(Runner, attempt.runner_id)
+    if runner.lease_until < now:
+        return True
+    return attempt.last_held_at is not None and attempt.last_held_at < limit
+
+
+def _watch(session: Session, run: Run, attempt: Attempt, *, now: datetime) -> None:
+    if attempt.state == AttemptState.ENDED.value:
+        attempts.settle(session, run, attempt, now=now)
+    elif attempt.state != AttemptState.OFFERED.value and runner_is_gone(session, attempt, now=now):
+        _close(session, run, attempt, ReasonCode.RUNNER_LOST, now=now)
+    elif run.deadline_at is not None and run.deadline_at <= now:
+        _overdue(session, run, attempt, now=now)
+
+
+def _overdue(session: Session, run: Run, attempt: Attempt, *, now: datetime) -> None:
+    """End what lasted too long; a trainer that may still live is killed first."""
+    status = RunStatus(run.status)
+    may_live = attempt.state != AttemptState.OFFERED.value and attempt.trainer_code is None
+    if may_live and attempt.kill_requested_at is None:
+        attempts.request_stop(attempt, now=now, kill=True)
+        run.deadline_at = now + timedelta(seconds=KILL_GRACE_S)
+        return
+    _close(session, run, attempt, OVERDUE[status], now=now)
+
+
+def _close(
+    session: Session, run: Run, attempt: Attempt, reason: ReasonCode, *, now: datetime
+) -> None:
+    end = End(reason=reason, message=REASONS[reason].wording)
+    attempts.end_attempt(session, run, attempt, end, now=now)

@@ -1,0 +1,65 @@
+"""Appends events to a run: gap-free `seq` under the run's row lock, a wake-up at the commit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import func, insert, select
+from sqlalchemy.orm import Session
+
+from api.ids import new_id
+from api.tables import Run, RunEvent
+
+CHANNEL = "hillclimb_events"
+"""LISTEN here; a payload is `run_id:seq` of the newest event of a commit."""
+SERVICE = "service"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """An event before it has its place: `type` is `noun.verbed`, `data` is JSON."""
+
+    type: str
+    actor: str = SERVICE
+    at: datetime | None = None
+    """Null means now."""
+    attempt: int | None = None
+    trainer_seq: int | None = None
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+def utc_now() -> datetime:
+    """Return the present moment in UTC; every domain function takes it as `now`."""
+    return datetime.now(UTC)
+
+
+def append(session: Session, run: Run, drafts: Sequence[Draft]) -> int:
+    """Write the events in this order and return the last `seq`.
+
+    `run` was read with `store.lock_run` in this transaction: readers see the events, and are
+    woken, when it commits.
+    """
+    if not drafts:
+        return run.last_seq
+    first = run.last_seq + 1
+    session.execute(insert(RunEvent), [_row(run, first + i, d) for i, d in enumerate(drafts)])
+    run.last_seq += len(drafts)
+    session.execute(select(func.pg_notify(CHANNEL, f"{run.id}:{run.last_seq}")))
+    return run.last_seq
+
+
+def _row(run: Run, seq: int, draft: Draft) -> dict[str, Any]:
+    return {
+        "run_id": run.id,
+        "seq": seq,
+        "id": new_id("evt"),
+        "type": draft.type,
+        "attempt": draft.attempt,
+        "trainer_seq": draft.trainer_seq,
+        "at": draft.at or utc_now(),
+        "actor": draft.actor,
+        "data": draft.data,
+    }

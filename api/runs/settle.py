@@ -1,0 +1,72 @@
+"""What the end of an attempt means for its run: done, again, paused, or given up."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from api.runs.reasons import MAX_FAILURES, REASONS, AfterEnd, status_after
+from api.runs.status import TERMINAL, WAITING, AttemptState, DesiredState, RunStatus
+from api.runs.transitions import move
+from api.tables import Attempt, Run
+from trainer.contract.reasons import ReasonCode
+
+SETTLED = TERMINAL | WAITING | {RunStatus.PAUSED}
+"""Statuses in which the newest attempt's end has been dealt with."""
+
+
+def settle(session: Session, run: Run, attempt: Attempt, *, now: datetime) -> None:
+    """Move the run on from its ended newest attempt, unless events of it are still to come.
+
+    They are waited for until the run's deadline (`worker.relay` fetches them meanwhile), because
+    the newest checkpoint may be among them.
+    """
+    if attempt.state != AttemptState.ENDED.value or RunStatus(run.status) in SETTLED:
+        return
+    if tail_missing(attempt) and run.deadline_at is not None and now < run.deadline_at:
+        return
+    reason, message = _effective_reason(attempt)
+    if reason is ReasonCode.COMPLETED:
+        if run.status != RunStatus.FINALIZING.value:
+            move(session, run, RunStatus.FINALIZING, now=now)
+        move(session, run, RunStatus.SUCCEEDED, now=now, reason=(reason, message))
+    elif run.desired_state == DesiredState.CANCELLED.value:
+        reason = ReasonCode.CANCELLED_BY_USER
+        cancelled = (reason, REASONS[reason].wording)
+        move(session, run, RunStatus.CANCELLED, now=now, reason=cancelled)
+    else:
+        _go_on(session, run, reason, message, now=now)
+
+
+def tail_missing(attempt: Attempt) -> bool:
+    """Say whether the trainer is known to have written events that are not here yet."""
+    if attempt.trainer_code is not None or attempt.final_trainer_seq is None:
+        return False
+    return attempt.last_trainer_seq < attempt.final_trainer_seq
+
+
+def _go_on(session: Session, run: Run, reason: ReasonCode, message: str, *, now: datetime) -> None:
+    """Count the failure and move the run where the reason's row in the table says."""
+    facts = REASONS[reason]
+    if facts.counts:
+        run.num_failures += 1
+    to = status_after(reason, num_failures=run.num_failures)
+    if to is RunStatus.FAILED and facts.after is AfterEnd.RETRY:
+        message = f"{message} (the last of {MAX_FAILURES} failed attempts)"
+    if to is RunStatus.RECOVERING and run.status == RunStatus.PROVISIONING.value:
+        # Nothing was lost: the run only waits again.
+        to = RunStatus.QUEUED if run.started_at is None else to
+    move(session, run, to, now=now, reason=(reason, message))
+
+
+def _effective_reason(attempt: Attempt) -> tuple[ReasonCode, str]:
+    """Return the trainer's own last word if it had one, else what was found from outside."""
+    if attempt.trainer_code is not None:
+        reason = ReasonCode(attempt.trainer_code)
+        return reason, attempt.trainer_message or REASONS[reason].wording
+    reason = ReasonCode(attempt.end_code or ReasonCode.INTERNAL.value)
+    if reason is ReasonCode.COMPLETED and tail_missing(attempt):
+        reason = ReasonCode.FINALIZE_TIMEOUT
+        return reason, REASONS[reason].wording
+    return reason, attempt.end_message or REASONS[reason].wording

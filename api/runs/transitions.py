@@ -1,0 +1,60 @@
+"""The only writer of `Run.status`: each change is allowed, stamped, and told by an event."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from sqlalchemy.orm import Session
+
+from api.runs.errors import InvalidTransition
+from api.runs.journal import SERVICE, Draft, append
+from api.runs.reasons import end_reason
+from api.runs.status import DEADLINES_S, TERMINAL, RunStatus, may_follow
+from api.tables import Run
+from trainer.contract.reasons import ReasonCode
+
+SHOWS_REASON = TERMINAL | {RunStatus.PAUSED, RunStatus.RECOVERING}
+"""Statuses that exist because something ended."""
+
+
+def move(
+    session: Session,
+    run: Run,
+    to: RunStatus,
+    *,
+    now: datetime,
+    actor: str = SERVICE,
+    reason: tuple[ReasonCode, str] | None = None,
+) -> None:
+    """Change the status of a locked run, with its event, deadline and due time.
+
+    `reason` is (code, message), kept while the status is one that something ended in. Raises
+    InvalidTransition when the table of transitions does not have the step.
+    """
+    before = RunStatus(run.status)
+    if not may_follow(before, to):
+        raise InvalidTransition(f"Run {run.id} is {before} and cannot become {to}.")
+    run.status = to
+    run.status_since = now
+    set_deadline(run, now=now)
+    run.due_at = None if to in TERMINAL or to is RunStatus.PAUSED else now
+    run.end_code = reason[0].value if reason and to in SHOWS_REASON else None
+    run.end_message = reason[1] if reason and to in SHOWS_REASON else None
+    if to in TERMINAL:
+        run.ended_at = now
+    if to is not RunStatus.RUNNING:
+        run.progress_eta_s = None
+        run.progress_phase = None
+    data: dict[str, object] = {"from": before.value, "to": to.value}
+    if reason:
+        data["reason"] = end_reason(reason[0], reason[1])
+    draft = Draft(
+        type="run.status_changed", at=now, actor=actor, attempt=run.attempt or None, data=data
+    )
+    append(session, run, [draft])
+
+
+def set_deadline(run: Run, *, now: datetime) -> None:
+    """Give the present status its full time again, from `now`."""
+    seconds = DEADLINES_S[RunStatus(run.status)]
+    run.deadline_at = None if seconds is None else now + timedelta(seconds=seconds)
