@@ -74,6 +74,8 @@ class Turn:
     tool_arguments: Mapping[str, JsonValue] | None
     observation: str | None
     is_error: bool = False
+    call_index: int = 0
+    """Position among the calls of one model turn; later ones carry an empty `response`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,184 @@
+"""Rollouts of many tasks at once: bounded, in a fixed order, and the edge where errors become data.
+
+Nothing an environment does gets past this file. A `RolloutError`, or an error nobody foresaw, ends
+one rollout, which is then rolled again a few times; only a `TrainerError` (the engine failed) and
+cancellation go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from trainer.contract.outcomes import Outcome, OutcomeStatus, StopReason
+from trainer.contract.sections import EnvironmentSpec, RolloutSpec
+from trainer.engines.base import Engine
+from trainer.envs.base import Env, EnvProvider
+from trainer.errors import RolloutError, TrainerError, VerifierUnavailable
+from trainer.rollouts.chat import Chat
+from trainer.rollouts.episode import Draw, Episode
+from trainer.rollouts.limits import limits_for
+from trainer.rollouts.seeds import derive_seed
+from trainer.rollouts.transcript import RolloutIdentity
+from trainer.types import Group, Task, Trajectory
+
+CLOSE_TIMEOUT_S = 10.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wave:
+    """Rollouts that belong together: those of one training step, or of one evaluation."""
+
+    step: int
+    split: Literal["train", "eval"]
+    decoding: str
+    n_samples_per_prompt: int
+    temperatures: Mapping[str, float]
+    """Sampling temperature by environment key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """A finished rollout with what it took."""
+
+    trajectory: Trajectory
+    num_turns: int
+    duration_s: float
+    """From the first try to the end (seconds)."""
+    infra_errors: tuple[str, ...]
+    """Error codes met on the way, of tries that were repeated too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutParts:
+    """What rollouts are made with; one value per run."""
+
+    engine: Engine
+    chat: Chat
+    provider: EnvProvider
+    environment: EnvironmentSpec
+    rollout: RolloutSpec
+    seed: int
+    attempt: int
+
+
+class Collector:
+    """Rolls out waves of tasks, at most `max_concurrent_rollouts` rollouts at a time."""
+
+    def __init__(self, parts: RolloutParts) -> None:
+        self._parts = parts
+        self._free = asyncio.Semaphore(parts.environment.max_concurrent_rollouts)
+
+    async def collect(self, tasks: Sequence[Task], wave: Wave) -> tuple[tuple[Rollout, ...], ...]:
+        """Return the rollouts of each task, in the order of `tasks` and of their samples.
+
+        Raises:
+            TrainerError: the engine failed; rollouts in flight are cancelled and closed.
+        """
+        n = wave.n_samples_per_prompt
+        running = [
+            asyncio.create_task(self._bounded(task, sample_index, wave))
+            for task in tasks
+            for sample_index in range(n)
+        ]
+        try:
+            done = await asyncio.gather(*running)
+        finally:
+            for each in running:
+                each.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+        return tuple(tuple(done[start : start + n]) for start in range(0, len(done), n))
+
+    async def _bounded(self, task: Task, sample_index: int, wave: Wave) -> Rollout:
+        async with self._free:
+            return await self._roll(task, sample_index, wave)
+
+    async def _roll(self, task: Task, sample_index: int, wave: Wave) -> Rollout:
+        """Roll one sample, again after an infra error, until it ends or the retries are used up."""
+        began = time.monotonic()
+        errors: list[str] = []
+        while True:
+            env = self._parts.provider.make(task)
+            limits = limits_for(task.env_key, self._parts.environment, self._parts.rollout)
+            episode = Episode(env, self._parts.engine, self._parts.chat, task=task, limits=limits)
+            draw = self._draw(task, sample_index, wave, retry=len(errors))
+            outcome, stop, error = await self._attempt(env, episode, draw)
+            retries = len(errors)
+            errors += [error] if error else []
+            if error is None or retries >= self._parts.environment.max_infra_retries:
+                break
+        identity = RolloutIdentity(
+            rollout_id=self._rollout_id(task, sample_index, wave),
+            sample_index=sample_index,
+            num_infra_retries=retries,
+        )
+        return Rollout(
+            trajectory=episode.transcript.trajectory(task, outcome, stop, identity),
+            num_turns=episode.transcript.num_turns,
+            duration_s=time.monotonic() - began,
+            infra_errors=tuple(errors),
+        )
+
+    async def _attempt(
+        self, env: Env, episode: Episode, draw: Draw
+    ) -> tuple[Outcome, StopReason, str | None]:
+        """One try: its outcome, its stop reason, and the code of the infra error that ended it."""
+        try:
+            return *await episode.run(draw), None
+        except TrainerError:
+            raise
+        except VerifierUnavailable as error:
+            outcome = Outcome(status=OutcomeStatus.UNGRADED, reason=error.code)
+            return outcome, StopReason.DONE, error.code
+        except RolloutError as error:
+            _log.info("rollout %s: %s: %s", draw.session, error.code, error)
+            return _infra_error(error.code), StopReason.INFRA_ERROR, error.code
+        except Exception as error:  # noqa: BLE001 - the rollout edge: faults become data here
+            code = f"unexpected_{type(error).__name__}"
+            _log.exception("rollout %s", draw.session)
+            return _infra_error(code), StopReason.INFRA_ERROR, code
+        finally:
+            self._parts.engine.release(draw.session)
+            await _close(env, draw.session)
+
+    def _draw(self, task: Task, sample_index: int, wave: Wave, *, retry: int) -> Draw:
+        place = (self._parts.seed, wave.step, wave.split, wave.decoding, task.key)
+        return Draw(
+            temperature=wave.temperatures[task.env_key],
+            seed=derive_seed(*place, sample_index, retry),
+            session=f"{self._rollout_id(task, sample_index, wave)}/{retry}",
+            prefix_key=f"{wave.step}/{wave.split}/{wave.decoding}/{task.key}",
+        )
+
+    def _rollout_id(self, task: Task, sample_index: int, wave: Wave) -> str:
+        place = f"{self._parts.attempt}/{wave.step}/{wave.split}/{wave.decoding}"
+        return f"{place}/{task.key}/{sample_index}"
+
+
+def as_groups(rollouts: Sequence[Sequence[Rollout]]) -> tuple[Group, ...]:
+    """Return the groups the algorithm learns from, one per task."""
+    return tuple(
+        Group(
+            task=group[0].trajectory.task,
+            trajectories=tuple(rollout.trajectory for rollout in group),
+        )
+        for group in rollouts
+    )
+
+
+def _infra_error(code: str) -> Outcome:
+    return Outcome(status=OutcomeStatus.INFRA_ERROR, reason=code)
+
+
+async def _close(env: Env, session: str) -> None:
+    """Close an environment whatever happens to it, within a time limit."""
+    try:
+        async with asyncio.timeout(CLOSE_TIMEOUT_S):
+            await env.close()
+    except Exception:  # noqa: BLE001 - the rollout edge: the outcome stands already
+        _log.exception("closing the environment of %s", session)

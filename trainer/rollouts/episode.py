@@ -1,0 +1,184 @@
+"""One environment, one policy, to a stop reason.
+
+What the policy causes is graded, be it with 0.0: too many turns, too many tokens, too slow. What
+the environment causes leaves as a `RolloutError`; only `collect.py` turns that into data.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainer.contract.outcomes import Outcome, OutcomeStatus, StopReason
+from trainer.engines.base import Engine
+from trainer.envs.base import Env, Grade, ToolCall, ToolResult, ToolSpec
+from trainer.errors import EnvUnavailable, ToolTransport, VerifierUnavailable
+from trainer.rollouts.budget import PolicyTimeUp, TimeBudget
+from trainer.rollouts.chat import Chat
+from trainer.rollouts.limits import Limits
+from trainer.rollouts.parsing import MalformedCall, ParsedTurn, parse_turn
+from trainer.rollouts.prompts import NO_CALL_OBSERVATION
+from trainer.rollouts.seeds import derive_seed
+from trainer.rollouts.transcript import Transcript
+from trainer.types import Sample, SamplingParams, Task, Turn
+
+_FAILED = Outcome(status=OutcomeStatus.GRADED, score=0.0)
+_BY_THE_VERIFIER = (StopReason.DONE, StopReason.ENV_ENDED)
+"""Endings whose score the verifier gives; every other ending is graded 0.0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draw:
+    """How the turns of one rollout are drawn."""
+
+    temperature: float
+    seed: int
+    """Of the rollout; each turn derives its own."""
+    session: str
+    prefix_key: str
+
+
+class Episode:
+    """One rollout. `transcript` holds what happened so far, also after an error."""
+
+    def __init__(self, env: Env, engine: Engine, chat: Chat, *, task: Task, limits: Limits) -> None:
+        self.transcript = Transcript()
+        self.budget = TimeBudget(limits)
+        self._env = env
+        self._engine = engine
+        self._chat = chat
+        self._task = task
+        self._limits = limits
+
+    async def run(self, draw: Draw) -> tuple[Outcome, StopReason]:
+        """Roll out to the end and grade it.
+
+        Raises:
+            RolloutError: the environment failed, or its verifier did.
+            EngineError: sampling failed.
+        """
+        try:
+            tools = await self._reset()
+            self.transcript.start(self._chat.encode_prompt(self._task, tools))
+            stop = await self._turns(draw)
+            if stop not in _BY_THE_VERIFIER:
+                return _FAILED, stop
+            return _as_outcome(await self._grade()), stop
+        except PolicyTimeUp:
+            return _FAILED, StopReason.POLICY_DEADLINE
+
+    async def _turns(self, draw: Draw) -> StopReason:
+        for turn in range(self._limits.max_turns):
+            if len(self.transcript.token_ids) > self._limits.max_input_length:
+                return StopReason.MAX_INPUT_LENGTH
+            sample = await self._sample(draw, turn)
+            text = self._chat.decode(sample.token_ids)
+            if not sample.stopped:
+                self.transcript.turns.append(_turn(text))
+                return StopReason.MAX_GENERATE_LENGTH
+            stop = await self._act(text)
+            if stop is not None:
+                return stop
+        return StopReason.MAX_TURNS
+
+    async def _act(self, text: str) -> StopReason | None:
+        """Carry out what a turn says; None when the conversation goes on."""
+        parsed = parse_turn(text)
+        results = await self._call_all(text, parsed)
+        if any(result.ends_episode for result in results):
+            return StopReason.ENV_ENDED
+        if parsed.done:
+            if not parsed.calls:
+                self.transcript.turns.append(_turn(text))
+            return StopReason.DONE
+        if not results:
+            results = [ToolResult(text=NO_CALL_OBSERVATION, is_error=True)]
+            self.transcript.turns.append(_turn(text, result=results[0]))
+        observation, is_error = _joined(results)
+        self.transcript.append_text(self._chat.encode_observation(observation, is_error=is_error))
+        return None
+
+    async def _call_all(self, text: str, parsed: ParsedTurn) -> list[ToolResult]:
+        """Execute the calls of one turn in order, up to one that ends the episode."""
+        results: list[ToolResult] = []
+        for index, call in enumerate(parsed.calls):
+            result = await self._call(call)
+            results.append(result)
+            self.transcript.turns.append(
+                _turn("" if index else text, call=call, result=result, call_index=index)
+            )
+            if result.ends_episode:
+                break
+        return results
+
+    async def _reset(self) -> Sequence[ToolSpec]:
+        async with self.budget.environment(EnvUnavailable("the reset took too long")):
+            tools = await self._env.reset()
+        if not tools:
+            raise EnvUnavailable(f"{self._task.env_key} offers no tools")
+        return tools
+
+    async def _sample(self, draw: Draw, turn: int) -> Sample:
+        room = self._limits.max_sequence_length - len(self.transcript.token_ids)
+        params = SamplingParams(
+            temperature=draw.temperature,
+            max_new_tokens=min(self._limits.max_generate_length, room),
+            stop_token_ids=self._chat.stop_token_ids,
+            seed=derive_seed(draw.seed, turn),
+        )
+        async with self.budget.policy():
+            sample = await self._engine.sample(
+                tuple(self.transcript.token_ids),
+                params,
+                session=draw.session,
+                prefix_key=draw.prefix_key,
+            )
+        self.transcript.append_sample(sample)
+        return sample
+
+    async def _call(self, call: ToolCall | MalformedCall) -> ToolResult:
+        if isinstance(call, MalformedCall):
+            return ToolResult(text=call.problem, is_error=True)
+        async with self.budget.environment(ToolTransport(f"{call.name} did not answer in time")):
+            return await self._env.call(call.name, call.arguments)
+
+    async def _grade(self) -> Grade:
+        """Grade the state; an episode that ended in time is graded even if its time is over now."""
+        try:
+            async with asyncio.timeout(self._limits.call_timeout_s):
+                return await self._env.score()
+        except TimeoutError:
+            raise VerifierUnavailable("the verifier took too long") from None
+
+
+def _as_outcome(grade: Grade) -> Outcome:
+    if grade.score is None:
+        reason = grade.reason or "the verifier gave no score"
+        return Outcome(status=OutcomeStatus.UNGRADED, reason=reason)
+    return Outcome(status=OutcomeStatus.GRADED, score=grade.score, reason=grade.reason)
+
+
+def _joined(results: Sequence[ToolResult]) -> tuple[str, bool]:
+    """One observation from the answers of a turn; in a mixed one each error says so itself."""
+    if len(results) == 1 or all(result.is_error for result in results):
+        return "\n".join(result.text for result in results), results[0].is_error
+    return "\n".join(f"Error: {r.text}" if r.is_error else r.text for r in results), False
+
+
+def _turn(
+    text: str,
+    *,
+    call: ToolCall | MalformedCall | None = None,
+    result: ToolResult | None = None,
+    call_index: int = 0,
+) -> Turn:
+    named = call if isinstance(call, ToolCall) else None
+    return Turn(
+        response=text,
+        tool_name=named.name if named else None,
+        tool_arguments=named.arguments if named else None,
+        observation=result.text if result else None,
+        is_error=result.is_error if result else False,
+        call_index=call_index,
+    )

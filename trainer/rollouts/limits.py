@@ -1,0 +1,38 @@
+"""What one rollout may use, after the overrides of its environment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainer.contract.sections import EnvironmentOverride, EnvironmentSpec, RolloutSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds of one rollout: turns, tokens, seconds."""
+
+    max_turns: int
+    max_input_length: int
+    max_generate_length: int
+    max_sequence_length: int
+    call_timeout_s: float
+    trajectory_timeout_s: float
+
+
+def limits_for(env_key: str, environment: EnvironmentSpec, rollout: RolloutSpec) -> Limits:
+    """Return the limits of rollouts in one environment."""
+    override = environment.overrides.get(env_key, EnvironmentOverride())
+    return Limits(
+        max_turns=override.max_turns or environment.max_turns,
+        max_input_length=rollout.max_input_length,
+        max_generate_length=rollout.max_generate_length,
+        max_sequence_length=rollout.max_sequence_length,
+        call_timeout_s=override.call_timeout_s or environment.call_timeout_s,
+        trajectory_timeout_s=override.trajectory_timeout_s or environment.trajectory_timeout_s,
+    )
+
+
+def training_temperature(env_key: str, environment: EnvironmentSpec, rollout: RolloutSpec) -> float:
+    """Return the temperature training rollouts are drawn at in one environment."""
+    override = environment.overrides.get(env_key, EnvironmentOverride())
+    return override.temperature or rollout.temperature

@@ -1,0 +1,48 @@
+"""From rollouts to the rows that every percentage is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from trainer.contract.outcomes import OutcomeRow
+from trainer.rollouts.collect import Rollout, Wave
+
+
+def outcome_rows(
+    rollouts: Sequence[Rollout], wave: Wave, *, trajectory_key: str
+) -> tuple[OutcomeRow, ...]:
+    """Return one row per rollout; row i points at line i of the wave's trajectory file."""
+    return tuple(_row(rollout, wave, trajectory_key, line) for line, rollout in enumerate(rollouts))
+
+
+def _row(rollout: Rollout, wave: Wave, trajectory_key: str, line: int) -> OutcomeRow:
+    trajectory = rollout.trajectory
+    task, outcome = trajectory.task, trajectory.outcome
+    calls = [turn for turn in trajectory.turns if turn.tool_name is not None]
+    return OutcomeRow(
+        rollout_id=trajectory.rollout_id,
+        split=wave.split,
+        decoding=wave.decoding,
+        task_key=task.key,
+        env_key=task.env_key,
+        template=task.template,
+        held_out_template=task.held_out_template,
+        sample_index=trajectory.sample_index,
+        status=outcome.status,
+        score=outcome.score,
+        reason=outcome.reason,
+        stop_reason=trajectory.stop_reason,
+        num_turns=rollout.num_turns,
+        num_tool_calls=len(calls),
+        num_tool_errors=sum(turn.is_error for turn in calls),
+        num_repeated_calls=sum(
+            (a.tool_name, a.tool_arguments) == (b.tool_name, b.tool_arguments)
+            for a, b in pairwise(calls)
+        ),
+        num_tokens=sum(trajectory.action_mask),
+        num_infra_retries=trajectory.num_infra_retries,
+        duration_s=round(rollout.duration_s, 4),
+        trajectory=trajectory_key,
+        trajectory_line=line,
+    )

@@ -1,0 +1,83 @@
+"""The growing record of one rollout: exact tokens for training, turns for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from trainer.contract.outcomes import Outcome, StopReason
+from trainer.types import Sample, Task, Trajectory, Turn
+
+
+@dataclass(slots=True)
+class Transcript:
+    """Token list and turns of a rollout in progress; `token_ids` is what the engine sees next."""
+
+    token_ids: list[int] = field(default_factory=list)
+    action_mask: list[bool] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    weight_versions: list[int] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
+    prompt_length: int = 0
+    num_turns: int = 0
+    """Model turns begun; `turns` has one entry per call, so it may be longer."""
+
+    def start(self, prompt_ids: Sequence[int]) -> None:
+        """Begin with the prompt."""
+        self.append_text(prompt_ids)
+        self.prompt_length = len(prompt_ids)
+
+    def append_text(self, token_ids: Sequence[int]) -> None:
+        """Append tokens the policy did not draw."""
+        self.token_ids += token_ids
+        self.action_mask += [False] * len(token_ids)
+        self.logprobs += [0.0] * len(token_ids)
+        self.weight_versions += [-1] * len(token_ids)
+
+    def append_sample(self, sample: Sample) -> None:
+        """Append exactly the tokens that were drawn; begins a model turn."""
+        self.token_ids += sample.token_ids
+        self.action_mask += [True] * len(sample.token_ids)
+        self.logprobs += sample.logprobs
+        self.weight_versions += [sample.weight_version] * len(sample.token_ids)
+        self.num_turns += 1
+
+    def trajectory(
+        self, task: Task, outcome: Outcome, stop_reason: StopReason, identity: RolloutIdentity
+    ) -> Trajectory:
+        """Return the finished trajectory.
+
+        Environment text after the last drawn token is left out of the tokens (it teaches nothing,
+        and may be longer than the model's positions); the turns still show it.
+        """
+        end = max(self.prompt_length, _end_of_actions(self.action_mask))
+        return Trajectory(
+            task=task,
+            token_ids=tuple(self.token_ids[:end]),
+            action_mask=tuple(self.action_mask[:end]),
+            logprobs=tuple(self.logprobs[:end]),
+            weight_versions=tuple(self.weight_versions[:end]),
+            prompt_length=self.prompt_length,
+            turns=tuple(self.turns),
+            stop_reason=stop_reason,
+            outcome=outcome,
+            rollout_id=identity.rollout_id,
+            sample_index=identity.sample_index,
+            num_infra_retries=identity.num_infra_retries,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutIdentity:
+    """Which rollout of which task this is."""
+
+    rollout_id: str
+    sample_index: int
+    num_infra_retries: int
+
+
+def _end_of_actions(action_mask: Sequence[bool]) -> int:
+    for index in range(len(action_mask) - 1, -1, -1):
+        if action_mask[index]:
+            return index + 1
+    return 0
