@@ -53,8 +53,10 @@ class Learner(Protocol):
         ...
 
     def save(self, directory: Path) -> None:
-        """Write `policy/` (a Hugging Face directory that plain transformers loads) and
-        `learner.pt` (optimizer, counters, random state) under `directory`.
+        """Write everything `load` needs under `directory`.
+
+        `policy/` is a Hugging Face directory that plain transformers loads; `learner.pt` holds
+        optimizer, counters and random state.
         """
         ...
 

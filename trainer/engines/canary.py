@@ -1,0 +1,50 @@
+"""The check after every weight sync: do engine and learner hold the same model?
+
+A sync that leaves a tensor out, such as the head of a model with tied embeddings, reports success
+and serves a model that is neither the old nor the new one. Scoring fixed tokens on both sides is
+what finds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+
+from trainer.errors import WeightSyncMismatch
+
+TOLERANCE = 1e-4
+"""Mean |difference| of log-probs in float32; measured agreement is about 1e-6."""
+
+NUM_CANARY_TOKENS = 32
+
+
+class Scores(Protocol):
+    """Either side of the comparison."""
+
+    async def logprobs(self, token_ids: Sequence[int]) -> torch.Tensor:
+        """Score a sequence: [T-1] float32 log-probs at T=1."""
+        ...
+
+
+def canary_tokens(vocab_size: int) -> tuple[int, ...]:
+    """Fixed tokens spread over the vocabulary (a stride prime to most sizes), 32 of them."""
+    return tuple((7 + 7919 * index) % vocab_size for index in range(NUM_CANARY_TOKENS))
+
+
+async def canary_gap(engine: Scores, learner: Scores, token_ids: Sequence[int]) -> float:
+    """Mean |log-prob difference| between both sides over `token_ids`.
+
+    Raises:
+        WeightSyncMismatch: the gap is above `TOLERANCE`, or not a number.
+    """
+    served = await engine.logprobs(token_ids)
+    trained = await learner.logprobs(token_ids)
+    gap = float((served - trained).abs().mean())
+    if not gap <= TOLERANCE:
+        raise WeightSyncMismatch(
+            f"engine and learner differ by {gap:.3g} in mean log-prob over {len(token_ids)} fixed"
+            f" tokens (allowed: {TOLERANCE:g}): a weight was not transferred"
+        )
+    return gap

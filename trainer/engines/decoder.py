@@ -1,0 +1,158 @@
+"""Qwen3 as plain tensor code over packed tokens, for sampling only.
+
+Written apart from transformers on purpose: no padding, fused projections, and the caller decides
+what each token attends to. Agreement with transformers is a test, not an assumption.
+
+Legend: N packed tokens, D hidden size, Q query heads, K key/value heads, H head size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from transformers import Qwen3Config
+from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
+
+from trainer.errors import EngineError
+from trainer.models import check_supported
+
+
+class Attend(Protocol):
+    """What a layer asks for: the attention of new tokens over whatever they may see."""
+
+    def __call__(
+        self, layer: int, q_NQH: torch.Tensor, k_NKH: torch.Tensor, v_NKH: torch.Tensor
+    ) -> torch.Tensor:
+        """Return the attention output, [N, Q, H]."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    norm_D: torch.Tensor
+    qkv: torch.Tensor
+    q_norm_H: torch.Tensor
+    k_norm_H: torch.Tensor
+    qk_norm: torch.Tensor
+    """Both norms repeated per head, [Q + K, H]; `load` refreshes it."""
+    out: torch.Tensor
+    mlp_norm_D: torch.Tensor
+    gate_up: torch.Tensor
+    down: torch.Tensor
+
+
+class Decoder:
+    """Weights of one model and its forward pass.
+
+    The head is stored apart even when it is tied: what is served is exactly what was given.
+    """
+
+    def __init__(self, config: Qwen3Config, *, max_length: int, device: torch.device) -> None:
+        """Allocate weights (zeros until `load`) and rotary tables for `max_length` positions."""
+        check_supported(config)
+        self.num_layers: int = config.num_hidden_layers
+        self.num_heads: int = config.num_attention_heads
+        self.num_kv_heads: int = config.num_key_value_heads or config.num_attention_heads
+        self.head_dim: int = config.head_dim
+        self._eps: float = config.rms_norm_eps
+        self._targets: dict[str, torch.Tensor] = {}
+        hidden, vocab = config.hidden_size, config.vocab_size
+        self.device = device
+        self._embed_VD = self._new("model.embed_tokens.weight", vocab, hidden)
+        self._head_VD = self._new("lm_head.weight", vocab, hidden)
+        self._norm_D = self._new("model.norm.weight", hidden)
+        self._layers = [
+            self._new_layer(f"model.layers.{index}.", hidden, config.intermediate_size)
+            for index in range(self.num_layers)
+        ]
+        self._cos, self._sin = _rotary_tables(config, max_length, device)
+
+    def load(self, weights: Mapping[str, torch.Tensor]) -> None:
+        """Overwrite the weights that are given, by Hugging Face name; the others stay.
+
+        Raises:
+            EngineError: a name is unknown or a shape differs.
+        """
+        for name, tensor in weights.items():
+            target = self._targets.get(name)
+            if target is None or target.shape != tensor.shape:
+                raise EngineError(f"the model has no weight {name} of shape {list(tensor.shape)}")
+            target.copy_(tensor.detach())
+        for layer in self._layers:
+            layer.qk_norm[: self.num_heads] = layer.q_norm_H
+            layer.qk_norm[self.num_heads :] = layer.k_norm_H
+
+    def hidden(
+        self, token_ids_N: torch.Tensor, positions_N: torch.Tensor, attend: Attend
+    ) -> torch.Tensor:
+        """Final hidden states, [N, D], of packed tokens at the given positions."""
+        x = F.embedding(token_ids_N, self._embed_VD)
+        cos, sin = self._cos[positions_N].unsqueeze(1), self._sin[positions_N].unsqueeze(1)
+        for index, layer in enumerate(self._layers):
+            q, k, v = self._project(layer, x, cos, sin)
+            mixed = attend(index, q, k, v)
+            x = x + F.linear(mixed.reshape(len(x), -1), layer.out)
+            gate, up = F.linear(self._rms(x, layer.mlp_norm_D), layer.gate_up).chunk(2, dim=-1)
+            x = x + F.linear(F.silu(gate).mul_(up), layer.down)
+        return self._rms(x, self._norm_D)
+
+    def logits(self, hidden_ND: torch.Tensor) -> torch.Tensor:
+        """Next-token logits, [N, V]."""
+        return F.linear(hidden_ND, self._head_VD)
+
+    def _project(
+        self, layer: _Layer, x_ND: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        heads, kv_heads = self.num_heads, self.num_kv_heads
+        fused = F.linear(self._rms(x_ND, layer.norm_D), layer.qkv)
+        fused = fused.view(len(x_ND), heads + 2 * kv_heads, self.head_dim)
+        qk = F.rms_norm(fused[:, : heads + kv_heads], (self.head_dim,), eps=self._eps)
+        qk = qk * layer.qk_norm
+        first, second = qk.chunk(2, dim=-1)
+        qk = qk * cos + torch.cat((-second, first), dim=-1) * sin
+        return qk[:, :heads], qk[:, heads:], fused[:, heads + kv_heads :]
+
+    def _rms(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return F.rms_norm(x, weight.shape, weight, self._eps)
+
+    def _new(self, name: str, *shape: int) -> torch.Tensor:
+        tensor = torch.zeros(shape, device=self.device)
+        self._targets[name] = tensor
+        return tensor
+
+    def _new_layer(self, prefix: str, hidden: int, ffn: int) -> _Layer:
+        heads, kv_heads, size = self.num_heads, self.num_kv_heads, self.head_dim
+        qkv = torch.zeros((heads + 2 * kv_heads) * size, hidden, device=self.device)
+        gate_up = torch.zeros(2 * ffn, hidden, device=self.device)
+        q, k, v = torch.split(qkv, [heads * size, kv_heads * size, kv_heads * size])
+        self._targets |= {
+            f"{prefix}self_attn.q_proj.weight": q,
+            f"{prefix}self_attn.k_proj.weight": k,
+            f"{prefix}self_attn.v_proj.weight": v,
+            f"{prefix}mlp.gate_proj.weight": gate_up[:ffn],
+            f"{prefix}mlp.up_proj.weight": gate_up[ffn:],
+        }
+        return _Layer(
+            norm_D=self._new(f"{prefix}input_layernorm.weight", hidden),
+            qkv=qkv,
+            q_norm_H=self._new(f"{prefix}self_attn.q_norm.weight", size),
+            k_norm_H=self._new(f"{prefix}self_attn.k_norm.weight", size),
+            qk_norm=torch.zeros(heads + kv_heads, size, device=self.device),
+            out=self._new(f"{prefix}self_attn.o_proj.weight", hidden, heads * size),
+            mlp_norm_D=self._new(f"{prefix}post_attention_layernorm.weight", hidden),
+            gate_up=gate_up,
+            down=self._new(f"{prefix}mlp.down_proj.weight", hidden, ffn),
+        )
+
+
+def _rotary_tables(
+    config: Qwen3Config, max_length: int, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cosine and sine, [max_length, H] each, from transformers' own rope (YaRN included)."""
+    positions = torch.arange(max_length).unsqueeze(0)
+    cos, sin = Qwen3RotaryEmbedding(config)(torch.zeros(1), positions)
+    return cos[0].to(device), sin[0].to(device)

@@ -1,0 +1,96 @@
+"""Where a policy comes from: `model.source` to a directory, a directory to a float32 Qwen3."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import torch
+from transformers import AutoConfig, Qwen3Config, Qwen3ForCausalLM
+
+from trainer.errors import SpecError
+
+ASSETS_VARIABLE = "HILLCLIMB_ASSETS_DIR"
+"""Environment variable that says where the models shipped with Hillclimb are."""
+
+_BUILTIN = "builtin:"
+_TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+)
+
+
+def assets_dir() -> Path:
+    """Directory of the shipped models: `HILLCLIMB_ASSETS_DIR`, else `assets/` of the checkout."""
+    given = os.environ.get(ASSETS_VARIABLE)
+    return Path(given) if given else Path(__file__).resolve().parent.parent / "assets"
+
+
+def resolve_source(source: str) -> Path:
+    """Return the model directory that `model.source` names.
+
+    Raises:
+        SpecError: there is no such builtin, or the path holds no `config.json`.
+    """
+    if source.startswith(_BUILTIN):
+        return _builtin(source.removeprefix(_BUILTIN))
+    directory = Path(source)
+    if not (directory / "config.json").is_file():
+        raise SpecError(f"model.source {source!r} is not a Hugging Face directory: no config.json")
+    return directory
+
+
+def load_policy(directory: Path) -> Qwen3ForCausalLM:
+    """Load a Hugging Face directory as a float32 Qwen3 in training mode without dropout.
+
+    Raises:
+        SpecError: the directory holds no Qwen3, or its files cannot be read.
+    """
+    try:
+        config = AutoConfig.from_pretrained(directory, local_files_only=True)
+        check_supported(config)
+        model: Qwen3ForCausalLM = Qwen3ForCausalLM.from_pretrained(
+            directory, dtype=torch.float32, local_files_only=True
+        )
+    except (OSError, ValueError) as fault:
+        raise SpecError(f"cannot load the model in {directory}: {fault}") from fault
+    return model
+
+
+def check_supported(config: object) -> Qwen3Config:
+    """Return `config` when it is a Qwen3 that engine and learner compute exactly.
+
+    Raises:
+        SpecError: another architecture, or an option of Qwen3 that is not built in.
+    """
+    if not isinstance(config, Qwen3Config):
+        raise SpecError(f"only Qwen3 is supported, not {type(config).__name__}")
+    if config.attention_bias or config.use_sliding_window or config.attention_dropout:
+        raise SpecError(
+            "attention_bias, use_sliding_window and attention_dropout are not supported"
+        )
+    if config.hidden_act != "silu":
+        raise SpecError(f"hidden_act {config.hidden_act!r} is not supported: use silu")
+    return config
+
+
+def copy_tokenizer(source: Path, target: Path) -> None:
+    """Copy the tokenizer files that `source` has into `target`, byte for byte.
+
+    A tokenizer that was made again under fixed weights silently scores 0: it is only ever copied.
+    """
+    for name in _TOKENIZER_FILES:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, target / name)
+
+
+def _builtin(name: str) -> Path:
+    assets = assets_dir()
+    known = sorted(path.parent.name for path in assets.glob("*/config.json"))
+    if name not in known:
+        shipped = ", ".join(known) or "none"
+        raise SpecError(f"no builtin model {name!r} in {assets} (there: {shipped})")
+    return assets / name
