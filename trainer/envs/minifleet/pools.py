@@ -58,13 +58,14 @@ _WORDS: Mapping[str, str] = {
         Cypress Dogwood Elder Falcon Grouse Hemlock Indigo Jackdaw Kingfisher Lavender Myrtle
         Nutmeg Osprey Peony Robin Saffron Teal Wisteria Pelican Swift""",
     "projects": """ember tide comet lumen pixel raven cobalt delta falcon glacier harbor ivory
-        jigsaw kernel lantern meadow nimbus orbit prism quill ripple summit timber vertex willow
-        zephyr anchor beacon cipher dynamo echo fable gravel hollow island jasper karma ledger magnet
-        nectar onyx pebble quiver rocket saddle turbo umbra velvet""",
+        jigsaw kernel lantern meadow nimbus orbit prism quill ripple summit timber
+        vertex willow zephyr anchor beacon cipher dynamo echo fable gravel hollow island
+        jasper karma ledger magnet nectar onyx pebble quiver rocket saddle turbo umbra
+        velvet""",
     "suffixes": "api cli web docs core kit lab app hub sync bot io ui sdk ops db",
     "components": """login export search upload invoice profile billing avatar cache router parser
         session cookie menu button header footer slider widget webhook token backup import filter
-        editor preview comment badge calendar dialog tooltip sidebar banner index queue worker
+        editor preview gallery badge calendar dialog tooltip sidebar banner index queue worker
         mailer logger sensor layout""",
     "symptoms": """crash timeout typo leak freeze loop delay overflow blank error flicker mismatch
         warning glitch lag hang drift panic stall gap""",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from trainer.envs.minifleet.catalog import APPS
@@ -27,13 +27,12 @@ class MinifleetProvider:
         SpecError: a key names no miniature app, or faults name an app that is not served.
     """
 
-    env_keys: Sequence[str] = tuple(APPS)
+    env_keys: tuple[str, ...] = tuple(APPS)
     faults: Mapping[str, Faults] = field(default_factory=dict)
     seed: int = 0
     _episodes: Counter[str] = field(default_factory=Counter, init=False)
 
     def __post_init__(self) -> None:
-        self.env_keys = tuple(self.env_keys)
         unknown = [key for key in self.env_keys if key not in APPS]
         if unknown:
             raise SpecError(f"minifleet has no {', '.join(unknown)}; it has {', '.join(APPS)}")

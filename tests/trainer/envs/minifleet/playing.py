@@ -1,0 +1,71 @@
+"""Plays scripted agents on miniature apps: the expert, and agents with one fault each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from trainer.envs.base import Grade, ToolCall, ToolResult
+from trainer.envs.minifleet.env import MinifleetEnv
+from trainer.envs.minifleet.experts import expert
+from trainer.envs.minifleet.provider import MinifleetProvider
+from trainer.types import Task
+
+Rewrite = Callable[[ToolCall], Sequence[ToolCall]]
+"""What a faulty agent calls where the expert makes one call; the expert sees the last answer."""
+
+
+def as_it_is(call: ToolCall) -> Sequence[ToolCall]:
+    return (call,)
+
+
+async def play(
+    task: Task, rewrite: Rewrite = as_it_is, after: Sequence[ToolCall] = ()
+) -> tuple[Grade, list[ToolResult]]:
+    """Play the expert's calls as rewritten, then `after`; an empty rewrite ends the episode."""
+    env = await started(task)
+    results: list[ToolResult] = []
+    run = expert(task)
+    wanted: ToolCall | None = next(run)
+    while wanted is not None:
+        calls = rewrite(wanted)
+        if not calls:
+            break
+        results += [await env.call(call.name, call.arguments) for call in calls]
+        try:
+            wanted = run.send(results[-1])
+        except StopIteration:
+            wanted = None
+    results += [await env.call(call.name, call.arguments) for call in after]
+    return await env.score(), results
+
+
+async def play_then(task: Task, *after: ToolCall) -> tuple[Grade, list[ToolResult]]:
+    """Play the expert's calls and then some more."""
+    return await play(task, after=after)
+
+
+async def started(task: Task) -> MinifleetEnv:
+    env = MinifleetProvider().make(task)
+    await env.reset()
+    return env
+
+
+def with_argument(tool: str, **changed: str | int) -> Rewrite:
+    """An agent that always gives these arguments to one tool."""
+
+    def rewrite(call: ToolCall) -> Sequence[ToolCall]:
+        if call.name != tool:
+            return (call,)
+        return (ToolCall(name=tool, arguments={**call.arguments, **changed}),)
+
+    return rewrite
+
+
+def without(tool: str) -> Rewrite:
+    """An agent that stops where the expert would call this tool."""
+    return lambda call: () if call.name == tool else (call,)
+
+
+def repeating(call: ToolCall) -> Sequence[ToolCall]:
+    """An agent that makes every call three times."""
+    return (call, call, call)

@@ -1,0 +1,101 @@
+"""Serving apps, with and without faults on purpose."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from trainer.data.tasks import minifleet_tasks
+from trainer.envs.base import EnvProvider
+from trainer.envs.minifleet.faults import Faults
+from trainer.envs.minifleet.provider import MinifleetProvider
+from trainer.errors import (
+    EnvUnavailable,
+    RolloutError,
+    SpecError,
+    ToolTransport,
+    VerifierUnavailable,
+)
+
+TASK = minifleet_tasks(("outlook",), "train", 1, 0)[0]
+
+
+def test_the_provider_is_an_env_provider_and_serves_five_apps() -> None:
+    provider: EnvProvider = MinifleetProvider()
+    assert provider.env_keys == ("booking", "github", "outlook", "reddit", "ticketmaster")
+
+
+def test_unknown_apps_and_stray_faults_are_refused() -> None:
+    with pytest.raises(SpecError, match="minifleet has no jira"):
+        MinifleetProvider(env_keys=("jira",))
+    with pytest.raises(SpecError, match="not served: reddit"):
+        MinifleetProvider(env_keys=("booking",), faults={"reddit": Faults()})
+    with pytest.raises(SpecError, match="outlook"):
+        MinifleetProvider(env_keys=("booking",)).make(TASK)
+
+
+@pytest.mark.parametrize("wrong", [{"call_error_rate": 1.5}, {"reset_error_rate": -0.1}])
+def test_rates_outside_zero_to_one_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=r"\[0, 1\]"):
+        Faults(**wrong)
+
+
+def test_a_negative_latency_is_refused() -> None:
+    with pytest.raises(ValueError, match="latency_s"):
+        Faults(latency_s=-1.0)
+
+
+async def outcome(provider: MinifleetProvider) -> str:
+    env = provider.make(TASK)
+    try:
+        await env.reset()
+        await env.call("find_mails", {"query": "x"})
+        await env.score()
+    except RolloutError as error:
+        return error.code
+    return "graded"
+
+
+@pytest.mark.parametrize(
+    ("faults", "error"),
+    [
+        (Faults(reset_error_rate=1.0), EnvUnavailable),
+        (Faults(call_error_rate=1.0), ToolTransport),
+        (Faults(verifier_error_rate=1.0), VerifierUnavailable),
+    ],
+)
+async def test_each_rate_raises_the_error_of_its_boundary(
+    faults: Faults, error: type[RolloutError]
+) -> None:
+    assert await outcome(MinifleetProvider(faults={"outlook": faults})) == error.code
+
+
+async def test_faults_strike_at_their_rate_and_repeat_with_the_seed() -> None:
+    def provider(seed: int) -> MinifleetProvider:
+        return MinifleetProvider(faults={"outlook": Faults(call_error_rate=0.3)}, seed=seed)
+
+    first, again, other = provider(1), provider(1), provider(2)
+    drawn = [await outcome(first) for _ in range(300)]
+    assert 60 < drawn.count("tool_transport") < 120
+    assert drawn == [await outcome(again) for _ in range(300)]
+    assert drawn != [await outcome(other) for _ in range(300)]
+
+
+async def test_faults_of_one_app_leave_the_others_alone() -> None:
+    assert await outcome(MinifleetProvider(faults={"reddit": Faults(reset_error_rate=1)})) == (
+        "graded"
+    )
+
+
+async def test_latency_is_waited_before_reset_call_and_score(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    assert await outcome(MinifleetProvider(faults={"outlook": Faults(latency_s=0.5)})) == "graded"
+    assert waited == [0.5, 0.5, 0.5]
