@@ -85,6 +85,7 @@ def train(variant: Variant, steps: int | None) -> dict[str, Any]:
             cwd=ROOT,
             capture_output=True,
             text=True,
+            check=False,
         )
         if finished.returncode:
             sys.exit(f"{variant.name} failed:\n{finished.stdout[-2000:]}{finished.stderr[-2000:]}")

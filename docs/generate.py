@@ -1,0 +1,129 @@
+"""Writes the reference pages from the code: `docs/spec.md`, `docs/cli.md`, `docs/api.md`.
+
+    .venv/bin/python docs/generate.py
+
+A test compares the pages with what this makes, so they cannot disagree with the code.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin
+
+import click
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from api.openapi import reference_document
+from hillclimb.cli.commands import main as cli
+from hillclimb.cli.exits import Exit
+from trainer.contract.spec import RunSpec
+
+DOCS = Path(__file__).resolve().parent
+MADE = "<!-- made by docs/generate.py -->"
+
+
+def spec_page() -> str:
+    """Return the reference of every key of a run spec."""
+    lines = [
+        MADE,
+        "# Run spec",
+        "",
+        "The body of `POST /v1/runs`. Unknown keys are refused. Lengths are in tokens, times in"
+        " seconds (`_s`), shares in [0, 1]. The JSON Schema is served at"
+        " `GET /v1/schemas/run-spec`.",
+        "",
+    ]
+    lines += _section("", RunSpec)
+    return "\n".join(lines)
+
+
+def _section(path: str, model: type[BaseModel]) -> Iterator[str]:
+    yield from (f"## `{path or 'top level'}`", "", _sentence(model.__doc__ or ""), "")
+    yield from ("| key | default | meaning |", "|---|---|---|")
+    nested: list[tuple[str, type[BaseModel]]] = []
+    for name, field in model.model_fields.items():
+        inner = _model_in(field.annotation)
+        if inner is not None:
+            nested.append((f"{path}.{name}" if path else name, inner))
+        yield f"| `{name}` | {_default(field.get_default(call_default_factory=True))} | {_cell(field.description)} |"
+    yield ""
+    for inner_path, inner in nested:
+        yield from _section(inner_path, inner)
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """Return the section inside `X`, `X | None`, `tuple[X, ...]` or `dict[str, X]`, if any."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    if get_origin(annotation) in (tuple, dict, Union, types.UnionType):
+        found = (_model_in(part) for part in get_args(annotation))
+        return next((model for model in found if model is not None), None)
+    return None
+
+
+def _default(value: Any) -> str:
+    if value is PydanticUndefined:
+        return "required"
+    if isinstance(value, BaseModel) or value == {}:
+        return "see below"
+    if isinstance(value, tuple) and value and isinstance(value[0], BaseModel):
+        value = [item.model_dump(mode="json") for item in value]
+    return f"`{json.dumps(value)}`"
+
+
+def cli_page() -> str:
+    """Return the reference of the command line."""
+    lines = [MADE, "# Command line", "", "Every command takes `--json`. Exit codes:", ""]
+    lines += ["| code | name | meaning |", "|---|---|---|"]
+    meanings = {
+        Exit.OK: "done; of a run that was waited for: it succeeded",
+        Exit.ERROR: "an error that none of the others names",
+        Exit.USAGE: "wrong arguments, or a spec file that cannot be read",
+        Exit.RUN_FAILED: "the run that was waited for failed",
+        Exit.RUN_CANCELLED: "the run that was waited for was cancelled",
+        Exit.UNREACHABLE: "the service does not answer, or none is configured",
+        Exit.REFUSED: "the service refused: bad spec, wrong state, missing right",
+        Exit.NOT_FOUND: "the run, checkpoint or rollout does not exist",
+    }
+    lines += [f"| {code.value} | {code.name.lower()} | {meanings[code]} |" for code in Exit]
+    for name, command in sorted(cli.commands.items()):
+        context = click.Context(command, info_name=f"hillclimb {name}")
+        lines += ["", f"## `hillclimb {name}`", "", "```", command.get_help(context), "```"]
+    return "\n".join(lines) + "\n"
+
+
+def api_page() -> str:
+    """Return the list of routes and error codes."""
+    document = reference_document()
+    lines = [MADE, "# API", "", document["info"]["description"], ""]
+    lines += ["| method | path | what |", "|---|---|---|"]
+    for path, methods in sorted(document["paths"].items()):
+        for method, operation in methods.items():
+            lines.append(f"| {method.upper()} | `{path}` | {_cell(operation.get('summary'))} |")
+    return "\n".join(lines) + "\n"
+
+
+def pages() -> dict[Path, str]:
+    """Return every page by its path."""
+    return {
+        DOCS / "spec.md": spec_page(),
+        DOCS / "cli.md": cli_page(),
+        DOCS / "api.md": api_page(),
+    }
+
+
+def _cell(text: str | None) -> str:
+    return _sentence(text or "").replace("|", "\\|")
+
+
+def _sentence(text: str) -> str:
+    return " ".join(text.split())
+
+
+if __name__ == "__main__":
+    for page, content in pages().items():
+        page.write_text(content)
