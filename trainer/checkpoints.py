@@ -1,0 +1,186 @@
+"""Checkpoints: parts first, manifest last, and only a manifest makes one.
+
+A checkpoint is a directory `checkpoints/global_step_N/attempt-A/` of the run, on the local disk
+and in the blob store. Its manifest is put only if none is there, so of two processes at most one
+completes it; readers check every size and hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pydantic import JsonValue, ValidationError
+
+from trainer.contract.manifest import Manifest, ManifestFile
+from trainer.contract.rundir import CHECKPOINTS, MANIFEST, AttemptDir, checkpoint_name, run_key
+from trainer.errors import CheckpointError
+from trainer.storage import space_checked
+from trainer.stores.base import BlobMissing, BlobStore, StoreError
+
+_COMPLETE = re.compile(rf"/{CHECKPOINTS}/global_step_(\d+)/attempt-(\d+)/{MANIFEST}$")
+_CHUNK = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """A complete checkpoint: its blob key, path in the run, and manifest."""
+
+    key: str
+    path: str
+    manifest: Manifest
+    manifest_sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """Where a run stands, as a checkpoint records it."""
+
+    step: int
+    sampler: Mapping[str, JsonValue]
+    evaluated_step: int | None
+    final: bool = False
+
+
+class Checkpoints:
+    """Writes, finds and prunes the checkpoints of one run."""
+
+    def __init__(
+        self, store: BlobStore, attempt_dir: AttemptDir, *, config_hash: str, parent: str | None
+    ) -> None:
+        self._store = store
+        self._dir = attempt_dir
+        self._run_id = attempt_dir.run_dir.name
+        self._config_hash = config_hash
+        self._parent = parent
+
+    def save(self, position: Position, write: Callable[[Path], None]) -> Saved:
+        """Let `write` put its files into a directory and make a checkpoint of it.
+
+        A step that this attempt has completed before is left as it is and returned.
+
+        Raises:
+            StorageFull: no space on the disk or in the store.
+            StoreError: the store does not answer.
+        """
+        path = checkpoint_name(position.step, self._dir.attempt)
+        key = run_key(self._run_id, path)
+        local = self._dir.checkpoint(position.step)
+        with space_checked(local):
+            if self._store.exists(f"{key}/{MANIFEST}"):
+                return read_saved(self._store, key)
+            shutil.rmtree(local, ignore_errors=True)
+            local.mkdir(parents=True)
+            write(local)
+            manifest = self._manifest(position, local)
+            for file in manifest.files:
+                self._store.put_file(f"{key}/{file.path}", local / file.path)
+            data = manifest.model_dump_json(indent=1).encode()
+            self._store.put_if_absent(f"{key}/{MANIFEST}", data)
+            (local / MANIFEST).write_bytes(data)
+        return read_saved(self._store, key)
+
+    def prune(self, keep_last: int) -> tuple[str, ...]:
+        """Delete all but the newest complete checkpoints; return the paths that are gone.
+
+        A manifest goes first, so a deletion that is cut short leaves nothing that looks whole.
+        """
+        gone: list[str] = []
+        for key in complete_checkpoints(self._store, self._run_id)[:-keep_last]:
+            path = key.removeprefix(run_key(self._run_id) + "/")
+            self._store.delete_prefix(f"{key}/{MANIFEST}")
+            self._store.delete_prefix(key)
+            shutil.rmtree(self._dir.run_dir / path, ignore_errors=True)
+            gone.append(path)
+        return tuple(gone)
+
+    def _manifest(self, position: Position, local: Path) -> Manifest:
+        files = sorted(path for path in local.rglob("*") if path.is_file())
+        return Manifest(
+            run_id=self._run_id,
+            step=position.step,
+            attempt=self._dir.attempt,
+            config_hash=self._config_hash,
+            parent=self._parent,
+            final=position.final,
+            created_at=datetime.now(UTC),
+            files=tuple(
+                ManifestFile(
+                    path=path.relative_to(local).as_posix(),
+                    size_bytes=path.stat().st_size,
+                    sha256=_sha256(path),
+                )
+                for path in files
+            ),
+            sampler=dict(position.sampler),
+            evaluated_step=position.evaluated_step,
+        )
+
+
+def complete_checkpoints(store: BlobStore, run_id: str) -> tuple[str, ...]:
+    """Return the keys of a run's complete checkpoints, oldest step and attempt first."""
+    keys = store.list(run_key(run_id, CHECKPOINTS))
+    matches = [match for match in map(_COMPLETE.search, keys) if match]
+    matches.sort(key=lambda match: (int(match[1]), int(match[2])))
+    return tuple(match.string.removesuffix(f"/{MANIFEST}") for match in matches)
+
+
+def find_latest(store: BlobStore, run_id: str) -> str | None:
+    """Return the key of a run's newest complete checkpoint, or None."""
+    keys = complete_checkpoints(store, run_id)
+    return keys[-1] if keys else None
+
+
+def read_saved(store: BlobStore, key: str) -> Saved:
+    """Read the manifest of the checkpoint at `key`.
+
+    Raises:
+        CheckpointError: there is none, or it cannot be read.
+    """
+    try:
+        data = store.get(f"{key}/{MANIFEST}")
+        manifest = Manifest.model_validate_json(data)
+    except BlobMissing as error:
+        raise CheckpointError(f"{key} is not a complete checkpoint: no {MANIFEST}") from error
+    except (ValidationError, StoreError) as error:
+        raise CheckpointError(f"{key}/{MANIFEST} cannot be read: {error}") from error
+    return Saved(
+        key=key,
+        path=key[key.rindex(f"{CHECKPOINTS}/") :],
+        manifest=manifest,
+        manifest_sha256=hashlib.sha256(data).hexdigest(),
+    )
+
+
+def fetch(store: BlobStore, key: str, directory: Path) -> Saved:
+    """Bring a checkpoint into an empty `directory`, every file checked.
+
+    Raises:
+        CheckpointError: no manifest, a file is missing, or its size or hash is another one.
+        StorageFull: no space.
+    """
+    saved = read_saved(store, key)
+    shutil.rmtree(directory, ignore_errors=True)
+    for file in saved.manifest.files:
+        target = directory / file.path
+        with space_checked(directory):
+            try:
+                store.get_file(f"{key}/{file.path}", target)
+            except BlobMissing as error:
+                raise CheckpointError(f"{key} lacks {file.path}") from error
+        if target.stat().st_size != file.size_bytes or _sha256(target) != file.sha256:
+            raise CheckpointError(f"{key}/{file.path} is not what its manifest says")
+    return saved
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as handle:
+        while chunk := handle.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()

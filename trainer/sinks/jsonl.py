@@ -1,0 +1,51 @@
+"""`events.jsonl`: the first and certain record of an attempt."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from trainer.contract.events import EVENTS, Event
+
+
+class JsonlFile:
+    """Appends events to a file, one per line, flushed each.
+
+    On a file that a former process of the same attempt wrote, numbering goes on after its last
+    whole line; a torn line at the end (the process was killed while writing) is cut off.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self.last_seq = _mend(path)
+        self._handle = path.open("ab")
+
+    def append(self, event: Event) -> None:
+        """Write one event.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        self._handle.write(EVENTS.dump_json(event) + b"\n")
+        self._handle.flush()
+        self.last_seq = event.trainer_seq
+
+    def close(self) -> None:
+        """Flush to the disk and close."""
+        os.fsync(self._handle.fileno())
+        self._handle.close()
+
+
+def _mend(path: Path) -> int:
+    """Cut a torn last line and return the number of the last event, 0 for none."""
+    if not path.exists():
+        return 0
+    with path.open("r+b") as handle:
+        last, end = b"", 0
+        for line in handle:
+            if not line.endswith(b"\n"):
+                break
+            last, end = line, end + len(line)
+        handle.truncate(end)
+    return EVENTS.validate_json(last).trainer_seq if last else 0

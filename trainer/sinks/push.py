@@ -1,0 +1,129 @@
+"""Pushes events to the service while training goes on. A dead service never stops a run."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+
+from trainer.contract.events import EVENTS, IngestBatch, IngestReply
+from trainer.sinks.tail import Tail
+
+MAX_EVENTS = 500
+MAX_BYTES = 1_000_000
+REQUEST_TIMEOUT_S = 10.0
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 15.0
+SUPERSEDED = "attempt_superseded"
+_log = logging.getLogger(__name__)
+
+
+class Push:
+    """Sends `events.jsonl` in batches to an ingest URL, from a thread of its own.
+
+    The service answers how far it has the attempt; sending goes on from there, so nothing is lost
+    and nothing counts twice. `on_superseded` is called once, from that thread, when the service
+    refuses the attempt; nothing is sent afterwards.
+    """
+
+    def __init__(
+        self, events: Path, *, url: str, token: str, on_superseded: Callable[[], None]
+    ) -> None:
+        self._tail = Tail(events)
+        self._url = url
+        self._on_superseded = on_superseded
+        self._client = httpx.Client(
+            headers={"Authorization": f"Bearer {token}"}, timeout=REQUEST_TIMEOUT_S, trust_env=False
+        )
+        self._acknowledged = 0
+        self._wait_s = FIRST_WAIT_S
+        self._complaint = ""
+        self._news = threading.Event()
+        self._closing = threading.Event()
+        self._refused = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="push", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Say that there is something new."""
+        self._news.set()
+
+    def close(self, timeout_s: float) -> bool:
+        """Send the rest within `timeout_s` and stop; True when the service has all of it."""
+        deadline = time.monotonic() + timeout_s
+        self._closing.set()
+        self._news.set()
+        self._thread.join(max(0.0, deadline - time.monotonic()))
+        return not self._thread.is_alive() and not self._batch()
+
+    def _work(self) -> None:
+        while not self._refused.is_set():
+            batch = self._batch()
+            if batch:
+                self._try_to_send(batch)
+            elif self._closing.is_set():
+                break
+            else:
+                self._news.wait()
+                self._news.clear()
+        self._client.close()
+
+    def _batch(self) -> list[bytes]:
+        return self._tail.lines(max_bytes=MAX_BYTES, max_lines=MAX_EVENTS)
+
+    def _try_to_send(self, lines: list[bytes]) -> None:
+        try:
+            self._send(lines)
+        except Exception as error:  # noqa: BLE001 - the sink edge: training goes on whatever fails
+            self._back_off(f"{type(error).__name__}: {error}")
+
+    def _send(self, lines: list[bytes]) -> None:
+        events = tuple(EVENTS.validate_json(line) for line in lines)
+        if events[-1].trainer_seq <= self._acknowledged:
+            self._tail.advance(lines)
+            return
+        reply = self._client.post(
+            self._url,
+            content=IngestBatch(events=events).model_dump_json(),
+            headers={"Content-Type": "application/json"},
+        )
+        if reply.status_code == httpx.codes.CONFLICT and SUPERSEDED in reply.text:
+            self._refused.set()
+            self._on_superseded()
+        elif reply.is_success:
+            self._accept(lines, IngestReply.model_validate_json(reply.content))
+        else:
+            self._back_off(f"HTTP {reply.status_code}: {reply.text[:200]}")
+
+    def _accept(self, lines: list[bytes], reply: IngestReply) -> None:
+        """Move on, or back to the start when the service lost events that it once had."""
+        self._wait_s, self._complaint = FIRST_WAIT_S, ""
+        first = EVENTS.validate_json(lines[0]).trainer_seq
+        self._acknowledged = reply.last_trainer_seq
+        if reply.last_trainer_seq >= first:
+            kept = [
+                line
+                for line in lines
+                if EVENTS.validate_json(line).trainer_seq <= reply.last_trainer_seq
+            ]
+            self._tail.advance(kept)
+        elif self._tail.offset:
+            self._tail = Tail(self._tail.path)
+        else:
+            self._back_off("the service accepted nothing")
+
+    def _back_off(self, complaint: str) -> None:
+        """Wait, longer each time; said once per kind of trouble."""
+        if complaint != self._complaint:
+            _log.warning("events are not accepted (%s): trying on", complaint)
+            self._complaint = complaint
+        wait = self._wait_s * random.uniform(0.5, 1.0)
+        self._wait_s = min(2.0 * self._wait_s, LONGEST_WAIT_S)
+        if self._closing.is_set():
+            time.sleep(min(wait, FIRST_WAIT_S))
+        else:
+            self._closing.wait(wait)

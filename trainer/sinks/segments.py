@@ -1,0 +1,110 @@
+"""Mirrors events and logs to the blob store as numbered segments.
+
+The service reads them when pushes do not reach it, and for the tail of an attempt that died.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer.contract.rundir import AttemptDir, event_segment, log_segment, run_key
+from trainer.sinks.tail import Tail
+from trainer.stores.base import BlobStore, StoreError
+
+INTERVAL_S = 3.0
+MAX_BYTES = 4_000_000
+MAX_LINES = 100_000
+POSITIONS = "segments.json"
+"""In the attempt's directory: how far each file was mirrored, so a restart goes on from there."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Mirrored:
+    """A file, and the number its next segment gets."""
+
+    tail: Tail
+    key: Callable[[int], str]
+    number: int = 1
+
+
+class Segments:
+    """Copies what is new every few seconds, from a thread of its own.
+
+    A segment that was stored but not noted is stored again under its number, with at least the
+    same lines: readers see each line once, in order.
+    """
+
+    def __init__(
+        self, store: BlobStore, attempt_dir: AttemptDir, *, interval_s: float = INTERVAL_S
+    ) -> None:
+        run_id, attempt = attempt_dir.run_dir.name, attempt_dir.attempt
+        self._store = store
+        self._interval_s = interval_s
+        self._positions: Path = attempt_dir.path / POSITIONS
+        self._files = {
+            "events": _Mirrored(
+                Tail(attempt_dir.events), lambda n: run_key(run_id, event_segment(attempt, n))
+            ),
+            "log": _Mirrored(
+                Tail(attempt_dir.log), lambda n: run_key(run_id, log_segment(attempt, n))
+            ),
+        }
+        self._restore()
+        self._complaint = ""
+        self._news = threading.Event()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="segments", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Do nothing: the thread looks by itself, and segments should not be tiny."""
+
+    def close(self, timeout_s: float) -> bool:
+        """Mirror the rest and stop; True when the store has all of it."""
+        deadline = time.monotonic() + timeout_s
+        self._closing.set()
+        self._thread.join(max(0.0, deadline - time.monotonic()))
+        return not self._thread.is_alive() and not self._complaint
+
+    def _work(self) -> None:
+        while not self._closing.wait(self._interval_s):
+            self._mirror()
+        self._mirror()
+
+    def _mirror(self) -> None:
+        try:
+            for mirrored in self._files.values():
+                while lines := mirrored.tail.lines(max_bytes=MAX_BYTES, max_lines=MAX_LINES):
+                    self._store.put(mirrored.key(mirrored.number), b"".join(lines))
+                    mirrored.tail.advance(lines)
+                    mirrored.number += 1
+                    self._note()
+            self._complaint = ""
+        except (StoreError, OSError) as error:
+            if not self._complaint:
+                _log.warning("segments are not stored (%s): trying on", error)
+            self._complaint = str(error)
+
+    def _note(self) -> None:
+        positions = {
+            name: {"offset": mirrored.tail.offset, "number": mirrored.number}
+            for name, mirrored in self._files.items()
+        }
+        part = self._positions.with_suffix(".part")
+        part.write_text(json.dumps(positions))
+        part.replace(self._positions)
+
+    def _restore(self) -> None:
+        if not self._positions.exists():
+            return
+        positions = json.loads(self._positions.read_text())
+        for name, mirrored in self._files.items():
+            mirrored.tail.offset = positions[name]["offset"]
+            mirrored.number = positions[name]["number"]

@@ -1,0 +1,44 @@
+"""A full disk is one error, whichever library met it."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from trainer.errors import StorageFull
+from trainer.stores.base import StoreFull
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_NEARLY_NOTHING = 1024 * 1024
+"""Free bytes below which a failed write is put down to the full disk."""
+
+
+@contextmanager
+def space_checked(directory: Path) -> Iterator[None]:
+    """Turn "no space left" in the block, in any guise, into `StorageFull`.
+
+    torch and safetensors report a full disk as errors of their own without a code, so a failure
+    while next to nothing is free under `directory` counts as one too.
+    """
+    try:
+        yield
+    except StoreFull as error:
+        raise StorageFull(f"the blob store is full: {error}") from error
+    except (OSError, RuntimeError, SafetensorError) as error:
+        if _is_full(error, directory):
+            raise StorageFull(f"no space left in {directory}: {error}") from error
+        raise
+
+
+def _is_full(error: Exception, directory: Path) -> bool:
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return True
+    if "No space left" in str(error):
+        return True
+    there = next((path for path in (directory, *directory.parents) if path.exists()), Path("/"))
+    return shutil.disk_usage(there).free < _NEARLY_NOTHING
