@@ -39,6 +39,25 @@ async def play(
     return await env.score(), results
 
 
+async def play_last_row(task: Task, search: str) -> tuple[Grade, bool]:
+    """Play an agent that acts on the last row of one search; say whether there was a choice."""
+    env = await started(task)
+    run, chose = expert(task), False
+    wanted: ToolCall | None = next(run)
+    while wanted is not None:
+        result = await env.call(wanted.name, wanted.arguments)
+        rows = result.text.splitlines()
+        if wanted.name == search and len(rows) > 1:
+            chose, result = True, ToolResult(text=rows[-1])
+        if not result.text.startswith("{"):
+            break
+        try:
+            wanted = run.send(result)
+        except StopIteration:
+            wanted = None
+    return await env.score(), chose
+
+
 async def play_then(task: Task, *after: ToolCall) -> tuple[Grade, list[ToolResult]]:
     """Play the expert's calls and then some more."""
     return await play(task, after=after)

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from tests.trainer.envs.minifleet.playing import (
     play,
+    play_last_row,
     play_then,
     repeating,
     started,
@@ -107,6 +108,33 @@ async def test_stopping_one_call_early_fails(env_key: str) -> None:
 
         grade, _ = await play(task, rewrite)
         assert grade.score == 0.0, task.key
+
+
+@pytest.mark.parametrize(
+    ("env_key", "search"),
+    [
+        ("booking", "search_hotels"),
+        ("reddit", "search_posts"),
+        ("ticketmaster", "search_events"),
+        ("ticketmaster", "list_seats"),
+    ],
+)
+async def test_acting_on_the_wrong_row_fails(env_key: str, search: str) -> None:
+    choices = 0
+    for task in tasks_of(env_key, 120):
+        grade, chose = await play_last_row(task, search)
+        choices += chose
+        assert grade.score == (0.0 if chose else 1.0), task.key
+    assert choices > 50
+
+
+async def test_any_free_room_that_is_large_enough_will_do() -> None:
+    choices = 0
+    for task in tasks_of("booking", 60):
+        grade, chose = await play_last_row(task, "list_rooms")
+        choices += chose
+        assert grade.score == 1.0, task.key
+    assert choices > 50
 
 
 SIDE_EFFECTS: dict[str, tuple[str, str, str, dict[str, JsonValue]]] = {
