@@ -13,6 +13,7 @@ from api.runs import attempts, store
 from api.runs.attempts import End
 from api.runs.reasons import OVERDUE, REASONS
 from api.runs.runners import LEASE_S
+from api.runs.settle import settle
 from api.runs.status import TERMINAL, WAITING, AttemptState, RunStatus
 from api.tables import Attempt, Run, Runner
 from trainer.contract.reasons import ReasonCode
@@ -56,7 +57,7 @@ def runner_is_gone(session: Session, attempt: Attempt, *, now: datetime) -> bool
 
 def _watch(session: Session, run: Run, attempt: Attempt, *, now: datetime) -> None:
     if attempt.state == AttemptState.ENDED.value:
-        attempts.settle(session, run, attempt, now=now)
+        settle(session, run, attempt, now=now)
     elif attempt.state != AttemptState.OFFERED.value and runner_is_gone(session, attempt, now=now):
         _close(session, run, attempt, ReasonCode.RUNNER_LOST, now=now)
     elif run.deadline_at is not None and run.deadline_at <= now:

@@ -11,6 +11,7 @@ from sqlalchemy import func, insert, select
 from sqlalchemy.orm import Session
 
 from api.ids import new_id
+from api.notices.outbox import enqueue_for_event
 from api.tables import Run, RunEvent
 
 CHANNEL = "hillclimb_events"
@@ -46,6 +47,8 @@ def append(session: Session, run: Run, drafts: Sequence[Draft]) -> int:
         return run.last_seq
     first = run.last_seq + 1
     session.execute(insert(RunEvent), [_row(run, first + i, d) for i, d in enumerate(drafts)])
+    for seq, draft in enumerate(drafts, start=first):
+        enqueue_for_event(session, run, seq=seq, event_type=draft.type, data=draft.data)
     run.last_seq += len(drafts)
     session.execute(select(func.pg_notify(CHANNEL, f"{run.id}:{run.last_seq}")))
     return run.last_seq

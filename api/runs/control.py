@@ -1,0 +1,76 @@
+"""What users do to runs they have: cancel and resume."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from api.runs import attempts, store
+from api.runs.attempts import End
+from api.runs.errors import InvalidTransition, NothingToResume
+from api.runs.journal import Draft, append
+from api.runs.reasons import REASONS
+from api.runs.status import TERMINAL, AttemptState, DesiredState, RunStatus
+from api.runs.submit import submit
+from api.runs.transitions import move
+from api.tables import Run
+from trainer.contract.reasons import ReasonCode
+from trainer.contract.sections import LineageSpec, ResumedFrom
+from trainer.contract.spec import RunSpec
+
+BY_USER = (ReasonCode.CANCELLED_BY_USER, REASONS[ReasonCode.CANCELLED_BY_USER].wording)
+
+
+def cancel(session: Session, run: Run, *, actor: str, now: datetime) -> None:
+    """Want the run cancelled: at once when nothing runs, else after its trainer checkpointed.
+
+    Repeating it changes nothing; an ended run stays as it is. Raises InvalidTransition when the
+    run has finished every step and is only being wrapped up.
+    """
+    status = RunStatus(run.status)
+    if status in TERMINAL or run.desired_state == DesiredState.CANCELLED.value:
+        return
+    if status is RunStatus.FINALIZING:
+        raise InvalidTransition(f"Run {run.id} has finished every step: nothing is left to cancel.")
+    run.desired_state = DesiredState.CANCELLED.value
+    append(session, run, [Draft(type="run.cancel_requested", at=now, actor=actor)])
+    attempt = store.newest_attempt(session, run)
+    live = attempt is not None and attempt.state != AttemptState.ENDED.value
+    if attempt is not None and live and attempt.state == AttemptState.OFFERED.value:
+        end = End(reason=BY_USER[0], message=BY_USER[1], actor=actor)
+        attempts.end_attempt(session, run, attempt, end, now=now)
+    elif attempt is not None and live:
+        attempts.request_stop(attempt, now=now)
+        move(session, run, RunStatus.CANCELLING, now=now, actor=actor)
+    else:
+        move(session, run, RunStatus.CANCELLED, now=now, actor=actor, reason=BY_USER)
+
+
+def resume(session: Session, run: Run, *, actor: str, now: datetime) -> Run:
+    """Go on from the newest checkpoint: the same run if it is paused, a new one if it ended.
+
+    Raises NothingToResume without a complete checkpoint, InvalidTransition for a run that is
+    still at work or has finished every step.
+    """
+    status = RunStatus(run.status)
+    if status is RunStatus.PAUSED:
+        run.num_failures = 0
+        move(session, run, RunStatus.QUEUED, now=now, actor=actor)
+        return run
+    if status not in TERMINAL:
+        raise InvalidTransition(f"Run {run.id} is {status}: only a paused or ended run resumes.")
+    if status is RunStatus.SUCCEEDED:
+        raise InvalidTransition(
+            f"Run {run.id} finished every step. To train on, submit its spec with a larger"
+            " schedule.total_steps and lineage.resumed_from set to its last checkpoint."
+        )
+    checkpoint = store.newest_checkpoint(session, run.id)
+    if checkpoint is None:
+        raise NothingToResume(
+            f"Run {run.id} saved no checkpoint before it ended: submit its spec again instead."
+        )
+    source = ResumedFrom(run_id=run.id, step=checkpoint.step, attempt=checkpoint.attempt)
+    spec = RunSpec.model_validate(run.spec)
+    spec = spec.model_copy(update={"lineage": LineageSpec(resumed_from=source)})
+    return submit(session, spec, project_id=run.project_id, actor=actor, now=now)

@@ -1,0 +1,138 @@
+"""Rows that ingest derives from events: one bulk statement per table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from sqlalchemy import Table, update
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.orm import Session
+
+from api.evals.summary import summarise
+from api.runs.journal import Draft
+from api.tables import Base, Checkpoint, Eval, Metric, OutcomeRecord, Run
+from trainer.contract.events import (
+    CheckpointDeleted,
+    CheckpointSaved,
+    EvalCompleted,
+    Event,
+    StepCompleted,
+)
+
+TRAINER = "trainer"
+TRAIN = "train"
+ENVELOPE = {"type", "at", "trainer_seq", "schema_version", "outcomes"}
+BULK_ROWS = 2000
+"""Rows per statement: 23 columns each stay below PostgreSQL's 65,535 parameters."""
+
+Row: TypeAlias = dict[str, Any]
+
+
+def to_draft(event: Event, attempt: int, *, pass_threshold: float) -> Draft:
+    """Return the event for the journal: outcomes replaced by what they sum up to."""
+    data = clean(event.model_dump_json(exclude=ENVELOPE))
+    if isinstance(event, StepCompleted | EvalCompleted):
+        threshold = event.pass_threshold if isinstance(event, EvalCompleted) else pass_threshold
+        data |= summarise(event.outcomes, pass_threshold=threshold)
+    return Draft(
+        type=event.type,
+        actor=TRAINER,
+        at=event.at,
+        attempt=attempt,
+        trainer_seq=event.trainer_seq,
+        data=data,
+    )
+
+
+def derive(session: Session, run: Run, attempt: int, events: Sequence[Event]) -> None:
+    """Write metrics, outcomes, evals and checkpoints of the events; a repeat changes nothing."""
+    key = {"run_id": run.id, "attempt": attempt}
+    measured = [e for e in events if isinstance(e, StepCompleted | EvalCompleted)]
+    _upsert(session, Metric, (row for e in measured for row in _metrics(e, key)))
+    _upsert(session, OutcomeRecord, (row for e in measured for row in _outcomes(e, key)))
+    _upsert(session, Eval, (_eval(e, key) for e in events if isinstance(e, EvalCompleted)))
+    saved = [_checkpoint(e, key) for e in events if isinstance(e, CheckpointSaved)]
+    _upsert(session, Checkpoint, saved)
+    for event in events:
+        if isinstance(event, CheckpointDeleted):
+            _delete_checkpoint(session, run.id, event.path, at=event.at)
+
+
+def clean(text: str) -> Row:
+    """Parse JSON and drop U+0000, which PostgreSQL cannot store and no reader needs."""
+    parsed: Row = json.loads(text)
+    if "\\u0000" not in text:
+        return parsed
+    cleaned: Row = _without_nul(parsed)
+    return cleaned
+
+
+def _without_nul(value: Any) -> Any:  # noqa: ANN401 (any JSON)
+    if isinstance(value, str):
+        return value.replace("\x00", "\ufffd")
+    if isinstance(value, list):
+        return [_without_nul(item) for item in value]
+    if isinstance(value, dict):
+        return {_without_nul(name): _without_nul(item) for name, item in value.items()}
+    return value
+
+
+def _metrics(event: StepCompleted | EvalCompleted, key: Row) -> Iterable[Row]:
+    decoding = event.decoding if isinstance(event, EvalCompleted) else TRAIN
+    for name, value in event.metrics.items():
+        place = {"name": _without_nul(name), "decoding": decoding, "step": event.step}
+        yield {**key, **place, "value": value}
+
+
+def _outcomes(event: StepCompleted | EvalCompleted, key: Row) -> Iterable[Row]:
+    for outcome in event.outcomes:
+        yield {**key, "step": event.step, **_without_nul(outcome.model_dump(mode="json"))}
+
+
+def _eval(event: EvalCompleted, key: Row) -> Row:
+    return {
+        **key,
+        "step": event.step,
+        "decoding": event.decoding,
+        "temperature": event.temperature,
+        "n_samples_per_prompt": event.n_samples_per_prompt,
+        "pass_threshold": event.pass_threshold,
+        "duration_s": event.duration_s,
+        "at": event.at,
+    }
+
+
+def _checkpoint(event: CheckpointSaved, key: Row) -> Row:
+    return {
+        **key,
+        "step": event.step,
+        "path": event.path,
+        "manifest_sha256": event.manifest_sha256,
+        "size_bytes": event.size_bytes,
+        "final": event.final,
+        "saved_at": event.at,
+        "deleted_at": None,
+    }
+
+
+def _delete_checkpoint(session: Session, run_id: str, path: str, *, at: datetime) -> None:
+    session.execute(
+        update(Checkpoint)
+        .where(Checkpoint.run_id == run_id, Checkpoint.path == path)
+        .values(deleted_at=at)
+    )
+
+
+def _upsert(session: Session, model: type[Base], rows: Iterable[Row]) -> None:
+    """Insert rows; the last one given for a primary key wins."""
+    table = model.__table__
+    assert isinstance(table, Table)
+    names = [column.name for column in table.primary_key]
+    unique = list({tuple(row[name] for name in names): row for row in rows}.values())
+    for start in range(0, len(unique), BULK_ROWS):
+        statement = insert(table).values(unique[start : start + BULK_ROWS])
+        new = {c.name: statement.excluded[c.name] for c in table.columns if c.name not in names}
+        session.execute(statement.on_conflict_do_update(index_elements=names, set_=new))

@@ -1,0 +1,135 @@
+"""From a spec to a run: checked, resolved, stored with its first event."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from api.ids import new_id
+from api.runs import slots, store
+from api.runs.errors import CheckpointNotFound
+from api.runs.journal import Draft, append
+from api.runs.status import DesiredState, RunStatus
+from api.tables import Run
+from trainer.contract.spec import RunSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What submitting a spec would make, without making it."""
+
+    spec: dict[str, Any]
+    """The resolved spec: every default and null written out."""
+    config_hash: str
+    warnings: tuple[str, ...]
+    queue_position: int
+    """The place it would get; 1 is next."""
+    queue_reason: str | None
+    """Why it would wait; null when a slot is free."""
+
+
+def submit(session: Session, spec: RunSpec, *, project_id: str, actor: str, now: datetime) -> Run:
+    """Store a queued run and event 1; raises CheckpointNotFound for an unknown lineage."""
+    _check_lineage(session, spec, project_id)
+    resolved = resolve(spec)
+    run = Run(
+        id=new_id("run"),
+        project_id=project_id,
+        name=spec.name,
+        status=RunStatus.QUEUED.value,
+        desired_state=DesiredState.RUNNING.value,
+        spec=resolved,
+        config_hash=hash_config(resolved),
+        created_by=actor,
+        created_at=now,
+        updated_at=now,
+        progress_total=spec.schedule.total_steps,
+        attempt=0,
+        num_failures=0,
+        progress_step=0,
+        last_seq=0,
+        epoch=0,
+        status_since=now,
+        due_at=now,
+    )
+    session.add(run)
+    session.flush()
+    data = {"name": run.name, "config_hash": run.config_hash, "total_steps": run.progress_total}
+    append(session, run, [Draft(type="run.created", at=now, actor=actor, data=data)])
+    return run
+
+
+def plan(session: Session, spec: RunSpec, *, project_id: str, now: datetime) -> Plan:
+    """Return what `submit` would store and where it would queue; creates nothing."""
+    _check_lineage(session, spec, project_id)
+    resolved = resolve(spec)
+    waiting = len(store.next_waiting(session, project_id, limit=1_000_000))
+    return Plan(
+        spec=resolved,
+        config_hash=hash_config(resolved),
+        warnings=tuple(_warnings(spec)),
+        queue_position=waiting + 1,
+        queue_reason=waiting_reason(session, project_id, position=waiting + 1, now=now),
+    )
+
+
+def waiting_reason(
+    session: Session, project_id: str, *, position: int, now: datetime
+) -> str | None:
+    """Return the sentence why a run at this place waits; null when its turn is now."""
+    if slots.count_live_runners(session, project_id, now=now) == 0:
+        return "No runner is connected."
+    free = slots.count_free(session, project_id, now=now)
+    if position <= free:
+        return None
+    return "All runner slots are in use." if free == 0 else "Other runs come first."
+
+
+def resolve(spec: RunSpec) -> dict[str, Any]:
+    """Return the spec with every default and null written out, as JSON values."""
+    return spec.model_dump(mode="json")
+
+
+def hash_config(resolved: dict[str, Any]) -> str:
+    """Return the SHA-256 of the resolved spec in canonical JSON (sorted keys, no spaces)."""
+    text = json.dumps(resolved, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _check_lineage(session: Session, spec: RunSpec, project_id: str) -> None:
+    source = spec.lineage.resumed_from
+    if source is None:
+        return
+    found = store.find_checkpoint(
+        session, project_id, source.run_id, step=source.step, attempt=source.attempt
+    )
+    if found is None:
+        raise CheckpointNotFound(
+            f"Run {source.run_id} has no complete checkpoint of attempt {source.attempt} at step"
+            f" {source.step}."
+        )
+
+
+def _warnings(spec: RunSpec) -> list[str]:
+    """Return sentences about settings that are allowed but rarely meant."""
+    warnings = []
+    if not spec.eval.before_training:
+        warnings.append(
+            "eval.before_training is false: there will be nothing to compare the result with."
+        )
+    if spec.algorithm.shuffle_rewards:
+        warnings.append(
+            "algorithm.shuffle_rewards is true: this is a control run that cannot learn."
+        )
+    if spec.checkpoints.interval > spec.schedule.total_steps:
+        warnings.append(
+            "checkpoints.interval is above schedule.total_steps: a crash starts from the beginning."
+        )
+    if spec.environment.faults != type(spec.environment.faults)():
+        warnings.append("environment.faults is set: failures are injected on purpose.")
+    return warnings
