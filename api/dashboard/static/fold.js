@@ -1,0 +1,92 @@
+// Folds a run's events into what the page shows. The figures come with the events (computed by the
+// service from stored outcomes); nothing here computes a rate.
+
+const TERMINAL = new Set(["succeeded", "failed", "cancelled"]);
+
+export function newModel(state) {
+  const model = {
+    status: state.run.status, attempt: state.run.attempt, step: state.run.step, total: state.run.total,
+    eta: state.run.eta_s, etaAt: Date.now(), phase: state.run.phase, phaseDecoding: null,
+    startedAt: state.run.started_at, endedAt: state.run.ended_at, banner: null,
+    steps: new Map(), evals: new Map(), lines: [], lastSeq: 0, numEvents: 0,
+  };
+  for (const name of state.decodings) model.evals.set(name, new Map());
+  return model;
+}
+
+export const hasEnded = (model) => TERMINAL.has(model.status);
+
+export function apply(model, event) {
+  if (event.seq <= model.lastSeq) return;
+  model.lastSeq = event.seq;
+  model.numEvents = event.seq;
+  if (event.attempt) model.attempt = Math.max(model.attempt, event.attempt);
+  HANDLERS[event.type]?.(model, event, event.data);
+  const line = describe(event);
+  if (line) model.lines.push({ seq: event.seq, at: event.created_at, ...line });
+}
+
+// The highest attempt per step counts.
+function put(map, step, attempt, value) {
+  const known = map.get(step);
+  if (!known || known.attempt <= attempt) map.set(step, { attempt, ...value });
+}
+
+const HANDLERS = {
+  "run.status_changed": (model, event, data) => {
+    model.status = data.to;
+    if (TERMINAL.has(data.to)) model.endedAt = event.created_at;
+    if (data.to !== "running") model.eta = model.phase = null;
+    model.banner = null;
+  },
+  "trainer.started": (model, event, data) => {
+    model.total = data.total_steps;
+    model.startedAt ??= event.created_at;
+  },
+  "phase.started": (model, event, data) => {
+    model.phase = data.phase;
+    model.phaseDecoding = data.decoding;
+  },
+  "step.completed": (model, event, data) => {
+    model.step = data.step;
+    model.eta = data.eta_s;
+    model.etaAt = Date.now();
+    const reward = data.metrics?.["reward/avg_raw_reward"] ?? data.all?.pass_at_1;
+    put(model.steps, data.step, event.attempt, { reward, all: data.all, envs: data.envs });
+  },
+  "eval.completed": (model, event, data) => {
+    if (!model.evals.has(data.decoding)) model.evals.set(data.decoding, new Map());
+    put(model.evals.get(data.decoding), data.step, event.attempt, { all: data.all, envs: data.envs });
+  },
+};
+
+const share = (rate) =>
+  !rate || rate.pass_at_1 === null ? "no grades" : `${(100 * rate.pass_at_1).toFixed(1)} % of n = ${rate.n}`;
+const mib = (bytes) => `${(bytes / 2 ** 20).toFixed(1)} MiB`;
+const TONES = { succeeded: "good", failed: "bad", cancelled: "warn", recovering: "warn", paused: "warn" };
+
+const WORDS = {
+  "run.created": () => ({ text: "Run created" }),
+  "run.status_changed": (data) => ({
+    text: `Now ${data.to}${data.reason ? `: ${data.reason.message || data.reason.code}` : ""}`, tone: TONES[data.to] }),
+  "run.warning": (data) => ({ text: data.message, tone: "warn" }),
+  "attempt.rewound": (data) => ({ text: `Goes on from step ${data.from_step}`, tone: "warn" }),
+  "trainer.started": (data) => ({
+    text: `Trainer started: ${data.engine}, ${(data.num_parameters / 1e6).toFixed(1)} M parameters`
+      + (data.resumed_from_step ? `, resumed from step ${data.resumed_from_step}` : "") }),
+  "eval.completed": (data) => ({ text: `Eval at step ${data.step}, ${data.decoding}: ${share(data.all)}`, tone: "good" }),
+  "checkpoint.saved": (data) => ({ text: `Checkpoint at step ${data.step}, ${mib(data.size_bytes)}` }),
+  "env.degraded": (data) => ({
+    text: `${data.env_key}: ${(100 * data.infra_error_rate).toFixed(0)} % infra errors at step ${data.step}`, tone: "bad" }),
+  "trainer.ended": (data) => ({ text: `Trainer ended: ${data.message || data.reason}` }),
+};
+const QUIET = new Set(["phase.started", "step.completed", "checkpoint.deleted"]);
+
+function describe(event) {
+  if (QUIET.has(event.type)) return null;
+  return WORDS[event.type]?.(event.data) ?? { text: event.type };
+}
+
+export const EVENT_TYPES = [
+  ...Object.keys(WORDS), ...QUIET,
+];

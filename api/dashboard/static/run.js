@@ -1,0 +1,200 @@
+// The run page: state from the server first, then every event as it happens.
+
+import { html, intervalBar, lineChart, percent, sparkline } from "/static/chart.js";
+import { EVENT_TYPES, apply, hasEnded, newModel } from "/static/fold.js";
+
+const state = JSON.parse(document.getElementById("state").textContent);
+const at = (id) => document.getElementById(id);
+const model = newModel(state);
+let decoding = state.decodings[0];
+let report = null;
+let isScheduled = false;
+let numLinesDrawn = 0;
+
+for (const event of state.events) apply(model, event);
+model.lastSeq = state.run.last_seq;
+model.numEvents = state.run.last_seq;
+Object.assign(model, { status: state.run.status, phase: state.run.phase, eta: state.run.eta_s });
+model.banner = null;
+
+function schedule() {
+  if (isScheduled) return;
+  isScheduled = true;
+  requestAnimationFrame(() => { isScheduled = false; draw(); });
+}
+
+function duration(seconds) {
+  if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "–";
+  const s = Math.max(0, Math.round(seconds));
+  const h = Math.floor(s / 3600);
+  const two = (value) => String(value).padStart(2, "0");
+  return h ? `${h}:${two(Math.floor(s / 60) % 60)}:${two(s % 60)}` : `${Math.floor(s / 60)}:${two(s % 60)}`;
+}
+
+function drawHead() {
+  at("status").textContent = model.status;
+  at("status").dataset.status = model.status;
+  at("step").textContent = `${model.step} / ${model.total}`;
+  at("attempt").textContent = model.attempt || "–";
+  at("progress").setAttribute("aria-valuenow", model.step);
+  at("bar").style.width = `${(100 * model.step) / Math.max(1, model.total)}%`;
+  drawClock();
+  if (model.status !== state.run.status) {
+    state.run.status = model.status;
+    fetchRun();
+  }
+  if (model.status === "running") {
+    const doing = { eval: "evaluating", rollout: "sampling rollouts", train: "taking the gradient step",
+      sync: "passing weights to the sampler", checkpoint: "saving a checkpoint" }[model.phase] ?? "working";
+    setBanner({ tone: "", text: `Now ${doing}${model.phase === "eval" && model.phaseDecoding ? ` (${model.phaseDecoding})` : ""}.` });
+  }
+}
+
+function setBanner({ tone, text }) {
+  at("banner").dataset.tone = tone;
+  at("banner").textContent = text;
+}
+
+function drawClock() {
+  const end = model.endedAt ? Date.parse(model.endedAt) : Date.now();
+  at("elapsed").textContent = model.startedAt ? duration((end - Date.parse(model.startedAt)) / 1000) : "–";
+  const isCounting = model.eta !== null && model.eta !== undefined && !hasEnded(model);
+  at("eta").textContent = isCounting ? duration(model.eta - (Date.now() - model.etaAt) / 1000) : "–";
+}
+
+function drawTable() {
+  const evals = [...(model.evals.get(decoding) ?? new Map())].sort((a, b) => a[0] - b[0]).map(([, value]) => value);
+  const steps = [...model.steps].sort((a, b) => a[0] - b[0]).map(([, value]) => value);
+  for (const row of at("envs").rows) {
+    const key = row.dataset.env;
+    const pick = (value) => (key === "all" ? value?.all : value?.envs?.[key]);
+    const series = evals.map(pick).filter(Boolean);
+    drawRow(row, key, series, steps.map(pick).filter((rate) => rate && rate.pass_at_1 !== null));
+  }
+  const latest = evals.at(-1)?.all;
+  at("coverage").textContent = latest
+    ? `Coverage ${percent(latest.coverage)}; counting missing outcomes as failed or passed: ${percent(latest.bound_if_failed)} to ${percent(latest.bound_if_passed)}.` : "";
+}
+
+function drawRow(row, key, series, training) {
+  const cell = (name) => row.querySelector(`[data-cell=${name}]`);
+  const before = series[0]?.pass_at_1 ?? null;
+  const now = series.at(-1)?.pass_at_1 ?? null;
+  const change = series.length > 1 && before !== null && now !== null ? 100 * (now - before) : null;
+  cell("before").textContent = percent(before);
+  cell("now").textContent = percent(now);
+  cell("change").textContent = change === null ? "–" : `${change > 0 ? "+" : change < 0 ? "−" : "±"}${Math.abs(change).toFixed(1)}`;
+  cell("change").className = `num ${change > 0 ? "up" : change < 0 ? "down" : ""}`;
+  cell("n").textContent = series.at(-1)?.n ?? "–";
+  const rate = series.at(-1);
+  cell("interval").replaceChildren(...(rate && now !== null
+    ? [intervalBar({ low: rate.low, high: rate.high, now, before: series.length > 1 ? before : null })] : []));
+  cell("spark").replaceChildren(sparkline(training.map((one) => one.pass_at_1)));
+  drawVerdict(cell("verdict"), key);
+}
+
+const VERDICT_TONES = { improved: "good", regressed: "bad", failing: "bad", inconclusive: "warn" };
+
+function drawVerdict(cell, key) {
+  const found = key === "all" ? report?.[decoding] : report?.environments?.[key]?.[decoding];
+  if (!found) return cell.replaceChildren(html("span", { class: "muted" }, "–"));
+  const p = found.p_value === null ? "" : found.p_value < 0.001 ? "p < 0.001" : `p = ${found.p_value.toFixed(3)}`;
+  const pill = html("span", { class: "pill", "data-tone": VERDICT_TONES[found.verdict] ?? "", title: `${p}, n = ${found.n}, rule ${report.rule}` },
+    found.verdict);
+  return cell.replaceChildren(pill);
+}
+
+function legend(host, series) {
+  host.replaceChildren(...series.map((one) => html("span", {}, html("span", { class: one.color }, html("i")), one.name)));
+}
+
+function drawCharts() {
+  const evals = [...model.evals].map(([name, points], i) => ({
+    name, color: `c${i % 5}`, dots: true,
+    points: [...points].sort((a, b) => a[0] - b[0]).filter(([, value]) => value.all.pass_at_1 !== null)
+      .map(([x, value]) => ({ x, y: value.all.pass_at_1, low: value.all.low, high: value.all.high })),
+  }));
+  legend(at("eval-legend"), evals);
+  lineChart(at("eval-chart"), { series: evals, xMax: model.total, hint: "The first evaluation will appear here." });
+  const raw = [...model.steps].sort((a, b) => a[0] - b[0]).filter(([, value]) => Number.isFinite(value.reward))
+    .map(([x, value]) => ({ x, y: value.reward }));
+  const smooth = smoothed(raw);
+  const reward = [{ name: "each step", color: "c0", points: raw, thin: true }, { name: "smoothed (last 5 steps)", color: "c0", points: smooth }];
+  legend(at("reward-legend"), reward.slice(1));
+  lineChart(at("reward-chart"), { series: reward, xMax: model.total, hint: "The first training step will appear here." });
+}
+
+function smoothed(points) {
+  return points.map(({ x }, i) => {
+    const window = points.slice(Math.max(0, i - 4), i + 1);
+    return { x, y: window.reduce((sum, point) => sum + point.y, 0) / window.length };
+  });
+}
+
+function drawEvents() {
+  const list = at("events");
+  for (const line of model.lines.slice(numLinesDrawn)) {
+    const time = new Date(line.at);
+    list.prepend(html("li", { "data-tone": line.tone ?? "" },
+      html("time", { datetime: line.at, title: time.toString() }, time.toLocaleTimeString([], { hour12: false })),
+      html("span", {}, line.text)));
+  }
+  numLinesDrawn = model.lines.length;
+  while (list.childElementCount > 300) list.lastElementChild.remove();
+  at("num-events").textContent = `${model.numEvents} in all`;
+}
+
+function drawTabs() {
+  at("tabs").replaceChildren(...[...model.evals.keys()].map((name) => {
+    const button = html("button", { type: "button", role: "tab", "aria-selected": String(name === decoding) }, name);
+    button.addEventListener("click", () => { decoding = name; schedule(); });
+    return button;
+  }));
+}
+
+function draw() {
+  drawHead();
+  drawTabs();
+  drawTable();
+  drawCharts();
+  drawEvents();
+}
+
+async function fetchRun() {
+  const answer = await fetch(`/dashboard/runs/${state.run.id}/banner`, { headers: { accept: "application/json" } });
+  if (answer.ok && model.status !== "running") setBanner(await answer.json());
+}
+
+async function fetchReport() {
+  const answer = await fetch(`/v1/runs/${state.run.id}/evals/report`, { headers: { accept: "application/json" } });
+  if (answer.ok) {
+    const found = await answer.json();
+    if (found.before_step !== found.after_step) { report = found; schedule(); }
+  }
+}
+
+function setLive(state_, text) {
+  at("live").dataset.live = state_;
+  at("live").textContent = text;
+}
+
+function follow() {
+  const stream = new EventSource(`/v1/runs/${state.run.id}/events/stream?after=${state.run.last_seq}`);
+  stream.addEventListener("open", () => setLive("on", "live"));
+  stream.addEventListener("error", () => setLive("lost", "reconnecting"));
+  for (const type of EVENT_TYPES) {
+    stream.addEventListener(type, (message) => { apply(model, JSON.parse(message.data)); schedule(); });
+  }
+  stream.addEventListener("eval.completed", () => { if (!hasEnded(model)) fetchReport(); });
+  stream.addEventListener("end", () => {
+    stream.close();
+    setLive("off", "ended");
+    fetchReport();
+  });
+}
+
+draw();
+fetchReport();
+if (hasEnded(model)) setLive("off", "ended"); else follow();
+setInterval(drawClock, 1000);
+addEventListener("resize", schedule);
