@@ -1,0 +1,1 @@
+"""What a run left in the blob store: trajectories, checkpoints, logs."""

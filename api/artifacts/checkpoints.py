@@ -1,0 +1,96 @@
+"""Checkpoints of a run: which there are, what is in one, and its files."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from api.artifacts.errors import ArtifactNotFound
+from api.tables import Checkpoint
+from trainer.contract.rundir import MANIFEST, run_key
+from trainer.stores.base import BlobMissing, BlobStore, StoreError, checked_key
+
+CHUNK_BYTES = 1 << 20
+
+
+def list_checkpoints(session: Session, run_id: str) -> Sequence[Checkpoint]:
+    """Return the complete checkpoints that still exist: the newest attempt's of each step."""
+    query = (
+        select(Checkpoint)
+        .where(Checkpoint.run_id == run_id, Checkpoint.deleted_at.is_(None))
+        .distinct(Checkpoint.step)
+        .order_by(Checkpoint.step, Checkpoint.attempt.desc())
+    )
+    return session.scalars(query).all()
+
+
+def find_checkpoint(session: Session, run_id: str, step: int) -> Checkpoint:
+    """Return the checkpoint at a step; raises ArtifactNotFound, which names those there are."""
+    checkpoints = list_checkpoints(session, run_id)
+    for checkpoint in checkpoints:
+        if checkpoint.step == step:
+            return checkpoint
+    steps = ", ".join(str(checkpoint.step) for checkpoint in checkpoints) or "none"
+    raise ArtifactNotFound(f"Run {run_id} has no checkpoint at step {step}; it has: {steps}.")
+
+
+def read_manifest(store: BlobStore, checkpoint: Checkpoint) -> Any:  # noqa: ANN401 (any JSON)
+    """Return the checkpoint's manifest; raises ArtifactNotFound when its file is gone."""
+    key = run_key(checkpoint.run_id, checkpoint.path, MANIFEST)
+    try:
+        return json.loads(store.get(key))
+    except BlobMissing as error:
+        raise ArtifactNotFound(f"The manifest of step {checkpoint.step} is gone.") from error
+
+
+def open_file(store: BlobStore, checkpoint: Checkpoint, path: str) -> tuple[int, Iterator[bytes]]:
+    """Return the size and the content, in chunks, of one file of the checkpoint.
+
+    Raises:
+        ArtifactNotFound: the checkpoint has no such file, or `path` is not inside it.
+    """
+    gone = ArtifactNotFound(f"The checkpoint at step {checkpoint.step} has no file {path!r}.")
+    try:
+        key = run_key(checkpoint.run_id, checkpoint.path, checked_key(path))
+        local = store.local_path(key)
+        if local is not None:
+            return _stream(local.open("rb"), local.stat().st_size)
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(folder) / "file"
+            store.get_file(key, copy)
+            # The open file outlives its name: nothing is left behind, whatever the client does.
+            return _stream(copy.open("rb"), copy.stat().st_size)
+    except (BlobMissing, FileNotFoundError, IsADirectoryError) as error:
+        raise gone from error
+    except StoreError as error:
+        raise gone from error
+
+
+def _stream(file: Any, size: int) -> tuple[int, Iterator[bytes]]:  # noqa: ANN401
+    def chunks() -> Iterator[bytes]:
+        with file:
+            while chunk := file.read(CHUNK_BYTES):
+                yield chunk
+
+    return size, chunks()
+
+
+def checkpoint_facts(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return a checkpoint as JSON."""
+    return {
+        "object": "checkpoint",
+        "run_id": checkpoint.run_id,
+        "step": checkpoint.step,
+        "attempt": checkpoint.attempt,
+        "path": checkpoint.path,
+        "manifest_sha256": checkpoint.manifest_sha256,
+        "size_bytes": checkpoint.size_bytes,
+        "final": checkpoint.final,
+        "created_at": checkpoint.saved_at,
+    }

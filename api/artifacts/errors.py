@@ -1,0 +1,13 @@
+"""Errors of the stored artifacts.
+
+ArtifactError
+└── ArtifactNotFound    no such trajectory, checkpoint, file or attempt, or its file is gone
+"""
+
+
+class ArtifactError(Exception):
+    """Base of the errors in `api.artifacts`."""
+
+
+class ArtifactNotFound(ArtifactError):
+    """There is nothing under that name; the message is a sentence for the user."""

@@ -1,0 +1,75 @@
+"""A run's log: the numbered segments of an attempt, read as one text from any position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from trainer.contract.rundir import log_segment, run_key
+from trainer.stores.base import BlobMissing, BlobStore
+
+SEGMENT_BITS = 32
+"""A position is `segment << 32 | offset`: it rises, fits a JSON number, and names the one segment
+to read, so that following a log costs one read however long it has become."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPage:
+    """Part of a log and where the next part begins."""
+
+    text: str
+    next_after: int
+    has_more: bool
+    """True when more was there already; a follower then asks again at once."""
+
+
+def read_log(store: BlobStore, run_id: str, attempt: int, *, after: int, limit: int) -> LogPage:
+    """Return up to `limit` bytes of the attempt's log behind `after` (0: from the start).
+
+    Bytes that are no UTF-8 come as U+FFFD; a page never ends inside a character.
+    """
+    number, offset = max(1, after >> SEGMENT_BITS), after & ((1 << SEGMENT_BITS) - 1)
+    parts: list[bytes] = []
+    room = limit
+    for number, data in _segments(store, run_id, attempt, first=number):  # noqa: B020
+        part = data[offset:]
+        if len(part) > room:
+            part = _whole_characters(part[:room])
+        parts.append(part)
+        room -= len(part)
+        offset += len(part)
+        if offset < len(data):
+            return _page(parts, number, offset, has_more=True)
+        end = (number, offset)
+        offset = 0
+    if not parts:
+        return LogPage(text="", next_after=after, has_more=False)
+    return _page(parts, *end, has_more=False)
+
+
+def _page(parts: list[bytes], number: int, offset: int, *, has_more: bool) -> LogPage:
+    text = b"".join(parts).decode(errors="replace")
+    return LogPage(text=text, next_after=number << SEGMENT_BITS | offset, has_more=has_more)
+
+
+def _segments(
+    store: BlobStore, run_id: str, attempt: int, *, first: int
+) -> Iterator[tuple[int, bytes]]:
+    number = first
+    while True:
+        try:
+            yield number, store.get(run_key(run_id, log_segment(attempt, number)))
+        except BlobMissing:
+            return
+        number += 1
+
+
+def _whole_characters(data: bytes) -> bytes:
+    """Cut a last character of which bytes are missing, unless nothing would be left."""
+    for back in range(1, min(4, len(data)) + 1):
+        byte = data[-back]
+        if byte & 0xC0 == 0x80:
+            continue
+        length = 1 if byte < 0x80 else 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+        return data if length <= back else data[:-back] or data
+    return data

@@ -1,0 +1,114 @@
+"""Rollouts of a run: a list from the outcomes table, one in full from the blob store."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from sqlalchemy import select, tuple_
+from sqlalchemy.orm import Session
+
+from api.artifacts.errors import ArtifactNotFound
+from api.evals.failures import cause_of
+from api.tables import OutcomeRecord, Run
+from trainer.contract.outcomes import OutcomeStatus
+from trainer.contract.rundir import attempt_name, run_key
+from trainer.stores.base import BlobMissing, BlobStore
+
+Position = tuple[int, str]
+"""Where a page ends: step and rollout id of its last row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrajectoryFilters:
+    """Which rollouts a list shows; null does not filter."""
+
+    env: str | None = None
+    step: int | None = None
+    split: str | None = None
+    decoding: str | None = None
+    status: str | None = None
+    task_key: str | None = None
+    failed: bool | None = None
+    """True: graded rollouts below the run's pass threshold; false: those at or above it."""
+
+
+def list_outcomes(
+    session: Session,
+    run: Run,
+    filters: TrajectoryFilters,
+    *,
+    after: Position | None,
+    limit: int,
+) -> Sequence[OutcomeRecord]:
+    """Return up to `limit` outcomes behind the position, newest step first."""
+    query = select(OutcomeRecord).where(OutcomeRecord.run_id == run.id)
+    columns = {
+        OutcomeRecord.env_key: filters.env,
+        OutcomeRecord.step: filters.step,
+        OutcomeRecord.split: filters.split,
+        OutcomeRecord.decoding: filters.decoding,
+        OutcomeRecord.status: filters.status,
+        OutcomeRecord.task_key: filters.task_key,
+    }
+    query = query.where(
+        *(column == value for column, value in columns.items() if value is not None)
+    )
+    if filters.failed is not None:
+        threshold = pass_threshold(run)
+        score = OutcomeRecord.score
+        query = query.where(
+            OutcomeRecord.status == OutcomeStatus.GRADED,
+            score < threshold if filters.failed else score >= threshold,
+        )
+    if after is not None:
+        query = query.where(tuple_(OutcomeRecord.step, OutcomeRecord.rollout_id) < after)
+    query = query.order_by(OutcomeRecord.step.desc(), OutcomeRecord.rollout_id.desc())
+    return session.scalars(query.limit(limit)).all()
+
+
+def find_outcome(session: Session, run_id: str, rollout_id: str) -> OutcomeRecord:
+    """Return one outcome; raises ArtifactNotFound."""
+    found = session.get(OutcomeRecord, (run_id, rollout_id))
+    if found is None:
+        raise ArtifactNotFound(f"Run {run_id} has no rollout {rollout_id!r}.")
+    return found
+
+
+def read_trajectory(store: BlobStore, outcome: OutcomeRecord) -> Any:  # noqa: ANN401 (any JSON)
+    """Return the stored trajectory of an outcome, as the trainer wrote it.
+
+    Raises:
+        ArtifactNotFound: its file is not in the store (not yet, or no longer).
+    """
+    key = run_key(outcome.run_id, attempt_name(outcome.attempt), outcome.trajectory)
+    gone = ArtifactNotFound(f"The trajectory of {outcome.rollout_id} is not in the store.")
+    try:
+        data = store.get(key)
+    except BlobMissing as error:
+        raise gone from error
+    lines = gzip.decompress(data).splitlines()
+    line = next(islice(lines, outcome.trajectory_line, None), None)
+    if line is None:
+        raise gone
+    return json.loads(line)
+
+
+def outcome_facts(outcome: OutcomeRecord, *, threshold: float) -> dict[str, Any]:
+    """Return an outcome as JSON, with `passed` and, for a failed one, its `cause`."""
+    columns = OutcomeRecord.__table__.columns.keys()
+    facts = {name: getattr(outcome, name) for name in columns}
+    passed = None if outcome.score is None else outcome.score >= threshold
+    cause = None
+    if passed is False:
+        cause = cause_of(outcome.stop_reason, has_repeated_calls=outcome.num_repeated_calls > 0)
+    return facts | {"object": "trajectory", "passed": passed, "cause": cause}
+
+
+def pass_threshold(run: Run) -> float:
+    """Return the score from which on a rollout of the run passes."""
+    return float(run.spec["eval"]["pass_threshold"])

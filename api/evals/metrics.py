@@ -1,0 +1,47 @@
+"""The metric series of a run, chosen by name patterns; the highest attempt per step counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from api.tables import Metric
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricFilters:
+    """Which points are wanted; steps are inclusive, null is open."""
+
+    names: Sequence[str] = ("*",)
+    """Patterns with `*`, `?` and `[...]`; a name that matches any of them is chosen."""
+    from_step: int | None = None
+    to_step: int | None = None
+
+
+def read_metrics(session: Session, run_id: str, filters: MetricFilters) -> list[dict[str, Any]]:
+    """Return one series per name and decoding, `points` being `{step, attempt, value}` by step."""
+    known = session.scalars(select(Metric.name).where(Metric.run_id == run_id).distinct()).all()
+    names = [n for n in known if any(fnmatchcase(n, pattern) for pattern in filters.names)]
+    query = (
+        select(Metric)
+        .where(Metric.run_id == run_id, Metric.name.in_(names))
+        .distinct(Metric.name, Metric.decoding, Metric.step)
+        .order_by(Metric.name, Metric.decoding, Metric.step, Metric.attempt.desc())
+    )
+    if filters.from_step is not None:
+        query = query.where(Metric.step >= filters.from_step)
+    if filters.to_step is not None:
+        query = query.where(Metric.step <= filters.to_step)
+    series: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for metric in session.scalars(query):
+        points = series.setdefault((metric.name, metric.decoding), [])
+        points.append({"step": metric.step, "attempt": metric.attempt, "value": metric.value})
+    return [
+        {"object": "metric", "name": name, "decoding": decoding, "points": points}
+        for (name, decoding), points in series.items()
+    ]
