@@ -182,7 +182,7 @@ def _stop_supervisor(record: StackRecord, supervisor: Identity, say: Say) -> Non
             f"The supervisor (pid {supervisor.pid}) did not stop within {limit:.0f} s; "
             f"kill it with `kill -9 {supervisor.pid}` and run `hillclimb down` again."
         )
-    for name, service in record.services.items():
+    for name, service in reversed(record.services.items()):
         if service.process is not None:
             say(f"{name}: stopped (pid {service.process.pid})")
 

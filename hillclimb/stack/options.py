@@ -16,10 +16,11 @@ RUNNER_STOP_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackOptions:
-    """Ports are chosen when None (the remembered one if free) or 0 (any free one).
+    """One user's choices for one state directory.
 
-    With `database_url` or `redis_url` the stack uses that server and starts none of its own.
-    `runner_stop_s`: how long the runner may checkpoint and stop its trainers.
+    A port of None or 0 is chosen: the remembered one if free, else 8710 for the API (not with 0),
+    else any free one. With `database_url` or `redis_url` the stack uses that server and starts
+    none of its own. `runner_stop_s`: how long the runner may checkpoint and stop its trainers.
     """
 
     state_dir: Path

@@ -93,10 +93,10 @@ def _choose(name: str, wanted: int | None, record: StackRecord, *, taken: Collec
                 f"Port {wanted} for {name} is taken; choose another one, or 0 for any free one."
             )
         return wanted
-    if wanted is None and ours and remembered is not None:
+    if ours and remembered is not None:
         return remembered
-    default = PREFERRED_API_PORT if name == "api" else None
-    return find_free(preferred=None if wanted == 0 else remembered or default, taken=taken)
+    usual = PREFERRED_API_PORT if name == "api" and wanted is None else None
+    return find_free(preferred=remembered or usual, taken=taken)
 
 
 def _service_environment(

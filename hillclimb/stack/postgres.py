@@ -1,5 +1,6 @@
 """PostgreSQL of our own: initialise a data directory, say how to run it, ask whether it answers."""
 
+import os
 import shutil
 import signal
 import subprocess
@@ -141,6 +142,7 @@ class PostgresServer:
             input=text,
             capture_output=True,
             text=True,
+            env={"PATH": os.defpath} if self.account else None,
             user=self.account.uid if self.account else None,
             group=self.account.gid if self.account else None,
             extra_groups=() if self.account else None,

@@ -84,7 +84,8 @@ def spawn(
         popen = subprocess.Popen(
             command,
             cwd=cwd,
-            env={**os.environ, **environment},
+            # Others who run as that account could read our own environment in /proc.
+            env={**({} if account else os.environ), **environment},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

@@ -12,6 +12,8 @@ from hillclimb.stack.probes import file_written, http_ready, log_says, server_re
 from hillclimb.stack.spec import ServiceSpec
 
 READY_FILE_VARIABLE = "HILLCLIMB_READY_FILE"
+RUNNER_STOP_VARIABLE = "HILLCLIMB_RUNNER_STOP_TIMEOUT_S"
+TRAINERS_SHARE = 0.75
 
 
 def services(plan: StackPlan) -> tuple[ServiceSpec, ...]:
@@ -111,15 +113,21 @@ def _beat(plan: StackPlan) -> ServiceSpec:
 
 def _runner(plan: StackPlan) -> ServiceSpec:
     ready = plan.state.ready_file("runner")
+    limit_s = plan.options.runner_stop_s
+    # The runner gives its trainers less than we give it, so that it can still report their end.
+    own = {
+        READY_FILE_VARIABLE: str(ready),
+        RUNNER_STOP_VARIABLE: str(max(1.0, TRAINERS_SHARE * limit_s)),
+    }
     return ServiceSpec(
         name="runner",
         command=_python("-m", "worker.runner"),
         cwd=CODE_ROOT,
-        environment={**plan.environment, READY_FILE_VARIABLE: str(ready)},
+        environment={**plan.environment, **own},
         needs=("api",),
         prepare=lambda: ready.unlink(missing_ok=True),
         ready=file_written(ready),
-        stop_s=plan.options.runner_stop_s,
+        stop_s=limit_s,
     )
 
 

@@ -141,6 +141,7 @@ def test_the_runner_starts_last_so_that_it_is_stopped_first(options: StackOption
     assert len(specs) == len(TABLE)
     assert specs[-1].name == "runner"
     assert specs[-1].stop_s == 5
+    assert float(specs[-1].environment["HILLCLIMB_RUNNER_STOP_TIMEOUT_S"]) == 3.75
     names = [spec.name for spec in specs]
     for spec in specs:
         assert all(names.index(need) < names.index(spec.name) for need in spec.needs)

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import psycopg
 import pytest
 
@@ -19,7 +20,7 @@ from hillclimb.stack.poll import wait_until
 from hillclimb.stack.ports import find_free
 from hillclimb.stack.postgres import PostgresServer
 from hillclimb.stack.probes import server_ready
-from hillclimb.stack.processes import identify, owned_by, processes_in
+from hillclimb.stack.processes import OWNER_VARIABLE, identify, owned_by, processes_in
 from hillclimb.stack.service import Backoff, Service
 from hillclimb.stack.spec import ServiceSpec
 from hillclimb.stack.state import StateDirectory
@@ -84,6 +85,16 @@ def test_committed_rows_survive_a_killed_postmaster(
     bring_up(service)
     assert service.child.identity != first
     assert query(server, "SELECT count(*), sum(n) FROM kept") == [(1000, 500500)]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only then it runs as somebody else")
+def test_the_other_account_cannot_read_our_environment(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "ours")
+    bring_up(service)
+    assert service.child is not None
+    assert set(psutil.Process(service.child.identity.pid).environ()) == {OWNER_VARIABLE}
 
 
 def test_a_postmaster_nobody_supervises_is_stopped_before_a_new_one_starts(

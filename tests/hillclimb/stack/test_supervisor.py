@@ -194,7 +194,7 @@ def test_down_asks_the_supervisor_and_returns_when_nothing_is_left(tiny: TinySta
     assert down(tiny.state.path, say=lines.append)
     assert tiny.left() == []
     assert tiny.stop_order() == ["api", "database"]
-    assert [line.split(":")[0] for line in lines] == ["supervisor", "database", "api"]
+    assert [line.split(":")[0] for line in lines] == ["supervisor", "api", "database"]
     assert not down(tiny.state.path, say=lines.append)
 
 
