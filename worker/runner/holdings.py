@@ -43,6 +43,10 @@ class Holdings:
         """Slots taken: trainers alive, and ends still being concluded."""
         return len(self.trainers) + len(self.gone)
 
+    def names(self) -> tuple[str, ...]:
+        """Every attempt the service must not give up yet: also those whose end it has to hear."""
+        return tuple(held.attempt_id for held in self.journal.all())
+
     def recover(self) -> None:
         """Adopt the trainers that an earlier runner left, and notice those that are gone."""
         self.journal.load()

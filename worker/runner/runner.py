@@ -115,12 +115,11 @@ class Runner:
     def _register(self) -> None:
         if not self._register_again:
             return
-        held = tuple(self.holdings.trainers) + tuple(self.holdings.gone)
         body = RegisterRunner(
             name=self.settings.name,
             slots=self.settings.slots,
             hostname=socket.gethostname(),
-            attempts=held,
+            attempts=self.holdings.names(),
         )
         self._registered = self.client.register(body)
         self._register_again = False
@@ -130,8 +129,9 @@ class Runner:
             self.settings.ready_file.write_text(self._registered.runner_id)
 
     def _heartbeat(self, *, draining: bool) -> None:
-        held = tuple(self.holdings.trainers) + tuple(self.holdings.gone)
-        reply = self.client.heartbeat(self._runner_id, Heartbeat(attempts=held, draining=draining))
+        reply = self.client.heartbeat(
+            self._runner_id, Heartbeat(attempts=self.holdings.names(), draining=draining)
+        )
         for command in reply.commands:
             if command.action == "kill":
                 self.holdings.kill(command.attempt_id)

@@ -1,0 +1,67 @@
+"""The Celery application: a bell and a clock. What is to be done is in the database.
+
+Tasks are short, carry ids only, and may be lost, repeated or run twice at once; so late
+acknowledgement is safe, results are of no interest, and what the clock sends expires before it
+sends the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ParamSpec
+
+from celery import Celery
+
+from api.settings import load_settings
+
+P = ParamSpec("P")
+
+RECONCILE = "runs.reconcile"
+SWEEP = "runs.sweep"
+RELAY = "relay.sweep"
+DELIVER = "outbox.deliver"
+REAP = "reaper.sweep"
+
+EVERY_S = {SWEEP: 2.0, DELIVER: 2.0, RELAY: 5.0, REAP: 30.0}
+"""The clock's period of each sweep."""
+
+VISIBILITY_TIMEOUT_S = 60
+"""After this an unacknowledged task of a dead worker is sent again; no task takes as long."""
+TASK_LIMIT_S = 50
+
+
+def configuration() -> dict[str, Any]:
+    """Celery's settings, read when the first process needs them."""
+    return {
+        "broker_url": load_settings().redis_url,
+        "broker_connection_retry_on_startup": True,
+        "broker_transport_options": {"visibility_timeout": VISIBILITY_TIMEOUT_S},
+        "task_acks_late": True,
+        "task_reject_on_worker_lost": True,
+        "worker_prefetch_multiplier": 1,
+        "task_ignore_result": True,
+        "task_serializer": "json",
+        "accept_content": ["json"],
+        "task_time_limit": TASK_LIMIT_S,
+        "timezone": "UTC",
+        "worker_send_task_events": False,
+        "worker_cancel_long_running_tasks_on_connection_loss": True,
+        "beat_schedule": {
+            name: {"task": name, "schedule": period, "options": {"expires": period}}
+            for name, period in EVERY_S.items()
+        },
+    }
+
+
+app = Celery("hillclimb", include=["worker.tasks"])
+app.add_defaults(configuration)
+
+
+def task(name: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
+    """Register a function under a task name; it stays callable as it is."""
+
+    def register(function: Callable[P, None]) -> Callable[P, None]:
+        app.task(name=name)(function)
+        return function
+
+    return register

@@ -1,0 +1,46 @@
+"""The names Celery knows, each bound to the function that does it."""
+
+from __future__ import annotations
+
+from api.notices.deliver import deliver_due
+from api.runs.journal import utc_now
+from api.runs.leases import due_runs
+from worker import driver, reaper, relay
+from worker.app import DELIVER, REAP, RECONCILE, RELAY, SWEEP, app, task
+from worker.parts import load_parts
+
+BELL_LIFE_S = 10.0
+"""A bell that nobody heard for this long is rung again by the sweep anyway."""
+
+
+@task(RECONCILE)
+def reconcile(run_id: str) -> None:
+    """Take the steps one run needs now."""
+    driver.reconcile(load_parts(), run_id)
+
+
+@task(SWEEP)
+def sweep_runs() -> None:
+    """Ring for every run that is due: what a lost bell costs is one period of the clock."""
+    with load_parts().database.transaction() as session:
+        due = due_runs(session, now=utc_now())
+    for run_id in due:
+        app.send_task(RECONCILE, args=(run_id,), expires=BELL_LIFE_S)
+
+
+@task(RELAY)
+def relay_events() -> None:
+    """Fetch the events of trainers that are not heard."""
+    relay.sweep(load_parts())
+
+
+@task(DELIVER)
+def deliver_messages() -> None:
+    """Post the outbox's messages that are due."""
+    deliver_due(load_parts().delivery)
+
+
+@task(REAP)
+def reap() -> None:
+    """End what has no live owner."""
+    reaper.sweep(load_parts())
