@@ -6,6 +6,7 @@ from api.tables.projects import ApiKey, Project
 from api.tables.results import Checkpoint, Eval, Metric, OutcomeRecord
 from api.tables.runners import Runner
 from api.tables.runs import Attempt, IdempotencyKey, Run, RunEvent
+from api.tables.sessions import SessionCode
 
 __all__ = [
     "Base",
@@ -22,4 +23,5 @@ __all__ = [
     "Runner",
     "OutboxMessage",
     "SlackThread",
+    "SessionCode",
 ]

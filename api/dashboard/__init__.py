@@ -1,0 +1,1 @@
+"""The pages: browser sessions, page contents, templates and static files."""

@@ -1,0 +1,134 @@
+"""What the pages show: contents as plain values, for templates and for the page's script."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from api.live.reader import envelope
+from api.runs.reasons import REASONS
+from api.runs.status import WAITING, RunStatus
+from api.runs.store import queue_position
+from api.tables import Run, RunEvent
+from trainer.contract.reasons import ReasonCode
+
+MAX_STEPS = 1500
+"""Training steps embedded in a page; of longer runs every n-th is."""
+REWARD = "reward/avg_raw_reward"
+QUIET_TYPES = ("phase.started",)
+"""Events that only say what is going on now; the page hears of new ones."""
+
+
+def run_contents(session: Session, run: Run) -> dict[str, Any]:
+    """Return what the run page needs: the run, its configuration, and the script's first state."""
+    return {
+        "run": run,
+        "banner": run_banner(session, run),
+        "config": json.dumps(run.spec, indent=2, ensure_ascii=False),
+        "state": {
+            "run": _run_state(run),
+            "env_keys": list(run.spec["data"]["env_keys"]),
+            "decodings": [one["name"] for one in run.spec["eval"]["decodings"]],
+            "events": [_embedded(event) for event in _events(session, run)],
+        },
+    }
+
+
+def run_banner(session: Session, run: Run) -> dict[str, str]:
+    """Return one sentence on where the run stands and its tone (`good`, `warn`, `bad` or none)."""
+    status = RunStatus(run.status)
+    if status in WAITING:
+        place = queue_position(session, run)
+        text = f"Waiting for a free runner; place {place} in the queue."
+        return {"tone": "warn" if run.end_code else "", "text": f"{_why(run)} {text}".strip()}
+    if run.end_code is not None:
+        return {"tone": _TONES.get(status, "warn"), "text": _why(run)}
+    return {"tone": "", "text": _SENTENCES.get(status, "")}
+
+
+def _why(run: Run) -> str:
+    """Return what the run's end reason says, with its own message where that adds something."""
+    if run.end_code is None:
+        return ""
+    wording = REASONS[ReasonCode(run.end_code)].wording
+    return f"{wording} {run.end_message}" if run.end_message else wording
+
+
+_TONES = {RunStatus.SUCCEEDED: "good", RunStatus.FAILED: "bad"}
+_SENTENCES = {
+    RunStatus.PROVISIONING: "Offered to a runner.",
+    RunStatus.STARTING: "A runner is starting the trainer.",
+    RunStatus.RUNNING: "The trainer is at work.",
+    RunStatus.PAUSING: "The trainer is saving a checkpoint before it pauses.",
+    RunStatus.FINALIZING: "The trainer has finished; its last events are on their way.",
+    RunStatus.CANCELLING: "Cancelled: the trainer is saving a checkpoint and leaving.",
+}
+
+
+def list_row(run: Run, *, now: datetime) -> dict[str, Any]:
+    """Return a run as a row of the list page."""
+    return {
+        "id": run.id,
+        "name": run.name,
+        "status": run.status,
+        "step": run.progress_step,
+        "total": run.progress_total,
+        "attempt": run.attempt,
+        "created_at": run.created_at,
+        "duration": _duration(run, now),
+        "is_moving": run.ended_at is None and run.status != RunStatus.PAUSED,
+    }
+
+
+def _duration(run: Run, now: datetime) -> str:
+    if run.started_at is None:
+        return "–"
+    seconds = int(((run.ended_at or now) - run.started_at).total_seconds())
+    hours, minutes = seconds // 3600, seconds // 60 % 60
+    return f"{hours}:{minutes:02d}:{seconds % 60:02d}" if hours else f"{minutes}:{seconds % 60:02d}"
+
+
+def _run_state(run: Run) -> dict[str, Any]:
+    return {
+        "id": run.id,
+        "status": run.status,
+        "attempt": run.attempt,
+        "step": run.progress_step,
+        "total": run.progress_total,
+        "eta_s": run.progress_eta_s,
+        "phase": run.progress_phase,
+        "started_at": run.started_at.isoformat() if run.started_at else None,
+        "ended_at": run.ended_at.isoformat() if run.ended_at else None,
+        "last_seq": run.last_seq,
+    }
+
+
+def _events(session: Session, run: Run) -> Sequence[RunEvent]:
+    """Return the run's events up to the `last_seq` that the page is told, thinned where long."""
+    every = max(1, run.progress_total // MAX_STEPS)
+    step = RunEvent.data["step"].as_integer()
+    query = (
+        select(RunEvent)
+        .where(
+            RunEvent.run_id == run.id,
+            RunEvent.seq <= run.last_seq,
+            RunEvent.type.not_in(QUIET_TYPES),
+            (RunEvent.type != "step.completed") | (step % every == 0),
+        )
+        .order_by(RunEvent.seq)
+    )
+    return session.scalars(query).all()
+
+
+def _embedded(event: RunEvent) -> dict[str, Any]:
+    """Return the envelope without what the page does not draw."""
+    data = event.data
+    if event.type == "step.completed":
+        kept = {key: data.get(key) for key in ("step", "eta_s", "all", "envs")}
+        data = kept | {"metrics": {REWARD: data.get("metrics", {}).get(REWARD)}}
+    return dict(envelope(event)) | {"data": data, "created_at": event.at.isoformat()}

@@ -1,0 +1,94 @@
+"""Browser sessions: a signed cookie for reading, and one-time codes that hand one out.
+
+A session names the API key it was opened with and ends with it, so revoking the key is enough.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import secrets
+from datetime import datetime, timedelta
+
+from sqlalchemy import delete
+from sqlalchemy.orm import Session
+
+from api.identity import NotAuthenticated, Principal
+from api.tables import ApiKey, SessionCode
+
+COOKIE = "hillclimb_session"
+SESSION_S = 12 * 3600
+CODE_S = 300
+PURPOSE = b"hillclimb browser session v1\n"
+"""Keeps signatures made for anything else with the same secret from being sessions."""
+
+
+def open_session(principal: Principal, *, secret: str, now: datetime) -> str:
+    """Return a cookie value that stands for the principal for `SESSION_S` seconds."""
+    claims = {"key": principal.key_id, "until": int(now.timestamp()) + SESSION_S}
+    payload = base64.urlsafe_b64encode(json.dumps(claims).encode())
+    return f"{payload.decode()}.{_sign(payload, secret)}"
+
+
+def read_session(session: Session, cookie: str, *, secret: str, now: datetime) -> Principal:
+    """Return who a cookie stands for; raises NotAuthenticated when it is false, old or revoked."""
+    payload, _, signature = cookie.partition(".")
+    if not hmac.compare_digest(signature.encode(), _sign(payload.encode(), secret).encode()):
+        raise NotAuthenticated("The session is not valid: sign in again.")
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(payload))
+    except (binascii.Error, ValueError) as error:
+        raise NotAuthenticated("The session is not valid: sign in again.") from error
+    if claims["until"] < now.timestamp():
+        raise NotAuthenticated("The session has ended: sign in again.")
+    return _principal(session, str(claims["key"]))
+
+
+def mint_code(session: Session, principal: Principal, *, now: datetime) -> str:
+    """Return a code that opens one session as the principal within `CODE_S` seconds."""
+    session.execute(delete(SessionCode).where(SessionCode.expires_at < now))
+    code = secrets.token_urlsafe(24)
+    session.add(
+        SessionCode(
+            sha256=_digest(code),
+            project_id=principal.project_id,
+            key_id=principal.key_id,
+            expires_at=now + timedelta(seconds=CODE_S),
+        )
+    )
+    return code
+
+
+def redeem_code(session: Session, code: str, *, now: datetime) -> Principal:
+    """Use up a code and return who minted it; raises NotAuthenticated when it does not work."""
+    key_id = session.scalar(
+        delete(SessionCode)
+        .where(SessionCode.sha256 == _digest(code), SessionCode.expires_at >= now)
+        .returning(SessionCode.key_id)
+    )
+    if key_id is None:
+        raise NotAuthenticated("This link was used before or is too old: ask for a new one.")
+    return _principal(session, key_id)
+
+
+def _principal(session: Session, key_id: str) -> Principal:
+    key = session.get(ApiKey, key_id)
+    if key is None or key.revoked_at is not None:
+        raise NotAuthenticated("The API key of this session was revoked.")
+    return Principal(
+        project_id=key.project_id,
+        key_id=key.id,
+        key_name=key.name,
+        scopes=frozenset(key.scopes),
+    )
+
+
+def _sign(payload: bytes, secret: str) -> str:
+    return hmac.new(secret.encode(), PURPOSE + payload, hashlib.sha256).hexdigest()
+
+
+def _digest(code: str) -> str:
+    return hashlib.sha256(code.encode()).hexdigest()
