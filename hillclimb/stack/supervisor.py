@@ -55,7 +55,7 @@ class Supervisor:
                     self._tick()
             except ServiceFailed as error:
                 self._error = str(error)
-                self.say(str(error))
+                self._announce(str(error))
             finally:
                 self._stop()
         return 1 if self._error else 0
@@ -83,7 +83,7 @@ class Supervisor:
         if self._state == "starting" and all(s.satisfied for s in self._services):
             self._state = "ready"
             self._write()
-            self.say("stack: ready")
+            self._announce("stack: ready")
         if not changed:
             settled = all(s.state in ("ready", "done") for s in self._services)
             self._wait(TICK_S if settled else STARTING_TICK_S)
@@ -95,10 +95,10 @@ class Supervisor:
             self._stop_one(service)
             self._write()
         for line in sweep(self.directory.path):
-            self.say(line)
+            self._announce(line)
         self._state = "failed" if self._error else "stopped"
         self._write()
-        self.say(f"stack: {self._state}")
+        self._announce(f"stack: {self._state}")
 
     def _stop_one(self, service: Service) -> None:
         started = time.monotonic()
@@ -114,13 +114,19 @@ class Supervisor:
                 killed = True
             self._wait(TICK_S)
         how = "killed, it did not stop in time" if killed else "stopped"
-        self.say(f"{service.spec.name}: {how} ({time.monotonic() - started:.1f} s)")
+        self._announce(f"{service.spec.name}: {how} ({time.monotonic() - started:.1f} s)")
 
     def _tell(self) -> None:
         for service in self._services:
             for line in service.news:
-                self.say(line)
+                self._announce(line)
             service.news.clear()
+
+    def _announce(self, line: str) -> None:
+        """Say it if anybody can still hear it: a closed terminal must not stop the stopping."""
+        # Printers such as rich turn a broken pipe into SystemExit.
+        with suppress(OSError, ValueError, SystemExit):
+            self.say(line)
 
     def _write(self) -> None:
         me = identify(os.getpid())
@@ -136,7 +142,7 @@ class Supervisor:
         try:
             self.directory.write(record)
         except OSError as error:  # a full disk must not take the running services down
-            self.say(f"stack: {self.directory.record_file} cannot be written: {error}")
+            self._announce(f"stack: {self.directory.record_file} cannot be written: {error}")
 
     def _wait(self, seconds: float) -> None:
         """Wait, but return at once on any signal, a child's end included."""

@@ -40,6 +40,21 @@ def test_a_signal_stops_the_services_in_reverse_order_and_leaves_none(
     assert tiny.record().state == "stopped"
 
 
+def test_a_closed_terminal_does_not_keep_the_services_from_being_stopped(
+    tiny: TinyStack,
+) -> None:
+    tiny.describe(DATABASE, API)
+    tiny.start_ready()
+    process = tiny.supervisor
+    assert process is not None
+    assert process.stdout is not None
+    process.stdout.close()
+    process.send_signal(signal.SIGHUP)
+    process.wait(DEADLINE_S)
+    assert tiny.stop_order() == ["api", "database"]
+    assert tiny.left() == []
+
+
 def test_services_live_in_sessions_of_their_own_so_ctrl_c_reaches_only_the_supervisor(
     tiny: TinyStack,
 ) -> None:
