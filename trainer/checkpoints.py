@@ -51,13 +51,21 @@ class Checkpoints:
     """Writes, finds and prunes the checkpoints of one run."""
 
     def __init__(
-        self, store: BlobStore, attempt_dir: AttemptDir, *, config_hash: str, parent: str | None
+        self,
+        store: BlobStore,
+        attempt_dir: AttemptDir,
+        *,
+        config_hash: str,
+        parent: str | None,
+        still_current: Callable[[], None],
     ) -> None:
+        """`still_current` raises when a newer attempt owns the run; asked before each manifest."""
         self._store = store
         self._dir = attempt_dir
         self._run_id = attempt_dir.run_dir.name
         self._config_hash = config_hash
         self._parent = parent
+        self._still_current = still_current
 
     def save(self, position: Position, write: Callable[[Path], None]) -> Saved:
         """Let `write` put its files into a directory and make a checkpoint of it.
@@ -67,6 +75,7 @@ class Checkpoints:
         Raises:
             StorageFull: no space on the disk or in the store.
             StoreError: the store does not answer.
+            AttemptSuperseded: a newer attempt owns the run.
         """
         path = checkpoint_name(position.step, self._dir.attempt)
         key = run_key(self._run_id, path)
@@ -81,6 +90,7 @@ class Checkpoints:
             for file in manifest.files:
                 self._store.put_file(f"{key}/{file.path}", local / file.path)
             data = manifest.model_dump_json(indent=1).encode()
+            self._still_current()
             self._store.put_if_absent(f"{key}/{MANIFEST}", data)
             (local / MANIFEST).write_bytes(data)
         return read_saved(self._store, key)

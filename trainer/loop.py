@@ -1,0 +1,179 @@
+"""The training loop: the algorithm on one screen, in `Trainer.train` and `Trainer._train_step`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainer.algo.batch import BatchPlan, build_batch
+from trainer.checkpoints import Position
+from trainer.contract.events import PhaseStarted, RunWarning
+from trainer.contract.spec import RunSpec
+from trainer.data.sampler import TaskSampler
+from trainer.engines.base import Engine
+from trainer.engines.canary import canary_gap
+from trainer.errors import EnvironmentOutage
+from trainer.evaluation import Evaluator
+from trainer.learners.base import Learner
+from trainer.reporting import StepReporter, engine_metrics
+from trainer.rollouts.collect import Wave, as_groups
+from trainer.rollouts.limits import training_temperature
+from trainer.rollouts.seeds import derive_seed
+from trainer.saving import Saver
+from trainer.schedule import Schedule
+from trainer.sinks.journal import Journal
+from trainer.stopping import Stop, StopRequested
+from trainer.timing import Clock
+from trainer.waves import Waves
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What the loop puts together; each is made once per process."""
+
+    spec: RunSpec
+    sampler: TaskSampler
+    engine: Engine
+    learner: Learner
+    waves: Waves
+    evaluator: Evaluator
+    reporter: StepReporter
+    saver: Saver
+    journal: Journal
+    stop: Stop
+    clock: Clock
+    canary_tokens: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Where training begins."""
+
+    step: int = 0
+    is_first: bool = True
+    """False when this very run has trained before and only goes on."""
+    evaluated_step: int | None = None
+    """Step of this run's last complete evaluation."""
+    is_final: bool = False
+    """True when the checkpoint to go on from is the one after the last step."""
+
+
+class Trainer:
+    """Trains one run from `start` to its last step; `step` is the last one completed."""
+
+    def __init__(self, parts: Parts, start: Start) -> None:
+        self._parts = parts
+        self._start = start
+        self._schedule = Schedule.of(parts.spec)
+        self._sampler_state = parts.sampler.state()
+        self._saved_step = start.step
+        self._is_final_saved = start.is_final
+        self._evaluated_step = start.evaluated_step
+        self.step = start.step
+
+    async def train(self) -> None:
+        """Train, evaluate and save until the last step is done.
+
+        Raises:
+            StopRequested: asked to stop; the last completed step is saved.
+            EnvironmentOutage: environments fail; the last completed step is saved.
+            TrainerError: the run cannot go on.
+        """
+        try:
+            await self._sync_weights()
+            await self._evaluate_when_due()
+            while self.step < self._schedule.total:
+                self._parts.stop.check()
+                await self._train_step()
+                await self._evaluate_when_due()
+                await self._save_when_due()
+            if not self._is_final_saved:
+                await self._save(final=True)
+        except (StopRequested, EnvironmentOutage):
+            if self._saved_step != self.step:
+                await self._save()
+            raise
+
+    async def _train_step(self) -> None:
+        """Draw tasks, roll out their groups, learn from them, publish the weights."""
+        parts, step = self._parts, self.step + 1
+        stats = parts.engine.stats()
+        with parts.clock.step():
+            tasks = parts.sampler.next_step()
+            with parts.clock.phase("generate"):
+                result = await parts.waves.run(tasks, self._wave(step))
+            batch = build_batch(
+                as_groups(result.rollouts),
+                algorithm=parts.spec.algorithm,
+                plan=self._batch_plan(step),
+            )
+            parts.journal.emit(PhaseStarted, step=step, phase="train")
+            with parts.clock.phase("policy_train"):
+                metrics = await parts.learner.step(batch)
+            with parts.clock.phase("sync_weights"):
+                metrics |= await self._sync_weights()
+        self.step, self._sampler_state = step, parts.sampler.state()
+        if not batch.num_sequences:
+            message = "the rollouts of every group scored alike: nothing was learned in this step"
+            parts.journal.emit(RunWarning, step=step, code="no_signal", message=message)
+        metrics["policy/num_sequences"] = float(batch.num_sequences)
+        parts.reporter.report(step, result, metrics | engine_metrics(stats, parts.engine.stats()))
+
+    async def _sync_weights(self) -> dict[str, float]:
+        """Hand the learner's weights to the engine and prove that they arrived."""
+        parts = self._parts
+        parts.journal.emit(PhaseStarted, step=self.step, phase="sync")
+        published = parts.learner.publish()
+        await parts.engine.update(published.weights, published.version)
+        gap = await canary_gap(parts.engine, parts.learner, parts.canary_tokens)
+        return {"policy/canary_logprobs_abs_diff_mean": gap}
+
+    async def _evaluate_when_due(self) -> None:
+        is_last = self.step == self._schedule.total
+        is_baseline = self._start.is_first and self.step == self._start.step
+        due = self._schedule.evaluates_after(self.step)
+        if is_baseline and not is_last:
+            due = self._parts.spec.eval.before_training
+        if not due or self._evaluated_step == self.step:
+            return
+        with self._parts.clock.evaluation():
+            await self._parts.evaluator.run(self.step, is_edge=is_last or is_baseline)
+        self._evaluated_step = self.step
+
+    async def _save_when_due(self) -> None:
+        if self._schedule.saves_after(self.step):
+            await self._save(final=self.step == self._schedule.total)
+
+    async def _save(self, *, final: bool = False) -> None:
+        position = Position(
+            step=self.step,
+            sampler=self._sampler_state,
+            evaluated_step=self._evaluated_step,
+            final=final,
+        )
+        if await self._parts.saver.save(position):
+            self._saved_step, self._is_final_saved = self.step, final
+
+    def _wave(self, step: int) -> Wave:
+        return Wave(
+            step=step,
+            split="train",
+            decoding="train",
+            n_samples_per_prompt=self._parts.spec.rollout.n_samples_per_prompt,
+            temperatures=self._temperatures(),
+        )
+
+    def _batch_plan(self, step: int) -> BatchPlan:
+        schedule = self._parts.spec.schedule
+        return BatchPlan(
+            mini_batch_size=schedule.mini_batch_size,
+            temperatures=self._temperatures(),
+            seed=derive_seed(schedule.seed, "batch", step),
+        )
+
+    def _temperatures(self) -> dict[str, float]:
+        spec = self._parts.spec
+        return {
+            key: training_temperature(key, spec.environment, spec.rollout)
+            for key in spec.data.env_keys
+        }

@@ -1,0 +1,146 @@
+"""What a step or an evaluation measured, under the names of SkyRL and Fleet.
+
+A metric that has no value (no graded rollout, fewer samples than k) is left out, never a zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean, pstdev
+
+from trainer.contract.outcomes import OutcomeRow, OutcomeStatus
+from trainer.contract.passrate import (
+    count_tasks,
+    pass_rate,
+    pass_table,
+    signal_ratio,
+    variance_per_prompt,
+)
+
+Metrics = dict[str, float]
+
+
+def rollout_metrics(rows: Sequence[OutcomeRow], *, n: int, pass_threshold: float) -> Metrics:
+    """Rewards, lengths and environment figures of one training step's rollouts."""
+    metrics = _present(
+        {
+            f"reward/avg_pass_at_{n}": _pass_at(rows, n, pass_threshold),
+            "reward/avg_pass_at_1": _pass_at(rows, 1, pass_threshold),
+            "reward/avg_raw_reward": _mean_score(rows),
+        }
+    )
+    metrics |= _signal("reward", rows)
+    for env_key, group in _by_env(rows).items():
+        name = env_key.replace("/", "_")
+        metrics |= _present(
+            {
+                f"reward/{name}/pass_at_{n}": _pass_at(group, n, pass_threshold),
+                f"reward/{name}/pass_at_1": _pass_at(group, 1, pass_threshold),
+                f"reward/{name}/avg_raw_reward": _mean_score(group),
+            }
+        )
+        metrics |= _signal(f"reward/{name}", group)
+        metrics |= _environment(f"environment/{name}", group)
+    return metrics | _environment("environment", rows) | _lengths(rows)
+
+
+def eval_metrics(rows: Sequence[OutcomeRow], *, n: int, pass_threshold: float) -> Metrics:
+    """pass@1, pass@n, mean score and coverage, per environment, over all and per template kind."""
+    metrics: Metrics = {}
+    for env_key, group in (*_by_env(rows).items(), ("all", rows)):
+        name = env_key.replace("/", "_")
+        metrics |= _present({f"eval/{name}/avg_score": _mean_score(group)})
+        metrics |= _environment(f"eval/{name}/environment", group)
+    for k in sorted({1, n}):
+        table = pass_table(rows, pass_threshold=pass_threshold, k=k)
+        rates = {
+            **{key.replace("/", "_"): rate for key, rate in table.by_env.items()},
+            "all": table.overall,
+            "seen_templates": table.seen_templates,
+            "held_out_templates": table.held_out_templates,
+        }
+        metrics |= _present({f"eval/{key}/pass_at_{k}": rate.value for key, rate in rates.items()})
+        metrics |= {
+            f"eval/{key}/coverage": rate.coverage
+            for key, rate in rates.items()
+            if rate.num_rollouts
+        }
+    return metrics
+
+
+def _pass_at(rows: Sequence[OutcomeRow], k: int, pass_threshold: float) -> float | None:
+    return pass_rate(count_tasks(rows, pass_threshold=pass_threshold), k=k).value
+
+
+def _mean_score(rows: Sequence[OutcomeRow]) -> float | None:
+    scores = [row.score for row in rows if row.score is not None]
+    return fmean(scores) if scores else None
+
+
+def _signal(name: str, rows: Sequence[OutcomeRow]) -> Metrics:
+    prompts: dict[str, list[float]] = {}
+    for row in rows:
+        if row.score is not None:
+            prompts.setdefault(row.task_key, []).append(row.score)
+    scores = tuple(prompts.values())
+    return {
+        f"{name}/variance_per_prompt": variance_per_prompt(scores),
+        f"{name}/signal_ratio": signal_ratio(scores),
+        f"{name}/num_zero_variance_filtered": float(
+            sum(len(group) > 1 and max(group) == min(group) for group in scores)
+        ),
+    }
+
+
+def _environment(name: str, rows: Sequence[OutcomeRow]) -> Metrics:
+    if not rows:
+        return {}
+    turns = [row.num_turns for row in rows]
+    calls = sum(row.num_tool_calls for row in rows)
+    errors = sum(row.num_tool_errors for row in rows)
+    return {
+        f"{name}/num_episodes": float(len(rows)),
+        f"{name}/avg_turns": fmean(turns),
+        f"{name}/max_turns": float(max(turns)),
+        f"{name}/avg_tool_calls": calls / len(rows),
+        f"{name}/tool_error_rate": errors / calls if calls else 0.0,
+        f"{name}/total_tool_errors": float(errors),
+        f"{name}/repeated_call_rate": sum(r.num_repeated_calls for r in rows) / max(calls, 1),
+        f"{name}/infra_error_rate": _share(rows, OutcomeStatus.INFRA_ERROR),
+        f"{name}/ungraded_rate": _share(rows, OutcomeStatus.UNGRADED),
+        f"{name}/num_infra_retries": float(sum(row.num_infra_retries for row in rows)),
+    }
+
+
+def _lengths(rows: Sequence[OutcomeRow]) -> Metrics:
+    tokens = [row.num_tokens for row in rows]
+    if not tokens:
+        return {}
+    passed = [row.num_tokens for row in rows if row.score]
+    failed = [row.num_tokens for row in rows if row.score == 0.0]
+    return {
+        "generate/avg_num_tokens": fmean(tokens),
+        "generate/min_num_tokens": float(min(tokens)),
+        "generate/max_num_tokens": float(max(tokens)),
+        "generate/std_num_tokens": pstdev(tokens),
+    } | _present(
+        {
+            "generate/avg_tokens_non_zero_rewards": fmean(passed) if passed else None,
+            "generate/avg_tokens_zero_rewards": fmean(failed) if failed else None,
+        }
+    )
+
+
+def _share(rows: Sequence[OutcomeRow], status: OutcomeStatus) -> float:
+    return sum(row.status is status for row in rows) / len(rows)
+
+
+def _by_env(rows: Iterable[OutcomeRow]) -> dict[str, list[OutcomeRow]]:
+    groups: dict[str, list[OutcomeRow]] = {}
+    for row in rows:
+        groups.setdefault(row.env_key, []).append(row)
+    return groups
+
+
+def _present(values: Mapping[str, float | None]) -> Metrics:
+    return {name: value for name, value in values.items() if value is not None}

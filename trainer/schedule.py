@@ -1,0 +1,38 @@
+"""At which steps a run evaluates and saves; pure arithmetic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainer.contract.spec import RunSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """The steps of a run, from 1 to `total`."""
+
+    total: int
+    eval_interval: int
+    """0: no evaluations between the first and the last step."""
+    checkpoint_interval: int
+
+    @classmethod
+    def of(cls, spec: RunSpec) -> Schedule:
+        """Return a spec's schedule."""
+        return cls(
+            total=spec.schedule.total_steps,
+            eval_interval=spec.eval.interval,
+            checkpoint_interval=spec.checkpoints.interval,
+        )
+
+    def evaluates_after(self, step: int) -> bool:
+        """Tell whether an evaluation follows a step (the one before training is not asked here)."""
+        return step == self.total or (self.eval_interval > 0 and step % self.eval_interval == 0)
+
+    def saves_after(self, step: int) -> bool:
+        """Tell whether a checkpoint follows a step."""
+        return step == self.total or step % self.checkpoint_interval == 0
+
+    def evals_after(self, step: int) -> int:
+        """Return how many evaluations are still to come after a completed step's own."""
+        return sum(self.evaluates_after(later) for later in range(step + 1, self.total + 1))

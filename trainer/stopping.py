@@ -1,0 +1,79 @@
+"""Asking a trainer to stop: once politely, twice at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from trainer.errors import AttemptSuperseded
+
+EXIT_AT_ONCE = 130
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
+
+
+class StopRequested(Exception):
+    """Someone asked the trainer to stop; it checkpoints and leaves."""
+
+
+class Stop:
+    """Whether to stop, and a way to wait for something only as long as nobody asks to."""
+
+    def __init__(self) -> None:
+        self._asked = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self.is_superseded = False
+
+    def listen(self) -> None:
+        """Take SIGTERM and SIGINT as requests; the second one ends the process at once."""
+        for number in _SIGNALS:
+            self._loop.add_signal_handler(number, self._on_signal, number)
+
+    def ask(self) -> None:
+        """Ask to stop; from the event loop's thread."""
+        self._asked.set()
+
+    def supersede(self) -> None:
+        """Say that a newer attempt owns the run; from any thread."""
+        self.is_superseded = True
+        self._loop.call_soon_threadsafe(self._asked.set)
+
+    def check(self) -> None:
+        """Raise what was asked for, if anything.
+
+        Raises:
+            AttemptSuperseded: a newer attempt owns the run.
+            StopRequested: someone asked to stop.
+        """
+        if self.is_superseded:
+            raise AttemptSuperseded("a newer attempt owns the run")
+        if self._asked.is_set():
+            raise StopRequested
+
+    async def unless(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Return the result of `work`, or cancel it as soon as someone asks to stop.
+
+        Raises:
+            AttemptSuperseded, StopRequested: as `check`.
+        """
+        working, asked = asyncio.create_task(work), asyncio.create_task(self._asked.wait())
+        try:
+            await asyncio.wait((working, asked), return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                self.check()
+            return await working
+        finally:
+            for task in (working, asked):
+                task.cancel()
+            await asyncio.gather(working, asked, return_exceptions=True)
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        if self._asked.is_set():
+            os._exit(EXIT_AT_ONCE)
+        _log.warning("%s: stopping after a checkpoint; once more ends at once", number.name)
+        self.ask()

@@ -1,0 +1,70 @@
+"""Where the seconds of a run go, and how many are left."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from statistics import fmean
+
+_RECENT = 10
+"""Steps and evaluations whose mean predicts the next ones."""
+
+
+@dataclass(slots=True)
+class Clock:
+    """Wall-clock seconds: of the phases of the current step, and totals over this attempt."""
+
+    training_s: float = 0.0
+    """Rollouts, updates and syncs of completed steps."""
+    eval_s: float = 0.0
+    _phases: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    _steps: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    _evals: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Count the block as a phase of the current step."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._phases[name] += time.perf_counter() - began
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Count the block as a training step."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._phases["step"] = time.perf_counter() - began
+            self.training_s += self._phases["step"]
+        self._steps.append(self._phases["step"])
+
+    @contextmanager
+    def evaluation(self) -> Iterator[None]:
+        """Count the block as a whole evaluation, all its decodings."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            taken = time.perf_counter() - began
+            self.eval_s += taken
+            self._phases["eval"] += taken
+        self._evals.append(taken)
+
+    def take(self) -> dict[str, float]:
+        """Return `timing/{phase}` since the last call, and start anew."""
+        taken = {f"timing/{name}": seconds for name, seconds in self._phases.items()}
+        self._phases.clear()
+        return taken
+
+    def eta_s(self, *, steps_left: int, evals_left: int) -> float | None:
+        """Estimate the seconds to the end from recent steps and evaluations."""
+        if not self._steps:
+            return None
+        evaluation = fmean(self._evals) if self._evals else 0.0
+        return steps_left * fmean(self._steps) + evals_left * evaluation
