@@ -16,6 +16,8 @@ POOL_SIZE = 10
 MAX_OVERFLOW = 30
 """The API's thread pool has 40 threads: each may hold one connection."""
 CONNECT_TIMEOUT_S = 5
+SCHEMA_REVISION = "0001"
+"""The Alembic revision this code is written for."""
 
 
 class Database:
@@ -27,7 +29,7 @@ class Database:
             pool_size=POOL_SIZE,
             max_overflow=MAX_OVERFLOW,
             pool_pre_ping=True,
-            connect_args={"connect_timeout": CONNECT_TIMEOUT_S},
+            connect_args={"connect_timeout": CONNECT_TIMEOUT_S, "options": "-c timezone=UTC"},
         )
         self._sessions = sessionmaker(self._engine, expire_on_commit=False)
 
@@ -40,10 +42,17 @@ class Database:
         with self._sessions.begin() as session:
             yield session
 
-    def ping(self) -> None:
-        """Return when the database answers; raises sqlalchemy.exc.OperationalError otherwise."""
+    def revision(self) -> str | None:
+        """Return the revision the database is at; null for one that was never migrated.
+
+        Raises sqlalchemy.exc.OperationalError when the database does not answer.
+        """
         with self._engine.connect() as connection:
-            connection.execute(text("SELECT 1"))
+            table = connection.scalar(text("SELECT to_regclass('alembic_version')::text"))
+            if table is None:
+                return None
+            found: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
+            return found
 
     def close(self) -> None:
         """Close every pooled connection."""

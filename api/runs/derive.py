@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, TypeAlias
@@ -25,8 +26,6 @@ from trainer.contract.events import (
 TRAINER = "trainer"
 TRAIN = "train"
 ENVELOPE = {"type", "at", "trainer_seq", "schema_version", "outcomes"}
-BULK_ROWS = 2000
-"""Rows per statement: 23 columns each stay below PostgreSQL's 65,535 parameters."""
 
 Row: TypeAlias = dict[str, Any]
 
@@ -83,8 +82,9 @@ def _without_nul(value: Any) -> Any:  # noqa: ANN401 (any JSON)
 def _metrics(event: StepCompleted | EvalCompleted, key: Row) -> Iterable[Row]:
     decoding = event.decoding if isinstance(event, EvalCompleted) else TRAIN
     for name, value in event.metrics.items():
-        place = {"name": _without_nul(name), "decoding": decoding, "step": event.step}
-        yield {**key, **place, "value": value}
+        if math.isfinite(value):  # a NaN stays visible as null in the event
+            place = {"name": _without_nul(name), "decoding": decoding, "step": event.step}
+            yield {**key, **place, "value": value}
 
 
 def _outcomes(event: StepCompleted | EvalCompleted, key: Row) -> Iterable[Row]:
@@ -132,7 +132,8 @@ def _upsert(session: Session, model: type[Base], rows: Iterable[Row]) -> None:
     assert isinstance(table, Table)
     names = [column.name for column in table.primary_key]
     unique = list({tuple(row[name] for name in names): row for row in rows}.values())
-    for start in range(0, len(unique), BULK_ROWS):
-        statement = insert(table).values(unique[start : start + BULK_ROWS])
-        new = {c.name: statement.excluded[c.name] for c in table.columns if c.name not in names}
-        session.execute(statement.on_conflict_do_update(index_elements=names, set_=new))
+    if not unique:
+        return
+    statement = insert(table)
+    new = {c.name: statement.excluded[c.name] for c in table.columns if c.name not in names}
+    session.execute(statement.on_conflict_do_update(index_elements=names, set_=new), unique)

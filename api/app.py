@@ -1,0 +1,86 @@
+"""The application: parts, routes, error mapping; run as `uvicorn api.app:create_app --factory`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib.metadata import PackageNotFoundError, version
+
+import anyio.to_thread
+from fastapi import FastAPI
+
+from api import handlers, openapi
+from api.bell import Bell, CeleryBell
+from api.database import Database
+from api.identity import RUNNER_SCOPES, USER_SCOPES, ensure_key
+from api.live.lifespan import run_hub
+from api.middleware import RequestEdge
+from api.routes import health, ingest, runners, runs, schemas
+from api.routes.context import Services
+from api.settings import Settings, load_settings
+
+ROUTERS = (
+    health.router,
+    schemas.router,
+    runs.router,
+    ingest.router,
+    runners.router,
+)
+
+
+def create_app(settings: Settings | None = None, bell: Bell | None = None) -> FastAPI:
+    """Return the application; the environment configures what is not given."""
+    settings = settings or load_settings()
+    app = FastAPI(
+        title="Hillclimb",
+        version=_version(),
+        description="Training as a service for reinforcement learning of tool-use agents.",
+        lifespan=_lifespan(settings, bell),
+        docs_url="/docs",
+        redoc_url=None,
+    )
+    app.add_middleware(RequestEdge)
+    handlers.install(app)
+    openapi.install(app)
+    for router in ROUTERS:
+        app.include_router(router)
+    return app
+
+
+def _lifespan(
+    settings: Settings, bell: Bell | None
+) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        database = Database(settings.database_url)
+        services = Services(
+            settings=settings, database=database, bell=bell or CeleryBell(settings.redis_url)
+        )
+        await anyio.to_thread.run_sync(_bootstrap, settings, database)
+        app.state.services = services
+        try:
+            async with run_hub(database, settings.database_url) as hub:
+                app.state.hub = hub
+                yield
+        finally:
+            database.close()
+
+    return lifespan
+
+
+def _bootstrap(settings: Settings, database: Database) -> None:
+    """Make the keys of the environment valid."""
+    with database.transaction() as session:
+        if settings.bootstrap_key is not None:
+            key = settings.bootstrap_key.get_secret_value()
+            ensure_key(session, key, name="bootstrap", scopes=USER_SCOPES)
+        if settings.runner_token is not None:
+            key = settings.runner_token.get_secret_value()
+            ensure_key(session, key, name="runner", scopes=RUNNER_SCOPES)
+
+
+def _version() -> str:
+    try:
+        return version("hillclimb")
+    except PackageNotFoundError:
+        return "0"

@@ -1,0 +1,112 @@
+"""Turns whatever a route raises into problem+json."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from sqlalchemy.exc import DataError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from starlette.exceptions import HTTPException
+
+from api.problems import (
+    BY_STATUS,
+    CONTENT_TYPE,
+    DOMAIN_ERRORS,
+    INTERNAL,
+    INVALID,
+    MALFORMED,
+    UNAVAILABLE,
+    Kind,
+    Problem,
+    body_of,
+    headers_of,
+    kind_of,
+)
+from trainer.contract.problems import SpecProblem
+
+log = logging.getLogger(__name__)
+
+DETAILS = {
+    404: "No resource has this path.",
+    405: "This path exists, but not with this method.",
+}
+
+
+def install(app: FastAPI) -> None:
+    """Make every error of the application a problem+json response."""
+    app.add_exception_handler(Problem, _problem)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(DataError, _unstorable)
+    for unavailable in (OperationalError, PoolTimeout):
+        app.add_exception_handler(unavailable, _unavailable)
+    for error in DOMAIN_ERRORS:
+        app.add_exception_handler(error, _domain)
+
+
+def respond(
+    request: Request, kind: Kind, detail: str, errors: Sequence[SpecProblem] = ()
+) -> JSONResponse:
+    """Return a problem+json response."""
+    request_id: str = request.state.request_id
+    body = body_of(kind, detail, path=request.url.path, request_id=request_id, errors=errors)
+    return JSONResponse(
+        body, status_code=kind.status.value, headers=headers_of(kind), media_type=CONTENT_TYPE
+    )
+
+
+def _problem(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Problem)
+    return respond(request, error.kind, error.detail, error.errors)
+
+
+def _domain(request: Request, error: Exception) -> Response:
+    kind = kind_of(error)
+    if kind is INTERNAL:
+        log.error("%s has no row in api.problems", type(error).__name__, exc_info=error)
+    return respond(request, kind, str(error))
+
+
+def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    kind = BY_STATUS.get(error.status_code, INTERNAL)
+    response = respond(request, kind, DETAILS.get(error.status_code, error.detail))
+    response.headers.update(error.headers or {})
+    return response
+
+
+def _invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    details = error.errors()
+    if details and details[0]["type"] == "json_invalid":
+        return respond(request, MALFORMED, _json_mistake(details[0]))
+    errors = [_explain(detail) for detail in details]
+    return respond(request, INVALID, "; ".join(e.message for e in errors), errors)
+
+
+def _json_mistake(detail: dict[str, Any]) -> str:
+    position = detail["loc"][-1]
+    return f"The body is not JSON: {detail['ctx']['error']} at character {position}."
+
+
+def _explain(detail: dict[str, Any]) -> SpecProblem:
+    place, *path = detail["loc"]
+    pointer = "".join(f"/{part}" for part in path)
+    where = f"{place} {'.'.join(str(part) for part in path)}".strip()
+    return SpecProblem(
+        pointer=pointer, code=str(detail["type"]), message=f"{where}: {detail['msg']}"
+    )
+
+
+def _unstorable(request: Request, _error: Exception) -> Response:
+    return respond(request, MALFORMED, "The request has a value that cannot be stored or compared.")
+
+
+def _unavailable(request: Request, error: Exception) -> Response:
+    log.warning("request %s: the database is away: %s", request.state.request_id, error)
+    return respond(request, UNAVAILABLE, "The database does not answer; try again soon.")

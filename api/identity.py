@@ -1,0 +1,121 @@
+"""Who is calling: an API key becomes a Principal with a project and scopes.
+
+Keys are 256 random bits, so a plain SHA-256 is enough at rest; nothing here can print one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sqlalchemy import select
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.orm import Session
+
+from api.ids import new_id
+from api.tables import ApiKey, Project
+
+KEY_PREFIX = "hc_"
+PREFIX_CHARS = 12
+"""First characters of a key, stored in clear to find its row and to name it to people."""
+MIN_KEY_CHARS = 32
+DEFAULT_PROJECT = "default"
+
+
+class Scope(StrEnum):
+    """What a key may do; nothing is allowed by default."""
+
+    RUNS_READ = "runs:read"
+    RUNS_WRITE = "runs:write"
+    RUNNER = "runner"
+    ADMIN = "admin"
+
+
+USER_SCOPES = (Scope.RUNS_READ, Scope.RUNS_WRITE, Scope.ADMIN)
+RUNNER_SCOPES = (Scope.RUNNER,)
+
+
+class IdentityError(Exception):
+    """Base of refusals of this module."""
+
+
+class NotAuthenticated(IdentityError):
+    """No key, or none that is valid."""
+
+
+class NotAllowed(IdentityError):
+    """The key is valid and lacks the scope."""
+
+
+class WeakKey(IdentityError):
+    """A key given in the environment is too short to be a secret."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Principal:
+    """The caller: which project, which key, which scopes."""
+
+    project_id: str
+    key_id: str
+    key_name: str
+    scopes: frozenset[str]
+
+    @property
+    def actor(self) -> str:
+        """How events name the caller."""
+        return f"key:{self.key_name}"
+
+    def require(self, scope: Scope) -> None:
+        """Raise NotAllowed unless the key has the scope."""
+        if scope.value not in self.scopes:
+            raise NotAllowed(f"This key lacks the scope {scope.value!r}.")
+
+
+def new_key() -> str:
+    """Return a fresh key; it is shown once and stored only as a hash."""
+    return KEY_PREFIX + secrets.token_hex(32)
+
+
+def authenticate(session: Session, key: str) -> Principal:
+    """Return who the key belongs to; raises NotAuthenticated for unknown and revoked keys."""
+    digest = _digest(key)
+    candidates = session.scalars(
+        select(ApiKey).where(ApiKey.prefix == key[:PREFIX_CHARS], ApiKey.revoked_at.is_(None))
+    )
+    for row in candidates:
+        if hmac.compare_digest(row.sha256, digest):
+            return Principal(
+                project_id=row.project_id,
+                key_id=row.id,
+                key_name=row.name,
+                scopes=frozenset(row.scopes),
+            )
+    raise NotAuthenticated("The API key is not valid.")
+
+
+def ensure_key(session: Session, key: str, *, name: str, scopes: Iterable[Scope]) -> None:
+    """Make `key` valid for the default project, which is made too; repeating changes nothing.
+
+    Raises WeakKey for a key under 32 characters.
+    """
+    if len(key) < MIN_KEY_CHARS:
+        raise WeakKey(f"The key {name!r} needs at least {MIN_KEY_CHARS} characters.")
+    project = {"id": DEFAULT_PROJECT, "name": DEFAULT_PROJECT}
+    session.execute(insert(Project).values(**project).on_conflict_do_nothing())
+    row = {
+        "id": new_id("key"),
+        "project_id": DEFAULT_PROJECT,
+        "name": name,
+        "prefix": key[:PREFIX_CHARS],
+        "sha256": _digest(key),
+        "scopes": [scope.value for scope in scopes],
+    }
+    session.execute(insert(ApiKey).values(**row).on_conflict_do_nothing())
+
+
+def _digest(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()

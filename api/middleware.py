@@ -1,0 +1,116 @@
+"""The outermost edge of a request: its id, the size of its body, and the catch for bugs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.ids import new_id
+from api.problems import CONTENT_TYPE, INTERNAL, TOO_LARGE, Kind, body_of, headers_of
+
+REQUEST_ID = "x-request-id"
+ACCEPTED_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+MAX_BODY_BYTES = 1_000_000
+MAX_BODY_BYTES_AT: Mapping[str, int] = {"/v1/ingest": 8_000_000}
+
+log = logging.getLogger(__name__)
+
+
+class _BodyTooLarge(Exception):
+    """More bytes arrived than the path allows."""
+
+
+class RequestEdge:
+    """Gives every response a request id; answers 413 and 500 as problem+json.
+
+    A 500 says nothing but its id; the log has the traceback under the same id.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request through; lifespan and others go by untouched."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        exchange = _Exchange(scope, receive, send)
+        try:
+            exchange.check_length()
+            await self._app(scope, exchange.receive, exchange.send)
+        except _BodyTooLarge:
+            pass
+        except Exception:
+            log.exception("request %s failed", exchange.request_id)
+            await exchange.answer(INTERNAL, "The service made a mistake; it has been logged.")
+        if exchange.is_too_large:
+            limit = f"{exchange.max_bytes:,} bytes"
+            await exchange.answer(TOO_LARGE, f"The body may have at most {limit}.")
+
+
+class _Exchange:
+    """One request and its response as they pass by."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._receive, self._send = receive, send
+        self._path: str = scope["path"]
+        self._headers = Headers(scope=scope)
+        given = self._headers.get(REQUEST_ID, "")
+        self.request_id = given if ACCEPTED_ID.fullmatch(given) else new_id("req")
+        self.max_bytes = MAX_BODY_BYTES_AT.get(self._path, MAX_BODY_BYTES)
+        self.is_too_large = False
+        self._num_bytes = 0
+        self._has_started = False
+        scope.setdefault("state", {})["request_id"] = self.request_id
+
+    def check_length(self) -> None:
+        """Refuse a body that says it is too large before reading any of it."""
+        said = self._headers.get("content-length", "")
+        if said.isdecimal() and int(said) > self.max_bytes:
+            self._refuse()
+
+    async def receive(self) -> Message:
+        """Pass on what the client sends, counting."""
+        message = await self._receive()
+        self._num_bytes += len(message.get("body", b""))
+        if self._num_bytes > self.max_bytes:
+            self._refuse()
+        return message
+
+    async def send(self, message: Message) -> None:
+        """Pass on what the application answers, unless its body was cut off."""
+        if self.is_too_large and not self._has_started:
+            return
+        if message["type"] == "http.response.start":
+            self._has_started = True
+            MutableHeaders(scope=message)[REQUEST_ID] = self.request_id
+        await self._send(message)
+
+    async def answer(self, kind: Kind, detail: str) -> None:
+        """Answer with a problem, unless an answer is already on its way."""
+        if self._has_started:
+            return
+        self._has_started = True
+        problem = body_of(kind, detail, path=self._path, request_id=self.request_id)
+        await self._send({"type": "http.response.start", **self._head(kind)})
+        await self._send({"type": "http.response.body", "body": json.dumps(problem).encode()})
+
+    def _head(self, kind: Kind) -> dict[str, Any]:
+        headers = {
+            "content-type": CONTENT_TYPE,
+            REQUEST_ID: self.request_id,
+            "connection": "close",
+            **headers_of(kind),
+        }
+        raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+        return {"status": kind.status.value, "headers": raw}
+
+    def _refuse(self) -> None:
+        self.is_too_large = True
+        raise _BodyTooLarge

@@ -1,0 +1,77 @@
+"""The OpenAPI document: what FastAPI finds, plus the bodies that routes parse themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic.json_schema import models_json_schema
+
+from api.problems import ProblemBody
+from trainer.contract.events import IngestBatch
+from trainer.contract.spec import RunSpec
+
+REF_TEMPLATE = "#/components/schemas/{model}"
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "RunSpec": {
+        "summary": "Train the built-in model on two environments",
+        "value": {
+            "name": "first climb",
+            "data": {"env_keys": ["booking", "github"]},
+            "schedule": {"total_steps": 20, "train_batch_size": 20, "mini_batch_size": 10},
+            "eval": {"interval": 10},
+        },
+    },
+    "IngestBatch": {
+        "summary": "A phase begins",
+        "value": {
+            "events": [
+                {
+                    "type": "phase.started",
+                    "schema_version": 1,
+                    "trainer_seq": 2,
+                    "at": "2026-01-02T03:04:05Z",
+                    "step": 0,
+                    "phase": "eval",
+                    "decoding": "sampled",
+                    "num_rollouts": 300,
+                }
+            ]
+        },
+    },
+}
+
+
+def json_body(model: str) -> dict[str, Any]:
+    """Return the `openapi_extra` of a route that reads this model from the raw body."""
+    media = {
+        "schema": {"$ref": REF_TEMPLATE.format(model=model)},
+        "examples": {"example": EXAMPLES[model]},
+    }
+    return {"requestBody": {"required": True, "content": {"application/json": media}}}
+
+
+def install(app: FastAPI) -> None:
+    """Make `app.openapi()` build the whole document, once."""
+
+    def build() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = _document(app)
+        return app.openapi_schema
+
+    app.openapi = build  # type: ignore[method-assign]
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    document: dict[str, Any] = get_openapi(
+        title=app.title, version=app.version, description=app.description, routes=app.routes
+    )
+    _, extra = models_json_schema(
+        [(RunSpec, "validation"), (IngestBatch, "validation"), (ProblemBody, "serialization")],
+        ref_template=REF_TEMPLATE,
+    )
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    for name, schema in extra["$defs"].items():
+        schemas.setdefault(name, schema)
+    return document

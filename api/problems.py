@@ -1,0 +1,179 @@
+"""Every refusal as RFC 9457 problem+json; the only file that knows domain errors and HTTP both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from api.identity import IdentityError, NotAllowed, NotAuthenticated, WeakKey
+from api.runs.errors import (
+    AttemptNotFound,
+    AttemptSuperseded,
+    CheckpointNotFound,
+    CursorRejected,
+    IdempotencyKeyReused,
+    InvalidTransition,
+    LeaseLost,
+    NothingToResume,
+    RunError,
+    RunnerNotFound,
+    RunNotFound,
+    UnknownToken,
+    UnsupportedSchema,
+)
+from trainer.contract.problems import SpecProblem
+
+CONTENT_TYPE = "application/problem+json"
+TYPE_BASE = "https://hillclimb.dev/problems/"
+"""Stable names of problems; nothing needs to be reachable there."""
+
+
+class FieldError(BaseModel):
+    """One mistake in a body or in parameters."""
+
+    pointer: str = Field(description="JSON Pointer into the body; empty for the whole of it.")
+    code: str
+    message: str
+
+
+class ProblemBody(BaseModel):
+    """The body of every error response."""
+
+    type: str = Field(examples=[f"{TYPE_BASE}run_not_found"])
+    title: str
+    status: int
+    detail: str
+    instance: str = Field(description="The path of the request.")
+    code: str = Field(description="Stable snake_case name of the problem.")
+    request_id: str
+    retryable: bool = Field(description="True when the same request may succeed later.")
+    errors: list[FieldError] = Field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One kind of problem: its status, its code, its title, and whether retrying may help."""
+
+    status: HTTPStatus
+    code: str
+    title: str
+    retryable: bool = False
+
+
+class Problem(Exception):
+    """A refusal that a route raises itself."""
+
+    def __init__(self, kind: Kind, detail: str, errors: Sequence[SpecProblem] = ()) -> None:
+        super().__init__(detail)
+        self.kind = kind
+        self.detail = detail
+        self.errors = tuple(errors)
+
+
+def _kind(status: HTTPStatus, code: str, title: str, *, retryable: bool = False) -> Kind:
+    return Kind(status=status, code=code, title=title, retryable=retryable)
+
+
+MALFORMED = _kind(HTTPStatus.BAD_REQUEST, "malformed", "The request cannot be read")
+NOT_FOUND = _kind(HTTPStatus.NOT_FOUND, "not_found", "There is nothing here")
+METHOD_NOT_ALLOWED = _kind(
+    HTTPStatus.METHOD_NOT_ALLOWED, "method_not_allowed", "The method does not fit the path"
+)
+TOO_LARGE = _kind(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large", "The body is too large")
+INVALID = _kind(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid", "The request is not valid")
+INVALID_SPEC = _kind(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_spec", "The run spec is not valid")
+INTERNAL = _kind(
+    HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "The service made a mistake", retryable=True
+)
+UNAVAILABLE = _kind(
+    HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", "A part of the service is away", retryable=True
+)
+
+KINDS: dict[type[Exception], Kind] = {
+    RunNotFound: _kind(HTTPStatus.NOT_FOUND, "run_not_found", "No such run"),
+    InvalidTransition: _kind(
+        HTTPStatus.CONFLICT, "invalid_transition", "The run's status does not allow it"
+    ),
+    NothingToResume: _kind(
+        HTTPStatus.CONFLICT, "nothing_to_resume", "There is no checkpoint to go on from"
+    ),
+    CheckpointNotFound: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "checkpoint_not_found", "No such checkpoint"
+    ),
+    LeaseLost: _kind(
+        HTTPStatus.CONFLICT, "lease_lost", "Another worker has the run", retryable=True
+    ),
+    AttemptNotFound: _kind(HTTPStatus.NOT_FOUND, "attempt_not_found", "No such attempt"),
+    AttemptSuperseded: _kind(HTTPStatus.CONFLICT, "attempt_superseded", "The attempt is over"),
+    UnknownToken: _kind(HTTPStatus.UNAUTHORIZED, "unknown_token", "The token is not valid"),
+    UnsupportedSchema: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "unsupported_schema", "The event schema is not accepted"
+    ),
+    RunnerNotFound: _kind(HTTPStatus.NOT_FOUND, "runner_not_found", "No such runner"),
+    IdempotencyKeyReused: _kind(
+        HTTPStatus.CONFLICT, "idempotency_key_reused", "The idempotency key is taken"
+    ),
+    CursorRejected: _kind(
+        HTTPStatus.BAD_REQUEST, "cursor_rejected", "The cursor does not fit the list"
+    ),
+    NotAuthenticated: _kind(HTTPStatus.UNAUTHORIZED, "not_authenticated", "No valid API key"),
+    NotAllowed: _kind(HTTPStatus.FORBIDDEN, "not_allowed", "The key does not allow it"),
+    WeakKey: _kind(HTTPStatus.UNPROCESSABLE_ENTITY, "weak_key", "The key is too short"),
+}
+"""Total over the leaves of RunError and IdentityError (a test proves it)."""
+
+DOMAIN_ERRORS: tuple[type[Exception], ...] = (RunError, IdentityError)
+BY_STATUS = {
+    kind.status.value: kind
+    for kind in (MALFORMED, NOT_FOUND, METHOD_NOT_ALLOWED, TOO_LARGE, INVALID, INTERNAL)
+}
+
+
+def kind_of(error: Exception) -> Kind:
+    """Return what a domain error means over HTTP; an error outside the tables is `internal`."""
+    return next((KINDS[cls] for cls in type(error).__mro__ if cls in KINDS), INTERNAL)
+
+
+def body_of(
+    kind: Kind, detail: str, *, path: str, request_id: str, errors: Sequence[SpecProblem] = ()
+) -> dict[str, Any]:
+    """Return the problem as JSON values."""
+    return {
+        "type": TYPE_BASE + kind.code,
+        "title": kind.title,
+        "status": kind.status.value,
+        "detail": detail,
+        "instance": path,
+        "code": kind.code,
+        "request_id": request_id,
+        "retryable": kind.retryable,
+        "errors": [{"pointer": e.pointer, "code": e.code, "message": e.message} for e in errors],
+    }
+
+
+def headers_of(kind: Kind) -> dict[str, str]:
+    """Return the headers that go with the problem; clients of several makes obey the first."""
+    headers = {"x-should-retry": "true" if kind.retryable else "false"}
+    if kind.status is HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = 'Bearer realm="hillclimb"'
+    if kind.status is HTTPStatus.SERVICE_UNAVAILABLE:
+        headers["Retry-After"] = "5"
+    return headers
+
+
+def documented(*kinds: Kind) -> Mapping[int | str, dict[str, Any]]:
+    """Return OpenAPI `responses` for these problems."""
+    by_status: dict[int, list[Kind]] = {}
+    for kind in kinds:
+        by_status.setdefault(kind.status.value, []).append(kind)
+    return {
+        status: {
+            "description": " · ".join(f"`{kind.code}`: {kind.title}" for kind in group),
+            "content": {CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemBody"}}},
+        }
+        for status, group in by_status.items()
+    }

@@ -1,0 +1,1 @@
+"""HTTP faces: parse, one call into the domain, answer."""

@@ -1,0 +1,55 @@
+"""Parses the two large bodies, specs and event batches, straight from their bytes."""
+
+from __future__ import annotations
+
+from pydantic import ValidationError
+
+from api.problems import INVALID, INVALID_SPEC, MALFORMED, Problem
+from trainer.contract.events import IngestBatch
+from trainer.contract.problems import SpecProblem, explain
+from trainer.contract.spec import RunSpec
+
+MAX_SHOWN = 50
+"""Mistakes listed in one answer."""
+
+
+def parse_spec(body: bytes) -> RunSpec:
+    """Return the spec; raises Problem with one entry per mistake, or where the JSON breaks."""
+    _refuse_nul(body)
+    try:
+        return RunSpec.model_validate_json(body)
+    except ValidationError as error:
+        raise _refusal(error, spec=True) from error
+
+
+def parse_batch(body: bytes) -> IngestBatch:
+    """Return the batch; raises Problem with one entry per mistake, or where the JSON breaks."""
+    try:
+        return IngestBatch.model_validate_json(body)
+    except ValidationError as error:
+        raise _refusal(error, spec=False) from error
+
+
+def _refuse_nul(body: bytes) -> None:
+    if b"\x00" in body or b"\\u0000" in body:
+        raise Problem(MALFORMED, "The body contains the character U+0000, which cannot be stored.")
+
+
+def _refusal(error: ValidationError, *, spec: bool) -> Problem:
+    first = error.errors(include_url=False, include_input=False)[0]
+    if first["type"] == "json_invalid":
+        return Problem(MALFORMED, f"The body is not JSON: {first['ctx']['error']}.")
+    mistakes = explain(error)[:MAX_SHOWN] if spec else _plain(error)
+    sentences = "; ".join(f"{m.pointer or '/'}: {m.message}" for m in mistakes[:3])
+    return Problem(INVALID_SPEC if spec else INVALID, sentences, mistakes)
+
+
+def _plain(error: ValidationError) -> tuple[SpecProblem, ...]:
+    return tuple(
+        SpecProblem(
+            pointer="".join(f"/{part}" for part in detail["loc"]),
+            code=detail["type"],
+            message=detail["msg"],
+        )
+        for detail in error.errors(include_url=False, include_input=False)[:MAX_SHOWN]
+    )

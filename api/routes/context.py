@@ -1,0 +1,77 @@
+"""What routes are given: the service's parts, the caller, the body."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request, Security
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from api.bell import Bell
+from api.database import Database
+from api.identity import NotAuthenticated, Principal, Scope, authenticate
+from api.settings import Settings
+
+BEARER = HTTPBearer(auto_error=False, description="API key, runner token or attempt token.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """The parts of the service that a request may use."""
+
+    settings: Settings
+    database: Database
+    bell: Bell
+
+    @property
+    def cursor_secret(self) -> str:
+        """What cursors are signed with."""
+        return self.settings.secret_key.get_secret_value()
+
+
+def get_services(request: Request) -> Services:
+    """Return the application's parts."""
+    services: Services = request.app.state.services
+    return services
+
+
+ServicesDep = Annotated[Services, Depends(get_services)]
+
+
+def bearer_token(
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Security(BEARER)],
+) -> str:
+    """Return the token of the Authorization header; raises NotAuthenticated without one."""
+    if credentials is None or not credentials.credentials:
+        raise NotAuthenticated("Send `Authorization: Bearer <key>`.")
+    return credentials.credentials
+
+
+Token = Annotated[str, Depends(bearer_token)]
+
+
+def principal_with(scope: Scope) -> Callable[[Services, str], Principal]:
+    """Return the dependency that admits keys with `scope` and gives the caller."""
+
+    def admit(services: ServicesDep, token: Token) -> Principal:
+        with services.database.transaction() as session:
+            principal = authenticate(session, token)
+        principal.require(scope)
+        return principal
+
+    return admit
+
+
+Reader = Annotated[Principal, Depends(principal_with(Scope.RUNS_READ))]
+Writer = Annotated[Principal, Depends(principal_with(Scope.RUNS_WRITE))]
+RunnerKey = Annotated[Principal, Depends(principal_with(Scope.RUNNER))]
+
+
+async def read_body(request: Request) -> bytes:
+    """Return the raw body; its size was limited at the edge."""
+    return await request.body()
+
+
+RawBody = Annotated[bytes, Depends(read_body)]

@@ -1,0 +1,67 @@
+"""`/v1/health`: whether the process lives, and whether what it needs does."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fastapi import APIRouter
+from pydantic import BaseModel
+from sqlalchemy.exc import OperationalError
+
+from api.bell import BrokerAway
+from api.database import SCHEMA_REVISION
+from api.problems import UNAVAILABLE, Problem, documented
+from api.routes.context import Services, ServicesDep
+
+router = APIRouter(prefix="/v1/health", tags=["health"])
+
+
+class Alive(BaseModel):
+    """The process answers."""
+
+    status: Literal["ok"] = "ok"
+
+
+class Ready(BaseModel):
+    """Everything a request needs is there."""
+
+    status: Literal["ready"] = "ready"
+    database_revision: str
+
+
+@router.get("", operation_id="health", summary="Is the process alive?")
+def health() -> Alive:
+    """Answer without asking anyone."""
+    return Alive()
+
+
+@router.get(
+    "/ready",
+    operation_id="ready",
+    summary="Can requests be served?",
+    responses={**documented(UNAVAILABLE)},
+)
+def ready(services: ServicesDep) -> Ready:
+    """Ask the database, its schema and the broker."""
+    faults = [fault for fault in (_database_fault(services), _broker_fault(services)) if fault]
+    if faults:
+        raise Problem(UNAVAILABLE, " ".join(faults))
+    return Ready(database_revision=SCHEMA_REVISION)
+
+
+def _database_fault(services: Services) -> str | None:
+    try:
+        revision = services.database.revision()
+    except OperationalError:
+        return "The database does not answer."
+    if revision != SCHEMA_REVISION:
+        return f"The database is at revision {revision}, not {SCHEMA_REVISION}: run migrations."
+    return None
+
+
+def _broker_fault(services: Services) -> str | None:
+    try:
+        services.bell.check()
+    except BrokerAway:
+        return "The broker does not answer."
+    return None

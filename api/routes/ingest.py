@@ -1,0 +1,42 @@
+"""`POST /v1/ingest`: a trainer's events."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from api.identity import NotAuthenticated
+from api.openapi import json_body
+from api.problems import INVALID, KINDS, MALFORMED, TOO_LARGE, documented
+from api.routes.bodies import parse_batch
+from api.routes.context import RawBody, ServicesDep, Token
+from api.runs.errors import AttemptSuperseded, UnknownToken, UnsupportedSchema
+from api.runs.journal import utc_now
+from api.runs.record import record_push
+from trainer.contract.events import IngestReply
+
+PROBLEMS = (
+    MALFORMED,
+    TOO_LARGE,
+    INVALID,
+    *(KINDS[e] for e in (NotAuthenticated, UnknownToken, AttemptSuperseded, UnsupportedSchema)),
+)
+
+router = APIRouter(prefix="/v1", tags=["trainers"])
+
+
+@router.post(
+    "/ingest",
+    operation_id="ingest_events",
+    summary="Push events of an attempt",
+    responses={**documented(*PROBLEMS)},
+    openapi_extra=json_body("IngestBatch"),
+)
+def ingest(services: ServicesDep, token: Token, body: RawBody) -> IngestReply:
+    """Record the events that follow on the last recorded one; send again from there on.
+
+    Events seen before change nothing. `attempt_superseded` means: stop, nothing more counts.
+    """
+    batch = parse_batch(body)
+    with services.database.transaction() as session:
+        _, reply = record_push(session, token, batch.events, now=utc_now())
+    return reply

@@ -1,0 +1,269 @@
+"""`/v1/runs`: create, plan, list, get, cancel, resume."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, BackgroundTasks, Depends, Header, Path, Query, Response
+from fastapi.responses import JSONResponse
+from pydantic import AwareDatetime
+from sqlalchemy.orm import Session
+
+from api.cursor import read_cursor, sign_cursor
+from api.identity import NotAllowed, NotAuthenticated
+from api.openapi import json_body
+from api.problems import (
+    INVALID,
+    INVALID_SPEC,
+    KINDS,
+    MALFORMED,
+    TOO_LARGE,
+    documented,
+)
+from api.routes.bodies import parse_spec
+from api.routes.context import RawBody, Reader, Services, ServicesDep, Writer
+from api.routes.payloads import (
+    PlanPayload,
+    QueuePayload,
+    RunList,
+    RunPayload,
+    describe_run,
+    summarise_run,
+)
+from api.runs import control, idempotency, store, submit
+from api.runs.errors import (
+    CheckpointNotFound,
+    CursorRejected,
+    IdempotencyKeyReused,
+    InvalidTransition,
+    NothingToResume,
+    RunNotFound,
+)
+from api.runs.idempotency import Answer, RequestKey
+from api.runs.journal import utc_now
+from api.runs.status import RunStatus
+from api.runs.store import RunFilters
+
+RING_AHEAD = 5
+"""Waiting runs to look at when a slot may have become free."""
+
+router = APIRouter(
+    prefix="/v1/runs",
+    tags=["runs"],
+    responses={**documented(KINDS[NotAuthenticated], KINDS[NotAllowed], INVALID)},
+)
+
+RunId = Annotated[str, Path(examples=["run_06dzk3m8v5q2w9x4t7r1c0n6ab"])]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=255,
+        description="A repeated request with the same key and body gets the first one's answer.",
+    ),
+]
+SPEC_PROBLEMS = (MALFORMED, TOO_LARGE, INVALID_SPEC, KINDS[CheckpointNotFound])
+NO_RUN = KINDS[RunNotFound]
+
+
+def read_filters(
+    status: Annotated[list[RunStatus] | None, Query()] = None,
+    name: Annotated[str | None, Query(max_length=120, description="Part of the name.")] = None,
+    created_after: Annotated[AwareDatetime | None, Query()] = None,
+    created_before: Annotated[AwareDatetime | None, Query()] = None,
+) -> RunFilters:
+    """Return the filters of the query string."""
+    return RunFilters(
+        status=tuple(sorted(status or ())),
+        name=name,
+        created_after=created_after,
+        created_before=created_before,
+    )
+
+
+Filters = Annotated[RunFilters, Depends(read_filters)]
+
+
+@router.post(
+    "",
+    operation_id="create_run",
+    summary="Submit a run",
+    status_code=201,
+    response_model=RunPayload,
+    responses={**documented(*SPEC_PROBLEMS, KINDS[IdempotencyKeyReused])},
+    openapi_extra=json_body("RunSpec"),
+)
+def create_run(
+    services: ServicesDep,
+    caller: Writer,
+    body: RawBody,
+    background: BackgroundTasks,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """Store the run and queue it; it starts when a runner has a free slot."""
+    spec = parse_spec(body)
+    request = _request_key(caller.project_id, "/v1/runs", idempotency_key, body)
+    with services.database.transaction() as session:
+        stored = idempotency.begin(session, request) if request else None
+        if stored is not None:
+            return _answer(stored, replayed=True)
+        run = submit.submit(
+            session, spec, project_id=caller.project_id, actor=caller.actor, now=utc_now()
+        )
+        answer = _describe(session, run.id, caller.project_id, status=201)
+        if request:
+            idempotency.finish(session, request, answer)
+    background.add_task(services.bell.ring, [run.id])
+    return _answer(answer, background=background)
+
+
+@router.post(
+    "/plan",
+    operation_id="plan_run",
+    summary="Check a spec and see what it resolves to",
+    responses={**documented(*SPEC_PROBLEMS)},
+    openapi_extra=json_body("RunSpec"),
+)
+def plan_run(services: ServicesDep, caller: Reader, body: RawBody) -> PlanPayload:
+    """Return the resolved spec with every default, warnings, and the place in the queue."""
+    spec = parse_spec(body)
+    with services.database.transaction() as session:
+        plan = submit.plan(session, spec, project_id=caller.project_id, now=utc_now())
+    return PlanPayload(
+        spec=plan.spec,
+        config_hash=plan.config_hash,
+        warnings=plan.warnings,
+        queue=QueuePayload(position=plan.queue_position, reason=plan.queue_reason),
+    )
+
+
+@router.get(
+    "",
+    operation_id="list_runs",
+    summary="List runs, newest first",
+    responses={**documented(KINDS[CursorRejected])},
+)
+def list_runs(
+    services: ServicesDep,
+    caller: Reader,
+    filters: Filters,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    cursor: Annotated[str | None, Query(max_length=1000)] = None,
+) -> RunList:
+    """Return one page; `next_cursor` leads to the next."""
+    return _page(services, caller.project_id, filters, cursor=cursor, limit=limit)
+
+
+@router.get(
+    "/{run_id}",
+    operation_id="get_run",
+    summary="Get a run",
+    responses={**documented(NO_RUN)},
+)
+def get_run(services: ServicesDep, caller: Reader, run_id: RunId) -> RunPayload:
+    """Return the run with its attempts, and its place in the queue while it waits."""
+    with services.database.transaction() as session:
+        return describe_run(session, store.get_run(session, caller.project_id, run_id))
+
+
+@router.post(
+    "/{run_id}/cancel",
+    operation_id="cancel_run",
+    summary="Cancel a run",
+    responses={**documented(NO_RUN, KINDS[InvalidTransition])},
+)
+def cancel_run(
+    services: ServicesDep, caller: Writer, run_id: RunId, background: BackgroundTasks
+) -> RunPayload:
+    """Cancel at once what has not started; a trainer at work checkpoints first. Repeatable."""
+    with services.database.transaction() as session:
+        run = store.lock_run(session, run_id, project_id=caller.project_id)
+        control.cancel(session, run, actor=caller.actor, now=utc_now())
+        waiting = store.next_waiting(session, caller.project_id, limit=RING_AHEAD)
+        session.flush()
+        payload = describe_run(session, run)
+    background.add_task(services.bell.ring, [run_id, *waiting])
+    return payload
+
+
+@router.post(
+    "/{run_id}/resume",
+    operation_id="resume_run",
+    summary="Go on from the newest checkpoint",
+    response_model=RunPayload,
+    responses={
+        201: {"model": RunPayload, "description": "A new run that goes on from an ended one"},
+        **documented(
+            NO_RUN, KINDS[InvalidTransition], KINDS[NothingToResume], KINDS[IdempotencyKeyReused]
+        ),
+    },
+)
+def resume_run(
+    services: ServicesDep,
+    caller: Writer,
+    run_id: RunId,
+    background: BackgroundTasks,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """Continue a paused run (200), or start a new run from an ended one's checkpoint (201)."""
+    path = f"/v1/runs/{run_id}/resume"
+    request = _request_key(caller.project_id, path, idempotency_key, b"")
+    with services.database.transaction() as session:
+        stored = idempotency.begin(session, request) if request else None
+        if stored is not None:
+            return _answer(stored, replayed=True)
+        run = store.lock_run(session, run_id, project_id=caller.project_id)
+        resumed = control.resume(session, run, actor=caller.actor, now=utc_now())
+        status = 200 if resumed.id == run_id else 201
+        answer = _describe(session, resumed.id, caller.project_id, status=status)
+        if request:
+            idempotency.finish(session, request, answer)
+    background.add_task(services.bell.ring, [resumed.id])
+    return _answer(answer, background=background)
+
+
+def _page(
+    services: Services, project_id: str, filters: RunFilters, *, cursor: str | None, limit: int
+) -> RunList:
+    scope = {"project": project_id, "filters": repr(filters)}
+    after = None
+    if cursor is not None:
+        moment, run_id = read_cursor(cursor, scope, secret=services.cursor_secret)
+        after = (datetime.fromisoformat(moment), run_id)
+    with services.database.transaction() as session:
+        runs = store.list_runs(session, project_id, filters, after=after, limit=limit + 1)
+    page, has_more = runs[:limit], len(runs) > limit
+    position = [page[-1].created_at.isoformat(), page[-1].id] if has_more else None
+    return RunList(
+        data=[summarise_run(run) for run in page],
+        has_more=has_more,
+        next_cursor=sign_cursor(position, scope, secret=services.cursor_secret)
+        if position
+        else None,
+    )
+
+
+def _request_key(project_id: str, path: str, key: str | None, body: bytes) -> RequestKey | None:
+    if key is None:
+        return None
+    return RequestKey(project_id=project_id, method="POST", path=path, key=key, body=body)
+
+
+def _describe(session: Session, run_id: str, project_id: str, *, status: int) -> Answer:
+    session.flush()
+    payload = describe_run(session, store.get_run(session, project_id, run_id))
+    body: dict[str, Any] = payload.model_dump(mode="json")
+    return Answer(status=status, response=body)
+
+
+def _answer(
+    answer: Answer, *, replayed: bool = False, background: BackgroundTasks | None = None
+) -> Response:
+    headers = {"Location": f"/v1/runs/{answer.response['id']}"}
+    if replayed:
+        headers["Idempotent-Replayed"] = "true"
+    return JSONResponse(
+        answer.response, status_code=answer.status, headers=headers, background=background
+    )
