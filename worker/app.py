@@ -16,7 +16,6 @@ from api.settings import load_settings
 
 P = ParamSpec("P")
 
-RECONCILE = "runs.reconcile"
 SWEEP = "runs.sweep"
 RELAY = "relay.sweep"
 DELIVER = "outbox.deliver"

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from api.bell import RECONCILE_TASK
 from api.notices.deliver import deliver_due
 from api.runs.journal import utc_now
 from api.runs.leases import due_runs
 from worker import driver, reaper, relay
-from worker.app import DELIVER, REAP, RECONCILE, RELAY, SWEEP, app, task
+from worker.app import DELIVER, REAP, RELAY, SWEEP, app, task
 from worker.parts import load_parts
 
 BELL_LIFE_S = 10.0
 """A bell that nobody heard for this long is rung again by the sweep anyway."""
 
 
-@task(RECONCILE)
+@task(RECONCILE_TASK)
 def reconcile(run_id: str) -> None:
     """Take the steps one run needs now."""
     driver.reconcile(load_parts(), run_id)
@@ -25,7 +26,7 @@ def sweep_runs() -> None:
     with load_parts().database.transaction() as session:
         due = due_runs(session, now=utc_now())
     for run_id in due:
-        app.send_task(RECONCILE, args=(run_id,), expires=BELL_LIFE_S)
+        app.send_task(RECONCILE_TASK, args=(run_id,), expires=BELL_LIFE_S)
 
 
 @task(RELAY)

@@ -2,8 +2,8 @@
 
 Started as `PYTHON fake_trainer.py -m trainer run --spec … --run-dir … --attempt …`. The directory
 `FAKE_TRAINER_GATES` steers it: while `hold-S` is there it waits before step S; `die-S` makes it
-SIGKILL itself before step S (once: it removes the file); `mute` keeps it from pushing and `deaf`
-from heeding SIGTERM.
+SIGKILL itself before step S (once: it removes the file); `mute` keeps it from pushing, `deaf` from
+heeding SIGTERM, and while `slow` is there it does not leave. Each SIGTERM leaves `asked-N`.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ class FakeTrainer:
         self.unsent: list[str] = []
         self.step = self.first
         self.stopping = False
+        self.num_asked = 0
         self.resumed = bool(arguments.resume_from)
         signal.signal(signal.SIGTERM, self._on_term)
 
@@ -92,10 +93,10 @@ class FakeTrainer:
             death.unlink()
             os.kill(os.getpid(), signal.SIGKILL)
         while True:
-            if self.stopping:
+            if self.stopping and not (self.gates / "slow").exists():
                 self._checkpoint()
                 raise Ended(ReasonCode.RUNNER_STOPPED)
-            if not (self.gates / f"hold-{step}").exists():
+            if not self.stopping and not (self.gates / f"hold-{step}").exists():
                 return
             self._push()
             time.sleep(POLL_S)
@@ -173,6 +174,8 @@ class FakeTrainer:
         self.where.exit.write_text(record.model_dump_json())
 
     def _on_term(self, _number: int, _frame: object) -> None:
+        self.num_asked += 1
+        (self.gates / f"asked-{self.num_asked}").touch()
         self.stopping = not (self.gates / "deaf").exists()
 
 

@@ -83,8 +83,9 @@ class Holdings:
         trainer = self.trainers.get(attempt_id)
         if trainer is not None and not trainer.asked_to_stop:
             log.info("asking attempt %s to stop", attempt_id)
-            trainer.process.terminate()
+            self._note_stop(attempt_id)
             trainer.asked_to_stop = True
+            trainer.process.terminate()
 
     def kill(self, attempt_id: str) -> None:
         """End a trainer at once."""
@@ -104,6 +105,15 @@ class Holdings:
             log.warning("the end of attempt %s is only in memory: %s", held.attempt_id, error)
         self.gone.pop(held.attempt_id, None)
 
+    def _note_stop(self, attempt_id: str) -> None:
+        held = self.journal.get(attempt_id)
+        if held is None:
+            return
+        try:
+            self.journal.put(held.model_copy(update={"stop_sent": True}))
+        except OSError as error:
+            log.warning("the stop of attempt %s is only in memory: %s", attempt_id, error)
+
     def _recover(self, held: HeldAttempt) -> None:
         if not held.launched:
             message = "the runner was stopped before it started the trainer"
@@ -119,7 +129,9 @@ class Holdings:
                 return
             write_pid(where, record)
         log.info("adopted attempt %s, pid %d", held.attempt_id, record.pid)
-        self.trainers[held.attempt_id] = Trainer(TrainerProcess(record=record))
+        self.trainers[held.attempt_id] = Trainer(
+            TrainerProcess(record=record), asked_to_stop=held.stop_sent
+        )
 
     def _kill_strangers(self) -> None:
         """End what carries our mark but belongs to no attempt we know."""

@@ -23,6 +23,8 @@ class HeldAttempt(BaseModel):
     attempt: int
     launched: bool = False
     """Set just before the trainer is started: from then on there may be a process."""
+    stop_sent: bool = False
+    """Set just before the trainer is asked to stop: a second SIGTERM would end it at once."""
     end: AttemptEnd | None = None
     """Set when the trainer is gone; kept until the service has it."""
 

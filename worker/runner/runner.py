@@ -97,7 +97,7 @@ class Runner:
                 self.holdings.gone.pop(attempt_id)
             elif attempt_id not in self._concluding:
                 code = trainer.process.exit_code if trainer else None
-                asked = trainer.asked_to_stop if trainer else False
+                asked = trainer.asked_to_stop if trainer else held.stop_sent
                 task = self._pool.submit(self._read_end, held, code, asked_to_stop=asked)
                 self._concluding[attempt_id] = task
             elif self._concluding[attempt_id].done():

@@ -185,6 +185,25 @@ def test_commands_stop_and_kill_reach_the_trainer(bench: Bench, service: Scripte
     assert service.ends["att_2"]["exit_code"] == -signal.SIGKILL
 
 
+def test_stop_is_sent_once_even_by_two_runners(bench: Bench, service: ScriptedService) -> None:
+    bench.hold(2)
+    (bench.gates / "slow").touch()
+    service.plans.append(plan(service.url))
+    bench.start()
+    bench.until(lambda: bench.num_lines(bench.attempt_dir(RUN, 1)) == 3)
+    service.commands.append(RunnerCommand(attempt_id="att_1", action="stop"))
+    journal = bench.state / "runner/attempts/att_1.json"
+    bench.until(lambda: json.loads(journal.read_text())["stop_sent"])
+    bench.until(lambda: bool(list(bench.gates.glob("asked-*"))))
+    bench.kill_runner()
+    bench.start()
+    beats = len(service.heartbeats)
+    bench.until(lambda: len(service.heartbeats) > beats + 2)
+    (bench.gates / "slow").unlink()
+    bench.until(lambda: "att_1" in service.ends)
+    assert [path.name for path in bench.gates.glob("asked-*")] == ["asked-1"]
+
+
 def test_slots_limit_the_trainers_at_once(bench: Bench, service: ScriptedService) -> None:
     gate = bench.hold(1)
     service.plans += [plan(service.url, 1), plan(service.url, 2)]

@@ -1,0 +1,110 @@
+"""The bell and the clock: a real Celery worker on a real Valkey."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from celery import Celery
+
+from api.bell import RECONCILE_TASK, CeleryBell
+from api.runs.status import RunStatus
+from hillclimb.stack.poll import wait_until
+from tests.worker.scene import Scene
+from worker.app import EVERY_S, SWEEP
+
+ROOT = Path(__file__).parents[2]
+DEADLINE_S = 30.0
+LIST_TASKS = """
+from worker.app import app
+import worker.tasks
+for entry in app.conf.beat_schedule.values():
+    assert entry["options"]["expires"] == entry["schedule"]
+    assert entry["task"] in app.tasks, entry
+print(*sorted(name for name in app.tasks if not name.startswith("celery.")))
+"""
+
+
+class CeleryWorker:
+    """A worker process like the stack's."""
+
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        self.log = folder / "worker.log"
+        self.environment = {**os.environ, **environment}
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        options = ("worker", "--concurrency", "1", "--without-gossip", "--without-mingle")
+        with self.log.open("ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "celery", "-A", "worker.app", *options],
+                cwd=ROOT,
+                env=self.environment,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    def kill(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            os.killpg(self.process.pid, 9)
+            self.process.wait()
+
+
+@pytest.fixture
+def environment(database_url: str, redis_url: str, tmp_path: Path) -> dict[str, str]:
+    return {
+        "DATABASE_URL": database_url,
+        "REDIS_URL": redis_url,
+        "HILLCLIMB_BLOBS_URL": str(tmp_path / "blobs"),
+        "HILLCLIMB_SECRET_KEY": "x" * 32,
+    }
+
+
+@pytest.fixture
+def worker(tmp_path: Path, environment: dict[str, str]) -> Iterator[CeleryWorker]:
+    made = CeleryWorker(tmp_path, environment)
+    yield made
+    made.kill()
+
+
+def test_clock_sends_only_tasks_that_exist_and_they_expire(environment: dict[str, str]) -> None:
+    said = subprocess.run(
+        [sys.executable, "-c", LIST_TASKS],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.split() == sorted([RECONCILE_TASK, *EVERY_S])
+
+
+def test_ring_is_answered_and_a_ring_lost_with_its_worker_is_made_up_by_the_sweep(
+    scene: Scene, worker: CeleryWorker, redis_url: str
+) -> None:
+    scene.now = datetime.now(UTC)
+    scene.register(slots=2)
+    bell = CeleryBell(redis_url)
+    worker.start()
+    first = scene.submit("first")
+    bell.ring([first])
+    assert _offered(scene, first), worker.log.read_text()
+
+    worker.kill()
+    second = scene.submit("second")
+    worker.start()
+    with Celery(broker=redis_url) as clock:
+        clock.send_task(SWEEP)
+    assert _offered(scene, second), worker.log.read_text()
+    bell.close()
+
+
+def _offered(scene: Scene, run_id: str) -> bool:
+    return wait_until(lambda: scene.status(run_id) is RunStatus.PROVISIONING, deadline_s=DEADLINE_S)
