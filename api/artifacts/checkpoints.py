@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import select
+from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session
 
 from api.artifacts.errors import ArtifactNotFound
@@ -24,7 +25,7 @@ def list_checkpoints(session: Session, run_id: str) -> Sequence[Checkpoint]:
     query = (
         select(Checkpoint)
         .where(Checkpoint.run_id == run_id, Checkpoint.deleted_at.is_(None))
-        .distinct(Checkpoint.step)
+        .ext(distinct_on(Checkpoint.step))
         .order_by(Checkpoint.step, Checkpoint.attempt.desc())
     )
     return session.scalars(query).all()

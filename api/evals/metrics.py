@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from sqlalchemy import select
+from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session
 
 from api.tables import Metric
@@ -30,7 +31,7 @@ def read_metrics(session: Session, run_id: str, filters: MetricFilters) -> list[
     query = (
         select(Metric)
         .where(Metric.run_id == run_id, Metric.name.in_(names))
-        .distinct(Metric.name, Metric.decoding, Metric.step)
+        .ext(distinct_on(Metric.name, Metric.decoding, Metric.step))
         .order_by(Metric.name, Metric.decoding, Metric.step, Metric.attempt.desc())
     )
     if filters.from_step is not None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, func, select
+from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session
 
 from api.tables import Eval, OutcomeRecord, RunEvent
@@ -30,7 +31,7 @@ def list_evals(session: Session, run_id: str) -> Sequence[Eval]:
     query = (
         select(Eval)
         .where(Eval.run_id == run_id)
-        .distinct(Eval.step, Eval.decoding)
+        .ext(distinct_on(Eval.step, Eval.decoding))
         .order_by(Eval.step, Eval.decoding, Eval.attempt.desc())
     )
     return session.scalars(query).all()
