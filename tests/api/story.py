@@ -37,7 +37,7 @@ def migrate(url: str) -> None:
     command.upgrade(configuration, "head")
 
 
-def spec(name: str = "climb", *, env_keys: tuple[str, ...] = ENVS, **sections: Any) -> RunSpec:
+def spec(name: str = "climb", *, env_keys: tuple[str, ...] = ENVS, **sections: object) -> RunSpec:
     body = {"name": name, "data": {"env_keys": env_keys}, **sections}
     return RunSpec.model_validate(body)
 

@@ -19,7 +19,7 @@ def trained(story: Story) -> str:
     run_id = story.running()
     story.push(run_id, story.evaluation(run_id, 0, BEFORE))
     story.push(run_id, story.evaluation(run_id, 0, BEFORE, decoding="greedy"))
-    story.push(run_id, story.evaluation(run_id, 20, {env: 0.5 for env in BEFORE}))
+    story.push(run_id, story.evaluation(run_id, 20, dict.fromkeys(BEFORE, 0.5)))
     story.push(run_id, story.evaluation(run_id, 40, AFTER))
     story.push(run_id, story.evaluation(run_id, 40, AFTER, decoding="greedy"))
     return run_id

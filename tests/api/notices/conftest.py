@@ -1,5 +1,16 @@
-"""Stories about runs on a migrated database of their own."""
+"""Stories, and a fake Slack to tell them to."""
+
+from collections.abc import Iterator
+
+import pytest
 
 from tests.api.story_fixtures import story, story_url
+from tests.fake_slack import FakeSlack, run_fake_slack
 
 __all__ = ["story", "story_url"]
+
+
+@pytest.fixture
+def fake_slack() -> Iterator[FakeSlack]:
+    with run_fake_slack() as slack:
+        yield slack
