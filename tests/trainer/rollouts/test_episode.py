@@ -1,0 +1,162 @@
+from collections.abc import Callable
+
+import pytest
+
+from tests.trainer.scripted import (
+    ADD,
+    CHAT,
+    DONE,
+    CountingEnv,
+    CountingProvider,
+    ScriptedEngine,
+    a_collector,
+    a_task,
+    a_wave,
+)
+from trainer.contract.outcomes import OutcomeStatus, StopReason
+from trainer.contract.sections import EnvironmentOverride, EnvironmentSpec, RolloutSpec
+from trainer.rollouts.collect import Rollout
+from trainer.rollouts.prompts import NO_CALL_OBSERVATION
+
+
+async def roll(
+    *turns: str,
+    env: Callable[[int], CountingEnv] = lambda _: CountingEnv(goal=1),
+    environment: EnvironmentSpec | None = None,
+    rollout: RolloutSpec | None = None,
+    delay_s: float = 0.0,
+) -> tuple[Rollout, ScriptedEngine, CountingProvider]:
+    engine = ScriptedEngine(lambda turn, _: turns[min(turn, len(turns) - 1)], delay_s=delay_s)
+    provider = CountingProvider(env)
+    collector = a_collector(engine, provider, environment=environment, rollout=rollout)
+    ((found,),) = await collector.collect([a_task()], a_wave())
+    return found, engine, provider
+
+
+async def test_a_solved_task_is_graded_by_the_verifier() -> None:
+    found, _, provider = await roll(ADD, DONE)
+    assert found.trajectory.stop_reason is StopReason.DONE
+    assert found.trajectory.reward == 1.0
+    assert found.num_turns == 2
+    assert provider.envs[0].num_closed == 1
+
+
+async def test_the_tokens_kept_are_the_tokens_the_engine_saw_and_drew() -> None:
+    found, engine, _ = await roll(ADD, DONE)
+    trajectory = found.trajectory
+    last_prompt = engine.requests[-1][0]
+    drawn = CHAT.encode_turn(DONE)
+    assert trajectory.token_ids == last_prompt + drawn
+    assert trajectory.token_ids[: trajectory.prompt_length] == engine.requests[0][0]
+    actions = [t for t, a in zip(trajectory.token_ids, trajectory.action_mask, strict=True) if a]
+    assert tuple(actions) == CHAT.encode_turn(ADD) + drawn
+
+
+async def test_text_of_the_environment_has_no_logprob_and_no_version() -> None:
+    found, _, _ = await roll(ADD, DONE)
+    for mask, logprob, version in zip(
+        found.trajectory.action_mask,
+        found.trajectory.logprobs,
+        found.trajectory.weight_versions,
+        strict=True,
+    ):
+        assert (logprob, version) == ((-0.5, 0) if mask else (0.0, -1))
+
+
+async def test_all_calls_of_a_turn_are_executed_in_order() -> None:
+    found, _, provider = await roll(ADD + ADD + DONE, env=lambda _: CountingEnv(goal=2))
+    assert provider.envs[0].count == 2
+    assert found.trajectory.reward == 1.0
+    assert [turn.call_index for turn in found.trajectory.turns] == [0, 1]
+    assert found.num_turns == 1
+
+
+async def test_a_turn_without_call_or_done_gets_an_observation_and_goes_on() -> None:
+    found, _, _ = await roll("Hello.", ADD, DONE)
+    assert found.trajectory.turns[0].observation == NO_CALL_OBSERVATION
+    assert found.trajectory.turns[0].is_error
+    assert found.trajectory.reward == 1.0
+
+
+async def test_an_unreadable_call_is_an_error_the_policy_sees() -> None:
+    found, _, _ = await roll("<tool_call>[1]</tool_call>", DONE)
+    assert found.trajectory.turns[0].is_error
+    assert "JSON object" in (found.trajectory.turns[0].observation or "")
+
+
+async def test_too_many_turns_are_graded_zero_even_in_a_solved_state() -> None:
+    found, _, _ = await roll(ADD, "Hm.", environment=EnvironmentSpec(max_turns=2))
+    assert found.trajectory.stop_reason is StopReason.MAX_TURNS
+    assert found.trajectory.outcome.status is OutcomeStatus.GRADED
+    assert found.trajectory.reward == 0.0
+
+
+async def test_an_environment_has_its_own_limit_of_turns() -> None:
+    environment = EnvironmentSpec(overrides={"counting": EnvironmentOverride(max_turns=1)})
+    found, engine, _ = await roll(ADD, DONE, environment=environment)
+    assert found.trajectory.stop_reason is StopReason.MAX_TURNS
+    assert len(engine.requests) == 1
+
+
+async def test_a_tool_may_end_the_episode_and_calls_after_it_are_not_made() -> None:
+    end = '<tool_call>{"name": "end", "arguments": {}}</tool_call>'
+    found, _, provider = await roll(ADD + end + ADD)
+    assert found.trajectory.stop_reason is StopReason.ENV_ENDED
+    assert found.trajectory.reward == 1.0
+    assert provider.envs[0].count == 1
+
+
+async def test_a_turn_cut_off_by_its_limit_is_graded_zero_and_calls_nothing() -> None:
+    limits = RolloutSpec(max_input_length=4000, max_generate_length=70, max_sequence_length=4100)
+    found, _, provider = await roll(ADD + "x" * 100, rollout=limits)
+    assert found.trajectory.stop_reason is StopReason.MAX_GENERATE_LENGTH
+    assert found.trajectory.reward == 0.0
+    assert provider.envs[0].count == 0
+
+
+async def test_a_conversation_longer_than_the_input_limit_stops_before_the_next_turn() -> None:
+    first, engine, _ = await roll(ADD, DONE)
+    limit = len(engine.requests[1][0]) - 1
+    spec = RolloutSpec(max_input_length=limit, max_generate_length=80, max_sequence_length=4000)
+    found, engine, _ = await roll(ADD, DONE, rollout=spec)
+    assert found.trajectory.stop_reason is StopReason.MAX_INPUT_LENGTH
+    assert found.trajectory.reward == 0.0
+    assert len(engine.requests) == 1
+    assert found.trajectory.action_mask[-1], "text after the last action is not trained on"
+    exact = spec.model_copy(update={"max_input_length": limit + 1})
+    found, _, _ = await roll(ADD, DONE, rollout=exact)
+    assert found.trajectory.token_ids == first.trajectory.token_ids
+
+
+async def test_a_call_without_answer_in_time_is_the_environments_fault() -> None:
+    environment = EnvironmentSpec(call_timeout_s=0.01, max_infra_retries=0)
+    found, _, provider = await roll(
+        ADD, env=lambda _: CountingEnv(goal=1, call_delay_s=60.0), environment=environment
+    )
+    assert found.trajectory.outcome.reason == "tool_transport"
+    assert provider.envs[0].num_closed == 1
+
+
+async def test_a_slow_policy_is_graded_zero() -> None:
+    environment = EnvironmentSpec(trajectory_timeout_s=0.05, call_timeout_s=0.04)
+    found, _, _ = await roll(ADD, delay_s=60.0, environment=environment)
+    assert found.trajectory.stop_reason is StopReason.POLICY_DEADLINE
+    assert found.trajectory.reward == 0.0
+    assert found.trajectory.num_infra_retries == 0
+
+
+async def test_a_slow_environment_that_uses_up_the_time_is_an_infra_error() -> None:
+    environment = EnvironmentSpec(
+        trajectory_timeout_s=0.08, call_timeout_s=0.06, max_infra_retries=0
+    )
+    found, _, _ = await roll(
+        ADD, env=lambda _: CountingEnv(goal=9, call_delay_s=0.03), environment=environment
+    )
+    assert found.trajectory.outcome.reason == "env_deadline"
+    assert found.trajectory.outcome.status is OutcomeStatus.INFRA_ERROR
+
+
+@pytest.mark.parametrize("turn", ["", "<tool_call>", "\x00", "<think>" * 50])
+async def test_nothing_a_policy_says_raises(turn: str) -> None:
+    found, _, _ = await roll(turn, environment=EnvironmentSpec(max_turns=2))
+    assert found.trajectory.outcome.status is OutcomeStatus.GRADED
