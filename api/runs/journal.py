@@ -47,8 +47,6 @@ def append(session: Session, run: Run, drafts: Sequence[Draft]) -> int:
         return run.last_seq
     first = run.last_seq + 1
     session.execute(insert(RunEvent), [_row(run, first + i, d) for i, d in enumerate(drafts)])
-    for seq, draft in enumerate(drafts, first):
-        enqueue_for_event(session, run, seq=seq, event_type=draft.type, data=draft.data)
     for seq, draft in enumerate(drafts, start=first):
         enqueue_for_event(session, run, seq=seq, event_type=draft.type, data=draft.data)
     run.last_seq += len(drafts)
