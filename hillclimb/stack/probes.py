@@ -1,6 +1,7 @@
 """Questions that tell whether a service is ready; each is asked anew until it says yes."""
 
 import http.client
+import json
 import re
 from pathlib import Path
 
@@ -14,19 +15,22 @@ PROBE_TIMEOUT_S = 2.0
 
 def server_ready(server: PostgresServer | ValkeyServer) -> Probe:
     """Ready when the server answers a login with our password."""
-    return lambda _log: server.ready()
+    return lambda _log: None if server.ready() else "it does not answer a login"
 
 
 def http_ready(port: int, path: str) -> Probe:
     """Ready when GET `path` on 127.0.0.1:`port` answers 2xx."""
 
-    def probe(_log: ServiceLog) -> bool:
+    def probe(_log: ServiceLog) -> str | None:
         connection = http.client.HTTPConnection(LOOPBACK, port, timeout=PROBE_TIMEOUT_S)
         try:
             connection.request("GET", path)
-            return 200 <= connection.getresponse().status < 300
+            response = connection.getresponse()
+            if 200 <= response.status < 300:
+                return None
+            return f"GET {path} answers {response.status}: {_sentence(response.read())}"
         except (OSError, http.client.HTTPException):
-            return False
+            return f"GET {path} is not answered"
         finally:
             connection.close()
 
@@ -36,9 +40,18 @@ def http_ready(port: int, path: str) -> Probe:
 def log_says(pattern: str) -> Probe:
     """Ready when a line of the process's own log matches the regular expression."""
     expression = re.compile(pattern, re.MULTILINE)
-    return lambda log: expression.search(log.text()) is not None
+    missing = f"its log does not say {pattern!r}"
+    return lambda log: None if expression.search(log.text()) else missing
 
 
 def file_written(path: Path) -> Probe:
     """Ready when the service wrote `path`; remove an old one in the specification's `prepare`."""
-    return lambda _log: path.exists()
+    return lambda _log: None if path.exists() else f"it has not written {path}"
+
+
+def _sentence(body: bytes) -> str:
+    """The `detail` of a problem+json body, else the start of the body."""
+    try:
+        return str(json.loads(body)["detail"])
+    except (ValueError, KeyError, TypeError):
+        return body[:200].decode(errors="replace")

@@ -177,7 +177,7 @@ class Service:
         elif self.state == "ready" or self.spec.one_shot:
             if self.spec.one_shot and time.monotonic() > self._start_deadline:
                 self._give_up(f"took longer than {self.spec.start_s:.0f} s")
-        elif self.spec.ready(self._log()):
+        elif (missing := self.spec.ready(self._log())) is None:
             self.was_ready = True
             self.ready_at = time.time()
             where = f" on 127.0.0.1:{self.spec.port}" if self.spec.port else ""
@@ -185,7 +185,7 @@ class Service:
             self._become("ready", f"ready{where} (pid {self.child.identity.pid}, {took:.1f} s)")
         elif time.monotonic() > self._start_deadline:
             self.kill()
-            self._retry(f"not ready within {self.spec.start_s:.0f} s")
+            self._retry(f"not ready within {self.spec.start_s:g} s: {missing}")
 
     def _on_exit(self, code: int | None) -> None:
         how = describe_exit(code)

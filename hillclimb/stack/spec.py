@@ -26,11 +26,12 @@ class ServiceLog:
             return file.read().decode(errors="replace")
 
 
-Probe = Callable[[ServiceLog], bool]
+Probe = Callable[[ServiceLog], str | None]
+"""Says what is still missing, or None when the service is ready."""
 
 
-def _at_once(_log: ServiceLog) -> bool:
-    return True
+def _at_once(_log: ServiceLog) -> None:
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from hillclimb.stack.state import StateDirectory
 from hillclimb.stack.sweep import sweep
 
 TICK_S = 0.2
-STARTING_TICK_S = 0.05
+STARTING_TICK_S = 0.1
 HURRIED_STOP_S = 2.0
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -176,16 +176,17 @@ def test_a_log_probe_reads_only_what_the_present_process_wrote(tmp_path: Path) -
     log.write_text("old: ready.\n")
     probe = log_says(r"ready\.$")
     now = ServiceLog(path=log, offset=log.stat().st_size)
-    assert not probe(now)
+    assert probe(now) == "its log does not say 'ready\\\\.$'"
     with log.open("a") as file:
         file.write("new: ready.\n")
-    assert probe(now)
+    assert probe(now) is None
 
 
 class Answer(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.send_response(200 if self.path == "/ready" else 503)
         self.end_headers()
+        self.wfile.write(b'{"detail": "Run migrations."}')
 
     def log_message(self, *_: object) -> None:
         return
@@ -196,8 +197,10 @@ def test_an_http_probe_needs_a_good_status(tmp_path: Path) -> None:
     with HTTPServer(("127.0.0.1", 0), Answer) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        assert http_ready(server.server_port, "/ready")(log)
-        assert not http_ready(server.server_port, "/other")(log)
+        assert http_ready(server.server_port, "/ready")(log) is None
+        assert http_ready(server.server_port, "/other")(log) == (
+            "GET /other answers 503: Run migrations."
+        )
         server.shutdown()
         thread.join()
-    assert not http_ready(server.server_port, "/ready")(log)
+    assert http_ready(server.server_port, "/ready")(log) == "GET /ready is not answered"

@@ -166,6 +166,17 @@ def test_a_service_that_never_becomes_ready_is_given_up_after_its_attempts(
     assert tiny.left() == []
 
 
+def test_a_service_that_starts_too_slowly_is_given_up_with_what_is_missing(
+    tiny: TinyStack,
+) -> None:
+    tiny.describe({"name": "api", "kind": "slow", "start_s": 0.3})
+    process = tiny.start()
+    said, _ = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 1
+    assert "api not ready within 0.3 s: it has not written" in said
+    assert tiny.left() == []
+
+
 def test_a_one_shot_runs_to_its_end_before_what_needs_it(tiny: TinyStack) -> None:
     tiny.describe(
         {"name": "migrate", "kind": "done", "one_shot": True}, API | {"needs": ["migrate"]}

@@ -27,7 +27,8 @@ DEADLINE_S = 20.0
 QUICK = Backoff(first_s=0.05, attempts=3)
 
 # Says when it is ready, waits for SIGTERM, notes that it stopped. "stubborn" ignores SIGTERM,
-# "broken" complains and exits with 1, "done" exits with 0, "parent" starts a detached process.
+# "broken" complains and exits with 1, "done" exits with 0, "parent" starts a detached process,
+# "slow" never says that it is ready.
 PROGRAM = textwrap.dedent(
     """
     import pathlib, signal, subprocess, sys
@@ -43,9 +44,10 @@ PROGRAM = textwrap.dedent(
             sys.exit(0)
     signal.signal(signal.SIGTERM, stop)
     if kind == "parent":
-        subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()", "detached"],
+        subprocess.Popen([sys.executable, "-S", "-c", "import signal; signal.pause()", "detached"],
                          start_new_session=True)
-    (folder / "ready" / name).touch()
+    if kind != "slow":
+        (folder / "ready" / name).touch()
     while True:
         signal.pause()
     """
@@ -62,12 +64,13 @@ def _spec(state: Path, entry: dict[str, Any]) -> ServiceSpec:
     ready = state / "ready" / name
     return ServiceSpec(
         name=name,
-        command=(sys.executable, "-c", PROGRAM, name, kind, str(state)),
+        command=(sys.executable, "-S", "-c", PROGRAM, name, kind, str(state)),
         cwd=state,
         environment={"MARK": entry.get("mark", "")},
         needs=tuple(entry.get("needs", ())),
         prepare=lambda: ready.unlink(missing_ok=True),
-        ready=lambda _log: ready.exists(),
+        ready=lambda _log: None if ready.exists() else "it has not written its file",
+        start_s=float(entry.get("start_s", 60.0)),
         one_shot=bool(entry.get("one_shot")),
         stop_s=float(entry.get("stop_s", 10.0)),
     )
