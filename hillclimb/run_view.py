@@ -56,17 +56,22 @@ def apply(view: RunView, kind: str, data: Mapping[str, Any]) -> RunView:
 
 def _status(view: RunView, data: Mapping[str, Any]) -> RunView:
     reason = data.get("reason") or {}
-    detail = reason if isinstance(reason, Mapping) else {"code": reason}
     return replace(
         view,
-        status=data.get("status") or data.get("to") or view.status,
-        end_reason=detail.get("code") or view.end_reason,
-        message=detail.get("message") or data.get("message") or "",
+        status=data["to"],
+        end_reason=reason.get("code"),
+        message=reason.get("message", ""),
     )
 
 
 def _attempt(view: RunView, data: Mapping[str, Any]) -> RunView:
-    return replace(view, attempt=data.get("attempt") or view.attempt)
+    return replace(view, attempt=data["attempt"])
+
+
+def _rewound(view: RunView, data: Mapping[str, Any]) -> RunView:
+    """Steps after the checkpoint are done again: their rewards no longer count."""
+    step = int(data["from_step"])
+    return replace(view, step=step, rewards=view.rewards[:step])
 
 
 def _started(view: RunView, data: Mapping[str, Any]) -> RunView:
@@ -108,7 +113,7 @@ def _pass_rates(data: Mapping[str, Any]) -> dict[str, float]:
 _HANDLERS = {
     "run.status_changed": _status,
     "attempt.offered": _attempt,
-    "attempt.started": _attempt,
+    "attempt.rewound": _rewound,
     "trainer.started": _started,
     "phase.started": _phase,
     "step.completed": _step,

@@ -33,3 +33,23 @@ def test_an_eval_is_kept_by_step_and_decoding() -> None:
     }
     view = apply(RunView(run_id="run_1"), "eval.completed", data)
     assert view.evals == {(10, "greedy"): {"booking": 0.4, "all": 0.4}}
+
+
+def test_a_status_change_brings_its_reason_and_a_later_one_clears_it() -> None:
+    reason = {"code": "trainer_crashed", "message": "killed by signal 9"}
+    view = apply(RunView(run_id="run_1"), "run.status_changed", {"to": "failed", "reason": reason})
+    assert (view.status, view.end_reason, view.message) == (
+        "failed",
+        "trainer_crashed",
+        "killed by signal 9",
+    )
+    assert view.ended
+    view = apply(view, "run.status_changed", {"to": "running"})
+    assert (view.end_reason, view.message, view.ended) == (None, "", False)
+
+
+def test_a_rewind_takes_back_the_steps_that_are_done_again() -> None:
+    view = RunView(run_id="run_1", step=5, rewards=(0.1, 0.2, 0.3, 0.4, 0.5))
+    view = apply(view, "attempt.offered", {"attempt": 2, "from_step": 3})
+    view = apply(view, "attempt.rewound", {"from_step": 3, "reached_step": 5})
+    assert (view.attempt, view.step, view.rewards) == (2, 3, (0.1, 0.2, 0.3))
