@@ -24,6 +24,8 @@ class TrainingSequence:
     """True where the policy drew the token: these, and only these, enter the loss."""
     logprobs: tuple[float, ...]
     """Behaviour log-probs as sampled (at `temperature`); 0.0 outside the action mask."""
+    prompt_length: int
+    """Tokens before the first turn: equal for all rollouts of a prompt, so computed once."""
     advantage: float
     temperature: float
 
@@ -96,6 +98,7 @@ def _sequences(
             token_ids=trajectory.token_ids,
             action_mask=trajectory.action_mask,
             logprobs=trajectory.logprobs,
+            prompt_length=trajectory.prompt_length,
             advantage=advantage,
             temperature=plan.temperatures[group.task.env_key],
         )

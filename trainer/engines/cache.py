@@ -11,8 +11,9 @@ H head size, P prefix rows, S own rows, L positions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import torch
 import torch.nn.functional as F
@@ -20,9 +21,9 @@ import torch.nn.functional as F
 _MASKED = -1e30
 """Finite, so that a row without any position gives weight 0 and no NaN."""
 
-OWN_ROWS_PER_BLOCK = 16
-"""Own rows are attended in blocks, each only as far as its longest row. Measured on one core with
-128 uneven sessions: blocks of 8 to 32 differ by less than the noise, one block of all is slower."""
+BLOCK_COST = 330
+"""What one more block of own rows costs, in row-positions: the dozen short operations of a block
+take as long as attending to about this many positions (tiny model, one core)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,16 @@ class Span:
     row: int
     start: int
     length: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Block:
+    """Neighbouring own rows attended together, each as far as the longest."""
+
+    start: int
+    stop: int
+    longest: int
+    mask: torch.Tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +122,7 @@ class _DecodingBatch:
     """All rows that compute one token in this step."""
 
     def __init__(self, cache: Cache, spans: Sequence[Span]) -> None:
-        device, self._first_own = cache.keys.device, cache.num_rows
+        device = cache.keys.device
         members: dict[int, int] = {}
         ranks = []
         for span in spans:
@@ -122,14 +133,13 @@ class _DecodingBatch:
         prefix_lengths = torch.zeros(self._num_prefixes, dtype=torch.long)
         prefix_rows = torch.tensor([span.prefix_row for span in spans])
         prefix_lengths[prefix_rows] = torch.tensor([span.prefix_length for span in spans])
-        own_rows = torch.tensor([span.row - self._first_own for span in spans])
-        own_lengths = torch.zeros(int(own_rows.max()) + 1, dtype=torch.long)
-        own_lengths[own_rows] = torch.tensor([span.start + 1 for span in spans])
-        self._prefix_mask = _length_mask(prefix_lengths).to(device)
-        self._own_mask = _length_mask(own_lengths).to(device)
+        kv_heads = cache.keys.shape[2]
+        self._prefix_mask = _length_mask(prefix_lengths, kv_heads).to(device)
         self._prefix_index = (prefix_rows * self._group + torch.tensor(ranks)).to(device)
-        self._own_index = own_rows.to(device)
-        self._blocks = _blocks(own_lengths)
+        lengths = {span.row: span.start + 1 for span in spans}
+        self._blocks, place = _blocks(lengths, kv_heads, device)
+        self._num_places = len(place)
+        self._own_index = torch.tensor([place[span.row] for span in spans], device=device)
 
     def attend(self, q_RQH: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         """Attention of one new token per row over its prefix and its own positions, [R, Q, H]."""
@@ -171,19 +181,20 @@ class _DecodingBatch:
         self, q_RKJH: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
     ) -> _Partial:
         _, kv_heads, per_kv, size = q_RKJH.shape
-        q = q_RKJH.new_zeros(len(self._own_mask), kv_heads, per_kv, size)
+        q = q_RKJH.new_zeros(self._num_places, kv_heads, per_kv, size)
         q.index_copy_(0, self._own_index, q_RKJH)
-        parts = []
-        for start, stop, length in self._blocks:
-            rows = slice(self._first_own + start, self._first_own + stop)
+        parts, first = [], 0
+        for block in self._blocks:
+            rows, last = slice(block.start, block.stop), first + block.stop - block.start
             parts.append(
                 _attend_part(
-                    q[start:stop].flatten(0, 1),
-                    keys[rows, :, :length],
-                    values[rows, :, :length],
-                    self._own_mask[start:stop, :, :length],
+                    q[first:last].flatten(0, 1),
+                    keys[rows, :, : block.longest],
+                    values[rows, :, : block.longest],
+                    block.mask,
                 )
             )
+            first = last
 
         def by_row(tensors: list[torch.Tensor]) -> torch.Tensor:
             folded = torch.cat(tensors).view(-1, kv_heads, per_kv, tensors[0].shape[-1])
@@ -197,11 +208,11 @@ class _DecodingBatch:
 
 
 def _attend_part(
-    q: torch.Tensor, keys_BKLH: torch.Tensor, values_BKLH: torch.Tensor, mask_B1L: torch.Tensor
+    q: torch.Tensor, keys_BKLH: torch.Tensor, values_BKLH: torch.Tensor, mask: torch.Tensor
 ) -> _Partial:
-    kv_heads, size = keys_BKLH.shape[1], keys_BKLH.shape[-1]
-    mask = mask_B1L.repeat_interleave(kv_heads, dim=0)
-    scores = torch.baddbmm(mask, q, keys_BKLH.flatten(0, 1).transpose(1, 2), alpha=size**-0.5)
+    scale = keys_BKLH.shape[-1] ** -0.5
+    keys = keys_BKLH.flatten(0, 1).transpose(1, 2)
+    scores = torch.baddbmm(mask, q, keys, alpha=scale)
     maximum = scores.amax(-1, keepdim=True)
     weights = scores.sub_(maximum).exp_()
     return _Partial(
@@ -235,19 +246,36 @@ def _causal_mask(span: Span, device: torch.device) -> torch.Tensor:
     return columns <= before + torch.arange(span.length, device=device).unsqueeze(1)
 
 
-def _length_mask(lengths: torch.Tensor) -> torch.Tensor:
-    """0 inside each row's length and `_MASKED` behind it, [rows, 1, longest]."""
+def _length_mask(lengths: torch.Tensor, num_kv_heads: int) -> torch.Tensor:
+    """0 inside each row's length and `_MASKED` behind it, [rows * K, 1, longest]."""
     columns = torch.arange(max(1, int(lengths.max())))
-    outside = columns >= lengths.unsqueeze(1)
+    outside = columns >= lengths.repeat_interleave(num_kv_heads).unsqueeze(1)
     return torch.zeros(outside.shape).masked_fill_(outside, _MASKED).unsqueeze(1)
 
 
-def _blocks(lengths: torch.Tensor) -> list[tuple[int, int, int]]:
-    """Blocks of own rows as (start, stop, longest), covering all rows in order."""
-    return [
-        (start, start + len(block), max(1, int(block.max())))
-        for start, block in (
-            (index * OWN_ROWS_PER_BLOCK, chunk)
-            for index, chunk in enumerate(torch.split(lengths, OWN_ROWS_PER_BLOCK))
-        )
-    ]
+def _blocks(
+    lengths: Mapping[int, int], num_kv_heads: int, device: torch.device
+) -> tuple[list[_Block], dict[int, int]]:
+    """Blocks that cover the rows in use, and each row's place in their concatenation.
+
+    A row joins the block before it unless the padding that adds, idle rows between included,
+    costs more than a block of its own.
+    """
+    ranges: list[tuple[int, int, int]] = []
+    for row in sorted(lengths):
+        length = lengths[row]
+        if ranges:
+            start, stop, longest = ranges[-1]
+            grown = max(longest, length)
+            if (row + 1 - start) * grown - (stop - start) * longest - length < BLOCK_COST:
+                ranges[-1] = (start, row + 1, grown)
+                continue
+        ranges.append((row, row + 1, length))
+    blocks: list[_Block] = []
+    place: dict[int, int] = {}
+    for start, stop, longest in ranges:
+        place.update(zip(range(start, stop), count(len(place))))
+        own = torch.tensor([lengths.get(row, 1) for row in range(start, stop)])
+        mask = _length_mask(own, num_kv_heads).to(device)
+        blocks.append(_Block(start=start, stop=stop, longest=longest, mask=mask))
+    return blocks, place

@@ -1,0 +1,83 @@
+"""Attention over packed families, plugged into transformers' own Qwen3 by its interface.
+
+The model stays transformers' module, so sharding hooks and later architectures keep working;
+only who attends to whom is ours. Legend: Q query heads, K key/value heads, N tokens, H head size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from transformers import AttentionInterface
+
+from trainer.learners.packing import Family
+
+NAME = "hillclimb_families"
+
+
+def family_attention(  # noqa: PLR0913 - the signature is transformers'
+    module: torch.nn.Module,
+    query_1QNH: torch.Tensor,
+    key_1KNH: torch.Tensor,
+    value_1KNH: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    scaling: float,
+    families: Sequence[Family] | None = None,
+    **unused: object,
+) -> tuple[torch.Tensor, None]:
+    """Attention output [1, N, Q, H]; without `families` the stream is one causal sequence.
+
+    The signature is that of transformers 5's `AttentionInterface`; keyword arguments given to the
+    model's forward arrive here.
+    """
+    del module, attention_mask, unused
+    num_tokens = query_1QNH.shape[2]
+    whole = (Family(prompt_length=num_tokens, branch_lengths=()),)
+    parts: list[torch.Tensor] = []
+    start = 0
+    for family in families or whole:
+        parts += _attend_family(family, start, (query_1QNH, key_1KNH, value_1KNH), scaling)
+        start += family.num_tokens
+    return torch.cat(parts, dim=2).transpose(1, 2), None
+
+
+def _attend_family(
+    family: Family,
+    start: int,
+    stream: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+    scaling: float,
+) -> list[torch.Tensor]:
+    query, key, value = stream
+    stop = start + family.prompt_length
+    prompt_key, prompt_value = key[:, :, start:stop], value[:, :, start:stop]
+    parts = [
+        F.scaled_dot_product_attention(
+            query[:, :, start:stop], prompt_key, prompt_value,
+            is_causal=True, scale=scaling, enable_gqa=True,
+        )
+    ]  # fmt: skip
+    for length in family.branch_lengths:
+        start, stop = stop, stop + length
+        parts.append(
+            F.scaled_dot_product_attention(
+                query[:, :, start:stop],
+                torch.cat((prompt_key, key[:, :, start:stop]), dim=2),
+                torch.cat((prompt_value, value[:, :, start:stop]), dim=2),
+                attn_mask=_branch_mask(family.prompt_length, length, query.device),
+                scale=scaling,
+                enable_gqa=True,
+            )
+        )
+    return parts
+
+
+def _branch_mask(prompt_length: int, length: int, device: torch.device) -> torch.Tensor:
+    """True over the whole prompt and causally over the branch, [length, prompt + length]."""
+    columns = torch.arange(prompt_length + length, device=device)
+    return columns <= prompt_length + torch.arange(length, device=device).unsqueeze(1)
+
+
+AttentionInterface.register(NAME, family_attention)
