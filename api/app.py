@@ -15,9 +15,24 @@ from api.database import Database
 from api.identity import RUNNER_SCOPES, USER_SCOPES, ensure_key
 from api.live.lifespan import run_hub
 from api.middleware import RequestEdge
-from api.routes import health, ingest, runners, runs, schemas
+from api.routes import (
+    checkpoints,
+    dashboard,
+    evals,
+    events,
+    health,
+    ingest,
+    logs,
+    metrics,
+    runners,
+    runs,
+    schemas,
+    sessions,
+    trajectories,
+)
 from api.routes.context import Services
 from api.settings import Settings, load_settings
+from trainer.stores.locate import open_store
 
 ROUTERS = (
     health.router,
@@ -25,6 +40,14 @@ ROUTERS = (
     runs.router,
     ingest.router,
     runners.router,
+    events.router,
+    metrics.router,
+    evals.router,
+    trajectories.router,
+    checkpoints.router,
+    logs.router,
+    sessions.router,
+    dashboard.router,
 )
 
 
@@ -54,7 +77,10 @@ def _lifespan(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         database = Database(settings.database_url)
         services = Services(
-            settings=settings, database=database, bell=bell or CeleryBell(settings.redis_url)
+            settings=settings,
+            database=database,
+            bell=bell or CeleryBell(settings.redis_url),
+            store=open_store(settings.blobs_url),
         )
         await anyio.to_thread.run_sync(_bootstrap, settings, database)
         app.state.services = services

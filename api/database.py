@@ -16,7 +16,7 @@ POOL_SIZE = 10
 MAX_OVERFLOW = 30
 """The API's thread pool has 40 threads: each may hold one connection."""
 CONNECT_TIMEOUT_S = 5
-SCHEMA_REVISION = "0001"
+SCHEMA_REVISION = "0002"
 """The Alembic revision this code is written for."""
 
 

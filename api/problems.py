@@ -9,6 +9,8 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from api.artifacts.errors import ArtifactError, ArtifactNotFound
+from api.evals.errors import EvalError, NoSuchEval
 from api.identity import IdentityError, NotAllowed, NotAuthenticated, WeakKey
 from api.runs.errors import (
     AttemptNotFound,
@@ -122,11 +124,13 @@ KINDS: dict[type[Exception], Kind] = {
     ),
     NotAuthenticated: _kind(HTTPStatus.UNAUTHORIZED, "not_authenticated", "No valid API key"),
     NotAllowed: _kind(HTTPStatus.FORBIDDEN, "not_allowed", "The key does not allow it"),
+    ArtifactNotFound: _kind(HTTPStatus.NOT_FOUND, "artifact_not_found", "No such artifact"),
+    NoSuchEval: _kind(HTTPStatus.NOT_FOUND, "no_such_eval", "No such evaluation"),
     WeakKey: _kind(HTTPStatus.UNPROCESSABLE_ENTITY, "weak_key", "The key is too short"),
 }
-"""Total over the leaves of RunError and IdentityError (a test proves it)."""
+"""Total over the leaves of `DOMAIN_ERRORS` (a test proves it)."""
 
-DOMAIN_ERRORS: tuple[type[Exception], ...] = (RunError, IdentityError)
+DOMAIN_ERRORS: tuple[type[Exception], ...] = (RunError, IdentityError, ArtifactError, EvalError)
 BY_STATUS = {
     kind.status.value: kind
     for kind in (MALFORMED, NOT_FOUND, METHOD_NOT_ALLOWED, TOO_LARGE, INVALID, INTERNAL)

@@ -14,6 +14,7 @@ from api.live.reader import envelope
 from api.runs.reasons import REASONS
 from api.runs.status import WAITING, RunStatus
 from api.runs.store import queue_position
+from api.runs.submit import waiting_reason
 from api.tables import Run, RunEvent
 from trainer.contract.reasons import ReasonCode
 
@@ -24,11 +25,11 @@ QUIET_TYPES = ("phase.started",)
 """Events that only say what is going on now; the page hears of new ones."""
 
 
-def run_contents(session: Session, run: Run) -> dict[str, Any]:
+def run_contents(session: Session, run: Run, *, now: datetime) -> dict[str, Any]:
     """Return what the run page needs: the run, its configuration, and the script's first state."""
     return {
         "run": run,
-        "banner": run_banner(session, run),
+        "banner": run_banner(session, run, now=now),
         "config": json.dumps(run.spec, indent=2, ensure_ascii=False),
         "state": {
             "run": _run_state(run),
@@ -39,12 +40,13 @@ def run_contents(session: Session, run: Run) -> dict[str, Any]:
     }
 
 
-def run_banner(session: Session, run: Run) -> dict[str, str]:
+def run_banner(session: Session, run: Run, *, now: datetime) -> dict[str, str]:
     """Return one sentence on where the run stands and its tone (`good`, `warn`, `bad` or none)."""
     status = RunStatus(run.status)
     if status in WAITING:
         place = queue_position(session, run)
-        text = f"Waiting for a free runner; place {place} in the queue."
+        reason = waiting_reason(session, run.project_id, position=place, now=now)
+        text = f"Place {place} in the queue. {reason or 'Its turn is now.'}"
         return {"tone": "warn" if run.end_code else "", "text": f"{_why(run)} {text}".strip()}
     if run.end_code is not None:
         return {"tone": _TONES.get(status, "warn"), "text": _why(run)}

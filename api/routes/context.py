@@ -10,9 +10,12 @@ from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from api.bell import Bell
+from api.dashboard.sessions import COOKIE, read_session
 from api.database import Database
 from api.identity import NotAuthenticated, Principal, Scope, authenticate
+from api.runs.journal import utc_now
 from api.settings import Settings
+from trainer.stores.base import BlobStore
 
 BEARER = HTTPBearer(auto_error=False, description="API key, runner token or attempt token.")
 
@@ -24,6 +27,7 @@ class Services:
     settings: Settings
     database: Database
     bell: Bell
+    store: BlobStore
 
     @property
     def cursor_secret(self) -> str:
@@ -38,11 +42,10 @@ def get_services(request: Request) -> Services:
 
 
 ServicesDep = Annotated[Services, Depends(get_services)]
+Credentials = Annotated[HTTPAuthorizationCredentials | None, Security(BEARER)]
 
 
-def bearer_token(
-    credentials: Annotated[HTTPAuthorizationCredentials | None, Security(BEARER)],
-) -> str:
+def bearer_token(credentials: Credentials) -> str:
     """Return the token of the Authorization header; raises NotAuthenticated without one."""
     if credentials is None or not credentials.credentials:
         raise NotAuthenticated("Send `Authorization: Bearer <key>`.")
@@ -52,12 +55,20 @@ def bearer_token(
 Token = Annotated[str, Depends(bearer_token)]
 
 
-def principal_with(scope: Scope) -> Callable[[Services, str], Principal]:
-    """Return the dependency that admits keys with `scope` and gives the caller."""
+def principal_with(scope: Scope) -> Callable[..., Principal]:
+    """Return the dependency that admits keys with `scope` and gives the caller.
 
-    def admit(services: ServicesDep, token: Token) -> Principal:
+    A browser's session stands for its key, for reading only: no other site's form can act by it.
+    """
+
+    def admit(request: Request, services: ServicesDep, credentials: Credentials) -> Principal:
+        cookie = request.cookies.get(COOKIE) if request.method == "GET" else None
         with services.database.transaction() as session:
-            principal = authenticate(session, token)
+            if credentials is None and cookie is not None:
+                secret = services.cursor_secret
+                principal = read_session(session, cookie, secret=secret, now=utc_now())
+            else:
+                principal = authenticate(session, bearer_token(credentials))
         principal.require(scope)
         return principal
 

@@ -1,0 +1,100 @@
+"""The pages: all runs, one run, and the static files they use."""
+
+from __future__ import annotations
+
+import mimetypes
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+
+from api.dashboard.headers import PAGE_HEADERS
+from api.dashboard.pages import list_row, run_banner, run_contents
+from api.dashboard.sessions import COOKIE, read_session
+from api.dashboard.templating import STATIC, render_page
+from api.identity import NotAuthenticated, Principal, Scope
+from api.problems import NOT_FOUND, Problem
+from api.routes.context import Reader, ServicesDep
+from api.routes.reads import open_run
+from api.runs import store
+from api.runs.errors import RunNotFound
+from api.runs.journal import utc_now
+from api.runs.store import RunFilters
+
+router = APIRouter(include_in_schema=False)
+
+LIST_LIMIT = 100
+FILES = {path.name: path for path in STATIC.iterdir()}
+"""The only files that are served; looked up by name, never by path."""
+
+
+def visitor(request: Request, services: ServicesDep) -> Principal | None:
+    """Return who the browser's session stands for, or null when it has to sign in."""
+    cookie = request.cookies.get(COOKIE)
+    if cookie is None:
+        return None
+    try:
+        with services.database.transaction() as session:
+            return read_session(session, cookie, secret=services.cursor_secret, now=utc_now())
+    except NotAuthenticated:
+        return None
+
+
+Visitor = Annotated[Principal | None, Depends(visitor)]
+
+
+@router.get("/")
+def runs_page(services: ServicesDep, caller: Visitor) -> Response:
+    """Show the newest runs of the caller's project."""
+    if caller is None:
+        return _sign_in("/")
+    caller.require(Scope.RUNS_READ)
+    with services.database.transaction() as session:
+        found = store.list_runs(
+            session, caller.project_id, RunFilters(), after=None, limit=LIST_LIMIT + 1
+        )
+        rows = [list_row(run, now=utc_now()) for run in found[:LIST_LIMIT]]
+    is_moving = any(row["is_moving"] for row in rows)
+    return _page("runs", runs=rows, has_more=len(found) > LIST_LIMIT, is_moving=is_moving)
+
+
+@router.get("/runs/{run_id}")
+def run_page(services: ServicesDep, caller: Visitor, run_id: str) -> Response:
+    """Show one run; its figures go on by themselves."""
+    if caller is None:
+        return _sign_in(f"/runs/{run_id}")
+    caller.require(Scope.RUNS_READ)
+    try:
+        with open_run(services, caller, run_id) as (session, run):
+            contents = run_contents(session, run, now=utc_now())
+            return _page("run", **contents)
+    except RunNotFound as error:
+        return _page("problem", status=404, title="No such run", detail=str(error))
+
+
+@router.get("/dashboard/runs/{run_id}/banner")
+def banner(services: ServicesDep, caller: Reader, run_id: str) -> Response:
+    """Return the sentence on where the run stands."""
+    with open_run(services, caller, run_id) as (session, run):
+        return JSONResponse(run_banner(session, run, now=utc_now()))
+
+
+@router.get("/static/{name}")
+def static_file(name: str) -> Response:
+    """Return a script, style or picture of the pages."""
+    path = FILES.get(name)
+    if path is None:
+        raise Problem(NOT_FOUND, "No resource has this path.")
+    media_type = mimetypes.guess_type(name)[0] or "application/octet-stream"
+    headers = {"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
+    return Response(path.read_bytes(), media_type=media_type, headers=headers)
+
+
+def _page(name: str, *, status: int = 200, **values: object) -> Response:
+    page = render_page(name, signed_in=True, **values)
+    return HTMLResponse(page, status_code=status, headers=PAGE_HEADERS)
+
+
+def _sign_in(target: str) -> Response:
+    # A run id is a path segment: it cannot carry a query of its own into this one.
+    return RedirectResponse(f"/login?next={target}", status_code=303, headers=PAGE_HEADERS)

@@ -1,0 +1,52 @@
+"""`/v1/runs/{id}/evals`: the eval table and the before/after report."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from api.evals.errors import NoSuchEval
+from api.evals.report import build_report
+from api.evals.table import eval_table
+from api.problems import KINDS, documented
+from api.routes.context import Reader, ServicesDep
+from api.routes.reads import PROBLEMS, RunId, as_list, open_run
+from api.runs.errors import RunNotFound
+
+router = APIRouter(prefix="/v1/runs/{run_id}/evals", tags=["results"], responses=PROBLEMS)
+
+Step = Annotated[int | None, Query(ge=0, le=2**31 - 1, description="Step of an evaluation.")]
+
+
+@router.get("", operation_id="list_evals", summary="Read the eval table")
+def list_evals(services: ServicesDep, caller: Reader, run_id: RunId) -> dict[str, Any]:
+    """Return every evaluation by step and decoding.
+
+    Each has pass@1 and pass@n: overall, per environment, for seen and for held-out templates, with
+    n, coverage, interval and bounds.
+    """
+    with open_run(services, caller, run_id) as (session, run):
+        return as_list(eval_table(session, run.id))
+
+
+@router.get(
+    "/report",
+    operation_id="get_report",
+    summary="Compare two evaluations",
+    responses={**documented(KINDS[RunNotFound], KINDS[NoSuchEval])},
+)
+def get_report(
+    services: ServicesDep,
+    caller: Reader,
+    run_id: RunId,
+    before: Step = None,
+    after: Step = None,
+) -> dict[str, Any]:
+    """Return the paired comparison of two evaluations, by default the first and the last.
+
+    Per decoding, overall and per environment: before, after, n, intervals, p-value, verdict, and
+    the causes of failure on both sides.
+    """
+    with open_run(services, caller, run_id) as (session, run):
+        return build_report(session, run.id, before=before, after=after)

@@ -1,0 +1,30 @@
+"""`/v1/runs/{id}/metrics`: series by name."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from api.evals.metrics import MetricFilters, read_metrics
+from api.routes.context import Reader, ServicesDep
+from api.routes.reads import PROBLEMS, RunId, as_list, open_run
+
+router = APIRouter(prefix="/v1/runs/{run_id}/metrics", tags=["results"], responses=PROBLEMS)
+
+Step = Annotated[int | None, Query(ge=0, le=2**31 - 1)]
+
+
+@router.get("", operation_id="list_metrics", summary="Read metric series")
+def list_metrics(
+    services: ServicesDep,
+    caller: Reader,
+    run_id: RunId,
+    names: Annotated[str, Query(max_length=1000, examples=["reward/*,eval/*/pass_at_1"])] = "*",
+    from_step: Step = None,
+    to_step: Step = None,
+) -> dict[str, Any]:
+    """Return one series per name and decoding; of a repeated step the newest attempt counts."""
+    filters = MetricFilters(names=names.split(","), from_step=from_step, to_step=to_step)
+    with open_run(services, caller, run_id) as (session, run):
+        return as_list(read_metrics(session, run.id, filters))

@@ -1,0 +1,35 @@
+"""What every read of a run's results needs: the run, in the caller's project, and a session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+from fastapi import Path
+from sqlalchemy.orm import Session
+
+from api.identity import NotAllowed, NotAuthenticated
+from api.problems import INVALID, KINDS, documented
+from api.routes.context import Reader, Services
+from api.runs import store
+from api.runs.errors import RunNotFound
+from api.tables import Run
+
+RunId = Annotated[str, Path(examples=["run_06dzk3m8v5q2w9x4t7r1c0n6ab"])]
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    **documented(KINDS[NotAuthenticated], KINDS[NotAllowed], KINDS[RunNotFound], INVALID)
+}
+"""Problems that every one of these routes may answer with."""
+
+
+@contextmanager
+def open_run(services: Services, caller: Reader, run_id: str) -> Iterator[tuple[Session, Run]]:
+    """Give a session and the run; raises RunNotFound also for runs of other projects."""
+    with services.database.transaction() as session:
+        yield session, store.get_run(session, caller.project_id, run_id)
+
+
+def as_list(data: list[Any], *, has_more: bool = False, **more: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Return the body of a list."""
+    return {"object": "list", "data": data, "has_more": has_more, **more}

@@ -1,0 +1,112 @@
+"""How a browser signs in: a form, or a one-time code that a key holder minted for it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import parse_qs
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from api.dashboard.headers import PAGE_HEADERS
+from api.dashboard.sessions import (
+    CODE_S,
+    COOKIE,
+    SESSION_S,
+    mint_code,
+    open_session,
+    redeem_code,
+)
+from api.dashboard.templating import render_page
+from api.identity import NotAuthenticated, Principal, Scope, authenticate
+from api.problems import KINDS, documented
+from api.routes.context import RawBody, Services, ServicesDep, principal_with
+from api.runs.journal import utc_now
+
+router = APIRouter(tags=["browser"])
+
+KeyHolder = Annotated[Principal, Depends(principal_with(Scope.RUNS_READ))]
+
+
+@router.post(
+    "/v1/session-codes",
+    operation_id="create_session_code",
+    summary="Mint a link that signs a browser in once",
+    status_code=201,
+    responses={**documented(KINDS[NotAuthenticated])},
+)
+def create_session_code(services: ServicesDep, caller: KeyHolder) -> dict[str, Any]:
+    """Return a code for `GET /login?code=…&next=/runs/…`; it works once, within `expires_in_s`."""
+    with services.database.transaction() as session:
+        code = mint_code(session, caller, now=utc_now())
+    base = services.settings.public_url.rstrip("/")
+    return {
+        "object": "session_code",
+        "code": code,
+        "login_url": f"{base}/login?code={code}",
+        "expires_in_s": CODE_S,
+    }
+
+
+@router.get("/login", include_in_schema=False)
+def login_page(
+    request: Request,
+    services: ServicesDep,
+    code: Annotated[str | None, Query(max_length=100)] = None,
+    next: Annotated[str, Query(max_length=300)] = "/",
+) -> Response:
+    """Show the form, or use up a code and go on."""
+    if code is None:
+        return _form(next)
+    try:
+        with services.database.transaction() as session:
+            principal = redeem_code(session, code, now=utc_now())
+    except NotAuthenticated as error:
+        return _form(next, problem=str(error))
+    return _enter(request, services, principal, next)
+
+
+@router.post("/login", include_in_schema=False)
+def login(request: Request, services: ServicesDep, body: RawBody) -> Response:
+    """Exchange the form's API key for a session."""
+    fields = parse_qs(body.decode(errors="replace"))
+    key, target = fields.get("key", [""])[0].strip(), fields.get("next", ["/"])[0]
+    try:
+        with services.database.transaction() as session:
+            principal = authenticate(session, key)
+        principal.require(Scope.RUNS_READ)
+    except NotAuthenticated as error:
+        return _form(target, problem=str(error))
+    return _enter(request, services, principal, target)
+
+
+@router.post("/logout", include_in_schema=False)
+def logout() -> Response:
+    """Forget the session in this browser."""
+    response = RedirectResponse("/login", status_code=303)
+    response.delete_cookie(COOKIE)
+    return response
+
+
+def _form(target: str, *, problem: str | None = None) -> Response:
+    page = render_page("login", signed_in=False, next=_local(target), problem=problem)
+    return HTMLResponse(page, status_code=401 if problem else 200, headers=PAGE_HEADERS)
+
+
+def _enter(request: Request, services: Services, principal: Principal, target: str) -> Response:
+    response = RedirectResponse(_local(target), status_code=303, headers=PAGE_HEADERS)
+    response.set_cookie(
+        COOKIE,
+        open_session(principal, secret=services.cursor_secret, now=utc_now()),
+        max_age=SESSION_S,
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )
+    return response
+
+
+def _local(target: str) -> str:
+    """Return a path of this site: never another site's address."""
+    is_path = target.startswith("/") and not target.startswith(("//", "/\\"))
+    return target if is_path and target.isprintable() and "\\" not in target else "/"
