@@ -106,9 +106,7 @@ async def test_gradients_are_those_of_a_padded_loop_over_plain_transformers(redu
         logprobs = logits.log_softmax(-1).gather(1, ids[0, 1:, None]).squeeze(1)
         mask = torch.tensor(item.action_mask[1:])
         ratio = (logprobs - torch.tensor(item.logprobs[1:]))[mask].exp()
-        share = (
-            1 / total if reduction == "token_mean" else 1 / (len(sequences) * item.num_actions)
-        )
+        share = 1 / total if reduction == "token_mean" else 1 / (len(sequences) * item.num_actions)
         loss = loss - (ratio * item.advantage).sum() * share
     loss.backward()
     found = gradients(learner)

@@ -1,0 +1,155 @@
+"""The surrogate against hand-computed numbers and a slow float64 reference in plain Python."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainer.algo.batch import TrainingSequence
+from trainer.algo.loss import Actions, LossStats, policy_loss, token_weights
+from trainer.contract.sections import AlgorithmSpec
+
+TOKEN = st.tuples(
+    st.floats(-8.0, 0.0), st.floats(-8.0, 0.0), st.floats(-3.0, 3.0), st.floats(0.001, 1.0)
+)
+
+
+def actions(behaviour: list[float], advantages: list[float], weights: list[float]) -> Actions:
+    return Actions(
+        behaviour_logprobs_A=torch.tensor(behaviour),
+        advantages_A=torch.tensor(advantages),
+        weights_A=torch.tensor(weights),
+    )
+
+
+def sequence(num_actions: int) -> TrainingSequence:
+    return TrainingSequence(
+        token_ids=(1,) * (num_actions + 2),
+        action_mask=(False, False) + (True,) * num_actions,
+        logprobs=(0.0,) * (num_actions + 2),
+        prompt_length=2,
+        advantage=1.0,
+        temperature=1.0,
+    )
+
+
+def reference(
+    now: list[float], behaviour: list[float], advantages: list[float], weights: list[float]
+) -> float:
+    total = 0.0
+    for new, old, advantage, weight in zip(now, behaviour, advantages, weights, strict=True):
+        ratio = math.exp(new - old)
+        bounded = max(0.8, min(1.28, ratio))
+        total -= weight * min(ratio * advantage, bounded * advantage)
+    return total
+
+
+def test_on_policy_the_loss_is_minus_the_weighted_advantage() -> None:
+    loss, stats = policy_loss(
+        torch.tensor([-1.0, -2.0]), actions([-1.0, -2.0], [2.0, -1.0], [0.5, 0.5]), AlgorithmSpec()
+    )
+    assert loss.item() == pytest.approx(-0.5)
+    assert stats.clip_ratio == 0.0
+    assert stats.effective_sample_share == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "loss", "has_gradient"),
+    [
+        (1.27, 1.0, -1.27, True),
+        (1.29, 1.0, -1.28, False),
+        (1.29, -1.0, 1.29, True),
+        (0.81, -1.0, 0.81, True),
+        (0.79, -1.0, 0.80, False),
+        (0.79, 1.0, -0.79, True),
+    ],
+)
+def test_each_side_of_each_clip(
+    ratio: float, advantage: float, loss: float, has_gradient: bool
+) -> None:
+    logprobs = torch.tensor([math.log(ratio) - 1.0], requires_grad=True)
+    found, stats = policy_loss(logprobs, actions([-1.0], [advantage], [1.0]), AlgorithmSpec())
+    found.backward()
+    assert found.item() == pytest.approx(loss, rel=1e-5)
+    assert logprobs.grad is not None
+    assert (logprobs.grad.item() != 0.0) is has_gradient
+    assert stats.clip_ratio == (0.0 if has_gradient else 1.0)
+
+
+def test_both_clips_are_taken_from_the_spec() -> None:
+    wide = AlgorithmSpec(eps_clip_low=0.5, eps_clip_high=1.0)
+    up = policy_loss(torch.tensor([1.0]), actions([0.0], [1.0], [1.0]), wide)[0]
+    down = policy_loss(torch.tensor([-1.0]), actions([0.0], [-1.0], [1.0]), wide)[0]
+    assert (up.item(), down.item()) == pytest.approx((-2.0, 0.5))
+
+
+def test_the_gradient_raises_good_tokens_and_lowers_bad_ones() -> None:
+    logprobs = torch.tensor([-1.0, -1.0], requires_grad=True)
+    loss, _ = policy_loss(logprobs, actions([-1.0] * 2, [1.0, -1.0], [0.5] * 2), AlgorithmSpec())
+    loss.backward()
+    assert logprobs.grad is not None
+    assert logprobs.grad.tolist() == [-0.5, 0.5]
+
+
+@settings(deadline=None)
+@given(st.lists(TOKEN, min_size=1, max_size=20))
+def test_loss_equals_the_slow_reference(tokens: list[tuple[float, float, float, float]]) -> None:
+    now, behaviour, advantages, weights = (list(column) for column in zip(*tokens, strict=True))
+    loss, _ = policy_loss(
+        torch.tensor(now, dtype=torch.float64),
+        Actions(
+            behaviour_logprobs_A=torch.tensor(behaviour, dtype=torch.float64),
+            advantages_A=torch.tensor(advantages, dtype=torch.float64),
+            weights_A=torch.tensor(weights, dtype=torch.float64),
+        ),
+        AlgorithmSpec(),
+    )
+    expected = reference(now, behaviour, advantages, weights)
+    assert loss.item() == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+@settings(deadline=None)
+@given(st.lists(TOKEN, min_size=2, max_size=20), st.integers(1, 19))
+def test_parts_add_up_to_the_whole(
+    tokens: list[tuple[float, float, float, float]], cut: int
+) -> None:
+    def figures(part: list[tuple[float, float, float, float]]) -> LossStats:
+        if not part:
+            return LossStats()
+        now, behaviour, advantages, weights = (list(column) for column in zip(*part, strict=True))
+        inputs = actions(behaviour, advantages, weights)
+        return policy_loss(torch.tensor(now), inputs, AlgorithmSpec())[1]
+
+    whole, parts = figures(tokens), figures(tokens[:cut]) + figures(tokens[cut:])
+    assert parts.loss == pytest.approx(whole.loss, rel=1e-4, abs=1e-5)
+    assert parts.clip_ratio == whole.clip_ratio
+    assert parts.max_abs_logprob_diff == whole.max_abs_logprob_diff
+    assert parts.mean_abs_logprob_diff == pytest.approx(whole.mean_abs_logprob_diff, rel=1e-5)
+
+
+def test_effective_sample_share_by_hand() -> None:
+    # ratios 1 and 3: (1 + 3)^2 / (2 * (1 + 9)) = 0.8
+    _, stats = policy_loss(
+        torch.tensor([0.0, math.log(3.0)]), actions([0.0] * 2, [1.0] * 2, [0.5] * 2),
+        AlgorithmSpec(),
+    )  # fmt: skip
+    assert stats.effective_sample_share == pytest.approx(0.8)
+
+
+def test_an_absurd_ratio_stays_finite() -> None:
+    loss, stats = policy_loss(
+        torch.tensor([0.0]), actions([-200.0], [-1.0], [1.0]), AlgorithmSpec()
+    )
+    assert math.isfinite(loss.item())
+    assert math.isfinite(stats.ratio_squared)
+
+
+def test_token_mean_weighs_tokens_and_sequence_mean_weighs_rollouts() -> None:
+    sequences = [sequence(1), sequence(3)]
+    assert token_weights(sequences, AlgorithmSpec()) == [0.25, 0.25]
+    by_rollout = token_weights(sequences, AlgorithmSpec(loss_reduction="sequence_mean"))
+    assert by_rollout == pytest.approx([1 / 2, 1 / 6])

@@ -1,0 +1,56 @@
+"""A weight that was not transferred is found, whichever it is."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.trainer.tiny import VOCAB, tiny_model
+from trainer.engines.canary import NUM_CANARY_TOKENS, canary_gap, canary_tokens
+from trainer.engines.torch import TorchEngine
+from trainer.errors import WeightSyncMismatch
+from trainer.learners.torch import TorchLearner
+
+
+def synced(left_out: str | None) -> tuple[TorchEngine, dict[str, torch.Tensor], TorchLearner]:
+    old, learner = tiny_model(seed=0), TorchLearner(tiny_model(seed=1))
+    weights = dict(learner.publish().weights)
+    if left_out:
+        del weights[left_out]
+    return TorchEngine(old.config, old.state_dict()), weights, learner
+
+
+async def test_a_complete_sync_passes() -> None:
+    engine, weights, learner = synced(None)
+    await engine.update(weights, 1)
+    assert await canary_gap(engine, learner, canary_tokens(VOCAB)) < 1e-5
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "lm_head.weight",
+        "model.norm.weight",
+        "model.layers.0.self_attn.q_norm.weight",
+        "model.layers.1.mlp.down_proj.weight",
+    ],
+)
+async def test_a_left_out_weight_is_a_mismatch(name: str) -> None:
+    engine, weights, learner = synced(name)
+    await engine.update(weights, 1)
+    with pytest.raises(WeightSyncMismatch, match="not transferred"):
+        await canary_gap(engine, learner, canary_tokens(VOCAB))
+
+
+async def test_not_a_number_is_a_mismatch() -> None:
+    engine, weights, learner = synced(None)
+    await engine.update(weights | {"model.norm.weight": torch.full((32,), torch.nan)}, 1)
+    with pytest.raises(WeightSyncMismatch):
+        await canary_gap(engine, learner, canary_tokens(VOCAB))
+
+
+def test_canary_tokens_fit_every_vocabulary() -> None:
+    for size in (2, 64, 2048, 151_936):
+        tokens = canary_tokens(size)
+        assert len(tokens) == NUM_CANARY_TOKENS
+        assert all(0 <= token < size for token in tokens)

@@ -1,0 +1,86 @@
+"""Where a policy comes from, and what is said when it cannot be had."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import Qwen3Config
+
+from tests.trainer.tiny import tiny_config, tiny_model
+from trainer.errors import SpecError
+from trainer.models import (
+    ASSETS_VARIABLE,
+    assets_dir,
+    check_supported,
+    copy_tokenizer,
+    load_policy,
+    resolve_source,
+)
+
+
+def test_builtin_names_are_looked_up_in_the_assets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ASSETS_VARIABLE, str(tmp_path))
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "config.json").write_text("{}")
+    assert resolve_source("builtin:tiny") == tmp_path / "tiny"
+    with pytest.raises(SpecError, match=r"no builtin model 'big'.*tiny"):
+        resolve_source("builtin:big")
+    with pytest.raises(SpecError):
+        resolve_source("builtin:../tiny")
+
+
+def test_without_the_variable_assets_are_those_of_the_checkout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(ASSETS_VARIABLE, raising=False)
+    root = assets_dir().parent
+    assert assets_dir().name == "assets"
+    assert (root / "trainer" / "models.py").is_file()
+
+
+def test_a_path_without_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"no config\.json"):
+        resolve_source(str(tmp_path))
+
+
+def test_weights_load_as_float32_whatever_they_were_saved_as(tmp_path: Path) -> None:
+    model = tiny_model().to(torch.bfloat16)
+    model.save_pretrained(tmp_path)
+    loaded = load_policy(resolve_source(str(tmp_path)))
+    assert {parameter.dtype for parameter in loaded.parameters()} == {torch.float32}
+    name = "model.layers.0.mlp.up_proj.weight"
+    assert torch.equal(loaded.state_dict()[name], model.state_dict()[name].float())
+
+
+def test_other_architectures_and_torn_files_are_named(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
+    with pytest.raises(SpecError, match="only Qwen3"):
+        load_policy(tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(SpecError, match="cannot load"):
+        load_policy(tmp_path)
+
+
+@pytest.mark.parametrize("option", ["attention_bias", "use_sliding_window", "attention_dropout"])
+def test_options_that_are_not_computed_are_refused(option: str) -> None:
+    config = tiny_config()
+    setattr(config, option, 0.1 if option == "attention_dropout" else True)
+    with pytest.raises(SpecError, match=option):
+        check_supported(config)
+    assert isinstance(check_supported(tiny_config()), Qwen3Config)
+
+
+def test_tokenizer_files_are_copied_as_they_are(tmp_path: Path) -> None:
+    source, target = tmp_path / "a", tmp_path / "b"
+    source.mkdir()
+    target.mkdir()
+    (source / "tokenizer.json").write_bytes(b"\x00exact")
+    (source / "README.md").write_text("not this")
+    copy_tokenizer(source, target)
+    assert [path.name for path in target.iterdir()] == ["tokenizer.json"]
+    assert (target / "tokenizer.json").read_bytes() == b"\x00exact"
