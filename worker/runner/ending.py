@@ -60,7 +60,8 @@ def log_tail(log: Path) -> str:
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - LOG_TAIL_BYTES), os.SEEK_SET)
-            lines = file.read().decode(errors="replace").splitlines()
+            text = file.read().decode(errors="replace").replace("\0", "�")
+            lines = text.splitlines()
     except OSError:
         return ""
     return "\n".join([line for line in lines if line.strip()][-LOG_TAIL_LINES:])
