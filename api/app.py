@@ -76,10 +76,11 @@ def _lifespan(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         database = Database(settings.database_url)
+        celery = CeleryBell(settings.redis_url)
         services = Services(
             settings=settings,
             database=database,
-            bell=bell or CeleryBell(settings.redis_url),
+            bell=bell or celery,
             store=open_store(settings.blobs_url),
         )
         await anyio.to_thread.run_sync(_bootstrap, settings, database)
@@ -89,6 +90,7 @@ def _lifespan(
                 app.state.hub = hub
                 yield
         finally:
+            celery.close()
             database.close()
 
     return lifespan

@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse, Response
 from sqlalchemy.exc import DataError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from api.problems import (
     BY_STATUS,
@@ -20,6 +21,7 @@ from api.problems import (
     INTERNAL,
     INVALID,
     MALFORMED,
+    METHOD_NOT_ALLOWED,
     UNAVAILABLE,
     Kind,
     Problem,
@@ -31,6 +33,7 @@ from trainer.contract.problems import SpecProblem
 
 log = logging.getLogger(__name__)
 
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 DETAILS = {
     404: "No resource has this path.",
     405: "This path exists, but not with this method.",
@@ -77,7 +80,19 @@ def _http(request: Request, error: Exception) -> Response:
     kind = BY_STATUS.get(error.status_code, INTERNAL)
     response = respond(request, kind, DETAILS.get(error.status_code, error.detail))
     response.headers.update(error.headers or {})
+    if error.status_code == METHOD_NOT_ALLOWED.status:
+        response.headers["Allow"] = ", ".join(_methods(request))
     return response
+
+
+def _methods(request: Request) -> list[str]:
+    """Return every method that the path has; the router itself names only one route's."""
+    return [
+        method
+        for method in METHODS
+        for route in request.app.routes
+        if route.matches({**request.scope, "method": method})[0] is Match.FULL
+    ]
 
 
 def _invalid(request: Request, error: Exception) -> Response:

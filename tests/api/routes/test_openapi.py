@@ -1,0 +1,77 @@
+"""The OpenAPI document is whole."""
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from pydantic import ValidationError
+
+from api.openapi import EXAMPLES
+from trainer.contract.events import IngestBatch
+from trainer.contract.spec import RunSpec, json_schema
+
+OPERATIONS = {
+    "create_run",
+    "plan_run",
+    "list_runs",
+    "get_run",
+    "cancel_run",
+    "resume_run",
+    "ingest_events",
+    "register_runner",
+    "runner_heartbeat",
+    "claim_attempt",
+    "report_attempt_end",
+    "health",
+    "ready",
+    "run_spec_schema",
+}
+
+
+def test_every_operation_has_a_stable_name_a_summary_and_documented_problems(
+    app: FastAPI,
+) -> None:
+    document = app.openapi()
+    assert document["openapi"].startswith("3.1")
+    operations = [operation for path in document["paths"].values() for operation in path.values()]
+    names = [operation["operationId"] for operation in operations]
+    assert len(set(names)) == len(names)
+    assert set(names) >= OPERATIONS
+    for operation in operations:
+        if operation["operationId"] in OPERATIONS - {"health", "run_spec_schema"}:
+            assert operation["summary"]
+            errors = {status for status in operation["responses"] if status >= "4"}
+            assert errors
+            for status in errors:
+                content = operation["responses"][status]["content"]
+                assert list(content) == ["application/problem+json"]
+
+
+def test_every_reference_leads_somewhere(app: FastAPI) -> None:
+    document = app.openapi()
+    schemas = document["components"]["schemas"]
+
+    def check(node: object) -> None:
+        if isinstance(node, dict):
+            reference = node.get("$ref")
+            if isinstance(reference, str):
+                assert reference.rpartition("/")[2] in schemas, reference
+            for child in node.values():
+                check(child)
+        elif isinstance(node, list):
+            for child in node:
+                check(child)
+
+    check(document)
+
+
+def test_the_examples_are_valid() -> None:
+    try:
+        RunSpec.model_validate(EXAMPLES["RunSpec"]["value"])
+        IngestBatch.model_validate(EXAMPLES["IngestBatch"]["value"])
+    except ValidationError as error:
+        pytest.fail(str(error))
+
+
+async def test_the_schema_of_a_spec_is_served_without_a_key(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/v1/schemas/run-spec", headers={"Authorization": ""})
+    assert answer.json() == json_schema()

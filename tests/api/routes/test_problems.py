@@ -1,0 +1,200 @@
+"""Every kind of error is problem+json that says what is wrong and nothing it should not."""
+
+import json
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from api.database import SCHEMA_REVISION, Database
+from api.identity import IdentityError
+from api.problems import CONTENT_TYPE, INTERNAL, KINDS, body_of, kind_of
+from api.runs.errors import RunError
+from tests.api.routes.conftest import KEY, RememberingBell, bearer
+from tests.factories import spec_body
+
+
+def leaves(base: type[Exception]) -> set[type[Exception]]:
+    below = {leaf for child in base.__subclasses__() for leaf in leaves(child)}
+    return below or {base}
+
+
+def check(response: httpx.Response, status: int, code: str) -> dict[str, object]:
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == CONTENT_TYPE
+    body: dict[str, object] = response.json()
+    assert (body["status"], body["code"]) == (status, code)
+    assert body["type"] == f"https://hillclimb.dev/problems/{code}"
+    assert body["request_id"] == response.headers["x-request-id"]
+    assert response.headers["x-should-retry"] == str(body["retryable"]).lower()
+    assert "Traceback" not in response.text
+    return body
+
+
+@pytest.mark.parametrize("base", [RunError, IdentityError])
+def test_every_domain_error_has_a_row(base: type[Exception]) -> None:
+    for error in leaves(base):
+        assert kind_of(error("x")) is not INTERNAL, error
+
+
+def test_codes_are_unique_and_snake_case() -> None:
+    codes = [kind.code for kind in KINDS.values()]
+    assert len(set(codes)) == len(codes)
+    assert all(code.replace("_", "").islower() for code in codes)
+
+
+def test_an_error_outside_the_table_is_internal() -> None:
+    assert kind_of(ValueError("x")) is INTERNAL
+    assert body_of(INTERNAL, "d", path="/p", request_id="r")["retryable"] is True
+
+
+async def test_an_unknown_path_and_a_wrong_method(client: httpx.AsyncClient) -> None:
+    check(await client.get("/v1/nothing"), 404, "not_found")
+    answer = await client.delete("/v1/runs")
+    check(answer, 405, "method_not_allowed")
+    assert answer.headers["allow"] == "GET, POST"
+
+
+@pytest.mark.parametrize(
+    ("body", "where"),
+    [
+        (b"{", "line 1 column 1"),
+        (b"", "line 1 column 0"),
+        (b'{"name": "x",\n "data": }', "line 2 column 10"),
+        (b'{"name": "\xff"}', "line 1 column"),
+    ],
+)
+async def test_broken_json_is_located(client: httpx.AsyncClient, body: bytes, where: str) -> None:
+    problem = check(await client.post("/v1/runs", content=body), 400, "malformed")
+    assert where in str(problem["detail"])
+
+
+@pytest.mark.parametrize(
+    ("sections", "pointer", "code", "part"),
+    [
+        ({"optimizer": {"lr_rate": 1}}, "/optimizer/lr_rate", "unknown_key", "unknown key"),
+        ({"rollout": {"temprature": 1}}, "/rollout/temprature", "unknown_key", "'temperature'"),
+        ({"optimizer": {"lr": -1}}, "/optimizer/lr", "greater_than", "greater than 0"),
+        ({"optimizer": {"lr": "much"}}, "/optimizer/lr", "float_parsing", "number"),
+        ({"cluster": {}}, "/cluster", "not_available", "not available in this version"),
+        ({"data": {"env_keys": ["bookings"]}}, "", "value_error", "unknown environment"),
+        ({"name": 5}, "/name", "string_type", "string"),
+    ],
+)
+async def test_each_mistake_of_a_spec_is_pointed_at(
+    client: httpx.AsyncClient, sections: dict[str, object], pointer: str, code: str, part: str
+) -> None:
+    for path in ("/v1/runs", "/v1/runs/plan"):
+        answer = await client.post(path, json=spec_body(**sections))
+        problem = check(answer, 422, "invalid_spec")
+        (error,) = json.loads(answer.text)["errors"]
+        assert (error["pointer"], error["code"]) == (pointer, code)
+        assert part in error["message"]
+        assert part in str(problem["detail"])
+
+
+async def test_a_spec_with_a_zero_character_is_refused(client: httpx.AsyncClient) -> None:
+    answer = await client.post("/v1/runs", json=spec_body(model={"source": "a\x00b"}))
+    check(answer, 400, "malformed")
+
+
+@pytest.mark.parametrize(
+    ("path", "size"), [("/v1/runs", 1_000_001), ("/v1/runs", 10_000_000), ("/v1/ingest", 8_000_001)]
+)
+async def test_a_body_that_is_too_large_is_refused(
+    client: httpx.AsyncClient, path: str, size: int
+) -> None:
+    problem = check(await client.post(path, content=b"x" * size), 413, "too_large")
+    assert "at most" in str(problem["detail"])
+
+
+@pytest.mark.parametrize("path", ["/v1/runs", "/v1/runners"])
+async def test_a_body_that_hides_its_size_is_refused_too(
+    client: httpx.AsyncClient, path: str
+) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(30):
+            yield b"x" * 100_000
+
+    check(await client.post(path, content=chunks()), 413, "too_large")
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Authorization": ""}, bearer("wrong"), {"Authorization": "Basic x"}, bearer("")]
+)
+async def test_a_missing_or_wrong_key_is_refused(
+    client: httpx.AsyncClient, headers: dict[str, str]
+) -> None:
+    answer = await client.get("/v1/runs", headers=headers)
+    check(answer, 401, "not_authenticated")
+    assert answer.headers["www-authenticate"].startswith("Bearer")
+
+
+async def test_a_key_is_not_repeated_in_the_answer(client: httpx.AsyncClient) -> None:
+    wrong = KEY + "x"
+    assert wrong not in (await client.get("/v1/runs", headers=bearer(wrong))).text
+
+
+@pytest.mark.parametrize(
+    ("params", "pointer"),
+    [({"limit": 0}, "/limit"), ({"status": "gone"}, "/status/0"), ({"created_after": "x"}, None)],
+)
+async def test_a_bad_parameter_is_pointed_at(
+    client: httpx.AsyncClient, params: dict[str, str | int], pointer: str | None
+) -> None:
+    answer = await client.get("/v1/runs", params=params)
+    check(answer, 422, "invalid")
+    assert answer.json()["errors"][0]["pointer"] == (pointer or "/created_after")
+
+
+async def test_a_parameter_that_cannot_be_compared_is_malformed(client: httpx.AsyncClient) -> None:
+    check(await client.get("/v1/runs", params={"name": "a\x00b"}), 400, "malformed")
+    check(await client.get("/v1/runs/%00"), 400, "malformed")
+
+
+async def test_an_unknown_run_is_named(client: httpx.AsyncClient) -> None:
+    problem = check(await client.get("/v1/runs/run_none"), 404, "run_not_found")
+    assert problem["detail"] == "There is no run 'run_none'."
+
+
+async def test_a_bug_is_logged_under_the_request_id_and_not_shown(
+    app: FastAPI, client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken() -> None:
+        raise RuntimeError("a secret of the service")
+
+    app.add_api_route("/broken", broken)
+    with caplog.at_level(logging.ERROR, logger="api.middleware"):
+        answer = await client.get("/broken", headers={"X-Request-ID": "mine-1"})
+    problem = check(answer, 500, "internal")
+    assert problem["request_id"] == "mine-1"
+    assert "secret" not in answer.text
+    assert "mine-1" in caplog.text
+    assert "a secret of the service" in caplog.text
+
+
+async def test_a_database_that_is_away_is_503_and_retryable(
+    app: FastAPI, client: httpx.AsyncClient
+) -> None:
+    services = app.state.services
+    away = Database("postgresql+psycopg://nobody@127.0.0.1:1/none")
+    app.state.services = replace(services, database=away)
+    answer = await client.get("/v1/runs")
+    app.state.services = services
+    away.close()
+    check(answer, 503, "unavailable")
+    assert answer.headers["retry-after"] == "5"
+
+
+async def test_health_is_alive_without_its_parts_and_ready_only_with_them(
+    client: httpx.AsyncClient, bell: RememberingBell
+) -> None:
+    assert (await client.get("/v1/health")).json() == {"status": "ok"}
+    ready = await client.get("/v1/health/ready")
+    assert ready.json() == {"status": "ready", "database_revision": SCHEMA_REVISION}
+    bell.is_away = True
+    problem = check(await client.get("/v1/health/ready"), 503, "unavailable")
+    assert problem["detail"] == "The broker does not answer."

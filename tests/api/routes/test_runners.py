@@ -1,0 +1,131 @@
+"""A runner's life over HTTP, and a trainer's pushes."""
+
+import httpx
+import pytest
+
+from api.runs.advance import advance
+from api.runs.journal import utc_now
+from api.runs.store import lock_run
+from tests.api.routes.conftest import RUNNER_TOKEN, RememberingBell, bearer
+from tests.api.runs.stage import Stage
+from tests.factories import ended, phase, spec_body, started
+from trainer.contract.events import Event, IngestBatch
+from trainer.contract.launch import LaunchPlan, RegisteredRunner
+
+RUNNER = bearer(RUNNER_TOKEN)
+BOX = {"name": "box", "hostname": "box", "slots": 1}
+
+
+async def register(client: httpx.AsyncClient) -> str:
+    answer = await client.post("/v1/runners", json=BOX, headers=RUNNER)
+    assert answer.status_code == 200, answer.text
+    return RegisteredRunner.model_validate(answer.json()).runner_id
+
+
+async def push(client: httpx.AsyncClient, token: str, *events: Event) -> httpx.Response:
+    body = IngestBatch(events=events).model_dump_json()
+    return await client.post("/v1/ingest", content=body, headers=bearer(token))
+
+
+async def launch(client: httpx.AsyncClient, stage: Stage) -> tuple[str, LaunchPlan]:
+    """Register, submit, offer and claim."""
+    runner_id = await register(client)
+    run_id = (await client.post("/v1/runs", json=spec_body())).json()["id"]
+    with stage.database.transaction() as session:
+        advance(session, lock_run(session, run_id), now=utc_now())
+    answer = await client.post(f"/v1/runners/{runner_id}/claim", headers=RUNNER)
+    assert answer.status_code == 200, answer.text
+    return runner_id, LaunchPlan.model_validate(answer.json())
+
+
+async def test_a_run_is_claimed_trained_and_finished_over_http(
+    client: httpx.AsyncClient, stage: Stage
+) -> None:
+    runner_id, plan = await launch(client, stage)
+    assert plan.ingest_url == "http://service/v1/ingest"
+    held = {"attempts": [plan.attempt_id]}
+    beat = await client.post(f"/v1/runners/{runner_id}/heartbeat", json=held, headers=RUNNER)
+    assert beat.json()["commands"] == []
+    pushed = await push(client, plan.attempt_token, started(1), phase(2), ended(3))
+    assert pushed.json() == {"accepted": 3, "last_trainer_seq": 3}
+    end = {"reason": "completed", "message": "done", "exit_code": 0, "last_trainer_seq": 3}
+    url = f"/v1/runners/{runner_id}/attempts/{plan.attempt_id}/end"
+    for _ in range(2):
+        assert (await client.post(url, json=end, headers=RUNNER)).status_code == 204
+    run = (await client.get(f"/v1/runs/{plan.run_id}")).json()
+    assert (run["status"], run["attempts"][0]["exit_code"]) == ("succeeded", 0)
+    assert run["queue"] is None
+
+
+async def test_nothing_to_claim_is_204(client: httpx.AsyncClient) -> None:
+    runner_id = await register(client)
+    answer = await client.post(f"/v1/runners/{runner_id}/claim", headers=RUNNER)
+    assert (answer.status_code, answer.content) == (204, b"")
+
+
+async def test_a_registration_rings_for_the_runs_that_wait(
+    client: httpx.AsyncClient, bell: RememberingBell
+) -> None:
+    run_id = (await client.post("/v1/runs", json=spec_body())).json()["id"]
+    bell.rung.clear()
+    await register(client)
+    assert bell.rung == [run_id]
+
+
+async def test_an_unknown_runner_is_told_to_register(client: httpx.AsyncClient) -> None:
+    answer = await client.post("/v1/runners/rnr_none/claim", headers=RUNNER)
+    assert (answer.status_code, answer.json()["code"]) == (404, "runner_not_found")
+
+
+async def test_a_users_key_is_no_runners_key_and_the_other_way_round(
+    client: httpx.AsyncClient,
+) -> None:
+    assert (await client.post("/v1/runners", json=BOX)).status_code == 403
+    assert (await client.get("/v1/runs", headers=RUNNER)).status_code == 403
+
+
+@pytest.mark.parametrize("field", ["name", "slots", "extra"])
+async def test_a_bad_registration_is_pointed_at(client: httpx.AsyncClient, field: str) -> None:
+    answer = await client.post("/v1/runners", json={**BOX, field: -1}, headers=RUNNER)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
+    assert answer.json()["errors"][0]["pointer"] == f"/{field}"
+
+
+async def test_broken_json_of_a_runner_is_malformed(client: httpx.AsyncClient) -> None:
+    headers = {**RUNNER, "Content-Type": "application/json"}
+    answer = await client.post("/v1/runners", content=b'{"name"', headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (400, "malformed")
+    assert "at character" in answer.json()["detail"]
+
+
+async def test_the_token_of_a_replaced_attempt_is_refused(
+    client: httpx.AsyncClient, stage: Stage
+) -> None:
+    runner_id, plan = await launch(client, stage)
+    await push(client, plan.attempt_token, started(1))
+    await register(client)
+    zombie = await push(client, plan.attempt_token, phase(2))
+    assert (zombie.status_code, zombie.json()["code"]) == (409, "attempt_superseded")
+    assert zombie.headers["x-should-retry"] == "false"
+    held = {"attempts": [plan.attempt_id]}
+    beat = await client.post(f"/v1/runners/{runner_id}/heartbeat", json=held, headers=RUNNER)
+    assert [c["action"] for c in beat.json()["commands"]] == ["kill"]
+
+
+async def test_an_unknown_attempt_token_is_401(client: httpx.AsyncClient) -> None:
+    answer = await push(client, "hca_unknown", phase(1))
+    assert (answer.status_code, answer.json()["code"]) == (401, "unknown_token")
+
+
+async def test_a_bad_event_is_pointed_at_and_nothing_is_recorded(
+    client: httpx.AsyncClient, stage: Stage
+) -> None:
+    _, plan = await launch(client, stage)
+    good = started(1).model_dump(mode="json")
+    body = {"events": [good, {**phase(2).model_dump(mode="json"), "phase": "lunch"}]}
+    headers = bearer(plan.attempt_token)
+    answer = await client.post("/v1/ingest", json=body, headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
+    assert answer.json()["errors"][0]["pointer"].startswith("/events/1")
+    run = (await client.get(f"/v1/runs/{plan.run_id}")).json()
+    assert run["status"] == "starting"

@@ -1,0 +1,70 @@
+"""Migrations make exactly the tables that the code declares."""
+
+from collections.abc import Callable
+
+import pytest
+from alembic import command
+from alembic.script import ScriptDirectory
+from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
+
+from api.database import SCHEMA_REVISION, Database
+from api.tables import Base, Project
+from tests.api.migrated import alembic_config
+
+
+def test_the_code_is_written_for_the_newest_migration() -> None:
+    script = ScriptDirectory.from_config(alembic_config("postgresql+psycopg://unused"))
+    assert script.get_current_head() == SCHEMA_REVISION
+
+
+def test_migrating_up_leaves_no_difference_to_the_tables(
+    make_database: Callable[..., str],
+) -> None:
+    url = make_database()
+    configuration = alembic_config(url)
+    database = Database(url)
+    assert database.revision() is None
+    command.upgrade(configuration, "head")
+    command.check(configuration)
+    assert database.revision() == SCHEMA_REVISION
+    command.downgrade(configuration, "base")
+    command.upgrade(configuration, "head")
+    database.close()
+
+
+def test_every_top_level_table_belongs_to_a_project() -> None:
+    tables = Base.metadata.tables
+    below_a_run = {name for name, table in tables.items() if "run_id" in table.columns}
+    for name in set(tables) - below_a_run - {"projects"}:
+        assert not tables[name].columns["project_id"].nullable, name
+
+
+def test_a_transaction_is_undone_by_an_error_and_kept_without_one(
+    make_database: Callable[..., str],
+) -> None:
+    url = make_database()
+    command.upgrade(alembic_config(url), "head")
+    database = Database(url)
+
+    def fail() -> None:
+        with database.transaction() as session:
+            session.add(Project(id="a", name="a"))
+            session.flush()
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        fail()
+    with database.transaction() as session:
+        session.add(Project(id="b", name="b"))
+    with database.transaction() as session:
+        assert [p.id for p in session.query(Project)] == ["b"]
+        assert session.scalar(text("SHOW timezone")) == "UTC"
+    database.close()
+
+
+def test_a_database_that_is_away_says_so() -> None:
+    database = Database("postgresql+psycopg://nobody@127.0.0.1:1/none")
+    with pytest.raises(OperationalError):
+        database.revision()
+    database.close()
