@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from api.database import Database
+from tests.api.serving import Served, serve
 from tests.api.story import Story, migrate
+from trainer.stores.disk import DiskStore
 
 
 @pytest.fixture
@@ -22,3 +25,14 @@ def story(story_url: str) -> Iterator[Story]:
     told.prepare()
     yield told
     database.close()
+
+
+@pytest.fixture
+def blobs(tmp_path: Path) -> DiskStore:
+    return DiskStore(tmp_path / "blobs")
+
+
+@pytest.fixture
+def served(story: Story, story_url: str, tmp_path: Path) -> Iterator[Served]:
+    with serve(story_url, story.database, tmp_path / "blobs") as running:
+        yield running
