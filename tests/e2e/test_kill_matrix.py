@@ -1,0 +1,199 @@
+"""One run on the real stack with the real trainer, while each process is killed in turn."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from hillclimb.stack.control import connection, down, status, up_detached
+from hillclimb.stack.options import CODE_ROOT, StackOptions
+from hillclimb.stack.poll import wait_until
+from hillclimb.stack.processes import owned_by
+from tests.e2e.stream import Follower
+from trainer.contract.rundir import AttemptDir, PidRecord
+
+pytestmark = pytest.mark.stack
+
+DEADLINE_S = 120.0
+STEPS = 40
+TRAINER_PYTHON = CODE_ROOT / ".venv-trainer/bin/python"
+WRITE_MODEL = """
+import sys
+from pathlib import Path
+from tests.trainer.tiny_model import write_tiny_model
+write_tiny_model(Path(sys.argv[1]))
+"""
+
+
+@dataclass(slots=True)
+class Stack:
+    """The embedded stack, and the run under attack."""
+
+    options: StackOptions
+    url: str
+    http: httpx.Client
+    key: str
+    run_id: str = ""
+    log: list[str] = field(default_factory=list)
+
+    def submit(self, model: Path) -> None:
+        answer = self.http.post("/v1/runs", json=short_spec(model))
+        assert answer.is_success, answer.text
+        self.run_id = answer.json()["id"]
+
+    def run(self) -> dict[str, Any]:
+        """The run; waits for an API that is away."""
+        found: list[dict[str, Any]] = []
+
+        def answered() -> bool:
+            try:
+                answer = self.http.get(f"/v1/runs/{self.run_id}")
+            except httpx.HTTPError:
+                return False
+            found.append(answer.json())
+            return answer.is_success
+
+        assert wait_until(answered, deadline_s=DEADLINE_S)
+        return found[-1]
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        if not wait_until(condition, deadline_s=DEADLINE_S):
+            logs = self.options.state_dir / "logs"
+            tails = [f"== {p.name}\n{p.read_text()[-1500:]}" for p in sorted(logs.glob("*.log"))]
+            raise AssertionError(f"{self.run()}\n" + "\n".join(tails))
+
+    def until_step(self, step: int) -> None:
+        self.until(lambda: int(self.run()["progress"]["step"]) >= step)
+
+    def kill(self, name: str) -> None:
+        """SIGKILL one service, and wait until the supervisor has it ready again."""
+        old = self._pid(name)
+        os.kill(old, signal.SIGKILL)
+        self.until(lambda: self._is_ready(name) and self._pid(name) != old)
+
+    def where(self, attempt: int) -> AttemptDir:
+        return AttemptDir(self.options.state_dir / "runs" / self.run_id, attempt)
+
+    def trainer(self, attempt: int) -> psutil.Process:
+        record = PidRecord.model_validate_json(self.where(attempt).pid.read_bytes())
+        return psutil.Process(record.pid)
+
+    def events(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        while True:
+            after = found[-1]["seq"] if found else 0
+            path = f"/v1/runs/{self.run_id}/events?after={after}&limit=1000"
+            page = self.http.get(path).raise_for_status().json()["data"]
+            if not page:
+                return found
+            found += page
+
+    def _pid(self, name: str) -> int:
+        process = status(self.options.state_dir).services[name].process
+        return process.pid if process is not None else -1
+
+    def _is_ready(self, name: str) -> bool:
+        return status(self.options.state_dir).services[name].state == "ready"
+
+
+def short_spec(model: Path) -> dict[str, Any]:
+    return {
+        "name": "kill matrix",
+        "model": {"source": str(model)},
+        "data": {"env_keys": ["booking"], "train_tasks_per_env": 30, "eval_tasks_per_env": 4},
+        "environment": {"max_turns": 2},
+        "rollout": {
+            "n_samples_per_prompt": 4,
+            "max_input_length": 1500,
+            "max_generate_length": 16,
+            "max_sequence_length": 1600,
+        },
+        "schedule": {"total_steps": STEPS, "train_batch_size": 4, "mini_batch_size": 4},
+        "eval": {"interval": 0},
+        "checkpoints": {"interval": 2},
+    }
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not TRAINER_PYTHON.exists():
+        pytest.fail("the data plane's environment is missing: `make setup` makes it")
+    folder = tmp_path_factory.mktemp("model") / "tiny"
+    subprocess.run([str(TRAINER_PYTHON), "-c", WRITE_MODEL, str(folder)], cwd=CODE_ROOT, check=True)
+    return folder
+
+
+@pytest.fixture
+def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    options = StackOptions(
+        state_dir=tmp_path.resolve() / "state", api_port=0, trainer_python=TRAINER_PYTHON
+    )
+    lines: list[str] = []
+    try:
+        up_detached(options, say=lines.append)
+        found = connection(options.state_dir)
+        assert found is not None
+        headers = {"Authorization": f"Bearer {found.api_key}"}
+        with httpx.Client(base_url=found.url, headers=headers, trust_env=False) as http:
+            yield Stack(options, found.url, http, found.api_key, log=lines)
+    finally:
+        down(options.state_dir, say=lines.append)
+    assert list(owned_by(options.state_dir)) == []
+
+
+def test_run_survives_the_death_of_worker_api_runner_and_trainer(stack: Stack, model: Path) -> None:
+    stack.submit(model)
+    follower = Follower(stack.url, stack.key, stack.run_id)
+    follower.start()
+    stack.until_step(2)
+    for name in ("worker", "api", "runner"):
+        first = int(stack.run()["progress"]["step"])
+        stack.kill(name)
+        stack.until_step(min(first + 1, STEPS))
+    assert stack.run()["attempt"] == 1, "the restarted runner adopted its trainer"
+
+    victim = stack.trainer(1)
+    token = victim.environ()["HILLCLIMB_ATTEMPT_TOKEN"]
+    victim.kill()
+    stack.until(lambda: stack.run()["attempt"] == 2)
+    lines = stack.where(1).events.read_bytes().splitlines()
+    zombie = stack.http.post(
+        "/v1/ingest",
+        content=b'{"events":[' + lines[-1] + b"]}",
+        headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
+    )
+    assert (zombie.status_code, zombie.json()["code"]) == (409, "attempt_superseded")
+
+    stack.until(follower.ended)
+    run = stack.run()
+    assert (run["status"], run["attempt"], run["progress"]["step"]) == ("succeeded", 2, STEPS)
+    follower.close()
+    check_history(stack, follower)
+
+
+def check_history(stack: Stack, follower: Follower) -> None:
+    """The stream is the table; both are what the trainers wrote, once; step 1 to the last."""
+    events = stack.events()
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    assert follower.seen == [(event["seq"], event["type"]) for event in events]
+    assert follower.num_connections >= 2, "the API's death cut the stream"
+    for attempt in (1, 2):
+        written = len(stack.where(attempt).events.read_bytes().splitlines())
+        sent = [e for e in events if e["attempt"] == attempt and e["actor"] == "trainer"]
+        assert len([e for e in sent if e["type"] != "attempt.rewound"]) == written
+    [first, second] = [event["data"] for event in events if event["type"] == "trainer.started"]
+    saved = [e["data"]["path"] for e in events if e["type"] == "checkpoint.saved"]
+    assert first["resumed_from_step"] is None
+    assert f"checkpoints/global_step_{second['resumed_from_step']}/attempt-1" in saved
+    steps = {e["data"]["step"] for e in events if e["type"] == "step.completed"}
+    assert steps == set(range(1, STEPS + 1))
