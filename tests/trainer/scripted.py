@@ -23,13 +23,14 @@ DONE = "<done>"
 
 
 def byte_tokenizer() -> Tokenizer:
-    """One token per byte, and the two ChatML markers."""
+    """One token per byte, one for `<done>`, and the two ChatML markers."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocab = {character: index for index, character in enumerate(alphabet)}
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(["<|im_start|>", "<|im_end|>"])
+    tokenizer.add_tokens([DONE])
     return tokenizer
 
 
@@ -98,10 +99,13 @@ class CountingEnv:
     verifier_fails: bool = False
     call_delay_s: float = 0.0
     bug: bool = False
+    unreachable: bool = False
     count: int = 0
     num_closed: int = 0
 
     async def reset(self) -> tuple[ToolSpec, ...]:
+        if self.unreachable:
+            raise ConnectionError("no route")
         return (
             ToolSpec(name="add", description="Add n.", parameters={"type": "object"}),
             ToolSpec(name="end", description="Stop.", parameters={"type": "object"}),

@@ -23,7 +23,7 @@ from trainer.rollouts.chat import Chat
 from trainer.rollouts.episode import Draw, Episode
 from trainer.rollouts.limits import limits_for
 from trainer.rollouts.seeds import derive_seed
-from trainer.rollouts.transcript import RolloutIdentity
+from trainer.rollouts.transcript import RolloutIdentity, Transcript
 from trainer.types import Group, Task, Trajectory
 
 CLOSE_TIMEOUT_S = 10.0
@@ -67,6 +67,16 @@ class RolloutParts:
     attempt: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Try:
+    """One try at a rollout; `error` is the code of the infra error that ended it."""
+
+    outcome: Outcome
+    stop: StopReason
+    error: str | None
+    transcript: Transcript
+
+
 class Collector:
     """Rolls out waves of tasks, at most `max_concurrent_rollouts` rollouts at a time."""
 
@@ -103,14 +113,11 @@ class Collector:
         began = time.monotonic()
         errors: list[str] = []
         while True:
-            env = self._parts.provider.make(task)
-            limits = limits_for(task.env_key, self._parts.environment, self._parts.rollout)
-            episode = Episode(env, self._parts.engine, self._parts.chat, task=task, limits=limits)
             draw = self._draw(task, sample_index, wave, retry=len(errors))
-            outcome, stop, error = await self._attempt(env, episode, draw)
+            found = await self._try(task, draw)
             retries = len(errors)
-            errors += [error] if error else []
-            if error is None or retries >= self._parts.environment.max_infra_retries:
+            errors += [found.error] if found.error else []
+            if found.error is None or retries >= self._parts.environment.max_infra_retries:
                 break
         identity = RolloutIdentity(
             rollout_id=self._rollout_id(task, sample_index, wave),
@@ -118,33 +125,38 @@ class Collector:
             num_infra_retries=retries,
         )
         return Rollout(
-            trajectory=episode.transcript.trajectory(task, outcome, stop, identity),
-            num_turns=episode.transcript.num_turns,
+            trajectory=found.transcript.trajectory(task, found.outcome, found.stop, identity),
+            num_turns=found.transcript.num_turns,
             duration_s=time.monotonic() - began,
             infra_errors=tuple(errors),
         )
 
-    async def _attempt(
-        self, env: Env, episode: Episode, draw: Draw
-    ) -> tuple[Outcome, StopReason, str | None]:
-        """One try: its outcome, its stop reason, and the code of the infra error that ended it."""
+    async def _try(self, task: Task, draw: Draw) -> _Try:
+        """Roll once; whatever the environment raises is in what is returned."""
+        transcript, env = Transcript(), None
         try:
-            return *await episode.run(draw), None
+            env = self._parts.provider.make(task)
+            limits = limits_for(task.env_key, self._parts.environment, self._parts.rollout)
+            episode = Episode(task, env, limits, self._parts.engine, self._parts.chat, transcript)
+            outcome, stop = await episode.run(draw)
+            return _Try(outcome=outcome, stop=stop, error=None, transcript=transcript)
         except TrainerError:
             raise
         except VerifierUnavailable as error:
             outcome = Outcome(status=OutcomeStatus.UNGRADED, reason=error.code)
-            return outcome, StopReason.DONE, error.code
+            return _Try(
+                outcome=outcome, stop=StopReason.DONE, error=error.code, transcript=transcript
+            )
         except RolloutError as error:
             _log.info("rollout %s: %s: %s", draw.session, error.code, error)
-            return _infra_error(error.code), StopReason.INFRA_ERROR, error.code
+            return _infra_error(error.code, transcript)
         except Exception as error:  # noqa: BLE001 - the rollout edge: faults become data here
-            code = f"unexpected_{type(error).__name__}"
             _log.exception("rollout %s", draw.session)
-            return _infra_error(code), StopReason.INFRA_ERROR, code
+            return _infra_error(f"unexpected_{type(error).__name__}", transcript)
         finally:
             self._parts.engine.release(draw.session)
-            await _close(env, draw.session)
+            if env is not None:
+                await _close(env, draw.session)
 
     def _draw(self, task: Task, sample_index: int, wave: Wave, *, retry: int) -> Draw:
         place = (self._parts.seed, wave.step, wave.split, wave.decoding, task.key)
@@ -171,8 +183,13 @@ def as_groups(rollouts: Sequence[Sequence[Rollout]]) -> tuple[Group, ...]:
     )
 
 
-def _infra_error(code: str) -> Outcome:
-    return Outcome(status=OutcomeStatus.INFRA_ERROR, reason=code)
+def _infra_error(code: str, transcript: Transcript) -> _Try:
+    return _Try(
+        outcome=Outcome(status=OutcomeStatus.INFRA_ERROR, reason=code),
+        stop=StopReason.INFRA_ERROR,
+        error=code,
+        transcript=transcript,
+    )
 
 
 async def _close(env: Env, session: str) -> None:

@@ -40,11 +40,19 @@ class Draw:
 
 
 class Episode:
-    """One rollout. `transcript` holds what happened so far, also after an error."""
+    """One rollout, written into `transcript`: what happened is there also after an error."""
 
-    def __init__(self, env: Env, engine: Engine, chat: Chat, *, task: Task, limits: Limits) -> None:
-        self.transcript = Transcript()
-        self.budget = TimeBudget(limits)
+    def __init__(
+        self,
+        task: Task,
+        env: Env,
+        limits: Limits,
+        engine: Engine,
+        chat: Chat,
+        transcript: Transcript,
+    ) -> None:
+        self._transcript = transcript
+        self._budget = TimeBudget(limits)
         self._env = env
         self._engine = engine
         self._chat = chat
@@ -60,7 +68,7 @@ class Episode:
         """
         try:
             tools = await self._reset()
-            self.transcript.start(self._chat.encode_prompt(self._task, tools))
+            self._transcript.start(self._chat.encode_prompt(self._task, tools))
             stop = await self._turns(draw)
             if stop not in _BY_THE_VERIFIER:
                 return _FAILED, stop
@@ -70,12 +78,12 @@ class Episode:
 
     async def _turns(self, draw: Draw) -> StopReason:
         for turn in range(self._limits.max_turns):
-            if len(self.transcript.token_ids) > self._limits.max_input_length:
+            if len(self._transcript.token_ids) > self._limits.max_input_length:
                 return StopReason.MAX_INPUT_LENGTH
             sample = await self._sample(draw, turn)
             text = self._chat.decode(sample.token_ids)
             if not sample.stopped:
-                self.transcript.turns.append(_turn(text))
+                self._transcript.turns.append(_turn(text))
                 return StopReason.MAX_GENERATE_LENGTH
             stop = await self._act(text)
             if stop is not None:
@@ -90,13 +98,13 @@ class Episode:
             return StopReason.ENV_ENDED
         if parsed.done:
             if not parsed.calls:
-                self.transcript.turns.append(_turn(text))
+                self._transcript.turns.append(_turn(text))
             return StopReason.DONE
         if not results:
             results = [ToolResult(text=NO_CALL_OBSERVATION, is_error=True)]
-            self.transcript.turns.append(_turn(text, result=results[0]))
+            self._transcript.turns.append(_turn(text, result=results[0]))
         observation, is_error = _joined(results)
-        self.transcript.append_text(self._chat.encode_observation(observation, is_error=is_error))
+        self._transcript.append_text(self._chat.encode_observation(observation, is_error=is_error))
         return None
 
     async def _call_all(self, text: str, parsed: ParsedTurn) -> list[ToolResult]:
@@ -105,7 +113,7 @@ class Episode:
         for index, call in enumerate(parsed.calls):
             result = await self._call(call)
             results.append(result)
-            self.transcript.turns.append(
+            self._transcript.turns.append(
                 _turn("" if index else text, call=call, result=result, call_index=index)
             )
             if result.ends_episode:
@@ -113,34 +121,34 @@ class Episode:
         return results
 
     async def _reset(self) -> Sequence[ToolSpec]:
-        async with self.budget.environment(EnvUnavailable("the reset took too long")):
+        async with self._budget.environment(EnvUnavailable("the reset took too long")):
             tools = await self._env.reset()
         if not tools:
             raise EnvUnavailable(f"{self._task.env_key} offers no tools")
         return tools
 
     async def _sample(self, draw: Draw, turn: int) -> Sample:
-        room = self._limits.max_sequence_length - len(self.transcript.token_ids)
+        room = self._limits.max_sequence_length - len(self._transcript.token_ids)
         params = SamplingParams(
             temperature=draw.temperature,
             max_new_tokens=min(self._limits.max_generate_length, room),
             stop_token_ids=self._chat.stop_token_ids,
             seed=derive_seed(draw.seed, turn),
         )
-        async with self.budget.policy():
+        async with self._budget.policy():
             sample = await self._engine.sample(
-                tuple(self.transcript.token_ids),
+                tuple(self._transcript.token_ids),
                 params,
                 session=draw.session,
                 prefix_key=draw.prefix_key,
             )
-        self.transcript.append_sample(sample)
+        self._transcript.append_sample(sample)
         return sample
 
     async def _call(self, call: ToolCall | MalformedCall) -> ToolResult:
         if isinstance(call, MalformedCall):
             return ToolResult(text=call.problem, is_error=True)
-        async with self.budget.environment(ToolTransport(f"{call.name} did not answer in time")):
+        async with self._budget.environment(ToolTransport(f"{call.name} did not answer in time")):
             return await self._env.call(call.name, call.arguments)
 
     async def _grade(self) -> Grade:

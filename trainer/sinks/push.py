@@ -44,7 +44,7 @@ class Push:
         self._complaint = ""
         self._news = threading.Event()
         self._closing = threading.Event()
-        self._refused = threading.Event()
+        self._given_up = threading.Event()
         self._thread = threading.Thread(target=self._work, name="push", daemon=True)
         self._thread.start()
 
@@ -58,10 +58,12 @@ class Push:
         self._closing.set()
         self._news.set()
         self._thread.join(max(0.0, deadline - time.monotonic()))
-        return not self._thread.is_alive() and not self._batch()
+        is_done = not self._thread.is_alive()
+        self._given_up.set()
+        return is_done and not self._batch()
 
     def _work(self) -> None:
-        while not self._refused.is_set():
+        while not self._given_up.is_set():
             batch = self._batch()
             if batch:
                 self._try_to_send(batch)
@@ -91,8 +93,8 @@ class Push:
             content=IngestBatch(events=events).model_dump_json(),
             headers={"Content-Type": "application/json"},
         )
-        if reply.status_code == httpx.codes.CONFLICT and SUPERSEDED in reply.text:
-            self._refused.set()
+        if reply.is_client_error and _problem_code(reply) == SUPERSEDED:
+            self._given_up.set()
             self._on_superseded()
         elif reply.is_success:
             self._accept(lines, IngestReply.model_validate_json(reply.content))
@@ -127,3 +129,12 @@ class Push:
             time.sleep(min(wait, FIRST_WAIT_S))
         else:
             self._closing.wait(wait)
+
+
+def _problem_code(reply: httpx.Response) -> str | None:
+    """The `code` of a problem+json body."""
+    try:
+        body = reply.json()
+    except ValueError:
+        return None
+    return body.get("code") if isinstance(body, dict) else None

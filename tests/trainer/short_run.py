@@ -1,0 +1,115 @@
+"""A whole training run in a second: random tiny model, counting world, real everything else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.trainer.scripted import CountingEnv, CountingProvider
+from tests.trainer.tiny_model import write_tiny_model
+from trainer.contract.events import EVENTS, Event
+from trainer.contract.rundir import AttemptDir
+from trainer.contract.spec import RunSpec
+from trainer.envs.base import EnvProvider
+from trainer.loop import Trainer
+from trainer.sinks.journal import Journal
+from trainer.sinks.jsonl import JsonlFile
+from trainer.stopping import Stop
+from trainer.stores.disk import DiskStore
+from trainer.timing import Clock
+from trainer.wiring import Attempt, build_trainer
+
+
+def short_spec(model: Path, **sections: dict[str, Any]) -> RunSpec:
+    """A spec of seconds; `sections` are laid over it, key by key."""
+    base: dict[str, dict[str, Any]] = {
+        "model": {"source": str(model)},
+        "data": {
+            "env_keys": ["booking", "github"],
+            "train_tasks_per_env": 30,
+            "eval_tasks_per_env": 4,
+        },
+        "environment": {"max_turns": 2},
+        "rollout": {
+            "n_samples_per_prompt": 4,
+            "max_input_length": 1500,
+            "max_generate_length": 16,
+            "max_sequence_length": 1600,
+        },
+        "optimizer": {"lr": 0.01},
+        "schedule": {"total_steps": 4, "train_batch_size": 4, "mini_batch_size": 2},
+        "eval": {"interval": 2},
+        "checkpoints": {"interval": 2, "keep_last": 4},
+    }
+    for name, section in sections.items():
+        base[name] = {**base.get(name, {}), **section}
+    return RunSpec.model_validate({"name": "short", **base})
+
+
+def saying_done_is_right() -> CountingProvider:
+    """Worlds whose task is solved by doing nothing and saying so."""
+    return CountingProvider(lambda _: CountingEnv(goal=0))
+
+
+class ShortRun:
+    """One run in `root`; attempts of it share the blob store."""
+
+    def __init__(self, root: Path, run_id: str = "run_short", **sections: dict[str, Any]) -> None:
+        self.root = root
+        self.run_id = run_id
+        self.store = DiskStore(root / "blobs")
+        self.spec = short_spec(write_tiny_model(root / "model", positions=1600), **sections)
+        self.stop: Stop
+        self.journal: Journal
+
+    def dir(self, attempt: int = 1) -> AttemptDir:
+        return AttemptDir(self.root / "runs" / self.run_id, attempt)
+
+    def build(
+        self,
+        attempt: int = 1,
+        *,
+        resume_from: str | None = None,
+        provider: EnvProvider | None = None,
+    ) -> Trainer:
+        """Make an attempt's trainer; needs a running event loop."""
+        self.stop = Stop()
+        self.journal = Journal(JsonlFile(self.dir(attempt).events))
+        parts = Attempt(
+            spec=self.spec,
+            dir=self.dir(attempt),
+            store=self.store,
+            journal=self.journal,
+            stop=self.stop,
+            clock=Clock(),
+            resume_from=resume_from,
+        )
+        try:
+            return build_trainer(parts, provider or saying_done_is_right())
+        except BaseException:
+            self.journal.abandon()
+            raise
+
+    async def train(
+        self,
+        attempt: int = 1,
+        *,
+        resume_from: str | None = None,
+        provider: EnvProvider | None = None,
+    ) -> None:
+        """Run an attempt to its end."""
+        await self.finish(self.build(attempt, resume_from=resume_from, provider=provider))
+
+    async def finish(self, trainer: Trainer) -> None:
+        """Train to the end and close what was opened."""
+        try:
+            await trainer.train()
+        finally:
+            await trainer.close()
+            self.journal.close(drain_s=0.0)
+
+    def events(self, kind: type, attempt: int = 1) -> list[Any]:
+        """Events of one kind, in order."""
+        lines = self.dir(attempt).events.read_bytes().splitlines()
+        found: list[Event] = [EVENTS.validate_json(line) for line in lines]
+        return [event for event in found if isinstance(event, kind)]

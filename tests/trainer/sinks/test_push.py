@@ -1,0 +1,162 @@
+"""The push sink against a real HTTP server that keeps what ingest would keep."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+import trainer.sinks.push as push_module
+from trainer.contract.events import IngestBatch, RunWarning
+from trainer.sinks.journal import Journal
+from trainer.sinks.jsonl import JsonlFile
+from trainer.sinks.push import Push
+
+WAIT_S = 20.0
+
+
+@dataclass
+class Ingest:
+    """Idempotent on the sequence number, as the service is; `answers` are given first."""
+
+    seqs: list[int] = field(default_factory=list)
+    tokens: list[str] = field(default_factory=list)
+    answers: list[tuple[int, dict[str, object]]] = field(default_factory=list)
+    failed: threading.Event = field(default_factory=threading.Event)
+    url: str = ""
+
+    def take(self, body: bytes, token: str) -> tuple[int, dict[str, object]]:
+        self.tokens.append(token)
+        if self.answers:
+            self.failed.set()
+            return self.answers.pop(0)
+        events = IngestBatch.model_validate_json(body).events
+        new = [e.trainer_seq for e in events if e.trainer_seq == len(self.seqs) + 1]
+        for event in events:
+            if event.trainer_seq == len(self.seqs) + 1:
+                self.seqs.append(event.trainer_seq)
+        return 200, {"accepted": len(new), "last_trainer_seq": len(self.seqs)}
+
+
+@pytest.fixture
+def ingest(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ingest]:
+    monkeypatch.setattr(push_module, "FIRST_WAIT_S", 0.01)
+    service = Ingest()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            status, reply = service.take(body, self.headers["Authorization"])
+            data = json.dumps(reply).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: object) -> None:
+            del format, args
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    service.url = f"http://127.0.0.1:{server.server_port}/v1/ingest"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield service
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def nobody() -> None:
+    raise AssertionError("not superseded")
+
+
+def open_journal(path: Path, ingest: Ingest, on_superseded: Callable[[], None] = nobody) -> Journal:
+    file = JsonlFile(path)
+    return Journal(file, [Push(path, url=ingest.url, token="tok", on_superseded=on_superseded)])
+
+
+def warn(journal: Journal, count: int) -> None:
+    for _ in range(count):
+        journal.emit(RunWarning, step=0, code="test", message="m")
+
+
+def test_every_event_arrives_once_and_in_order(tmp_path: Path, ingest: Ingest) -> None:
+    journal = open_journal(tmp_path / "events.jsonl", ingest)
+    warn(journal, 1203)
+    assert journal.close(drain_s=WAIT_S)
+    assert ingest.seqs == list(range(1, 1204))
+    assert set(ingest.tokens) == {"Bearer tok"}
+
+
+@pytest.mark.parametrize("status", [401, 422, 429, 500, 503])
+def test_a_service_that_refuses_for_a_while_gets_everything_later(
+    tmp_path: Path, ingest: Ingest, status: int
+) -> None:
+    ingest.answers = [(status, {"detail": "not now"})] * 3
+    journal = open_journal(tmp_path / "events.jsonl", ingest)
+    warn(journal, 2)
+    assert journal.close(drain_s=WAIT_S)
+    assert ingest.seqs == [1, 2]
+
+
+def test_an_answer_that_makes_no_sense_is_tried_again(tmp_path: Path, ingest: Ingest) -> None:
+    ingest.answers = [(200, {"nonsense": True})]
+    journal = open_journal(tmp_path / "events.jsonl", ingest)
+    warn(journal, 1)
+    assert journal.close(drain_s=WAIT_S)
+    assert ingest.seqs == [1]
+
+
+def test_a_restart_sends_only_what_the_service_lacks(tmp_path: Path, ingest: Ingest) -> None:
+    path = tmp_path / "events.jsonl"
+    for _ in range(2):
+        journal = open_journal(path, ingest)
+        warn(journal, 700)
+        assert journal.close(drain_s=WAIT_S)
+    assert ingest.seqs == list(range(1, 1401))
+
+
+def test_events_that_the_service_lost_are_sent_again(tmp_path: Path, ingest: Ingest) -> None:
+    journal = open_journal(tmp_path / "events.jsonl", ingest)
+    warn(journal, 600)
+    ingest.answers = [(500, {})]
+    warn(journal, 1)
+    assert ingest.failed.wait(WAIT_S)
+    ingest.seqs.clear()
+    warn(journal, 1)
+    assert journal.close(drain_s=WAIT_S)
+    assert ingest.seqs == list(range(1, 603))
+
+
+def test_a_superseded_attempt_is_told_once_and_sends_nothing_more(
+    tmp_path: Path, ingest: Ingest
+) -> None:
+    told = threading.Event()
+    ingest.answers = [(409, {"code": "attempt_superseded", "status": 409})]
+    journal = open_journal(tmp_path / "events.jsonl", ingest, told.set)
+    warn(journal, 1)
+    assert told.wait(WAIT_S)
+    warn(journal, 1)
+    assert not journal.close(drain_s=WAIT_S)
+    assert ingest.seqs == []
+    assert len(ingest.tokens) == 1
+
+
+def test_another_conflict_is_not_taken_for_it(tmp_path: Path, ingest: Ingest) -> None:
+    ingest.answers = [(409, {"code": "busy"}), (409, {"detail": "attempt_superseded?"})]
+    journal = open_journal(tmp_path / "events.jsonl", ingest)
+    warn(journal, 1)
+    assert journal.close(drain_s=WAIT_S)
+    assert ingest.seqs == [1]
+
+
+def test_a_service_that_is_gone_delays_the_end_by_no_more_than_the_drain(
+    tmp_path: Path, ingest: Ingest
+) -> None:
+    ingest.answers = [(503, {})] * 10_000
+    journal = open_journal(tmp_path / "events.jsonl", ingest)
+    warn(journal, 1)
+    assert not journal.close(drain_s=0.05)

@@ -1,0 +1,150 @@
+import errno
+from pathlib import Path
+
+import pytest
+
+from trainer.checkpoints import (
+    Checkpoints,
+    Position,
+    complete_checkpoints,
+    fetch,
+    find_latest,
+    read_saved,
+)
+from trainer.contract.rundir import AttemptDir
+from trainer.errors import AttemptSuperseded, CheckpointError, StorageFull
+from trainer.stores.base import StoreError
+from trainer.stores.disk import DiskStore
+
+
+def no_objection() -> None:
+    return
+
+
+class Fixture:
+    def __init__(self, root: Path) -> None:
+        self.store = DiskStore(root / "blobs")
+        self.run_dir = root / "runs" / "run_1"
+
+    def checkpoints(self, attempt: int = 1, **options: object) -> Checkpoints:
+        return Checkpoints(
+            self.store,
+            AttemptDir(self.run_dir, attempt),
+            config_hash="c0ffee",
+            parent=None,
+            still_current=options.get("still_current", no_objection),  # type: ignore[arg-type]
+        )
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Fixture:
+    return Fixture(tmp_path)
+
+
+def at(step: int, *, final: bool = False) -> Position:
+    return Position(step=step, sampler={"step": step}, evaluated_step=None, final=final)
+
+
+def write(directory: Path) -> None:
+    (directory / "policy").mkdir()
+    (directory / "policy" / "weights").write_bytes(b"w" * 1000)
+    (directory / "learner.pt").write_bytes(b"state")
+
+
+def test_what_is_saved_is_fetched_and_checked(here: Fixture, tmp_path: Path) -> None:
+    saved = here.checkpoints().save(at(5), write)
+    assert saved.path == "checkpoints/global_step_5/attempt-1"
+    assert saved.key == f"runs/run_1/{saved.path}"
+    assert saved.manifest.size_bytes == 1005
+    found = fetch(here.store, saved.key, tmp_path / "here")
+    assert found.manifest == saved.manifest
+    assert (tmp_path / "here" / "policy" / "weights").read_bytes() == b"w" * 1000
+    assert found.manifest.sampler == {"step": 5}
+
+
+def test_parts_without_a_manifest_are_no_checkpoint(here: Fixture, tmp_path: Path) -> None:
+    saved = here.checkpoints().save(at(5), write)
+    torn = here.checkpoints().save(at(6), write)
+    here.store.delete_prefix(f"{torn.key}/manifest.json")
+    assert find_latest(here.store, "run_1") == saved.key
+    with pytest.raises(CheckpointError, match="not a complete checkpoint"):
+        fetch(here.store, torn.key, tmp_path / "here")
+
+
+def test_the_newest_is_the_highest_step_and_then_the_highest_attempt(here: Fixture) -> None:
+    assert find_latest(here.store, "run_1") is None
+    for attempt, step in ((1, 9), (1, 10), (2, 10), (3, 2)):
+        here.checkpoints(attempt).save(at(step), write)
+    assert find_latest(here.store, "run_1") == ("runs/run_1/checkpoints/global_step_10/attempt-2")
+
+
+@pytest.mark.parametrize("damage", [b"w" * 999, b"v" + b"w" * 999])
+def test_a_file_of_another_size_or_content_is_refused(
+    here: Fixture, tmp_path: Path, damage: bytes
+) -> None:
+    saved = here.checkpoints().save(at(5), write)
+    here.store.put(f"{saved.key}/policy/weights", damage)
+    with pytest.raises(CheckpointError, match="not what its manifest says"):
+        fetch(here.store, saved.key, tmp_path / "here")
+
+
+def test_a_missing_file_and_an_unreadable_manifest_are_refused(
+    here: Fixture, tmp_path: Path
+) -> None:
+    saved = here.checkpoints().save(at(5), write)
+    here.store.delete_prefix(f"{saved.key}/learner.pt")
+    with pytest.raises(CheckpointError, match=r"lacks learner\.pt"):
+        fetch(here.store, saved.key, tmp_path / "here")
+    here.store.put(f"{saved.key}/manifest.json", b"{")
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        read_saved(here.store, saved.key)
+
+
+def test_a_complete_checkpoint_is_never_written_again(here: Fixture) -> None:
+    first = here.checkpoints().save(at(5), write)
+
+    def write_other(directory: Path) -> None:
+        (directory / "learner.pt").write_bytes(b"other")
+
+    assert here.checkpoints().save(at(5), write_other) == first
+    assert here.store.get(f"{first.key}/learner.pt") == b"state"
+
+
+def test_pruning_keeps_the_newest_here_and_in_the_store(here: Fixture) -> None:
+    for step in (1, 2, 3):
+        here.checkpoints().save(at(step), write)
+    assert here.checkpoints().prune(2) == ("checkpoints/global_step_1/attempt-1",)
+    assert len(complete_checkpoints(here.store, "run_1")) == 2
+    assert not (here.run_dir / "checkpoints" / "global_step_1" / "attempt-1").exists()
+    assert here.checkpoints().prune(2) == ()
+
+
+def test_a_superseded_attempt_completes_no_checkpoint(here: Fixture) -> None:
+    def superseded() -> None:
+        raise AttemptSuperseded("a newer attempt owns the run")
+
+    with pytest.raises(AttemptSuperseded):
+        here.checkpoints(still_current=superseded).save(at(5), write)
+    assert find_latest(here.store, "run_1") is None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        RuntimeError("PytorchStreamWriter failed writing file: No space left on device"),
+    ],
+)
+def test_a_full_disk_is_storage_full_whoever_reports_it(here: Fixture, error: Exception) -> None:
+    def fail(_: Path) -> None:
+        raise error
+
+    with pytest.raises(StorageFull, match="no space left"):
+        here.checkpoints().save(at(5), fail)
+    assert find_latest(here.store, "run_1") is None
+
+
+def test_other_failures_of_the_store_stay_what_they_are(here: Fixture) -> None:
+    here.store.put("runs/run_1/checkpoints/global_step_5", b"a file in the way")
+    with pytest.raises(StoreError):
+        here.checkpoints().save(at(5), write)

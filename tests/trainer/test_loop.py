@@ -1,0 +1,209 @@
+import asyncio
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from tests.trainer.scripted import CountingEnv, CountingProvider
+from tests.trainer.short_run import ShortRun
+from trainer.checkpoints import find_latest, read_saved
+from trainer.contract.events import (
+    CheckpointSaved,
+    EnvDegraded,
+    EvalCompleted,
+    PhaseStarted,
+    RunWarning,
+    StepCompleted,
+    TrainerStarted,
+)
+from trainer.contract.outcomes import OutcomeRow
+from trainer.errors import CheckpointError, EnvironmentOutage
+from trainer.rollouts.dump import read_trajectories
+from trainer.stopping import StopRequested
+
+FIRST_OF_STEP_3 = 2 * 16 + 2 * 2 * 8 + 1
+"""Rollouts of two steps and of two evaluations under two decodings, and one more."""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> ShortRun:
+    """A run trained without interruption."""
+    run = ShortRun(tmp_path_factory.mktemp("whole"))
+    asyncio.run(run.train())
+    return run
+
+
+def without_times(rows: tuple[OutcomeRow, ...]) -> list[OutcomeRow]:
+    return [
+        row.model_copy(update={"duration_s": 0.0, "rollout_id": row.rollout_id.split("/", 1)[1]})
+        for row in rows
+    ]
+
+
+def test_a_run_says_what_it_does_in_order(whole: ShortRun) -> None:
+    (started,) = whole.events(TrainerStarted)
+    assert (started.total_steps, started.resumed_from_step) == (4, None)
+    assert (started.num_train_tasks, started.num_eval_tasks) == (60, 8)
+    assert [event.step for event in whole.events(StepCompleted)] == [1, 2, 3, 4]
+    assert [(event.step, event.decoding) for event in whole.events(EvalCompleted)] == [
+        (step, decoding) for step in (0, 2, 4) for decoding in ("sampled", "greedy")
+    ]
+    assert [(e.step, e.final) for e in whole.events(CheckpointSaved)] == [(2, False), (4, True)]
+    everything = whole.events(object)
+    assert [event.trainer_seq for event in everything] == list(range(1, len(everything) + 1))
+    assert {event.phase for event in whole.events(PhaseStarted)} == {
+        "eval",
+        "rollout",
+        "train",
+        "sync",
+        "checkpoint",
+    }
+
+
+def test_a_policy_rewarded_for_saying_done_learns_to_say_it(whole: ShortRun) -> None:
+    rates = [e.metrics["reward/avg_pass_at_1"] for e in whole.events(StepCompleted)]
+    assert max(rates[2:]) > rates[0]
+
+
+def test_a_step_reports_under_the_names_of_the_field(whole: ShortRun) -> None:
+    metrics = whole.events(StepCompleted)[0].metrics
+    expected = {
+        "reward/avg_pass_at_4",
+        "reward/avg_raw_reward",
+        "reward/booking/pass_at_4",
+        "reward/booking/variance_per_prompt",
+        "reward/booking/signal_ratio",
+        "environment/booking/avg_turns",
+        "generate/avg_num_tokens",
+        "policy/grad_norm",
+        "policy/canary_logprobs_abs_diff_mean",
+        "timing/step",
+        "timing/generate",
+        "timing/policy_train",
+        "timing/sync_weights",
+        "trainer/global_step",
+        "trainer/tokens_per_second",
+    }
+    assert expected <= metrics.keys()
+    after_eval = whole.events(StepCompleted)[2].metrics
+    assert {"timing/eval", "timing/save_checkpoints"} <= after_eval.keys()
+
+
+def test_every_row_points_at_its_line_in_the_store(whole: ShortRun, tmp_path: Path) -> None:
+    for event in (whole.events(StepCompleted)[0], whole.events(EvalCompleted)[0]):
+        row = event.outcomes[-1]
+        key = f"runs/{whole.run_id}/attempt-1/{row.trajectory}"
+        whole.store.get_file(key, tmp_path / "t.gz")
+        assert read_trajectories(tmp_path / "t.gz")[row.trajectory_line]["rollout_id"] == (
+            row.rollout_id
+        )
+
+
+def test_every_task_of_a_step_has_all_its_samples(whole: ShortRun) -> None:
+    for event in whole.events(StepCompleted):
+        rows = event.outcomes
+        assert len(rows) == 4 * 4
+        assert len({row.rollout_id for row in rows}) == len(rows)
+
+
+async def test_stopping_and_resuming_gives_the_same_run_bit_for_bit(
+    whole: ShortRun, tmp_path: Path
+) -> None:
+    run = ShortRun(tmp_path, run_id=whole.run_id, checkpoints={"interval": 100})
+    num_rollouts = 0
+
+    def env(_: int) -> CountingEnv:
+        nonlocal num_rollouts
+        num_rollouts += 1
+        if num_rollouts == FIRST_OF_STEP_3:
+            run.stop.ask()
+        return CountingEnv(goal=0)
+
+    provider = CountingProvider(env)
+    with pytest.raises(StopRequested):
+        await run.finish(run.build(1, provider=provider))
+    assert all(env.num_closed == 1 for env in provider.envs)
+    key = find_latest(run.store, run.run_id)
+    assert key == f"runs/{run.run_id}/checkpoints/global_step_2/attempt-1"
+
+    await run.train(2, resume_from=key)
+    assert run.events(TrainerStarted, 2)[0].resumed_from_step == 2
+    assert [event.step for event in run.events(StepCompleted, 2)] == [3, 4]
+    assert [event.step for event in run.events(EvalCompleted, 2)] == [4, 4]
+    for there, here in zip(
+        whole.events(StepCompleted)[2:], run.events(StepCompleted, 2), strict=True
+    ):
+        assert without_times(there.outcomes) == without_times(here.outcomes)
+    expected = load_file(whole.dir().checkpoint(4) / "policy" / "model.safetensors")
+    found = load_file(run.dir(2).checkpoint(4) / "policy" / "model.safetensors")
+    assert expected.keys() == found.keys()
+    assert all(bool((expected[name] == found[name]).all()) for name in expected)
+    parent = read_saved(run.store, f"runs/{run.run_id}/checkpoints/global_step_4/attempt-2")
+    assert (parent.manifest.parent, parent.manifest.final) == (key, True)
+
+
+async def test_another_run_goes_on_from_a_checkpoint_and_takes_its_own_baseline(
+    whole: ShortRun, tmp_path: Path
+) -> None:
+    run = ShortRun(tmp_path, run_id="run_child", eval={"interval": 0})
+    run.store = whole.store
+    key = f"runs/{whole.run_id}/checkpoints/global_step_2/attempt-1"
+    await run.train(resume_from=key)
+    assert [event.step for event in run.events(StepCompleted)] == [3, 4]
+    assert [event.step for event in run.events(EvalCompleted)] == [2, 2, 4, 4]
+
+
+async def test_a_checkpoint_beyond_the_last_step_is_refused(
+    whole: ShortRun, tmp_path: Path
+) -> None:
+    run = ShortRun(tmp_path, schedule={"total_steps": 1})
+    run.store = whole.store
+    with pytest.raises(CheckpointError, match="beyond"):
+        run.build(resume_from=f"runs/{whole.run_id}/checkpoints/global_step_2/attempt-1")
+
+
+async def test_an_outage_ends_the_run_after_saving_the_last_step(tmp_path: Path) -> None:
+    """The 16 rollouts of the first step work, then no environment answers."""
+    provider = CountingProvider(lambda number: CountingEnv(goal=0, unreachable=number >= 16))
+    run = ShortRun(
+        tmp_path,
+        eval={"before_training": False, "interval": 0},
+        environment={"max_infra_retries": 0},
+        checkpoints={"interval": 100},
+    )
+    with pytest.raises(EnvironmentOutage, match="100%"):
+        await run.train(provider=provider)
+    assert [event.step for event in run.events(StepCompleted)] == [1]
+    assert [event.step for event in run.events(CheckpointSaved)] == [1]
+    degraded = run.events(EnvDegraded)
+    assert {event.env_key for event in degraded} == {"booking", "github"}
+    assert degraded[0].reasons == {"unexpected_ConnectionError": 8}
+
+
+async def test_a_step_in_which_all_score_alike_changes_nothing_and_says_so(
+    tmp_path: Path,
+) -> None:
+    run = ShortRun(
+        tmp_path, schedule={"total_steps": 1}, eval={"before_training": False, "interval": 0}
+    )
+    before = load_file(run.root / "model" / "model.safetensors")
+    await run.train(provider=CountingProvider(lambda _: CountingEnv(goal=7)))
+    after = load_file(run.dir().checkpoint(1) / "policy" / "model.safetensors")
+    assert [event.code for event in run.events(RunWarning)] == ["no_signal"]
+    assert all(bool((before[name] == after[name]).all()) for name in before)
+
+
+async def test_interval_evaluations_may_use_fewer_decodings(tmp_path: Path) -> None:
+    run = ShortRun(
+        tmp_path,
+        schedule={"total_steps": 2},
+        eval={"interval": 1, "interval_decodings": ["greedy"]},
+    )
+    await run.train()
+    assert [(event.step, event.decoding) for event in run.events(EvalCompleted)] == [
+        (0, "sampled"),
+        (0, "greedy"),
+        (1, "greedy"),
+        (2, "sampled"),
+        (2, "greedy"),
+    ]
