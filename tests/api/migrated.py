@@ -1,4 +1,4 @@
-"""A migrated database with one project, copied per test."""
+"""A migrated database with two projects: one for the whole session, emptied before each test."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from alembic import command
 from alembic.config import Config
+from sqlalchemy import insert
 
 from api.database import Database
-from api.tables import Project
+from api.tables import Base, Project
 
 ROOT = Path(__file__).parents[2]
 PROJECT = "prj_mine"
@@ -23,21 +24,31 @@ def alembic_config(url: str) -> Config:
     return configuration
 
 
-def prepare(url: str) -> None:
+def empty(database: Database) -> None:
+    """Delete every row (a few ms; a fresh copy of the database costs 300) and add the projects."""
+    with database.transaction() as session:
+        for table in reversed(Base.metadata.sorted_tables):
+            session.execute(table.delete())
+        rows = [{"id": name, "name": name} for name in (PROJECT, OTHER_PROJECT)]
+        session.execute(insert(Project), rows)
+
+
+@pytest.fixture(scope="session")
+def migrated(make_database: Callable[..., str]) -> Iterator[tuple[str, Database]]:
+    url = make_database()
     command.upgrade(alembic_config(url), "head")
     database = Database(url)
-    with database.transaction() as session:
-        session.add_all([Project(id=name, name=name) for name in (PROJECT, OTHER_PROJECT)])
+    yield url, database
     database.close()
 
 
 @pytest.fixture
-def database_url(make_database: Callable[..., str]) -> str:
-    return make_database(template="api", prepare=prepare)
+def database(migrated: tuple[str, Database]) -> Database:
+    empty(migrated[1])
+    return migrated[1]
 
 
 @pytest.fixture
-def database(database_url: str) -> Iterator[Database]:
-    opened = Database(database_url)
-    yield opened
-    opened.close()
+def database_url(migrated: tuple[str, Database], database: Database) -> str:
+    """The URL of `database`."""
+    return migrated[0]
