@@ -58,7 +58,8 @@ def _why(run: Run) -> str:
     if run.end_code is None:
         return ""
     wording = REASONS[ReasonCode(run.end_code)].wording
-    return f"{wording} {run.end_message}" if run.end_message else wording
+    adds = run.end_message and run.end_message.strip().rstrip(".") not in wording
+    return f"{wording} ({run.end_message})" if adds else wording
 
 
 _TONES = {RunStatus.SUCCEEDED: "good", RunStatus.FAILED: "bad"}

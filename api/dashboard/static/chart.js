@@ -108,7 +108,7 @@ export function sparkline(values, { width = 96, height = 22 } = {}) {
 
 // The interval of `now` as a bar, its value as a mark, the value before as a tick.
 export function intervalBar({ low, high, now, before }, { width = 118, height = 22 } = {}) {
-  const x = (value) => 2 + (width - 4) * value;
+  const x = (value) => 5 + (width - 10) * value;
   const root = svg("svg", { width, height, role: "img" });
   root.append(svg("rect", { class: "track", x: 0, y: 8, width, height: 6, rx: 3 }));
   root.append(svg("rect", { class: "whisker", x: x(low), y: 8, width: Math.max(1, x(high) - x(low)), height: 6, rx: 3 }));

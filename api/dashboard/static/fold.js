@@ -69,6 +69,12 @@ const WORDS = {
   "run.created": () => ({ text: "Run created" }),
   "run.status_changed": (data) => ({
     text: `Now ${data.to}${data.reason ? `: ${data.reason.message || data.reason.code}` : ""}`, tone: TONES[data.to] }),
+  "run.cancel_requested": () => ({ text: "Cancellation requested", tone: "warn" }),
+  "attempt.offered": (data) => ({
+    text: `Attempt ${data.attempt} offered` + (data.from_step ? `, from step ${data.from_step}` : "") }),
+  "attempt.claimed": (data) => ({ text: `Attempt ${data.attempt} claimed by ${data.runner}` }),
+  "attempt.ended": (data) => ({
+    text: `Attempt ${data.attempt} ended: ${data.reason}`, tone: data.reason === "completed" ? "" : "warn" }),
   "run.warning": (data) => ({ text: data.message, tone: "warn" }),
   "attempt.rewound": (data) => ({ text: `Goes on from step ${data.from_step}`, tone: "warn" }),
   "trainer.started": (data) => ({

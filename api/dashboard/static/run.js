@@ -73,7 +73,7 @@ function drawTable() {
   }
   const latest = evals.at(-1)?.all;
   at("coverage").textContent = latest
-    ? `Coverage ${percent(latest.coverage)}; counting missing outcomes as failed or passed: ${percent(latest.bound_if_failed)} to ${percent(latest.bound_if_passed)}.` : "";
+    ? `Coverage ${percent(latest.coverage)}; were the missing ones all failed or all passed: ${percent(latest.bound_if_failed)} to ${percent(latest.bound_if_passed)}. Change in percentage points.` : "";
 }
 
 function drawRow(row, key, series, training) {
