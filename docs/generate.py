@@ -17,13 +17,19 @@ import click
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from api.openapi import reference_document
+from api.app import create_app
+from api.settings import Settings
 from hillclimb.cli.commands import main as cli
 from hillclimb.cli.exits import Exit
 from trainer.contract.spec import RunSpec
 
 DOCS = Path(__file__).resolve().parent
 MADE = "<!-- made by docs/generate.py -->"
+API_RULES = """Send `Authorization: Bearer KEY`. Every error is `application/problem+json` (RFC 9457)
+with `code`, `request_id`, `retryable` and, for a bad spec, `errors` with JSON pointers. A POST with
+`Idempotency-Key` may be repeated. Lists page by `cursor`. The stream sends `id:` = the run's
+`seq`; reconnect with `Last-Event-ID` and nothing is lost. The OpenAPI document is at
+`/openapi.json`, a page to try it at `/docs`."""
 
 
 def spec_page() -> str:
@@ -49,7 +55,8 @@ def _section(path: str, model: type[BaseModel]) -> Iterator[str]:
         inner = _model_in(field.annotation)
         if inner is not None:
             nested.append((f"{path}.{name}" if path else name, inner))
-        yield f"| `{name}` | {_default(field.get_default(call_default_factory=True))} | {_cell(field.description)} |"
+        default = _default(field.get_default(call_default_factory=True))
+        yield f"| `{name}` | {default} | {_cell(field.description)} |"
     yield ""
     for inner_path, inner in nested:
         yield from _section(inner_path, inner)
@@ -98,13 +105,41 @@ def cli_page() -> str:
 
 def api_page() -> str:
     """Return the list of routes and error codes."""
-    document = reference_document()
-    lines = [MADE, "# API", "", document["info"]["description"], ""]
+    document = create_app(_settings()).openapi()
+    lines = [MADE, "# API", "", document["info"]["description"], "", API_RULES, ""]
     lines += ["| method | path | what |", "|---|---|---|"]
     for path, methods in sorted(document["paths"].items()):
         for method, operation in methods.items():
             lines.append(f"| {method.upper()} | `{path}` | {_cell(operation.get('summary'))} |")
     return "\n".join(lines) + "\n"
+
+
+def settings_table() -> Iterator[str]:
+    """Return the environment variables of api and worker."""
+    yield from ("| variable | default | meaning |", "|---|---|---|")
+    for field in Settings.model_fields.values():
+        default = field.get_default(call_default_factory=True)
+        shown = "required" if default is PydanticUndefined else f"`{default}`"
+        yield f"| `{field.alias}` | {shown} | {_cell(field.description)} |"
+
+
+def deploy_page() -> str:
+    """Return the deployment page: what a person wrote, then the table of variables."""
+    path = DOCS / "deploy.md"
+    written, _, _ = path.read_text().partition(MADE)
+    return "\n".join([written.rstrip("\n"), "", MADE, "", *settings_table()]) + "\n"
+
+
+def _settings() -> Settings:
+    """Values that let the application describe itself; nothing connects to them."""
+    return Settings.model_validate(
+        {
+            "DATABASE_URL": "postgresql+psycopg://nobody@127.0.0.1/none",
+            "REDIS_URL": "redis://127.0.0.1/0",
+            "HILLCLIMB_BLOBS_URL": "blobs",
+            "HILLCLIMB_SECRET_KEY": "docs",
+        }
+    )
 
 
 def pages() -> dict[Path, str]:
@@ -113,6 +148,7 @@ def pages() -> dict[Path, str]:
         DOCS / "spec.md": spec_page(),
         DOCS / "cli.md": cli_page(),
         DOCS / "api.md": api_page(),
+        DOCS / "deploy.md": deploy_page(),
     }
 
 
