@@ -31,6 +31,8 @@ from api.routes import (
     trajectories,
 )
 from api.routes.context import Services
+from api.runs.journal import utc_now
+from api.runs.runners import forgive_absence
 from api.settings import Settings, load_settings
 from trainer.stores.locate import open_store
 
@@ -97,8 +99,9 @@ def _lifespan(
 
 
 def _bootstrap(settings: Settings, database: Database) -> None:
-    """Make the keys of the environment valid."""
+    """Make the keys of the environment valid, and forgive runners that could not reach us."""
     with database.transaction() as session:
+        forgive_absence(session, now=utc_now())
         if settings.bootstrap_key is not None:
             key = settings.bootstrap_key.get_secret_value()
             ensure_key(session, key, name="bootstrap", scopes=USER_SCOPES)

@@ -55,6 +55,20 @@ def register(session: Session, project_id: str, body: RegisterRunner, *, now: da
     return runner
 
 
+def forgive_absence(session: Session, *, now: datetime) -> None:
+    """Give every runner that holds an attempt a fresh lease: the service itself was away.
+
+    Called when an API process starts. Without it, an outage longer than the lease would end
+    healthy trainers before their runners could speak again.
+    """
+    held = (AttemptState.CLAIMED.value, AttemptState.RUNNING.value)
+    for attempt in session.scalars(select(Attempt).where(Attempt.state.in_(held))):
+        attempt.last_held_at = now
+    holders = select(Attempt.runner_id).where(Attempt.state.in_(held))
+    for runner in session.scalars(select(Runner).where(Runner.id.in_(holders))):
+        runner.lease_until = max(runner.lease_until, now + timedelta(seconds=LEASE_S))
+
+
 def get_runner(session: Session, project_id: str, runner_id: str) -> Runner:
     """Return the runner, locked; raises RunnerNotFound."""
     query = select(Runner).where(Runner.id == runner_id, Runner.project_id == project_id)

@@ -5,7 +5,7 @@ import pytest
 from api.runs.advance import KILL_GRACE_S
 from api.runs.errors import AttemptSuperseded, InvalidTransition, NothingToResume
 from api.runs.reasons import MAX_FAILURES
-from api.runs.runners import LEASE_S
+from api.runs.runners import LEASE_S, forgive_absence
 from api.runs.settle import tail_missing
 from api.runs.status import DEADLINES_S, RunStatus
 from tests import factories as make
@@ -251,6 +251,20 @@ def test_a_lost_runner_is_noticed_only_when_its_trainer_is_silent_too(stage: Sta
     stage.advance(run_id)
     run = stage.run(run_id)
     assert (run.status, run.end_code, run.num_failures) == ("recovering", "runner_lost", 0)
+
+
+def test_an_outage_of_the_service_itself_does_not_count_against_a_runner(stage: Stage) -> None:
+    run_id, runner_id, plan = stage.running()
+    stage.later(10 * LEASE_S)
+    with stage.database.transaction() as session:
+        forgive_absence(session, now=stage.now)
+    stage.advance(run_id)
+    assert stage.status(run_id) == "running"
+    stage.later(LEASE_S - 1)
+    assert stage.beat(runner_id, plan.attempt_id).commands == ()
+    stage.later(LEASE_S + 1)
+    stage.advance(run_id)
+    assert stage.status(run_id) == "recovering"
 
 
 def test_a_restarted_runner_keeps_what_it_names_and_loses_the_rest(stage: Stage) -> None:
