@@ -1,0 +1,182 @@
+"""Signing in, the pages, and what a browser may do."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+
+import httpx
+import pytest
+
+from api.dashboard.sessions import SESSION_S, open_session, read_session
+from api.identity import NotAuthenticated, Principal, Scope
+from api.tables import ApiKey
+from tests.api.serving import SECRET, Served
+from tests.api.story import PROJECT, Story, spec
+from trainer.contract.reasons import ReasonCode
+
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
+
+
+def state_of(page: httpx.Response) -> dict[str, object]:
+    found = re.search(r'<script type="application/json" id="state">(.*?)</script>', page.text)
+    assert found is not None
+    state: dict[str, object] = json.loads(found.group(1))
+    return state
+
+
+def sign_in(served: Served, browser: httpx.Client, target: str = "/") -> httpx.Response:
+    return browser.post("/login", data={"key": served.key, "next": target})
+
+
+def test_a_page_asks_to_sign_in_and_leads_back(story: Story, served: Served) -> None:
+    run_id = story.running()
+    with served.browser() as browser:
+        away = browser.get(f"/runs/{run_id}")
+        assert away.status_code == 303
+        assert away.headers["location"] == f"/login?next=/runs/{run_id}"
+        assert f'value="/runs/{run_id}"' in browser.get(away.headers["location"]).text
+        back = sign_in(served, browser, f"/runs/{run_id}")
+        assert back.headers["location"] == f"/runs/{run_id}"
+        cookie = back.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=strict" in cookie
+        assert served.key not in cookie
+        assert browser.get(f"/runs/{run_id}").status_code == 200
+
+
+def test_a_wrong_key_is_told_so_and_gets_no_session(served: Served) -> None:
+    with served.browser() as browser:
+        answer = browser.post("/login", data={"key": "hc_wrong", "next": "/"})
+    assert answer.status_code == 401
+    assert "not valid" in answer.text
+    assert "set-cookie" not in answer.headers
+
+
+@pytest.mark.parametrize("target", ["//evil.example", "https://evil.example", "/\\evil", "x"])
+def test_signing_in_never_leads_to_another_site(served: Served, target: str) -> None:
+    with served.browser() as browser:
+        assert sign_in(served, browser, target).headers["location"] == "/"
+
+
+def test_a_code_signs_in_once(story: Story, served: Served) -> None:
+    run_id = story.running()
+    with served.client() as client:
+        minted = client.post("/v1/session-codes").json()
+    path = f"/login?code={minted['code']}&next=/runs/{run_id}"
+    with served.browser() as first, served.browser() as second:
+        assert first.get(path).headers["location"] == f"/runs/{run_id}"
+        assert first.get(f"/runs/{run_id}").status_code == 200
+        assert second.get(path).status_code == 401
+        assert second.get(f"/runs/{run_id}").status_code == 303
+    assert minted["login_url"].endswith(f"/login?code={minted['code']}")
+
+
+def test_a_session_reads_the_api_and_the_stream_but_changes_nothing(
+    story: Story, served: Served
+) -> None:
+    run_id = story.running()
+    story.finish(run_id, 40)
+    with served.browser() as browser:
+        sign_in(served, browser)
+        assert browser.get(f"/v1/runs/{run_id}").status_code == 200
+        assert "event: end" in browser.get(f"/v1/runs/{run_id}/events/stream").text
+        assert browser.post(f"/v1/runs/{run_id}/cancel").status_code == 401
+        assert browser.post("/v1/session-codes").status_code == 401
+        browser.post("/logout")
+        assert browser.get(f"/v1/runs/{run_id}").status_code == 401
+
+
+def test_a_false_an_old_and_a_revoked_session_are_refused(story: Story, served: Served) -> None:
+    key = f"key_{served.key[-8:]}"
+    principal = Principal(
+        project_id=PROJECT, key_id=key, key_name="t", scopes=frozenset({Scope.RUNS_READ.value})
+    )
+    cookie = open_session(principal, secret=SECRET, now=NOW)
+    late = NOW + timedelta(seconds=SESSION_S + 1)
+    with story.database.transaction() as session:
+        assert read_session(session, cookie, secret=SECRET, now=NOW).project_id == PROJECT
+        for bad, now in ((cookie[:-1] + "x", NOW), ("a.b", NOW), ("é", NOW), (cookie, late)):
+            with pytest.raises(NotAuthenticated):
+                read_session(session, bad, secret=SECRET, now=now)
+        with pytest.raises(NotAuthenticated):
+            read_session(session, cookie, secret="another secret", now=NOW)
+        session.get_one(ApiKey, key).revoked_at = NOW
+        with pytest.raises(NotAuthenticated, match="revoked"):
+            read_session(session, cookie, secret=SECRET, now=NOW)
+
+
+def test_the_run_page_embeds_the_figures_without_outcome_rows(story: Story, served: Served) -> None:
+    run_id = story.running()
+    story.push(run_id, story.evaluation(run_id, 0, {"booking": 0.5}))
+    story.push(run_id, story.phase(run_id, 1, "rollout"), story.step(run_id, 1, {"booking": 0.5}))
+    with served.browser() as browser:
+        sign_in(served, browser)
+        page = browser.get(f"/runs/{run_id}")
+    state = state_of(page)
+    types = [event["type"] for event in state["events"]]  # type: ignore[attr-defined]
+    assert types[-2:] == ["eval.completed", "step.completed"]
+    assert "phase.started" not in types
+    assert state["env_keys"] == ["booking", "github", "outlook"]
+    assert "rollout_id" not in page.text
+    policy = page.headers["content-security-policy"]
+    assert "script-src 'self'" in policy
+    assert "unsafe" not in policy
+    assert "style=" not in page.text
+
+
+def test_what_a_user_wrote_is_text_on_every_page(story: Story, served: Served) -> None:
+    evil = "</script><script>alert(1)</script>"
+    run_id = story.running()
+    story.finish(run_id, 3, ReasonCode.SPEC_REJECTED, message=evil)
+    with served.browser() as browser:
+        sign_in(served, browser)
+        page = browser.get(f"/runs/{run_id}")
+        missing = browser.get(f"/runs/{evil.replace('/', '')}")
+    assert evil not in page.text
+    assert "&lt;script&gt;alert(1)" in page.text
+    assert missing.status_code == 404
+    assert "<script>alert" not in missing.text
+
+
+def test_the_list_shows_the_projects_runs_only(story: Story, served: Served) -> None:
+    with served.browser() as browser:
+        sign_in(served, browser)
+        assert "No runs yet." in browser.get("/").text
+        story.submit(spec("mine"))
+        story.submit(spec("theirs"), project_id="prj_stranger")
+        page = browser.get("/").text
+    assert "mine" in page
+    assert "theirs" not in page
+
+
+def test_a_waiting_run_says_why_it_waits(story: Story, served: Served) -> None:
+    run_id = story.submit()
+    with served.browser() as browser:
+        sign_in(served, browser)
+        page = browser.get(f"/runs/{run_id}").text
+        banner = browser.get(f"/dashboard/runs/{run_id}/banner").json()
+    assert "Place 1 in the queue. No runner is connected." in page
+    assert banner == {"tone": "", "text": "Place 1 in the queue. No runner is connected."}
+
+
+@pytest.mark.parametrize("name", ["run.js", "chart.js", "fold.js", "hillclimb.css", "icon.svg"])
+def test_static_files_are_served_with_their_types(served: Served, name: str) -> None:
+    with served.browser() as browser:
+        answer = browser.get(f"/static/{name}")
+        assert browser.get("/static/..%2fpages.py").status_code == 404
+    assert answer.status_code == 200
+    kind = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
+    assert answer.headers["content-type"].startswith(kind[name.rpartition(".")[2]])
+
+
+def test_the_page_listens_for_every_type_of_event_there_is(served: Served) -> None:
+    from trainer.contract import events  # noqa: PLC0415
+
+    with served.browser() as browser:
+        script = browser.get("/static/fold.js").text
+    types = [kind.model_fields["type"].default for kind in events.Event.__args__]
+    types += ["run.created", "run.status_changed", "run.cancel_requested", "attempt.rewound"]
+    types += ["attempt.offered", "attempt.claimed", "attempt.ended"]
+    assert [name for name in types if f'"{name}"' not in script] == []

@@ -1,0 +1,208 @@
+"""Figures and artifacts of a run over HTTP."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+
+import pytest
+
+from api.artifacts.logs import SEGMENT_BITS
+from tests.api.serving import Served
+from tests.api.story import Story
+from trainer.contract.reasons import ReasonCode
+from trainer.contract.rundir import attempt_name, checkpoint_name, log_segment, run_key
+from trainer.stores.disk import DiskStore
+
+RATES = {"booking": 0.5, "github": 1.0}
+
+
+def test_metrics_are_chosen_by_pattern_and_step(story: Story, served: Served) -> None:
+    run_id = story.running()
+    for step in (1, 2, 3):
+        story.push(run_id, story.step(run_id, step, RATES))
+    with served.client() as client:
+        path = f"/v1/runs/{run_id}/metrics"
+        loss = client.get(path, params={"names": "policy/*", "from_step": 2, "to_step": 3}).json()
+        every = client.get(path).json()
+    (series,) = loss["data"]
+    assert (series["name"], series["decoding"]) == ("policy/loss", "train")
+    assert [point["step"] for point in series["points"]] == [2, 3]
+    assert series["points"][0]["value"] == pytest.approx(0.05)
+    assert [one["name"] for one in every["data"]] == ["policy/loss", "reward/avg_raw_reward"]
+
+
+def test_metrics_of_a_repeated_step_are_those_of_the_newest_attempt(
+    story: Story, served: Served
+) -> None:
+    run_id = story.running()
+    story.push(run_id, story.step(run_id, 1, RATES), story.step(run_id, 2, RATES))
+    story.report(run_id, ReasonCode.TRAINER_CRASHED)
+    story.launch(run_id)
+    story.push(run_id, story.started(run_id), story.step(run_id, 1, {"booking": 1.0}))
+    with served.client() as client:
+        answer = client.get(f"/v1/runs/{run_id}/metrics", params={"names": "reward/*"}).json()
+    points = answer["data"][0]["points"]
+    assert [(point["step"], point["attempt"]) for point in points] == [(1, 2), (2, 1)]
+    assert points[0]["value"] == 1.0
+
+
+def test_evals_and_report_answer_over_http(story: Story, served: Served) -> None:
+    run_id = story.running()
+    with served.client() as client:
+        early = client.get(f"/v1/runs/{run_id}/evals/report")
+        story.push(run_id, story.evaluation(run_id, 0, {"booking": 0.2}))
+        story.push(run_id, story.evaluation(run_id, 40, {"booking": 0.9}))
+        table = client.get(f"/v1/runs/{run_id}/evals").json()
+        report = client.get(f"/v1/runs/{run_id}/evals/report").json()
+        missing = client.get(f"/v1/runs/{run_id}/evals/report", params={"after": 7})
+    assert (early.status_code, early.json()["code"]) == (404, "no_such_eval")
+    assert missing.status_code == 404
+    assert [row["envs"]["booking"]["pass_at_1"] for row in table["data"]] == pytest.approx(
+        [0.2, 0.9]
+    )
+    assert report["sampled"]["verdict"] == "improved"
+    assert report["environments"]["booking"]["sampled"]["n"] == 60
+
+
+def test_trajectories_page_through_exactly_the_failed_ones(story: Story, served: Served) -> None:
+    run_id = story.running()
+    story.push(run_id, story.evaluation(run_id, 0, RATES, infra_share=0.1))
+    story.push(run_id, story.evaluation(run_id, 10, RATES))
+    path = f"/v1/runs/{run_id}/trajectories"
+    found = []
+    query = {"failed": "true", "limit": "17"}
+    with served.client() as client:
+        while True:
+            page = client.get(path, params=query).json()
+            found += page["data"]
+            if not page["has_more"]:
+                break
+            query["cursor"] = page["next_cursor"]
+        other = client.get(path, params={"failed": "false", "cursor": query["cursor"]})
+        typo = client.get(path, params={"enviroment": "booking"})
+        infra = client.get(path, params={"status": "infra_error", "limit": 200}).json()
+    assert len({row["rollout_id"] for row in found}) == len(found)
+    assert all(row["score"] == 0.0 and row["passed"] is False and row["cause"] for row in found)
+    assert sum(row["step"] == 10 for row in found) == 30
+    assert found[0]["step"] == 10
+    assert (other.status_code, other.json()["code"]) == (400, "cursor_rejected")
+    assert typo.status_code == 422
+    assert {row["passed"] for row in infra["data"]} == {None}
+
+
+def test_a_trajectory_comes_whole_from_its_line_of_the_file(
+    story: Story, served: Served, blobs: DiskStore
+) -> None:
+    run_id = story.running()
+    story.push(run_id, story.evaluation(run_id, 0, {"booking": 0.5}, tasks=4))
+    lines = "".join(json.dumps({"turns": [f"turn of {task}"]}) + "\n" for task in range(4))
+    key = run_key(run_id, attempt_name(1), "trajectories/step.jsonl.gz")
+    rollout = f"/v1/runs/{run_id}/trajectories/a1-s0-eval-sampled-booking-2-0"
+    with served.client() as client:
+        early = client.get(rollout)
+        blobs.put(key, gzip.compress(lines.encode()))
+        answer = client.get(rollout).json()
+        unknown = client.get(f"/v1/runs/{run_id}/trajectories/nobody")
+    assert (early.status_code, early.json()["code"]) == (404, "artifact_not_found")
+    assert answer["trajectory"] == {"turns": ["turn of 2"]}
+    assert answer["task_key"] == "booking-2"
+    assert unknown.status_code == 404
+
+
+def test_checkpoints_list_show_their_manifest_and_download_file_by_file(
+    story: Story, served: Served, blobs: DiskStore
+) -> None:
+    run_id = story.running()
+    story.push(run_id, story.checkpoint(run_id, 10))
+    weights = bytes(range(256)) * 9000
+    manifest = {"files": [{"path": "model/a.bin", "sha256": hashlib.sha256(weights).hexdigest()}]}
+    place = run_key(run_id, checkpoint_name(10, 1))
+    blobs.put(f"{place}/model/a.bin", weights)
+    blobs.put(f"{place}/manifest.json", json.dumps(manifest).encode())
+    path = f"/v1/runs/{run_id}/checkpoints"
+    with served.client() as client:
+        (listed,) = client.get(path).json()["data"]
+        shown = client.get(f"{path}/10").json()
+        file = client.get(f"{path}/10/files/model/a.bin")
+        absent = client.get(f"{path}/11")
+    assert (listed["step"], listed["attempt"], listed["final"]) == (10, 1, False)
+    assert shown["manifest"] == manifest
+    assert file.content == weights
+    assert file.headers["content-length"] == str(len(weights))
+    assert absent.status_code == 404
+    assert "it has: 10" in absent.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["%2e%2e%2f%2e%2e%2fsecret", "x%2F..%2F..%2Fsecret", "%2Fetc%2Fpasswd", "%00", "", "model"],
+)
+def test_a_path_cannot_leave_its_checkpoint(
+    story: Story, served: Served, blobs: DiskStore, path: str
+) -> None:
+    run_id = story.running()
+    story.push(run_id, story.checkpoint(run_id, 10))
+    blobs.put(run_key(run_id, "secret"), b"not yours")
+    blobs.put(run_key(run_id, checkpoint_name(10, 1), "model/a.bin"), b"a")
+    with served.client() as client:
+        answer = client.get(f"/v1/runs/{run_id}/checkpoints/10/files/{path}")
+    assert answer.status_code == 404
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_a_log_is_followed_through_its_segments_to_the_end(
+    story: Story, served: Served, blobs: DiskStore
+) -> None:
+    run_id = story.running()
+    path = f"/v1/runs/{run_id}/logs"
+    text = "".join(f"Schritt {i}: größer\n" for i in range(300))
+    data = text.encode()
+    pieces = [data[:1000], data[1000:1001], data[1001:]]
+    query = {"limit": "333", "after": "0"}
+    got = ""
+    with served.client() as client:
+        empty = client.get(path).json()
+        for number, piece in enumerate(pieces[:2], start=1):
+            blobs.put(run_key(run_id, log_segment(1, number)), piece)
+        for last in (False, True):
+            if last:
+                blobs.put(run_key(run_id, log_segment(1, 3)), pieces[2])
+                story.finish(run_id, 40)
+            while True:
+                page = client.get(path, params=query).json()
+                got += page["text"]
+                query["after"] = str(page["next_after"])
+                if not page["has_more"]:
+                    break
+            assert page["ended"] is last
+        stale = client.get(path, params={"attempt": 9}).json()
+    assert (empty["text"], empty["next_after"], empty["ended"]) == ("", 0, False)
+    assert got == text
+    assert int(query["after"]) >> SEGMENT_BITS == 3
+    assert stale["text"] == ""
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "events",
+        "metrics",
+        "evals",
+        "evals/report",
+        "trajectories",
+        "trajectories/x",
+        "checkpoints",
+        "checkpoints/1",
+        "checkpoints/1/files/x",
+        "logs",
+    ],
+)
+def test_another_projects_run_does_not_exist(story: Story, served: Served, path: str) -> None:
+    run_id = story.running()
+    with served.client(served.stranger_key) as stranger, served.browser() as nobody:
+        foreign = stranger.get(f"/v1/runs/{run_id}/{path}")
+        anonymous = nobody.get(f"/v1/runs/{run_id}/{path}")
+    assert (foreign.status_code, foreign.json()["code"]) == (404, "run_not_found")
+    assert anonymous.status_code == 401
