@@ -1,16 +1,12 @@
-"""The push sink against a real HTTP server that keeps what ingest would keep."""
-
-import json
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 import trainer.sinks.push as push_module
-from trainer.contract.events import IngestBatch, RunWarning
+from tests.trainer.sinks.ingest import Ingest, serving
+from trainer.contract.events import RunWarning
 from trainer.sinks.journal import Journal
 from trainer.sinks.jsonl import JsonlFile
 from trainer.sinks.push import Push
@@ -18,55 +14,11 @@ from trainer.sinks.push import Push
 WAIT_S = 20.0
 
 
-@dataclass
-class Ingest:
-    """Idempotent on the sequence number, as the service is; `answers` are given first."""
-
-    seqs: list[int] = field(default_factory=list)
-    tokens: list[str] = field(default_factory=list)
-    answers: list[tuple[int, dict[str, object]]] = field(default_factory=list)
-    failed: threading.Event = field(default_factory=threading.Event)
-    url: str = ""
-
-    def take(self, body: bytes, token: str) -> tuple[int, dict[str, object]]:
-        self.tokens.append(token)
-        if self.answers:
-            self.failed.set()
-            return self.answers.pop(0)
-        events = IngestBatch.model_validate_json(body).events
-        new = [e.trainer_seq for e in events if e.trainer_seq == len(self.seqs) + 1]
-        for event in events:
-            if event.trainer_seq == len(self.seqs) + 1:
-                self.seqs.append(event.trainer_seq)
-        return 200, {"accepted": len(new), "last_trainer_seq": len(self.seqs)}
-
-
 @pytest.fixture
 def ingest(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ingest]:
     monkeypatch.setattr(push_module, "FIRST_WAIT_S", 0.01)
-    service = Ingest()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            status, reply = service.take(body, self.headers["Authorization"])
-            data = json.dumps(reply).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, format: str, *args: object) -> None:
-            del format, args
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    service.url = f"http://127.0.0.1:{server.server_port}/v1/ingest"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield service
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving() as service:
+        yield service
 
 
 def nobody() -> None:

@@ -1,0 +1,72 @@
+import pytest
+
+from trainer.contract.outcomes import OutcomeRow, OutcomeStatus, StopReason
+from trainer.metrics import eval_metrics, rollout_metrics
+
+
+def row(task: str, sample: int, score: float | None, *, env: str = "booking") -> OutcomeRow:
+    return OutcomeRow(
+        rollout_id=f"{env}/{task}/{sample}",
+        split="train",
+        decoding="train",
+        task_key=task,
+        env_key=env,
+        template="t",
+        held_out_template=task == "h",
+        sample_index=sample,
+        status=OutcomeStatus.GRADED if score is not None else OutcomeStatus.INFRA_ERROR,
+        score=score,
+        reason=None if score is not None else "tool_transport",
+        stop_reason=StopReason.DONE if score is not None else StopReason.INFRA_ERROR,
+        num_turns=2,
+        num_tool_calls=4,
+        num_tool_errors=1,
+        num_repeated_calls=2,
+        num_tokens=10 if score else 30,
+        num_infra_retries=0 if score is not None else 2,
+        duration_s=0.1,
+        trajectory="x",
+        trajectory_line=0,
+    )
+
+
+def test_a_step_reports_rewards_signal_and_lengths() -> None:
+    rows = [row("a", 0, 1.0), row("a", 1, 0.0), row("b", 0, 0.0), row("b", 1, 0.0)]
+    metrics = rollout_metrics(rows, n=2, pass_threshold=1.0)
+    assert metrics["reward/avg_raw_reward"] == 0.25
+    assert metrics["reward/avg_pass_at_1"] == 0.25
+    assert metrics["reward/avg_pass_at_2"] == 0.5
+    assert metrics["reward/booking/variance_per_prompt"] == 0.125
+    assert metrics["reward/booking/signal_ratio"] == 0.5
+    assert metrics["reward/num_zero_variance_filtered"] == 1.0
+    assert metrics["generate/avg_num_tokens"] == 25.0
+    assert metrics["generate/avg_tokens_non_zero_rewards"] == 10.0
+    assert metrics["environment/booking/tool_error_rate"] == 0.25
+    assert metrics["environment/booking/repeated_call_rate"] == 0.5
+
+
+def test_a_missing_grade_is_in_no_average_and_has_a_rate_of_its_own() -> None:
+    rows = [row("a", 0, 1.0), row("a", 1, None), row("b", 0, 1.0), row("b", 1, 1.0)]
+    metrics = rollout_metrics(rows, n=2, pass_threshold=1.0)
+    assert metrics["reward/avg_raw_reward"] == 1.0
+    assert metrics["reward/avg_pass_at_2"] == 1.0
+    assert metrics["environment/infra_error_rate"] == 0.25
+    assert metrics["environment/num_infra_retries"] == 2.0
+
+
+def test_what_has_no_value_is_left_out() -> None:
+    metrics = rollout_metrics([row("a", 0, None), row("a", 1, None)], n=2, pass_threshold=1.0)
+    assert "reward/avg_pass_at_2" not in metrics
+    assert "reward/avg_raw_reward" not in metrics
+    assert metrics["reward/signal_ratio"] == 0.0
+
+
+def test_an_evaluation_reports_environments_all_and_kinds_of_templates() -> None:
+    rows = [row("a", 0, 1.0), row("h", 0, 0.0), row("c", 0, None), row("d", 0, 1.0, env="github")]
+    metrics = eval_metrics(rows, n=1, pass_threshold=1.0)
+    assert metrics["eval/booking/pass_at_1"] == 0.5
+    assert metrics["eval/github/pass_at_1"] == 1.0
+    assert metrics["eval/all/pass_at_1"] == pytest.approx(2 / 3)
+    assert metrics["eval/seen_templates/pass_at_1"] == 1.0
+    assert metrics["eval/held_out_templates/pass_at_1"] == 0.0
+    assert metrics["eval/all/coverage"] == 0.75

@@ -1,0 +1,182 @@
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.short_run import short_spec
+from tests.trainer.sinks.ingest import serving
+from tests.trainer.tiny_model import write_tiny_model
+from trainer.checkpoints import find_latest
+from trainer.contract.events import EVENTS, Event, TrainerEnded
+from trainer.contract.reasons import ReasonCode
+from trainer.contract.rundir import AttemptDir, ExitRecord
+from trainer.process import EXIT_FAILED, EXIT_SUPERSEDED, Launch, run_attempt
+from trainer.stores.disk import DiskStore
+
+WAIT_S = 120.0
+LENGTHS = {"max_input_length": 3900, "max_generate_length": 16, "max_sequence_length": 4000}
+
+
+def launch(
+    root: Path,
+    spec: Mapping[str, object] | None,
+    *,
+    resume_from: str | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Launch:
+    path = root / "spec.json"
+    if spec is not None:
+        path.write_text(json.dumps(spec))
+    return Launch(
+        spec=path,
+        run_dir=root / "runs" / "run_1",
+        attempt=1,
+        resume_from=resume_from,
+        environ=environ or {},
+    )
+
+
+def a_spec(root: Path, **sections: dict[str, Any]) -> dict[str, Any]:
+    model = write_tiny_model(root / "model", positions=4000)
+    sections = {"rollout": {**LENGTHS, "n_samples_per_prompt": 2}, **sections}
+    return short_spec(model, **sections).model_dump(mode="json")
+
+
+def ended(where: AttemptDir) -> tuple[TrainerEnded, ExitRecord]:
+    events: list[Event] = [
+        EVENTS.validate_json(line) for line in where.events.read_bytes().splitlines()
+    ]
+    record = ExitRecord.model_validate_json(where.exit.read_bytes())
+    last = events[-1]
+    assert isinstance(last, TrainerEnded)
+    assert record.last_trainer_seq == last.trainer_seq
+    assert (record.reason, record.message) == (last.reason, last.message)
+    return last, record
+
+
+async def failed(root: Path, given: Launch, capsys: pytest.CaptureFixture[str]) -> ExitRecord:
+    assert await run_attempt(given) == EXIT_FAILED
+    errors = capsys.readouterr().err
+    assert "Traceback" not in errors
+    assert sum(line.startswith("error: ") for line in errors.splitlines()) == 1
+    return ended(given.dir)[1]
+
+
+async def test_a_spec_with_mistakes_ends_in_one_clear_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = {"name": "x", "data": {"env_keys": ["booking"], "sed": 1}}
+    record = await failed(tmp_path, launch(tmp_path, spec), capsys)
+    assert record.reason is ReasonCode.SPEC_REJECTED
+    assert record.message == "/data/sed: unknown key 'data/sed'; did you mean 'seed'?"
+
+
+async def test_a_missing_spec_a_missing_model_and_a_missing_checkpoint_are_told_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = await failed(tmp_path, launch(tmp_path, None), capsys)
+    assert "there is no spec" in record.message
+    spec = {"name": "x", "data": {"env_keys": ["booking"]}, "model": {"source": "/no/such"}}
+    record = await failed(tmp_path, launch(tmp_path, spec), capsys)
+    assert record.reason is ReasonCode.SPEC_REJECTED
+    given = launch(tmp_path, a_spec(tmp_path), resume_from="latest")
+    record = await failed(tmp_path, given, capsys)
+    assert record.reason is ReasonCode.CHECKPOINT_UNREADABLE
+    given = launch(tmp_path, a_spec(tmp_path), resume_from="runs/run_0/checkpoints/none")
+    record = await failed(tmp_path, given, capsys)
+    assert record.reason is ReasonCode.CHECKPOINT_UNREADABLE
+
+
+async def test_lengths_beyond_the_models_positions_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = a_spec(tmp_path, rollout={**LENGTHS, "max_sequence_length": 5000})
+    record = await failed(tmp_path, launch(tmp_path, spec), capsys)
+    assert "larger than the model's positions (4000)" in record.message
+
+
+async def test_injected_faults_reach_the_environments_and_pause_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = a_spec(
+        tmp_path,
+        environment={
+            "overrides": {"github": {"faults": {"reset_error_rate": 1.0}}},
+            "max_infra_error_rate": 0.4,
+            "max_infra_retries": 0,
+            "max_turns": 1,
+        },
+    )
+    record = await failed(tmp_path, launch(tmp_path, spec), capsys)
+    assert record.reason is ReasonCode.ENVIRONMENT_OUTAGE
+    assert "github: env_unavailable" in record.message
+
+
+async def test_a_full_disk_ends_the_run_as_storage_full(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("trainer.waves.write_trajectories", full)
+    given = launch(tmp_path, a_spec(tmp_path, environment={"max_turns": 1}))
+    record = await failed(tmp_path, given, capsys)
+    assert record.reason is ReasonCode.STORAGE_FULL
+
+
+async def test_a_superseded_attempt_leaves_without_a_word(tmp_path: Path) -> None:
+    with serving() as ingest:
+        ingest.answers = [(409, {"code": "attempt_superseded"})]
+        environ = {"HILLCLIMB_INGEST_URL": ingest.url, "HILLCLIMB_ATTEMPT_TOKEN": "tok"}
+        given = launch(tmp_path, a_spec(tmp_path), environ=environ)
+        assert await run_attempt(given) == EXIT_SUPERSEDED
+    assert ingest.tokens == ["Bearer tok"]
+    events = [json.loads(line) for line in given.dir.events.read_bytes().splitlines()]
+    assert all(event["type"] != "trainer.ended" for event in events)
+    assert find_latest(DiskStore(tmp_path / "blobs"), "run_1") is None
+    record = ExitRecord.model_validate_json(given.dir.exit.read_bytes())
+    assert record.reason is ReasonCode.ATTEMPT_SUPERSEDED
+
+
+def test_sigterm_saves_and_leaves_and_latest_goes_on(tmp_path: Path) -> None:
+    spec = tmp_path / "spec.json"
+    sections: dict[str, dict[str, Any]] = {
+        "environment": {"max_turns": 1},
+        "eval": {"before_training": False, "interval": 0},
+        "checkpoints": {"interval": 1000},
+    }
+    long = a_spec(tmp_path, schedule={"total_steps": 1000}, **sections)
+    spec.write_text(json.dumps(long))
+    where = AttemptDir(tmp_path / "state" / "runs" / "run_1", 1)
+    where.path.mkdir(parents=True)
+    command = [sys.executable, "-m", "trainer", "run", "--threads", "1", "--spec", str(spec)]
+    command += ["--run-dir", str(where.run_dir)]
+    process = subprocess.Popen([*command, "--attempt", "1"], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "step 1/1000" in line:
+            break
+    process.send_signal(signal.SIGTERM)
+    process.stderr.read()
+    process.stderr.close()
+    assert process.wait(WAIT_S) == 0
+    event, record = ended(where)
+    assert (record.reason, event.step) == (ReasonCode.RUNNER_STOPPED, record.step)
+    assert record.step >= 1
+    latest = find_latest(DiskStore(tmp_path / "state" / "blobs"), "run_1")
+    assert latest == f"runs/run_1/checkpoints/global_step_{record.step}/attempt-1"
+    assert "step 1/1000" in where.log.read_text()
+
+    total = record.step + 1
+    spec.write_text(json.dumps(long | {"schedule": {**long["schedule"], "total_steps": total}}))
+    second = Launch(spec=spec, run_dir=where.run_dir, attempt=2, resume_from="latest", environ={})
+    assert asyncio.run(run_attempt(second)) == 0
+    event, record = ended(second.dir)
+    assert (record.reason, record.step) == (ReasonCode.COMPLETED, total)
+    assert event.training_seconds > 0.0
