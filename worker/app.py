@@ -7,10 +7,11 @@ sends the next.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any, ParamSpec
 
-from celery import Celery
+from celery import Celery, signals
 
 from api.settings import load_settings
 
@@ -54,6 +55,18 @@ def configuration() -> dict[str, Any]:
 
 app = Celery("hillclimb", include=["worker.tasks"])
 app.add_defaults(configuration)
+
+NOISY_LOGGERS = ("celery.worker.strategy", "celery.app.trace")
+"""They say two lines per task at INFO: four a second, for ever; failures are errors."""
+
+
+def quieten(**_: object) -> None:
+    """Keep the worker's log for what is worth reading."""
+    for name in NOISY_LOGGERS:
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+signals.after_setup_logger.connect(quieten)
 
 
 def task(name: str) -> Callable[[Callable[P, None]], Callable[P, None]]:

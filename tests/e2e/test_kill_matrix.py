@@ -1,4 +1,4 @@
-"""One run on the real stack with the real trainer, while each process is killed in turn."""
+"""The real stack with the real trainer: each process is killed, then all of it is stopped."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from hillclimb.stack.options import CODE_ROOT, StackOptions
 from hillclimb.stack.poll import wait_until
 from hillclimb.stack.processes import owned_by
 from tests.e2e.stream import Follower
-from trainer.contract.rundir import AttemptDir, PidRecord
+from trainer.contract.reasons import ReasonCode
+from trainer.contract.rundir import AttemptDir, ExitRecord, PidRecord
 
 pytestmark = pytest.mark.stack
 
 DEADLINE_S = 120.0
-STEPS = 40
+STEPS = 24
 TRAINER_PYTHON = CODE_ROOT / ".venv-trainer/bin/python"
 WRITE_MODEL = """
 import sys
@@ -75,10 +76,20 @@ class Stack:
         self.until(lambda: int(self.run()["progress"]["step"]) >= step)
 
     def kill(self, name: str) -> None:
-        """SIGKILL one service, and wait until the supervisor has it ready again."""
-        old = self._pid(name)
+        """SIGKILL one service, and wait until the supervisor has it ready again.
+
+        The trainer works on without it for a while, then is halted until the service is back:
+        a fast machine would else finish the run meanwhile.
+        """
+        old, trainer, num_events = self._pid(name), self.trainer(1), self.num_written(1)
         os.kill(old, signal.SIGKILL)
+        self.until(lambda: self.num_written(1) > num_events + 1)
+        trainer.suspend()
         self.until(lambda: self._is_ready(name) and self._pid(name) != old)
+        trainer.resume()
+
+    def num_written(self, attempt: int) -> int:
+        return self.where(attempt).events.read_bytes().count(b"\n")
 
     def where(self, attempt: int) -> AttemptDir:
         return AttemptDir(self.options.state_dir / "runs" / self.run_id, attempt)
@@ -132,13 +143,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    options = StackOptions(
-        state_dir=tmp_path.resolve() / "state", api_port=0, trainer_python=TRAINER_PYTHON
-    )
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    folder = tmp_path_factory.mktemp("stack").resolve()
+    options = StackOptions(state_dir=folder / "state", api_port=0, trainer_python=TRAINER_PYTHON)
     lines: list[str] = []
+    threads = pytest.MonkeyPatch()
+    threads.setenv("OMP_NUM_THREADS", "1")  # two spinning threads are slower beside other work
     try:
         up_detached(options, say=lines.append)
         found = connection(options.state_dir)
@@ -147,6 +158,7 @@ def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
         with httpx.Client(base_url=found.url, headers=headers, trust_env=False) as http:
             yield Stack(options, found.url, http, found.api_key, log=lines)
     finally:
+        threads.undo()
         down(options.state_dir, say=lines.append)
     assert list(owned_by(options.state_dir)) == []
 
@@ -181,6 +193,25 @@ def test_run_survives_the_death_of_worker_api_runner_and_trainer(stack: Stack, m
     check_history(stack, follower)
 
 
+def test_stopped_stack_checkpoints_its_trainer_and_goes_on_when_it_is_up_again(
+    stack: Stack, model: Path
+) -> None:
+    stack.submit(model)
+    stack.until_step(3)
+    assert down(stack.options.state_dir, say=stack.log.append)
+    assert list(owned_by(stack.options.state_dir)) == []
+    left = ExitRecord.model_validate_json(stack.where(1).exit.read_bytes())
+    assert left.reason == ReasonCode.RUNNER_STOPPED
+
+    up_detached(stack.options, say=stack.log.append)
+    stack.until(lambda: stack.run()["attempt"] == 2)
+    stack.until_step(left.step + 1)
+    started = [e["data"] for e in stack.events() if e["type"] == "trainer.started"]
+    assert [data["resumed_from_step"] for data in started] == [None, left.step]
+    assert stack.http.post(f"/v1/runs/{stack.run_id}/cancel").is_success
+    stack.until(lambda: stack.run()["status"] == "cancelled")
+
+
 def check_history(stack: Stack, follower: Follower) -> None:
     """The stream is the table; both are what the trainers wrote, once; step 1 to the last."""
     events = stack.events()
@@ -188,9 +219,10 @@ def check_history(stack: Stack, follower: Follower) -> None:
     assert follower.seen == [(event["seq"], event["type"]) for event in events]
     assert follower.num_connections >= 2, "the API's death cut the stream"
     for attempt in (1, 2):
-        written = len(stack.where(attempt).events.read_bytes().splitlines())
         sent = [e for e in events if e["attempt"] == attempt and e["actor"] == "trainer"]
-        assert len([e for e in sent if e["type"] != "attempt.rewound"]) == written
+        assert len([e for e in sent if e["type"] != "attempt.rewound"]) == (
+            stack.num_written(attempt)
+        )
     [first, second] = [event["data"] for event in events if event["type"] == "trainer.started"]
     saved = [e["data"]["path"] for e in events if e["type"] == "checkpoint.saved"]
     assert first["resumed_from_step"] is None

@@ -132,6 +132,7 @@ class Runner:
         reply = self.client.heartbeat(
             self._runner_id, Heartbeat(attempts=self.holdings.names(), draining=draining)
         )
+        self._note(reachable=True, why="")
         for command in reply.commands:
             if command.action == "kill":
                 self.holdings.kill(command.attempt_id)
@@ -180,8 +181,6 @@ class Runner:
             raise
         except ServiceRefused as error:
             log.error("the service refused: %s", error)  # noqa: TRY400
-        else:
-            self._note(reachable=True, why="")
 
     def _note(self, *, reachable: bool, why: str) -> None:
         """Log the change, not every failed try."""
