@@ -43,7 +43,9 @@ def tiny_model() -> Qwen3ForCausalLM:
         rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
         initializer_range=0.05,
     )
-    return Qwen3ForCausalLM(config).eval()
+    model: Qwen3ForCausalLM = Qwen3ForCausalLM(config)  # type: ignore[no-untyped-call]
+    model.train(mode=False)
+    return model
 
 
 async def episode(engine: TorchEngine, group: int, sample: int) -> int:
@@ -95,7 +97,7 @@ def run_generate(model: Qwen3ForCausalLM, *, batch: int, new_tokens: int) -> Non
     generator = torch.Generator().manual_seed(0)
     prompts = torch.randint(0, VOCAB, (batch, PROMPT_TOKENS), generator=generator)
     started = time.perf_counter()
-    model.generate(
+    model.generate(  # type: ignore[misc]
         prompts,
         attention_mask=torch.ones_like(prompts),
         do_sample=True,

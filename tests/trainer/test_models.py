@@ -49,7 +49,7 @@ def test_a_path_without_a_model_is_refused(tmp_path: Path) -> None:
 
 
 def test_weights_load_as_float32_whatever_they_were_saved_as(tmp_path: Path) -> None:
-    model = tiny_model().to(torch.bfloat16)
+    model = tiny_model().bfloat16()
     model.save_pretrained(tmp_path)
     loaded = load_policy(resolve_source(str(tmp_path)))
     assert {parameter.dtype for parameter in loaded.parameters()} == {torch.float32}

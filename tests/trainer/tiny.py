@@ -34,7 +34,8 @@ def tiny_config(*, tied: bool = True, layers: int = 2) -> Qwen3Config:
 def tiny_model(*, seed: int = 0, tied: bool = True) -> Qwen3ForCausalLM:
     """A random model whose next-token distributions are far from uniform."""
     torch.manual_seed(seed)
-    model = Qwen3ForCausalLM(tiny_config(tied=tied)).eval()
+    model: Qwen3ForCausalLM = Qwen3ForCausalLM(tiny_config(tied=tied))  # type: ignore[no-untyped-call]
+    model.train(mode=False)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "norm" in name:
@@ -48,7 +49,7 @@ def reference_logprobs(
     """[T-1] log-probs by transformers' own full-sequence forward."""
     ids = torch.tensor([token_ids])
     with torch.no_grad():
-        logits = model(input_ids=ids, use_cache=False).logits[0, :-1] / temperature
+        logits: torch.Tensor = model(input_ids=ids, use_cache=False).logits[0, :-1] / temperature
     return logits.log_softmax(-1).gather(1, ids[0, 1:].unsqueeze(1)).squeeze(1)
 
 

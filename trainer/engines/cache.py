@@ -23,7 +23,7 @@ _MASKED = -1e30
 
 BLOCK_COST = 330
 """What one more block of own rows costs, in row-positions: the dozen short operations of a block
-take as long as attending to about this many positions (tiny model, one core)."""
+cost about as much as this many positions (an estimate for the tiny model on one core)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

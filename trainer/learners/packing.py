@@ -1,7 +1,8 @@
 """Sequences into micro-batches without padding: one packed stream of tokens, prompts once.
 
 Rollouts of one prompt form a family: the prompt is computed once and every branch (what a rollout
-added) attends to it. In a step of 8 rollouts per prompt that halves the tokens.
+added) attends to it. With 8 rollouts per prompt that halved the
+learner's time (`benchmarks/learner_step.py`).
 Legend: N packed tokens, A action tokens.
 """
 

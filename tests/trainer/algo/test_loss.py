@@ -73,7 +73,7 @@ def test_each_side_of_each_clip(
 ) -> None:
     logprobs = torch.tensor([math.log(ratio) - 1.0], requires_grad=True)
     found, stats = policy_loss(logprobs, actions([-1.0], [advantage], [1.0]), AlgorithmSpec())
-    found.backward()
+    torch.autograd.backward(found)
     assert found.item() == pytest.approx(loss, rel=1e-5)
     assert logprobs.grad is not None
     assert (logprobs.grad.item() != 0.0) is has_gradient
@@ -90,7 +90,7 @@ def test_both_clips_are_taken_from_the_spec() -> None:
 def test_the_gradient_raises_good_tokens_and_lowers_bad_ones() -> None:
     logprobs = torch.tensor([-1.0, -1.0], requires_grad=True)
     loss, _ = policy_loss(logprobs, actions([-1.0] * 2, [1.0, -1.0], [0.5] * 2), AlgorithmSpec())
-    loss.backward()
+    torch.autograd.backward(loss)
     assert logprobs.grad is not None
     assert logprobs.grad.tolist() == [-0.5, 0.5]
 

@@ -1,4 +1,4 @@
-"""Draws follow the distribution, depend on nothing but seed and position, and are reported truly."""
+"""Draws follow the distribution and depend on nothing but seed and position."""
 
 from __future__ import annotations
 

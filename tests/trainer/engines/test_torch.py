@@ -36,7 +36,7 @@ async def engine(model: Qwen3ForCausalLM) -> AsyncIterator[TorchEngine]:
 
 
 def engine_of(model: Qwen3ForCausalLM, **options: int) -> TorchEngine:
-    sizes = TorchEngineOptions(**({"num_sessions": 16, "max_length": 256} | options))
+    sizes = TorchEngineOptions(**({"num_sessions": 16, "max_length": 256} | options))  # type: ignore[arg-type]
     return TorchEngine(model.config, model.state_dict(), options=sizes)
 
 
@@ -63,6 +63,12 @@ async def play(
         ids = [*ids, *sample.token_ids, *random_ids(1 + (index + turn) % 6, seed=index + turn)]
     engine.release(f"s{index}")
     return Played(token_ids=ids, actions=actions, logprobs=logprobs)
+
+
+async def sampled(engine: TorchEngine, num_tokens: int) -> None:
+    """Return as soon as the engine has drawn that many tokens."""
+    while engine.stats().num_sampled_tokens < num_tokens:  # noqa: ASYNC110
+        await asyncio.sleep(0)
 
 
 def worst_gap(model: Qwen3ForCausalLM, played: Played, *, temperature: float = 1.0) -> float:
@@ -101,7 +107,7 @@ async def test_greedy_equals_transformers_greedy(
 ) -> None:
     ids = random_ids(20, seed=1)
     sample = await engine.sample(ids, params(new=40, temperature=0.0), session="s", prefix_key="g")
-    expected = model.generate(
+    expected = model.generate(  # type: ignore[misc]
         torch.tensor([ids]), do_sample=False, max_new_tokens=40, attention_mask=torch.ones(1, 20)
     )[0, 20:]
     assert list(sample.token_ids) == expected.tolist()
@@ -211,8 +217,7 @@ async def test_cancelling_a_waiting_request_frees_its_row(model: Qwen3ForCausalL
         asyncio.create_task(engine.sample(ids, params(new=200), session=str(index), prefix_key="g"))
         for index in range(2)
     ]
-    while engine.stats().num_sampled_tokens < 3:
-        await asyncio.sleep(0)
+    await sampled(engine, 3)
     for task in tasks:
         task.cancel()
     assert all(
@@ -230,8 +235,7 @@ async def test_releasing_a_session_in_flight_ends_its_request(engine: TorchEngin
     task = asyncio.create_task(
         engine.sample([1, 2, 3], params(new=200), session="s", prefix_key="g")
     )
-    while not engine.stats().num_sampled_tokens:
-        await asyncio.sleep(0)
+    await sampled(engine, 1)
     engine.release("s")
     engine.release("unknown")
     with pytest.raises(EngineError, match="released"):
@@ -261,8 +265,7 @@ async def test_update_waits_for_running_requests_and_holds_back_new_ones(
         return await engine.sample([1, 2, 3], params(new=30), session=name, prefix_key=name)
 
     running = asyncio.create_task(sample("a"))
-    while not engine.stats().num_sampled_tokens:
-        await asyncio.sleep(0)
+    await sampled(engine, 1)
     update = asyncio.create_task(engine.update(tiny_model(seed=1).state_dict(), 1))
     await asyncio.sleep(0)
     late = asyncio.create_task(sample("b"))
@@ -298,8 +301,7 @@ async def test_closing_ends_requests_in_flight(model: Qwen3ForCausalLM) -> None:
     task = asyncio.create_task(
         engine.sample([1, 2, 3], params(new=200), session="s", prefix_key="g")
     )
-    while not engine.stats().num_sampled_tokens:
-        await asyncio.sleep(0)
+    await sampled(engine, 1)
     await engine.close()
     with pytest.raises(EngineError, match="closed"):
         await task

@@ -108,7 +108,7 @@ async def test_gradients_are_those_of_a_padded_loop_over_plain_transformers(redu
         ratio = (logprobs - torch.tensor(item.logprobs[1:]))[mask].exp()
         share = 1 / total if reduction == "token_mean" else 1 / (len(sequences) * item.num_actions)
         loss = loss - (ratio * item.advantage).sum() * share
-    loss.backward()
+    torch.autograd.backward(loss)
     found = gradients(learner)
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None
