@@ -80,7 +80,7 @@ class Trainer:
             TrainerError: the run cannot go on.
         """
         try:
-            await self._sync_weights()
+            await self._sync_weights(self.step)
             await self._evaluate_when_due()
             while self.step < self._schedule.total:
                 self._parts.stop.check()
@@ -93,6 +93,10 @@ class Trainer:
             if self._saved_step != self.step:
                 await self._save()
             raise
+
+    async def close(self) -> None:
+        """Stop the engine's background work."""
+        await self._parts.engine.close()
 
     async def _train_step(self) -> None:
         """Draw tasks, roll out their groups, learn from them, publish the weights."""
@@ -111,7 +115,7 @@ class Trainer:
             with parts.clock.phase("policy_train"):
                 metrics = await parts.learner.step(batch)
             with parts.clock.phase("sync_weights"):
-                metrics |= await self._sync_weights()
+                metrics |= await self._sync_weights(step)
         self.step, self._sampler_state = step, parts.sampler.state()
         if not batch.num_sequences:
             message = "the rollouts of every group scored alike: nothing was learned in this step"
@@ -119,10 +123,10 @@ class Trainer:
         metrics["policy/num_sequences"] = float(batch.num_sequences)
         parts.reporter.report(step, result, metrics | engine_metrics(stats, parts.engine.stats()))
 
-    async def _sync_weights(self) -> dict[str, float]:
+    async def _sync_weights(self, step: int) -> dict[str, float]:
         """Hand the learner's weights to the engine and prove that they arrived."""
         parts = self._parts
-        parts.journal.emit(PhaseStarted, step=self.step, phase="sync")
+        parts.journal.emit(PhaseStarted, step=step, phase="sync")
         published = parts.learner.publish()
         await parts.engine.update(published.weights, published.version)
         gap = await canary_gap(parts.engine, parts.learner, parts.canary_tokens)

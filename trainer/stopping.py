@@ -50,10 +50,18 @@ class Stop:
             AttemptSuperseded: a newer attempt owns the run.
             StopRequested: someone asked to stop.
         """
-        if self.is_superseded:
-            raise AttemptSuperseded("a newer attempt owns the run")
+        self.check_superseded()
         if self._asked.is_set():
             raise StopRequested
+
+    def check_superseded(self) -> None:
+        """Raise when a newer attempt owns the run; from any thread.
+
+        Raises:
+            AttemptSuperseded: it does.
+        """
+        if self.is_superseded:
+            raise AttemptSuperseded("a newer attempt owns the run")
 
     async def unless(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Return the result of `work`, or cancel it as soon as someone asks to stop.

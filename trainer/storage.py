@@ -27,6 +27,8 @@ def space_checked(directory: Path) -> Iterator[None]:
     """
     try:
         yield
+    except StorageFull:
+        raise
     except StoreFull as error:
         raise StorageFull(f"the blob store is full: {error}") from error
     except (OSError, RuntimeError, SafetensorError) as error:

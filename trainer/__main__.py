@@ -1,0 +1,75 @@
+"""`python -m trainer run --spec FILE --run-dir DIR --attempt N [--resume-from KEY|latest]`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from transformers.utils import logging as transformers_logging
+
+from trainer.process import EXIT_FAILED, Launch, run_attempt
+from trainer.stores.base import StoreError
+
+_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return the exit code (see `run_attempt`; 2 for wrong usage)."""
+    given = _parser().parse_args(arguments)
+    launch = Launch(
+        spec=given.spec,
+        run_dir=given.run_dir,
+        attempt=given.attempt,
+        resume_from=given.resume_from,
+        environ=os.environ,
+    )
+    launch.dir.path.mkdir(parents=True, exist_ok=True)
+    _start_logging(launch.dir.log)
+    if given.threads:
+        torch.set_num_threads(given.threads)
+    try:
+        return asyncio.run(run_attempt(launch))
+    except StoreError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return EXIT_FAILED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m trainer", description="Train one run.")
+    run = parser.add_subparsers(required=True, metavar="command").add_parser(
+        "run", help="train one attempt of a run, with or without a service"
+    )
+    run.add_argument("--spec", type=Path, required=True, help="the run spec (JSON)")
+    run.add_argument(
+        "--run-dir", type=Path, required=True, help="directory of the run; its name is the run id"
+    )
+    run.add_argument("--attempt", type=int, default=1, help="number of this attempt, from 1")
+    run.add_argument(
+        "--resume-from",
+        metavar="KEY",
+        default=os.environ.get("HILLCLIMB_RESUME_FROM") or None,
+        help="blob key of the checkpoint to go on from, or `latest` for this run's newest",
+    )
+    run.add_argument("--threads", type=int, help="torch threads (default: OMP_NUM_THREADS)")
+    return parser
+
+
+def _start_logging(log: Path) -> None:
+    """Log to standard error, and to the log file unless that is where standard error goes."""
+    handlers: list[logging.Handler] = [logging.StreamHandler()]
+    mine = os.fstat(sys.stderr.fileno())
+    if not (log.exists() and os.path.samestat(mine, log.stat())):
+        handlers.append(logging.FileHandler(log))
+    logging.basicConfig(level=logging.INFO, format=_FORMAT, handlers=handlers)
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

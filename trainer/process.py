@@ -1,0 +1,211 @@
+"""One attempt as a process: from the command line's values to `exit.json` and an exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from trainer.checkpoints import find_latest
+from trainer.contract.events import TrainerEnded
+from trainer.contract.problems import explain
+from trainer.contract.reasons import ReasonCode
+from trainer.contract.rundir import AttemptDir, ExitRecord
+from trainer.contract.spec import RunSpec
+from trainer.errors import AttemptSuperseded, CheckpointError, SpecError, TrainerError
+from trainer.loop import Trainer
+from trainer.sinks.base import Sink
+from trainer.sinks.journal import Journal
+from trainer.sinks.jsonl import JsonlFile
+from trainer.sinks.push import Push
+from trainer.sinks.segments import Segments
+from trainer.stopping import Stop, StopRequested
+from trainer.storage import space_checked
+from trainer.stores.base import BlobStore
+from trainer.stores.locate import open_store
+from trainer.timing import Clock
+from trainer.wiring import Attempt, build_trainer
+
+LATEST = "latest"
+"""Given instead of a key: this run's newest complete checkpoint."""
+DRAIN_S = 10.0
+EXIT_FAILED, EXIT_SUPERSEDED = 1, 3
+INGEST_URL, TOKEN, BLOBS_URL = (
+    "HILLCLIMB_INGEST_URL",
+    "HILLCLIMB_ATTEMPT_TOKEN",
+    "HILLCLIMB_BLOBS_URL",
+)
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """The command line and the environment variables that concern an attempt."""
+
+    spec: Path
+    run_dir: Path
+    attempt: int
+    resume_from: str | None
+    environ: Mapping[str, str]
+
+    @property
+    def dir(self) -> AttemptDir:
+        """Where the attempt's files are."""
+        return AttemptDir(self.run_dir.resolve(), self.attempt)
+
+    @property
+    def blobs_url(self) -> str:
+        """The store: as given, else `blobs/` beside the directory of all runs."""
+        return self.environ.get(BLOBS_URL) or str(self.dir.run_dir.parent.parent / "blobs")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _End:
+    reason: ReasonCode
+    message: str
+    exit_code: int
+
+
+async def run_attempt(launch: Launch) -> int:
+    """Train one attempt and return the exit code.
+
+    0: trained to the end, or stopped on request after a checkpoint. 1: failed; `exit.json` says
+    why. 3: superseded; nothing more was written to the store.
+    """
+    stop, clock = Stop(), Clock()
+    stop.listen()
+    attempt_dir = launch.dir
+    attempt_dir.path.mkdir(parents=True, exist_ok=True)
+    attempt_dir.exit.unlink(missing_ok=True)
+    store = open_store(launch.blobs_url)
+    journal = Journal(JsonlFile(attempt_dir.events), _sinks(launch, store, stop))
+    progress = _Progress()
+    end = await _train(launch, store, journal, stop, clock, progress)
+    if end.reason is ReasonCode.ATTEMPT_SUPERSEDED:
+        journal.abandon()
+    else:
+        with suppress(OSError):
+            journal.emit(
+                TrainerEnded,
+                step=progress.step,
+                reason=end.reason,
+                message=end.message,
+                training_seconds=clock.training_s,
+                eval_seconds=clock.eval_s,
+            )
+            if not await asyncio.to_thread(journal.close, drain_s=DRAIN_S):
+                _log.warning("the service or the store does not have all events yet")
+    _write_exit(attempt_dir, end, progress.step, journal.last_seq)
+    return end.exit_code
+
+
+class _Progress:
+    """The step reached, also after an error."""
+
+    trainer: Trainer | None = None
+
+    @property
+    def step(self) -> int:
+        return self.trainer.step if self.trainer else 0
+
+
+async def _train(
+    launch: Launch,
+    store: BlobStore,
+    journal: Journal,
+    stop: Stop,
+    clock: Clock,
+    progress: _Progress,
+) -> _End:
+    try:
+        with space_checked(launch.run_dir):
+            attempt = Attempt(
+                spec=_read_spec(launch.spec),
+                dir=launch.dir,
+                store=store,
+                journal=journal,
+                stop=stop,
+                clock=clock,
+                resume_from=_checkpoint_key(launch, store),
+            )
+            progress.trainer = build_trainer(attempt)
+            await progress.trainer.train()
+    except StopRequested:
+        message = f"stopped on request after step {progress.step}"
+        return _End(reason=ReasonCode.RUNNER_STOPPED, message=message, exit_code=0)
+    except AttemptSuperseded as error:
+        return _failed(error, EXIT_SUPERSEDED)
+    except TrainerError as error:
+        return _failed(error, EXIT_FAILED)
+    except Exception as error:  # noqa: BLE001 - the task edge: an attempt always says how it ended
+        _log.exception("the trainer crashed")
+        message = f"{type(error).__name__}: {error}"
+        return _End(reason=ReasonCode.TRAINER_CRASHED, message=message, exit_code=EXIT_FAILED)
+    finally:
+        if progress.trainer:
+            await progress.trainer.close()
+    message = f"trained {attempt.spec.schedule.total_steps} steps"
+    return _End(reason=ReasonCode.COMPLETED, message=message, exit_code=0)
+
+
+def _failed(error: TrainerError, exit_code: int) -> _End:
+    """One clear line instead of a traceback."""
+    sys.stderr.write(f"error: {error} [{error.reason}]\n")
+    return _End(reason=ReasonCode(error.reason), message=str(error), exit_code=exit_code)
+
+
+def _read_spec(path: Path) -> RunSpec:
+    try:
+        return RunSpec.model_validate_json(path.read_bytes())
+    except FileNotFoundError as error:
+        raise SpecError(f"there is no spec at {path}") from error
+    except ValidationError as error:
+        problems = (f"{each.pointer or '/'}: {each.message}" for each in explain(error))
+        raise SpecError("; ".join(problems)) from error
+
+
+def _checkpoint_key(launch: Launch, store: BlobStore) -> str | None:
+    if launch.resume_from != LATEST:
+        return launch.resume_from
+    key = find_latest(store, launch.dir.run_dir.name)
+    if key is None:
+        raise CheckpointError(f"{launch.dir.run_dir.name} has no complete checkpoint")
+    return key
+
+
+def _sinks(launch: Launch, store: BlobStore, stop: Stop) -> list[Sink]:
+    sinks: list[Sink] = [Segments(store, launch.dir)]
+    url = launch.environ.get(INGEST_URL)
+    if url:
+        sinks.append(
+            Push(
+                launch.dir.events,
+                url=url,
+                token=launch.environ.get(TOKEN, ""),
+                on_superseded=stop.supersede,
+            )
+        )
+    return sinks
+
+
+def _write_exit(attempt_dir: AttemptDir, end: _End, step: int, last_seq: int) -> None:
+    record = ExitRecord(
+        reason=end.reason,
+        message=end.message,
+        step=step,
+        last_trainer_seq=last_seq,
+        at=datetime.now(UTC),
+    )
+    part = attempt_dir.exit.with_suffix(".part")
+    try:
+        part.write_text(record.model_dump_json())
+        part.replace(attempt_dir.exit)
+    except OSError as error:
+        sys.stderr.write(f"error: {attempt_dir.exit} cannot be written: {error}\n")

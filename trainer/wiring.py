@@ -1,0 +1,260 @@
+"""From a spec to the parts of a run: the only place that knows what stands behind each port."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+from dataclasses import dataclass
+from importlib.metadata import version
+
+from trainer.checkpoints import Checkpoints, Saved, fetch
+from trainer.contract.events import RunWarning, TrainerStarted
+from trainer.contract.manifest import config_hash
+from trainer.contract.rundir import AttemptDir
+from trainer.contract.sections import FaultSpec
+from trainer.contract.spec import RunSpec
+from trainer.data.sampler import TaskSampler
+from trainer.data.tasks import minifleet_tasks
+from trainer.engines.canary import canary_tokens
+from trainer.engines.torch import TorchEngine, TorchEngineOptions
+from trainer.envs.base import EnvProvider
+from trainer.envs.minifleet.faults import Faults
+from trainer.envs.minifleet.provider import MinifleetProvider
+from trainer.errors import CheckpointError, SpecError
+from trainer.evaluation import Evaluator
+from trainer.learners.torch import TorchLearner, TorchLearnerOptions
+from trainer.loop import Parts, Start, Trainer
+from trainer.models import check_supported, load_policy, resolve_source
+from trainer.reporting import StepReporter
+from trainer.rollouts.chat import Chat
+from trainer.rollouts.collect import Collector, RolloutParts
+from trainer.rollouts.prompts import PROMPT_VERSION
+from trainer.saving import Saver
+from trainer.sinks.journal import Journal
+from trainer.stopping import Stop
+from trainer.stores.base import BlobStore
+from trainer.timing import Clock
+from trainer.types import Task
+from trainer.waves import Waves
+
+RESUME = "resume"
+"""Directory of the attempt in which the checkpoint to go on from is unpacked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """What a process was started with."""
+
+    spec: RunSpec
+    dir: AttemptDir
+    store: BlobStore
+    journal: Journal
+    stop: Stop
+    clock: Clock
+    resume_from: str | None
+    """Blob key of a complete checkpoint, of this run or of another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tasks:
+    train: tuple[Task, ...]
+    eval: tuple[Task, ...]
+
+
+def build_trainer(attempt: Attempt, provider: EnvProvider | None = None) -> Trainer:
+    """Load model, tasks and checkpoint, say `trainer.started`, and return the trainer.
+
+    `provider` serves the environments instead of the one that the spec names.
+
+    Raises:
+        SpecError: the model cannot be loaded, or lengths do not fit its positions.
+        DataError: the tasks cannot be made.
+        CheckpointError: the checkpoint is missing, torn or does not fit.
+    """
+    spec = attempt.spec
+    model_dir = resolve_source(spec.model.source)
+    model = load_policy(model_dir)
+    config = check_supported(model.config)
+    _check_lengths(spec, config.max_position_embeddings)
+    learner = TorchLearner(
+        model,
+        TorchLearnerOptions(
+            algorithm=spec.algorithm,
+            optimizer=spec.optimizer,
+            lr_warmup_steps=spec.schedule.lr_warmup_steps,
+            tokenizer_dir=model_dir,
+        ),
+    )
+    tasks = _load_tasks(spec)
+    saved = _resume(attempt, learner)
+    sampler = _sampler(spec, tasks, saved)
+    engine = TorchEngine(
+        config,
+        learner.publish().weights,
+        version=learner.version,
+        options=TorchEngineOptions(
+            num_sessions=spec.environment.max_concurrent_rollouts,
+            max_length=spec.rollout.max_sequence_length,
+        ),
+    )
+    parts = RolloutParts(
+        engine=engine,
+        chat=Chat.from_directory(model_dir),
+        provider=provider or _provider(spec),
+        environment=spec.environment,
+        rollout=spec.rollout,
+        seed=spec.schedule.seed,
+        attempt=attempt.dir.attempt,
+    )
+    _announce(attempt, saved, learner, tasks)
+    return Trainer(
+        _parts(attempt, parts, learner, sampler, tasks, canary_tokens(config.vocab_size)),
+        _start(attempt, saved),
+    )
+
+
+def _parts(
+    attempt: Attempt,
+    rollouts: RolloutParts,
+    learner: TorchLearner,
+    sampler: TaskSampler,
+    tasks: _Tasks,
+    canary: tuple[int, ...],
+) -> Parts:
+    spec, journal, clock = attempt.spec, attempt.journal, attempt.clock
+    waves = Waves(
+        collector=Collector(rollouts),
+        journal=journal,
+        stop=attempt.stop,
+        store=attempt.store,
+        attempt_dir=attempt.dir,
+        max_infra_error_rate=spec.environment.max_infra_error_rate,
+    )
+    checkpoints = Checkpoints(
+        attempt.store,
+        attempt.dir,
+        config_hash=config_hash(spec),
+        parent=attempt.resume_from,
+        still_current=attempt.stop.check_superseded,
+    )
+    return Parts(
+        spec=spec,
+        sampler=sampler,
+        engine=rollouts.engine,
+        learner=learner,
+        waves=waves,
+        evaluator=Evaluator(spec=spec.eval, tasks=tasks.eval, waves=waves, journal=journal),
+        reporter=StepReporter(spec=spec, journal=journal, clock=clock),
+        saver=Saver(
+            checkpoints=checkpoints,
+            learner=learner,
+            journal=journal,
+            clock=clock,
+            keep_last=spec.checkpoints.keep_last,
+        ),
+        journal=journal,
+        stop=attempt.stop,
+        clock=clock,
+        canary_tokens=canary,
+    )
+
+
+def _check_lengths(spec: RunSpec, positions: int) -> None:
+    if spec.rollout.max_sequence_length > positions:
+        raise SpecError(
+            f"rollout.max_sequence_length ({spec.rollout.max_sequence_length}) is larger than the"
+            f" model's positions ({positions}): lower it"
+        )
+
+
+def _load_tasks(spec: RunSpec) -> _Tasks:
+    data = spec.data
+    return _Tasks(
+        train=minifleet_tasks(data.env_keys, "train", data.train_tasks_per_env, data.seed),
+        eval=minifleet_tasks(
+            data.env_keys,
+            "eval",
+            data.eval_tasks_per_env,
+            data.seed,
+            held_out_share=data.held_out_template_share,
+        ),
+    )
+
+
+def _sampler(spec: RunSpec, tasks: _Tasks, saved: Saved | None) -> TaskSampler:
+    if saved is not None:
+        return TaskSampler.from_state(tasks.train, saved.manifest.sampler)
+    return TaskSampler(tasks.train, spec.schedule.train_batch_size, spec.data.seed)
+
+
+def _provider(spec: RunSpec) -> MinifleetProvider:
+    environment = spec.environment
+    chosen = {
+        key: environment.overrides[key].faults if key in environment.overrides else None
+        for key in spec.data.env_keys
+    }
+    faults = {key: own or environment.faults for key, own in chosen.items()}
+    return MinifleetProvider(
+        env_keys=spec.data.env_keys,
+        faults={key: Faults(**each.model_dump()) for key, each in faults.items() if each != _NONE},
+        seed=spec.schedule.seed,
+    )
+
+
+_NONE = FaultSpec()
+
+
+def _resume(attempt: Attempt, learner: TorchLearner) -> Saved | None:
+    """Bring the checkpoint here and load the learner from it; None for a fresh start."""
+    if attempt.resume_from is None:
+        return None
+    saved = fetch(attempt.store, attempt.resume_from, attempt.dir.path / RESUME)
+    if saved.manifest.step > attempt.spec.schedule.total_steps:
+        raise CheckpointError(
+            f"the checkpoint is at step {saved.manifest.step}, beyond schedule.total_steps"
+            f" ({attempt.spec.schedule.total_steps})"
+        )
+    learner.load(attempt.dir.path / RESUME)
+    shutil.rmtree(attempt.dir.path / RESUME)
+    return saved
+
+
+def _start(attempt: Attempt, saved: Saved | None) -> Start:
+    if saved is None:
+        return Start()
+    own = saved.manifest.run_id == attempt.dir.run_dir.name
+    return Start(
+        step=saved.manifest.step,
+        is_first=not own,
+        evaluated_step=saved.manifest.evaluated_step if own else None,
+        is_final=own and saved.manifest.final,
+    )
+
+
+def _announce(attempt: Attempt, saved: Saved | None, learner: TorchLearner, tasks: _Tasks) -> None:
+    step, config = saved.manifest.step if saved else 0, config_hash(attempt.spec)
+    attempt.journal.emit(
+        TrainerStarted,
+        step=step,
+        total_steps=attempt.spec.schedule.total_steps,
+        resumed_from_step=step if saved else None,
+        config_hash=config,
+        prompt_version=PROMPT_VERSION,
+        engine="torch",
+        num_parameters=learner.num_parameters,
+        num_train_tasks=len(tasks.train),
+        num_eval_tasks=len(tasks.eval),
+        versions={
+            "python": platform.python_version(),
+            "torch": version("torch"),
+            "transformers": version("transformers"),
+        },
+    )
+    own = saved is not None and saved.manifest.run_id == attempt.dir.run_dir.name
+    if saved is not None and own and saved.manifest.config_hash != config:
+        attempt.journal.emit(
+            RunWarning,
+            step=step,
+            code="config_changed",
+            message="the checkpoint was trained under another configuration of this run",
+        )
