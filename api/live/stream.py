@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 from api.live.errors import ReadFailed
 from api.live.frames import END, PING, RETRY
@@ -13,7 +13,7 @@ PING_INTERVAL_S = 15.0
 
 async def follow(
     hub: Hub, run_id: str, after: int, *, ping_interval_s: float = PING_INTERVAL_S
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes, None]:
     """Yield the frames of the events after `after` until the run's end, then the end frame.
 
     Stops without an end frame when the service shuts down or the database does not answer: the

@@ -37,8 +37,11 @@ def migrate(url: str) -> None:
     command.upgrade(configuration, "head")
 
 
-def spec(name: str = "climb", *, env_keys: tuple[str, ...] = ENVS, **sections: object) -> RunSpec:
-    body = {"name": name, "data": {"env_keys": env_keys}, **sections}
+def spec(
+    name: str = "climb", *, env_keys: tuple[str, ...] = ENVS, channel: str | None = None
+) -> RunSpec:
+    notify = {"slack": {"channel": channel}} if channel else {}
+    body = {"name": name, "data": {"env_keys": env_keys}, "notify": notify}
     return RunSpec.model_validate(body)
 
 

@@ -70,29 +70,39 @@ function curve({ points, color, thin, dots }, x, y) {
   return group;
 }
 
+// Where the pointer is on a chart: a chart redrawn under it shows its figures again.
+const pointers = new WeakMap();
+
 function follow(host, { root, hair, tip, series, x, width }) {
   const xs = [...new Set(series.flatMap((one) => one.points.map((p) => p.x)))];
-  root.addEventListener("pointermove", (event) => {
-    const at = event.clientX - host.getBoundingClientRect().left;
+  const show = (clientX) => {
+    const at = clientX - host.getBoundingClientRect().left;
     const nearest = xs.reduce((best, value) => (Math.abs(x(value) - at) < Math.abs(x(best) - at) ? value : best));
     hair.setAttribute("x1", x(nearest));
     hair.setAttribute("x2", x(nearest));
     hair.setAttribute("visibility", "visible");
-    const rows = series.flatMap((one) => {
-      const point = one.points.find((p) => p.x === nearest);
-      if (!point) return [];
-      const range = point.low === undefined ? "" : `  [${percent(point.low, 0)}, ${percent(point.high, 0)}]`;
-      return [html("div", { class: one.color }, html("i"), html("span", {}, `${one.name} ${percent(point.y)}${range}`))];
-    });
-    tip.replaceChildren(html("b", {}, `step ${nearest}`), ...rows);
+    tip.replaceChildren(html("b", {}, `step ${nearest}`), ...series.flatMap((one) => figures(one, nearest)));
     tip.hidden = false;
     const left = x(nearest) + 12;
     tip.style.left = `${left + tip.offsetWidth > width ? x(nearest) - tip.offsetWidth - 12 : left}px`;
+  };
+  root.addEventListener("pointermove", (event) => {
+    pointers.set(host, event.clientX);
+    show(event.clientX);
   });
   root.addEventListener("pointerleave", () => {
+    pointers.delete(host);
     hair.setAttribute("visibility", "hidden");
     tip.hidden = true;
   });
+  if (pointers.has(host) && host.matches(":hover")) show(pointers.get(host));
+}
+
+function figures({ name, color, points }, at) {
+  const point = points.find((p) => p.x === at);
+  if (!point) return [];
+  const range = point.low === undefined ? "" : `  [${percent(point.low, 0)}, ${percent(point.high, 0)}]`;
+  return [html("div", { class: color }, html("i"), html("span", {}, `${name} ${percent(point.y)}${range}`))];
 }
 
 export function sparkline(values, { width = 96, height = 22 } = {}) {

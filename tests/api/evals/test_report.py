@@ -68,9 +68,9 @@ def test_the_report_says_what_the_contracts_own_comparison_says(story: Story) ->
 
 def test_failures_are_counted_by_cause_on_both_sides(story: Story) -> None:
     run_id = story.running()
-    looping = {"stop": StopReason.MAX_TURNS, "repeated": 3}
-    old = [rollout("booking", i, passed=False, **looping) for i in range(8)]
-    old += [rollout("booking", 8, passed=False, stop=StopReason.MAX_TURNS)]
+    stop = StopReason.MAX_TURNS
+    old = [rollout("booking", i, passed=False, stop=stop, repeated=3) for i in range(8)]
+    old += [rollout("booking", 8, passed=False, stop=stop)]
     new = [rollout("booking", i, passed=True, step=40) for i in range(8)]
     new += [rollout("booking", 8, passed=False, step=40, repeated=1)]
     first, last = story.evaluation(run_id, 0, {}), story.evaluation(run_id, 40, {})

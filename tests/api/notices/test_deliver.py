@@ -16,7 +16,7 @@ from tests.api.story import Story, spec
 from tests.fake_slack import TOKEN, Failure, FakeSlack
 from trainer.contract.reasons import ReasonCode
 
-SLACK = {"notify": {"slack": {"channel": "#training"}}}
+CHANNEL = "#training"
 RATES = {"booking": 0.2, "github": 0.95, "outlook": 0.0}
 
 
@@ -42,7 +42,7 @@ def delivery(story: Story, fake_slack: FakeSlack, clock: Clock) -> Delivery:
 
 
 def told_run(story: Story) -> str:
-    run_id = story.running(spec(**SLACK))
+    run_id = story.running(spec(channel=CHANNEL))
     story.push(run_id, story.evaluation(run_id, 0, RATES))
     story.push(run_id, story.evaluation(run_id, 40, {**RATES, "booking": 0.9}))
     story.finish(run_id, 40)
@@ -88,7 +88,7 @@ def test_a_run_without_a_channel_tells_nobody(story: Story, delivery: Delivery) 
 def test_a_run_that_never_started_still_tells_its_end(
     story: Story, delivery: Delivery, fake_slack: FakeSlack
 ) -> None:
-    run_id = story.submit(spec(**SLACK))
+    run_id = story.submit(spec(channel=CHANNEL))
     story.launch(run_id)
     story.report(run_id, ReasonCode.SPEC_REJECTED, message="no such model")
     assert deliver_due(delivery) == 1
@@ -117,7 +117,7 @@ def test_a_failing_slack_is_tried_later_and_later_and_holds_back_the_rest_of_the
 def test_a_rate_limit_is_waited_out_and_not_counted(
     story: Story, delivery: Delivery, fake_slack: FakeSlack, clock: Clock
 ) -> None:
-    story.running(spec(**SLACK))
+    story.running(spec(channel=CHANNEL))
     fake_slack.failures.append(Failure(status=429, retry_after="120"))
     assert deliver_due(delivery) == 0
     clock.now += timedelta(seconds=119)
@@ -131,7 +131,7 @@ def test_a_rate_limit_is_waited_out_and_not_counted(
 def test_a_message_is_given_up_after_the_last_try_with_one_warning_for_the_run(
     story: Story, delivery: Delivery, fake_slack: FakeSlack, clock: Clock
 ) -> None:
-    run_id = story.running(spec(**SLACK))
+    run_id = story.running(spec(channel=CHANNEL))
     fake_slack.failures.extend([Failure(status=503)] * MAX_ATTEMPTS)
     for _ in range(MAX_ATTEMPTS):
         deliver_due(delivery)
@@ -147,7 +147,7 @@ def test_a_message_is_given_up_after_the_last_try_with_one_warning_for_the_run(
 def test_without_a_token_messages_are_skipped_with_a_warning_and_the_run_goes_on(
     story: Story, delivery: Delivery
 ) -> None:
-    run_id = story.running(spec(**SLACK))
+    run_id = story.running(spec(channel=CHANNEL))
     silent = Delivery(
         database=story.database, slack=None, public_url="http://x", clock=delivery.clock
     )
@@ -174,7 +174,7 @@ def test_nothing_is_added_behind_the_end_of_a_run(story: Story, delivery: Delive
 def test_two_deliverers_never_hold_the_same_message_and_a_dead_ones_lease_ends(
     story: Story, clock: Clock
 ) -> None:
-    story.running(spec(**SLACK))
+    story.running(spec(channel=CHANNEL))
     with story.database.transaction() as session:
         first = claim_next(session, owner="one", now=clock.now)
     with story.database.transaction() as session:
@@ -193,7 +193,7 @@ def test_two_deliverers_never_hold_the_same_message_and_a_dead_ones_lease_ends(
 def test_an_answer_that_never_came_is_asked_for_again_and_may_post_twice(
     story: Story, delivery: Delivery, fake_slack: FakeSlack, clock: Clock
 ) -> None:
-    story.running(spec(**SLACK))
+    story.running(spec(channel=CHANNEL))
     fake_slack.failures.append(Failure(hang=True))
     assert deliver_due(delivery) == 0
     clock.now += timedelta(minutes=1)
@@ -204,7 +204,7 @@ def test_an_answer_that_never_came_is_asked_for_again_and_may_post_twice(
 def test_an_eval_repeated_by_a_later_attempt_is_told_once(
     story: Story, delivery: Delivery, fake_slack: FakeSlack
 ) -> None:
-    run_id = story.running(spec(**SLACK))
+    run_id = story.running(spec(channel=CHANNEL))
     story.push(run_id, story.evaluation(run_id, 0, RATES))
     story.report(run_id, ReasonCode.TRAINER_CRASHED)
     story.launch(run_id)
