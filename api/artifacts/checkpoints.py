@@ -21,12 +21,12 @@ CHUNK_BYTES = 1 << 20
 
 
 def list_checkpoints(session: Session, run_id: str) -> Sequence[Checkpoint]:
-    """Return the complete checkpoints that still exist: the newest attempt's of each step."""
+    """Return the complete checkpoints that still exist, highest step first, one per step."""
     query = (
         select(Checkpoint)
         .where(Checkpoint.run_id == run_id, Checkpoint.deleted_at.is_(None))
         .ext(distinct_on(Checkpoint.step))
-        .order_by(Checkpoint.step, Checkpoint.attempt.desc())
+        .order_by(Checkpoint.step.desc(), Checkpoint.attempt.desc())
     )
     return session.scalars(query).all()
 

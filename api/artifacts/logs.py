@@ -18,7 +18,7 @@ class LogPage:
     """Part of a log and where the next part begins."""
 
     text: str
-    next_after: int
+    next_offset: int
     has_more: bool
     """True when more was there already; a follower then asks again at once."""
 
@@ -43,13 +43,13 @@ def read_log(store: BlobStore, run_id: str, attempt: int, *, after: int, limit: 
         end = (number, offset)
         offset = 0
     if not parts:
-        return LogPage(text="", next_after=after, has_more=False)
+        return LogPage(text="", next_offset=after, has_more=False)
     return _page(parts, *end, has_more=False)
 
 
 def _page(parts: list[bytes], number: int, offset: int, *, has_more: bool) -> LogPage:
     text = b"".join(parts).decode(errors="replace")
-    return LogPage(text=text, next_after=number << SEGMENT_BITS | offset, has_more=has_more)
+    return LogPage(text=text, next_offset=number << SEGMENT_BITS | offset, has_more=has_more)
 
 
 def _segments(

@@ -26,7 +26,7 @@ Step = Annotated[int, Path(ge=0, le=2**31 - 1)]
 GONE = documented(KINDS[RunNotFound], KINDS[ArtifactNotFound])
 
 
-@router.get("", operation_id="list_checkpoints", summary="List checkpoints by step")
+@router.get("", operation_id="list_checkpoints", summary="List checkpoints, newest first")
 def list_of_run(services: ServicesDep, caller: Reader, run_id: RunId) -> dict[str, Any]:
     """Return the complete checkpoints that retention has kept."""
     with open_run(services, caller, run_id) as (session, run):

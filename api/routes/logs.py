@@ -21,12 +21,12 @@ def read_logs(
     caller: Reader,
     run_id: RunId,
     attempt: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
-    after: Annotated[int, Query(ge=0, le=2**53, description="`next_after` of the last page.")] = 0,
+    after: Annotated[int, Query(ge=0, le=2**53, description="`next_offset` of the last page.")] = 0,
     limit: Annotated[int, Query(ge=16, le=MAX_BYTES, description="Bytes.")] = 1 << 16,
 ) -> dict[str, Any]:
     """Return text behind `after`, of the newest attempt unless one is named.
 
-    To follow, ask again with `next_after`: at once while `has_more`, later otherwise, no more when
+    To follow, ask again with `next_offset`: at once while `has_more`, later otherwise, no more when
     `ended` is true.
     """
     with open_run(services, caller, run_id) as (_, run):
@@ -38,7 +38,7 @@ def read_logs(
         "run_id": run_id,
         "attempt": number,
         "text": page.text,
-        "next_after": page.next_after,
+        "next_offset": page.next_offset,
         "has_more": page.has_more,
         "ended": is_over and not page.has_more,
     }

@@ -173,12 +173,12 @@ def test_a_log_is_followed_through_its_segments_to_the_end(
             while True:
                 page = client.get(path, params=query).json()
                 got += page["text"]
-                query["after"] = str(page["next_after"])
+                query["after"] = str(page["next_offset"])
                 if not page["has_more"]:
                     break
             assert page["ended"] is last
         stale = client.get(path, params={"attempt": 9}).json()
-    assert (empty["text"], empty["next_after"], empty["ended"]) == ("", 0, False)
+    assert (empty["text"], empty["next_offset"], empty["ended"]) == ("", 0, False)
     assert got == text
     assert int(query["after"]) >> SEGMENT_BITS == 3
     assert stale["text"] == ""
