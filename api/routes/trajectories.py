@@ -83,7 +83,7 @@ def list_trajectories(
 
 
 @router.get(
-    "/{rollout_id}",
+    "/{rollout_id:path}",
     operation_id="get_trajectory",
     summary="Get one rollout in full",
     responses={**documented(KINDS[RunNotFound], KINDS[ArtifactNotFound])},

@@ -62,7 +62,7 @@ def rollout(
     graded = passed is not None
     return OutcomeRow.model_validate(
         {
-            "rollout_id": f"a{attempt}-s{step}-{split}-{decoding}-{env}-{task}-{sample}",
+            "rollout_id": f"{attempt}/{step}/{split}/{decoding}/{env}/eval/t/{task}/{sample}",
             "split": split,
             "decoding": decoding,
             "task_key": f"{env}-{task}",

@@ -99,7 +99,7 @@ def test_a_trajectory_comes_whole_from_its_line_of_the_file(
     story.push(run_id, story.evaluation(run_id, 0, {"booking": 0.5}, tasks=4))
     lines = "".join(json.dumps({"turns": [f"turn of {task}"]}) + "\n" for task in range(4))
     key = run_key(run_id, attempt_name(1), "trajectories/step.jsonl.gz")
-    rollout = f"/v1/runs/{run_id}/trajectories/a1-s0-eval-sampled-booking-2-0"
+    rollout = f"/v1/runs/{run_id}/trajectories/1/0/eval/sampled/booking/eval/t/2/0"
     with served.client() as client:
         early = client.get(rollout)
         blobs.put(key, gzip.compress(lines.encode()))

@@ -1,0 +1,129 @@
+"""What each command prints, and the exit code scripts rely on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from api.runs import store
+from api.runs.advance import advance
+from hillclimb.cli.commands import main
+from hillclimb.cli.exits import Exit
+from tests.api.story import Story
+from tests.hillclimb.cli.conftest import Invoke, from_json
+
+SPEC = """
+name: mine
+data: {env_keys: [booking, github]}
+schedule: {total_steps: 4, train_batch_size: 4, mini_batch_size: 2}
+"""
+
+
+@pytest.fixture
+def spec_file(tmp_path: Path) -> str:
+    path = tmp_path / "spec.yaml"
+    path.write_text(SPEC)
+    return str(path)
+
+
+def test_submit_creates_the_run_that_list_and_show_then_know(hc: Invoke, spec_file: str) -> None:
+    run = from_json(hc("submit", spec_file, "--set", "optimizer.lr=5e-4", "--json"))
+    assert run["spec"]["optimizer"]["lr"] == 5e-4
+    assert run["id"] in hc("runs").stdout
+    assert "mine" in hc("show", run["id"]).stdout
+
+
+def test_a_repeated_submit_with_one_key_is_one_run(hc: Invoke, spec_file: str) -> None:
+    args = ("submit", spec_file, "--idempotency-key", "k1", "--json")
+    assert from_json(hc(*args))["id"] == from_json(hc(*args))["id"]
+
+
+def test_plan_fills_in_defaults_and_creates_nothing(hc: Invoke, spec_file: str) -> None:
+    planned = from_json(hc("plan", spec_file, "--json"))
+    assert planned["spec"]["rollout"]["n_samples_per_prompt"] == 8
+    assert from_json(hc("runs", "--json"))["data"] == []
+
+
+@pytest.mark.parametrize(
+    ("assignment", "sentence"),
+    [
+        ("optimizer.learning_rat=1", "unknown key 'optimizer/learning_rat'"),
+        ("optimizer.lr=-1", "/optimizer/lr: Input should be greater than 0"),
+        ("data.env_keys=[nowhere]", "unknown environment 'nowhere'"),
+        ("budget.usd=5", "budget is not available in this version"),
+    ],
+)
+def test_a_bad_spec_is_refused_with_a_sentence(
+    hc: Invoke, spec_file: str, assignment: str, sentence: str
+) -> None:
+    result = hc("submit", spec_file, "--set", assignment)
+    assert result.exit_code == Exit.REFUSED
+    assert sentence in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_a_missing_file_an_unknown_run_and_a_wrong_key_have_their_own_codes(
+    hc: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert hc("submit", "nowhere.yaml").exit_code == Exit.USAGE
+    assert hc("show", "run_0000000000000000000000000a").exit_code == Exit.NOT_FOUND
+    monkeypatch.setenv("HILLCLIMB_API_KEY", "hc_" + "0" * 64)
+    assert hc("runs").exit_code == Exit.REFUSED
+
+
+def test_no_service_is_a_sentence_and_its_own_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HILLCLIMB_API_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("HILLCLIMB_API_KEY", "hc_x")
+    result = CliRunner(mix_stderr=False).invoke(main, ["runs"])
+    assert result.exit_code == Exit.UNREACHABLE
+    assert "does not answer" in result.stderr
+
+
+def test_cancel_ends_a_queued_run_and_watch_says_so(hc: Invoke, spec_file: str) -> None:
+    run_id = from_json(hc("submit", spec_file, "--json"))["id"]
+    assert "cancelled" in hc("cancel", run_id).stdout
+    watched = hc("watch", run_id)
+    assert watched.exit_code == Exit.RUN_CANCELLED
+    assert "status cancelled" in watched.stdout
+
+
+def test_a_run_without_checkpoint_can_be_neither_resumed_nor_pulled(
+    hc: Invoke, spec_file: str, tmp_path: Path
+) -> None:
+    run_id = from_json(hc("submit", spec_file, "--json"))["id"]
+    hc("cancel", run_id)
+    assert hc("resume", run_id).exit_code == Exit.REFUSED
+    assert hc("pull", run_id, str(tmp_path / "w")).exit_code != Exit.OK
+
+
+def test_trajectories_lists_failed_rollouts_of_one_environment(hc: Invoke, story: Story) -> None:
+    run_id = story.running()
+    story.push(run_id, story.evaluation(run_id, 0, {"booking": 0.5, "github": 0.2}))
+    page = from_json(hc("trajectories", run_id, "--failed", "--env", "booking", "--json"))
+    assert page["data"]
+    assert {row["env_key"] for row in page["data"]} == {"booking"}
+    assert all(row["score"] < 1.0 for row in page["data"])
+
+
+def test_show_and_watch_tell_the_whole_story_of_a_run(hc: Invoke, story: Story) -> None:
+    run_id = story.running()
+    for step, rate in ((0, 0.2), (2, 0.8)):
+        rates = {"booking": rate, "github": 1.0}
+        if step:
+            story.push(run_id, story.step(run_id, step, rates))
+        story.push(run_id, story.evaluation(run_id, step, rates))
+        story.push(run_id, story.evaluation(run_id, step, rates, decoding="greedy"))
+    story.finish(run_id, 2)
+    with story.database.transaction() as session:
+        advance(session, store.lock_run(session, run_id), now=story.now)
+    watched = hc("watch", run_id)
+    assert watched.exit_code == Exit.OK, watched.output
+    assert "eval at step 2 (greedy)" in watched.stdout
+    shown = hc("show", run_id).stdout
+    assert "IMPROVED" in shown
+    assert "SATURATED" in shown
+    lines = hc("watch", run_id, "--json").stdout.splitlines()
+    assert [json.loads(line)["seq"] for line in lines] == list(range(1, len(lines) + 1))
