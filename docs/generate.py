@@ -25,11 +25,13 @@ from trainer.contract.spec import RunSpec
 
 DOCS = Path(__file__).resolve().parent
 MADE = "<!-- made by docs/generate.py -->"
-API_RULES = """Send `Authorization: Bearer KEY`. Every error is `application/problem+json` (RFC 9457)
-with `code`, `request_id`, `retryable` and, for a bad spec, `errors` with JSON pointers. A POST with
-`Idempotency-Key` may be repeated. Lists page by `cursor`. The stream sends `id:` = the run's
-`seq`; reconnect with `Last-Event-ID` and nothing is lost. The OpenAPI document is at
-`/openapi.json`, a page to try it at `/docs`."""
+API_RULES = (
+    "Send `Authorization: Bearer KEY`. Every error is `application/problem+json` (RFC 9457) "
+    "with `code`, `request_id`, `retryable` and, for a bad spec, `errors` with JSON pointers. A "
+    "POST with `Idempotency-Key` may be repeated. Lists page by `cursor`. The stream sends "
+    "`id:` = the run's `seq`; reconnect with `Last-Event-ID` and nothing is lost. The OpenAPI "
+    "document is at `/openapi.json`, a page to try it at `/docs`."
+)
 
 
 def spec_page() -> str:
