@@ -27,12 +27,12 @@ class FailureGroup:
 
 
 def list_evals(session: Session, run_id: str) -> Sequence[Eval]:
-    """Return the evaluations that count, by step and decoding."""
+    """Return the evaluations that count, by step and decoding, the hottest decoding first."""
     query = (
         select(Eval)
         .where(Eval.run_id == run_id)
-        .ext(distinct_on(Eval.step, Eval.decoding))
-        .order_by(Eval.step, Eval.decoding, Eval.attempt.desc())
+        .ext(distinct_on(Eval.step, Eval.temperature, Eval.decoding))
+        .order_by(Eval.step, Eval.temperature.desc(), Eval.decoding, Eval.attempt.desc())
     )
     return session.scalars(query).all()
 

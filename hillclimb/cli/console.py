@@ -9,12 +9,15 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
 
 from hillclimb.errors import ApiProblem, HillclimbError
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
+
+MAX_TABLE_WIDTH = 400
 
 STATUS_STYLE = {
     "succeeded": "green",
@@ -40,6 +43,13 @@ def print_error(error: HillclimbError, *, as_json: bool) -> None:
     sentences = error.sentences() if isinstance(error, ApiProblem) else [str(error)]
     for sentence in sentences:
         err.print("[red]error:[/red]", escape(sentence), soft_wrap=True)
+
+
+def print_table(grid: Table) -> None:
+    """Print a table as wide as it needs to be: an id that is cut off is of no use."""
+    unbounded = out.options.update(max_width=MAX_TABLE_WIDTH)
+    needed = Measurement.get(out, unbounded, grid).maximum
+    Console(highlight=False, width=max(out.width, needed)).print(grid)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:

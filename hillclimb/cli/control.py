@@ -15,6 +15,9 @@ from hillclimb.cli.watch import follow_run
 from hillclimb.client import Client, Json
 from hillclimb.errors import HillclimbError
 
+POLICY = "policy/"
+"""Where a checkpoint keeps its Hugging Face directory."""
+
 
 class DownloadFailed(HillclimbError):
     """A file of a checkpoint did not arrive whole."""
@@ -86,11 +89,14 @@ def _checkpoint(client: Client, run_id: str, step: str) -> Json:
 def _weights(checkpoint: Json) -> list[Json]:
     """The files a model loads from; optimizer and data order stay behind."""
     files: list[Json] = checkpoint["manifest"]["files"]
-    return [entry for entry in files if entry["path"].startswith("model/")]
+    weights = [entry for entry in files if entry["path"].startswith(POLICY)]
+    if not weights:
+        raise DownloadFailed(f"the checkpoint of step {checkpoint['step']} holds no {POLICY}")
+    return weights
 
 
 def _pull_file(client: Client, run_id: str, checkpoint: Json, entry: Json, directory: Path) -> str:
-    target = directory / Path(entry["path"]).relative_to("model")
+    target = directory / Path(entry["path"]).relative_to(POLICY)
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.partial")
     digest = hashlib.sha256()

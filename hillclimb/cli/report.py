@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hillclimb.cli.console import out, percent, table
+from hillclimb.cli.console import out, percent, print_table, table
 
 VERDICT_STYLE = {
     "improved": "green",
@@ -30,7 +30,7 @@ def print_report(report: Mapping[str, Any]) -> None:
         rows.append(_row("templates seen", whole["seen_templates"]))
         rows.append(_row("templates never seen", whole["held_out_templates"]))
         rows.append(_row("[bold]all[/bold]", whole))
-        out.print(table(COLUMNS, rows))
+        print_table(table(COLUMNS, rows))
 
 
 def _row(name: str, numbers: Mapping[str, Any]) -> list[object]:

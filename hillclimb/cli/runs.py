@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from hillclimb.cli.console import out, percent, print_json, styled_status, table
+from hillclimb.cli.console import out, percent, print_json, print_table, styled_status, table
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.report import print_report
 from hillclimb.client import Client
@@ -32,7 +32,7 @@ def runs(*, status: str | None, limit: int, cursor: str | None, as_json: bool) -
         (run["id"], run["name"], styled_status(run["status"]), _progress(run), run["created_at"])
         for run in page["data"]
     ]
-    out.print(table(["run", "name", "status", "step>", "created"], rows))
+    print_table(table(["run", "name", "status", "step>", "created"], rows))
     if page["has_more"]:
         out.print(f"more: hillclimb runs --cursor {page['next_cursor']}", style="dim")
 
@@ -128,20 +128,21 @@ def trajectories(*, run_id: str, rollout_id: str | None, as_json: bool, **filter
         )
         for row in page["data"]
     ]
-    out.print(table(["rollout", "env", "decoding", "score>", "stopped", "turns>"], rows))
+    print_table(table(["rollout", "env", "decoding", "score>", "stopped", "turns>"], rows))
 
 
 def _print_trajectory(trajectory: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(trajectory)
         return
-    task = trajectory["task"]
-    out.print(f"[bold]{task['key']}[/bold]  {task['env_variables']}")
-    out.print(task["prompt"])
-    for turn in trajectory["turns"]:
+    whole = trajectory["trajectory"]
+    task = whole["task"]
+    variables = "  ".join(f"{name}={value}" for name, value in task["env_variables"].items())
+    out.print(f"[bold]{task['key']}[/bold]  {variables}", soft_wrap=True)
+    out.print(task["prompt"], markup=False)
+    for turn in whole["turns"]:
         out.print(turn["response"], style="cyan", markup=False)
         if turn["observation"] is not None:
             out.print(turn["observation"], style="red" if turn["is_error"] else "dim", markup=False)
-    outcome = trajectory["outcome"]
-    reason = outcome.get("reason") or trajectory["stop_reason"]
-    out.print(f"{outcome['status']} {outcome.get('score')}  ({reason})")
+    why = trajectory["reason"] or trajectory["cause"] or trajectory["stop_reason"]
+    out.print(f"{trajectory['status']}, score {trajectory['score']}: {why}")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from hillclimb.cli.console import err, out, print_json, table
+from hillclimb.cli.console import err, out, print_json, print_table, table
 from hillclimb.cli.exits import Exit
 from hillclimb.cli.main import command, main
 from hillclimb.errors import HillclimbError
@@ -94,7 +94,7 @@ def status(*, as_json: bool) -> None:
     else:
         out.print(f"stack {record.state}" + (f"  {record.url}" if record.state == "ready" else ""))
         columns = ["service", "state", "pid>", "port>", "uptime_s>", "restarts>"]
-        out.print(table(columns, [list(row.values()) for row in rows]))
+        print_table(table(columns, [list(row.values()) for row in rows]))
     sys.exit(Exit.OK if record.state == "ready" else Exit.ERROR)
 
 

@@ -55,4 +55,4 @@ def _follow_plain(client: Client, run_id: str) -> None:
     for event in client.follow(run_id):
         view = apply(view, event.name, event.data["data"])
         for line in lines_of_event(view, event.name):
-            out.print(line)
+            out.print(line, soft_wrap=True)

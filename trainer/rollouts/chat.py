@@ -43,7 +43,7 @@ class Chat:
         self._start: int = start
         self.end_of_turn_id: int = end
         self._newline = self._encode("\n")
-        self._assistant_header = (start, *self._encode("assistant\n"))
+        self.open_turn_ids: tuple[int, ...] = (start, *self._encode("assistant\n"))
 
     @classmethod
     def from_directory(cls, directory: Path) -> Chat:
@@ -55,12 +55,28 @@ class Chat:
         """What ends a turn: `<|im_end|>` alone."""
         return (self.end_of_turn_id,)
 
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids, added markers included."""
+        return self._tokenizer.get_vocab_size(with_added_tokens=True)
+
+    def token_id(self, token: str) -> int:
+        """The id of a token by its exact text.
+
+        Raises:
+            KeyError: there is no such token.
+        """
+        found = self._tokenizer.token_to_id(token)
+        if found is None:
+            raise KeyError(token)
+        return found
+
     def encode_prompt(self, task: Task, tools: Sequence[ToolSpec]) -> tuple[int, ...]:
         """System message, the task as the first user message, and the open assistant turn."""
         return (
-            *self._message("system", render_system(task, tools)),
-            *self._message("user", task.prompt),
-            *self._assistant_header,
+            *self.encode_message("system", render_system(task, tools)),
+            *self.encode_message("user", task.prompt),
+            *self.open_turn_ids,
         )
 
     def encode_observation(
@@ -75,8 +91,8 @@ class Chat:
         return (
             *(() if turn_closed else (self.end_of_turn_id,)),
             *self._newline,
-            *self._message("user", render_observation(text, is_error=is_error)),
-            *self._assistant_header,
+            *self.encode_message("user", render_observation(text, is_error=is_error)),
+            *self.open_turn_ids,
         )
 
     def encode_turn(self, text: str) -> tuple[int, ...]:
@@ -90,7 +106,8 @@ class Chat:
             ids.pop()
         return self._tokenizer.decode(ids, skip_special_tokens=False)
 
-    def _message(self, role: str, content: str) -> tuple[int, ...]:
+    def encode_message(self, role: str, content: str) -> tuple[int, ...]:
+        """One whole message that the policy did not write, with its newline."""
         body = self._encode(f"{role}\n{content}")
         return (self._start, *body, self.end_of_turn_id, *self._newline)
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pydantic import JsonValue
+from trainer.envs.base import ToolCall
 
 MAX_MISSING_BRACES = 3
 MAX_DEPTH = 32
@@ -23,14 +22,6 @@ MAX_INT_DIGITS = 18
 
 _MARK = re.compile(r"<(tool_call|function_call|think)>|<done>", re.IGNORECASE)
 _SPACE = re.compile(r"\s*")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCall:
-    """A call that can be executed as it stands."""
-
-    name: str
-    arguments: Mapping[str, JsonValue]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

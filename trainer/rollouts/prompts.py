@@ -19,6 +19,13 @@ from trainer.types import Task
 PROMPT_VERSION = "1"
 """Changes with any change of wording below; stored with the run and with every tiny model."""
 
+INSTRUCTIONS = (
+    'Call format: <tool_call>{"name": ..., "arguments": {...}}</tool_call>',
+    "Do not repeat a call with identical arguments.",
+    "End every turn with one tool call, or with <done> when the task is complete.",
+)
+"""The last lines of every system message."""
+
 NO_CALL_OBSERVATION = (
     "no tool call found. Write <tool_call>{...}</tool_call>, or <done> when the task is complete."
 )
@@ -34,11 +41,7 @@ def render_system(task: Task, tools: Sequence[ToolSpec]) -> str:
     lines += [f"{key}: {value}" for key, value in sorted(context.items())]
     lines.append("Tools:")
     lines += [_render_tool(tool) for tool in tools]
-    lines += [
-        'Call format: <tool_call>{"name": ..., "arguments": {...}}</tool_call>',
-        "Do not repeat a call with identical arguments.",
-        "End every turn with one tool call, or with <done> when the task is complete.",
-    ]
+    lines += INSTRUCTIONS
     return "\n".join(lines)
 
 

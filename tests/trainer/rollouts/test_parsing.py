@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer.rollouts.parsing import MAX_DEPTH, MalformedCall, ToolCall, parse_turn
+from trainer.envs.base import ToolCall
+from trainer.rollouts.parsing import MAX_DEPTH, MalformedCall, parse_turn
 from trainer.rollouts.prompts import render_call
 
 JSON_VALUES = st.recursive(
