@@ -32,7 +32,7 @@ def test_the_report_compares_the_first_and_the_last_evaluation_of_each_decoding(
     story.finish(run_id, 40, training_seconds=88.5)
     with story.database.transaction() as session:
         report = build_report(session, run_id)
-    assert report["decodings"] == ["greedy", "sampled"]
+    assert report["decodings"] == ["sampled", "greedy"]
     assert (report["before_step"], report["after_step"]) == (0, 40)
     assert report["training_seconds"] == 88.5
     for name in ("sampled", "greedy"):
