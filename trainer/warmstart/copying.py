@@ -1,0 +1,104 @@
+"""Stage one: documents that can only be continued by copying from earlier text.
+
+Without this stage a model of this size learns flawless call grammar and no success at all: it
+cannot carry an argument from the request into the call. Kinds of documents: a phrase said three
+times, a call that repeats named values, and a call that repeats the fields of one row of a table,
+the first one or the one that holds a given value.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+from transformers import Qwen3ForCausalLM
+
+from trainer.envs.minifleet.catalog import APPS
+from trainer.rollouts.chat import Chat
+from trainer.rollouts.prompts import render_call, render_observation
+from trainer.warmstart.documents import Document, SpokenTurn, dialogue
+from trainer.warmstart.words import invented_value, invented_word
+
+Value = str | int
+
+
+class CopyDocuments:
+    """An endless seeded stream of copy documents over the argument names of the apps' tools."""
+
+    def __init__(self, chat: Chat, *, seed: int) -> None:
+        self._chat = chat
+        self._keys = _argument_names()
+        self._draw = random.Random(seed)
+
+    def take(self, count: int) -> list[Document]:
+        """The next `count` documents."""
+        kinds = (self._echo, self._echo, self._named_values, self._prose, self._table_row)
+        return [self._draw.choice(kinds)() for _ in range(count)]
+
+    def _echo(self) -> Document:
+        """One phrase three times: most tokens count, which starts copying off."""
+        phrase = " ".join(str(invented_value(self._draw)) for _ in range(self._draw.randint(1, 3)))
+        prompt = (*self._chat.encode_message("user", phrase), *self._chat.open_turn_ids)
+        return dialogue(self._chat, prompt, [SpokenTurn(text=f"{phrase} {phrase} {phrase}")])
+
+    def _named_values(self) -> Document:
+        fields = self._row(self._draw.randint(3, 6))
+        request = "\n".join(f"{key}: {value}" for key, value in fields.items())
+        return self._document(request, self._shuffled(fields))
+
+    def _prose(self) -> Document:
+        """Values stand between invented words; the order in the text is the order in the call."""
+        fields = self._row(self._draw.randint(2, 4))
+        parts: list[str] = []
+        for key, value in fields.items():
+            filler = [invented_word(self._draw) for _ in range(self._draw.randint(0, 2))]
+            parts += [*filler, key, str(value)]
+        return self._document(" ".join(parts) + ".", fields)
+
+    def _table_row(self) -> Document:
+        keys = self._draw.sample(self._keys, self._draw.randint(2, 4))
+        rows = [{key: invented_value(self._draw) for key in keys} for _ in range(4)]
+        rows = rows[: self._draw.randint(1, 4)]
+        table = "\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
+        if self._draw.random() < 0.5:
+            return self._document(render_observation(table, is_error=False), rows[0])
+        chosen = self._draw.choice(rows)
+        known, *others = self._draw.sample(keys, len(keys))
+        table += f"\n{known}: {chosen[known]}"
+        return self._document(table, {key: chosen[key] for key in (known, *others)})
+
+    def _row(self, count: int) -> dict[str, Value]:
+        return {key: invented_value(self._draw) for key in self._draw.sample(self._keys, count)}
+
+    def _shuffled(self, fields: dict[str, Value]) -> dict[str, Value]:
+        return {key: fields[key] for key in self._draw.sample(list(fields), len(fields))}
+
+    def _document(self, request: str, arguments: dict[str, Value]) -> Document:
+        prompt = (*self._chat.encode_message("user", request), *self._chat.open_turn_ids)
+        call = render_call("copy", dict(arguments))
+        return dialogue(self._chat, prompt, [SpokenTurn(text=call)])
+
+
+def _argument_names() -> list[str]:
+    names = {
+        name
+        for app in APPS.values()
+        for tool in app.tools
+        for name in cast("dict[str, object]", tool.spec.parameters["properties"])
+    }
+    return sorted(names)
+
+
+@torch.no_grad()
+def copy_accuracy(model: Qwen3ForCausalLM, documents: Sequence[Document]) -> float:
+    """Share of documents, in [0, 1], whose every counted token is the model's first choice."""
+    right = 0
+    for document in documents:
+        ids = torch.tensor([document.token_ids])
+        wanted = torch.tensor(document.loss_mask)[1:]
+        guesses = model(input_ids=ids[:, :-1]).logits[0].argmax(-1)
+        right += bool((guesses == ids[0, 1:])[wanted].all())
+    return right / len(documents)

@@ -1,0 +1,60 @@
+"""Giving an episode new names without playing it again.
+
+The few hundred names of the train split would be learned by heart. Renamed throughout the text of
+an episode they are new in every document, and the only way to write them is to copy them.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import fields
+
+from trainer.envs.minifleet.pools import POOLS, Pools
+from trainer.warmstart.words import invented_word
+
+_LETTERS = re.compile(r"[^\W\d_]+")
+
+
+def words_of(text: str) -> set[str]:
+    """Every run of letters in `text`, in lower case."""
+    return {word.casefold() for word in _LETTERS.findall(text)}
+
+
+def names_to_change(kept_texts: Iterable[str]) -> frozenset[str]:
+    """The names of the train split, without words that also occur in prompts and tool schemas."""
+    pools = POOLS["train"]
+    names = {
+        word
+        for field in fields(Pools)
+        for entry in getattr(pools, field.name)
+        for word in words_of(entry)
+    }
+    return frozenset(names - set().union(*(words_of(text) for text in kept_texts)))
+
+
+class Renaming:
+    """One consistent renaming; calling it changes a text. Capitals are kept."""
+
+    def __init__(self, names: Collection[str], draw: random.Random) -> None:
+        self._names = names
+        self._draw = draw
+        self._new: dict[str, str] = {}
+
+    def __call__(self, text: str) -> str:
+        """`text` with each of the names replaced by the invented word that stands for it."""
+        return _LETTERS.sub(self._replace, text)
+
+    def _replace(self, match: re.Match[str]) -> str:
+        word = match[0]
+        key = word.casefold()
+        if key not in self._names:
+            return word
+        if key not in self._new:
+            taken = set(self._new.values())
+            self._new[key] = next(w for w in iter(self._invent, None) if w not in taken)
+        return self._new[key].capitalize() if word[0].isupper() else self._new[key]
+
+    def _invent(self) -> str:
+        return invented_word(self._draw)
