@@ -105,6 +105,7 @@ TEMPLATES: tuple[Template, ...] = (
             'Send "{text}" to {name}.',
             'Write {name} a mail: "{text}".',
             'Mail "{text}" to {name}.',
+            'Send a mail to {name}: "{text}".',
         ),
         build=_request("send"),
     ),
@@ -134,6 +135,7 @@ TEMPLATES: tuple[Template, ...] = (
             'Move the mail "{subject}" to {folder}.',
             'Put the mail "{subject}" into {folder}.',
             'File "{subject}" under {folder}.',
+            'Put "{subject}" into {folder}.',
         ),
         build=_request("move"),
     ),
@@ -208,6 +210,7 @@ TEMPLATES: tuple[Template, ...] = (
         wordings=(
             'Reply "{text}" to the mail "{subject}" and move it to {folder}.',
             'Answer "{subject}" with "{text}", then put it into {folder}.',
+            'Answer the mail "{subject}" with "{text}", then put it into {folder}.',
         ),
         build=_request("reply", "move"),
     ),
@@ -223,7 +226,7 @@ TEMPLATES: tuple[Template, ...] = (
     Template(
         name="send_reworded",
         difficulty=1,
-        wordings=('Tell {name} by mail: "{text}".', 'Let {name} know "{text}" by mail.'),
+        wordings=('Write a mail to {name}: "{text}".', 'Send {name} the mail "{text}".'),
         build=_request("send"),
         held_out=True,
     ),
@@ -231,8 +234,8 @@ TEMPLATES: tuple[Template, ...] = (
         name="move_reworded",
         difficulty=1,
         wordings=(
-            'The mail "{subject}" belongs in {folder}.',
-            'Store "{subject}" in the folder {folder}.',
+            'Move "{subject}" to {folder}.',
+            'File the mail "{subject}" under {folder}.',
         ),
         build=_request("move"),
         held_out=True,
@@ -240,7 +243,7 @@ TEMPLATES: tuple[Template, ...] = (
     Template(
         name="event_tomorrow_reworded",
         difficulty=3,
-        wordings=('Meet {name} {when}: "{title}".', 'Invite {name} to "{title}" {when}.'),
+        wordings=('Invite {name} to "{title}" {when}.',),
         build=_request("event", when="tomorrow"),
         held_out=True,
     ),
