@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Select, func, select
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session
 
-from api.tables import Eval, OutcomeRecord, RunEvent
+from api.tables import Eval, Metric, OutcomeRecord
 from trainer.contract.outcomes import OutcomeStatus
 from trainer.contract.passrate import TaskCount
 
@@ -67,9 +67,12 @@ def count_failures(session: Session, run_id: str, found: Eval) -> list[FailureGr
 
 
 def training_seconds(session: Session, run_id: str) -> float:
-    """Return the seconds spent in training steps, as the trainers of all attempts reported."""
-    query = select(func.sum(RunEvent.data["training_seconds"].as_float())).where(
-        RunEvent.run_id == run_id, RunEvent.type == "trainer.ended"
+    """Return the seconds spent in training steps by all attempts, steps done twice included.
+
+    Summed from the steps' own timings: a killed attempt never says how long it took.
+    """
+    query = select(func.sum(Metric.value)).where(
+        Metric.run_id == run_id, Metric.name == "timing/step", Metric.decoding == "train"
     )
     return float(session.scalar(query) or 0.0)
 

@@ -54,15 +54,15 @@ def _train(options: argparse.Namespace, recordings: list[Recording]) -> None:
     say(f"{sum(p.numel() for p in model.parameters())} parameters, seed {options.seed}")
 
     copies = CopyDocuments(chat, seed=options.seed)
-    fit(model, Stage(name="copy", num_steps=options.copy_steps, batch_size=48), copies.take, say)
+    fit(model, Stage(name="copy", num_steps=options.copy_steps, batch_size=32), copies.take, say)
     accuracy = copy_accuracy(model, copies.take(200))
     say(f"copy accuracy {accuracy:.3f} of whole documents")
 
     everything = Demonstrations(recordings, EVEN, seed=options.seed + 1)
-    stage = Stage(name="demonstrations", num_steps=options.demo_steps, batch_size=32)
+    stage = Stage(name="demonstrations", num_steps=options.demo_steps, batch_size=16)
     fit(model, stage, lambda count: everything.take(count, chat), say)
     easy = Demonstrations(recordings, EASY_FIRST, seed=options.seed + 2)
-    stage = Stage(name="easy first", num_steps=options.easy_steps, batch_size=32, matrix_lr=0.01)
+    stage = Stage(name="easy first", num_steps=options.easy_steps, batch_size=16, matrix_lr=0.01)
     fit(model, stage, lambda count: easy.take(count, chat), say)
 
     origin = Origin(
@@ -97,9 +97,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, required=True, help="of every random draw")
     parser.add_argument("--out", type=Path, required=True, help="directory to write")
     parser.add_argument("--tokenizer-from", type=Path, help="model directory; else a new one")
-    parser.add_argument("--copy-steps", type=int, default=300)
-    parser.add_argument("--demo-steps", type=int, default=300)
-    parser.add_argument("--easy-steps", type=int, default=150)
+    parser.add_argument("--copy-steps", type=int, default=250)
+    parser.add_argument("--demo-steps", type=int, default=600)
+    parser.add_argument("--easy-steps", type=int, default=250)
     parser.add_argument("--tasks-per-env", type=int, default=1200, help="train tasks recorded")
     parser.add_argument("--eval-tasks-per-env", type=int, default=60)
     return parser.parse_args()

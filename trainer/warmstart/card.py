@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from trainer.envs.minifleet.catalog import APPS
 from trainer.rollouts.chat import Chat
 from trainer.rollouts.prompts import PROMPT_VERSION
 from trainer.warmstart.habits import HABITS
-from trainer.warmstart.playing import Game, play_all
+from trainer.warmstart.playing import Played, play
 from trainer.warmstart.tokenizer import tokenizer_hash
 
 EVAL_SEED = 4242
@@ -44,7 +45,7 @@ def measure(model: Qwen3ForCausalLM, chat: Chat, *, n_per_env: int, seed: int) -
     tasks = minifleet_tasks(list(APPS), "eval", n_per_env, EVAL_SEED, HELD_OUT_SHARE)
     rates: Rates = {}
     for decoding, temperature in _DECODINGS.items():
-        games = play_all(model, chat, tasks, temperature=temperature, seed=seed)
+        games = asyncio.run(play(model, chat, tasks, temperature=temperature, seed=seed))
         rates[decoding] = {
             key: _summary([game for game in games if game.task.env_key == key]) for key in APPS
         }
@@ -105,7 +106,7 @@ def table(rates: Rates) -> str:
     return "\n".join(lines)
 
 
-def _summary(games: Sequence[Game]) -> dict[str, float | int]:
+def _summary(games: Sequence[Played]) -> dict[str, float | int]:
     seen = [game for game in games if not game.task.held_out_template]
     held_out = [game for game in games if game.task.held_out_template]
     return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
@@ -20,12 +21,16 @@ from trainer.rollouts.prompts import render_call, render_system
 from trainer.types import Task
 from trainer.warmstart.documents import Document, SpokenTurn, dialogue
 from trainer.warmstart.habits import HABITS, Flaw, call_instead_of_done, flawed_call
-from trainer.warmstart.renaming import Renaming, names_to_change
+from trainer.warmstart.renaming import Renaming, names_to_change, words_of
+from trainer.warmstart.rewording import reworded
 
 MAX_TURNS = 8
 DONE = "<done>"
 RENAMED_SHARE = 0.8
 """Share of documents with invented names; the rest keep the train split's own."""
+REWORDED_SHARE = 0.5
+"""Share of documents whose request is worded a little differently."""
+_PLACEHOLDER = re.compile(r"\{\w+\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +88,8 @@ class Demonstrations:
         self._by_env: dict[str, list[Recording]] = {key: [] for key in weights}
         for recording in recordings:
             self._by_env[recording.clean.task.env_key].append(recording)
-        self._names = names_to_change(_fixed_texts(recordings))
+        self._names = names_to_change((*_fixed_prompts(recordings), *_wordings()))
+        self._template_words = set().union(*map(words_of, _wordings()))
 
     def take(self, count: int, chat: Chat) -> list[Document]:
         """The next `count` documents."""
@@ -98,6 +104,9 @@ class Demonstrations:
             recording = self._draw.choice(self._by_env[env_key])
             has_habit = self._draw.random() < HABITS[env_key].share
             episode = self._cut(recording.flawed) if has_habit else recording.clean
+            if self._draw.random() < REWORDED_SHARE:
+                prompt = reworded(episode.task.prompt, self._template_words, self._draw)
+                episode = replace(episode, task=replace(episode.task, prompt=prompt))
             if self._draw.random() < RENAMED_SHARE:
                 episode = renamed(episode, Renaming(self._names, self._draw))
             yield episode
@@ -165,11 +174,16 @@ def _spoken(call: ToolCall, result: ToolResult) -> SpokenTurn:
     return SpokenTurn(text=text, observation=result.text, is_error=result.is_error)
 
 
-def _fixed_texts(recordings: Sequence[Recording]) -> Iterator[str]:
-    """What all tasks of an environment share: its tools and the wording of its templates."""
+def _fixed_prompts(recordings: Sequence[Recording]) -> Iterator[str]:
+    """The part of the system message that all tasks of an environment share."""
     for recording in recordings:
         task = replace(recording.clean.task, env_variables={})
         yield render_system(task, recording.clean.tools)
+
+
+def _wordings() -> Iterator[str]:
+    """The wordings of the templates that may be shown, without their placeholders."""
     for app in APPS.values():
         for template in app.templates:
-            yield " ".join(template.wordings)
+            if not template.held_out:
+                yield _PLACEHOLDER.sub("", " ".join(template.wordings))
