@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
@@ -85,7 +86,7 @@ class Demonstrations:
     ) -> None:
         self._draw = random.Random(seed)
         self._weights = weights
-        self._by_env: dict[str, list[Recording]] = {key: [] for key in weights}
+        self._by_env: dict[str, list[Recording]] = defaultdict(list)
         for recording in recordings:
             self._by_env[recording.clean.task.env_key].append(recording)
         self._names = names_to_change((*_fixed_prompts(recordings), *_wordings()))
