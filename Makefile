@@ -7,7 +7,7 @@ export HILLCLIMB_HOME ?= $(CURDIR)
 export PYTHONDONTWRITEBYTECODE := 1
 DEMO_ARGS ?=
 
-.PHONY: help setup lock demo up down status test check bench e2e image-lint
+.PHONY: help setup lock demo up down status test check bench e2e
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -61,4 +61,4 @@ bench: setup ## three training seeds, two warm starts, the shuffled-reward contr
 
 e2e: setup ## browser tests; installs Debian's chromium when it is missing
 	@bash tests/e2e/install_chromium.sh
-	@HILLCLIMB_E2E=1 $(CONTROL)/python -m pytest tests/e2e
+	@$(CONTROL)/python -m pytest tests/e2e
