@@ -20,6 +20,9 @@ class EngineStats:
     num_cached_tokens: int
     """Prompt tokens that were not computed again (same group, or an earlier turn)."""
     busy_s: float
+    loop_blocked_s: float = 0.0
+    """Seconds for which the engine kept the event loop from running: deadlines of environments
+    leave them out."""
 
 
 class Engine(Protocol):

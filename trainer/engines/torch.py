@@ -118,6 +118,7 @@ class TorchEngine:
             num_prefill_tokens=self._num_prefilled,
             num_cached_tokens=self._num_cached,
             busy_s=self._busy_s,
+            loop_blocked_s=self._busy_s,
         )
 
     async def sample(

@@ -1,11 +1,15 @@
-"""Deadlines of one rollout, nested: call < trajectory. Whoever used up the time answers for it."""
+"""Deadlines of one rollout, nested: call < trajectory. Whoever used up the time answers for it.
+
+An engine may compute in the event loop's own thread. While it does, no answer of an environment
+can be received, so those seconds are never counted as the environment's.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
 from trainer.errors import RolloutDeadline, RolloutError
@@ -21,9 +25,12 @@ class TimeBudget:
     """The trajectory's time, and how it was spent (seconds)."""
 
     limits: Limits
+    loop_blocked_s: Callable[[], float] = lambda: 0.0
+    """Seconds, since any fixed moment, for which the event loop could not run."""
     started: float = field(default_factory=time.monotonic)
     policy_s: float = 0.0
     env_s: float = 0.0
+    _call_expired: bool = False
 
     @asynccontextmanager
     async def policy(self) -> AsyncIterator[None]:
@@ -51,21 +58,63 @@ class TimeBudget:
             PolicyTimeUp: the trajectory's time is over and was mostly the policy's.
             RolloutDeadline: it is over and was mostly the environment's.
         """
-        began, left = time.monotonic(), self._left()
+        left, spent = self._left(), self._stopwatch()
         try:
-            async with asyncio.timeout(min(self.limits.call_timeout_s, left)):
-                yield
+            async with asyncio.timeout(left) as deadline:
+                with self._call_limit(deadline, spent):
+                    yield
         except TimeoutError:
-            self.env_s += time.monotonic() - began
-            if left > self.limits.call_timeout_s:
+            self.env_s += spent()
+            # An environment may raise a TimeoutError of its own: that is no deadline of ours.
+            if self._call_expired or not deadline.expired():
                 raise on_timeout from None
             raise self._time_up() from None
-        self.env_s += time.monotonic() - began
+        self.env_s += spent()
+
+    @asynccontextmanager
+    async def grading(self, on_timeout: RolloutError) -> AsyncIterator[None]:
+        """Wait for a grade, at most `call_timeout_s`; the trajectory's time may be over already.
+
+        Raises:
+            RolloutError: `on_timeout`, when the grade took too long.
+        """
+        try:
+            async with asyncio.timeout(None) as deadline:
+                with self._call_limit(deadline, self._stopwatch()):
+                    yield
+        except TimeoutError:
+            raise on_timeout from None
 
     @property
     def elapsed_s(self) -> float:
         """Seconds since the rollout began."""
         return time.monotonic() - self.started
+
+    def _stopwatch(self) -> Callable[[], float]:
+        """Seconds from now on in which the event loop was free to receive an answer."""
+        began, blocked = time.monotonic(), self.loop_blocked_s()
+        return lambda: time.monotonic() - began - (self.loop_blocked_s() - blocked)
+
+    @contextmanager
+    def _call_limit(self, deadline: asyncio.Timeout, spent: Callable[[], float]) -> Iterator[None]:
+        """Expire `deadline` once `spent` passes `call_timeout_s`."""
+        loop = asyncio.get_running_loop()
+
+        def check() -> None:
+            nonlocal timer
+            left = self.limits.call_timeout_s - spent()
+            if left <= 0.0:
+                self._call_expired = True
+                deadline.reschedule(loop.time())
+            else:
+                timer = loop.call_later(left, check)
+
+        self._call_expired = False
+        timer = loop.call_later(self.limits.call_timeout_s, check)
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def _left(self) -> float:
         left = self.limits.trajectory_timeout_s - self.elapsed_s

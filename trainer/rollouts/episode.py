@@ -6,7 +6,6 @@ the environment causes leaves as a `RolloutError`; only `collect.py` turns that 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -52,7 +51,7 @@ class Episode:
         transcript: Transcript,
     ) -> None:
         self._transcript = transcript
-        self._budget = TimeBudget(limits)
+        self._budget = TimeBudget(limits, lambda: engine.stats().loop_blocked_s)
         self._env = env
         self._engine = engine
         self._chat = chat
@@ -153,11 +152,8 @@ class Episode:
 
     async def _grade(self) -> Grade:
         """Grade the state; an episode that ended in time is graded even if its time is over now."""
-        try:
-            async with asyncio.timeout(self._limits.call_timeout_s):
-                return await self._env.score()
-        except TimeoutError:
-            raise VerifierUnavailable("the verifier took too long") from None
+        async with self._budget.grading(VerifierUnavailable("the verifier took too long")):
+            return await self._env.score()
 
 
 def _as_outcome(grade: Grade) -> Outcome:

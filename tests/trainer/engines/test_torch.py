@@ -150,6 +150,7 @@ async def test_the_prompt_of_a_group_is_computed_once_and_turns_go_on(
     assert second.num_prefill_tokens - first.num_prefill_tokens == 4
     assert second.num_cached_tokens - first.num_cached_tokens == 57
     assert second.busy_s > first.busy_s > 0.0
+    assert second.loop_blocked_s == second.busy_s, "it steps in the event loop's thread"
 
 
 async def test_a_prompt_that_contradicts_the_cache_is_computed_again(

@@ -1,0 +1,110 @@
+"""Who answers for time that is over, with an engine that computes in the event loop's thread."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.trainer.rollouts.test_episode import roll
+from tests.trainer.scripted import ADD, DONE, CountingEnv
+from trainer.contract.outcomes import OutcomeStatus
+from trainer.contract.sections import EnvironmentSpec
+from trainer.envs.base import Grade
+from trainer.errors import RolloutDeadline, ToolTransport, VerifierUnavailable
+from trainer.rollouts.budget import PolicyTimeUp, TimeBudget
+from trainer.rollouts.limits import Limits
+
+CALL_S, HANGS_S = 0.01, 60.0
+
+
+def a_budget(
+    *, trajectory_s: float = 30.0, blocked: Callable[[], float] = lambda: 0.0
+) -> TimeBudget:
+    limits = Limits(
+        max_turns=1, max_input_length=1, max_generate_length=1, max_sequence_length=2,
+        call_timeout_s=CALL_S, trajectory_timeout_s=trajectory_s,
+    )  # fmt: skip
+    return TimeBudget(limits, blocked)
+
+
+async def test_a_call_that_waits_for_the_engine_is_not_late() -> None:
+    began = time.monotonic()
+    budget = a_budget(blocked=lambda: time.monotonic() - began)
+    async with budget.environment(ToolTransport("late")):
+        await asyncio.sleep(3 * CALL_S)
+    async with budget.grading(VerifierUnavailable("late")):
+        await asyncio.sleep(3 * CALL_S)
+    assert budget.env_s < CALL_S
+
+
+async def test_an_answer_that_came_while_the_engine_blocked_the_loop_counts() -> None:
+    blocked = 0.0
+
+    def block() -> None:
+        nonlocal blocked
+        began = time.monotonic()
+        while time.monotonic() - began < 3 * CALL_S:
+            pass
+        blocked += time.monotonic() - began
+
+    answered = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(block)
+    asyncio.get_running_loop().call_later(CALL_S / 2, answered.set_result, None)
+    budget = a_budget(blocked=lambda: blocked)
+    async with budget.environment(ToolTransport("late")):
+        await answered
+
+
+async def test_a_hanging_call_is_the_environments_and_a_hanging_verifier_gives_no_grade() -> None:
+    budget = a_budget()
+    with pytest.raises(ToolTransport):
+        async with budget.environment(ToolTransport("late")):
+            await asyncio.sleep(HANGS_S)
+    with pytest.raises(VerifierUnavailable):
+        async with budget.grading(VerifierUnavailable("late")):
+            await asyncio.sleep(HANGS_S)
+
+
+async def test_an_environments_own_timeout_error_is_never_the_policys() -> None:
+    budget = a_budget(trajectory_s=CALL_S / 2)
+    budget.policy_s = 1.0
+    with pytest.raises(ToolTransport):
+        async with budget.environment(ToolTransport("late")):
+            raise TimeoutError
+
+
+async def test_who_used_most_of_the_trajectorys_time_answers_for_its_end() -> None:
+    budget = a_budget(trajectory_s=CALL_S / 2)
+    with pytest.raises(RolloutDeadline):
+        async with budget.environment(ToolTransport("late")):
+            await asyncio.sleep(HANGS_S)
+    budget.policy_s = HANGS_S
+    with pytest.raises(PolicyTimeUp):
+        async with budget.policy():
+            pass
+
+
+async def test_a_hanging_reset_and_a_hanging_score_end_the_rollout_without_a_zero() -> None:
+    class HangsInReset(CountingEnv):
+        async def reset(self) -> tuple[()]:
+            await asyncio.sleep(HANGS_S)
+            return ()
+
+    class HangsInScore(CountingEnv):
+        async def score(self) -> Grade:
+            await asyncio.sleep(HANGS_S)
+            return Grade(score=1.0)
+
+    environment = EnvironmentSpec(call_timeout_s=CALL_S, max_infra_retries=1)
+    found, _, provider = await roll(
+        ADD, DONE, env=lambda _: HangsInReset(goal=1), environment=environment
+    )
+    assert found.trajectory.outcome.status is OutcomeStatus.INFRA_ERROR
+    assert found.infra_errors == ("env_unavailable",) * 2
+    assert [env.num_closed for env in provider.envs] == [1, 1]
+    found, _, _ = await roll(ADD, DONE, env=lambda _: HangsInScore(goal=1), environment=environment)
+    assert found.trajectory.outcome.status is OutcomeStatus.UNGRADED
+    assert found.trajectory.reward is None
