@@ -35,17 +35,22 @@ class AfterEnd(StrEnum):
     FAIL = "fail"
 
 
+class Counts(StrEnum):
+    """When an end uses up one of the run's `MAX_FAILURES`."""
+
+    NEVER = "never"
+    WITHOUT_PROGRESS = "without_progress"
+    """When the attempt saved no checkpoint: the next one would start where this one did."""
+    ALWAYS = "always"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReasonFacts:
-    """One row of the table.
-
-    `counts` is true when the end uses up one of the run's `MAX_FAILURES`. `wording` is a sentence
-    for people, without the attempt's own message.
-    """
+    """One row of the table; `wording` is a sentence for people, without the attempt's message."""
 
     category: Category
     after: AfterEnd
-    counts: bool = False
+    counts: Counts = Counts.NEVER
     wording: str
 
     @property
@@ -59,7 +64,9 @@ def _ends(category: Category, after: AfterEnd, wording: str) -> ReasonFacts:
 
 
 def _fails_after_retries(category: Category, wording: str) -> ReasonFacts:
-    return ReasonFacts(category=category, after=AfterEnd.RETRY, counts=True, wording=wording)
+    return ReasonFacts(
+        category=category, after=AfterEnd.RETRY, counts=Counts.ALWAYS, wording=wording
+    )
 
 
 REASONS: dict[ReasonCode, ReasonFacts] = {
@@ -100,8 +107,12 @@ REASONS: dict[ReasonCode, ReasonFacts] = {
     ReasonCode.RUNNER_STOPPED: _ends(
         Category.CAPACITY, AfterEnd.RETRY, "The runner was stopped; the trainer checkpointed."
     ),
-    ReasonCode.RUNNER_LOST: _ends(
-        Category.INFRA, AfterEnd.RETRY, "The runner was not heard from any more."
+    # A run that takes its machine down with it must not do so for ever.
+    ReasonCode.RUNNER_LOST: ReasonFacts(
+        category=Category.INFRA,
+        after=AfterEnd.RETRY,
+        counts=Counts.WITHOUT_PROGRESS,
+        wording="The runner was not heard from any more.",
     ),
     ReasonCode.ATTEMPT_SUPERSEDED: _ends(
         Category.INTERNAL, AfterEnd.RETRY, "A newer attempt owns the run."
@@ -145,7 +156,7 @@ def status_after(reason: ReasonCode, *, num_failures: int) -> RunStatus:
     `num_failures` counts this end too, if it counts.
     """
     facts = REASONS[reason]
-    if facts.counts and num_failures >= MAX_FAILURES:
+    if facts.counts is not Counts.NEVER and num_failures >= MAX_FAILURES:
         return RunStatus.FAILED
     return FINAL[facts.after]
 

@@ -140,13 +140,15 @@ def _follow_end(
     session: Session, run: Run, attempt: Attempt, last: Event, *, now: datetime
 ) -> None:
     """Let the run go on when the trainer said its last word, or its awaited tail is in."""
-    if isinstance(last, TrainerEnded):
-        attempt.trainer_code = last.reason.value
-        attempt.trainer_message = last.message.replace("\x00", "\ufffd")
+    # Its first last word counts: the run's status has already followed that one.
+    ended = last if isinstance(last, TrainerEnded) and attempt.trainer_code is None else None
+    if ended is not None:
+        attempt.trainer_code = ended.reason.value
+        attempt.trainer_message = ended.message.replace("\x00", "\ufffd")
     if attempt.state == AttemptState.ENDED.value:
         settle(session, run, attempt, now=now)
-    elif isinstance(last, TrainerEnded):
-        _await_report(session, run, last.reason, now=now)
+    elif ended is not None:
+        _await_report(session, run, ended.reason, now=now)
 
 
 def _await_report(session: Session, run: Run, reason: ReasonCode, *, now: datetime) -> None:

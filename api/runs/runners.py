@@ -1,10 +1,16 @@
-"""Runners: registered under a lease, heard by heartbeats, given attempts, told to stop them."""
+"""Runners: registered under a lease, heard by heartbeats, given attempts, told to stop them.
+
+Rows are locked in one order, everywhere: runners, runs (by id), attempts. Who holds a run never
+waits for a runner, and who has written an attempt never waits for a run.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from sqlalchemy import select
+from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from api.ids import new_id
@@ -36,22 +42,25 @@ def register(session: Session, project_id: str, body: RegisterRunner, *, now: da
 
     Attempts that the service thinks it holds and that it does not name are over.
     """
-    query = select(Runner).where(Runner.project_id == project_id, Runner.name == body.name)
-    runner = session.scalar(query.with_for_update())
-    if runner is None:
-        runner = Runner(id=new_id("rnr"), project_id=project_id, name=body.name)
-        session.add(runner)
-    runner.slots = body.slots
-    runner.hostname = body.hostname
-    runner.draining = False
-    runner.registered_at = now
-    runner.lease_until = now + timedelta(seconds=LEASE_S)
-    session.flush()
-    for attempt in store.held_attempts(session, runner.id):
+    names = {"project_id": project_id, "name": body.name}
+    facts = {
+        "slots": body.slots,
+        "hostname": body.hostname,
+        "draining": False,
+        "registered_at": now,
+        "lease_until": now + timedelta(seconds=LEASE_S),
+    }
+    # One statement: two first registrations at once make one runner, and lock it.
+    statement = insert(Runner).values(id=new_id("rnr"), **names, **facts)
+    runner_id = session.scalar(
+        statement.on_conflict_do_update(index_elements=[*names], set_=facts).returning(Runner.id)
+    )
+    runner = session.get_one(Runner, runner_id, populate_existing=True)
+    held = store.held_attempts(session, runner.id)
+    _lose(session, [attempt for attempt in held if attempt.id not in body.attempts], now=now)
+    for attempt in held:
         if attempt.id in body.attempts:
             attempt.last_held_at = now
-        else:
-            _lose(session, attempt, now=now)
     return runner
 
 
@@ -62,11 +71,12 @@ def forgive_absence(session: Session, *, now: datetime) -> None:
     healthy trainers before their runners could speak again.
     """
     held = (AttemptState.CLAIMED.value, AttemptState.RUNNING.value)
+    holders = select(Attempt.runner_id).where(Attempt.state.in_(held))
+    runners = select(Runner).where(Runner.id.in_(holders)).order_by(Runner.id).with_for_update()
+    for runner in session.scalars(runners):
+        runner.lease_until = max(runner.lease_until, now + timedelta(seconds=LEASE_S))
     for attempt in session.scalars(select(Attempt).where(Attempt.state.in_(held))):
         attempt.last_held_at = now
-    holders = select(Attempt.runner_id).where(Attempt.state.in_(held))
-    for runner in session.scalars(select(Runner).where(Runner.id.in_(holders))):
-        runner.lease_until = max(runner.lease_until, now + timedelta(seconds=LEASE_S))
 
 
 def get_runner(session: Session, project_id: str, runner_id: str) -> Runner:
@@ -138,7 +148,7 @@ def report_end(
     reason = OVERDUE.get(RunStatus(run.status), body.reason) if killed_by_us else body.reason
     end = End(
         reason=reason,
-        message=REASONS[reason].wording if killed_by_us else body.message,
+        message=REASONS[reason].wording if killed_by_us else body.message.replace("\0", "\ufffd"),
         actor=f"runner:{runner.name}",
         exit_code=body.exit_code,
         final_trainer_seq=body.last_trainer_seq,
@@ -165,9 +175,9 @@ def _oldest_offer(session: Session, project_id: str) -> tuple[Run, Attempt] | No
     return run, attempt
 
 
-def _lose(session: Session, attempt: Attempt, *, now: datetime) -> None:
-    run = store.lock_run(session, attempt.run_id)
-    fresh = store.get_attempt(session, attempt.id)
-    reason = ReasonCode.RUNNER_LOST
-    end = End(reason=reason, message="The runner came back without the trainer.")
-    attempts.end_attempt(session, run, fresh, end, now=now)
+def _lose(session: Session, lost: Sequence[Attempt], *, now: datetime) -> None:
+    runs = {run_id: store.lock_run(session, run_id) for run_id in sorted({a.run_id for a in lost})}
+    end = End(reason=ReasonCode.RUNNER_LOST, message="The runner came back without the trainer.")
+    for attempt in lost:
+        fresh = store.get_attempt(session, attempt.id)
+        attempts.end_attempt(session, runs[attempt.run_id], fresh, end, now=now)

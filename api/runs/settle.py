@@ -6,7 +6,8 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from api.runs.reasons import MAX_FAILURES, REASONS, AfterEnd, status_after
+from api.runs import store
+from api.runs.reasons import MAX_FAILURES, REASONS, AfterEnd, Counts, status_after
 from api.runs.status import TERMINAL, WAITING, AttemptState, DesiredState, RunStatus
 from api.runs.transitions import move
 from api.tables import Attempt, Run
@@ -36,7 +37,7 @@ def settle(session: Session, run: Run, attempt: Attempt, *, now: datetime) -> No
         cancelled = (reason, REASONS[reason].wording)
         move(session, run, RunStatus.CANCELLED, now=now, reason=cancelled)
     else:
-        _go_on(session, run, reason, message, now=now)
+        _go_on(session, run, attempt, (reason, message), now=now)
 
 
 def tail_missing(attempt: Attempt) -> bool:
@@ -46,10 +47,16 @@ def tail_missing(attempt: Attempt) -> bool:
     return attempt.last_trainer_seq < attempt.final_trainer_seq
 
 
-def _go_on(session: Session, run: Run, reason: ReasonCode, message: str, *, now: datetime) -> None:
+def _go_on(
+    session: Session, run: Run, attempt: Attempt, end: tuple[ReasonCode, str], *, now: datetime
+) -> None:
     """Count the failure and move the run where the reason's row in the table says."""
+    reason, message = end
     facts = REASONS[reason]
-    if facts.counts:
+    if facts.counts is Counts.ALWAYS or (
+        facts.counts is Counts.WITHOUT_PROGRESS
+        and not store.saved_checkpoint(session, run.id, attempt.number)
+    ):
         run.num_failures += 1
     to = status_after(reason, num_failures=run.num_failures)
     if to is RunStatus.FAILED and facts.after is AfterEnd.RETRY:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import func, select, tuple_
+from sqlalchemy import exists, func, select, tuple_
 from sqlalchemy.orm import Session
 
 from api.runs.errors import AttemptNotFound, RunNotFound
@@ -109,6 +109,12 @@ def newest_checkpoint(session: Session, run_id: str) -> Checkpoint | None:
     query = select(Checkpoint).where(Checkpoint.run_id == run_id, Checkpoint.deleted_at.is_(None))
     query = query.order_by(Checkpoint.attempt.desc(), Checkpoint.step.desc()).limit(1)
     return session.scalar(query)
+
+
+def saved_checkpoint(session: Session, run_id: str, attempt: int) -> bool:
+    """Say whether the attempt ever completed a checkpoint, kept or not."""
+    mine = exists().where(Checkpoint.run_id == run_id, Checkpoint.attempt == attempt)
+    return bool(session.scalar(select(mine)))
 
 
 def find_checkpoint(

@@ -38,7 +38,7 @@ class Run(Created, Base):
     attempt: Mapped[int] = mapped_column(default=0)
     """Number of the newest attempt; 0 before the first."""
     num_failures: Mapped[int] = mapped_column(default=0)
-    """Attempts that ended in a real failure since the last resume."""
+    """Attempts since the last resume whose end used up a try (`api.runs.reasons.Counts`)."""
 
     progress_step: Mapped[int] = mapped_column(default=0)
     progress_total: Mapped[int]

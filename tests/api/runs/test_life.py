@@ -250,7 +250,38 @@ def test_a_lost_runner_is_noticed_only_when_its_trainer_is_silent_too(stage: Sta
     stage.later(LEASE_S + 1)
     stage.advance(run_id)
     run = stage.run(run_id)
-    assert (run.status, run.end_code, run.num_failures) == ("recovering", "runner_lost", 0)
+    assert (run.status, run.end_code, run.num_failures) == ("recovering", "runner_lost", 1)
+
+
+def lose_runner(stage: Stage, run_id: str) -> None:
+    stage.later(LEASE_S + 1)
+    stage.advance(run_id)
+    stage.register()
+
+
+def test_a_lost_runner_costs_no_try_while_each_attempt_saves_a_checkpoint(stage: Stage) -> None:
+    run_id, runner_id, plan = stage.running()
+    for attempt in range(1, MAX_FAILURES + 2):
+        stage.push(plan, make.saved(2 if attempt == 1 else 1, attempt, attempt))
+        lose_runner(stage, run_id)
+        assert (stage.status(run_id), stage.run(run_id).num_failures) == ("recovering", 0)
+        plan = stage.launch(run_id, runner_id)
+
+
+def test_a_run_that_loses_every_runner_before_a_checkpoint_stops_trying(stage: Stage) -> None:
+    runner_id, run_id = stage.register(), stage.submit()
+    for _ in range(MAX_FAILURES):
+        stage.launch(run_id, runner_id)
+        lose_runner(stage, run_id)
+    run = stage.run(run_id)
+    assert (run.status, run.end_code) == ("failed", "runner_lost")
+
+
+def test_only_the_first_last_word_of_a_trainer_counts(stage: Stage) -> None:
+    run_id, runner_id, plan = stage.running(make.ended(2))
+    stage.push(plan, make.ended(3, ReasonCode.ENVIRONMENT_OUTAGE))
+    stage.end(runner_id, plan, last_seq=3)
+    assert stage.status(run_id) == "succeeded"
 
 
 def test_an_outage_of_the_service_itself_does_not_count_against_a_runner(stage: Stage) -> None:

@@ -11,6 +11,7 @@ from api.runs.reasons import (
     REASONS,
     AfterEnd,
     Category,
+    Counts,
     end_reason,
     status_after,
 )
@@ -41,8 +42,8 @@ def test_a_running_run_can_go_where_any_reason_sends_it(
 
 
 def test_only_real_failures_use_up_the_tries() -> None:
-    free = {code for code, facts in REASONS.items() if not facts.counts}
-    assert {ReasonCode.RUNNER_STOPPED, ReasonCode.RUNNER_LOST, ReasonCode.NO_RUNNER} < free
+    free = {code for code, facts in REASONS.items() if facts.counts is Counts.NEVER}
+    assert {ReasonCode.RUNNER_STOPPED, ReasonCode.NO_RUNNER} < free
     for code in set(ReasonCode) - free:
         assert status_after(code, num_failures=MAX_FAILURES - 1) is RunStatus.RECOVERING
         assert status_after(code, num_failures=MAX_FAILURES) is RunStatus.FAILED
