@@ -29,13 +29,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         resume_from=given.resume_from,
         environ=os.environ,
     )
-    launch.dir.path.mkdir(parents=True, exist_ok=True)
-    _start_logging(launch.dir.log)
     if given.threads:
         torch.set_num_threads(given.threads)
     try:
+        launch.dir.path.mkdir(parents=True, exist_ok=True)
+        _start_logging(launch.dir.log)
         return asyncio.run(run_attempt(launch))
-    except StoreError as error:
+    except (StoreError, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
         return EXIT_FAILED
 
@@ -49,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--run-dir", type=Path, required=True, help="directory of the run; its name is the run id"
     )
-    run.add_argument("--attempt", type=int, default=1, help="number of this attempt, from 1")
+    run.add_argument("--attempt", type=_from_one, default=1, help="number of this attempt")
     run.add_argument(
         "--resume-from",
         metavar="KEY",
@@ -60,8 +60,17 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _from_one(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("attempts count from 1")
+    return number
+
+
 def _start_logging(log: Path) -> None:
     """Log to standard error, and to the log file unless that is where standard error goes."""
+    # A log that cannot be written, as on a full disk, is not worth a traceback per line.
+    logging.raiseExceptions = False
     handlers: list[logging.Handler] = [logging.StreamHandler()]
     mine = os.fstat(sys.stderr.fileno())
     if not (log.exists() and os.path.samestat(mine, log.stat())):

@@ -20,6 +20,7 @@ from trainer.contract.reasons import ReasonCode
 from trainer.contract.rundir import AttemptDir, ExitRecord
 from trainer.contract.spec import RunSpec
 from trainer.errors import AttemptSuperseded, CheckpointError, SpecError, TrainerError
+from trainer.exitrecord import MAX_MESSAGE, reserve_exit, write_exit
 from trainer.loop import Trainer
 from trainer.sinks.base import Sink
 from trainer.sinks.journal import Journal
@@ -84,6 +85,7 @@ async def run_attempt(launch: Launch) -> int:
     attempt_dir = launch.dir
     attempt_dir.path.mkdir(parents=True, exist_ok=True)
     attempt_dir.exit.unlink(missing_ok=True)
+    reserve_exit(attempt_dir)
     store = open_store(launch.blobs_url)
     journal = Journal(JsonlFile(attempt_dir.events), _sinks(launch, store, stop))
     progress = _Progress()
@@ -100,9 +102,17 @@ async def run_attempt(launch: Launch) -> int:
                 training_seconds=clock.training_s,
                 eval_seconds=clock.eval_s,
             )
+        with suppress(OSError):
             if not await asyncio.to_thread(journal.close, drain_s=DRAIN_S):
                 _log.warning("the service or the store does not have all events yet")
-    _write_exit(attempt_dir, end, progress.step, journal.last_seq)
+    record = ExitRecord(
+        reason=end.reason,
+        message=end.message[:MAX_MESSAGE],
+        step=progress.step,
+        last_trainer_seq=journal.last_seq,
+        at=datetime.now(UTC),
+    )
+    write_exit(attempt_dir, record)
     return end.exit_code
 
 
@@ -166,6 +176,8 @@ def _read_spec(path: Path) -> RunSpec:
         return RunSpec.model_validate_json(path.read_bytes())
     except FileNotFoundError as error:
         raise SpecError(f"there is no spec at {path}") from error
+    except OSError as error:
+        raise SpecError(f"the spec at {path} cannot be read: {error.strerror}") from error
     except ValidationError as error:
         problems = (f"{each.pointer or '/'}: {each.message}" for each in explain(error))
         raise SpecError("; ".join(problems)) from error
@@ -193,19 +205,3 @@ def _sinks(launch: Launch, store: BlobStore, stop: Stop) -> list[Sink]:
             )
         )
     return sinks
-
-
-def _write_exit(attempt_dir: AttemptDir, end: _End, step: int, last_seq: int) -> None:
-    record = ExitRecord(
-        reason=end.reason,
-        message=end.message,
-        step=step,
-        last_trainer_seq=last_seq,
-        at=datetime.now(UTC),
-    )
-    part = attempt_dir.exit.with_suffix(".part")
-    try:
-        part.write_text(record.model_dump_json())
-        part.replace(attempt_dir.exit)
-    except OSError as error:
-        sys.stderr.write(f"error: {attempt_dir.exit} cannot be written: {error}\n")

@@ -1,5 +1,6 @@
 import asyncio
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from tests.trainer.short_run import short_spec
 from tests.trainer.sinks.ingest import serving
 from tests.trainer.tiny_model import write_tiny_model
+from trainer.__main__ import main
 from trainer.checkpoints import find_latest
 from trainer.contract.events import EVENTS, Event, TrainerEnded
 from trainer.contract.reasons import ReasonCode
@@ -128,6 +130,58 @@ async def test_a_full_disk_ends_the_run_as_storage_full(
     given = launch(tmp_path, a_spec(tmp_path, environment={"max_turns": 1}))
     record = await failed(tmp_path, given, capsys)
     assert record.reason is ReasonCode.STORAGE_FULL
+
+
+def test_a_truly_full_disk_still_says_why_in_the_exit_record(tmp_path: Path) -> None:
+    spec, disk = tmp_path / "spec.json", tmp_path / "disk"
+    spec.write_text(json.dumps(a_spec(tmp_path, environment={"max_turns": 1})))
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", disk], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("mounting a small disk needs privileges")
+    try:
+        # Enough for the first events, too little for the first evaluation.
+        (disk / "filler").write_bytes(bytes(shutil.disk_usage(disk).free - 24_000))
+        where = AttemptDir(disk / "runs" / "run_1", 1)
+        command = [sys.executable, "-m", "trainer", "run", "--threads", "1", "--spec", str(spec)]
+        done = subprocess.run(
+            [*command, "--run-dir", str(where.run_dir)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        record = ExitRecord.model_validate_json(where.exit.read_bytes())
+        assert (done.returncode, record.reason) == (EXIT_FAILED, ReasonCode.STORAGE_FULL)
+        assert "Traceback" not in done.stderr
+        assert done.stderr.count("error: ") == 1
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+@pytest.mark.parametrize("attempt", ["0", "-1", "x"])
+def test_attempts_count_from_one(attempt: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "--spec", "s", "--run-dir", "r", "--attempt", attempt])
+    assert "--attempt" in capsys.readouterr().err
+
+
+def test_a_directory_that_cannot_be_made_is_one_clear_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    assert main(["run", "--spec", "s", "--run-dir", str(tmp_path / "file" / "r")]) == EXIT_FAILED
+    assert capsys.readouterr().err.startswith("error: ")
+
+
+async def test_a_spec_that_is_a_directory_is_rejected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "spec.json").mkdir()
+    record = await failed(tmp_path, launch(tmp_path, None), capsys)
+    assert record.reason is ReasonCode.SPEC_REJECTED
+    assert "cannot be read" in record.message
 
 
 async def test_a_superseded_attempt_leaves_without_a_word(tmp_path: Path) -> None:

@@ -99,6 +99,7 @@ class TimeBudget:
     def _call_limit(self, deadline: asyncio.Timeout, spent: Callable[[], float]) -> Iterator[None]:
         """Expire `deadline` once `spent` passes `call_timeout_s`."""
         loop = asyncio.get_running_loop()
+        timer: asyncio.TimerHandle
 
         def check() -> None:
             nonlocal timer

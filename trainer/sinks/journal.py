@@ -36,9 +36,15 @@ class Journal:
             sink.wake()
 
     def close(self, *, drain_s: float) -> bool:
-        """Let the sinks carry the rest, each within `drain_s`; True when all of it arrived."""
-        self._file.close()
-        arrived = [sink.close(drain_s) for sink in self._sinks]
+        """Let the sinks carry the rest, each within `drain_s`; True when all of it arrived.
+
+        Raises:
+            OSError: the file could not be flushed to the disk; the sinks are closed all the same.
+        """
+        try:
+            self._file.close()
+        finally:
+            arrived = [sink.close(drain_s) for sink in self._sinks]
         return all(arrived)
 
     def abandon(self) -> None:

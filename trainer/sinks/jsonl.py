@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from trainer.contract.events import EVENTS, Event
 
 
 class JsonlFile:
-    """Appends events to a file, one per line, flushed each.
+    """Appends events to a file, one per line, unbuffered: what failed is never written later.
 
     On a file that a former process of the same attempt wrote, numbering goes on after its last
     whole line; a torn line at the end (the process was killed while writing) is cut off.
@@ -19,16 +20,25 @@ class JsonlFile:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
         self.last_seq = _mend(path)
-        self._handle = path.open("ab")
+        self._handle = path.open("ab", buffering=0)
+        self._end = self._handle.tell()
 
     def append(self, event: Event) -> None:
-        """Write one event.
+        """Write one event whole, or not at all.
 
         Raises:
             OSError: the file cannot be written.
         """
-        self._handle.write(EVENTS.dump_json(event) + b"\n")
-        self._handle.flush()
+        line = EVENTS.dump_json(event) + b"\n"
+        try:
+            written = 0
+            while written < len(line):
+                written += self._handle.write(line[written:])
+        except OSError:
+            with suppress(OSError):
+                self._handle.truncate(self._end)
+            raise
+        self._end += len(line)
         self.last_seq = event.trainer_seq
 
     def close(self) -> None:
