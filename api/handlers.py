@@ -30,6 +30,7 @@ from api.problems import (
     kind_of,
 )
 from trainer.contract.problems import SpecProblem
+from trainer.stores.base import StoreError
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(DataError, _unstorable)
     for unavailable in (OperationalError, PoolTimeout):
         app.add_exception_handler(unavailable, _unavailable)
+    app.add_exception_handler(StoreError, _store_away)
     for error in DOMAIN_ERRORS:
         app.add_exception_handler(error, _domain)
 
@@ -120,6 +122,11 @@ def _explain(detail: dict[str, Any]) -> SpecProblem:
 
 def _unstorable(request: Request, _error: Exception) -> Response:
     return respond(request, MALFORMED, "The request has a value that cannot be stored or compared.")
+
+
+def _store_away(request: Request, error: Exception) -> Response:
+    log.warning("request %s: the store is away: %s", request.state.request_id, error)
+    return respond(request, UNAVAILABLE, "The store of files does not answer; try again soon.")
 
 
 def _unavailable(request: Request, error: Exception) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,8 @@ from trainer.contract.rundir import MANIFEST, run_key
 from trainer.stores.base import BlobMissing, BlobStore, StoreError, checked_key
 
 CHUNK_BYTES = 1 << 20
+NO_FILE = frozenset({errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG})
+"""What a file system says of a name under which no file can be."""
 
 
 def list_checkpoints(session: Session, run_id: str) -> Sequence[Checkpoint]:
@@ -42,12 +45,14 @@ def find_checkpoint(session: Session, run_id: str, step: int) -> Checkpoint:
 
 
 def read_manifest(store: BlobStore, checkpoint: Checkpoint) -> Any:  # noqa: ANN401 (any JSON)
-    """Return the checkpoint's manifest; raises ArtifactNotFound when its file is gone."""
+    """Return the checkpoint's manifest; raises ArtifactNotFound when its file is gone or torn."""
     key = run_key(checkpoint.run_id, checkpoint.path, MANIFEST)
     try:
         return json.loads(store.get(key))
     except BlobMissing as error:
         raise ArtifactNotFound(f"The manifest of step {checkpoint.step} is gone.") from error
+    except ValueError as error:
+        raise ArtifactNotFound(f"The manifest of step {checkpoint.step} is damaged.") from error
 
 
 def open_file(store: BlobStore, checkpoint: Checkpoint, path: str) -> tuple[int, Iterator[bytes]]:
@@ -55,10 +60,14 @@ def open_file(store: BlobStore, checkpoint: Checkpoint, path: str) -> tuple[int,
 
     Raises:
         ArtifactNotFound: the checkpoint has no such file, or `path` is not inside it.
+        StoreError: the store does not answer.
     """
     gone = ArtifactNotFound(f"The checkpoint at step {checkpoint.step} has no file {path!r}.")
     try:
-        key = run_key(checkpoint.run_id, checkpoint.path, checked_key(path))
+        key = checked_key(run_key(checkpoint.run_id, checkpoint.path, path))
+    except StoreError as error:
+        raise gone from error
+    try:
         local = store.local_path(key)
         if local is not None:
             return _stream(local.open("rb"), local.stat().st_size)
@@ -67,10 +76,12 @@ def open_file(store: BlobStore, checkpoint: Checkpoint, path: str) -> tuple[int,
             store.get_file(key, copy)
             # The open file outlives its name: nothing is left behind, whatever the client does.
             return _stream(copy.open("rb"), copy.stat().st_size)
-    except (BlobMissing, FileNotFoundError, IsADirectoryError) as error:
+    except BlobMissing as error:
         raise gone from error
-    except StoreError as error:
-        raise gone from error
+    except OSError as error:
+        if error.errno in NO_FILE:
+            raise gone from error
+        raise
 
 
 def _stream(file: Any, size: int) -> tuple[int, Iterator[bytes]]:  # noqa: ANN401

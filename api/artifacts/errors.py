@@ -1,7 +1,7 @@
 """Errors of the stored artifacts.
 
 ArtifactError
-└── ArtifactNotFound    no such trajectory, checkpoint, file or attempt, or its file is gone
+└── ArtifactNotFound    no such trajectory, checkpoint, file or attempt; its file is gone or torn
 """
 
 

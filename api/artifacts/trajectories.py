@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -83,7 +84,7 @@ def read_trajectory(store: BlobStore, outcome: OutcomeRecord) -> Any:  # noqa: A
     """Return the stored trajectory of an outcome, as the trainer wrote it.
 
     Raises:
-        ArtifactNotFound: its file is not in the store (not yet, or no longer).
+        ArtifactNotFound: its file is not in the store (not yet, or no longer), or is damaged.
     """
     key = run_key(outcome.run_id, attempt_name(outcome.attempt), outcome.trajectory)
     gone = ArtifactNotFound(f"The trajectory of {outcome.rollout_id} is not in the store.")
@@ -91,11 +92,14 @@ def read_trajectory(store: BlobStore, outcome: OutcomeRecord) -> Any:  # noqa: A
         data = store.get(key)
     except BlobMissing as error:
         raise gone from error
-    lines = gzip.decompress(data).splitlines()
-    line = next(islice(lines, outcome.trajectory_line, None), None)
-    if line is None:
-        raise gone
-    return json.loads(line)
+    try:
+        lines = gzip.decompress(data).splitlines()
+        line = next(islice(lines, outcome.trajectory_line, None), None)
+        if line is None:
+            raise gone
+        return json.loads(line)
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise ArtifactNotFound(f"The file of {outcome.rollout_id} is damaged.") from error
 
 
 def outcome_facts(outcome: OutcomeRecord, *, threshold: float) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mimetypes
 from typing import Annotated
+from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
@@ -96,5 +97,6 @@ def _page(name: str, *, status: int = 200, **values: object) -> Response:
 
 
 def _sign_in(target: str) -> Response:
-    # A run id is a path segment: it cannot carry a query of its own into this one.
-    return RedirectResponse(f"/login?next={target}", status_code=303, headers=PAGE_HEADERS)
+    # Quoted: a path must not carry a query of its own into this one.
+    address = f"/login?next={quote(target)}"
+    return RedirectResponse(address, status_code=303, headers=PAGE_HEADERS)

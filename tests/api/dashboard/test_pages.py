@@ -60,6 +60,12 @@ def test_signing_in_never_leads_to_another_site(served: Served, target: str) -> 
         assert sign_in(served, browser, target).headers["location"] == "/"
 
 
+def test_a_path_brings_no_query_of_its_own_into_signing_in(served: Served) -> None:
+    with served.browser() as browser:
+        away = browser.get("/runs/x%26code%3Dmine")
+    assert away.headers["location"] == "/login?next=/runs/x%26code%3Dmine"
+
+
 def test_a_code_signs_in_once(story: Story, served: Served) -> None:
     run_id = story.running()
     with served.client() as client:

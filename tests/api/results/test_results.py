@@ -30,7 +30,8 @@ def test_metrics_are_chosen_by_pattern_and_step(story: Story, served: Served) ->
     assert (series["name"], series["decoding"]) == ("policy/loss", "train")
     assert [point["step"] for point in series["points"]] == [2, 3]
     assert series["points"][0]["value"] == pytest.approx(0.05)
-    assert [one["name"] for one in every["data"]] == ["policy/loss", "reward/avg_raw_reward"]
+    names = [one["name"] for one in every["data"]]
+    assert names == ["policy/loss", "reward/avg_raw_reward", "timing/step"]
 
 
 def test_metrics_of_a_repeated_step_are_those_of_the_newest_attempt(
@@ -150,6 +151,32 @@ def test_a_path_cannot_leave_its_checkpoint(
         answer = client.get(f"/v1/runs/{run_id}/checkpoints/10/files/{path}")
     assert answer.status_code == 404
     assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize("path", ["policy", "manifest.json/x", "a" * 300, "a%00b", ""])
+def test_what_is_no_file_of_a_checkpoint_is_not_found(
+    story: Story, served: Served, blobs: DiskStore, path: str
+) -> None:
+    run_id = story.running()
+    story.push(run_id, story.checkpoint(run_id, 10))
+    place = run_key(run_id, checkpoint_name(10, 1))
+    blobs.put(f"{place}/manifest.json", b"{")
+    blobs.put(f"{place}/policy/model", b"x")
+    with served.client() as client:
+        answer = client.get(f"/v1/runs/{run_id}/checkpoints/10/files/{path}")
+        torn = client.get(f"/v1/runs/{run_id}/checkpoints/10")
+    assert (answer.status_code, answer.json()["code"]) == (404, "artifact_not_found")
+    assert (torn.status_code, torn.json()["code"]) == (404, "artifact_not_found")
+    assert "damaged" in torn.json()["detail"]
+
+
+def test_a_store_that_is_away_is_503_and_retryable(story: Story, served: Served) -> None:
+    run_id = story.running()
+    outside = story.checkpoint(run_id, 10).model_copy(update={"path": "../elsewhere"})
+    story.push(run_id, outside)
+    with served.client() as client:
+        answer = client.get(f"/v1/runs/{run_id}/checkpoints/10")
+    assert (answer.status_code, answer.json()["retryable"]) == (503, True)
 
 
 def test_a_log_is_followed_through_its_segments_to_the_end(

@@ -57,6 +57,17 @@ async def test_a_run_is_claimed_trained_and_finished_over_http(
     assert run["queue"] is None
 
 
+async def test_an_end_with_a_zero_character_is_taken(
+    client: httpx.AsyncClient, stage: Stage
+) -> None:
+    runner_id, plan = await launch(client, stage)
+    end = {"reason": "trainer_crashed", "message": "a\0b"}
+    url = f"/v1/runners/{runner_id}/attempts/{plan.attempt_id}/end"
+    assert (await client.post(url, json=end, headers=RUNNER)).status_code == 204
+    run = (await client.get(f"/v1/runs/{plan.run_id}")).json()
+    assert run["end_reason"]["message"] == "a\ufffdb"
+
+
 async def test_nothing_to_claim_is_204(client: httpx.AsyncClient) -> None:
     runner_id = await register(client)
     answer = await client.post(f"/v1/runners/{runner_id}/claim", headers=RUNNER)
