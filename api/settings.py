@@ -12,8 +12,13 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 class Settings(BaseSettings):
     """Configuration of the control plane, read from the environment."""
 
+    # Compose hands an unset variable on as an empty one: both mean the default.
     model_config = SettingsConfigDict(
-        frozen=True, extra="ignore", use_attribute_docstrings=True, populate_by_name=True
+        env_ignore_empty=True,
+        frozen=True,
+        extra="ignore",
+        use_attribute_docstrings=True,
+        populate_by_name=True,
     )
 
     database_url: Annotated[str, Field(alias="DATABASE_URL")]

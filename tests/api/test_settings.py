@@ -1,0 +1,31 @@
+"""What the environment says, and what it leaves out."""
+
+import pytest
+from pydantic import ValidationError
+
+from api.settings import Settings
+
+REQUIRED = {
+    "DATABASE_URL": "postgresql+psycopg://x",
+    "REDIS_URL": "redis://x",
+    "HILLCLIMB_BLOBS_URL": "/blobs",
+    "HILLCLIMB_SECRET_KEY": "s",
+}
+OPTIONAL = ("SLACK_BOT_TOKEN", "SLACK_API_BASE_URL", "HILLCLIMB_BOOTSTRAP_KEY")
+
+
+def test_an_empty_variable_is_an_unset_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in [*REQUIRED.items(), *((name, "") for name in OPTIONAL)]:
+        monkeypatch.setenv(name, value)
+    settings = Settings()
+    assert settings.slack_api_base_url == "https://slack.com/api"
+    assert settings.slack_bot_token is None
+    assert settings.bootstrap_key is None
+
+
+def test_a_missing_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in REQUIRED.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("DATABASE_URL", "")
+    with pytest.raises(ValidationError, match="DATABASE_URL"):
+        Settings()
