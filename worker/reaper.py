@@ -1,16 +1,16 @@
 """Ends what has no live owner and mends what nobody would look at again.
 
 The driver deals with a run's newest attempt. What is left: attempts that are neither the newest
-nor ended, runs that fell off the sweep, keys whose time is over.
+nor ended, runs that fell off the sweep, keys and codes whose time is over.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import CursorResult, Select, delete, or_, select, update
+from sqlalchemy import ColumnElement, CursorResult, Select, delete, or_, select, update
 from sqlalchemy.orm import Session
 
 from api.runs import attempts, store
@@ -18,7 +18,7 @@ from api.runs.attempts import End
 from api.runs.journal import utc_now
 from api.runs.reasons import REASONS
 from api.runs.status import TERMINAL, AttemptState, RunStatus
-from api.tables import Attempt, IdempotencyKey, Run, Runner
+from api.tables import Attempt, Base, IdempotencyKey, Run, Runner, SessionCode
 from trainer.contract.reasons import ReasonCode
 from worker.parts import Parts
 
@@ -37,10 +37,11 @@ class Reaped:
     num_attempts: int
     num_runs: int
     num_keys: int
+    num_codes: int
     num_runners: int
 
     def __bool__(self) -> bool:
-        return any((self.num_attempts, self.num_runs, self.num_keys, self.num_runners))
+        return any(astuple(self))
 
 
 def sweep(parts: Parts, *, now: datetime | None = None) -> Reaped:
@@ -49,7 +50,8 @@ def sweep(parts: Parts, *, now: datetime | None = None) -> Reaped:
     reaped = Reaped(
         num_attempts=_end_orphans(parts, now=now),
         num_runs=_wake_forgotten(parts, now=now),
-        num_keys=_forget_keys(parts, now=now),
+        num_keys=_forget(parts, IdempotencyKey.created_at < now - KEY_LIFE, IdempotencyKey),
+        num_codes=_forget(parts, SessionCode.expires_at < now, SessionCode),
         num_runners=_forget_runners(parts, now=now),
     )
     if reaped:
@@ -96,19 +98,15 @@ def _wake_forgotten(parts: Parts, *, now: datetime) -> int:
         return _count(session.execute(lost))
 
 
-def _forget_keys(parts: Parts, *, now: datetime) -> int:
-    old = delete(IdempotencyKey).where(IdempotencyKey.created_at < now - KEY_LIFE)
+def _forget(parts: Parts, is_old: ColumnElement[bool], table: type[Base]) -> int:
     with parts.database.transaction() as session:
-        return _count(session.execute(old))
+        return _count(session.execute(delete(table).where(is_old)))
 
 
 def _forget_runners(parts: Parts, *, now: datetime) -> int:
     known = select(Attempt.runner_id).where(Attempt.runner_id.is_not(None))
-    old = delete(Runner).where(
-        Runner.lease_until < now - RUNNER_LIFE, Runner.id.not_in(known.scalar_subquery())
-    )
-    with parts.database.transaction() as session:
-        return _count(session.execute(old))
+    unused = Runner.id.not_in(known.scalar_subquery())
+    return _forget(parts, (Runner.lease_until < now - RUNNER_LIFE) & unused, Runner)
 
 
 def _count(result: object) -> int:

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from pydantic import ValidationError
 from sqlalchemy import func, select
+from sqlalchemy.exc import DataError
 
 from api.runs import store as runs
 from api.runs.errors import AttemptSuperseded, UnsupportedSchema
@@ -58,14 +59,15 @@ def sweep(parts: Parts, *, now: datetime | None = None) -> int:
 def bring_home(parts: Parts, run_id: str, attempt: int, *, after: int) -> int:
     """Record the attempt's mirrored events that follow `after`; returns how many were new.
 
-    Each batch has a transaction of its own; none is open while the store is read. Raises
+    Each batch has a transaction of its own; none is open while the store is read. Events that
+    cannot be recorded are left out: the run goes on without them at its deadline. Raises
     StoreError.
     """
     num_new = 0
     try:
         for batch in unseen_events(parts.store, run_id, attempt, after=after):
             num_new += _record(parts, run_id, attempt, batch)
-    except (AttemptSuperseded, UnsupportedSchema) as error:
+    except (AttemptSuperseded, UnsupportedSchema, DataError) as error:
         log.warning("events of run %s attempt %d do not count: %s", run_id, attempt, error)
     if num_new:
         log.info("fetched %d events of run %s attempt %d", num_new, run_id, attempt)

@@ -2,9 +2,11 @@
 
 from datetime import timedelta
 
-from sqlalchemy import update
+from sqlalchemy import select, update
 
-from api.tables import Attempt, IdempotencyKey, Run, Runner
+from api.dashboard.sessions import CODE_S, mint_code
+from api.identity import DEFAULT_PROJECT, Principal, ensure_key
+from api.tables import ApiKey, Attempt, IdempotencyKey, Run, Runner
 from tests.worker.scene import PROJECT, Scene
 from trainer.contract.reasons import ReasonCode
 from worker import reaper
@@ -39,6 +41,19 @@ def test_run_that_fell_off_the_sweep_is_due_again(scene: Scene) -> None:
         session.execute(update(Run).where(Run.id == run_id).values(due_at=None))
     assert reaper.sweep(scene.parts, now=scene.now).num_runs == 1
     assert scene.run(run_id).due_at == scene.now
+
+
+def test_codes_that_signed_nobody_in_are_forgotten_when_they_no_longer_can(scene: Scene) -> None:
+    with scene.parts.database.transaction() as session:
+        ensure_key(session, "k" * 40, name="k", scopes=())
+        key_id = session.scalar(select(ApiKey.id))
+        caller = Principal(
+            project_id=DEFAULT_PROJECT, key_id=str(key_id), key_name="k", scopes=frozenset()
+        )
+        mint_code(session, caller, now=scene.now)
+    assert reaper.sweep(scene.parts, now=scene.now).num_codes == 0
+    scene.later(CODE_S + 1)
+    assert reaper.sweep(scene.parts, now=scene.now).num_codes == 1
 
 
 def test_old_keys_and_runners_that_never_worked_are_forgotten(scene: Scene) -> None:

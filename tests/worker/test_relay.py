@@ -2,6 +2,7 @@
 
 from sqlalchemy import func, select
 
+from api.runs.attempts import TAIL_GRACE_S
 from api.tables import RunEvent
 from tests.worker.scene import Scene
 from trainer.contract.reasons import ReasonCode
@@ -45,6 +46,18 @@ def test_line_that_is_no_event_stops_the_relay_before_it(scene: Scene) -> None:
     key = f"runs/{run_id}/attempt-1/events/000001.jsonl"
     scene.parts.store.put(key, scene.parts.store.get(key) + b'{"torn')
     assert relay.bring_home(scene.parts, run_id, 1, after=1) == 1
+
+
+def test_event_that_cannot_be_stored_keeps_neither_the_run_nor_others_from_going_on(
+    scene: Scene,
+) -> None:
+    run_id = scene.running()
+    scene.mirror(run_id, 1, 1, scene.started(1), scene.checkpoint(2, 2**40))
+    scene.report(ReasonCode.TRAINER_CRASHED, last_seq=2)
+    assert relay.bring_home(scene.parts, run_id, 1, after=1) == 0
+    scene.later(TAIL_GRACE_S + 1)
+    assert scene.reconcile(run_id)
+    assert scene.run(run_id).attempt == 2
 
 
 def test_superseded_attempts_events_do_not_count(scene: Scene) -> None:
