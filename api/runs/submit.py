@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -16,6 +14,7 @@ from api.runs.errors import CheckpointNotFound
 from api.runs.journal import Draft, append
 from api.runs.status import DesiredState, RunStatus
 from api.tables import Run
+from trainer.contract.manifest import config_hash
 from trainer.contract.spec import RunSpec
 
 
@@ -44,7 +43,7 @@ def submit(session: Session, spec: RunSpec, *, project_id: str, actor: str, now:
         status=RunStatus.QUEUED.value,
         desired_state=DesiredState.RUNNING.value,
         spec=resolved,
-        config_hash=hash_config(resolved),
+        config_hash=config_hash(spec),
         created_by=actor,
         created_at=now,
         updated_at=now,
@@ -71,7 +70,7 @@ def plan(session: Session, spec: RunSpec, *, project_id: str, now: datetime) -> 
     waiting = len(store.next_waiting(session, project_id, limit=1_000_000))
     return Plan(
         spec=resolved,
-        config_hash=hash_config(resolved),
+        config_hash=config_hash(spec),
         warnings=tuple(_warnings(spec)),
         queue_position=waiting + 1,
         queue_reason=waiting_reason(session, project_id, position=waiting + 1, now=now),
@@ -93,12 +92,6 @@ def waiting_reason(
 def resolve(spec: RunSpec) -> dict[str, Any]:
     """Return the spec with every default and null written out, as JSON values."""
     return spec.model_dump(mode="json")
-
-
-def hash_config(resolved: dict[str, Any]) -> str:
-    """Return the SHA-256 of the resolved spec in canonical JSON (sorted keys, no spaces)."""
-    text = json.dumps(resolved, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _check_lineage(session: Session, spec: RunSpec, project_id: str) -> None:

@@ -10,6 +10,8 @@ from api.database import Database
 from api.tables import Run
 from tests.api.routes.conftest import READ_ONLY, STRANGER, RememberingBell, bearer
 from tests.factories import spec_body
+from trainer.contract.manifest import config_hash
+from trainer.contract.spec import RunSpec
 
 
 async def create(client: httpx.AsyncClient, **sections: object) -> dict[str, Any]:
@@ -81,7 +83,7 @@ async def test_a_plan_resolves_and_warns_and_creates_nothing(client: httpx.Async
     body = spec_body(algorithm={"shuffle_rewards": True})
     plan = (await client.post("/v1/runs/plan", json=body)).json()
     assert plan["spec"]["algorithm"]["grpo_norm_by_std"] is True
-    assert len(plan["config_hash"]) == 64
+    assert plan["config_hash"] == config_hash(RunSpec.model_validate(plan["spec"]))
     assert "control run" in " ".join(plan["warnings"])
     assert plan["queue"] == {"position": 1, "reason": "No runner is connected."}
     assert (await client.get("/v1/runs")).json()["data"] == []
