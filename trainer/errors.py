@@ -2,6 +2,7 @@
 
 TrainerError                 the run cannot go on; the attempt ends with `reason`
 ├── SpecError                the spec asks for something that cannot be done (user)
+├── ModelUnavailable         the model's files are not there, torn, or incomplete
 ├── DataError                tasks cannot be loaded, or none are left (user)
 ├── CheckpointError          a checkpoint is missing, torn or of another configuration
 ├── EngineError              the sampling side failed
@@ -34,6 +35,12 @@ class SpecError(TrainerError, ValueError):
     """The spec asks for something this trainer cannot do."""
 
     reason = "spec_rejected"
+
+
+class ModelUnavailable(TrainerError):
+    """The model's files are not there, cannot be read, or lack a weight."""
+
+    reason = "model_unavailable"
 
 
 class DataError(TrainerError, ValueError):

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from tokenizers import Tokenizer
 from transformers import AutoConfig, Qwen3Config, Qwen3ForCausalLM
 
-from trainer.errors import SpecError
+from trainer.errors import ModelUnavailable, SpecError
 
 ASSETS_VARIABLE = "HILLCLIMB_ASSETS_DIR"
 """Environment variable that says where the models shipped with Hillclimb are."""
@@ -33,13 +36,15 @@ def resolve_source(source: str) -> Path:
     """Return the model directory that `model.source` names.
 
     Raises:
-        SpecError: there is no such builtin, or the path holds no `config.json`.
+        ModelUnavailable: there is no such builtin, or the path holds no `config.json`.
     """
     if source.startswith(_BUILTIN):
         return _builtin(source.removeprefix(_BUILTIN))
     directory = Path(source)
     if not (directory / "config.json").is_file():
-        raise SpecError(f"model.source {source!r} is not a Hugging Face directory: no config.json")
+        raise ModelUnavailable(
+            f"model.source {source!r} is not a Hugging Face directory: no config.json"
+        )
     return directory
 
 
@@ -47,17 +52,41 @@ def load_policy(directory: Path) -> Qwen3ForCausalLM:
     """Load a Hugging Face directory as a float32 Qwen3 in training mode without dropout.
 
     Raises:
-        SpecError: the directory holds no Qwen3, or its files cannot be read.
+        ModelUnavailable: its files cannot be read, or a weight is missing or of another shape.
+        SpecError: the directory holds another architecture than Qwen3.
     """
     try:
         config = AutoConfig.from_pretrained(directory, local_files_only=True)
         check_supported(config)
-        model: Qwen3ForCausalLM = Qwen3ForCausalLM.from_pretrained(
-            directory, dtype=torch.float32, local_files_only=True
+        # Without the report, transformers fills in missing weights with random numbers.
+        loading: Any = Qwen3ForCausalLM.from_pretrained(
+            directory, dtype=torch.float32, local_files_only=True, output_loading_info=True
         )
-    except (OSError, ValueError) as fault:
-        raise SpecError(f"cannot load the model in {directory}: {fault}") from fault
+    except SpecError:
+        raise
+    except (OSError, ValueError, RuntimeError, SafetensorError) as fault:
+        raise ModelUnavailable(f"cannot load the model in {directory}: {fault}") from fault
+    model: Qwen3ForCausalLM = loading[0]
+    missing = sorted(loading[1]["missing_keys"])
+    if missing:
+        raise ModelUnavailable(
+            f"the model in {directory} lacks {len(missing)} weights: {missing[0]}"
+        )
     return model
+
+
+def load_tokenizer(directory: Path) -> Tokenizer:
+    """Load `tokenizer.json` of a model directory.
+
+    Raises:
+        ModelUnavailable: it is missing or cannot be read.
+    """
+    path = directory / "tokenizer.json"
+    try:
+        return Tokenizer.from_str(path.read_text(encoding="utf-8"))
+    except Exception as fault:
+        # tokenizers raises plain Exception for broken files
+        raise ModelUnavailable(f"cannot load {path}: {fault}") from fault
 
 
 def check_supported(config: object) -> Qwen3Config:
@@ -92,5 +121,5 @@ def _builtin(name: str) -> Path:
     known = sorted(path.parent.name for path in assets.glob("*/config.json"))
     if name not in known:
         shipped = ", ".join(known) or "none"
-        raise SpecError(f"no builtin model {name!r} in {assets} (there: {shipped})")
+        raise ModelUnavailable(f"no builtin model {name!r} in {assets} (there: {shipped})")
     return assets / name

@@ -6,6 +6,7 @@ import platform
 import shutil
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 
 from trainer.checkpoints import Checkpoints, Saved, fetch
 from trainer.contract.events import RunWarning, TrainerStarted
@@ -24,7 +25,7 @@ from trainer.errors import CheckpointError, SpecError
 from trainer.evaluation import Evaluator
 from trainer.learners.torch import TorchLearner, TorchLearnerOptions
 from trainer.loop import Parts, Start, Trainer
-from trainer.models import check_supported, load_policy, resolve_source
+from trainer.models import check_supported, load_policy, load_tokenizer, resolve_source
 from trainer.reporting import StepReporter
 from trainer.rollouts.chat import Chat
 from trainer.rollouts.collect import Collector, RolloutParts
@@ -67,7 +68,8 @@ def build_trainer(attempt: Attempt, provider: EnvProvider | None = None) -> Trai
     `provider` serves the environments instead of the one that the spec names.
 
     Raises:
-        SpecError: the model cannot be loaded, or lengths do not fit its positions.
+        ModelUnavailable: the model's files are missing or cannot be read.
+        SpecError: the model is not one we compute, or lengths do not fit its positions.
         DataError: the tasks cannot be made.
         CheckpointError: the checkpoint is missing, torn or does not fit.
     """
@@ -99,7 +101,7 @@ def build_trainer(attempt: Attempt, provider: EnvProvider | None = None) -> Trai
     )
     parts = RolloutParts(
         engine=engine,
-        chat=Chat.from_directory(model_dir),
+        chat=_load_chat(model_dir, config.vocab_size),
         provider=provider or _provider(spec),
         environment=spec.environment,
         rollout=spec.rollout,
@@ -167,6 +169,19 @@ def _check_lengths(spec: RunSpec, positions: int) -> None:
         )
 
 
+def _load_chat(model_dir: Path, vocab_size: int) -> Chat:
+    try:
+        chat = Chat(load_tokenizer(model_dir))
+    except ValueError as fault:
+        raise SpecError(f"the model in {model_dir} cannot chat: {fault}") from fault
+    if chat.vocab_size > vocab_size:
+        raise SpecError(
+            f"the tokenizer in {model_dir} has {chat.vocab_size} tokens, the model {vocab_size}:"
+            " they do not belong together"
+        )
+    return chat
+
+
 def _load_tasks(spec: RunSpec) -> _Tasks:
     data = spec.data
     return _Tasks(
@@ -183,7 +198,9 @@ def _load_tasks(spec: RunSpec) -> _Tasks:
 
 def _sampler(spec: RunSpec, tasks: _Tasks, saved: Saved | None) -> TaskSampler:
     if saved is not None:
-        return TaskSampler.from_state(tasks.train, saved.manifest.sampler)
+        return TaskSampler.from_state(
+            tasks.train, saved.manifest.sampler, prompts_per_step=spec.schedule.train_batch_size
+        )
     return TaskSampler(tasks.train, spec.schedule.train_batch_size, spec.data.seed)
 
 

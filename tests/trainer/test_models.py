@@ -7,16 +7,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from transformers import Qwen3Config
 
 from tests.trainer.tiny import tiny_config, tiny_model
-from trainer.errors import SpecError
+from trainer.errors import ModelUnavailable, SpecError
 from trainer.models import (
     ASSETS_VARIABLE,
     assets_dir,
     check_supported,
     copy_tokenizer,
     load_policy,
+    load_tokenizer,
     resolve_source,
 )
 
@@ -28,9 +30,9 @@ def test_builtin_names_are_looked_up_in_the_assets(
     (tmp_path / "tiny").mkdir()
     (tmp_path / "tiny" / "config.json").write_text("{}")
     assert resolve_source("builtin:tiny") == tmp_path / "tiny"
-    with pytest.raises(SpecError, match=r"no builtin model 'big'.*tiny"):
+    with pytest.raises(ModelUnavailable, match=r"no builtin model 'big'.*tiny"):
         resolve_source("builtin:big")
-    with pytest.raises(SpecError):
+    with pytest.raises(ModelUnavailable):
         resolve_source("builtin:../tiny")
 
 
@@ -44,7 +46,7 @@ def test_without_the_variable_assets_are_those_of_the_checkout(
 
 
 def test_a_path_without_a_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"no config\.json"):
+    with pytest.raises(ModelUnavailable, match=r"no config\.json"):
         resolve_source(str(tmp_path))
 
 
@@ -62,8 +64,34 @@ def test_other_architectures_and_torn_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="only Qwen3"):
         load_policy(tmp_path)
     (tmp_path / "config.json").write_text("{")
-    with pytest.raises(SpecError, match="cannot load"):
+    with pytest.raises(ModelUnavailable, match="cannot load"):
         load_policy(tmp_path)
+
+
+def test_torn_and_incomplete_weights_are_refused_instead_of_made_up(tmp_path: Path) -> None:
+    model = tiny_model()
+    model.save_pretrained(tmp_path)
+    weights = tmp_path / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ModelUnavailable, match="cannot load"):
+        load_policy(tmp_path)
+    tensors = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    del tensors["model.layers.1.mlp.up_proj.weight"]
+    save_file(tensors, weights, metadata={"format": "pt"})
+    with pytest.raises(ModelUnavailable, match=r"lacks 1 weights.*up_proj"):
+        load_policy(tmp_path)
+    weights.unlink()
+    with pytest.raises(ModelUnavailable, match="cannot load"):
+        load_policy(tmp_path)
+
+
+def test_a_missing_or_broken_tokenizer_is_named(tmp_path: Path) -> None:
+    for content in (None, "{", "\xff"):
+        if content is not None:
+            (tmp_path / "tokenizer.json").write_text(content, encoding="latin-1")
+        with pytest.raises(ModelUnavailable, match=r"tokenizer\.json"):
+            load_tokenizer(tmp_path)
 
 
 @pytest.mark.parametrize("option", ["attention_bias", "use_sliding_window", "attention_dropout"])

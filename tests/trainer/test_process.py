@@ -86,7 +86,7 @@ async def test_a_missing_spec_a_missing_model_and_a_missing_checkpoint_are_told_
     assert "there is no spec" in record.message
     spec = {"name": "x", "data": {"env_keys": ["booking"]}, "model": {"source": "/no/such"}}
     record = await failed(tmp_path, launch(tmp_path, spec), capsys)
-    assert record.reason is ReasonCode.SPEC_REJECTED
+    assert record.reason is ReasonCode.MODEL_UNAVAILABLE
     given = launch(tmp_path, a_spec(tmp_path), resume_from="latest")
     record = await failed(tmp_path, given, capsys)
     assert record.reason is ReasonCode.CHECKPOINT_UNREADABLE

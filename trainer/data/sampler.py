@@ -65,15 +65,23 @@ class TaskSampler:
         }
 
     @classmethod
-    def from_state(cls, tasks: Sequence[Task], state: Mapping[str, JsonValue]) -> TaskSampler:
+    def from_state(
+        cls, tasks: Sequence[Task], state: Mapping[str, JsonValue], *, prompts_per_step: int
+    ) -> TaskSampler:
         """Return a sampler that continues after the step at which `state` was taken.
 
         Raises:
-            CheckpointError: the state is malformed or belongs to other tasks.
+            CheckpointError: the state is malformed, or belongs to other tasks or to steps of
+                another size: its position means nothing there.
         """
         step, seed, size = (state.get(key) for key in ("step", "seed", "prompts_per_step"))
         if not isinstance(step, int) or not isinstance(seed, int) or not isinstance(size, int):
             raise CheckpointError("sampler state is malformed")
+        if size != prompts_per_step:
+            raise CheckpointError(
+                f"the checkpoint's steps have {size} prompts: set schedule.train_batch_size to"
+                f" {size} ({prompts_per_step} asked for)"
+            )
         sampler = cls(tasks, size, seed)
         if sampler._digest != state.get("tasks_sha256"):
             raise CheckpointError("sampler state belongs to another set of tasks")

@@ -8,6 +8,7 @@ import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import Qwen3ForCausalLM
@@ -15,7 +16,7 @@ from transformers import Qwen3ForCausalLM
 from trainer.algo.batch import Batch, TrainingSequence
 from trainer.algo.loss import LossStats, policy_loss, token_weights
 from trainer.contract.sections import AlgorithmSpec, OptimizerSpec
-from trainer.errors import CheckpointError, NonFiniteUpdate, SpecError
+from trainer.errors import CheckpointError, ModelUnavailable, NonFiniteUpdate, SpecError
 from trainer.learners.attention import NAME as FAMILY_ATTENTION
 from trainer.learners.base import Published
 from trainer.learners.packing import MicroBatch, micro_batches
@@ -62,14 +63,14 @@ class TorchLearner:
         model.set_attn_implementation(FAMILY_ATTENTION)
         self._model = model
         self._options = options or TorchLearnerOptions()
-        settings = self._options.optimizer
-        self._optimizer = torch.optim.AdamW(
-            model.parameters(),
-            lr=settings.lr,
-            betas=settings.betas,
-            eps=settings.eps,
-            weight_decay=settings.weight_decay,
-        )
+        optimizer = self._options.optimizer
+        self._settings: dict[str, Any] = {
+            "lr": optimizer.lr,
+            "betas": optimizer.betas,
+            "eps": optimizer.eps,
+            "weight_decay": optimizer.weight_decay,
+        }
+        self._optimizer = torch.optim.AdamW(model.parameters(), **self._settings)
         self._version = 0
         self._num_updates = 0
 
@@ -134,9 +135,12 @@ class TorchLearner:
             state = torch.load(directory / STATE, weights_only=True, map_location="cpu")
             self._model.load_state_dict(saved.state_dict())
             self._optimizer.load_state_dict(state["optimizer"])
-        except (OSError, SpecError, RuntimeError, ValueError, KeyError, EOFError,
+        except (OSError, ModelUnavailable, SpecError, RuntimeError, ValueError, KeyError, EOFError,
                 pickle.UnpicklingError) as fault:  # fmt: skip
             raise CheckpointError(f"cannot load {directory}: {fault}") from fault
+        for group in self._optimizer.param_groups:
+            # The state brings the settings it was saved under; those of the spec are the truth.
+            group.update(self._settings)
         self._version = state["version"]
         self._num_updates = state["num_updates"]
         torch.set_rng_state(state["torch_rng"])

@@ -196,6 +196,39 @@ async def test_after_load_training_goes_on_bit_for_bit(tmp_path: Path) -> None:
     assert all(torch.equal(t, expected[n]) for n, t in resumed.publish().weights.items())
 
 
+async def test_after_load_the_optimizer_has_the_settings_of_the_spec(tmp_path: Path) -> None:
+    learner = TorchLearner(tiny_model(), options())
+    await learner.step(batch())
+    learner.save(tmp_path)
+
+    async def weights(**settings: object) -> torch.Tensor:
+        spec = OptimizerSpec.model_validate(settings)
+        resumed = TorchLearner(tiny_model(), options(optimizer=spec))
+        resumed.load(tmp_path)
+        await resumed.step(batch())
+        return resumed.publish().weights["model.layers.0.mlp.up_proj.weight"].clone()
+
+    plain = await weights()
+    for changed in ({"lr": 1e-4}, {"betas": (0.5, 0.9)}, {"eps": 1e-3}, {"weight_decay": 0.5}):
+        assert not torch.equal(plain, await weights(**changed))
+
+
+async def test_a_rollout_of_one_token_is_learned_from() -> None:
+    token_ids = random_ids(10, seed=3)
+    logprob = reference_logprobs(tiny_model(), token_ids, temperature=1.0).tolist()[-1]
+    one = TrainingSequence(
+        token_ids=tuple(token_ids),
+        action_mask=(False,) * 9 + (True,),
+        logprobs=(0.0,) * 9 + (logprob,),
+        prompt_length=9,
+        advantage=1.0,
+        temperature=1.0,
+    )
+    metrics = await TorchLearner(tiny_model(), options()).step(Batch(mini_batches=((one, one),)))
+    assert metrics["policy/num_action_tokens"] == 2.0
+    assert metrics["policy/rollout_train_logprobs_abs_diff_max"] < 1e-5
+
+
 async def test_plain_transformers_loads_what_was_saved(tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "tokenizer.json").write_text("{}")
