@@ -133,10 +133,14 @@ class Checkpoints:
 
 
 def complete_checkpoints(store: BlobStore, run_id: str) -> tuple[str, ...]:
-    """Return the keys of a run's complete checkpoints, oldest step and attempt first."""
+    """Return the keys of a run's complete checkpoints, oldest attempt and step first.
+
+    A later attempt's step is the truth even where an earlier one, perhaps cut off from the
+    service, got further: it must neither be resumed from nor push out what the later one saved.
+    """
     keys = store.list(run_key(run_id, CHECKPOINTS))
     matches = [match for match in map(_COMPLETE.search, keys) if match]
-    matches.sort(key=lambda match: (int(match[1]), int(match[2])))
+    matches.sort(key=lambda match: (int(match[2]), int(match[1])))
     return tuple(match.string.removesuffix(f"/{MANIFEST}") for match in matches)
 
 

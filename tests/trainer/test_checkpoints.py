@@ -71,11 +71,23 @@ def test_parts_without_a_manifest_are_no_checkpoint(here: Fixture, tmp_path: Pat
         fetch(here.store, torn.key, tmp_path / "here")
 
 
-def test_the_newest_is_the_highest_step_and_then_the_highest_attempt(here: Fixture) -> None:
+def test_the_newest_is_the_highest_step_of_the_latest_attempt(here: Fixture) -> None:
+    """As the service has it (`api.runs.store.newest_checkpoint`)."""
     assert find_latest(here.store, "run_1") is None
-    for attempt, step in ((1, 9), (1, 10), (2, 10), (3, 2)):
+    for attempt, step in ((1, 9), (1, 30), (2, 10), (2, 9)):
         here.checkpoints(attempt).save(at(step), write)
     assert find_latest(here.store, "run_1") == ("runs/run_1/checkpoints/global_step_10/attempt-2")
+
+
+def test_an_attempt_cut_off_from_the_service_pushes_out_nothing_of_its_successor(
+    here: Fixture,
+) -> None:
+    here.checkpoints(1).save(at(30), write)
+    kept = here.checkpoints(2).save(at(20), write)
+    assert here.checkpoints(2).prune(1) == ("checkpoints/global_step_30/attempt-1",)
+    here.checkpoints(1).save(at(40), write)
+    here.checkpoints(1).prune(1)
+    assert complete_checkpoints(here.store, "run_1") == (kept.key,)
 
 
 @pytest.mark.parametrize("damage", [b"w" * 999, b"v" + b"w" * 999])
