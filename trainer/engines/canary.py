@@ -12,7 +12,7 @@ from typing import Protocol
 
 import torch
 
-from trainer.errors import WeightSyncMismatch
+from trainer.errors import NonFiniteUpdate, WeightSyncMismatch
 
 TOLERANCE = 1e-4
 """Mean |difference| of log-probs in float32; without a fault they agree to 1e-5 (tests)."""
@@ -37,10 +37,13 @@ async def canary_gap(engine: Scores, learner: Scores, token_ids: Sequence[int]) 
     """Mean |log-prob difference| between both sides over `token_ids`.
 
     Raises:
+        NonFiniteUpdate: the learner's own weights give no numbers, so the sync is not to blame.
         WeightSyncMismatch: the gap is above `TOLERANCE`, or not a number.
     """
     served = await engine.logprobs(token_ids)
     trained = await learner.logprobs(token_ids)
+    if not bool(trained.isfinite().all()):
+        raise NonFiniteUpdate("the policy's log-probs are NaN or infinite: lower optimizer.lr")
     gap = float((served - trained).abs().mean())
     if not gap <= TOLERANCE:
         raise WeightSyncMismatch(

@@ -8,7 +8,7 @@ import torch
 from tests.trainer.tiny import VOCAB, tiny_model
 from trainer.engines.canary import NUM_CANARY_TOKENS, canary_gap, canary_tokens
 from trainer.engines.torch import TorchEngine
-from trainer.errors import WeightSyncMismatch
+from trainer.errors import NonFiniteUpdate, WeightSyncMismatch
 from trainer.learners.torch import TorchLearner
 
 
@@ -46,6 +46,17 @@ async def test_not_a_number_is_a_mismatch() -> None:
     engine, weights, learner = synced(None)
     await engine.update(weights | {"model.norm.weight": torch.full((32,), torch.nan)}, 1)
     with pytest.raises(WeightSyncMismatch):
+        await canary_gap(engine, learner, canary_tokens(VOCAB))
+
+
+async def test_a_policy_that_gives_no_numbers_is_not_blamed_on_the_sync() -> None:
+    broken = tiny_model(seed=1)
+    with torch.no_grad():
+        broken.model.norm.weight.fill_(torch.inf)
+    learner = TorchLearner(broken)
+    published = learner.publish()
+    engine = TorchEngine(broken.config, published.weights)
+    with pytest.raises(NonFiniteUpdate, match="NaN or infinite"):
         await canary_gap(engine, learner, canary_tokens(VOCAB))
 
 
