@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from trainer.contract.outcomes import Outcome, OutcomeStatus, StopReason
 from trainer.engines.base import Engine
 from trainer.envs.base import Env, Grade, ToolCall, ToolResult, ToolSpec
-from trainer.errors import EnvUnavailable, ToolTransport, VerifierUnavailable
+from trainer.errors import EnvUnavailable, SpecError, ToolTransport, VerifierUnavailable
 from trainer.rollouts.budget import PolicyTimeUp, TimeBudget
 from trainer.rollouts.chat import Chat
 from trainer.rollouts.limits import Limits
@@ -64,16 +64,26 @@ class Episode:
         Raises:
             RolloutError: the environment failed, or its verifier did.
             EngineError: sampling failed.
+            SpecError: not even the prompt fits the input limit, which is no fault of the policy.
         """
         try:
             tools = await self._reset()
-            self._transcript.start(self._chat.encode_prompt(self._task, tools))
+            self._start(tools)
             stop = await self._turns(draw)
             if stop not in _BY_THE_VERIFIER:
                 return _FAILED, stop
             return _as_outcome(await self._grade()), stop
         except PolicyTimeUp:
             return _FAILED, StopReason.POLICY_DEADLINE
+
+    def _start(self, tools: Sequence[ToolSpec]) -> None:
+        prompt, limit = self._chat.encode_prompt(self._task, tools), self._limits.max_input_length
+        if len(prompt) > limit:
+            raise SpecError(
+                f"the prompt of {self._task.key} has {len(prompt)} tokens, more than"
+                f" rollout.max_input_length ({limit}): raise it"
+            )
+        self._transcript.start(prompt)
 
     async def _turns(self, draw: Draw) -> StopReason:
         for turn in range(self._limits.max_turns):

@@ -15,6 +15,7 @@ from tests.trainer.scripted import (
 )
 from trainer.contract.outcomes import OutcomeStatus, StopReason
 from trainer.contract.sections import EnvironmentOverride, EnvironmentSpec, RolloutSpec
+from trainer.errors import SpecError
 from trainer.rollouts.collect import Rollout
 from trainer.rollouts.prompts import NO_CALL_OBSERVATION
 
@@ -126,6 +127,12 @@ async def test_a_conversation_longer_than_the_input_limit_stops_before_the_next_
     exact = spec.model_copy(update={"max_input_length": limit + 1})
     found, _, _ = await roll(ADD, DONE, rollout=exact)
     assert found.trajectory.token_ids == first.trajectory.token_ids
+
+
+async def test_a_prompt_that_does_not_fit_ends_the_run_instead_of_scoring_zero() -> None:
+    spec = RolloutSpec(max_input_length=100, max_generate_length=80, max_sequence_length=4000)
+    with pytest.raises(SpecError, match=r"prompt of t0 has \d+ tokens.*max_input_length \(100\)"):
+        await roll(ADD, DONE, rollout=spec)
 
 
 async def test_a_call_without_answer_in_time_is_the_environments_fault() -> None:
