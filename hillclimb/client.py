@@ -10,7 +10,7 @@ from typing import Any, Self
 import httpx
 
 from hillclimb.errors import ApiProblem, ApiUnreachable
-from hillclimb.sse import ServerEvent, parse_stream
+from hillclimb.sse import ServerEvent, lines_of, parse_stream
 from hillclimb.stack.control import Connection
 
 Json = dict[str, Any]
@@ -92,7 +92,9 @@ class Client:
                         return
                     after = event.id if event.id is not None else after
                     yield event
-            except httpx.TransportError as error:
+            except (httpx.TransportError, ApiProblem) as error:
+                if isinstance(error, ApiProblem) and error.status < 500:
+                    raise
                 if time.monotonic() - last_answer > RECONNECT_FOR_S:
                     raise ApiUnreachable(f"{self.url} does not answer: {error}") from error
             time.sleep(RECONNECT_PAUSE_S)
@@ -104,7 +106,7 @@ class Client:
             if response.is_error:
                 response.read()
                 raise _problem(response)
-            yield from parse_stream(response.iter_lines())
+            yield from parse_stream(lines_of(response.iter_text()))
 
     def metrics(self, run_id: str, *, names: str = "*") -> Json:
         """Return metric series by name pattern (comma-separated globs)."""
@@ -167,7 +169,12 @@ class Client:
             raise ApiUnreachable(f"{self.url} does not answer: {error}") from error
         if response.is_error:
             raise _problem(response)
-        body: Json = response.json()
+        try:
+            body = response.json()
+        except ValueError:
+            body = None
+        if not isinstance(body, dict):
+            raise ApiUnreachable(f"{self.url} answers, but not as a Hillclimb service would")
         return body
 
 

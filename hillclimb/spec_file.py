@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +12,55 @@ from hillclimb.errors import SpecFileError
 
 
 def read_spec(path: Path, assignments: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the spec as plain values; validation is the service's.
+    """Return the spec as JSON values; validation is the service's.
 
     Raises:
-        SpecFileError: the file cannot be read, is not a mapping, or an assignment is malformed.
+        SpecFileError: the file cannot be read, is not a mapping, or holds what JSON cannot; or an
+            assignment is malformed.
     """
     try:
         spec = yaml.safe_load(path.read_text())
     except OSError as error:
         raise SpecFileError(f"cannot read {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except RecursionError as error:
+        raise SpecFileError(f"{path} is nested too deeply") from error
+    except (yaml.YAMLError, ValueError) as error:
         raise SpecFileError(f"{path} is neither YAML nor JSON: {error}") from error
     if not isinstance(spec, dict):
         raise SpecFileError(f"{path} does not hold a mapping of sections")
     for assignment in assignments:
         assign(spec, assignment)
+    try:
+        _refuse_odd(spec, "")
+    except RecursionError as error:
+        raise SpecFileError(f"{path} is nested too deeply") from error
     return spec
+
+
+def _refuse_odd(value: Any, pointer: str) -> None:
+    """Raise SpecFileError at what YAML knows and JSON does not: dates, `.nan`, keys like `on`."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                raise SpecFileError(f"{pointer or '/'}: the key {key!r} is no text: quote it")
+            _refuse_odd_scalar(key, f"{pointer}/{key!r}")
+            _refuse_odd(inner, f"{pointer}/{key}")
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            _refuse_odd(inner, f"{pointer}/{index}")
+    else:
+        _refuse_odd_scalar(value, pointer)
+
+
+def _refuse_odd_scalar(value: Any, pointer: str) -> None:
+    if isinstance(value, str):
+        if any("\ud800" <= character <= "\udfff" for character in value):
+            raise SpecFileError(f"{pointer}: {value!r} is no Unicode text")
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise SpecFileError(f"{pointer}: {value} is no number that can be used")
+    elif value is not None and not isinstance(value, bool | int | float):
+        kind = type(value).__name__
+        raise SpecFileError(f"{pointer}: a {kind} is no value of a spec; quote it if text is meant")
 
 
 def assign(spec: dict[str, Any], assignment: str) -> None:

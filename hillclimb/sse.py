@@ -20,6 +20,19 @@ class ServerEvent:
     data: Any
 
 
+def lines_of(chunks: Iterable[str]) -> Iterator[str]:
+    """Yield the lines of a stream that arrives in pieces, without their ends (LF or CR LF).
+
+    Only those end a line: JSON may hold U+2028 and others that `str.splitlines` would split at.
+    """
+    rest = ""
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split("\n")
+        yield from (line.removesuffix("\r") for line in lines)
+    if rest:
+        yield rest
+
+
 def parse_stream(lines: Iterable[str]) -> Iterator[ServerEvent]:
     """Yield the frames of a stream of lines without line ends; comments are skipped."""
     name, event_id = "message", None

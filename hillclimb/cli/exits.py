@@ -25,6 +25,8 @@ class Exit(IntEnum):
     """The service refused: bad spec, wrong state, missing right."""
     NOT_FOUND = 7
     """The run, checkpoint or rollout does not exist."""
+    INTERRUPTED = 130
+    """Ctrl-C; what was watched goes on."""
 
 
 RUN_STATUS_EXIT = {

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import wraps
+from io import TextIOWrapper
 from typing import ParamSpec
 
 import click
 
 from hillclimb.cli.console import print_error
-from hillclimb.cli.exits import exit_for
+from hillclimb.cli.exits import Exit, exit_for
 from hillclimb.client import Client
 from hillclimb.connection import find_connection
 from hillclimb.errors import HillclimbError
@@ -24,8 +25,12 @@ def main() -> None:
     """Train tool-use agents: submit a spec, watch pass@1 rise, read the verdict.
 
     Exit codes: 0 done, 1 error, 2 usage, 3 run failed, 4 run cancelled, 5 service unreachable,
-    6 refused, 7 not found.
+    6 refused, 7 not found, 130 interrupted.
     """
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character shows a question mark, not a stack trace.
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def command(function: Callable[P, None]) -> Callable[P, None]:
@@ -36,6 +41,8 @@ def command(function: Callable[P, None]) -> Callable[P, None]:
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             function(*args, **kwargs)
+        except KeyboardInterrupt:
+            sys.exit(Exit.INTERRUPTED)
         except HillclimbError as error:
             print_error(error, as_json=bool(kwargs.get("as_json")))
             sys.exit(exit_for(error))

@@ -8,7 +8,7 @@ import sys
 import click
 from rich.live import Live
 
-from hillclimb.cli.console import out
+from hillclimb.cli.console import err, out
 from hillclimb.cli.exits import RUN_STATUS_EXIT, Exit
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.view import lines_of_event, render
@@ -27,6 +27,19 @@ def watch(*, run_id: str, as_json: bool) -> None:
 
 def follow_run(client: Client, run_id: str, *, as_json: bool) -> int:
     """Show the run until it has ended and return the exit code for its status."""
+    try:
+        _follow(client, run_id, as_json=as_json)
+    except KeyboardInterrupt:
+        err.print(f"no longer watching; the run goes on: hillclimb watch {run_id}", soft_wrap=True)
+        raise
+    run = client.run(run_id)
+    if not as_json:
+        reason = run.get("end_reason") or {}
+        out.print(f"{run_id} {run['status']}: {reason.get('message') or ''}")
+    return int(RUN_STATUS_EXIT.get(run["status"], Exit.ERROR))
+
+
+def _follow(client: Client, run_id: str, *, as_json: bool) -> None:
     if as_json:
         for event in client.follow(run_id):
             click.echo(json.dumps(event.data, separators=(",", ":")))
@@ -34,11 +47,6 @@ def follow_run(client: Client, run_id: str, *, as_json: bool) -> int:
         _follow_live(client, run_id)
     else:
         _follow_plain(client, run_id)
-    run = client.run(run_id)
-    if not as_json:
-        reason = run.get("end_reason") or {}
-        out.print(f"{run_id} {run['status']}: {reason.get('message') or ''}")
-    return int(RUN_STATUS_EXIT.get(run["status"], Exit.ERROR))
 
 
 def _follow_live(client: Client, run_id: str) -> None:

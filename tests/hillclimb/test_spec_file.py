@@ -47,3 +47,25 @@ def test_a_file_that_is_not_a_mapping_is_a_sentence(tmp_path: Path, content: byt
 def test_a_missing_file_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(SpecFileError, match="No such file"):
         read_spec(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("name: 2026-01-01", "/name: a date is no value"),
+        ("optimizer: {lr: .nan}", "/optimizer/lr: nan is no number"),
+        ("on: 1", "the key True is no text"),
+        ('name: "\\ud800"', "/name: .* is no Unicode text"),
+        ("name: !!set {a}", "/name: a set is no value"),
+        ("a: &x [*x]", "nested too deeply"),
+        (f"a: {'[' * 5000}", "nested too deeply"),
+        ("name: 2026-13-45", "neither YAML nor JSON"),
+    ],
+)
+def test_what_yaml_knows_and_json_does_not_is_a_sentence(
+    tmp_path: Path, text: str, sentence: str
+) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(text)
+    with pytest.raises(SpecFileError, match=sentence):
+        read_spec(path)

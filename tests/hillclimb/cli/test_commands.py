@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,8 @@ from api.runs import store
 from api.runs.advance import advance
 from hillclimb.cli.commands import main
 from hillclimb.cli.exits import Exit
+from hillclimb.client import Client
+from tests.api.serving import Served
 from tests.api.story import Story
 from tests.hillclimb.cli.conftest import Invoke, from_json
 
@@ -88,6 +93,42 @@ def test_cancel_ends_a_queued_run_and_watch_says_so(hc: Invoke, spec_file: str) 
     watched = hc("watch", run_id)
     assert watched.exit_code == Exit.RUN_CANCELLED
     assert "status cancelled" in watched.stdout
+
+
+def test_ctrl_c_while_watching_is_130_and_says_that_the_run_goes_on(
+    hc: Invoke, spec_file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Client, "follow", interrupted)
+    for extra in ((), ("--json",)):
+        result = hc("submit", spec_file, "--watch", *extra)
+        assert result.exit_code == Exit.INTERRUPTED == 130
+        assert "the run goes on: hillclimb watch run_" in result.stderr
+    assert {run["status"] for run in from_json(hc("runs", "--json"))["data"]} == {"queued"}
+
+
+@pytest.mark.parametrize("arguments", [("runs",), ("runs", "--json"), ("plan", "spec.yaml")])
+def test_a_reader_that_leaves_and_a_poor_terminal_cause_no_stack_trace(
+    served: Served, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    (tmp_path / "spec.yaml").write_text(SPEC)
+    environment = {
+        "HILLCLIMB_API_URL": served.url,
+        "HILLCLIMB_API_KEY": served.key,
+        "PYTHONIOENCODING": "ascii",
+    }
+    command = f"'{sys.executable}' -m hillclimb.cli {' '.join(arguments)} | true"
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=tmp_path,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == ""
 
 
 def test_a_run_without_checkpoint_can_be_neither_resumed_nor_pulled(

@@ -1,0 +1,45 @@
+"""The client against a service that misbehaves."""
+
+import httpx
+import pytest
+
+from hillclimb.client import Client
+from hillclimb.errors import ApiProblem, ApiUnreachable
+from hillclimb.stack.control import Connection
+
+
+def client_of(*answers: httpx.Response) -> Client:
+    """A client whose requests get these answers, one each."""
+    left = iter(answers)
+    transport = httpx.MockTransport(lambda _request: next(left))
+    return Client(Connection(url="http://service", api_key="hc_x"), transport)
+
+
+def stream(*frames: str) -> httpx.Response:
+    return httpx.Response(200, content="".join(frames).encode())
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[]", b""])
+def test_an_answer_that_is_no_document_is_a_sentence(body: bytes) -> None:
+    with (
+        client_of(httpx.Response(200, content=body)) as client,
+        pytest.raises(ApiUnreachable, match="not as a Hillclimb service would"),
+    ):
+        client.runs()
+
+
+def test_a_service_whose_database_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hillclimb.client.RECONNECT_PAUSE_S", 0.0)
+    first = stream('id: 1\nevent: a\ndata: {"said":"x\u2028y"}\n\n')
+    last = stream("id: 2\nevent: b\ndata: {}\n\n", "event: end\ndata: {}\n\n")
+    away = httpx.Response(503, json={"code": "unavailable"})
+    with client_of(first, away, away, last) as client:
+        events = list(client.follow("run_1"))
+    assert [(event.name, event.id) for event in events] == [("a", 1), ("b", 2)]
+    assert events[0].data == {"said": "x\u2028y"}
+
+
+def test_a_stream_that_is_refused_is_not_asked_for_again() -> None:
+    refusal = httpx.Response(404, json={"code": "run_not_found"})
+    with client_of(refusal) as client, pytest.raises(ApiProblem):
+        next(client.follow("run_1"))
