@@ -97,18 +97,22 @@ class TimeBudget:
 
     @contextmanager
     def _call_limit(self, deadline: asyncio.Timeout, spent: Callable[[], float]) -> Iterator[None]:
-        """Expire `deadline` once `spent` passes `call_timeout_s`."""
+        """Expire `deadline` once `spent` passes `call_timeout_s`.
+
+        A loop that was late for another reason, such as a busy machine, finds answer and timer due
+        together: the answer goes first.
+        """
         loop = asyncio.get_running_loop()
-        timer: asyncio.TimerHandle
+        timer: asyncio.Handle
+
+        def expire() -> None:
+            self._call_expired = True
+            deadline.reschedule(loop.time())
 
         def check() -> None:
             nonlocal timer
             left = self.limits.call_timeout_s - spent()
-            if left <= 0.0:
-                self._call_expired = True
-                deadline.reschedule(loop.time())
-            else:
-                timer = loop.call_later(left, check)
+            timer = loop.call_later(left, check) if left > 0.0 else loop.call_soon(expire)
 
         self._call_expired = False
         timer = loop.call_later(self.limits.call_timeout_s, check)

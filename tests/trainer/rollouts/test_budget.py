@@ -40,8 +40,11 @@ async def test_a_call_that_waits_for_the_engine_is_not_late() -> None:
     assert budget.env_s < CALL_S
 
 
-async def test_an_answer_that_came_while_the_engine_blocked_the_loop_counts() -> None:
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_an_answer_that_came_while_the_loop_was_blocked_counts(is_known: bool) -> None:
+    """By the engine, which says so, or by whatever else held the loop or the machine."""
     blocked = 0.0
+    loop = asyncio.get_running_loop()
 
     def block() -> None:
         nonlocal blocked
@@ -50,10 +53,10 @@ async def test_an_answer_that_came_while_the_engine_blocked_the_loop_counts() ->
             pass
         blocked += time.monotonic() - began
 
-    answered = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_soon(block)
-    asyncio.get_running_loop().call_later(CALL_S / 2, answered.set_result, None)
-    budget = a_budget(blocked=lambda: blocked)
+    answered = loop.create_future()
+    loop.call_soon(block)
+    loop.call_later(CALL_S / 2, answered.set_result, None)
+    budget = a_budget(blocked=lambda: blocked if is_known else 0.0)
     async with budget.environment(ToolTransport("late")):
         await answered
 
