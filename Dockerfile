@@ -4,7 +4,9 @@
 FROM python:3.11-slim AS base
 ENV PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /srv/hillclimb
-RUN useradd --create-home --uid 10001 hillclimb
+# A named volume takes its owner from the image: without this one it would be root's.
+RUN useradd --create-home --uid 10001 hillclimb \
+    && install -d -o hillclimb -g hillclimb -m 700 /var/lib/hillclimb
 
 FROM base AS control
 COPY requirements/control.txt requirements/control.txt

@@ -28,7 +28,9 @@ class Settings(BaseSettings):
     blobs_url: Annotated[str, Field(alias="HILLCLIMB_BLOBS_URL")]
     """Where checkpoints, trajectories and mirrored logs lie: a directory or `s3://BUCKET/PREFIX`."""
     public_url: Annotated[str, Field(alias="HILLCLIMB_API_URL")] = "http://127.0.0.1:8000"
-    """The API's address as runners, trainers and readers of messages reach it."""
+    """The API's address as runners and trainers reach it."""
+    link_url: Annotated[str | None, Field(alias="HILLCLIMB_LINK_URL")] = None
+    """The API's address in links for people (Slack, sign-in); unset: `HILLCLIMB_API_URL`."""
     secret_key: Annotated[SecretStr, Field(alias="HILLCLIMB_SECRET_KEY")]
     """Signs cursors; any long random string, the same for all API processes."""
     bootstrap_key: Annotated[SecretStr | None, Field(alias="HILLCLIMB_BOOTSTRAP_KEY")] = None
@@ -39,6 +41,11 @@ class Settings(BaseSettings):
     """Without one nothing is posted to Slack."""
     slack_api_base_url: Annotated[str, Field(alias="SLACK_API_BASE_URL")] = "https://slack.com/api"
     """Where Slack's Web API is; tests point it at a fake one."""
+
+    @property
+    def link_base(self) -> str:
+        """What links for people begin with, without a slash at the end."""
+        return (self.link_url or self.public_url).rstrip("/")
 
 
 @lru_cache

@@ -44,5 +44,5 @@ def make_parts(settings: Settings) -> Parts:
         database=database,
         store=open_store(settings.blobs_url),
         owner=f"{socket.gethostname()}:{os.getpid()}",
-        delivery=Delivery(database=database, slack=slack, public_url=settings.public_url),
+        delivery=Delivery(database=database, slack=slack, public_url=settings.link_base),
     )

@@ -39,11 +39,10 @@ def create_session_code(services: ServicesDep, caller: KeyHolder) -> dict[str, A
     """Return a code for `GET /login?code=…&next=/runs/…`; it works once, within `expires_in_s`."""
     with services.database.transaction() as session:
         code = mint_code(session, caller, now=utc_now())
-    base = services.settings.public_url.rstrip("/")
     return {
         "object": "session_code",
         "code": code,
-        "login_url": f"{base}/login?code={code}",
+        "login_url": f"{services.settings.link_base}/login?code={code}",
         "expires_in_s": CODE_S,
     }
 

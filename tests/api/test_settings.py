@@ -29,3 +29,13 @@ def test_a_missing_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE_URL", "")
     with pytest.raises(ValidationError, match="DATABASE_URL"):
         Settings()
+
+
+def test_links_for_people_may_have_an_address_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in REQUIRED.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("HILLCLIMB_API_URL", "http://api:8710/")
+    assert Settings().link_base == "http://api:8710"
+    monkeypatch.setenv("HILLCLIMB_LINK_URL", "https://train.example/")
+    assert Settings().link_base == "https://train.example"
+    assert Settings().public_url == "http://api:8710/"

@@ -1,0 +1,55 @@
+"""The compose file says what the code reads: no service lacks a variable, none gets a wrong one."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from api.settings import Settings
+from worker.runner.launch import NOT_THE_TRAINERS
+from worker.runner.settings import RunnerSettings
+
+ROOT = Path(__file__).parents[2]
+IMAGE = {"HILLCLIMB_TRAINER_PYTHON": "/usr/local/bin/python"}
+"""What the Dockerfile sets for the runner."""
+
+
+def services() -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())[
+        "services"
+    ]
+    return found
+
+
+@pytest.mark.parametrize("name", ["migrate", "api", "worker", "beat"])
+def test_the_control_plane_gets_exactly_variables_that_it_reads(name: str) -> None:
+    given = set(services()[name]["environment"])
+    known = {str(field.alias) for field in Settings.model_fields.values()}
+    required = {str(f.alias) for f in Settings.model_fields.values() if f.is_required()}
+    assert required <= given <= known
+
+
+def test_the_runner_gets_what_it_reads_and_no_key_of_the_service() -> None:
+    given = services()["runner"]["environment"]
+    assert all(
+        f"{name}={value}" in (ROOT / "Dockerfile").read_text() for name, value in IMAGE.items()
+    )
+    settings = RunnerSettings.from_environment(given | IMAGE)
+    assert settings.api_url == "http://api:8710"
+    assert set(given) & NOT_THE_TRAINERS == {"HILLCLIMB_RUNNER_TOKEN"}
+
+
+def test_what_the_compose_file_asks_for_is_in_the_example() -> None:
+    example = (ROOT / ".env.example").read_text()
+    text = (ROOT / "docker-compose.yml").read_text()
+    asked = {part.split(":?")[0] for part in text.split("${")[1:] if ":?" in part.split("}")[0]}
+    assert all(f"\n{name}=" in f"\n{example}" for name in asked)
+
+
+def test_the_volume_of_the_state_belongs_to_the_images_user() -> None:
+    (mount,) = services()["runner"]["volumes"]
+    place = mount.split(":")[1]
+    assert (
+        f"install -d -o hillclimb -g hillclimb -m 700 {place}" in (ROOT / "Dockerfile").read_text()
+    )
