@@ -31,6 +31,7 @@ from api.tables import OutboxMessage, SlackThread
 MAX_ATTEMPTS = 8
 FIRST_BACKOFF_S = 5.0
 MAX_BACKOFF_S = 600.0
+BUDGET_S = 10.0
 JITTER = 0.2
 """Waits vary by this share both ways, so that messages held up together do not return together."""
 
@@ -62,11 +63,16 @@ class _Ready:
 
 
 def deliver_due(delivery: Delivery, *, limit: int = 50) -> int:
-    """Try every message that is due, at most `limit`, and return how many were delivered."""
+    """Try every message that is due, at most `limit`, and return how many were delivered.
+
+    Begins no message after `BUDGET_S`: a Slack that hangs must not hold the worker's processes,
+    which runs wait for; the next call goes on.
+    """
     owner = secrets.token_hex(8)
     num_delivered = 0
+    until = delivery.clock() + timedelta(seconds=BUDGET_S)
     for _ in range(limit):
-        claim = _take(delivery, owner)
+        claim = _take(delivery, owner) if delivery.clock() < until else None
         if claim is None:
             break
         num_delivered += _deliver(delivery, claim)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
 from sqlalchemy import select
 
-from api.notices.deliver import MAX_ATTEMPTS, Delivery, deliver_due
+from api.notices.deliver import BUDGET_S, MAX_ATTEMPTS, Delivery, deliver_due
 from api.notices.outbox import LEASE_S, claim_next, owned
 from api.notices.slack import SlackApi
 from api.runs.journal import utc_now
@@ -76,6 +77,21 @@ def test_start_evals_and_end_are_told_in_one_thread_and_in_order(
     assert f"http://127.0.0.1:8000/runs/{run_id}" in str(fake_slack.posts[3]["blocks"])
     assert "IMPROVED" in str(fake_slack.posts[3]["blocks"])
     assert deliver_due(delivery) == 0
+
+
+def test_slow_deliveries_leave_the_rest_to_the_next_call(
+    story: Story, delivery: Delivery, clock: Clock
+) -> None:
+    told_run(story)
+
+    def slow() -> datetime:
+        clock.now += timedelta(seconds=BUDGET_S / 4)
+        return clock.now
+
+    hurried = replace(delivery, clock=slow)
+    first = deliver_due(hurried)
+    assert 0 < first < 4
+    assert first + deliver_due(delivery) == 4
 
 
 def test_a_run_without_a_channel_tells_nobody(story: Story, delivery: Delivery) -> None:
