@@ -73,6 +73,7 @@ class Checkpoints:
         A step that this attempt has completed before is left as it is and returned.
 
         Raises:
+            CheckpointError: it was completed under another configuration.
             StorageFull: no space on the disk or in the store.
             StoreError: the store does not answer.
             AttemptSuperseded: a newer attempt owns the run.
@@ -82,7 +83,7 @@ class Checkpoints:
         local = self._dir.checkpoint(position.step)
         with space_checked(local):
             if self._store.exists(f"{key}/{MANIFEST}"):
-                return read_saved(self._store, key)
+                return self._own(read_saved(self._store, key))
             shutil.rmtree(local, ignore_errors=True)
             local.mkdir(parents=True)
             write(local)
@@ -108,6 +109,14 @@ class Checkpoints:
             shutil.rmtree(self._dir.run_dir / path, ignore_errors=True)
             gone.append(path)
         return tuple(gone)
+
+    def _own(self, saved: Saved) -> Saved:
+        if saved.manifest.config_hash != self._config_hash:
+            raise CheckpointError(
+                f"{saved.key} was saved under another configuration: start a new attempt instead of"
+                " repeating one"
+            )
+        return saved
 
     def _manifest(self, position: Position, local: Path) -> Manifest:
         files = sorted(path for path in local.rglob("*") if path.is_file())

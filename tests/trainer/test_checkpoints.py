@@ -30,7 +30,7 @@ class Fixture:
         return Checkpoints(
             self.store,
             AttemptDir(self.run_dir, attempt),
-            config_hash="c0ffee",
+            config_hash=str(options.get("config_hash", "c0ffee")),
             parent=None,
             still_current=options.get("still_current", no_objection),  # type: ignore[arg-type]
         )
@@ -120,6 +120,8 @@ def test_a_complete_checkpoint_is_never_written_again(here: Fixture) -> None:
 
     assert here.checkpoints().save(at(5), write_other) == first
     assert here.store.get(f"{first.key}/learner.pt") == b"state"
+    with pytest.raises(CheckpointError, match="another configuration"):
+        here.checkpoints(config_hash="decaf").save(at(5), write_other)
 
 
 def test_pruning_keeps_the_newest_here_and_in_the_store(here: Fixture) -> None:

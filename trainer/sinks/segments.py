@@ -104,7 +104,13 @@ class Segments:
     def _restore(self) -> None:
         if not self._positions.exists():
             return
-        positions = json.loads(self._positions.read_text())
-        for name, mirrored in self._files.items():
-            mirrored.tail.offset = positions[name]["offset"]
-            mirrored.number = positions[name]["number"]
+        try:
+            positions = json.loads(self._positions.read_text())
+            found = {
+                name: (positions[name]["offset"], positions[name]["number"]) for name in self._files
+            }
+        except (ValueError, KeyError, TypeError) as error:
+            _log.warning("%s is torn (%s): mirroring from the start", self._positions, error)
+            return
+        for name, (offset, number) in found.items():
+            self._files[name].tail.offset, self._files[name].number = offset, number

@@ -71,12 +71,17 @@ def test_segments_hold_every_line_of_events_and_log_once(tmp_path: Path) -> None
     )
 
 
-def test_a_segment_stored_but_not_noted_is_stored_again_under_its_number(tmp_path: Path) -> None:
+@pytest.mark.parametrize("note", [None, "", "{", '{"events": 1, "log": 2}'])
+def test_a_segment_stored_but_not_noted_is_stored_again_under_its_number(
+    tmp_path: Path, note: str | None
+) -> None:
     store, where = DiskStore(tmp_path / "blobs"), AttemptDir(tmp_path / "runs" / "run_1", 1)
     journal = Journal(JsonlFile(where.events), [Segments(store, where, interval_s=60.0)])
     warn(journal, "a")
     assert journal.close(drain_s=10.0)
     (where.path / "segments.json").unlink()
+    if note is not None:
+        (where.path / "segments.json").write_text(note)
     journal = Journal(JsonlFile(where.events), [Segments(store, where, interval_s=60.0)])
     warn(journal, "b")
     assert journal.close(drain_s=10.0)
