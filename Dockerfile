@@ -31,7 +31,8 @@ CMD ["python", "-m", "celery", "-A", "worker.app", "worker", "--concurrency", "2
 # The runner's own process needs no torch; it starts trainers with this image's Python.
 FROM base AS trainer
 COPY requirements/trainer.txt requirements/trainer.txt
-RUN pip install --no-cache-dir --no-deps -r requirements/trainer.txt
+# With dependencies: torch's own wheel wants CUDA libraries that the CPU wheel, and the lock, lack.
+RUN pip install --no-cache-dir -r requirements/trainer.txt
 COPY pyproject.toml README.md ./
 COPY hillclimb hillclimb
 COPY api api
