@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from transformers import Qwen3Config
+
 from trainer.checkpoints import Checkpoints, Saved, fetch
 from trainer.contract.events import RunWarning, TrainerStarted
 from trainer.contract.manifest import config_hash
@@ -90,17 +92,8 @@ def build_trainer(attempt: Attempt, provider: EnvProvider | None = None) -> Trai
     tasks = _load_tasks(spec)
     saved = _resume(attempt, learner)
     sampler = _sampler(spec, tasks, saved)
-    engine = TorchEngine(
-        config,
-        learner.publish().weights,
-        version=learner.version,
-        options=TorchEngineOptions(
-            num_sessions=spec.environment.max_concurrent_rollouts,
-            max_length=spec.rollout.max_sequence_length,
-        ),
-    )
     parts = RolloutParts(
-        engine=engine,
+        engine=_engine(spec, config, learner),
         chat=_load_chat(model_dir, config.vocab_size),
         provider=provider or _provider(spec),
         environment=spec.environment,
@@ -167,6 +160,24 @@ def _check_lengths(spec: RunSpec, positions: int) -> None:
             f"rollout.max_sequence_length ({spec.rollout.max_sequence_length}) is larger than the"
             f" model's positions ({positions}): lower it"
         )
+
+
+def _engine(spec: RunSpec, config: Qwen3Config, learner: TorchLearner) -> TorchEngine:
+    options = TorchEngineOptions(
+        num_sessions=spec.environment.max_concurrent_rollouts,
+        max_length=spec.rollout.max_sequence_length,
+    )
+    try:
+        return TorchEngine(
+            config, learner.publish().weights, version=learner.version, options=options
+        )
+    except (RuntimeError, MemoryError) as fault:
+        # torch has no error class of its own for this; nothing else in there can fail so.
+        raise SpecError(
+            f"the cache of {options.num_sessions} rollouts of {options.max_length} tokens does not"
+            " fit the memory: lower environment.max_concurrent_rollouts or"
+            " rollout.max_sequence_length"
+        ) from fault
 
 
 def _load_chat(model_dir: Path, vocab_size: int) -> Chat:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from tests.trainer.scripted import CountingEnv, CountingProvider
 from tests.trainer.short_run import ShortRun
+from tests.trainer.tiny_model import write_tiny_model
 from trainer.contract.events import (
     CheckpointDeleted,
     CheckpointSaved,
@@ -151,3 +153,21 @@ async def test_a_model_without_tokenizer_or_with_anothers_is_refused(tmp_path: P
     tokenizer.unlink()
     with pytest.raises(ModelUnavailable, match=r"tokenizer\.json"):
         run.build()
+
+
+async def test_more_rollouts_at_once_than_the_memory_holds_is_a_clear_refusal(
+    tmp_path: Path,
+) -> None:
+    run = a_run(
+        tmp_path,
+        environment={"max_concurrent_rollouts": 4096},
+        rollout={"max_sequence_length": 1_000_000},
+    )
+    write_tiny_model(tmp_path / "model", positions=1_000_000)
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (64 << 30, hard))
+    try:
+        with pytest.raises(SpecError, match=r"lower environment\.max_concurrent_rollouts"):
+            run.build()
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
