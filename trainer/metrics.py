@@ -101,8 +101,11 @@ def _environment(name: str, rows: Sequence[OutcomeRow]) -> Metrics:
     return {
         f"{name}/num_episodes": float(len(rows)),
         f"{name}/avg_turns": fmean(turns),
+        f"{name}/min_turns": float(min(turns)),
         f"{name}/max_turns": float(max(turns)),
         f"{name}/avg_tool_calls": calls / len(rows),
+        f"{name}/avg_tool_errors": errors / len(rows),
+        f"{name}/tool_calls_per_turn": calls / max(sum(turns), 1),
         f"{name}/tool_error_rate": errors / calls if calls else 0.0,
         f"{name}/total_tool_errors": float(errors),
         f"{name}/repeated_call_rate": sum(r.num_repeated_calls for r in rows) / max(calls, 1),

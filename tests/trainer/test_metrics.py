@@ -43,6 +43,10 @@ def test_a_step_reports_rewards_signal_and_lengths() -> None:
     assert metrics["generate/avg_tokens_non_zero_rewards"] == 10.0
     assert metrics["environment/booking/tool_error_rate"] == 0.25
     assert metrics["environment/booking/repeated_call_rate"] == 0.5
+    turns = [metrics[f"environment/booking/{name}_turns"] for name in ("min", "avg", "max")]
+    assert turns == [2.0, 2.0, 2.0]
+    assert metrics["environment/booking/avg_tool_errors"] == 1.0
+    assert metrics["environment/booking/tool_calls_per_turn"] == 2.0
 
 
 def test_a_missing_grade_is_in_no_average_and_has_a_rate_of_its_own() -> None:
