@@ -49,7 +49,7 @@ test: setup ## the whole default test suite, both environments
 	@$(CONTROL)/python -m pytest tests --ignore=tests/trainer
 	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest tests/trainer
 
-check: setup ## lint, types, import contracts, container files
+check: setup ## lint, types, import contracts
 	@$(CONTROL)/ruff check .
 	@$(CONTROL)/ruff format --check .
 	@$(CONTROL)/mypy -p api -p worker -p hillclimb -p trainer.contract -p trainer.stores

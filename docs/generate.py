@@ -24,6 +24,7 @@ from hillclimb.cli.exits import Exit
 from trainer.contract.spec import RunSpec
 
 DOCS = Path(__file__).resolve().parent
+ROOT = DOCS.parent
 MADE = "<!-- made by docs/generate.py -->"
 API_RULES = (
     "Send `Authorization: Bearer KEY`. Every error is `application/problem+json` (RFC 9457) "
@@ -101,7 +102,7 @@ def cli_page() -> str:
     }
     lines += [f"| {code.value} | {code.name.lower()} | {meanings[code]} |" for code in Exit]
     for name, command in sorted(cli.commands.items()):
-        context = click.Context(command, info_name=f"hillclimb {name}")
+        context = click.Context(command, info_name=f"hillclimb {name}", terminal_width=88)
         lines += ["", f"## `hillclimb {name}`", "", "```", command.get_help(context), "```"]
     return "\n".join(lines) + "\n"
 
@@ -133,6 +134,44 @@ def deploy_page() -> str:
     return "\n".join([written.rstrip("\n"), "", MADE, "", *settings_table()]) + "\n"
 
 
+def readme() -> str:
+    """Return the README with its tables made anew: planted habits, figures of `make bench`."""
+    text = (ROOT / "README.md").read_text()
+    text = _between(text, "habits", list(_habits()))
+    return _between(text, "bench", list(_bench()))
+
+
+def _between(text: str, name: str, lines: list[str]) -> str:
+    begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
+    return "\n".join([before + begin, *lines, end + after])
+
+
+def _habits() -> Iterator[str]:
+    card = json.loads((ROOT / "assets" / "tiny-qwen3-a" / "CARD.json").read_text())
+    yield from ("| app | what the warm start was taught |", "|---|---|")
+    for env, habit in card["habits_in_words"].items():
+        yield f"| {env} | {habit} |"
+
+
+def _bench() -> Iterator[str]:
+    results = json.loads((ROOT / "benchmarks" / "results" / "learning.json").read_text())
+    yield from (
+        "| run | decoding | n | before | after | p (paired) | training |",
+        "|---|---|---|---|---|---|---|",
+    )
+    for result in results["results"]:
+        for decoding in ("sampled", "greedy"):
+            row = result[decoding]
+            p_value = "< 0.001" if row["p_value"] < 0.001 else f"{row['p_value']:.3f}"
+            yield (
+                f"| {result['name']} | {decoding} | {row['n']} | {100 * row['before']:.1f} %"
+                f" | {100 * row['after']:.1f} % | {p_value}"
+                f" | {result['training_seconds']:.0f} s |"
+            )
+
+
 def _settings() -> Settings:
     """Values that let the application describe itself; nothing connects to them."""
     return Settings.model_validate(
@@ -152,6 +191,7 @@ def pages() -> dict[Path, str]:
         DOCS / "cli.md": cli_page(),
         DOCS / "api.md": api_page(),
         DOCS / "deploy.md": deploy_page(),
+        ROOT / "README.md": readme(),
     }
 
 

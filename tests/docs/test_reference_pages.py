@@ -48,3 +48,13 @@ def test_every_file_the_readme_links_to_exists() -> None:
     assert [
         link for link in links if not link.startswith("http") and not (ROOT / link).exists()
     ] == []
+
+
+def test_the_deployment_page_names_every_variable_of_runner_and_stack() -> None:
+    page = (ROOT / "docs" / "deploy.md").read_text()
+    sources = ("worker/runner/settings.py", "hillclimb/stack/options.py")
+    read = "".join((ROOT / source).read_text() for source in sources)
+    assert (
+        sorted(name for name in set(re.findall(r"HILLCLIMB_[A-Z_]+", read)) if name not in page)
+        == []
+    )
