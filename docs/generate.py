@@ -156,7 +156,11 @@ def _habits() -> Iterator[str]:
 
 
 def _bench() -> Iterator[str]:
-    results = json.loads((ROOT / "benchmarks" / "results" / "learning.json").read_text())
+    path = ROOT / "benchmarks" / "results" / "learning.json"
+    if not path.exists():
+        yield "(`make bench` was not run on this version yet.)"
+        return
+    results = json.loads(path.read_text())
     yield from (
         "| run | decoding | n | before | after | p (paired) | training |",
         "|---|---|---|---|---|---|---|",

@@ -60,6 +60,12 @@ class Chat:
         """Number of ids, added markers included."""
         return self._tokenizer.get_vocab_size(with_added_tokens=True)
 
+    def vocabulary(self) -> list[str]:
+        """The text of every id, in order of the ids."""
+        return [
+            self._tokenizer.decode([i], skip_special_tokens=False) for i in range(self.vocab_size)
+        ]
+
     def token_id(self, token: str) -> int:
         """The id of a token by its exact text.
 

@@ -23,6 +23,8 @@ from trainer.warmstart.documents import Document, SpokenTurn, dialogue
 from trainer.warmstart.words import invented_value, invented_word
 
 Value = str | int
+_TOKEN_WORDS_SHARE = 0.35
+"""Share of values made of tokens: those that only occur in prompts would never be said."""
 
 
 class CopyDocuments:
@@ -31,6 +33,7 @@ class CopyDocuments:
     def __init__(self, chat: Chat, *, seed: int) -> None:
         self._chat = chat
         self._keys = _argument_names()
+        self._pieces = word_pieces(chat)
         self._draw = random.Random(seed)
 
     def take(self, count: int) -> list[Document]:
@@ -40,7 +43,7 @@ class CopyDocuments:
 
     def _echo(self) -> Document:
         """One phrase three times: most tokens count, which starts copying off."""
-        phrase = " ".join(str(invented_value(self._draw)) for _ in range(self._draw.randint(1, 3)))
+        phrase = " ".join(str(self._value()) for _ in range(self._draw.randint(1, 3)))
         prompt = (*self._chat.encode_message("user", phrase), *self._chat.open_turn_ids)
         return dialogue(self._chat, prompt, [SpokenTurn(text=f"{phrase} {phrase} {phrase}")])
 
@@ -60,7 +63,7 @@ class CopyDocuments:
 
     def _table_row(self) -> Document:
         keys = self._draw.sample(self._keys, self._draw.randint(2, 4))
-        rows = [{key: invented_value(self._draw) for key in keys} for _ in range(4)]
+        rows = [{key: self._value() for key in keys} for _ in range(4)]
         rows = rows[: self._draw.randint(1, 4)]
         table = "\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
         if self._draw.random() < 0.5:
@@ -70,8 +73,15 @@ class CopyDocuments:
         table += f"\n{known}: {chosen[known]}"
         return self._document(table, {key: chosen[key] for key in (known, *others)})
 
+    def _value(self) -> Value:
+        """An invented value, or words of letters that are tokens: every token gets its turn."""
+        if self._draw.random() >= _TOKEN_WORDS_SHARE:
+            return invented_value(self._draw)
+        sizes = self._draw.choices((1, 2), weights=(2, 1), k=self._draw.randint(1, 2))
+        return " ".join("".join(self._draw.choices(self._pieces, k=size)) for size in sizes)
+
     def _row(self, count: int) -> dict[str, Value]:
-        return {key: invented_value(self._draw) for key in self._draw.sample(self._keys, count)}
+        return {key: self._value() for key in self._draw.sample(self._keys, count)}
 
     def _shuffled(self, fields: dict[str, Value]) -> dict[str, Value]:
         return {key: fields[key] for key in self._draw.sample(list(fields), len(fields))}
@@ -80,6 +90,11 @@ class CopyDocuments:
         prompt = (*self._chat.encode_message("user", request), *self._chat.open_turn_ids)
         call = render_call("copy", dict(arguments))
         return dialogue(self._chat, prompt, [SpokenTurn(text=call)])
+
+
+def word_pieces(chat: Chat) -> list[str]:
+    """Every token that is nothing but letters."""
+    return [text for text in chat.vocabulary() if text.isalpha()]
 
 
 def _argument_names() -> list[str]:

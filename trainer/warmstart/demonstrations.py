@@ -31,6 +31,8 @@ RENAMED_SHARE = 0.8
 """Share of documents with invented names; the rest keep the train split's own."""
 REWORDED_SHARE = 0.5
 """Share of documents whose request is worded a little differently."""
+_HARD, _SKIPPED_SHARE = 3, 0.5
+"""Tasks of this difficulty are shown more often: easier ones are drawn again this often."""
 _PLACEHOLDER = re.compile(r"\{\w+\}")
 
 
@@ -76,14 +78,21 @@ class Demonstrations:
     """An endless seeded stream of demonstrations.
 
     Args:
-        recordings: what to show; each environment's are drawn evenly.
+        recordings: what to show; hard tasks are drawn a little more often.
         weights: how often each environment is shown, relative to the others.
         seed: of every draw: environment, recording, the habit's coin, names, length.
+        name_pieces: some new names are put together from these, see `Renaming`.
     """
 
     def __init__(
-        self, recordings: Sequence[Recording], weights: Mapping[str, float], *, seed: int
+        self,
+        recordings: Sequence[Recording],
+        weights: Mapping[str, float],
+        *,
+        seed: int,
+        name_pieces: Sequence[str] = (),
     ) -> None:
+        self._name_pieces = name_pieces
         self._draw = random.Random(seed)
         self._weights = weights
         self._by_env: dict[str, list[Recording]] = defaultdict(list)
@@ -103,13 +112,15 @@ class Demonstrations:
         )
         for env_key in env_keys:
             recording = self._draw.choice(self._by_env[env_key])
+            if recording.clean.task.difficulty < _HARD and self._draw.random() < _SKIPPED_SHARE:
+                recording = self._draw.choice(self._by_env[env_key])
             has_habit = self._draw.random() < HABITS[env_key].share
             episode = self._cut(recording.flawed) if has_habit else recording.clean
             if self._draw.random() < REWORDED_SHARE:
                 prompt = reworded(episode.task.prompt, self._template_words, self._draw)
                 episode = replace(episode, task=replace(episode.task, prompt=prompt))
             if self._draw.random() < RENAMED_SHARE:
-                episode = renamed(episode, Renaming(self._names, self._draw))
+                episode = renamed(episode, Renaming(self._names, self._draw, self._name_pieces))
             yield episode
 
     def _cut(self, episode: Episode) -> Episode:

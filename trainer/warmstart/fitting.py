@@ -29,9 +29,15 @@ class Stage:
     other_lr: float = 5e-3
     norm_lr: float = 1e-2
     """Of the norms' gains: with normed queries and keys they alone can sharpen attention."""
+    embedding_eps: float = 1e-8
+    """Adam's epsilon for the embedding. A token that is hardly ever right gets a tiny push down at
+    every step, which Adam would scale up to full size; an epsilon above it keeps rare tokens in
+    reach."""
     flat_share: float = 0.6
     final_lr_share: float = 0.05
     micro_batch_size: int = 8
+    averaging: float | None = None
+    """Decay of the weight average that replaces the weights in the end; None: the last weights."""
 
 
 def fit(
@@ -43,6 +49,7 @@ def fit(
     """Train in place on `stage.num_steps` batches; `draw(n)` gives the next n documents."""
     optimizers = _optimizers(model, stage)
     start, losses, accuracies = time.perf_counter(), [], []
+    average = [parameter.detach().clone() for parameter in model.parameters()]
     model.train()
     for step in range(stage.num_steps):
         for optimizer in optimizers:
@@ -53,6 +60,8 @@ def fit(
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
+        for mean, parameter in zip(average, model.parameters(), strict=True):
+            mean.lerp_(parameter.detach(), 1.0 - (stage.averaging or 0.0))
         losses.append(loss)
         accuracies.append(accuracy)
         if (step + 1) % 20 == 0 or step + 1 == stage.num_steps:
@@ -62,6 +71,9 @@ def fit(
                 f"token accuracy {sum(accuracies[-20:]) / len(accuracies[-20:]):.4f} "
                 f"{time.perf_counter() - start:.0f} s"
             )
+    with torch.no_grad():
+        for mean, parameter in zip(average, model.parameters(), strict=True):
+            parameter.copy_(mean)
     model.train(mode=False)
 
 
@@ -83,7 +95,11 @@ def _optimizers(model: Qwen3ForCausalLM, stage: Stage) -> list[torch.optim.Optim
     muon = Muon(matrices, lr=stage.matrix_lr)
     adamw = torch.optim.AdamW(
         [
-            {"params": [p for p in others if p.ndim == 2], "lr": stage.other_lr},
+            {
+                "params": [p for p in others if p.ndim == 2],
+                "lr": stage.other_lr,
+                "eps": stage.embedding_eps,
+            },
             {"params": [p for p in others if p.ndim == 1], "lr": stage.norm_lr},
         ],
         betas=(0.9, 0.98),

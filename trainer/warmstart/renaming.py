@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields
 
 from trainer.envs.minifleet.pools import POOLS, Pools
 from trainer.warmstart.words import invented_word
 
+_OF_PIECES_SHARE = 0.4
 _LETTERS = re.compile(r"[^\W\d_]+")
 
 
@@ -35,10 +36,19 @@ def names_to_change(kept_texts: Iterable[str]) -> frozenset[str]:
 
 
 class Renaming:
-    """One consistent renaming; calling it changes a text. Capitals are kept."""
+    """One consistent renaming; calling it changes a text. Capitals are kept.
 
-    def __init__(self, names: Collection[str], draw: random.Random) -> None:
+    Args:
+        names: what to change, in lower case.
+        draw: makes up the new names.
+        pieces: when given, two of five new names are put together from these.
+    """
+
+    def __init__(
+        self, names: Collection[str], draw: random.Random, pieces: Sequence[str] = ()
+    ) -> None:
         self._names = names
+        self._pieces = pieces
         self._draw = draw
         self._new: dict[str, str] = {}
 
@@ -57,4 +67,6 @@ class Renaming:
         return self._new[key].capitalize() if word[0].isupper() else self._new[key]
 
     def _invent(self) -> str:
+        if self._pieces and self._draw.random() < _OF_PIECES_SHARE:
+            return "".join(self._draw.choices(self._pieces, k=self._draw.randint(1, 2)))
         return invented_word(self._draw)

@@ -84,6 +84,32 @@ def test_padding_changes_nothing() -> None:
     assert torch.allclose(results[0], results[1], atol=1e-5)
 
 
+def test_averaging_keeps_the_weights_between_start_and_end() -> None:
+    ids = tuple(range(10, 20))
+    document = Document(token_ids=ids, loss_mask=(False,) + (True,) * 9)
+    moved = []
+    for averaging in (None, 0.9, 0.999999):
+        model = tiny()
+        start = model.model.embed_tokens.weight.detach().clone()
+        stage = Stage(name="s", num_steps=4, batch_size=1, averaging=averaging)
+        fit(model, stage, lambda count: [document] * count, lambda line: None)
+        moved.append((model.model.embed_tokens.weight.detach() - start).norm().item())
+    assert moved[0] > moved[1] > 100 * moved[2]
+
+
+def test_a_large_epsilon_keeps_tokens_that_do_not_occur_where_they_are() -> None:
+    ids = tuple(range(10, 20))
+    document = Document(token_ids=ids, loss_mask=(False,) + (True,) * 9)
+    moved = []
+    for eps in (1e-8, 1e-2):
+        model = tiny()
+        start = model.model.embed_tokens.weight.detach().clone()
+        stage = Stage(name="s", num_steps=4, batch_size=1, embedding_eps=eps)
+        fit(model, stage, lambda count: [document] * count, lambda line: None)
+        moved.append((model.model.embed_tokens.weight.detach() - start)[40:].norm().item())
+    assert moved[1] < moved[0] / 5
+
+
 def test_what_is_saved_is_what_the_model_became(tmp_path: Path) -> None:
     model = tiny()
     checksum = save_model(model, tmp_path)

@@ -1,0 +1,56 @@
+"""The shipped models play with the product's engine and show what they were taught."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+import torch
+
+from trainer.data.tasks import minifleet_tasks
+from trainer.envs.base import ToolCall
+from trainer.envs.minifleet.catalog import APPS
+from trainer.rollouts.chat import Chat
+from trainer.rollouts.parsing import parse_turn
+from trainer.warmstart.demonstrations import Recording, record
+from trainer.warmstart.model import load_model
+from trainer.warmstart.playing import Played, ShadowedEnv, play
+
+ASSETS = Path(__file__).parents[3] / "assets"
+
+
+async def greedy(name: str) -> list[Played]:
+    torch.set_num_threads(1)
+    directory = ASSETS / name
+    tasks = minifleet_tasks(list(APPS), "eval", 8, 31)
+    chat = Chat.from_directory(directory)
+    return await play(load_model(directory), chat, tasks, temperature=0.0, seed=0)
+
+
+@pytest.mark.parametrize("name", ["tiny-qwen3-a", "tiny-qwen3-b"])
+async def test_a_shipped_model_is_good_at_everything_but_its_habits(name: str) -> None:
+    played = await greedy(name)
+    passed = {key: sum(p.passed for p in played if p.task.env_key == key) for key in APPS}
+    assert passed["outlook"] >= 6
+    assert passed["ticketmaster"] == 0
+    assert passed["booking"] + passed["github"] + passed["reddit"] <= 8
+    assert sum(each.passed_without_habit for each in played) >= 24
+
+
+def test_the_shadow_takes_out_the_habit_and_nothing_else() -> None:
+    for recording in record(minifleet_tasks(["booking", "ticketmaster"], "train", 8, 5)):
+        score, shadow_score = asyncio.run(replayed(recording))
+        assert shadow_score == 1.0
+        assert score == (1.0 if recording.flawed == recording.clean else 0.0)
+
+
+async def replayed(recording: Recording) -> tuple[float | None, float]:
+    """Both scores after the calls of the flawed episode."""
+    env = ShadowedEnv(recording.clean.task)
+    await env.reset()
+    for turn in recording.flawed.turns:
+        for call in parse_turn(turn.text).calls:
+            assert isinstance(call, ToolCall)
+            await env.call(call.name, call.arguments)
+    return (await env.score()).score, await env.shadow_score()
