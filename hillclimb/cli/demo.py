@@ -86,7 +86,7 @@ def run_demo(options: DemoOptions, *, as_json: bool) -> int:
             print_report(report)
             for sentence in conclusions(report, _taught(run)):
                 out.print(sentence)
-            out.print(f"\nreport: {options.report.resolve()}", soft_wrap=True)
+            out.print(f"\nreport: {options.report}", soft_wrap=True)
             if not options.stop_after:
                 page = client.session_url(f"/runs/{run['id']}")
                 out.print(f"run page: {page}", soft_wrap=True)
