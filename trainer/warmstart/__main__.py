@@ -38,7 +38,8 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     recordings = train_recordings(list(APPS), n_per_env=options.tasks_per_env, seed=options.seed)
     if options.tokenizer_from:
-        for name in TOKENIZER_FILES:
+        # Making a shipped model again takes its own tokenizer: nothing to copy then.
+        for name in TOKENIZER_FILES if options.tokenizer_from != options.out else ():
             shutil.copyfile(options.tokenizer_from / name, options.out / name)
     else:
         demonstrations = Demonstrations(recordings, EVEN, seed=TOKENIZER_SEED)
