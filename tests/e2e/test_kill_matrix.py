@@ -124,9 +124,9 @@ def short_spec(model: Path) -> dict[str, Any]:
         "environment": {"max_turns": 2},
         "rollout": {
             "n_samples_per_prompt": 4,
-            "max_input_length": 1500,
+            "max_input_length": 1700,
             "max_generate_length": 16,
-            "max_sequence_length": 1600,
+            "max_sequence_length": 1800,
         },
         "schedule": {"total_steps": STEPS, "train_batch_size": 4, "mini_batch_size": 4},
         "eval": {"interval": 0},
