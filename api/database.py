@@ -16,6 +16,12 @@ POOL_SIZE = 10
 MAX_OVERFLOW = 30
 """The API's thread pool has 40 threads: each may hold one connection."""
 CONNECT_TIMEOUT_S = 5
+LOCK_TIMEOUT_S = 10
+STATEMENT_TIMEOUT_S = 30
+"""A statement that waits or works longer fails as if the database were away: one stuck transaction
+must not take the API's threads with it, one after the other."""
+IDLE_IN_TRANSACTION_S = 60
+"""Of a process that stopped inside a transaction, until PostgreSQL frees its locks."""
 SCHEMA_REVISION = "0002"
 """The Alembic revision this code is written for."""
 
@@ -23,13 +29,20 @@ SCHEMA_REVISION = "0002"
 class Database:
     """Connections to one PostgreSQL; make it after forking, close it at the end of the process."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> None:
+        settings = {
+            "timezone": "UTC",
+            "lock_timeout": f"{lock_timeout_s * 1000:.0f}ms",
+            "statement_timeout": f"{STATEMENT_TIMEOUT_S}s",
+            "idle_in_transaction_session_timeout": f"{IDLE_IN_TRANSACTION_S}s",
+        }
+        options = " ".join(f"-c {name}={value}" for name, value in settings.items())
         self._engine = create_engine(
             url,
             pool_size=POOL_SIZE,
             max_overflow=MAX_OVERFLOW,
             pool_pre_ping=True,
-            connect_args={"connect_timeout": CONNECT_TIMEOUT_S, "options": "-c timezone=UTC"},
+            connect_args={"connect_timeout": CONNECT_TIMEOUT_S, "options": options},
         )
         self._sessions = sessionmaker(self._engine, expire_on_commit=False)
 

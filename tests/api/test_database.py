@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from alembic import command
 from alembic.script import ScriptDirectory
-from sqlalchemy import text
+from sqlalchemy import select, text
 from sqlalchemy.exc import OperationalError
 
 from api.database import SCHEMA_REVISION, Database
@@ -61,6 +61,23 @@ def test_a_transaction_is_undone_by_an_error_and_kept_without_one(
         assert [p.id for p in session.query(Project)] == ["b"]
         assert session.scalar(text("SHOW timezone")) == "UTC"
     database.close()
+
+
+def test_a_stuck_transaction_holds_nobody_up_for_long(make_database: Callable[..., str]) -> None:
+    url = make_database()
+    command.upgrade(alembic_config(url), "head")
+    stuck, other = Database(url), Database(url, lock_timeout_s=0.05)
+    with stuck.transaction() as session:
+        session.add(Project(id="a", name="a"))
+    with stuck.transaction() as holding:
+        holding.scalar(select(Project).with_for_update())
+        with pytest.raises(OperationalError, match="lock timeout"), other.transaction() as session:
+            session.scalar(select(Project).with_for_update())
+    with stuck.transaction() as session:
+        assert session.scalar(text("SHOW lock_timeout")) == "10s"
+        assert session.scalar(text("SHOW statement_timeout")) == "30s"
+    stuck.close()
+    other.close()
 
 
 def test_a_database_that_is_away_says_so() -> None:
