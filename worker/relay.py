@@ -43,6 +43,8 @@ def sweep(parts: Parts, *, now: datetime | None = None) -> int:
         .join(Run, (Run.id == Attempt.run_id) & (Run.attempt == Attempt.number))
         .where(Attempt.state.in_(live))
         .where(func.coalesce(Attempt.last_event_at, Attempt.claimed_at) < limit)
+        # By chance, so that many which stay silent cannot keep the others out.
+        .order_by(func.random())
         .limit(AT_ONCE)
     )
     with parts.database.transaction() as session:
