@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator, Mapping
+from http import HTTPStatus
 from typing import Any, Self
 
 import httpx
@@ -20,6 +21,7 @@ STREAM_TIMEOUT = httpx.Timeout(5.0, read=45.0)
 RECONNECT_PAUSE_S = 0.5
 RECONNECT_FOR_S = 60.0
 """A service that restarts is waited for; one that stays away this long is reported."""
+LOGS_PAUSE_S = 1.0
 
 
 class Client:
@@ -83,20 +85,15 @@ class Client:
 
     def follow(self, run_id: str, *, after: int = 0) -> Iterator[ServerEvent]:
         """Yield events as they happen until the run has ended; reconnects without losing any."""
-        last_answer = time.monotonic()
+        patience = _Patience(self.url)
         while True:
-            try:
+            with patience:
                 for event in self._stream_once(run_id, after):
-                    last_answer = time.monotonic()
+                    patience.heard()
                     if event.name == "end":
                         return
                     after = event.id if event.id is not None else after
                     yield event
-            except (httpx.TransportError, ApiProblem) as error:
-                if isinstance(error, ApiProblem) and error.status < 500:
-                    raise
-                if time.monotonic() - last_answer > RECONNECT_FOR_S:
-                    raise ApiUnreachable(f"{self.url} does not answer: {error}") from error
             time.sleep(RECONNECT_PAUSE_S)
 
     def _stream_once(self, run_id: str, after: int) -> Iterator[ServerEvent]:
@@ -132,6 +129,23 @@ class Client:
         """Return the trainer's log from byte `after` on."""
         params = _given({"attempt": attempt, "after": after})
         return self._json("GET", f"/v1/runs/{run_id}/logs", params=params)
+
+    def follow_logs(self, run_id: str, *, attempt: int | None = None) -> Iterator[Json]:
+        """Yield pages of a growing log until its attempt has ended; waits as `follow` does."""
+        patience, after = _Patience(self.url), 0
+        while True:
+            page: Json | None = None
+            with patience:
+                page = self.logs(run_id, attempt=attempt, after=after)
+                patience.heard()
+            grew = page is not None and page["next_offset"] > after
+            if page is not None and grew:
+                after = page["next_offset"]
+                yield page
+            elif page is not None and page["ended"]:
+                return
+            if not grew:
+                time.sleep(LOGS_PAUSE_S)
 
     def checkpoints(self, run_id: str) -> Json:
         """Return the run's checkpoints, newest first."""
@@ -176,6 +190,29 @@ class Client:
         if not isinstance(body, dict):
             raise ApiUnreachable(f"{self.url} answers, but not as a Hillclimb service would")
         return body
+
+
+class _Patience:
+    """Swallows a service's silence and its 5xx answers until they have lasted too long."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.heard()
+
+    def heard(self) -> None:
+        self._last_answer = time.monotonic()
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
+        refused = isinstance(error, ApiProblem) and error.status < HTTPStatus.INTERNAL_SERVER_ERROR
+        silent = isinstance(error, httpx.TransportError | ApiUnreachable | ApiProblem)
+        if refused or not silent:
+            return False
+        if time.monotonic() - self._last_answer > RECONNECT_FOR_S:
+            raise ApiUnreachable(f"{self._url} does not answer: {error}") from error
+        return True
 
 
 def _problem(response: httpx.Response) -> ApiProblem:

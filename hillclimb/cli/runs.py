@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -12,8 +12,6 @@ from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.report import print_report
 from hillclimb.client import Client
 from hillclimb.errors import ApiProblem
-
-FOLLOW_PAUSE_S = 1.0
 
 
 @main.command()
@@ -82,19 +80,27 @@ def _report_or_none(client: Client, run_id: str) -> dict[str, Any] | None:
 @command
 def logs(*, run_id: str, follow: bool, attempt: int | None, as_json: bool) -> None:
     """Print the trainer's log of RUN."""
-    after = 0
     with connect() as client:
-        while True:
-            page = client.logs(run_id, attempt=attempt, after=after)
+        pages = (
+            client.follow_logs(run_id, attempt=attempt)
+            if follow
+            else _log_so_far(client, run_id, attempt)
+        )
+        for page in pages:
             if as_json:
                 print_json(page)
-            elif page["text"]:
+            else:
                 click.echo(page["text"], nl=False)
-            moved, after = page["next_offset"] > after, page["next_offset"]
-            if not moved and (page["ended"] or not follow):
-                return
-            if not moved:
-                time.sleep(FOLLOW_PAUSE_S)
+
+
+def _log_so_far(client: Client, run_id: str, attempt: int | None) -> Iterator[dict[str, Any]]:
+    page, after = client.logs(run_id, attempt=attempt), 0
+    yield page
+    while page["next_offset"] > after:
+        after = page["next_offset"]
+        page = client.logs(run_id, attempt=attempt, after=after)
+        if page["text"]:
+            yield page
 
 
 @main.command()

@@ -43,3 +43,24 @@ def test_a_stream_that_is_refused_is_not_asked_for_again() -> None:
     refusal = httpx.Response(404, json={"code": "run_not_found"})
     with client_of(refusal) as client, pytest.raises(ApiProblem):
         next(client.follow("run_1"))
+
+
+def test_a_log_is_followed_through_a_restart_of_the_service(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hillclimb.client.LOGS_PAUSE_S", 0.0)
+
+    def page(text: str, end: int, *, ended: bool = False) -> httpx.Response:
+        return httpx.Response(200, json={"text": text, "next_offset": end, "ended": ended})
+
+    away = httpx.Response(503, json={"code": "unavailable"})
+    answers = (page("a", 1), page("", 1), away, page("b", 2, ended=True), page("", 2, ended=True))
+    with client_of(*answers) as client:
+        assert [each["text"] for each in client.follow_logs("run_1")] == ["a", "b"]
+
+
+def test_a_service_that_stays_away_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hillclimb.client.RECONNECT_FOR_S", 0.0)
+    away = httpx.Response(503, json={"code": "unavailable"})
+    with client_of(away) as client, pytest.raises(ApiUnreachable, match="does not answer"):
+        next(client.follow_logs("run_1"))
