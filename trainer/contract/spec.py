@@ -24,6 +24,9 @@ from trainer.contract.sections import (
 
 MINIFLEET_ENV_KEYS = ("booking", "github", "outlook", "reddit", "ticketmaster")
 
+MAX_ROLLOUTS = 10_000
+"""Of one training step or one evaluation: the event that reports them all must fit ingest."""
+
 
 class RunSpec(Section):
     """One training run. Unknown keys are refused; keys not given take the documented default."""
@@ -79,6 +82,31 @@ class RunSpec(Section):
                 f" number of environments ({len(keys)}): some would never be sampled"
             )
         return self
+
+    @model_validator(mode="after")
+    def _waves_can_be_reported(self) -> Self:
+        num_rollouts = self.schedule.train_batch_size * self.rollout.n_samples_per_prompt
+        _refuse_too_many(
+            num_rollouts,
+            "a training step",
+            "schedule.train_batch_size or rollout.n_samples_per_prompt",
+        )
+        num_tasks = len(self.data.env_keys) * self.data.eval_tasks_per_env
+        for decoding in self.eval.decodings:
+            _refuse_too_many(
+                num_tasks * decoding.n_samples_per_prompt,
+                f"an evaluation by {decoding.name}",
+                "data.eval_tasks_per_env or the decoding's n_samples_per_prompt",
+            )
+        return self
+
+
+def _refuse_too_many(num_rollouts: int, wave: str, remedy: str) -> None:
+    if num_rollouts > MAX_ROLLOUTS:
+        raise ValueError(
+            f"{wave} would have {num_rollouts} rollouts, and at most {MAX_ROLLOUTS} are reported at"
+            f" once: lower {remedy}"
+        )
 
 
 def json_schema() -> dict[str, Any]:

@@ -1,0 +1,62 @@
+"""Impossible combinations are refused with a sentence that names what to change."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from tests.factories import make_spec
+from trainer.contract.spec import RunSpec
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"data": {"env_keys": ["booking", "booking"]}}, "list each one once"),
+    ({"data": {"env_keys": ["jira"]}}, "minifleet has booking, github"),
+    ({"environment": {"call_timeout_s": 300}}, "lower the first or raise the second"),
+    (
+        {"environment": {"overrides": {"booking": {"trajectory_timeout_s": 20}}}},
+        "call_timeout_s of booking (30) must be smaller than trajectory_timeout_s (20)",
+    ),
+    ({"environment": {"overrides": {"github": {}}}}, "add it there or remove the override"),
+    ({"rollout": {"max_generate_length": 500}}, "(880 + 500 > 1024)"),
+    ({"schedule": {"train_batch_size": 5, "mini_batch_size": 2}}, "choose a divisor"),
+    (
+        {
+            "data": {"env_keys": ["booking", "github", "reddit"]},
+            "schedule": {"train_batch_size": 2, "mini_batch_size": 1},
+        },
+        "some would never be sampled",
+    ),
+    ({"eval": {"decodings": [{"name": "train"}]}}, "is taken by training rollouts"),
+    (
+        {"eval": {"decodings": [{"name": "g", "temperature": 0, "n_samples_per_prompt": 4}]}},
+        "set n_samples_per_prompt to 1",
+    ),
+    ({"eval": {"decodings": [{"name": "a"}, {"name": "a"}]}}, "name each one differently"),
+    ({"eval": {"interval_decodings": ["cold"]}}, "interval_decodings names ['cold']"),
+    (
+        {"schedule": {"train_batch_size": 1251, "mini_batch_size": 1251}},
+        "a training step would have 10008 rollouts",
+    ),
+    (
+        {"data": {"env_keys": ["booking"], "eval_tasks_per_env": 10_000}, "eval": {"decodings": [
+            {"name": "sampled", "n_samples_per_prompt": 2}]}},
+        "an evaluation by sampled would have 20000 rollouts",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("sections", "sentence"), REFUSED, ids=lambda value: str(value)[:40])
+def test_an_impossible_combination_says_what_to_do(sections: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        make_spec(**sections)
+    assert sentence in str(refused.value)
+
+
+def test_an_override_replaces_one_deadline_and_keeps_the_other() -> None:
+    patient = {"overrides": {"booking": {"call_timeout_s": 200}}}
+    assert make_spec(environment=patient).environment.overrides["booking"].call_timeout_s == 200
+
+
+def test_a_spec_is_its_own_json() -> None:
+    spec = make_spec(environment={"overrides": {"booking": {"temperature": 0.5}}})
+    assert RunSpec.model_validate_json(spec.model_dump_json()) == spec
