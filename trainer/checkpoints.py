@@ -23,7 +23,7 @@ from trainer.errors import CheckpointError
 from trainer.storage import space_checked
 from trainer.stores.base import BlobMissing, BlobStore, StoreError
 
-_COMPLETE = re.compile(rf"/{CHECKPOINTS}/global_step_(\d+)/attempt-(\d+)/{MANIFEST}$")
+_FILE = re.compile(rf"^(.*/{CHECKPOINTS}/global_step_(\d+)/attempt-(\d+))/(.+)$")
 _CHUNK = 1024 * 1024
 
 
@@ -100,7 +100,10 @@ class Checkpoints:
         """Delete all but the newest complete checkpoints; return the paths that are gone.
 
         A manifest goes first, so a deletion that is cut short leaves nothing that looks whole.
+        What such a deletion, or a save that was cut short, left behind goes without a word.
         """
+        for key in self._torn():
+            self._store.delete_prefix(key)
         gone: list[str] = []
         for key in complete_checkpoints(self._store, self._run_id)[:-keep_last]:
             path = key.removeprefix(run_key(self._run_id) + "/")
@@ -109,6 +112,15 @@ class Checkpoints:
             shutil.rmtree(self._dir.run_dir / path, ignore_errors=True)
             gone.append(path)
         return tuple(gone)
+
+    def _torn(self) -> set[str]:
+        """Keys of directories without a manifest that nobody will complete any more."""
+        found = _directories(self._store, self._run_id)
+        return {
+            key
+            for key, each in found.items()
+            if not each.is_complete and each.attempt <= self._dir.attempt
+        }
 
     def _own(self, saved: Saved) -> Saved:
         if saved.manifest.config_hash != self._config_hash:
@@ -147,10 +159,26 @@ def complete_checkpoints(store: BlobStore, run_id: str) -> tuple[str, ...]:
     A later attempt's step is the truth even where an earlier one, perhaps cut off from the
     service, got further: it must neither be resumed from nor push out what the later one saved.
     """
-    keys = store.list(run_key(run_id, CHECKPOINTS))
-    matches = [match for match in map(_COMPLETE.search, keys) if match]
-    matches.sort(key=lambda match: (int(match[2]), int(match[1])))
-    return tuple(match.string.removesuffix(f"/{MANIFEST}") for match in matches)
+    found = _directories(store, run_id)
+    complete = [key for key, each in found.items() if each.is_complete]
+    return tuple(sorted(complete, key=lambda key: (found[key].attempt, found[key].step)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Directory:
+    step: int
+    attempt: int
+    is_complete: bool
+
+
+def _directories(store: BlobStore, run_id: str) -> dict[str, _Directory]:
+    """Every checkpoint directory of a run in the store, whole or torn, by its key."""
+    found: dict[str, _Directory] = {}
+    for match in filter(None, map(_FILE.match, store.list(run_key(run_id, CHECKPOINTS)))):
+        key, step, attempt, name = match.groups()
+        complete = name == MANIFEST or (key in found and found[key].is_complete)
+        found[key] = _Directory(int(step), int(attempt), complete)
+    return found
 
 
 def find_latest(store: BlobStore, run_id: str) -> str | None:

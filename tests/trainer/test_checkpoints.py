@@ -133,6 +133,16 @@ def test_pruning_keeps_the_newest_here_and_in_the_store(here: Fixture) -> None:
     assert here.checkpoints().prune(2) == ()
 
 
+def test_pruning_removes_what_saves_that_were_cut_short_left_in_the_store(here: Fixture) -> None:
+    torn = [here.checkpoints(attempt).save(at(7), write) for attempt in (1, 2, 3)]
+    for each in torn:
+        here.store.delete_prefix(f"{each.key}/manifest.json")
+    kept = here.checkpoints(2).save(at(8), write)
+    assert here.checkpoints(2).prune(1) == ()
+    left = {key.rpartition("/policy/")[0] for key in here.store.list("runs/run_1/checkpoints")}
+    assert left - {""} == {kept.key, torn[2].key}, "attempt 3 may still be writing"
+
+
 def test_a_superseded_attempt_completes_no_checkpoint(here: Fixture) -> None:
     def superseded() -> None:
         raise AttemptSuperseded("a newer attempt owns the run")
