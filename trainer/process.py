@@ -29,7 +29,7 @@ from trainer.sinks.push import Push
 from trainer.sinks.segments import Segments
 from trainer.stopping import Stop, StopRequested
 from trainer.storage import space_checked
-from trainer.stores.base import BlobStore
+from trainer.stores.base import BlobStore, StoreError
 from trainer.stores.locate import open_store
 from trainer.timing import Clock
 from trainer.wiring import Attempt, build_trainer
@@ -86,7 +86,10 @@ async def run_attempt(launch: Launch) -> int:
     attempt_dir.path.mkdir(parents=True, exist_ok=True)
     attempt_dir.exit.unlink(missing_ok=True)
     reserve_exit(attempt_dir)
-    store = open_store(launch.blobs_url)
+    try:
+        store = open_store(launch.blobs_url)
+    except StoreError as error:
+        return _stay_out(attempt_dir, f"{BLOBS_URL}: {error}")
     journal = Journal(JsonlFile(attempt_dir.events), _sinks(launch, store, stop))
     progress = _Progress()
     end = await _train(launch, store, journal, stop, clock, progress)
@@ -105,15 +108,26 @@ async def run_attempt(launch: Launch) -> int:
         with suppress(OSError):
             if not await asyncio.to_thread(journal.close, drain_s=DRAIN_S):
                 _log.warning("the service or the store does not have all events yet")
+    _record_exit(attempt_dir, end, step=progress.step, last_trainer_seq=journal.last_seq)
+    return end.exit_code
+
+
+def _stay_out(attempt_dir: AttemptDir, problem: str) -> int:
+    """End an attempt that has nowhere to put anything: only the exit record can say so."""
+    end = _failed(SpecError(problem), EXIT_FAILED)
+    _record_exit(attempt_dir, end, step=0, last_trainer_seq=0)
+    return end.exit_code
+
+
+def _record_exit(attempt_dir: AttemptDir, end: _End, *, step: int, last_trainer_seq: int) -> None:
     record = ExitRecord(
         reason=end.reason,
         message=end.message[:MAX_MESSAGE],
-        step=progress.step,
-        last_trainer_seq=journal.last_seq,
+        step=step,
+        last_trainer_seq=last_trainer_seq,
         at=datetime.now(UTC),
     )
     write_exit(attempt_dir, record)
-    return end.exit_code
 
 
 class _Progress:

@@ -95,6 +95,16 @@ async def test_a_missing_spec_a_missing_model_and_a_missing_checkpoint_are_told_
     assert record.reason is ReasonCode.CHECKPOINT_UNREADABLE
 
 
+async def test_a_store_of_no_known_kind_is_in_the_exit_record(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = launch(tmp_path, a_spec(tmp_path), environ={"HILLCLIMB_BLOBS_URL": "ftp://x"})
+    assert await run_attempt(given) == EXIT_FAILED
+    assert "Traceback" not in capsys.readouterr().err
+    record = ExitRecord.model_validate_json(given.dir.exit.read_bytes())
+    assert record.message == "HILLCLIMB_BLOBS_URL: unknown kind of store: 'ftp://x'"
+
+
 async def test_lengths_beyond_the_models_positions_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
