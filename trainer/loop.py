@@ -25,6 +25,7 @@ from trainer.sinks.journal import Journal
 from trainer.stopping import Stop, StopRequested
 from trainer.timing import Clock
 from trainer.waves import Waves
+from trainer.weights.base import WeightSync
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,7 @@ class Parts:
     sampler: TaskSampler
     engine: Engine
     learner: Learner
+    weights: WeightSync
     waves: Waves
     evaluator: Evaluator
     reporter: StepReporter
@@ -127,8 +129,7 @@ class Trainer:
         """Hand the learner's weights to the engine and prove that they arrived."""
         parts = self._parts
         parts.journal.emit(PhaseStarted, step=step, phase="sync")
-        published = parts.learner.publish()
-        await parts.engine.update(published.weights, published.version)
+        await parts.weights.sync()
         gap = await canary_gap(parts.engine, parts.learner, parts.canary_tokens)
         return {"policy/canary_logprobs_abs_diff_mean": gap}
 

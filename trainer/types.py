@@ -62,7 +62,8 @@ class Sample:
     (temperature applied): the behaviour policy."""
     stopped: bool
     """True when a stop token ended it, False when `max_new_tokens` did."""
-    weight_version: int
+    weight_versions: tuple[int, ...]
+    """Version of the weights that drew each token: an update may come between two of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

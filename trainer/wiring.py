@@ -39,6 +39,8 @@ from trainer.stores.base import BlobStore
 from trainer.timing import Clock
 from trainer.types import Task
 from trainer.waves import Waves
+from trainer.weights.base import WeightSync
+from trainer.weights.inline import InlineSync
 
 RESUME = "resume"
 """Directory of the attempt in which the checkpoint to go on from is unpacked."""
@@ -62,6 +64,13 @@ class Attempt:
 class _Tasks:
     train: tuple[Task, ...]
     eval: tuple[Task, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Policy:
+    learner: TorchLearner
+    weights: WeightSync
+    canary_tokens: tuple[int, ...]
 
 
 def build_trainer(attempt: Attempt, provider: EnvProvider | None = None) -> Trainer:
@@ -92,8 +101,14 @@ def build_trainer(attempt: Attempt, provider: EnvProvider | None = None) -> Trai
     tasks = _load_tasks(spec)
     saved = _resume(attempt, learner)
     sampler = _sampler(spec, tasks, saved)
+    engine = _engine(spec, config, learner)
+    policy = _Policy(
+        learner=learner,
+        weights=InlineSync(learner, engine),
+        canary_tokens=canary_tokens(config.vocab_size),
+    )
     parts = RolloutParts(
-        engine=_engine(spec, config, learner),
+        engine=engine,
         chat=_load_chat(model_dir, config.vocab_size),
         provider=provider or _provider(spec),
         environment=spec.environment,
@@ -103,7 +118,7 @@ def build_trainer(attempt: Attempt, provider: EnvProvider | None = None) -> Trai
     )
     _announce(attempt, saved, learner, tasks)
     return Trainer(
-        _parts(attempt, parts, learner, sampler, tasks, canary_tokens(config.vocab_size)),
+        _parts(attempt, parts, policy, sampler, tasks),
         _start(attempt, saved),
     )
 
@@ -111,10 +126,9 @@ def build_trainer(attempt: Attempt, provider: EnvProvider | None = None) -> Trai
 def _parts(
     attempt: Attempt,
     rollouts: RolloutParts,
-    learner: TorchLearner,
+    policy: _Policy,
     sampler: TaskSampler,
     tasks: _Tasks,
-    canary: tuple[int, ...],
 ) -> Parts:
     spec, journal, clock = attempt.spec, attempt.journal, attempt.clock
     waves = Waves(
@@ -136,13 +150,14 @@ def _parts(
         spec=spec,
         sampler=sampler,
         engine=rollouts.engine,
-        learner=learner,
+        learner=policy.learner,
+        weights=policy.weights,
         waves=waves,
         evaluator=Evaluator(spec=spec.eval, tasks=tasks.eval, waves=waves, journal=journal),
         reporter=StepReporter(spec=spec, journal=journal, clock=clock),
         saver=Saver(
             checkpoints=checkpoints,
-            learner=learner,
+            learner=policy.learner,
             journal=journal,
             clock=clock,
             keep_last=spec.checkpoints.keep_last,
@@ -150,7 +165,7 @@ def _parts(
         journal=journal,
         stop=attempt.stop,
         clock=clock,
-        canary_tokens=canary,
+        canary_tokens=policy.canary_tokens,
     )
 
 

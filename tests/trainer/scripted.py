@@ -68,7 +68,7 @@ class ScriptedEngine:
             token_ids=ids,
             logprobs=tuple(-0.5 for _ in ids),
             stopped=ids[-1] in params.stop_token_ids,
-            weight_version=self.weight_version,
+            weight_versions=(self.weight_version,) * len(ids),
         )
 
     def release(self, session: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,7 +26,7 @@ class EngineStats:
 
 
 class Engine(Protocol):
-    """Draws continuations from the current weights.
+    """Draws continuations from the current weights; how those get in is `trainer.weights`.
 
     A `session` names a growing token list (one trajectory): a later request of the same session
     whose `prompt_ids` extend what the engine already saw computes only the new part. Requests
@@ -51,13 +51,9 @@ class Engine(Protocol):
         """Score a sequence: [T-1] float32 log-probs of token t+1 given tokens 0..t, at T=1."""
         ...
 
-    async def update(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
-        """Take new weights; waits until no request is running, drops every cache."""
-        ...
-
     @property
     def weight_version(self) -> int:
-        """The version given with the last `update`."""
+        """The version of the weights that draw now."""
         ...
 
     def stats(self) -> EngineStats:

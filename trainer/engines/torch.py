@@ -343,7 +343,7 @@ class TorchEngine:
                     token_ids=tuple(request.token_ids),
                     logprobs=tuple(request.logprobs),
                     stopped=stopped,
-                    weight_version=self._version,
+                    weight_versions=(self._version,) * len(request.token_ids),
                 )
             )
 

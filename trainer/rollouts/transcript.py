@@ -39,7 +39,7 @@ class Transcript:
         self.token_ids += sample.token_ids
         self.action_mask += [True] * len(sample.token_ids)
         self.logprobs += sample.logprobs
-        self.weight_versions += [sample.weight_version] * len(sample.token_ids)
+        self.weight_versions += sample.weight_versions
         self.num_turns += 1
 
     def trajectory(

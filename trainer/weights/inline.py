@@ -1,0 +1,31 @@
+"""Learner and engine in one process: the tensors are handed over as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import torch
+
+from trainer.learners.base import Learner
+
+
+class TakesWeights(Protocol):
+    """An engine of this process that copies what it is given."""
+
+    async def update(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
+        """Take new weights; waits until no request is running, drops every cache."""
+        ...
+
+
+class InlineSync:
+    """A `WeightSync` without transport."""
+
+    def __init__(self, learner: Learner, engine: TakesWeights) -> None:
+        self._learner = learner
+        self._engine = engine
+
+    async def sync(self) -> None:
+        """Give the engine the learner's tensors; see `WeightSync.sync`."""
+        published = self._learner.publish()
+        await self._engine.update(published.weights, published.version)
