@@ -1,8 +1,8 @@
-"""Where a policy comes from: `model.source` to a directory, a directory to a float32 Qwen3."""
+"""A policy as a directory: what is read from it, what is refused, what is written into it."""
 
 from __future__ import annotations
 
-import os
+import copy
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,13 @@ from safetensors import SafetensorError
 from tokenizers import Tokenizer
 from transformers import AutoConfig, Qwen3Config, Qwen3ForCausalLM
 
+from trainer.contract.sections import ModelSpec
 from trainer.errors import ModelUnavailable, SpecError
+from trainer.rope import apply_rope
 
-ASSETS_VARIABLE = "HILLCLIMB_ASSETS_DIR"
-"""Environment variable that says where the models shipped with Hillclimb are."""
+ARCHITECTURE = "Qwen3ForCausalLM"
+"""Named in every config we write: without it vLLM takes the model for a pooling model."""
 
-_BUILTIN = "builtin:"
 _TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -26,30 +27,8 @@ _TOKENIZER_FILES = (
 )
 
 
-def assets_dir() -> Path:
-    """Directory of the shipped models: `HILLCLIMB_ASSETS_DIR`, else `assets/` of the checkout."""
-    given = os.environ.get(ASSETS_VARIABLE)
-    return Path(given) if given else Path(__file__).resolve().parent.parent / "assets"
-
-
-def resolve_source(source: str) -> Path:
-    """Return the model directory that `model.source` names.
-
-    Raises:
-        ModelUnavailable: there is no such builtin, or the path holds no `config.json`.
-    """
-    if source.startswith(_BUILTIN):
-        return _builtin(source.removeprefix(_BUILTIN))
-    directory = Path(source)
-    if not (directory / "config.json").is_file():
-        raise ModelUnavailable(
-            f"model.source {source!r} is not a Hugging Face directory: no config.json"
-        )
-    return directory
-
-
-def load_policy(directory: Path) -> Qwen3ForCausalLM:
-    """Load a Hugging Face directory as a float32 Qwen3 in training mode without dropout.
+def load_policy(directory: Path, spec: ModelSpec | None = None) -> Qwen3ForCausalLM:
+    """Load a Hugging Face directory as a float32 Qwen3; its positions are those `spec` asks for.
 
     Raises:
         ModelUnavailable: its files cannot be read, or a weight is missing or of another shape.
@@ -57,10 +36,14 @@ def load_policy(directory: Path) -> Qwen3ForCausalLM:
     """
     try:
         config = AutoConfig.from_pretrained(directory, local_files_only=True)
-        check_supported(config)
+        apply_rope(check_supported(config), spec or ModelSpec())
         # Without the report, transformers fills in missing weights with random numbers.
         loading: Any = Qwen3ForCausalLM.from_pretrained(
-            directory, dtype=torch.float32, local_files_only=True, output_loading_info=True
+            directory,
+            config=config,
+            dtype=torch.float32,
+            local_files_only=True,
+            output_loading_info=True,
         )
     except SpecError:
         raise
@@ -106,6 +89,13 @@ def check_supported(config: object) -> Qwen3Config:
     return config
 
 
+def save_config(config: Qwen3Config, directory: Path) -> None:
+    """Write `config.json` with its architecture named."""
+    named = copy.deepcopy(config)
+    named.architectures = [ARCHITECTURE]
+    named.save_pretrained(directory)
+
+
 def copy_tokenizer(source: Path, target: Path) -> None:
     """Copy the tokenizer files that `source` has into `target`, byte for byte.
 
@@ -114,12 +104,3 @@ def copy_tokenizer(source: Path, target: Path) -> None:
     for name in _TOKENIZER_FILES:
         if (source / name).is_file():
             shutil.copyfile(source / name, target / name)
-
-
-def _builtin(name: str) -> Path:
-    assets = assets_dir()
-    known = sorted(path.parent.name for path in assets.glob("*/config.json"))
-    if name not in known:
-        shipped = ", ".join(known) or "none"
-        raise ModelUnavailable(f"no builtin model {name!r} in {assets} (there: {shipped})")
-    return assets / name

@@ -27,13 +27,14 @@ from trainer.errors import CheckpointError, SpecError
 from trainer.evaluation import Evaluator
 from trainer.learners.torch import TorchLearner, TorchLearnerOptions
 from trainer.loop import Parts, Start, Trainer
-from trainer.models import check_supported, load_policy, load_tokenizer, resolve_source
+from trainer.models import check_supported, load_policy, load_tokenizer
 from trainer.reporting import StepReporter
 from trainer.rollouts.chat import Chat
 from trainer.rollouts.collect import Collector, RolloutParts
 from trainer.rollouts.prompts import PROMPT_VERSION
 from trainer.saving import Saver
 from trainer.sinks.journal import Journal
+from trainer.sources import resolve_source
 from trainer.stopping import Stop
 from trainer.stores.base import BlobStore
 from trainer.timing import Clock
@@ -44,6 +45,8 @@ from trainer.weights.inline import InlineSync
 
 RESUME = "resume"
 """Directory of the attempt in which the checkpoint to go on from is unpacked."""
+MODEL = "model"
+"""Directory of the attempt for models that have to be brought here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +88,8 @@ def build_trainer(attempt: Attempt, provider: EnvProvider | None = None) -> Trai
         CheckpointError: the checkpoint is missing, torn or does not fit.
     """
     spec = attempt.spec
-    model_dir = resolve_source(spec.model.source)
-    model = load_policy(model_dir)
+    model_dir = resolve_source(spec.model.source, attempt.dir.path / MODEL)
+    model = load_policy(model_dir, spec.model)
     config = check_supported(model.config)
     _check_lengths(spec, config.max_position_embeddings)
     learner = TorchLearner(

@@ -13,47 +13,18 @@ from transformers import Qwen3Config
 from tests.trainer.tiny import tiny_config, tiny_model
 from trainer.errors import ModelUnavailable, SpecError
 from trainer.models import (
-    ASSETS_VARIABLE,
-    assets_dir,
     check_supported,
     copy_tokenizer,
     load_policy,
     load_tokenizer,
-    resolve_source,
+    save_config,
 )
-
-
-def test_builtin_names_are_looked_up_in_the_assets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(ASSETS_VARIABLE, str(tmp_path))
-    (tmp_path / "tiny").mkdir()
-    (tmp_path / "tiny" / "config.json").write_text("{}")
-    assert resolve_source("builtin:tiny") == tmp_path / "tiny"
-    with pytest.raises(ModelUnavailable, match=r"no builtin model 'big'.*tiny"):
-        resolve_source("builtin:big")
-    with pytest.raises(ModelUnavailable):
-        resolve_source("builtin:../tiny")
-
-
-def test_without_the_variable_assets_are_those_of_the_checkout(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delenv(ASSETS_VARIABLE, raising=False)
-    root = assets_dir().parent
-    assert assets_dir().name == "assets"
-    assert (root / "trainer" / "models.py").is_file()
-
-
-def test_a_path_without_a_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelUnavailable, match=r"no config\.json"):
-        resolve_source(str(tmp_path))
 
 
 def test_weights_load_as_float32_whatever_they_were_saved_as(tmp_path: Path) -> None:
     model = tiny_model().bfloat16()
     model.save_pretrained(tmp_path)
-    loaded = load_policy(resolve_source(str(tmp_path)))
+    loaded = load_policy(tmp_path)
     assert {parameter.dtype for parameter in loaded.parameters()} == {torch.float32}
     name = "model.layers.0.mlp.up_proj.weight"
     assert torch.equal(loaded.state_dict()[name], model.state_dict()[name].float())
@@ -112,3 +83,11 @@ def test_tokenizer_files_are_copied_as_they_are(tmp_path: Path) -> None:
     copy_tokenizer(source, target)
     assert [path.name for path in target.iterdir()] == ["tokenizer.json"]
     assert (target / "tokenizer.json").read_bytes() == b"\x00exact"
+
+
+def test_a_written_config_names_its_architecture_and_the_given_one_stays(tmp_path: Path) -> None:
+    config = tiny_config()
+    save_config(config, tmp_path)
+    written = json.loads((tmp_path / "config.json").read_text())
+    assert written["architectures"] == ["Qwen3ForCausalLM"]
+    assert config.architectures is None

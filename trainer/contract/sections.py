@@ -5,6 +5,7 @@ Lengths are in tokens, times in seconds (`_s`), shares in [0, 1].
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -12,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 EnvKey = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,63}$")]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Seconds = Annotated[float, Field(gt=0.0, le=86_400.0)]
+
+_PINNED = re.compile(r"hf:[\w.-]+/[\w.-]+@[0-9a-f]{40}")
 
 
 class Section(BaseModel):
@@ -29,12 +32,34 @@ class BackendSpec(Section):
     """`runner`: a machine that runs `hillclimb runner`; the embedded stack has one."""
 
 
+class YarnSpec(Section):
+    """A context stretched by YaRN (Peng et al. 2023, arXiv:2309.00071)."""
+
+    factor: Annotated[float, Field(gt=1.0, le=64.0)]
+    """How many times longer the context gets."""
+    original_max_position_embeddings: Annotated[int, Field(ge=16, le=2_000_000)]
+    """The context the model was trained with (tokens); the new one is `factor` times it."""
+
+
 class ModelSpec(Section):
     """The policy to start from."""
 
     source: Annotated[str, Field(min_length=1, max_length=1024)] = "builtin:tiny-qwen3-a"
-    """`builtin:NAME` for a model shipped with Hillclimb, or a path to a Hugging Face directory
-    that the runner's machine can read."""
+    """`builtin:NAME` for a model shipped with Hillclimb, `hf:ORG/NAME@REVISION` for a model of the
+    Hugging Face hub (REVISION is the full commit hash: a branch or tag can move),
+    `s3://BUCKET/PREFIX`, or a path to a Hugging Face directory that the runner's machine can
+    read."""
+    rope: YarnSpec | None = None
+    """Stretch the context; null keeps the positions of the model's own config."""
+
+    @model_validator(mode="after")
+    def _revision_is_pinned(self) -> Self:
+        if self.source.startswith("hf:") and not _PINNED.fullmatch(self.source):
+            raise ValueError(
+                f"{self.source!r} does not pin a revision: write hf:ORG/NAME@REVISION with the full"
+                " commit hash (40 hexadecimal digits)"
+            )
+        return self
 
 
 class DataSpec(Section):
@@ -183,6 +208,43 @@ class OptimizerSpec(Section):
     """Decoupled weight decay per step, times the learning rate."""
     max_grad_norm: Annotated[float, Field(gt=0.0, le=1e6)] = 1.0
     """Gradients are scaled down to this norm."""
+    lr_scheduler: Literal["constant", "linear", "cosine"] = "constant"
+    """How the learning rate falls over the training steps, after `schedule.lr_warmup_steps`."""
+    min_lr_ratio: Share = 0.0
+    """Where `linear` and `cosine` end, as a share of `lr`."""
+
+
+class LoraSpec(Section):
+    """Low-rank adapters (Hu et al. 2021, arXiv:2106.09685): the model itself stays as it is."""
+
+    rank: Annotated[int, Field(ge=1, le=512)] = 16
+    """Rank of the two factors; engines must allow at least this one."""
+    alpha: Annotated[float, Field(gt=0.0, le=4096.0)] = 32.0
+    """The product of the factors is scaled by alpha / rank."""
+    target_modules: Annotated[
+        tuple[
+            Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
+            ...,
+        ],
+        Field(min_length=1, max_length=7),
+    ] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    """Which linear layers get an adapter."""
+
+
+class LearnerSpec(Section):
+    """How the gradient is computed; none of it changes what is learned, but `lora` and rounding."""
+
+    policy_dtype: Literal["float32", "bfloat16"] = "float32"
+    """Precision of forward and backward pass. Weights of record, gradients' sum and optimizer are
+    float32 either way."""
+    activation_checkpointing: bool = False
+    """Compute each layer again in the backward pass instead of keeping its activations."""
+    max_micro_tokens: Annotated[int, Field(ge=1, le=4_000_000)] = 4096
+    """Packed tokens of one forward and backward pass of a rank; one sequence may be longer."""
+    logprob_chunk_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
+    """Action tokens whose scores over the vocabulary exist at once."""
+    lora: LoraSpec | None = None
+    """Train adapters; null trains every weight."""
 
 
 class ScheduleSpec(Section):

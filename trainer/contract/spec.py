@@ -13,6 +13,7 @@ from trainer.contract.sections import (
     DataSpec,
     EnvironmentSpec,
     EvalSpec,
+    LearnerSpec,
     LineageSpec,
     ModelSpec,
     NotifySpec,
@@ -49,6 +50,8 @@ class RunSpec(Section):
     """The policy-gradient step."""
     optimizer: OptimizerSpec = OptimizerSpec()
     """The optimizer."""
+    learner: LearnerSpec = LearnerSpec()
+    """How the gradient is computed."""
     schedule: ScheduleSpec = ScheduleSpec()
     """How long and in what portions."""
     eval: EvalSpec = EvalSpec()

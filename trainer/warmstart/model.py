@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import save_file
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from trainer.models import save_config
 from trainer.warmstart.induction import start_near_induction
 
 CONTEXT_LENGTH = 1024
@@ -52,7 +53,7 @@ def save_model(model: Qwen3ForCausalLM, directory: Path) -> str:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(parameter.to(torch.bfloat16).to(torch.float32))
-    model.config.save_pretrained(directory)
+    save_config(model.config, directory)
     model.generation_config.save_pretrained(directory)
     tensors = {
         name: tensor.to(torch.bfloat16).contiguous()

@@ -35,6 +35,12 @@ def test_checksums_and_versions_match_the_card(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_the_config_names_its_architecture_for_vllm(name: str) -> None:
+    config = json.loads((ASSETS / name / "config.json").read_text())
+    assert config["architectures"] == ["Qwen3ForCausalLM"]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_plain_transformers_loads_model_and_tokenizer(name: str) -> None:
     model = AutoModelForCausalLM.from_pretrained(ASSETS / name, dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(ASSETS / name)

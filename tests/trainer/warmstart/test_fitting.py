@@ -115,5 +115,6 @@ def test_what_is_saved_is_what_the_model_became(tmp_path: Path) -> None:
     checksum = save_model(model, tmp_path)
     loaded = load_model(tmp_path)
     assert len(checksum) == 64
+    assert loaded.config.architectures == ["Qwen3ForCausalLM"]
     ids = torch.tensor([[11, 12, 13]])
     assert torch.equal(model(ids).logits, loaded(ids).logits)

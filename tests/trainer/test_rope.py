@@ -1,0 +1,79 @@
+"""One answer about positions for learner, engine and export."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import Qwen3ForCausalLM
+
+from tests.trainer.tiny import random_ids, reference_logprobs, tiny_config, tiny_model
+from trainer.contract.sections import ModelSpec
+from trainer.engines.torch import TorchEngine, TorchEngineOptions
+from trainer.errors import SpecError
+from trainer.models import load_policy, save_config
+from trainer.rope import resolve_rope
+
+YARN = ModelSpec.model_validate({"rope": {"factor": 4.0, "original_max_position_embeddings": 256}})
+
+
+def test_without_yarn_the_models_own_positions_are_said_in_full() -> None:
+    assert resolve_rope(tiny_config(), ModelSpec()) == {
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0},
+        "max_position_embeddings": 256,
+    }
+
+
+def test_yarn_keeps_the_models_own_theta() -> None:
+    assert resolve_rope(tiny_config(), YARN) == {
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 10_000.0,
+            "factor": 4.0,
+            "original_max_position_embeddings": 256,
+        },
+        "max_position_embeddings": 1024,
+    }
+
+
+def test_a_yarn_that_does_not_fit_the_model_is_refused() -> None:
+    longer = {"factor": 2.0, "original_max_position_embeddings": 512}
+    with pytest.raises(SpecError, match="512"):
+        resolve_rope(tiny_config(), ModelSpec.model_validate({"rope": longer}))
+    config = tiny_config()
+    config.rope_parameters = {"rope_type": "default"}
+    with pytest.raises(SpecError, match="rope_theta"):
+        resolve_rope(config, ModelSpec())
+
+
+async def test_learner_engine_and_export_agree_beyond_the_trained_positions(tmp_path: Path) -> None:
+    tiny_model().save_pretrained(tmp_path / "source")
+    model = load_policy(tmp_path / "source", YARN)
+    ids = random_ids(600, seed=1)
+    expected = reference_logprobs(model, ids)
+
+    weights = model.state_dict() | {"lm_head.weight": model.lm_head.weight}
+    engine = TorchEngine(model.config, weights, options=TorchEngineOptions(max_length=1024))
+    served = await engine.logprobs(ids)
+    torch.testing.assert_close(served, expected, atol=1e-4, rtol=0)
+    await engine.close()
+
+    model.save_pretrained(tmp_path / "export")
+    save_config(model.config, tmp_path / "export")
+    plain = Qwen3ForCausalLM.from_pretrained(tmp_path / "export", dtype=torch.float32)
+    torch.testing.assert_close(reference_logprobs(plain, ids), expected, atol=1e-5, rtol=0)
+    again = resolve_rope(plain.config, YARN)
+    assert again == resolve_rope(tiny_config(), YARN)
+
+    unstretched = Qwen3ForCausalLM.from_pretrained(tmp_path / "source", dtype=torch.float32)
+    assert (reference_logprobs(unstretched, ids) - expected).abs().max() > 0.05
+
+
+def test_the_export_says_yarn_in_the_words_of_vllm(tmp_path: Path) -> None:
+    tiny_model().save_pretrained(tmp_path / "source")
+    save_config(load_policy(tmp_path / "source", YARN).config, tmp_path)
+    written = json.loads((tmp_path / "config.json").read_text())
+    assert written["rope_parameters"] == resolve_rope(tiny_config(), YARN)["rope_parameters"]
+    assert "rope_scaling" not in written

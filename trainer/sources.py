@@ -1,0 +1,83 @@
+"""From `model.source` to a directory: shipped with Hillclimb, on the hub, in S3, or on the disk."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from trainer.errors import ModelUnavailable
+from trainer.stores.base import StoreError
+from trainer.stores.locate import open_store
+
+ASSETS_VARIABLE = "HILLCLIMB_ASSETS_DIR"
+"""Environment variable that says where the models shipped with Hillclimb are."""
+
+_BUILTIN, _HUB, _S3 = "builtin:", "hf:", "s3://"
+_WANTED = ("*.json", "*.jinja", "*.safetensors")
+"""What of a model's files is brought here: weights, config, tokenizer; never code."""
+
+
+def assets_dir() -> Path:
+    """Directory of the shipped models: `HILLCLIMB_ASSETS_DIR`, else `assets/` of the checkout."""
+    given = os.environ.get(ASSETS_VARIABLE)
+    return Path(given) if given else Path(__file__).resolve().parent.parent / "assets"
+
+
+def resolve_source(source: str, downloads: Path | None = None) -> Path:
+    """Return the model directory that `model.source` names, bringing it here where needed.
+
+    A model of the hub lands in the hub's own cache (`HF_HOME`), one of S3 under `downloads`,
+    which S3 needs; it should belong to the attempt alone, because objects in S3 can be replaced.
+
+    Raises:
+        ModelUnavailable: it is not there, cannot be had, or holds no `config.json`.
+    """
+    if source.startswith(_BUILTIN):
+        directory = _builtin(source.removeprefix(_BUILTIN))
+    elif source.startswith(_HUB):
+        directory = _from_hub(source.removeprefix(_HUB))
+    elif source.startswith(_S3):
+        directory = _from_store(source, downloads)
+    else:
+        directory = Path(source)
+    if not (directory / "config.json").is_file():
+        raise ModelUnavailable(
+            f"model.source {source!r} is not a Hugging Face directory: no config.json"
+        )
+    return directory
+
+
+def _builtin(name: str) -> Path:
+    assets = assets_dir()
+    known = sorted(path.parent.name for path in assets.glob("*/config.json"))
+    if name not in known:
+        shipped = ", ".join(known) or "none"
+        raise ModelUnavailable(f"no builtin model {name!r} in {assets} (there: {shipped})")
+    return assets / name
+
+
+def _from_hub(pinned: str) -> Path:
+    # Only runs that start from the hub need its client, which takes a while to import.
+    from huggingface_hub import snapshot_download  # noqa: PLC0415
+
+    name, _, revision = pinned.partition("@")
+    try:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=list(_WANTED)))
+    except (OSError, ValueError) as fault:
+        raise ModelUnavailable(f"cannot get {name} at {revision} from the hub: {fault}") from fault
+
+
+def _from_store(url: str, downloads: Path | None) -> Path:
+    if downloads is None:
+        raise ModelUnavailable(f"nowhere to bring {url} to")
+    directory = downloads / hashlib.sha256(url.encode()).hexdigest()[:16]
+    try:
+        store = open_store(url)
+        for key in store.list(""):
+            path = Path(key)
+            if len(path.parts) == 1 and any(path.match(pattern) for pattern in _WANTED):
+                store.get_file(key, directory / key)
+    except StoreError as fault:
+        raise ModelUnavailable(f"cannot get the model from {url}: {fault}") from fault
+    return directory
