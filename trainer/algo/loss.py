@@ -19,13 +19,19 @@ _MAX_LOG_RATIO = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Actions:
-    """The tokens that enter the loss; every tensor is [A] float32."""
+    """The tokens that enter the loss; every tensor is [A], float32 where not said."""
 
     behaviour_logprobs_A: torch.Tensor
     """As sampled: the denominator of the ratio is never computed again."""
     advantages_A: torch.Tensor
     weights_A: torch.Tensor
     """Share of each token in the mini-batch's loss (`token_weights`)."""
+    sequences_A: torch.Tensor
+    """int64: index of the sequence in the micro-batch; a sequence is never split over two."""
+    proximal_logprobs_A: torch.Tensor | None = None
+    """The learner's own, before the first update of the step; filled where a correction asks."""
+    reference_logprobs_A: torch.Tensor | None = None
+    """Of the frozen reference model; filled where the loss has a KL term."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,13 +8,14 @@ Legend: N packed tokens, A action tokens.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
 from trainer.algo.batch import TrainingSequence
 from trainer.algo.loss import Actions
+from trainer.learners.partition import Pack, partition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,8 @@ class MicroBatch:
     targets_A: torch.Tensor
     temperatures_A: torch.Tensor
     actions: Actions
+    is_empty: bool = False
+    """True where this rank only takes part in the others' communication: nothing is learned."""
 
 
 def micro_batches(
@@ -49,55 +52,47 @@ def micro_batches(
     weights: Sequence[float],
     *,
     max_tokens: int,
+    ranks: tuple[int, int] = (0, 1),
     device: torch.device,
 ) -> list[MicroBatch]:
-    """Pack a mini-batch into streams of at most `max_tokens` tokens (one family may be longer).
+    """The micro-batches of one rank, as many for each; `ranks` says which of how many it is.
 
-    Families of similar length share a stream. `weights` holds the loss weight of the action
-    tokens of each sequence.
+    `weights` holds the loss weight of the action tokens of each sequence, of the whole mini-batch.
+    A rank that has less to do than another gets empty micro-batches at the end.
     """
-    by_prompt: dict[tuple[int, ...], list[int]] = {}
-    for index, sequence in enumerate(sequences):
-        prompt = sequence.token_ids[: sequence.prompt_length]
-        by_prompt.setdefault(prompt, []).append(index)
-    families = [
-        part for members in by_prompt.values() for part in _split(members, sequences, max_tokens)
-    ]
-    families.sort(key=lambda members: _size(members, sequences))
-    packs: list[list[list[int]]] = []
-    used = max_tokens
-    for members in families:
-        size = _size(members, sequences)
-        if used + size > max_tokens:
-            packs.append([])
-            used = 0
-        packs[-1].append(members)
-        used += size
-    return [_pack(pack, sequences, weights, device) for pack in packs]
+    rank, num_ranks = ranks
+    shares = partition(sequences, num_ranks=num_ranks, max_tokens=max_tokens)
+    packed = [_pack(pack, sequences, weights, device) for pack in shares[rank]]
+    missing = max(map(len, shares)) - len(packed)
+    return packed + [plain((0, 0), device=device, is_empty=True)] * missing
 
 
-def _size(members: Sequence[int], sequences: Sequence[TrainingSequence]) -> int:
-    prompt_length = sequences[members[0]].prompt_length
-    return prompt_length + sum(
-        len(sequences[member].token_ids) - 1 - prompt_length for member in members
+def plain(
+    token_ids: Sequence[int], *, device: torch.device, is_empty: bool = False
+) -> MicroBatch:
+    """One sequence of at least two tokens, every token but the first to be scored at T=1."""
+    ids = torch.tensor(token_ids, device=device)
+    length = len(token_ids) - 1
+    zeros = torch.zeros(length, device=device)
+    return MicroBatch(
+        token_ids_N=ids[:-1],
+        positions_N=torch.arange(length, device=device),
+        families=(Family(prompt_length=length, branch_lengths=()),),
+        sources_A=torch.arange(length, device=device),
+        targets_A=ids[1:],
+        temperatures_A=torch.ones(length, device=device),
+        actions=Actions(
+            behaviour_logprobs_A=zeros,
+            advantages_A=zeros,
+            weights_A=zeros,
+            sequences_A=torch.zeros(length, dtype=torch.int64, device=device),
+        ),
+        is_empty=is_empty,
     )
 
 
-def _split(
-    members: Sequence[int], sequences: Sequence[TrainingSequence], max_tokens: int
-) -> Iterable[list[int]]:
-    """Cut a family that does not fit into parts that do, each with the prompt again."""
-    part: list[int] = []
-    for member in sorted(members, key=lambda index: len(sequences[index].token_ids)):
-        if part and _size([*part, member], sequences) > max_tokens:
-            yield part
-            part = []
-        part.append(member)
-    yield part
-
-
 def _pack(
-    pack: Sequence[Sequence[int]],
+    pack: Pack,
     sequences: Sequence[TrainingSequence],
     weights: Sequence[float],
     device: torch.device,
@@ -105,7 +100,8 @@ def _pack(
     token_ids: list[int] = []
     positions: list[int] = []
     families: list[Family] = []
-    rows: list[tuple[int, int, float, float, float, float]] = []
+    rows: list[tuple[int, int, float, float, float, float, int]] = []
+    num_sequences = 0
     for members in pack:
         first = sequences[members[0]]
         prompt_start, prompt_length = len(token_ids), first.prompt_length
@@ -126,6 +122,7 @@ def _pack(
                             sequence.logprobs[at],
                             sequence.advantage,
                             weights[member],
+                            num_sequences,
                         )
                     )
             # The last token predicts nothing that is trained on, so it is not computed.
@@ -133,8 +130,9 @@ def _pack(
             token_ids += branch
             positions += range(prompt_length, prompt_length + len(branch))
             lengths.append(len(branch))
+            num_sequences += 1
         families.append(Family(prompt_length=prompt_length, branch_lengths=tuple(lengths)))
-    sources, targets, temperatures, behaviour, advantages, shares = zip(*rows, strict=True)
+    sources, targets, temperatures, behaviour, advantages, shares, owners = zip(*rows, strict=True)
     return MicroBatch(
         token_ids_N=torch.tensor(token_ids, device=device),
         positions_N=torch.tensor(positions, device=device),
@@ -146,5 +144,6 @@ def _pack(
             behaviour_logprobs_A=torch.tensor(behaviour, device=device),
             advantages_A=torch.tensor(advantages, device=device),
             weights_A=torch.tensor(shares, device=device),
+            sequences_A=torch.tensor(owners, device=device),
         ),
     )

@@ -23,6 +23,7 @@ def actions(behaviour: list[float], advantages: list[float], weights: list[float
         behaviour_logprobs_A=torch.tensor(behaviour),
         advantages_A=torch.tensor(advantages),
         weights_A=torch.tensor(weights),
+        sequences_A=torch.zeros(len(weights), dtype=torch.int64),
     )
 
 
@@ -105,6 +106,7 @@ def test_loss_equals_the_slow_reference(tokens: list[tuple[float, float, float, 
             behaviour_logprobs_A=torch.tensor(behaviour, dtype=torch.float64),
             advantages_A=torch.tensor(advantages, dtype=torch.float64),
             weights_A=torch.tensor(weights, dtype=torch.float64),
+            sequences_A=torch.zeros(len(now), dtype=torch.int64),
         ),
         AlgorithmSpec(),
     )
