@@ -98,6 +98,7 @@ def cli_page() -> str:
         Exit.UNREACHABLE: "the service does not answer, or none is configured",
         Exit.REFUSED: "the service refused: bad spec, wrong state, missing right",
         Exit.NOT_FOUND: "the run, checkpoint or rollout does not exist",
+        Exit.RUN_PAUSED: "the run that was waited for is paused, until somebody resumes it",
         Exit.INTERRUPTED: "Ctrl-C; what was watched goes on",
     }
     lines += [f"| {code.value} | {code.name.lower()} | {meanings[code]} |" for code in Exit]

@@ -33,7 +33,7 @@ def space_checked(directory: Path) -> Iterator[None]:
         raise StorageFull(f"the blob store is full: {error}") from error
     except (OSError, RuntimeError, SafetensorError) as error:
         if _is_full(error, directory):
-            raise StorageFull(f"no space left in {directory}: {error}") from error
+            raise StorageFull(f"no space left in {directory}") from error
         raise
 
 

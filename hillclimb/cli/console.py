@@ -34,6 +34,11 @@ def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
 
 
+def print_text(text: str, **style: Any) -> None:
+    """Print what the service or a rollout said: as it is, brackets are no markup, on one line."""
+    out.print(text, markup=False, soft_wrap=True, **style)
+
+
 def print_error(error: HillclimbError, *, as_json: bool) -> None:
     """Print an error as sentences, or as the problem document it came as."""
     if as_json:

@@ -25,6 +25,8 @@ class Exit(IntEnum):
     """The service refused: bad spec, wrong state, missing right."""
     NOT_FOUND = 7
     """The run, checkpoint or rollout does not exist."""
+    RUN_PAUSED = 8
+    """The run that was waited for is paused, and goes on only when somebody resumes it."""
     INTERRUPTED = 130
     """Ctrl-C; what was watched goes on."""
 
@@ -33,6 +35,7 @@ RUN_STATUS_EXIT = {
     "succeeded": Exit.OK,
     "failed": Exit.RUN_FAILED,
     "cancelled": Exit.RUN_CANCELLED,
+    "paused": Exit.RUN_PAUSED,
 }
 
 

@@ -7,7 +7,15 @@ from typing import Any
 
 import click
 
-from hillclimb.cli.console import out, percent, print_json, print_table, styled_status, table
+from hillclimb.cli.console import (
+    out,
+    percent,
+    print_json,
+    print_table,
+    print_text,
+    styled_status,
+    table,
+)
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.report import print_report
 from hillclimb.client import Client
@@ -56,7 +64,7 @@ def show(*, run_id: str, with_spec: bool, as_json: bool) -> None:
     queue = run.get("queue") or {}
     out.print(f"[bold]{run['name']}[/bold]  {run['id']}  {styled_status(run['status'])}")
     if reason or queue:
-        out.print(reason.get("message") or f"{queue.get('reason')} (place {queue.get('position')})")
+        print_text(reason.get("message") or f"{queue['reason']} (place {queue.get('position')})")
     out.print(f"step {_progress(run)}  attempt {run.get('attempt')}  created {run['created_at']}")
     if with_spec:
         print_json(run["spec"])
@@ -144,11 +152,11 @@ def _print_trajectory(trajectory: dict[str, Any], *, as_json: bool) -> None:
     whole = trajectory["trajectory"]
     task = whole["task"]
     variables = "  ".join(f"{name}={value}" for name, value in task["env_variables"].items())
-    out.print(f"[bold]{task['key']}[/bold]  {variables}", soft_wrap=True)
-    out.print(task["prompt"], markup=False)
+    print_text(f"{task['key']}  {variables}", style="bold")
+    print_text(task["prompt"])
     for turn in whole["turns"]:
-        out.print(turn["response"], style="cyan", markup=False)
+        print_text(turn["response"], style="cyan")
         if turn["observation"] is not None:
-            out.print(turn["observation"], style="red" if turn["is_error"] else "dim", markup=False)
+            print_text(turn["observation"], style="red" if turn["is_error"] else "dim")
     why = trajectory["reason"] or trajectory["cause"] or trajectory["stop_reason"]
-    out.print(f"{trajectory['status']}, score {trajectory['score']}: {why}")
+    print_text(f"{trajectory['status']}, score {trajectory['score']}: {why}")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from hillclimb.cli.console import out, print_json
+from hillclimb.cli.console import out, print_json, print_text
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.watch import follow_run
 from hillclimb.spec_file import read_spec
@@ -52,5 +52,5 @@ def plan(*, spec_file: Path, assignments: tuple[str, ...], as_json: bool) -> Non
     with connect() as client:
         planned = client.plan(read_spec(spec_file, assignments))
     for warning in () if as_json else planned.get("warnings", ()):
-        out.print(f"[yellow]warning:[/yellow] {warning}")
+        print_text(f"warning: {warning}", style="yellow")
     print_json(planned if as_json else planned["spec"])
