@@ -17,7 +17,9 @@ import torch
 from engine_throughput import PROMPT_TOKENS, VOCAB, tiny_model
 
 from trainer.algo.batch import Batch, TrainingSequence
-from trainer.learners.torch import TorchLearner, TorchLearnerOptions
+from trainer.contract.sections import LearnerSpec
+from trainer.learners.inline import InlineLearner
+from trainer.learners.models import LearnerOptions
 
 
 def rollout(prompt: tuple[int, ...], rng: random.Random, advantage: float) -> TrainingSequence:
@@ -61,8 +63,8 @@ def main() -> None:
     parser.add_argument("--no-sharing", action="store_true")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    options = TorchLearnerOptions(max_micro_tokens=given.max_micro_tokens)
-    learner = TorchLearner(tiny_model(), options)
+    options = LearnerOptions(learner=LearnerSpec(max_micro_tokens=given.max_micro_tokens))
+    learner = InlineLearner(tiny_model(), options)
     batch = make_batch(sharing=not given.no_sharing)
     tokens = sum(len(item.token_ids) for part in batch.mini_batches for item in part)
     for _ in range(3):

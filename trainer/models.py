@@ -89,10 +89,12 @@ def check_supported(config: object) -> Qwen3Config:
     return config
 
 
-def save_config(config: Qwen3Config, directory: Path) -> None:
-    """Write `config.json` with its architecture named."""
+def save_config(config: Qwen3Config, directory: Path, dtype: torch.dtype | None = None) -> None:
+    """Write `config.json` with its architecture named, and `dtype` as that of the weights."""
     named = copy.deepcopy(config)
     named.architectures = [ARCHITECTURE]
+    if dtype is not None:
+        named.dtype = dtype
     named.save_pretrained(directory)
 
 

@@ -25,7 +25,8 @@ from trainer.envs.minifleet.faults import Faults
 from trainer.envs.minifleet.provider import MinifleetProvider
 from trainer.errors import CheckpointError, SpecError
 from trainer.evaluation import Evaluator
-from trainer.learners.torch import TorchLearner, TorchLearnerOptions
+from trainer.learners.inline import InlineLearner
+from trainer.learners.models import LearnerOptions
 from trainer.loop import Parts, Start, Trainer
 from trainer.models import check_supported, load_policy, load_tokenizer
 from trainer.reporting import StepReporter
@@ -71,7 +72,7 @@ class _Tasks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Policy:
-    learner: TorchLearner
+    learner: InlineLearner
     weights: WeightSync
     canary_tokens: tuple[int, ...]
 
@@ -92,12 +93,15 @@ def build_trainer(attempt: Attempt, provider: EnvProvider | None = None) -> Trai
     model = load_policy(model_dir, spec.model)
     config = check_supported(model.config)
     _check_lengths(spec, config.max_position_embeddings)
-    learner = TorchLearner(
+    learner = InlineLearner(
         model,
-        TorchLearnerOptions(
+        LearnerOptions(
             algorithm=spec.algorithm,
             optimizer=spec.optimizer,
+            learner=spec.learner,
             lr_warmup_steps=spec.schedule.lr_warmup_steps,
+            total_steps=spec.schedule.total_steps,
+            seed=spec.schedule.seed,
             tokenizer_dir=model_dir,
         ),
     )
@@ -180,7 +184,7 @@ def _check_lengths(spec: RunSpec, positions: int) -> None:
         )
 
 
-def _engine(spec: RunSpec, config: Qwen3Config, learner: TorchLearner) -> TorchEngine:
+def _engine(spec: RunSpec, config: Qwen3Config, learner: InlineLearner) -> TorchEngine:
     options = TorchEngineOptions(
         num_sessions=spec.environment.max_concurrent_rollouts,
         max_length=spec.rollout.max_sequence_length,
@@ -250,7 +254,7 @@ def _provider(spec: RunSpec) -> MinifleetProvider:
 _NONE = FaultSpec()
 
 
-def _resume(attempt: Attempt, learner: TorchLearner) -> Saved | None:
+def _resume(attempt: Attempt, learner: InlineLearner) -> Saved | None:
     """Bring the checkpoint here and load the learner from it; None for a fresh start."""
     if attempt.resume_from is None:
         return None
@@ -277,7 +281,7 @@ def _start(attempt: Attempt, saved: Saved | None) -> Start:
     )
 
 
-def _announce(attempt: Attempt, saved: Saved | None, learner: TorchLearner, tasks: _Tasks) -> None:
+def _announce(attempt: Attempt, saved: Saved | None, learner: InlineLearner, tasks: _Tasks) -> None:
     step, config = saved.manifest.step if saved else 0, config_hash(attempt.spec)
     attempt.journal.emit(
         TrainerStarted,

@@ -114,3 +114,15 @@ def policy_loss(
             max_abs_logprob_diff=diff_A.max().item() if len(diff_A) else 0.0,
         )
     return loss, stats
+
+
+def needs_proximal(algorithm: AlgorithmSpec) -> bool:
+    """Tell whether the loss compares with the policy that the step began with."""
+    del algorithm
+    return False
+
+
+def needs_reference(algorithm: AlgorithmSpec) -> bool:
+    """Tell whether the loss compares with the policy that training started from."""
+    del algorithm
+    return False

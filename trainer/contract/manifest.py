@@ -39,7 +39,7 @@ class Manifest(_Frozen):
     """True for the checkpoint after the last step."""
     created_at: datetime
     files: tuple[ManifestFile, ...]
-    """`policy/` is a Hugging Face directory; `learner.pt` holds optimizer and random state."""
+    """`policy/` is a Hugging Face directory, `learner/` the state that training goes on from."""
     sampler: dict[str, JsonValue]
     """Position in the order of training tasks."""
     evaluated_step: Annotated[int, Field(ge=0)] | None = None

@@ -219,7 +219,7 @@ class LoraSpec(Section):
 
     rank: Annotated[int, Field(ge=1, le=512)] = 16
     """Rank of the two factors; engines must allow at least this one."""
-    alpha: Annotated[float, Field(gt=0.0, le=4096.0)] = 32.0
+    alpha: Annotated[int, Field(ge=1, le=4096)] = 32
     """The product of the factors is scaled by alpha / rank."""
     target_modules: Annotated[
         tuple[

@@ -55,8 +55,9 @@ class Learner(Protocol):
     def save(self, directory: Path) -> None:
         """Write everything `load` needs under `directory`.
 
-        `policy/` is a Hugging Face directory that plain transformers loads; `learner.pt` holds
-        optimizer, counters and random state.
+        `policy/` is a Hugging Face directory that plain transformers and vLLM load; `learner/`
+        holds the weights of record, optimizer, counters and random state; where an adapter is
+        trained, `adapter/` has it in peft's form.
         """
         ...
 

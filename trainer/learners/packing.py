@@ -67,9 +67,7 @@ def micro_batches(
     return packed + [plain((0, 0), device=device, is_empty=True)] * missing
 
 
-def plain(
-    token_ids: Sequence[int], *, device: torch.device, is_empty: bool = False
-) -> MicroBatch:
+def plain(token_ids: Sequence[int], *, device: torch.device, is_empty: bool = False) -> MicroBatch:
     """One sequence of at least two tokens, every token but the first to be scored at T=1."""
     ids = torch.tensor(token_ids, device=device)
     length = len(token_ids) - 1

@@ -34,9 +34,7 @@ def partition(
         part for members in by_prompt.values() for part in _split(members, sequences, limit)
     ]
     families.sort(key=lambda members: _size(members, sequences))
-    return [
-        _packs(share, sequences, max_tokens) for share in _deal(families, sequences, num_ranks)
-    ]
+    return [_packs(share, sequences, max_tokens) for share in _deal(families, sequences, num_ranks)]
 
 
 def _size(members: Sequence[int], sequences: Sequence[TrainingSequence]) -> int:

@@ -9,11 +9,11 @@ from tests.trainer.tiny import VOCAB, tiny_model
 from trainer.engines.canary import NUM_CANARY_TOKENS, canary_gap, canary_tokens
 from trainer.engines.torch import TorchEngine
 from trainer.errors import NonFiniteUpdate, WeightSyncMismatch
-from trainer.learners.torch import TorchLearner
+from trainer.learners.inline import InlineLearner
 
 
-def synced(left_out: str | None) -> tuple[TorchEngine, dict[str, torch.Tensor], TorchLearner]:
-    old, learner = tiny_model(seed=0), TorchLearner(tiny_model(seed=1))
+def synced(left_out: str | None) -> tuple[TorchEngine, dict[str, torch.Tensor], InlineLearner]:
+    old, learner = tiny_model(seed=0), InlineLearner(tiny_model(seed=1))
     weights = dict(learner.publish().weights)
     if left_out:
         del weights[left_out]
@@ -53,7 +53,7 @@ async def test_a_policy_that_gives_no_numbers_is_not_blamed_on_the_sync() -> Non
     broken = tiny_model(seed=1)
     with torch.no_grad():
         broken.model.norm.weight.fill_(torch.inf)
-    learner = TorchLearner(broken)
+    learner = InlineLearner(broken)
     published = learner.publish()
     engine = TorchEngine(broken.config, published.weights)
     with pytest.raises(NonFiniteUpdate, match="NaN or infinite"):

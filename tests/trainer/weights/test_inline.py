@@ -2,12 +2,12 @@ import torch
 
 from tests.trainer.tiny import tiny_model
 from trainer.engines.torch import TorchEngine
-from trainer.learners.torch import TorchLearner
+from trainer.learners.inline import InlineLearner
 from trainer.weights.inline import InlineSync
 
 
 async def test_after_a_sync_the_engine_scores_as_the_learner_does() -> None:
-    old, learner = tiny_model(seed=0), TorchLearner(tiny_model(seed=1))
+    old, learner = tiny_model(seed=0), InlineLearner(tiny_model(seed=1))
     engine = TorchEngine(old.config, old.state_dict())
     ids = [3, 1, 4, 1, 5, 9, 2, 6]
     assert not torch.allclose(await engine.logprobs(ids), await learner.logprobs(ids), atol=1e-2)

@@ -11,9 +11,10 @@ from transformers import Qwen3ForCausalLM
 
 from tests.trainer.tiny import VOCAB, random_ids, reference_logprobs, tiny_model
 from trainer.algo.batch import Batch, TrainingSequence
-from trainer.contract.sections import AlgorithmSpec, OptimizerSpec
+from trainer.contract.sections import AlgorithmSpec, LearnerSpec, OptimizerSpec
 from trainer.errors import CheckpointError, NonFiniteUpdate
-from trainer.learners.torch import TorchLearner, TorchLearnerOptions
+from trainer.learners.inline import InlineLearner
+from trainer.learners.models import LearnerOptions
 
 
 def sequence(
@@ -55,22 +56,21 @@ def batch(*, temperature: float = 1.0) -> Batch:
     )
 
 
-def gradients(learner: TorchLearner) -> dict[str, torch.Tensor]:
+def gradients(learner: InlineLearner) -> dict[str, torch.Tensor]:
     return {
-        name: parameter.grad.clone()
-        for name, parameter in learner._model.named_parameters()
-        if parameter.grad is not None
+        name: parameter.grad.full_tensor()
+        for name, parameter in learner.rank._models.trained.items()
     }
 
 
-def options(**settings: object) -> TorchLearnerOptions:
-    return TorchLearnerOptions(
+def options(**settings: object) -> LearnerOptions:
+    return LearnerOptions(
         **({"optimizer": OptimizerSpec(lr=1e-3, max_grad_norm=1e6)} | settings)  # type: ignore[arg-type]
     )
 
 
 async def test_at_the_sampling_weights_log_probs_agree_and_nothing_is_clipped() -> None:
-    learner = TorchLearner(tiny_model())
+    learner = InlineLearner(tiny_model())
     metrics = await learner.step(batch(temperature=0.7))
     assert metrics["policy/rollout_train_logprobs_abs_diff_max"] < 1e-5
     assert metrics["policy/ppo_clip_ratio"] == 0.0
@@ -81,7 +81,9 @@ async def test_at_the_sampling_weights_log_probs_agree_and_nothing_is_clipped() 
 async def test_gradients_do_not_depend_on_how_the_mini_batch_is_cut() -> None:
     seen = []
     for max_tokens in (1, 60, 4096):
-        learner = TorchLearner(tiny_model(), options(max_micro_tokens=max_tokens))
+        learner = InlineLearner(
+            tiny_model(), options(learner=LearnerSpec(max_micro_tokens=max_tokens))
+        )
         await learner.step(batch())
         seen.append(gradients(learner))
     for other in seen[1:]:
@@ -92,7 +94,7 @@ async def test_gradients_do_not_depend_on_how_the_mini_batch_is_cut() -> None:
 @pytest.mark.parametrize("reduction", ["token_mean", "sequence_mean"])
 async def test_gradients_are_those_of_a_padded_loop_over_plain_transformers(reduction: str) -> None:
     algorithm = AlgorithmSpec.model_validate({"loss_reduction": reduction})
-    learner = TorchLearner(tiny_model(), options(algorithm=algorithm))
+    learner = InlineLearner(tiny_model(), options(algorithm=algorithm))
     data = batch(temperature=0.8)
     await learner.step(data)
 
@@ -118,7 +120,7 @@ async def test_gradients_are_those_of_a_padded_loop_over_plain_transformers(redu
 async def test_the_log_prob_of_a_rewarded_token_rises_and_of_a_punished_one_falls() -> None:
     good = sequence(prompt=0, sample=1, length=8, advantage=1.0)
     bad = sequence(prompt=1, sample=2, length=8, advantage=-1.0)
-    learner = TorchLearner(tiny_model(), options())
+    learner = InlineLearner(tiny_model(), options())
 
     async def total(item: TrainingSequence) -> float:
         scored = await learner.logprobs(item.token_ids)
@@ -131,7 +133,7 @@ async def test_the_log_prob_of_a_rewarded_token_rises_and_of_a_punished_one_fall
 
 
 async def test_a_batch_without_sequences_changes_no_weight_but_counts_as_a_version() -> None:
-    learner = TorchLearner(tiny_model())
+    learner = InlineLearner(tiny_model())
     before = {name: tensor.clone() for name, tensor in learner.publish().weights.items()}
     metrics = await learner.step(Batch(mini_batches=()))
     after = learner.publish()
@@ -141,7 +143,7 @@ async def test_a_batch_without_sequences_changes_no_weight_but_counts_as_a_versi
 
 
 async def test_a_non_finite_loss_is_refused_before_it_touches_the_weights() -> None:
-    learner = TorchLearner(tiny_model())
+    learner = InlineLearner(tiny_model())
     before = {name: tensor.clone() for name, tensor in learner.publish().weights.items()}
     poisoned = sequence(prompt=0, sample=0, length=8, advantage=math.nan)
     with pytest.raises(NonFiniteUpdate):
@@ -150,7 +152,7 @@ async def test_a_non_finite_loss_is_refused_before_it_touches_the_weights() -> N
 
 
 async def test_gradients_are_scaled_down_to_max_grad_norm() -> None:
-    learner = TorchLearner(tiny_model(), options(optimizer=OptimizerSpec(max_grad_norm=1e-3)))
+    learner = InlineLearner(tiny_model(), options(optimizer=OptimizerSpec(max_grad_norm=1e-3)))
     metrics = await learner.step(batch())
     norm = torch.stack([g.norm() for g in gradients(learner).values()]).norm()
     assert metrics["policy/grad_norm"] > 1e-3
@@ -158,7 +160,7 @@ async def test_gradients_are_scaled_down_to_max_grad_norm() -> None:
 
 
 async def test_the_learning_rate_warms_up_over_optimizer_steps() -> None:
-    learner = TorchLearner(tiny_model(), options(lr_warmup_steps=4))
+    learner = InlineLearner(tiny_model(), options(lr_warmup_steps=4))
     rates = [(await learner.step(batch()))["policy/policy_lr"] for _ in range(5)]
     assert rates == pytest.approx([2.5e-4, 5e-4, 7.5e-4, 1e-3, 1e-3])
 
@@ -166,7 +168,7 @@ async def test_the_learning_rate_warms_up_over_optimizer_steps() -> None:
 async def test_adamw_takes_every_setting_of_the_spec() -> None:
     async def weights(**settings: object) -> torch.Tensor:
         spec = OptimizerSpec.model_validate(settings)
-        learner = TorchLearner(tiny_model(), options(optimizer=spec))
+        learner = InlineLearner(tiny_model(), options(optimizer=spec))
         for _ in range(3):
             await learner.step(batch())
         return learner.publish().weights["model.layers.0.mlp.up_proj.weight"].clone()
@@ -177,18 +179,18 @@ async def test_adamw_takes_every_setting_of_the_spec() -> None:
 
 
 def test_published_weights_name_the_tied_head() -> None:
-    weights = TorchLearner(tiny_model(tied=True)).publish().weights
+    weights = InlineLearner(tiny_model(tied=True)).publish().weights
     assert torch.equal(weights["lm_head.weight"], weights["model.embed_tokens.weight"])
     assert not any(tensor.requires_grad for tensor in weights.values())
 
 
 async def test_after_load_training_goes_on_bit_for_bit(tmp_path: Path) -> None:
-    learner = TorchLearner(tiny_model(), options(lr_warmup_steps=5))
+    learner = InlineLearner(tiny_model(), options(lr_warmup_steps=5))
     await learner.step(batch())
     learner.save(tmp_path)
     await learner.step(batch())
 
-    resumed = TorchLearner(tiny_model(seed=9), options(lr_warmup_steps=5))
+    resumed = InlineLearner(tiny_model(seed=9), options(lr_warmup_steps=5))
     resumed.load(tmp_path)
     assert resumed.version == 1
     await resumed.step(batch())
@@ -197,13 +199,13 @@ async def test_after_load_training_goes_on_bit_for_bit(tmp_path: Path) -> None:
 
 
 async def test_after_load_the_optimizer_has_the_settings_of_the_spec(tmp_path: Path) -> None:
-    learner = TorchLearner(tiny_model(), options())
+    learner = InlineLearner(tiny_model(), options())
     await learner.step(batch())
     learner.save(tmp_path)
 
     async def weights(**settings: object) -> torch.Tensor:
         spec = OptimizerSpec.model_validate(settings)
-        resumed = TorchLearner(tiny_model(), options(optimizer=spec))
+        resumed = InlineLearner(tiny_model(), options(optimizer=spec))
         resumed.load(tmp_path)
         await resumed.step(batch())
         return resumed.publish().weights["model.layers.0.mlp.up_proj.weight"].clone()
@@ -224,7 +226,7 @@ async def test_a_rollout_of_one_token_is_learned_from() -> None:
         advantage=1.0,
         temperature=1.0,
     )
-    metrics = await TorchLearner(tiny_model(), options()).step(Batch(mini_batches=((one, one),)))
+    metrics = await InlineLearner(tiny_model(), options()).step(Batch(mini_batches=((one, one),)))
     assert metrics["policy/num_action_tokens"] == 2.0
     assert metrics["policy/rollout_train_logprobs_abs_diff_max"] < 1e-5
 
@@ -232,7 +234,7 @@ async def test_a_rollout_of_one_token_is_learned_from() -> None:
 async def test_plain_transformers_loads_what_was_saved(tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "tokenizer.json").write_text("{}")
-    learner = TorchLearner(tiny_model(), options(tokenizer_dir=tmp_path / "source"))
+    learner = InlineLearner(tiny_model(), options(tokenizer_dir=tmp_path / "source"))
     await learner.step(batch())
     learner.save(tmp_path / "saved")
     loaded = Qwen3ForCausalLM.from_pretrained(tmp_path / "saved" / "policy")
@@ -243,22 +245,24 @@ async def test_plain_transformers_loads_what_was_saved(tmp_path: Path) -> None:
     assert (tmp_path / "saved" / "policy" / "tokenizer.json").read_text() == "{}"
 
 
-@pytest.mark.parametrize("damage", ["absent", "torn", "no weights"])
+@pytest.mark.parametrize("damage", ["absent", "torn", "no shard", "another architecture"])
 def test_a_damaged_checkpoint_is_named_as_such(tmp_path: Path, damage: str) -> None:
-    TorchLearner(tiny_model()).save(tmp_path)
+    model = tiny_model(tied=damage != "another architecture")
+    InlineLearner(model).save(tmp_path)
+    shard = tmp_path / "learner" / "__0_0.distcp"
     if damage == "absent":
-        (tmp_path / "learner.pt").unlink()
+        (tmp_path / "learner" / ".metadata").unlink()
     elif damage == "torn":
-        (tmp_path / "learner.pt").write_bytes(b"PK\x03\x04 torn")
-    else:
-        (tmp_path / "policy" / "model.safetensors").unlink()
-    with pytest.raises(CheckpointError):
-        TorchLearner(tiny_model()).load(tmp_path)
+        shard.write_bytes(shard.read_bytes()[:100])
+    elif damage == "no shard":
+        shard.unlink()
+    with pytest.raises(CheckpointError, match="cannot load"):
+        InlineLearner(tiny_model()).load(tmp_path)
 
 
 async def test_entropy_is_that_of_the_action_tokens() -> None:
     item = sequence(prompt=0, sample=0, length=8, advantage=1.0)
-    metrics = await TorchLearner(tiny_model()).step(Batch(mini_batches=((item,),)))
+    metrics = await InlineLearner(tiny_model()).step(Batch(mini_batches=((item,),)))
     with torch.no_grad():
         logits = tiny_model()(input_ids=torch.tensor([item.token_ids])).logits[0, :-1]
     logprobs = logits.log_softmax(-1)[torch.tensor(item.action_mask[1:])]

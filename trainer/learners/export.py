@@ -1,0 +1,63 @@
+"""Whole weights out of their shards: for the engines, and as files that other tools read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+import torch
+from safetensors.torch import save_file
+from torch.distributed.tensor import DTensor
+from transformers import Qwen3ForCausalLM
+
+from trainer.learners.sharding import Ranks
+from trainer.models import copy_tokenizer, save_config
+
+HEAD = "lm_head.weight"
+"""Left out by transformers where it is tied, but engines hold it apart: without it they would
+serve a model that is neither the old nor the new one."""
+EMBEDDING = "model.embed_tokens.weight"
+Weights: TypeAlias = dict[str, torch.Tensor]
+
+
+def gathered(parameters: Mapping[str, torch.nn.Parameter], ranks: Ranks) -> Weights:
+    """Every parameter whole, on the CPU of rank 0; other ranks help and get an empty mapping.
+
+    The tensors are copies.
+    """
+    whole: Weights = {}
+    for name, parameter in parameters.items():
+        tensor = parameter.detach()
+        full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+        if ranks.rank == 0:
+            whole[name] = full.to("cpu", copy=True)
+    return whole
+
+
+def write_weights(weights: Mapping[str, torch.Tensor], path: Path) -> None:
+    """Write one safetensors file, whole or not at all."""
+    part = path.with_name(f"{path.name}.part")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_file(dict(weights), part, metadata={"format": "pt"})
+    part.replace(path)
+
+
+def policy_writer(
+    model: Qwen3ForCausalLM, weights: Weights, tokenizer_dir: Path | None
+) -> Callable[[Path], None]:
+    """Return what writes a Hugging Face directory that plain transformers and vLLM load."""
+    tensors = dict(weights)
+    if model.config.tie_word_embeddings:
+        tensors.pop(HEAD, None)
+
+    def write(directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        write_weights(tensors, directory / "model.safetensors")
+        save_config(model.config, directory, dtype=next(iter(tensors.values())).dtype)
+        if model.generation_config is not None:
+            model.generation_config.save_pretrained(directory)
+        if tokenizer_dir is not None:
+            copy_tokenizer(tokenizer_dir, directory)
+
+    return write

@@ -1,0 +1,69 @@
+"""The learner of one process: one rank, its work done in a thread beside the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from transformers import Qwen3ForCausalLM
+
+from trainer.algo.batch import Batch
+from trainer.learners.base import Published
+from trainer.learners.models import LearnerOptions
+from trainer.learners.rank import LearnerRank
+from trainer.learners.sharding import World
+
+
+class InlineLearner:
+    """A `Learner` on a world of one, in this process."""
+
+    def __init__(
+        self, model: Qwen3ForCausalLM, options: LearnerOptions | None = None, device: str = "cpu"
+    ) -> None:
+        """Take over `model`: its weights are trained in place.
+
+        Raises:
+            SpecError: the architecture is not supported.
+        """
+        self.rank = LearnerRank(model, options, World(device=device))
+        """What does the work; its methods block."""
+
+    @property
+    def version(self) -> int:
+        """How many times `step` has run over the life of the run."""
+        return self.rank.version
+
+    @property
+    def num_parameters(self) -> int:
+        """How many parameters the policy has; tied weights count once."""
+        return self.rank.num_parameters
+
+    async def step(self, batch: Batch) -> dict[str, float]:
+        """Take one optimizer step per mini-batch; see `LearnerRank.step`.
+
+        Raises:
+            NonFiniteUpdate: loss or gradient is NaN or infinite; that update was not applied.
+        """
+        return await asyncio.to_thread(self.rank.step, batch)
+
+    def publish(self) -> Published:
+        """Return a copy of the current weights, the tied head under its own name too."""
+        return Published(weights=self.rank.weights(), version=self.rank.version)
+
+    async def logprobs(self, token_ids: Sequence[int]) -> torch.Tensor:
+        """Score a sequence: [T-1] float32 log-probs of token t+1 given tokens 0..t, at T=1."""
+        return await asyncio.to_thread(self.rank.logprobs, token_ids)
+
+    def save(self, directory: Path) -> None:
+        """Write `policy/` and `learner/`; see `Learner.save`."""
+        self.rank.save(directory)
+
+    def load(self, directory: Path) -> None:
+        """Go on from what `save` wrote; see `Learner.load`.
+
+        Raises:
+            CheckpointError: a file is missing, unreadable, or of another architecture.
+        """
+        self.rank.load(directory)

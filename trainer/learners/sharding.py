@@ -1,0 +1,144 @@
+"""FSDP2: every parameter is cut over the ranks, and gathered only while its layer computes.
+
+One rank is the same code as many: a world of one has a process group of its own. Source: PyTorch
+FSDP2 (`torch.distributed.fsdp.fully_shard`), after Rajbhandari et al. 2020 (ZeRO,
+arXiv:1910.02054).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+
+from trainer.errors import LearnerError
+from trainer.learners.policy import PolicyModule
+
+_T = TypeVar("_T")
+_WRAPPINGS = ("causal_lm.", "_checkpoint_wrapped_module.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """Which of how many ranks this process is, and where they meet."""
+
+    rank: int = 0
+    size: int = 1
+    init_method: str | None = None
+    """`tcp://HOST:PORT` or `file:///PATH`, the same for all ranks; a world of one needs none."""
+    device: str = "cpu"
+    """`cpu` (gloo) or `cuda:N` (NCCL, with gloo beside it for small things)."""
+    timeout_s: float = 1800.0
+    """Longest wait of one rank for the others (seconds)."""
+
+
+class Ranks:
+    """This process among the others; every method is called on all ranks alike."""
+
+    def __init__(self, world: World) -> None:
+        """Join the world; in a process that is a member already, this only looks it up.
+
+        Raises:
+            LearnerError: the ranks did not meet, or the process belongs to another world.
+        """
+        self.device = torch.device(world.device)
+        if not dist.is_initialized():
+            _join(world, self.device)
+        if (dist.get_rank(), dist.get_world_size()) != (world.rank, world.size):
+            raise LearnerError(
+                f"this process is rank {dist.get_rank()} of {dist.get_world_size()},"
+                f" not {world.rank} of {world.size}"
+            )
+        self.rank, self.size = world.rank, world.size
+        self.mesh: DeviceMesh = init_device_mesh(self.device.type, (world.size,))
+
+    def gather(self, value: _T) -> list[_T]:
+        """Return every rank's `value`, in the order of the ranks."""
+        if self.size == 1:
+            return [value]
+        values: list[_T] = [value] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
+    def sum_(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Add up `tensor` over the ranks, in place."""
+        dist.all_reduce(tensor, group=self.mesh.get_group())
+        return tensor
+
+
+def _join(world: World, device: torch.device) -> None:
+    backend = "gloo"
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        backend = "cpu:gloo,cuda:nccl"
+    try:
+        dist.init_process_group(
+            backend,
+            init_method=world.init_method if world.size > 1 else None,
+            store=dist.HashStore() if world.size == 1 else None,  # type: ignore[attr-defined]
+            rank=world.rank,
+            world_size=world.size,
+            timeout=timedelta(seconds=world.timeout_s),
+        )
+    except (RuntimeError, ValueError) as fault:
+        raise LearnerError(f"rank {world.rank} did not meet the others: {fault}") from fault
+
+
+def shard(
+    policy: PolicyModule, ranks: Ranks, *, dtype: torch.dtype, recompute: bool = False
+) -> PolicyModule:
+    """Cut the policy over the ranks, in place: a group per layer and one for all the rest.
+
+    `dtype` is that of forward and backward; gradients are added up in float32. `recompute` trades
+    the activations of each layer for a second forward pass.
+    """
+    precision = MixedPrecisionPolicy(
+        param_dtype=None if dtype is torch.float32 else dtype,
+        reduce_dtype=torch.float32,
+        cast_forward_inputs=False,
+    )
+    # A single rank has nothing to win by letting go of a layer between forward and backward.
+    regather = ranks.size > 1
+    layers = policy.causal_lm.model.layers
+    for index, layer in enumerate(layers):
+        if recompute:
+            layers[index] = checkpoint_wrapper(layer)
+        fully_shard(
+            layers[index], mesh=ranks.mesh, mp_policy=precision, reshard_after_forward=regather
+        )
+    fully_shard(policy, mesh=ranks.mesh, mp_policy=precision, reshard_after_forward=False)
+    for module in policy.modules():
+        if isinstance(module, FSDPModule):
+            # The loss weights are shares of the whole mini-batch: gradients add up, no mean.
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)
+    return policy
+
+
+def reshard(policy: PolicyModule) -> None:
+    """Let go of gathered weights that no backward pass will let go of.
+
+    They would not only take memory: they would be what the next forward pass computes with, even
+    where the shards have been loaded anew meanwhile.
+    """
+    for module in policy.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
+
+
+def named_parameters(policy: PolicyModule) -> dict[str, torch.nn.Parameter]:
+    """Parameters under the names they had before wrapping; tied ones once."""
+    return {plain_name(name): parameter for name, parameter in policy.named_parameters()}
+
+
+def plain_name(name: str) -> str:
+    """Return `name` as transformers has it."""
+    for wrapping in _WRAPPINGS:
+        name = name.replace(wrapping, "")
+    return name

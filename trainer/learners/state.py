@@ -1,0 +1,121 @@
+"""The learner's state on disk, by `torch.distributed.checkpoint`: each rank writes its shards.
+
+Another number of ranks reads them as well. The tensors are those of training themselves, float32,
+so at the same number of ranks training goes on bit for bit.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import AsyncSaveResponse, async_save
+
+from trainer.errors import CheckpointError
+
+_WEIGHTS, _OPTIMIZER, _RNG, _COUNTERS = "weights", "optimizer", "torch_rng", "counters"
+
+
+@dataclass(slots=True, kw_only=True)
+class State:
+    """What a learner goes on from; tensors are written and read in place."""
+
+    weights: Mapping[str, torch.nn.Parameter]
+    """Those that are trained, by name."""
+    optimizer: torch.optim.Optimizer
+    version: int
+    num_updates: int
+    rank: int
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Everything as tensors under flat names; the optimizer's are its own, not copies."""
+        flat: dict[str, torch.Tensor] = {
+            f"{_COUNTERS}": torch.tensor([self.version, self.num_updates]),
+            f"{_RNG}/{self.rank}": torch.get_rng_state(),
+        }
+        for name, weight in self.weights.items():
+            flat[f"{_WEIGHTS}/{name}"] = weight.detach()
+            for key, value in self.optimizer.state.get(weight, {}).items():
+                flat[f"{_OPTIMIZER}/{name}/{key}"] = value
+        return flat
+
+
+def begin_writing(directory: Path, state: State, group: dist.ProcessGroup) -> Callable[[], None]:
+    """Copy the state and start writing it; the return value waits for the end of it.
+
+    What changes after this call is not in the files. `group` is a gloo group that nothing else
+    uses meanwhile.
+    """
+    started = async_save(state.tensors(), checkpoint_id=str(directory), process_group=group)
+    future = started.upload_completion if isinstance(started, AsyncSaveResponse) else started
+
+    def wait() -> None:
+        future.result()
+
+    return wait
+
+
+def read(directory: Path, state: State, group: dist.ProcessGroup) -> None:
+    """Read what `begin_writing` wrote into `state`, whatever number of ranks wrote it.
+
+    Raises:
+        CheckpointError: a file is missing, unreadable, or of another architecture.
+    """
+    try:
+        saved = FileSystemReader(str(directory)).read_metadata().state_dict_metadata
+        target = _targets(state, saved)
+        load(target, checkpoint_id=str(directory), process_group=group)
+    except (CheckpointException, OSError, RuntimeError, ValueError, KeyError, EOFError,
+            pickle.UnpicklingError) as fault:  # fmt: skip
+        # CheckpointException is torch's, of several ranks' faults, and no Exception.
+        raise CheckpointError(f"cannot load {directory}: {fault}") from fault
+    for name, weight in state.weights.items():
+        state.optimizer.state[weight] = {
+            key.rpartition("/")[2]: value
+            for key, value in target.items()
+            if key.startswith(f"{_OPTIMIZER}/{name}/")
+        }
+    state.version, state.num_updates = target[_COUNTERS].tolist()
+    torch.set_rng_state(target[_rng_key(saved, state.rank)])
+
+
+def _targets(state: State, saved: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """Tensors to read into: the weights themselves, and an optimizer state where there is one."""
+    missing = [name for name in state.weights if f"{_WEIGHTS}/{name}" not in saved]
+    strange = [
+        key
+        for key in saved
+        if key.startswith(f"{_WEIGHTS}/") and key.partition("/")[2] not in state.weights
+    ]
+    if missing or strange:
+        raise ValueError(f"another architecture: {(missing + strange)[0]}")
+    target: dict[str, torch.Tensor] = {
+        _COUNTERS: torch.zeros(2, dtype=torch.int64),
+        _rng_key(saved, state.rank): torch.get_rng_state(),
+    }
+    for name, weight in state.weights.items():
+        target[f"{_WEIGHTS}/{name}"] = weight.detach()
+        if saved[f"{_WEIGHTS}/{name}"].size != weight.size():
+            raise ValueError(f"another architecture: {name} has another shape")
+    for key, kind in saved.items():
+        section, _, rest = key.partition("/")
+        if section == _OPTIMIZER and isinstance(kind, TensorStorageMetadata):
+            weight = state.weights[rest.rpartition("/")[0]]
+            is_scalar = not kind.size
+            target[key] = torch.zeros(()) if is_scalar else torch.zeros_like(weight.detach())
+    return target
+
+
+def _rng_key(saved: Mapping[str, Any], rank: int) -> str:
+    """The random state of this rank, or of the first one where fewer ranks have saved."""
+    own = f"{_RNG}/{rank}"
+    return own if own in saved else f"{_RNG}/0"

@@ -1,0 +1,52 @@
+"""How fast the learner works, and how much memory it needs.
+
+Legend of the FLOP count: P parameters that multiply, L layers, W width of all query heads.
+"""
+
+from __future__ import annotations
+
+import resource
+
+import torch
+from transformers import Qwen3Config
+
+from trainer.learners.packing import MicroBatch
+
+_PEAK_FLOPS = {"H100": 989e12, "H200": 989e12, "A100": 312e12}
+"""Dense bfloat16 FLOP/s by the makers' data sheets, by a part of the device's name."""
+_GIB = 1024**3
+
+
+def train_flops(config: Qwen3Config, num_parameters: int, micro: MicroBatch) -> float:
+    """Floating point operations of forward and backward over a micro-batch.
+
+    6 P per token (the head's P: per action) and 12 L W per pair of tokens of which one attends to
+    the other: forward 4, backward twice that. What is computed again to save memory does not
+    count. Source: Chowdhery et al. 2022 (PaLM, arXiv:2204.02311, appendix B), causal pairs only.
+    """
+    head = config.vocab_size * config.hidden_size
+    body = num_parameters - (1 if config.tie_word_embeddings else 2) * head
+    pairs = 0.0
+    for family in micro.families:
+        prompt = family.prompt_length
+        pairs += prompt * (prompt + 1) / 2
+        pairs += sum(n * prompt + n * (n + 1) / 2 for n in family.branch_lengths)
+    attention = 12.0 * config.num_hidden_layers * config.num_attention_heads * config.head_dim
+    return (
+        6.0 * body * len(micro.token_ids_N) + 6.0 * head * len(micro.targets_A) + attention * pairs
+    )
+
+
+def peak_flops(device: torch.device) -> float | None:
+    """What the device could do at best per second in bfloat16; None where that is not known."""
+    if device.type != "cuda":
+        return None
+    name = torch.cuda.get_device_name(device)
+    return next((flops for part, flops in _PEAK_FLOPS.items() if part in name), None)
+
+
+def peak_memory_gib(device: torch.device) -> float:
+    """The most memory so far: of tensors on a GPU, of the whole process elsewhere (GiB)."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / _GIB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / _GIB
