@@ -1,0 +1,134 @@
+"""Hillclimb's trainer against TRL's GRPOTrainer: seconds of training to the same held-out pass@1.
+
+    python benchmarks/trainer/versus_trl.py --trl-python PATH [--config NAME] [--runs 3]
+
+Both start from the same weights and see the same tasks in the same order, with the same caps on
+tokens and turns, the same rule for the end of an episode and the same reward; both are measured
+on the same 300 held-out tasks by the same evaluator, whose time counts for neither. Runs alternate,
+one thread each, so that a noisy machine is noisy for both. Writes
+`benchmarks/results/versus_trl.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import tempfile
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+import yaml
+
+from trainer.contract.events import EVENTS, EvalCompleted, StepCompleted
+from trainer.contract.passrate import count_tasks, pass_rate
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "benchmarks" / "results" / "versus_trl.json"
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Where a run stood: seconds of training so far, held-out pass@1 in per cent."""
+
+    step: int
+    wall_s: float
+    sampled: float
+    greedy: float
+
+
+def seconds_to(curve: list[Point], target: float) -> float | None:
+    """Seconds until sampled pass@1 first reached `target`, linear between two measurements."""
+    for before, after in pairwise(curve):
+        if after.sampled >= target > before.sampled:
+            share = (target - before.sampled) / (after.sampled - before.sampled)
+            return before.wall_s + share * (after.wall_s - before.wall_s)
+    return None
+
+
+def ours(steps: int, every: int, seed: int) -> list[Point]:
+    """The curve of one run of our trainer, without the service."""
+    spec = yaml.safe_load((ROOT / "examples" / "demo.yaml").read_text())
+    spec["schedule"] |= {"total_steps": steps, "seed": seed}
+    spec["eval"] |= {"interval": every, "interval_decodings": None}
+    with tempfile.TemporaryDirectory(prefix="hillclimb-bench-") as root:
+        path = Path(root) / "spec.json"
+        path.write_text(json.dumps(spec))
+        run_dir = Path(root) / "runs" / "run_bench"
+        command = ["-m", "trainer", "run", "--spec", str(path), "--run-dir", str(run_dir)]
+        python = ROOT / ".venv-trainer" / "bin" / "python"
+        subprocess.run(
+            [str(python), *command, "--attempt", "1"],
+            check=True, env=os.environ | ONE_THREAD, capture_output=True,
+        )  # fmt: skip
+        lines = (run_dir / "attempt-1" / "events.jsonl").read_bytes().splitlines()
+    return _curve(lines)
+
+
+def _curve(lines: list[bytes]) -> list[Point]:
+    """Points from a run's events: an evaluation follows the step it measures."""
+    wall_s, rates, points = 0.0, dict[int, dict[str, float]](), list[Point]()
+    for event in map(EVENTS.validate_json, lines):
+        if isinstance(event, StepCompleted):
+            wall_s += event.metrics["timing/step"]
+        if isinstance(event, EvalCompleted):
+            counts = count_tasks(event.outcomes, pass_threshold=event.pass_threshold)
+            found = rates.setdefault(event.step, {})
+            found[event.decoding] = 100.0 * (pass_rate(counts, k=1).value or 0.0)
+            if len(found) == 2:
+                points.append(Point(event.step, wall_s, found["sampled"], found["greedy"]))
+    return points
+
+
+def theirs(python: Path, config: str, steps: int, every: int) -> list[Point]:
+    """The curve of one run of TRL."""
+    with tempfile.TemporaryDirectory(prefix="hillclimb-bench-") as root:
+        out = Path(root) / "peer.json"
+        subprocess.run(
+            [str(python), "-m", "benchmarks.trainer.trl_peer", "--config", config,
+             "--steps", str(steps), "--eval-every", str(every), "--out", str(out)],
+            check=True, env=os.environ | ONE_THREAD, cwd=ROOT, capture_output=True,
+        )  # fmt: skip
+        curve = json.loads(out.read_text())["curve"]
+    return [Point(p["step"], p["wall_s"], p["sampled"], p["greedy"]) for p in curve]
+
+
+def main() -> None:
+    """Alternate the two and report the ratio of medians."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--trl-python", type=Path, required=True, help="see README.md")
+    parser.add_argument("--config", default="plain", help="TRL's best: see trl_peer.CONFIGS")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--every", type=int, default=2)
+    parser.add_argument("--target", type=float, default=50.0, help="sampled pass@1, per cent")
+    options = parser.parse_args()
+    pairs = []
+    for run in range(options.runs):
+        pair = {
+            "hillclimb": ours(options.steps, options.every, run),
+            "trl": theirs(options.trl_python, options.config, options.steps, options.every),
+        }
+        pairs.append({name: [asdict(point) for point in curve] for name, curve in pair.items()})
+        for name, curve in pair.items():
+            print(f"run {run} {name:10} {seconds_to(curve, options.target)} s to {options.target}")
+    reached = {
+        name: [seconds_to([Point(**p) for p in pair[name]], options.target) for pair in pairs]
+        for name in ("hillclimb", "trl")
+    }
+    known = {name: [s for s in seconds if s is not None] for name, seconds in reached.items()}
+    ratio = None
+    if all(len(seconds) == options.runs for seconds in known.values()):
+        ratio = median(known["trl"]) / median(known["hillclimb"])
+    print(f"ratio of medians: {ratio}")
+    document = {"config": options.config, "target": options.target, "seconds": reached,
+                "ratio": ratio, "runs": pairs}  # fmt: skip
+    RESULTS.write_text(json.dumps(document, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
