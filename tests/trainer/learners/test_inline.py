@@ -9,51 +9,13 @@ import pytest
 import torch
 from transformers import Qwen3ForCausalLM
 
+from tests.trainer.learners.recorded import batch, sequence
 from tests.trainer.tiny import VOCAB, random_ids, reference_logprobs, tiny_model
 from trainer.algo.batch import Batch, TrainingSequence
 from trainer.contract.sections import AlgorithmSpec, LearnerSpec, OptimizerSpec
 from trainer.errors import CheckpointError, NonFiniteUpdate
 from trainer.learners.inline import InlineLearner
 from trainer.learners.models import LearnerOptions
-
-
-def sequence(
-    *, prompt: int, sample: int, length: int, advantage: float, temperature: float = 1.0
-) -> TrainingSequence:
-    """A rollout of two turns with an observation of three tokens between, on-policy at T."""
-    token_ids = random_ids(9 + prompt, seed=prompt) + random_ids(length, seed=100 + sample)
-    start = 9 + prompt
-    mask = [False] * start + [True] * length
-    mask[start + 3 : start + 6] = [False] * 3
-    logprobs = reference_logprobs(tiny_model(), token_ids, temperature=temperature).tolist()
-    return TrainingSequence(
-        token_ids=tuple(token_ids),
-        action_mask=tuple(mask),
-        logprobs=tuple(
-            value if acted else 0.0 for value, acted in zip([0.0, *logprobs], mask, strict=True)
-        ),
-        prompt_length=start,
-        advantage=advantage,
-        temperature=temperature,
-    )
-
-
-def batch(*, temperature: float = 1.0) -> Batch:
-    """Seven rollouts of three prompts in one mini-batch."""
-    return Batch(
-        mini_batches=(
-            tuple(
-                sequence(
-                    prompt=index % 3,
-                    sample=index,
-                    length=8 + 5 * index,
-                    advantage=(-1.0) ** index * (0.5 + 0.1 * index),
-                    temperature=temperature,
-                )
-                for index in range(7)
-            ),
-        )
-    )
 
 
 def gradients(learner: InlineLearner) -> dict[str, torch.Tensor]:

@@ -1,0 +1,87 @@
+"""Two processes that share the policy learn what one learns."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.trainer.learners.recorded import batch
+from tests.trainer.learners.two_ranks import NUM_BATCHES, OPTIONS, new_rank, run_two_ranks, train
+from tests.trainer.tiny import random_ids, tiny_model
+from trainer.contract.sections import LearnerSpec
+from trainer.learners.models import LearnerOptions
+from trainer.learners.rank import LearnerRank
+
+TIMED = ("policy/tokens_per_second", "policy/peak_memory_gib")
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory in which one rank has saved, and then two have played."""
+    path = tmp_path_factory.mktemp("ranks")
+    one = new_rank()
+    metrics = train(one)
+    torch.save((metrics, one.logprobs(random_ids(30, seed=5))), path / "one.pt")
+    one.write_weights(path / "one.safetensors")
+    one.save(path / "of_one")
+    run_two_ranks(path)
+    return path
+
+
+def distance(path: Path, first: str, second: str) -> float:
+    """Norm of the difference of two sets of weights over the norm of the first."""
+    a, b = (load_file(path / f"{name}.safetensors") for name in (first, second))
+    assert a.keys() == b.keys()
+    total = sum(tensor.square().sum() for tensor in a.values())
+    return float((sum((a[n] - b[n]).square().sum() for n in a) / total).sqrt())
+
+
+def test_twenty_recorded_batches_give_one_and_two_ranks_the_same_weights(played: Path) -> None:
+    assert distance(played, "one", "weights") < 1e-5
+    _, expected = torch.load(played / "one.pt")
+    found = torch.load(played / "logprobs.pt")
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-5)
+
+
+def test_every_metric_of_every_step_agrees(played: Path) -> None:
+    expected, _ = torch.load(played / "one.pt")
+    found = json.loads((played / "metrics.json").read_text())
+    assert len(found) == NUM_BATCHES
+    for step, (one, two) in enumerate(zip(expected, found, strict=True)):
+        assert one.keys() == two.keys()
+        for name in one.keys() - set(TIMED):
+            assert two[name] == pytest.approx(one[name], rel=1e-5, abs=1e-6), (step, name)
+
+
+def test_two_ranks_go_on_from_what_one_saved(played: Path) -> None:
+    assert distance(played, "uninterrupted", "of_one_resumed") < 1e-5
+
+
+def test_two_ranks_go_on_bit_for_bit_from_what_two_saved(played: Path) -> None:
+    assert distance(played, "uninterrupted", "of_two_resumed") == 0.0
+
+
+def test_one_rank_goes_on_from_what_two_saved(played: Path) -> None:
+    one = LearnerRank(tiny_model(seed=9), OPTIONS)
+    one.load(played / "of_two")
+    assert one.version == NUM_BATCHES
+    one.step(batch())
+    one.write_weights(played / "one_resumed.safetensors")
+    assert distance(played, "uninterrupted", "one_resumed") < 1e-5
+
+
+def test_a_non_finite_gradient_on_one_rank_stops_both(played: Path) -> None:
+    assert (played / "refused-0").exists()
+    assert (played / "refused-1").exists()
+
+
+def test_bfloat16_with_recomputed_activations_agrees_with_one_rank(played: Path) -> None:
+    spec = LearnerSpec(max_micro_tokens=90, policy_dtype="bfloat16")
+    one = new_rank(options=LearnerOptions(learner=spec)).step(batch())
+    two = json.loads((played / "bfloat16.json").read_text())
+    assert two["policy/grad_norm"] == pytest.approx(one["policy/grad_norm"], rel=0.02)
+    assert two["policy/num_action_tokens"] == one["policy/num_action_tokens"]

@@ -1,0 +1,107 @@
+"""What each of two processes does in `test_two_ranks.py`: one start for all the claims."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from pathlib import Path
+
+import torch
+import torch.multiprocessing as mp
+
+from tests.trainer.learners.recorded import batch, recorded_batches, sequence
+from tests.trainer.tiny import random_ids, tiny_model
+from trainer.algo.batch import Batch
+from trainer.contract.sections import LearnerSpec, OptimizerSpec
+from trainer.errors import NonFiniteUpdate
+from trainer.learners.models import LearnerOptions
+from trainer.learners.rank import LearnerRank
+from trainer.learners.sharding import World
+
+NUM_BATCHES = 20
+OPTIONS = LearnerOptions(
+    optimizer=OptimizerSpec(lr=1e-3, lr_scheduler="cosine"),
+    learner=LearnerSpec(max_micro_tokens=90, logprob_chunk_tokens=16),
+    lr_warmup_steps=3,
+    total_steps=NUM_BATCHES,
+)
+DEADLINE_S = 120.0
+
+
+def run_two_ranks(directory: Path) -> None:
+    """Let two processes play, and return when both have ended well."""
+    context = mp.spawn(_play, args=(str(directory),), nprocs=2, join=False)
+    ends = time.monotonic() + DEADLINE_S
+    try:
+        # join() returns whenever one of them has ended.
+        while not context.join(timeout=max(ends - time.monotonic(), 0.0)):
+            if time.monotonic() > ends:
+                raise TimeoutError(f"the ranks took more than {DEADLINE_S:g} s")
+    finally:
+        for process in context.processes:
+            if process.is_alive():
+                process.kill()
+
+
+def new_rank(world: World | None = None, options: LearnerOptions = OPTIONS) -> LearnerRank:
+    return LearnerRank(tiny_model(), options, world)
+
+
+def train(rank: LearnerRank) -> list[dict[str, float]]:
+    """Learn from the recorded batches; return the metrics of every step."""
+    return [rank.step(each) for each in recorded_batches(NUM_BATCHES)]
+
+
+def _play(index: int, directory: str) -> None:
+    torch.set_num_threads(1)
+    path = Path(directory)
+    world = World(rank=index, size=2, init_method=f"file://{path}/meeting", timeout_s=DEADLINE_S)
+    _agree(world, path)
+    _resume(world, path)
+    _refuse(world, path)
+    _compute_alike(world, path)
+    torch.distributed.destroy_process_group()
+
+
+def _agree(world: World, path: Path) -> None:
+    rank = new_rank(world)
+    metrics = train(rank)
+    logprobs = rank.logprobs(random_ids(30, seed=5))
+    assert rank.write_weights(path / "weights.safetensors") == NUM_BATCHES
+    rank.save(path / "of_two")
+    rank.step(batch())
+    rank.write_weights(path / "uninterrupted.safetensors")
+    if world.rank == 0:
+        (path / "metrics.json").write_text(json.dumps(metrics))
+        torch.save(logprobs, path / "logprobs.pt")
+
+
+def _resume(world: World, path: Path) -> None:
+    """Two ranks go on from what one rank saved, and from what two saved."""
+    for source in ("of_one", "of_two"):
+        rank = LearnerRank(tiny_model(seed=9), OPTIONS, world)
+        rank.load(path / source)
+        assert rank.version == NUM_BATCHES
+        rank.step(batch())
+        rank.write_weights(path / f"{source}_resumed.safetensors")
+
+
+def _refuse(world: World, path: Path) -> None:
+    """One poisoned rollout, which one rank alone computes, stops both."""
+    rank = new_rank(world)
+    poisoned = sequence(prompt=0, sample=0, length=8, advantage=math.nan)
+    sound = sequence(prompt=1, sample=1, length=30, advantage=1.0)
+    try:
+        rank.step(Batch(mini_batches=((poisoned, sound),)))
+    except NonFiniteUpdate:
+        (path / f"refused-{world.rank}").touch()
+
+
+def _compute_alike(world: World, path: Path) -> None:
+    """Activation checkpointing with bfloat16, whose weights of record stay float32."""
+    spec = LearnerSpec(max_micro_tokens=90, policy_dtype="bfloat16", activation_checkpointing=True)
+    rank = new_rank(world, LearnerOptions(learner=spec))
+    metrics = rank.step(batch())
+    if world.rank == 0:
+        (path / "bfloat16.json").write_text(json.dumps(metrics))
