@@ -48,12 +48,12 @@ class _TokenLogprobs(torch.autograd.Function):
         logprobs_A, entropies_A = torch.empty_like(norms_A), torch.empty_like(norms_A)
         probs_CV = None
         for rows in _chunks(len(targets_A), chunk_tokens):
-            logits_CV = _logits(hidden_AD[rows], head_VD, temperatures_A[rows])
-            picked_C = logits_CV.gather(1, targets_A[rows].unsqueeze(1)).squeeze(1)
-            norms_A[rows] = logits_CV.logsumexp(1)
-            logprobs_A[rows] = picked_C - norms_A[rows]
-            probs_CV = (logits_CV - norms_A[rows].unsqueeze(1)).exp_()
-            entropies_A[rows] = norms_A[rows] - torch.linalg.vecdot(probs_CV, logits_CV)
+            scores_CV = _logits(hidden_AD[rows], head_VD, temperatures_A[rows])
+            norms_A[rows] = scores_CV.logsumexp(1)
+            scores_CV.sub_(norms_A[rows].unsqueeze(1))
+            logprobs_A[rows] = scores_CV.gather(1, targets_A[rows].unsqueeze(1)).squeeze(1)
+            probs_CV = scores_CV.exp()
+            entropies_A[rows] = -torch.linalg.vecdot(probs_CV, scores_CV)
         ctx.save_for_backward(hidden_AD, head_VD, targets_A, temperatures_A, norms_A)
         ctx.chunk_tokens = chunk_tokens
         # A single chunk exists anyway: kept, it need not be computed again.

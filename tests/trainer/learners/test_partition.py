@@ -1,0 +1,110 @@
+"""Every sequence is computed once, whole, and the ranks share the work."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from trainer.algo.batch import TrainingSequence
+from trainer.learners.packing import micro_batches
+from trainer.learners.partition import partition
+
+CPU = torch.device("cpu")
+
+
+def rollouts(seed: int, *, num_prompts: int = 5, most: int = 8) -> list[TrainingSequence]:
+    rng = random.Random(seed)
+    made = []
+    for prompt in range(num_prompts):
+        head = (prompt, *(rng.randrange(50) for _ in range(rng.randint(3, 30))))
+        for _ in range(rng.randint(1, most)):
+            tail = tuple(rng.randrange(50) for _ in range(rng.randint(1, 60)))
+            mask = (False,) * len(head) + (True,) * len(tail)
+            made.append(
+                TrainingSequence(
+                    token_ids=head + tail,
+                    action_mask=mask,
+                    logprobs=(-1.0,) * len(mask),
+                    prompt_length=len(head),
+                    advantage=1.0,
+                    temperature=1.0,
+                )
+            )
+    rng.shuffle(made)
+    return made
+
+
+def tokens(sequences: list[TrainingSequence], members: list[int]) -> int:
+    prompt = sequences[members[0]].prompt_length
+    return prompt + sum(len(sequences[each].token_ids) - 1 - prompt for each in members)
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2, 3, 8])
+@pytest.mark.parametrize("max_tokens", [1, 100, 100_000])
+def test_each_sequence_is_computed_exactly_once(num_ranks: int, max_tokens: int) -> None:
+    for seed in range(10):
+        sequences = rollouts(seed)
+        shares = partition(sequences, num_ranks=num_ranks, max_tokens=max_tokens)
+        assert len(shares) == num_ranks
+        seen = [i for share in shares for pack in share for members in pack for i in members]
+        assert sorted(seen) == list(range(len(sequences)))
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2, 4])
+def test_a_pack_holds_at_most_max_tokens_unless_one_sequence_has_more(num_ranks: int) -> None:
+    for seed in range(10):
+        sequences = rollouts(seed)
+        for share in partition(sequences, num_ranks=num_ranks, max_tokens=70):
+            for pack in share:
+                size = sum(tokens(sequences, members) for members in pack)
+                assert size <= 70 or (len(pack) == 1 and len(pack[0]) == 1)
+
+
+def test_members_of_a_family_share_their_prompt() -> None:
+    sequences = rollouts(3)
+    for share in partition(sequences, num_ranks=2, max_tokens=1000):
+        for pack in share:
+            for members in pack:
+                heads = {sequences[i].token_ids[: sequences[i].prompt_length] for i in members}
+                assert len(heads) == 1
+
+
+def test_ranks_get_nearly_the_same_number_of_tokens() -> None:
+    for seed in range(10):
+        sequences = rollouts(seed, num_prompts=20)
+        loads = [
+            sum(tokens(sequences, members) for pack in share for members in pack)
+            for share in partition(sequences, num_ranks=4, max_tokens=4096)
+        ]
+        assert max(loads) < 1.25 * min(loads)
+
+
+def test_one_family_alone_is_shared_rather_than_left_to_one_rank() -> None:
+    sequences = rollouts(1, num_prompts=1, most=8)
+    shares = partition(sequences, num_ranks=2, max_tokens=4096)
+    assert all(shares)
+
+
+@pytest.mark.parametrize("num_ranks", [2, 5])
+def test_every_rank_runs_the_same_number_of_micro_batches(num_ranks: int) -> None:
+    for sequences in (rollouts(4), rollouts(5)[:1]):
+        weights = [1.0 / len(sequences)] * len(sequences)
+        packed = [
+            micro_batches(sequences, weights, max_tokens=80, ranks=(rank, num_ranks), device=CPU)
+            for rank in range(num_ranks)
+        ]
+        assert len({len(each) for each in packed}) == 1
+        working = [micro for each in packed for micro in each if not micro.is_empty]
+        assert sum(len(micro.targets_A) for micro in working) == sum(
+            sequence.num_actions for sequence in sequences
+        )
+
+
+def test_actions_know_their_sequence_within_the_micro_batch() -> None:
+    sequences = rollouts(6)
+    (micro,) = micro_batches(sequences, [1.0] * len(sequences), max_tokens=100_000, device=CPU)
+    counts = torch.bincount(micro.actions.sequences_A, minlength=len(sequences))
+    assert micro.actions.sequences_A.dtype == torch.int64
+    assert sorted(counts.tolist()) == sorted(each.num_actions for each in sequences)
