@@ -10,7 +10,14 @@ import torch
 from safetensors.torch import load_file
 
 from tests.trainer.learners.recorded import batch
-from tests.trainer.learners.two_ranks import NUM_BATCHES, OPTIONS, new_rank, run_two_ranks, train
+from tests.trainer.learners.two_ranks import (
+    ADAPTED,
+    NUM_BATCHES,
+    OPTIONS,
+    new_rank,
+    run_two_ranks,
+    train,
+)
 from tests.trainer.tiny import random_ids, tiny_model
 from trainer.contract.sections import LearnerSpec
 from trainer.learners.models import LearnerOptions
@@ -85,3 +92,17 @@ def test_bfloat16_with_recomputed_activations_agrees_with_one_rank(played: Path)
     two = json.loads((played / "bfloat16.json").read_text())
     assert two["policy/grad_norm"] == pytest.approx(one["policy/grad_norm"], rel=0.02)
     assert two["policy/num_action_tokens"] == one["policy/num_action_tokens"]
+
+
+def test_adapters_on_two_ranks_learn_what_those_on_one_do(played: Path) -> None:
+    pytest.importorskip("peft")
+    one = new_rank(options=ADAPTED)
+    for _ in range(3):
+        one.step(batch())
+    one.write_weights(played / "adapted_by_one.safetensors")
+    one.write_adapter(played / "adapter_of_one")
+    assert distance(played, "adapted_by_one", "adapted") < 1e-5
+    name = "adapter_model.safetensors"
+    factors = load_file(played / "adapter" / name)
+    for key, expected in load_file(played / "adapter_of_one" / name).items():
+        torch.testing.assert_close(factors[key], expected, atol=1e-5, rtol=1e-4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -13,7 +14,7 @@ import torch.multiprocessing as mp
 from tests.trainer.learners.recorded import batch, recorded_batches, sequence
 from tests.trainer.tiny import random_ids, tiny_model
 from trainer.algo.batch import Batch
-from trainer.contract.sections import LearnerSpec, OptimizerSpec
+from trainer.contract.sections import LearnerSpec, LoraSpec, OptimizerSpec
 from trainer.errors import NonFiniteUpdate
 from trainer.learners.models import LearnerOptions
 from trainer.learners.rank import LearnerRank
@@ -25,6 +26,10 @@ OPTIONS = LearnerOptions(
     learner=LearnerSpec(max_micro_tokens=90, logprob_chunk_tokens=16),
     lr_warmup_steps=3,
     total_steps=NUM_BATCHES,
+)
+ADAPTED = LearnerOptions(
+    optimizer=OptimizerSpec(lr=1e-2),
+    learner=LearnerSpec(max_micro_tokens=90, lora=LoraSpec(rank=4, alpha=8)),
 )
 DEADLINE_S = 120.0
 
@@ -61,6 +66,8 @@ def _play(index: int, directory: str) -> None:
     _resume(world, path)
     _refuse(world, path)
     _compute_alike(world, path)
+    if find_spec("peft"):
+        _adapt(world, path)
     torch.distributed.destroy_process_group()
 
 
@@ -105,3 +112,12 @@ def _compute_alike(world: World, path: Path) -> None:
     metrics = rank.step(batch())
     if world.rank == 0:
         (path / "bfloat16.json").write_text(json.dumps(metrics))
+
+
+def _adapt(world: World, path: Path) -> None:
+    """Adapters are sharded too, and their whole is written."""
+    rank = new_rank(world, ADAPTED)
+    for _ in range(3):
+        rank.step(batch())
+    rank.write_adapter(path / "adapter")
+    rank.write_weights(path / "adapted.safetensors")

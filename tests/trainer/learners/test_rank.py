@@ -1,0 +1,215 @@
+"""A rank by itself: precision, other policies, saving beside training, what it reports."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import Qwen3ForCausalLM
+
+from tests.trainer.learners.recorded import batch
+from tests.trainer.tiny import random_ids, reference_logprobs, tiny_config, tiny_model
+from trainer.algo.batch import Batch
+from trainer.algo.loss import Actions, LossStats, policy_loss
+from trainer.contract.sections import AlgorithmSpec, LearnerSpec, OptimizerSpec
+from trainer.errors import LearnerError
+from trainer.learners.models import LearnerOptions
+from trainer.learners.packing import plain
+from trainer.learners.rank import LearnerRank
+from trainer.learners.sharding import World
+from trainer.learners.throughput import train_flops
+
+IDS = random_ids(40, seed=3)
+
+
+def rank(**learner: object) -> LearnerRank:
+    return LearnerRank(
+        tiny_model(),
+        LearnerOptions(
+            optimizer=OptimizerSpec(lr=1e-3), learner=LearnerSpec.model_validate(learner)
+        ),
+    )
+
+
+def weights_after_two_steps(learner: LearnerRank) -> dict[str, torch.Tensor]:
+    for _ in range(2):
+        learner.step(batch())
+    return learner.weights()
+
+
+def test_recomputed_activations_and_chunks_change_no_bit_or_next_to_none() -> None:
+    expected = weights_after_two_steps(rank())
+    recomputed = weights_after_two_steps(rank(activation_checkpointing=True))
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in recomputed.items())
+    chunked = weights_after_two_steps(rank(logprob_chunk_tokens=7))
+    for name, tensor in chunked.items():
+        torch.testing.assert_close(tensor, expected[name], atol=1e-5, rtol=1e-4)
+
+
+def test_recomputed_activations_are_not_kept() -> None:
+    kept = []
+    for recompute in (False, True):
+        learner = rank(activation_checkpointing=recompute)
+        sizes: list[int] = []
+
+        def note(tensor: torch.Tensor, sizes: list[int] = sizes) -> torch.Tensor:
+            sizes.append(tensor.numel())
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+            learner._models.policy(plain(IDS, device=torch.device("cpu")))
+        kept.append(sum(sizes))
+    assert kept[1] < kept[0] / 2
+
+
+def test_in_bfloat16_weights_of_record_gradients_and_optimizer_are_float32() -> None:
+    learner = rank(policy_dtype="bfloat16")
+    metrics = learner.step(batch())
+    for parameter in learner._models.trained.values():
+        assert parameter.dtype == torch.float32
+        assert parameter.grad is not None
+        assert parameter.grad.dtype == torch.float32
+        assert learner._optimizer.state[parameter]["exp_avg"].dtype == torch.float32
+    exact = rank().step(batch())
+    assert metrics["policy/grad_norm"] == pytest.approx(exact["policy/grad_norm"], rel=0.05)
+    assert 1e-5 < metrics["policy/rollout_train_logprobs_abs_diff_mean"] < 0.1
+
+
+def test_a_bfloat16_policy_is_exported_as_it_computes(tmp_path: Path) -> None:
+    learner = rank(policy_dtype="bfloat16")
+    learner.step(batch())
+    learner.save(tmp_path)
+    assert json.loads((tmp_path / "policy" / "config.json").read_text())["dtype"] == "bfloat16"
+    loaded = Qwen3ForCausalLM.from_pretrained(tmp_path / "policy", dtype="auto")
+    assert loaded.dtype == torch.bfloat16
+    torch.testing.assert_close(
+        reference_logprobs(loaded.float(), IDS), learner.logprobs(IDS), atol=0.2, rtol=0
+    )
+
+
+def test_weights_are_written_whole_with_the_tied_head(tmp_path: Path) -> None:
+    learner = rank()
+    learner.step(batch())
+    assert learner.write_weights(tmp_path / "shm" / "weights.safetensors") == 1
+    written = load_file(tmp_path / "shm" / "weights.safetensors")
+    assert written.keys() == tiny_model().state_dict().keys()
+    assert torch.equal(written["lm_head.weight"], written["model.embed_tokens.weight"])
+    assert [path.name for path in (tmp_path / "shm").iterdir()] == ["weights.safetensors"]
+
+
+def test_what_is_trained_while_a_save_is_under_way_is_not_in_it(tmp_path: Path) -> None:
+    learner = rank()
+    learner.step(batch())
+    expected = learner.weights()
+    finish = learner.begin_save(tmp_path)
+    learner.step(batch())
+    finish()
+    resumed = rank()
+    resumed.load(tmp_path)
+    assert resumed.version == 1
+    assert all(torch.equal(tensor, expected[n]) for n, tensor in resumed.weights().items())
+    loaded = Qwen3ForCausalLM.from_pretrained(tmp_path / "policy")
+    assert torch.equal(loaded.state_dict()["model.norm.weight"], expected["model.norm.weight"])
+    resumed.step(batch())
+    went_on = learner.weights()
+    assert all(torch.equal(tensor, went_on[n]) for n, tensor in resumed.weights().items())
+
+
+def test_the_export_names_its_architecture(tmp_path: Path) -> None:
+    rank().save(tmp_path)
+    config = json.loads((tmp_path / "policy" / "config.json").read_text())
+    assert config["architectures"] == ["Qwen3ForCausalLM"]
+
+
+def test_loading_before_the_first_update_restores_an_optimizer_without_state(
+    tmp_path: Path,
+) -> None:
+    rank().save(tmp_path)
+    learner = rank()
+    learner.step(batch())
+    learner.load(tmp_path)
+    fresh = weights_after_two_steps(rank())
+    again = weights_after_two_steps(learner)
+    assert all(torch.equal(tensor, fresh[name]) for name, tensor in again.items())
+
+
+def test_scoring_after_a_load_uses_what_was_loaded(tmp_path: Path) -> None:
+    other = LearnerRank(tiny_model(seed=4))
+    other.save(tmp_path)
+    learner = rank()
+    learner.logprobs(IDS)
+    learner.load(tmp_path)
+    assert torch.equal(learner.logprobs(IDS), other.logprobs(IDS))
+
+
+def test_other_policies_are_scored_where_the_loss_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Actions] = []
+
+    def noted(
+        logprobs: torch.Tensor, actions: Actions, algorithm: AlgorithmSpec
+    ) -> tuple[torch.Tensor, LossStats]:
+        seen.append(actions)
+        return policy_loss(logprobs, actions, algorithm)
+
+    monkeypatch.setattr("trainer.learners.rank.policy_loss", noted)
+    monkeypatch.setattr("trainer.learners.models.needs_reference", lambda _: True)
+    monkeypatch.setattr("trainer.learners.models.needs_proximal", lambda _: True)
+    learner = rank()
+    learner.step(Batch(mini_batches=batch().mini_batches * 2))
+    first, second = seen
+    for actions in seen:
+        # At the first step both are the policy that sampled, in the second mini-batch as well.
+        for found in (actions.proximal_logprobs_A, actions.reference_logprobs_A):
+            assert found is not None
+            torch.testing.assert_close(found, first.behaviour_logprobs_A, atol=1e-5, rtol=0)
+    learner.step(batch())
+    third = seen[2]
+    assert third.proximal_logprobs_A is not None
+    assert third.reference_logprobs_A is not None
+    assert second.reference_logprobs_A is not None
+    assert torch.equal(third.reference_logprobs_A, second.reference_logprobs_A)
+    assert (third.proximal_logprobs_A - third.reference_logprobs_A).abs().max() > 1e-3
+
+
+def test_without_need_no_other_policy_is_kept_or_scored() -> None:
+    learner = rank()
+    micro = plain(IDS, device=torch.device("cpu"))
+    assert learner._models.reference is None
+    assert learner._models.proximal_logprobs(micro) is None
+    assert learner._models.reference_logprobs(micro) is None
+
+
+def test_the_schedule_of_the_learning_rate_is_followed() -> None:
+    optimizer = OptimizerSpec(lr=1e-3, lr_scheduler="linear", min_lr_ratio=0.5)
+    learner = LearnerRank(
+        tiny_model(), LearnerOptions(optimizer=optimizer, total_steps=2, lr_warmup_steps=2)
+    )
+    found = [learner.step(batch())["policy/policy_lr"] for _ in range(3)]
+    assert found == pytest.approx([5e-4, 7.5e-4, 5e-4])
+
+
+def test_speed_and_memory_are_reported_and_a_cpu_claims_no_utilisation() -> None:
+    metrics = rank().step(batch())
+    assert metrics["policy/tokens_per_second"] > 0.0
+    assert 0.01 < metrics["policy/peak_memory_gib"] < 100.0
+    assert metrics["policy/response_length"] == pytest.approx(sum(5 + 5 * i for i in range(7)) / 7)
+    assert "policy/mfu" not in metrics
+
+
+def test_flops_count_causal_pairs_and_the_head_of_actions_alone() -> None:
+    config = tiny_config()
+    num_parameters = sum(each.numel() for each in tiny_model().parameters())
+    micro = plain(IDS, device=torch.device("cpu"))
+    head = 64 * 32
+    attention = 12 * 2 * 32 * (39 * 40 / 2)
+    expected = 6 * (num_parameters - head) * 39 + 6 * head * 39 + attention
+    assert train_flops(config, num_parameters, micro) == expected
+
+
+def test_a_process_is_one_rank_of_one_world() -> None:
+    rank()
+    with pytest.raises(LearnerError, match="rank 0 of 1, not 1 of 2"):
+        LearnerRank(tiny_model(), world=World(rank=1, size=2, init_method="file:///none"))
