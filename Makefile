@@ -24,8 +24,9 @@ setup: .venv/.ready .venv-trainer/.ready ## make both virtual environments (quic
 .venv-trainer/.ready: requirements/trainer.txt pyproject.toml
 	@test -x $(TRAINER)/python || $(PYTHON) -m venv .venv-trainer
 	@echo "setup: installing the data plane into .venv-trainer (torch is the large one)"
-	@# With dependencies: torch's own wheel wants CUDA libraries that the CPU wheel, and the lock, lack.
-	@$(TRAINER)/python $(PIP) -r requirements/trainer.txt 2>.venv-trainer/pip.log || { cat .venv-trainer/pip.log; exit 1; }
+	@# torch with what it needs on this machine (a CUDA wheel wants CUDA libraries), the rest as locked.
+	@$(TRAINER)/python $(PIP) -c requirements/trainer.txt torch 2>.venv-trainer/pip.log || { cat .venv-trainer/pip.log; exit 1; }
+	@$(TRAINER)/python $(PIP) --no-deps -r requirements/trainer.txt 2>>.venv-trainer/pip.log || { cat .venv-trainer/pip.log; exit 1; }
 	@$(TRAINER)/python $(PIP) --no-deps --no-build-isolation -e . 2>>.venv-trainer/pip.log || { cat .venv-trainer/pip.log; exit 1; }
 	@touch $@
 

