@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import Qwen3ForCausalLM
 
@@ -16,8 +17,6 @@ from trainer.errors import SpecError
 from trainer.learners.models import LearnerOptions, logprobs
 from trainer.learners.packing import plain
 from trainer.learners.rank import LearnerRank
-
-peft = pytest.importorskip("peft")
 
 IDS = random_ids(40, seed=3)
 
@@ -72,7 +71,7 @@ def test_peft_loads_the_adapter_and_computes_what_the_learner_does(tmp_path: Pat
     assert learner.write_adapter(tmp_path) == 3
     expected = learner.logprobs(IDS)
     assert (expected - reference_logprobs(tiny_model(), IDS)).abs().max() > 0.05
-    adapted = peft.PeftModel.from_pretrained(tiny_model(), str(tmp_path))
+    adapted = PeftModel.from_pretrained(tiny_model(), str(tmp_path))
     torch.testing.assert_close(reference_logprobs(adapted, IDS), expected, atol=1e-4, rtol=0)
 
 

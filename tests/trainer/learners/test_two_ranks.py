@@ -95,7 +95,6 @@ def test_bfloat16_with_recomputed_activations_agrees_with_one_rank(played: Path)
 
 
 def test_adapters_on_two_ranks_learn_what_those_on_one_do(played: Path) -> None:
-    pytest.importorskip("peft")
     one = new_rank(options=ADAPTED)
     for _ in range(3):
         one.step(batch())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import time
-from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -66,8 +65,7 @@ def _play(index: int, directory: str) -> None:
     _resume(world, path)
     _refuse(world, path)
     _compute_alike(world, path)
-    if find_spec("peft"):
-        _adapt(world, path)
+    _adapt(world, path)
     torch.distributed.destroy_process_group()
 
 
