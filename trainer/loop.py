@@ -11,7 +11,7 @@ from trainer.contract.events import PhaseStarted, RunWarning
 from trainer.contract.spec import RunSpec
 from trainer.data.sampler import TaskSampler
 from trainer.engines.base import Engine
-from trainer.engines.canary import canary_gap
+from trainer.engines.canary import canary_gap, canary_tolerance
 from trainer.errors import EnvironmentOutage
 from trainer.evaluation import Evaluator
 from trainer.learners.base import Learner
@@ -130,7 +130,12 @@ class Trainer:
         parts = self._parts
         parts.journal.emit(PhaseStarted, step=step, phase="sync")
         await parts.weights.sync()
-        gap = await canary_gap(parts.engine, parts.learner, parts.canary_tokens)
+        gap = await canary_gap(
+            parts.engine,
+            parts.learner,
+            parts.canary_tokens,
+            tolerance=canary_tolerance(parts.spec.learner.policy_dtype),
+        )
         return {"policy/canary_logprobs_abs_diff_mean": gap}
 
     async def _evaluate_when_due(self) -> None:

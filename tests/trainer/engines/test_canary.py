@@ -5,11 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.trainer.tiny import VOCAB, tiny_model
-from trainer.engines.canary import NUM_CANARY_TOKENS, canary_gap, canary_tokens
+from tests.trainer.tiny import VOCAB, tiny_config, tiny_model
+from trainer.contract.sections import LearnerSpec
+from trainer.engines.canary import (
+    NUM_CANARY_TOKENS,
+    canary_gap,
+    canary_tokens,
+    canary_tolerance,
+)
 from trainer.engines.torch import TorchEngine
 from trainer.errors import NonFiniteUpdate, WeightSyncMismatch
 from trainer.learners.inline import InlineLearner
+from trainer.learners.models import LearnerOptions
 
 
 def synced(left_out: str | None) -> tuple[TorchEngine, dict[str, torch.Tensor], InlineLearner]:
@@ -47,6 +54,20 @@ async def test_not_a_number_is_a_mismatch() -> None:
     await engine.update(weights | {"model.norm.weight": torch.full((32,), torch.nan)}, 1)
     with pytest.raises(WeightSyncMismatch):
         await canary_gap(engine, learner, canary_tokens(VOCAB))
+
+
+async def test_a_side_in_bfloat16_is_allowed_its_rounding_and_no_more() -> None:
+    options = LearnerOptions(learner=LearnerSpec(policy_dtype="bfloat16"))
+    learner = InlineLearner(tiny_model(seed=1), options)
+    weights = learner.publish().weights
+    engine = TorchEngine(tiny_config(), weights)
+    tokens, allowed = canary_tokens(VOCAB), canary_tolerance("float32", "bfloat16")
+    assert await canary_gap(engine, learner, tokens, tolerance=allowed) > canary_tolerance()
+    left_out = {name: each for name, each in weights.items() if name != "lm_head.weight"}
+    engine = TorchEngine(tiny_config(), tiny_model().state_dict())
+    await engine.update(left_out, 1)
+    with pytest.raises(WeightSyncMismatch):
+        await canary_gap(engine, learner, tokens, tolerance=allowed)
 
 
 async def test_a_policy_that_gives_no_numbers_is_not_blamed_on_the_sync() -> None:
