@@ -68,11 +68,18 @@ class Checkpoints:
         self._still_current = still_current
 
     def save(self, position: Position, write: Callable[[Path], None]) -> Saved:
-        """Let `write` put its files into a directory and make a checkpoint of it.
+        """Let `write` put its files into a directory and make a checkpoint of it; see `begin`."""
+        return self.begin(position, lambda directory: lambda: write(directory))()
 
-        A step that this attempt has completed before is left as it is and returned.
+    def begin(
+        self, position: Position, begin_write: Callable[[Path], Callable[[], None]]
+    ) -> Callable[[], Saved]:
+        """Let `begin_write` copy its state; what is returned writes and stores it.
 
-        Raises:
+        Training may go on before the returned function is called, in any thread. A step that this
+        attempt has completed before is left as it is and returned.
+
+        Raises (either of the two):
             CheckpointError: it was completed under another configuration.
             StorageFull: no space on the disk or in the store.
             StoreError: the store does not answer.
@@ -83,10 +90,22 @@ class Checkpoints:
         local = self._dir.checkpoint(position.step)
         with space_checked(local):
             if self._store.exists(f"{key}/{MANIFEST}"):
-                return self._own(read_saved(self._store, key))
+                own = self._own(read_saved(self._store, key))
+                return lambda: own
             shutil.rmtree(local, ignore_errors=True)
             local.mkdir(parents=True)
-            write(local)
+            finish_write = begin_write(local)
+
+        def finish() -> Saved:
+            return self._complete(position, key, local, finish_write)
+
+        return finish
+
+    def _complete(
+        self, position: Position, key: str, local: Path, finish_write: Callable[[], None]
+    ) -> Saved:
+        with space_checked(local):
+            finish_write()
             manifest = self._manifest(position, local)
             for file in manifest.files:
                 self._store.put_file(f"{key}/{file.path}", local / file.path)

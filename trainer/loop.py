@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from trainer.contract.spec import RunSpec
 from trainer.data.sampler import TaskSampler
 from trainer.engines.base import Engine
 from trainer.engines.canary import canary_gap, canary_tolerance
-from trainer.errors import EnvironmentOutage
+from trainer.errors import EnvironmentOutage, TrainerError
 from trainer.evaluation import Evaluator
 from trainer.learners.base import Learner
 from trainer.reporting import StepReporter, engine_metrics
@@ -23,9 +24,12 @@ from trainer.saving import Saver
 from trainer.schedule import Schedule
 from trainer.sinks.journal import Journal
 from trainer.stopping import Stop, StopRequested
+from trainer.stores.base import StoreError
 from trainer.timing import Clock
 from trainer.waves import Waves
 from trainer.weights.base import WeightSync
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +72,6 @@ class Trainer:
         self._start = start
         self._schedule = Schedule.of(parts.spec)
         self._sampler_state = parts.sampler.state()
-        self._saved_step = start.step
         self._is_final_saved = start.is_final
         self._evaluated_step = start.evaluated_step
         self.step = start.step
@@ -92,12 +95,16 @@ class Trainer:
             if not self._is_final_saved:
                 await self._save(final=True)
         except (StopRequested, EnvironmentOutage):
-            if self._saved_step != self.step:
-                await self._save()
+            await self._save_last_step()
             raise
 
     async def close(self) -> None:
-        """Stop the engine's background work."""
+        """Stop the background work of the engine and of saving."""
+        try:
+            await self._parts.saver.drain()
+        except (TrainerError, StoreError) as error:
+            # The run has an end already; what the last save met is not it.
+            _log.warning("the last save did not end well: %s", error)
         await self._parts.engine.close()
 
     async def _train_step(self) -> None:
@@ -134,7 +141,7 @@ class Trainer:
             parts.engine,
             parts.learner,
             parts.canary_tokens,
-            tolerance=canary_tolerance(parts.spec.learner.policy_dtype),
+            tolerance=canary_tolerance(parts.spec.learner.policy_dtype, parts.spec.engine.dtype),
         )
         return {"policy/canary_logprobs_abs_diff_mean": gap}
 
@@ -161,8 +168,15 @@ class Trainer:
             evaluated_step=self._evaluated_step,
             final=final,
         )
-        if await self._parts.saver.save(position):
-            self._saved_step, self._is_final_saved = self.step, final
+        await self._parts.saver.save(position)
+        self._is_final_saved = final
+
+    async def _save_last_step(self) -> None:
+        """Leave the last completed step in the store, unless it is there already."""
+        await self._parts.saver.drain()
+        if self.step not in (self._start.step, self._parts.saver.saved_step):
+            await self._save()
+            await self._parts.saver.drain()
 
     def _wave(self, step: int) -> Wave:
         return Wave(

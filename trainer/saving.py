@@ -1,12 +1,17 @@
-"""Saving in the loop: what a checkpoint holds is decided in `checkpoints.py`, when and how here."""
+"""Saving in the loop: what a checkpoint holds is decided in `checkpoints.py`, when and how here.
+
+The state is copied between two steps; files are written and stored while training goes on. One
+save is under way at a time, and the last one is waited for.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from trainer.checkpoints import Checkpoints, Position
+from trainer.checkpoints import Checkpoints, Position, Saved
 from trainer.contract.events import CheckpointDeleted, CheckpointSaved, PhaseStarted, RunWarning
 from trainer.errors import TrainerError
 from trainer.learners.base import Learner
@@ -26,25 +31,49 @@ class Saver:
     journal: Journal
     clock: Clock
     keep_last: int
+    saved_step: int | None = None
+    """Step of the last checkpoint that this attempt has completed."""
+    _under_way: asyncio.Task[None] | None = None
 
-    async def save(self, position: Position) -> bool:
-        """Save and return whether it worked; a store that fails is a warning until the end.
+    async def save(self, position: Position) -> None:
+        """Copy the state and go on; the final checkpoint is complete on return.
+
+        A store that fails is a warning until the end. What fails after the return is raised by
+        the next call.
 
         Raises:
             TrainerError: the final checkpoint could not be stored.
             StorageFull: no space.
             AttemptSuperseded: a newer attempt owns the run.
         """
-        step = position.step
-        self.journal.emit(PhaseStarted, step=step, phase="checkpoint")
+        await self.drain()
+        self.journal.emit(PhaseStarted, step=position.step, phase="checkpoint")
         with self.clock.phase("save_checkpoints"):
             try:
-                saved = await asyncio.to_thread(self.checkpoints.save, position, self.learner.save)
+                finish = await asyncio.to_thread(
+                    self.checkpoints.begin, position, self.learner.begin_save
+                )
             except StoreError as error:
-                if position.final:
-                    raise TrainerError(f"the last checkpoint is not stored: {error}") from error
-                self._warn(step, "checkpoint_not_saved", error)
-                return False
+                self._could_not(position, error)
+                return
+            self._under_way = asyncio.create_task(self._finish(position, finish))
+            if position.final:
+                await self.drain()
+
+    async def drain(self) -> None:
+        """Wait for the save that is under way, if there is one; raises what `save` does."""
+        under_way, self._under_way = self._under_way, None
+        if under_way is not None:
+            await under_way
+
+    async def _finish(self, position: Position, finish: Callable[[], Saved]) -> None:
+        step = position.step
+        try:
+            saved = await asyncio.to_thread(finish)
+        except StoreError as error:
+            self._could_not(position, error)
+            return
+        self.saved_step = step
         self.journal.emit(
             CheckpointSaved,
             step=step,
@@ -54,7 +83,6 @@ class Saver:
             final=saved.manifest.final,
         )
         await self._prune(step)
-        return True
 
     async def _prune(self, step: int) -> None:
         try:
@@ -64,6 +92,11 @@ class Saver:
             return
         for path in gone:
             self.journal.emit(CheckpointDeleted, step=step, path=path)
+
+    def _could_not(self, position: Position, error: StoreError) -> None:
+        if position.final:
+            raise TrainerError(f"the last checkpoint is not stored: {error}") from error
+        self._warn(position.step, "checkpoint_not_saved", error)
 
     def _warn(self, step: int, code: str, error: StoreError) -> None:
         _log.warning("%s: %s", code, error)

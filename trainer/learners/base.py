@@ -6,7 +6,7 @@ the work, so a sharded learner implements the same five methods.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -52,8 +52,11 @@ class Learner(Protocol):
         """Score a sequence: [T-1] float32 log-probs of token t+1 given tokens 0..t, at T=1."""
         ...
 
-    def save(self, directory: Path) -> None:
-        """Write everything `load` needs under `directory`.
+    def begin_save(self, directory: Path) -> Callable[[], None]:
+        """Copy everything `load` needs; what is returned writes it under `directory`.
+
+        The returned function may run in another thread while training goes on: what is learned in
+        between is not in the files.
 
         `policy/` is a Hugging Face directory that plain transformers and vLLM load; `learner/`
         holds the weights of record, optimizer, counters and random state; where an adapter is
@@ -62,7 +65,7 @@ class Learner(Protocol):
         ...
 
     def load(self, directory: Path) -> None:
-        """Go on from what `save` wrote: weights, optimizer, counters and random state.
+        """Go on from what `begin_save` wrote: weights, optimizer, counters and random state.
 
         Raises:
             CheckpointError: a file is missing, unreadable, or of another architecture.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -52,12 +52,20 @@ class InlineLearner:
         """Return a copy of the current weights, the tied head under its own name too."""
         return Published(weights=self.rank.weights(), version=self.rank.version)
 
+    async def write_weights(self, path: Path) -> int:
+        """Write the current weights as one safetensors file and return their version."""
+        return await asyncio.to_thread(self.rank.write_weights, path)
+
     async def logprobs(self, token_ids: Sequence[int]) -> torch.Tensor:
         """Score a sequence: [T-1] float32 log-probs of token t+1 given tokens 0..t, at T=1."""
         return await asyncio.to_thread(self.rank.logprobs, token_ids)
 
+    def begin_save(self, directory: Path) -> Callable[[], None]:
+        """Copy what there is to save; see `Learner.begin_save`."""
+        return self.rank.begin_save(directory)
+
     def save(self, directory: Path) -> None:
-        """Write `policy/` and `learner/`; see `Learner.save`."""
+        """Save at once."""
         self.rank.save(directory)
 
     def load(self, directory: Path) -> None:

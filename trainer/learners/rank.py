@@ -139,7 +139,7 @@ class LearnerRank:
         return self.version
 
     def save(self, directory: Path) -> None:
-        """Write `policy/` and `learner/`, with LoRA also `adapter/`; see `Learner.save`."""
+        """Write `policy/` and `learner/`, with LoRA also `adapter/`; see `Learner.begin_save`."""
         self.begin_save(directory)()
 
     def begin_save(self, directory: Path) -> Callable[[], None]:

@@ -59,7 +59,12 @@ def begin_writing(directory: Path, state: State, group: dist.ProcessGroup) -> Ca
     future = started.upload_completion if isinstance(started, AsyncSaveResponse) else started
 
     def wait() -> None:
-        future.result()
+        try:
+            future.result()
+        except CheckpointException as failures:
+            # torch's, of all ranks' faults, and no Exception: the first fault says what it was.
+            fault, _ = next(iter(failures.failures.values()))
+            raise fault from None
 
     return wait
 
