@@ -136,6 +136,16 @@ def test_loading_before_the_first_update_restores_an_optimizer_without_state(
     assert all(torch.equal(tensor, fresh[name]) for name, tensor in again.items())
 
 
+def test_the_random_state_is_that_of_the_save(tmp_path: Path) -> None:
+    learner = rank()
+    torch.manual_seed(11)
+    learner.save(tmp_path)
+    expected = torch.rand(4)
+    torch.manual_seed(12)
+    learner.load(tmp_path)
+    assert torch.equal(torch.rand(4), expected)
+
+
 def test_scoring_after_a_load_uses_what_was_loaded(tmp_path: Path) -> None:
     other = LearnerRank(tiny_model(seed=4))
     other.save(tmp_path)
