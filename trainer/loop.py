@@ -141,7 +141,7 @@ class Trainer:
             parts.engine,
             parts.learner,
             parts.canary_tokens,
-            tolerance=canary_tolerance(parts.spec.learner.policy_dtype),
+            tolerance=canary_tolerance(parts.spec.learner.policy_dtype, parts.spec.engine.dtype),
         )
         return {"policy/canary_logprobs_abs_diff_mean": gap}
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from transformers import Qwen3Config
-
 from trainer.checkpoints import Checkpoints, Saved, fetch
 from trainer.contract.events import RunWarning, TrainerStarted
 from trainer.contract.manifest import config_hash
@@ -19,7 +17,7 @@ from trainer.contract.spec import RunSpec
 from trainer.data.sampler import TaskSampler
 from trainer.data.tasks import minifleet_tasks
 from trainer.engines.canary import canary_tokens
-from trainer.engines.torch import TorchEngine, TorchEngineOptions
+from trainer.engines.choose import ChosenEngine, Place, choose_engine
 from trainer.envs.base import EnvProvider
 from trainer.envs.minifleet.faults import Faults
 from trainer.envs.minifleet.provider import MinifleetProvider
@@ -42,7 +40,6 @@ from trainer.timing import Clock
 from trainer.types import Task
 from trainer.waves import Waves
 from trainer.weights.base import WeightSync
-from trainer.weights.inline import InlineSync
 
 RESUME = "resume"
 """Directory of the attempt in which the checkpoint to go on from is unpacked."""
@@ -108,22 +105,24 @@ def build_trainer(attempt: Attempt, provider: EnvProvider | None = None) -> Trai
     tasks = _load_tasks(spec)
     saved = _resume(attempt, learner)
     sampler = _sampler(spec, tasks, saved)
-    engine = _engine(spec, config, learner)
+    chat = _load_chat(model_dir, config.vocab_size)
+    place = Place(model_dir=model_dir, attempt_dir=attempt.dir.path, run=attempt.dir.run_dir.name)
+    chosen = choose_engine(spec, config, learner, place)
     policy = _Policy(
         learner=learner,
-        weights=InlineSync(learner, engine),
+        weights=chosen.weights,
         canary_tokens=canary_tokens(config.vocab_size),
     )
     parts = RolloutParts(
-        engine=engine,
-        chat=_load_chat(model_dir, config.vocab_size),
+        engine=chosen.engine,
+        chat=chat,
         provider=provider or _provider(spec),
         environment=spec.environment,
         rollout=spec.rollout,
         seed=spec.schedule.seed,
         attempt=attempt.dir.attempt,
     )
-    _announce(attempt, saved, learner, tasks)
+    _announce(attempt, saved, learner, tasks, chosen)
     return Trainer(
         _parts(attempt, parts, policy, sampler, tasks),
         _start(attempt, saved),
@@ -182,24 +181,6 @@ def _check_lengths(spec: RunSpec, positions: int) -> None:
             f"rollout.max_sequence_length ({spec.rollout.max_sequence_length}) is larger than the"
             f" model's positions ({positions}): lower it"
         )
-
-
-def _engine(spec: RunSpec, config: Qwen3Config, learner: InlineLearner) -> TorchEngine:
-    options = TorchEngineOptions(
-        num_sessions=spec.environment.max_concurrent_rollouts,
-        max_length=spec.rollout.max_sequence_length,
-    )
-    try:
-        return TorchEngine(
-            config, learner.publish().weights, version=learner.version, options=options
-        )
-    except (RuntimeError, MemoryError) as fault:
-        # torch has no error class of its own for this; nothing else in there can fail so.
-        raise SpecError(
-            f"the cache of {options.num_sessions} rollouts of {options.max_length} tokens does not"
-            " fit the memory: lower environment.max_concurrent_rollouts or"
-            " rollout.max_sequence_length"
-        ) from fault
 
 
 def _load_chat(model_dir: Path, vocab_size: int) -> Chat:
@@ -281,7 +262,13 @@ def _start(attempt: Attempt, saved: Saved | None) -> Start:
     )
 
 
-def _announce(attempt: Attempt, saved: Saved | None, learner: InlineLearner, tasks: _Tasks) -> None:
+def _announce(
+    attempt: Attempt,
+    saved: Saved | None,
+    learner: InlineLearner,
+    tasks: _Tasks,
+    chosen: ChosenEngine,
+) -> None:
     step, config = saved.manifest.step if saved else 0, config_hash(attempt.spec)
     attempt.journal.emit(
         TrainerStarted,
@@ -290,7 +277,7 @@ def _announce(attempt: Attempt, saved: Saved | None, learner: InlineLearner, tas
         resumed_from_step=step if saved else None,
         config_hash=config,
         prompt_version=PROMPT_VERSION,
-        engine="torch",
+        engine=chosen.name,
         num_parameters=learner.num_parameters,
         num_train_tasks=len(tasks.train),
         num_eval_tasks=len(tasks.eval),
@@ -300,6 +287,9 @@ def _announce(attempt: Attempt, saved: Saved | None, learner: InlineLearner, tas
             "transformers": version("transformers"),
         },
     )
+    if chosen.fallback:
+        message = f"the torch engine samples, because {chosen.fallback}"
+        attempt.journal.emit(RunWarning, step=step, code="engine_fallback", message=message)
     own = saved is not None and saved.manifest.run_id == attempt.dir.run_dir.name
     if saved is not None and own and saved.manifest.config_hash != config:
         attempt.journal.emit(

@@ -35,6 +35,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     ({"eval": {"decodings": [{"name": "a"}, {"name": "a"}]}}, "name each one differently"),
     ({"eval": {"interval_decodings": ["cold"]}}, "interval_decodings names ['cold']"),
+    ({"engine": {"type": "torch", "dtype": "bfloat16"}}, "set engine.dtype to float32"),
+    ({"engine": {"tensor_parallel_size": 2}}, "set experimental to true"),
     (
         {"schedule": {"train_batch_size": 1251, "mini_batch_size": 1251}},
         "a training step would have 10008 rollouts",

@@ -36,6 +36,7 @@ def short_spec(model: Path, **sections: dict[str, Any]) -> RunSpec:
             "max_generate_length": 16,
             "max_sequence_length": 1600,
         },
+        "engine": {"type": "torch"},
         "optimizer": {"lr": 0.01},
         "schedule": {"total_steps": 4, "train_batch_size": 4, "mini_batch_size": 2},
         "eval": {"interval": 2},

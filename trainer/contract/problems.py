@@ -25,7 +25,6 @@ PLANNED: frozenset[str] = frozenset(
         "experiment",
         "secrets",
         "deterministic",
-        "experimental",
         "notify/webhook",
         "notify/wandb",
         "backend/cloud",

@@ -247,6 +247,36 @@ class LearnerSpec(Section):
     """Train adapters; null trains every weight."""
 
 
+class EngineSpec(Section):
+    """Who samples: which engine, in which precision, with how much memory."""
+
+    type: Literal["auto", "vllm", "torch"] = "auto"
+    """`vllm`: vLLM, in processes of its own. `torch`: the portable engine, in the trainer's
+    process, float32 only. `auto`: vLLM where it imports, else torch; `trainer.started` says
+    which."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Precision of sampling; bfloat16 needs vLLM."""
+    weight_transport: Literal["auto", "shm", "disk"] = "auto"
+    """How weights get from the learner to vLLM: `shm` a file in shared memory, `disk` one in the
+    run's directory. `auto`: shm. The torch engine takes them in memory and reads no file."""
+    kv_cache_gib: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Memory of vLLM's cache on a CPU (GiB)."""
+    gpu_memory_utilization: Annotated[float, Field(gt=0.0, le=1.0)] = 0.85
+    """Share of a GPU's memory that vLLM may use, weights and cache; read on GPUs only."""
+    tensor_parallel_size: Annotated[int, Field(ge=1, le=64)] = 1
+    """GPUs that hold one copy of the model; more than one was never run here and needs
+    `experimental: true`."""
+
+    @model_validator(mode="after")
+    def _precision_fits(self) -> Self:
+        if self.type == "torch" and self.dtype != "float32":
+            raise ValueError(
+                "the torch engine samples in float32 only: set engine.dtype to float32 or"
+                " engine.type to vllm"
+            )
+        return self
+
+
 class ScheduleSpec(Section):
     """How long and in what portions."""
 

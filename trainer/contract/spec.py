@@ -11,6 +11,7 @@ from trainer.contract.sections import (
     BackendSpec,
     CheckpointSpec,
     DataSpec,
+    EngineSpec,
     EnvironmentSpec,
     EvalSpec,
     LearnerSpec,
@@ -52,6 +53,8 @@ class RunSpec(Section):
     """The optimizer."""
     learner: LearnerSpec = LearnerSpec()
     """How the gradient is computed."""
+    engine: EngineSpec = EngineSpec()
+    """Who samples."""
     schedule: ScheduleSpec = ScheduleSpec()
     """How long and in what portions."""
     eval: EvalSpec = EvalSpec()
@@ -62,6 +65,8 @@ class RunSpec(Section):
     """Who is told."""
     lineage: LineageSpec = LineageSpec()
     """Where the run comes from."""
+    experimental: bool = False
+    """Allow paths that were never run (docs/verified.md names them)."""
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Self:
@@ -83,6 +88,15 @@ class RunSpec(Section):
             raise ValueError(
                 f"schedule.train_batch_size ({self.schedule.train_batch_size}) is smaller than the"
                 f" number of environments ({len(keys)}): some would never be sampled"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _never_run_paths_are_asked_for(self) -> Self:
+        if self.engine.tensor_parallel_size > 1 and not self.experimental:
+            raise ValueError(
+                "engine.tensor_parallel_size above 1 was never run: set experimental to true to"
+                " try it, or the size to 1"
             )
         return self
 

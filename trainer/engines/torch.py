@@ -12,10 +12,13 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeAlias
 
 import torch
 import torch.nn.functional as F
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from transformers import Qwen3Config
 
 from trainer.engines.base import EngineStats
@@ -187,6 +190,18 @@ class TorchEngine:
             self._sessions.clear()
             self._version = version
         self._wake.set()
+
+    async def take_file(self, path: Path, version: int) -> None:
+        """`update` with the tensors of a safetensors file.
+
+        Raises:
+            EngineError: the file cannot be read, or a weight is unknown or of another shape.
+        """
+        try:
+            weights = load_file(path)
+        except (OSError, SafetensorError) as fault:
+            raise EngineError(f"the weights in {path} cannot be read: {fault}") from fault
+        await self.update(weights, version)
 
     async def close(self) -> None:
         """Stop the background task; requests still in flight raise EngineError."""

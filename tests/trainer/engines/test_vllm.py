@@ -1,0 +1,187 @@
+"""Real vLLM on the shipped model: started once for all tests of this file."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+import torch
+from safetensors.torch import load_file, save_file
+
+from trainer.engines.canary import canary_gap, canary_tokens
+from trainer.engines.vllm.options import VllmOptions
+from trainer.errors import EngineError, WeightSyncMismatch
+from trainer.learners.inline import InlineLearner
+from trainer.models import load_policy
+from trainer.sources import assets_dir
+from trainer.types import Sample, SamplingParams
+from trainer.weights.file import FileSync
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skipif(
+        importlib.util.find_spec("vllm") is None, reason="vLLM has no wheel for this machine"
+    ),
+    # vLLM and its own dependencies warn of each other.
+    pytest.mark.filterwarnings("ignore"),
+]
+MODEL = assets_dir() / "tiny-qwen3-a"
+END = 2
+"""The model's `<|im_end|>`."""
+LENGTH = 1024
+
+
+@dataclass
+class Pair:
+    """An engine, the learner whose weights it serves, and the way between them."""
+
+    engine: object
+    learner: InlineLearner
+    shared: Path
+
+    async def sample(self, ids: list[int], *, session: str = "s", **params: object) -> Sample:
+        values = {"temperature": 1.0, "max_new_tokens": 24, "stop_token_ids": (END,), "seed": 3}
+        wanted = SamplingParams(**(values | params))  # type: ignore[arg-type]
+        return await self.engine.sample(ids, wanted, session=session, prefix_key=session)  # type: ignore[attr-defined, no-any-return]
+
+    async def sync(self) -> None:
+        await FileSync(self.learner, [self.engine], self.shared).sync()  # type: ignore[list-item]
+
+    def change(self, seed: int) -> None:
+        """Move every weight of the learner, the tied head with the embedding."""
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for parameter in self.learner.rank._models.parameters.values():
+                noise = torch.randn(parameter.shape, generator=generator)
+                parameter.to_local().add_(0.02 * noise)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def pair(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
+    from trainer.engines.vllm.engine import VllmEngine  # noqa: PLC0415 - where it is installed
+
+    options = VllmOptions(model_dir=MODEL, max_length=LENGTH, num_sessions=64)
+    engine = VllmEngine(options)
+    learner = InlineLearner(load_policy(MODEL))
+    yield Pair(engine=engine, learner=learner, shared=tmp_path_factory.mktemp("sync") / "w")
+    await engine.close()
+
+
+def prompt(seed: int, length: int = 150) -> list[int]:
+    return torch.randint(10, 2000, (length,), generator=torch.manual_seed(seed)).tolist()
+
+
+async def logprobs(pair: Pair, ids: list[int], sample: Sample) -> torch.Tensor:
+    """The learner's log-probs of what was sampled after `ids`."""
+    scored = await pair.learner.logprobs([*ids, *sample.token_ids])
+    return scored[len(ids) - 1 :]
+
+
+async def test_logprobs_over_several_turns_are_the_learners(pair: Pair) -> None:
+    ids = prompt(1)
+    for turn in range(4):
+        sample = await pair.sample(ids, seed=turn, stop_token_ids=())
+        torch.testing.assert_close(
+            torch.tensor(sample.logprobs), await logprobs(pair, ids, sample), atol=1e-4, rtol=0
+        )
+        ids = [*ids, *sample.token_ids, *prompt(10 + turn, 20)]
+    assert pair.engine.stats().num_cached_tokens > 0  # type: ignore[attr-defined]
+
+
+async def test_logprobs_are_those_at_the_temperature(pair: Pair) -> None:
+    ids = prompt(2)
+    sample = await pair.sample(ids, temperature=0.7, stop_token_ids=())
+    model = load_policy(MODEL)
+    model.load_state_dict(dict(pair.learner.publish().weights))
+    with torch.no_grad():
+        logits = model(torch.tensor([[*ids, *sample.token_ids]])).logits[0, len(ids) - 1 : -1]
+    expected = (logits / 0.7).log_softmax(-1)
+    picked = expected.gather(1, torch.tensor(sample.token_ids).unsqueeze(1)).squeeze(1)
+    torch.testing.assert_close(torch.tensor(sample.logprobs), picked, atol=1e-4, rtol=0)
+
+
+async def test_a_seed_fixes_the_draw_whatever_else_is_decoded(pair: Pair) -> None:
+    ids = prompt(3)
+    alone = await pair.sample(ids, seed=7, stop_token_ids=())
+    others = (pair.sample(prompt(20 + n), session=f"o{n}", seed=n) for n in range(20))
+    among, *_ = await asyncio.gather(pair.sample(ids, seed=7, stop_token_ids=()), *others)
+    other = await pair.sample(ids, seed=8, stop_token_ids=())
+    assert alone.token_ids == among.token_ids != other.token_ids
+
+
+async def test_a_turn_ends_with_its_stop_token_or_its_limit(pair: Pair) -> None:
+    ids = prompt(4)
+    free = await pair.sample(ids, temperature=0.0, stop_token_ids=())
+    stop = free.token_ids[5]
+    ended = await pair.sample(ids, temperature=0.0, stop_token_ids=(stop,))
+    assert ended.stopped
+    assert ended.token_ids == free.token_ids[: free.token_ids.index(stop) + 1]
+    assert not free.stopped
+    assert len(free.token_ids) == 24
+
+
+async def test_a_changed_policy_is_served_after_a_sync_and_nothing_is_left_of_the_file(
+    pair: Pair,
+) -> None:
+    pair.change(1)
+    pair.learner.rank.version += 1
+    tokens = canary_tokens(2048)
+    with pytest.raises(WeightSyncMismatch):
+        await canary_gap(pair.engine, pair.learner, tokens)  # type: ignore[arg-type]
+    await pair.sync()
+    assert await canary_gap(pair.engine, pair.learner, tokens) < 1e-4  # type: ignore[arg-type]
+    assert not pair.shared.exists()
+    sample = await pair.sample(prompt(5))
+    assert set(sample.weight_versions) == {pair.learner.version}
+
+
+@pytest.mark.parametrize("left_out", ["lm_head.weight", "model.layers.1.mlp.down_proj.weight"])
+async def test_a_sync_of_changed_weights_without_one_is_caught(
+    pair: Pair, tmp_path: Path, left_out: str
+) -> None:
+    pair.change(2)
+    path = tmp_path / "torn.safetensors"
+    version = await pair.learner.write_weights(path)
+    weights = {name: tensor for name, tensor in load_file(path).items() if name != left_out}
+    save_file(weights, path)
+    await pair.engine.take_file(path, version)  # type: ignore[attr-defined]
+    with pytest.raises(WeightSyncMismatch, match="not transferred"):
+        await canary_gap(pair.engine, pair.learner, canary_tokens(2048))  # type: ignore[arg-type]
+    await pair.sync()
+    assert await canary_gap(pair.engine, pair.learner, canary_tokens(2048)) < 1e-4  # type: ignore[arg-type]
+
+
+async def test_a_request_goes_on_over_an_update_and_its_tokens_know_their_weights(
+    pair: Pair,
+) -> None:
+    before = pair.learner.version
+    engine = pair.engine
+    drawing = asyncio.create_task(
+        pair.sample(prompt(6, 30), session="long", max_new_tokens=900, stop_token_ids=())
+    )
+    short = await pair.sample(prompt(7), max_new_tokens=8, stop_token_ids=())
+    assert set(short.weight_versions) == {before}
+    pair.learner.rank.version += 1
+    await pair.sync()
+    sample = await drawing
+    assert len(sample.token_ids) == 900
+    assert list(sample.weight_versions) == sorted(sample.weight_versions)
+    assert set(sample.weight_versions) == {before, before + 1}
+    assert engine.weight_version == before + 1  # type: ignore[attr-defined]
+
+
+async def test_a_released_session_ends_and_too_long_a_prompt_is_refused(pair: Pair) -> None:
+    drawing = asyncio.create_task(
+        pair.sample(prompt(8, 30), session="gone", max_new_tokens=900, stop_token_ids=())
+    )
+    await pair.sample(prompt(9), max_new_tokens=4)
+    pair.engine.release("gone")  # type: ignore[attr-defined]
+    with pytest.raises(EngineError, match="released"):
+        await drawing
+    with pytest.raises(EngineError, match="do not fit the context"):
+        await pair.sample(prompt(9, 1020))

@@ -1,0 +1,1 @@
+"""The vLLM engine. Only `engine.py` and `transfer.py` import vLLM itself."""

@@ -1,0 +1,216 @@
+"""`Engine` on vLLM's AsyncLLM: token ids in and out, log-probs as sampled."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import Counter
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+
+import torch
+from vllm import SamplingParams as VllmSampling
+from vllm.distributed.weight_transfer.base import (
+    WeightTransferInitRequest,
+    WeightTransferUpdateRequest,
+)
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.inputs.engine import tokens_input
+from vllm.outputs import CompletionOutput, RequestOutput
+from vllm.sampling_params import RequestOutputKind
+from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
+
+from trainer.engines.base import EngineStats
+from trainer.engines.vllm.options import VllmOptions
+from trainer.errors import EngineError
+from trainer.types import Sample, SamplingParams
+
+
+class VllmEngine:
+    """An `Engine` whose model runs in processes of vLLM's own.
+
+    The prefix cache is salted by weight version: a conversation that goes on after an update is
+    computed anew under the new weights. At temperature 0 log-probs are those at temperature 1.
+    """
+
+    def __init__(self, options: VllmOptions) -> None:
+        """Start vLLM and load the model; takes seconds.
+
+        Raises:
+            EngineError: vLLM did not start.
+        """
+        os.environ.update(options.environment())
+        try:
+            self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**options.engine_arguments()))
+        except (RuntimeError, ValueError, OSError) as fault:
+            raise EngineError(f"vLLM did not start: {fault}") from fault
+        self._max_length = options.max_length
+        self._version = options.version
+        self._is_ready = False
+        self._starting = asyncio.Lock()
+        self._numbers = count()
+        self._in_flight: dict[str, set[str]] = {}
+        self._aborts: set[asyncio.Task[None]] = set()
+        self._tokens: Counter[str] = Counter()
+        self._busy_s, self._busy_since = 0.0, 0.0
+
+    @property
+    def weight_version(self) -> int:
+        """The version of the weights that draw now."""
+        return self._version
+
+    def stats(self) -> EngineStats:
+        """Counters since start; `busy_s` counts the seconds in which any request was in flight."""
+        running = time.perf_counter() - self._busy_since if self._in_flight else 0.0
+        return EngineStats(
+            num_sampled_tokens=self._tokens["sampled"],
+            num_prefill_tokens=self._tokens["prefill"],
+            num_cached_tokens=self._tokens["cached"],
+            busy_s=self._busy_s + running,
+        )
+
+    async def sample(
+        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: str, prefix_key: str
+    ) -> Sample:
+        """Continue `prompt_ids`; see `Engine.sample`. vLLM finds common prefixes by itself.
+
+        Raises:
+            EngineError: prompt and `max_new_tokens` do not fit the context, or vLLM failed.
+        """
+        del prefix_key
+        if not prompt_ids or len(prompt_ids) + params.max_new_tokens > self._max_length:
+            raise EngineError(
+                f"a prompt of {len(prompt_ids)} tokens and {params.max_new_tokens} new ones do not"
+                f" fit the context of {self._max_length}"
+            )
+        sampling = VllmSampling(
+            temperature=params.temperature,
+            top_p=params.top_p,
+            max_tokens=params.max_new_tokens,
+            stop_token_ids=list(params.stop_token_ids),
+            # What ends a turn is the caller's to say.
+            ignore_eos=True,
+            seed=params.seed,
+            logprobs=0,
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        output = await self._run(prompt_ids, sampling, session)
+        found = output.outputs[0]
+        if found.finish_reason == "abort":
+            raise EngineError(f"session {session} was released")
+        self._count(output, found)
+        return Sample(
+            token_ids=tuple(found.token_ids),
+            logprobs=_logprobs(found),
+            stopped=found.finish_reason == "stop",
+            weight_versions=_versions(found),
+        )
+
+    def release(self, session: str) -> None:
+        """End what is in flight of a session; the cache forgets it by itself."""
+        requests = self._in_flight.pop(session, None)
+        if requests:
+            abort = asyncio.create_task(self._llm.abort(requests))
+            self._aborts.add(abort)
+            abort.add_done_callback(self._aborts.discard)
+
+    async def logprobs(self, token_ids: Sequence[int]) -> torch.Tensor:
+        """Score a sequence: [T-1] float32 log-probs of token t+1 given tokens 0..t, at T=1."""
+        sampling = VllmSampling(
+            temperature=0.0,
+            max_tokens=1,
+            prompt_logprobs=0,
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        output = await self._run(token_ids, sampling, session="scoring")
+        scored = output.prompt_logprobs
+        assert scored is not None
+        pairs = zip(token_ids[1:], scored[1:], strict=True)
+        return torch.tensor([row[token].logprob for token, row in pairs if row is not None])
+
+    async def take_file(self, path: Path, version: int) -> None:
+        """Take every weight from a safetensors file; requests in flight wait and then go on.
+
+        Tokens drawn before keep their version, and their cache: only what is asked for later is
+        computed by the new weights alone.
+
+        Raises:
+            EngineError: vLLM failed.
+        """
+        await self._make_ready()
+        try:
+            await self._llm.pause_generation(mode="keep", clear_cache=False)
+            await self._llm.start_weight_update()
+            update = WeightTransferUpdateRequest(update_info={"path": str(path)})
+            await self._llm.update_weights(update)
+            await self._llm.finish_weight_update(str(version))
+            await self._llm.resume_generation()
+        except (EngineDeadError, RuntimeError, OSError, ValueError, KeyError) as fault:
+            raise EngineError(f"vLLM did not take the weights: {fault}") from fault
+        self._version = version
+
+    async def close(self) -> None:
+        """Stop vLLM's processes."""
+        for abort in self._aborts:
+            abort.cancel()
+        await asyncio.to_thread(self._llm.shutdown)
+        # Its finalizer wants modules that are gone when the process ends.
+        del self._llm
+
+    async def _make_ready(self) -> None:
+        async with self._starting:
+            if not self._is_ready:
+                request = WeightTransferInitRequest(init_info={})
+                await self._llm.init_weight_transfer_engine(request)
+                await self._llm.update_weight_version(str(self._version))
+                self._is_ready = True
+
+    async def _run(
+        self, token_ids: Sequence[int], sampling: VllmSampling, session: str
+    ) -> RequestOutput:
+        await self._make_ready()
+        prompt = tokens_input(list(token_ids), cache_salt=str(self._version))
+        name = f"{session}#{next(self._numbers)}"
+        if not self._in_flight:
+            self._busy_since = time.perf_counter()
+        self._in_flight.setdefault(session, set()).add(name)
+        try:
+            async for output in self._llm.generate(prompt, sampling, name):
+                last = output
+        except (EngineDeadError, EngineGenerateError) as fault:
+            raise EngineError(f"vLLM failed: {fault}") from fault
+        finally:
+            self._leave(session, name)
+        return last
+
+    def _leave(self, session: str, name: str) -> None:
+        names = self._in_flight.get(session, set())
+        names.discard(name)
+        if not names:
+            self._in_flight.pop(session, None)
+        if not self._in_flight:
+            self._busy_s += time.perf_counter() - self._busy_since
+
+    def _count(self, output: RequestOutput, found: CompletionOutput) -> None:
+        cached = output.num_cached_tokens or 0
+        self._tokens["cached"] += cached
+        self._tokens["prefill"] += len(output.prompt_token_ids or ()) - cached
+        self._tokens["sampled"] += len(found.token_ids)
+
+
+def _logprobs(found: CompletionOutput) -> tuple[float, ...]:
+    assert found.logprobs is not None
+    pairs = zip(found.token_ids, found.logprobs, strict=True)
+    return tuple(row[token].logprob for token, row in pairs if row is not None)
+
+
+def _versions(found: CompletionOutput) -> tuple[int, ...]:
+    spans = found.weight_versions or []
+    versions = [int(span.version) for span in spans for _ in range(span.start, span.end)]
+    assert len(versions) == len(found.token_ids), "a token without a weight version"
+    return tuple(versions)

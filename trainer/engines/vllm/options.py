@@ -1,0 +1,76 @@
+"""What a vLLM engine is made with, and the environment its processes need; vLLM is not imported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import JsonValue
+
+ENVIRONMENT = {
+    # Two spinning OpenMP threads that share their cores with anything else make vLLM up to a
+    # hundred times slower (measured); one thread, bound to nothing, does not have that problem.
+    "OMP_NUM_THREADS": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+}
+"""Set before vLLM starts, in the process that starts it; its own children inherit it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VllmOptions:
+    """Sizes and precision of one engine; picklable, so that another process can make it."""
+
+    model_dir: Path
+    """Hugging Face directory; only the first weights come from there."""
+    max_length: int
+    """Longest sequence (tokens)."""
+    num_sessions: int
+    """Requests decoded as one batch (count)."""
+    version: int = 0
+    """Version of the weights in `model_dir`."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    positions: Mapping[str, JsonValue] = field(default_factory=dict)
+    """As `trainer.rope.resolve_rope` has them; empty keeps the model's own."""
+    kv_cache_gib: int = 1
+    """Memory of the cache on a CPU (GiB); on a GPU `gpu_memory_utilization` decides."""
+    gpu_memory_utilization: float = 0.9
+    tensor_parallel_size: int = 1
+
+    def environment(self) -> dict[str, str]:
+        """Variables for the process that makes the engine."""
+        return ENVIRONMENT | {"VLLM_CPU_KVCACHE_SPACE": str(self.kv_cache_gib)}
+
+    def engine_arguments(self) -> dict[str, Any]:
+        """Keyword arguments of vLLM's `AsyncEngineArgs`."""
+        return {
+            "model": str(self.model_dir),
+            # A config without `architectures` would be taken for a pooling model.
+            "runner": "generate",
+            "hf_overrides": {"architectures": ["Qwen3ForCausalLM"], **self.positions},
+            "dtype": self.dtype,
+            "enforce_eager": True,
+            "max_model_len": self.max_length,
+            "max_num_seqs": self.num_sessions,
+            # A seeded request whose prompt is cut over two steps crashes vLLM 0.32 on a CPU
+            # (its generators have no offset to rewind), so prompts are computed whole.
+            "enable_chunked_prefill": False,
+            "max_num_batched_tokens": max(self.max_length, 8192),
+            "enable_prefix_caching": True,
+            # As sampled, temperature applied: the behaviour policy.
+            "logprobs_mode": "processed_logprobs",
+            "gpu_memory_utilization": self.gpu_memory_utilization,
+            "tensor_parallel_size": self.tensor_parallel_size,
+            "weight_transfer_config": {"backend": TRANSFER},
+            "disable_log_stats": True,
+            "seed": 0,
+        }
+
+
+TRANSFER = "hillclimb_file"
+"""Name under which vLLM knows our way of taking weights (`trainer.engines.vllm.transfer`)."""
