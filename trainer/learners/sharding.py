@@ -103,8 +103,8 @@ def shard(
         reduce_dtype=torch.float32,
         cast_forward_inputs=False,
     )
-    # A single rank has nothing to win by letting go of a layer between forward and backward.
-    regather = ranks.size > 1
+    # Where memory is what there is enough of, a layer is kept between forward and backward.
+    regather = ranks.size > 1 or ranks.device.type == "cuda"
     layers = policy.causal_lm.model.layers
     for index, layer in enumerate(layers):
         if recompute:
