@@ -39,7 +39,7 @@ class State:
     def tensors(self) -> dict[str, torch.Tensor]:
         """Everything as tensors under flat names; the optimizer's are its own, not copies."""
         flat: dict[str, torch.Tensor] = {
-            f"{_COUNTERS}": torch.tensor([self.version, self.num_updates]),
+            _COUNTERS: torch.tensor([self.version, self.num_updates]),
             f"{_RNG}/{self.rank}": torch.get_rng_state(),
         }
         for name, weight in self.weights.items():
