@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 import pytest_asyncio
 import torch
@@ -185,3 +187,35 @@ async def test_a_released_session_ends_and_too_long_a_prompt_is_refused(pair: Pa
         await drawing
     with pytest.raises(EngineError, match="do not fit the context"):
         await pair.sample(prompt(9, 1020))
+
+
+STARTS_AND_WAITS = """
+import sys, time
+from pathlib import Path
+from trainer.engines.vllm.options import ENVIRONMENT, VllmOptions
+import os; os.environ.update(ENVIRONMENT)
+from trainer.engines.vllm.engine import VllmEngine
+
+if __name__ == "__main__":
+    engine = VllmEngine(VllmOptions(model_dir=Path(sys.argv[1]), max_length=64, num_sessions=2))
+    print("<started>", flush=True)
+    time.sleep(600)
+"""
+
+
+async def test_vllm_ends_with_a_trainer_that_was_killed(tmp_path: Path) -> None:
+    script = tmp_path / "starts.py"
+    script.write_text(STARTS_AND_WAITS)
+    trainer = await asyncio.create_subprocess_exec(
+        sys.executable, str(script), str(MODEL), stdout=asyncio.subprocess.PIPE
+    )
+    assert trainer.stdout is not None
+    async with asyncio.timeout(120):
+        while b"<started>" not in await trainer.stdout.readline():
+            assert trainer.returncode is None
+        children = psutil.Process(trainer.pid).children(recursive=True)
+        assert len(children) >= 2, "the engine core and its worker"
+        trainer.kill()
+        await trainer.wait()
+        _, alive = await asyncio.to_thread(psutil.wait_procs, children, timeout=20)
+    assert not alive
