@@ -20,10 +20,10 @@ from trainer.timing import Clock
 from trainer.wiring import Attempt, build_trainer
 
 
-def short_spec(model: Path, **sections: dict[str, Any]) -> RunSpec:
+def short_spec(source: Path, *, experimental: bool = False, **sections: dict[str, Any]) -> RunSpec:
     """A spec of seconds; `sections` are laid over it, key by key."""
     base: dict[str, dict[str, Any]] = {
-        "model": {"source": str(model)},
+        "model": {"source": str(source)},
         "data": {
             "env_keys": ["booking", "github"],
             "train_tasks_per_env": 30,
@@ -44,7 +44,7 @@ def short_spec(model: Path, **sections: dict[str, Any]) -> RunSpec:
     }
     for name, section in sections.items():
         base[name] = {**base.get(name, {}), **section}
-    return RunSpec.model_validate({"name": "short", **base})
+    return RunSpec.model_validate({"name": "short", "experimental": experimental, **base})
 
 
 def saying_done_is_right() -> CountingProvider:
@@ -55,11 +55,19 @@ def saying_done_is_right() -> CountingProvider:
 class ShortRun:
     """One run in `root`; attempts of it share the blob store."""
 
-    def __init__(self, root: Path, run_id: str = "run_short", **sections: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        root: Path,
+        run_id: str = "run_short",
+        *,
+        experimental: bool = False,
+        **sections: dict[str, Any],
+    ) -> None:
         self.root = root
         self.run_id = run_id
         self.store = DiskStore(root / "blobs")
-        self.spec = short_spec(write_tiny_model(root / "model", positions=1600), **sections)
+        model = write_tiny_model(root / "model", positions=1600)
+        self.spec = short_spec(model, experimental=experimental, **sections)
         self.stop: Stop
         self.journal: Journal
 
@@ -108,6 +116,11 @@ class ShortRun:
         finally:
             await trainer.close()
             self.journal.close(drain_s=0.0)
+
+    async def finish_without_training(self, trainer: Trainer) -> None:
+        """Close what was opened."""
+        await trainer.close()
+        self.journal.close(drain_s=0.0)
 
     def events(self, kind: type, attempt: int = 1) -> list[Any]:
         """Events of one kind, in order."""

@@ -1,0 +1,108 @@
+"""The spec's engine section reaches the engine, and what cannot be had is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.short_run import ShortRun
+from trainer.contract.events import RunWarning, TrainerStarted
+from trainer.contract.sections import YarnSpec
+from trainer.engines import choose
+from trainer.engines.vllm.options import VllmOptions
+from trainer.errors import EngineError, SpecError
+from trainer.weights.file import SHARED_MEMORY, FileSync, shared_directory
+
+
+class Starting:
+    """In place of vLLM: keeps its options and does not start."""
+
+    def __init__(self) -> None:
+        self.options: list[VllmOptions] = []
+
+    def __call__(self, options: VllmOptions) -> Any:
+        self.options.append(options)
+        raise EngineError("seen enough")
+
+
+@pytest.fixture
+def without_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose, "why_not_vllm", lambda: "vLLM is not installed")
+
+
+@pytest.mark.usefixtures("without_vllm")
+async def test_auto_falls_back_to_torch_and_says_so(tmp_path: Path) -> None:
+    run = ShortRun(tmp_path, engine={"type": "auto"}, schedule={"total_steps": 1})
+    await run.train()
+    assert [event.engine for event in run.events(TrainerStarted)] == ["torch"]
+    warning = run.events(RunWarning)[0]
+    assert warning.code == "engine_fallback"
+    assert "because vLLM is not installed" in warning.message
+
+
+@pytest.mark.usefixtures("without_vllm")
+@pytest.mark.parametrize(
+    ("engine", "sentence"),
+    [
+        ({"type": "vllm"}, "engine.type is vllm, but vLLM is not installed"),
+        ({"type": "auto", "dtype": "bfloat16"}, "bfloat16 needs vLLM, but vLLM is not installed"),
+    ],
+)
+async def test_what_needs_vllm_is_refused_without_it(
+    tmp_path: Path, engine: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(SpecError, match=sentence):
+        ShortRun(tmp_path, engine=engine).build()
+
+
+async def test_torch_is_taken_without_asking_for_vllm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choose, "why_not_vllm", lambda: pytest.fail("vLLM was looked for"))
+    run = ShortRun(tmp_path, engine={"type": "torch"})
+    await run.finish_without_training(run.build())
+    assert not run.events(RunWarning)
+
+
+async def test_every_key_reaches_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    vllm = pytest.importorskip("trainer.engines.vllm.engine", reason="vLLM does not import here")
+    starting = Starting()
+    monkeypatch.setattr(vllm, "VllmEngine", starting)
+    engine = {
+        "type": "vllm",
+        "dtype": "bfloat16",
+        "kv_cache_gib": 3,
+        "gpu_memory_utilization": 0.4,
+        "tensor_parallel_size": 2,
+    }
+    rope = YarnSpec(factor=2.0, original_max_position_embeddings=1600).model_dump()
+    run = ShortRun(tmp_path, engine=engine, model={"rope": rope}, experimental=True)
+    with pytest.raises(EngineError, match="seen enough"):
+        run.build()
+    options = starting.options[0]
+    assert options.environment()["VLLM_CPU_KVCACHE_SPACE"] == "3"
+    arguments = options.engine_arguments()
+    assert (arguments["dtype"], arguments["tensor_parallel_size"]) == ("bfloat16", 2)
+    assert arguments["gpu_memory_utilization"] == 0.4
+    assert arguments["max_model_len"] == run.spec.rollout.max_sequence_length
+    assert arguments["max_num_seqs"] == run.spec.environment.max_concurrent_rollouts
+    assert arguments["hf_overrides"]["rope_parameters"]["factor"] == 2.0
+    assert arguments["hf_overrides"]["max_position_embeddings"] == 3200
+
+
+@pytest.mark.parametrize("transport", ["shm", "disk"])
+async def test_weights_pass_through_the_chosen_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: str
+) -> None:
+    vllm = pytest.importorskip("trainer.engines.vllm.engine", reason="vLLM does not import here")
+    monkeypatch.setattr(vllm, "VllmEngine", lambda _options: object())
+    run = ShortRun(tmp_path, engine={"type": "vllm", "weight_transport": transport})
+    sync = run.build()._parts.weights
+    run.journal.abandon()
+    assert isinstance(sync, FileSync)
+    shared = shared_directory("run_short")
+    assert shared.is_relative_to(SHARED_MEMORY) is SHARED_MEMORY.is_dir()
+    expected = shared if transport == "shm" else run.dir().path / "weights"
+    assert sync._directory == expected
