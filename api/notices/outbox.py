@@ -93,7 +93,7 @@ def claim_next(session: Session, *, owner: str, now: datetime) -> Claim | None:
         )
         .order_by(OutboxMessage.id)
         .limit(1)
-        .with_for_update(skip_locked=True)
+        .with_for_update(skip_locked=True, key_share=True)
     )
     if message is None:
         return None
@@ -120,5 +120,5 @@ def owned(session: Session, claim: Claim) -> OutboxMessage | None:
             OutboxMessage.lease_owner == claim.owner,
             OutboxMessage.num_attempts == claim.num_attempts,
         )
-        .with_for_update()
+        .with_for_update(key_share=True)
     )

@@ -56,7 +56,7 @@ def claim_lease(
         select(Run)
         .where(Run.id == run_id, Run.due_at.is_not(None))
         .where(or_(Run.lease_until.is_(None), Run.lease_until < now))
-        .with_for_update(skip_locked=True)
+        .with_for_update(skip_locked=True, key_share=True)
         .execution_options(populate_existing=True)
     )
     if run is None:
@@ -79,7 +79,7 @@ def hold(session: Session, lease: Lease) -> Run:
     run = session.scalar(
         select(Run)
         .where(Run.id == lease.run_id, Run.epoch == lease.epoch)
-        .with_for_update()
+        .with_for_update(key_share=True)
         .execution_options(populate_existing=True)
     )
     if run is None:

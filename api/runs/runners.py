@@ -72,7 +72,7 @@ def forgive_absence(session: Session, *, now: datetime) -> None:
     """
     held = (AttemptState.CLAIMED.value, AttemptState.RUNNING.value)
     holders = select(Attempt.runner_id).where(Attempt.state.in_(held))
-    runners = select(Runner).where(Runner.id.in_(holders)).order_by(Runner.id).with_for_update()
+    runners = select(Runner).where(Runner.id.in_(holders)).order_by(Runner.id).with_for_update(key_share=True)
     for runner in session.scalars(runners):
         runner.lease_until = max(runner.lease_until, now + timedelta(seconds=LEASE_S))
     for attempt in session.scalars(select(Attempt).where(Attempt.state.in_(held))):
@@ -82,7 +82,7 @@ def forgive_absence(session: Session, *, now: datetime) -> None:
 def get_runner(session: Session, project_id: str, runner_id: str) -> Runner:
     """Return the runner, locked; raises RunnerNotFound."""
     query = select(Runner).where(Runner.id == runner_id, Runner.project_id == project_id)
-    found = session.scalar(query.with_for_update())
+    found = session.scalar(query.with_for_update(key_share=True))
     if found is None:
         raise RunnerNotFound(f"There is no runner {runner_id!r}: register again.")
     return found
@@ -166,7 +166,7 @@ def _oldest_offer(session: Session, project_id: str) -> tuple[Run, Attempt] | No
         .where(Run.status == RunStatus.PROVISIONING.value)
         .order_by(Attempt.offered_at)
         .limit(1)
-        .with_for_update(of=Run, skip_locked=True)
+        .with_for_update(of=Run, skip_locked=True, key_share=True)
     )
     run = session.scalar(query.execution_options(populate_existing=True))
     attempt = store.newest_attempt(session, run) if run is not None else None

@@ -42,7 +42,7 @@ def lock_run(session: Session, run_id: str, *, project_id: str | None = None) ->
 
     `project_id` is null only for the service's own work. Raises RunNotFound.
     """
-    query = select(Run).where(Run.id == run_id).with_for_update()
+    query = select(Run).where(Run.id == run_id).with_for_update(key_share=True)
     if project_id is not None:
         query = query.where(Run.project_id == project_id)
     found = session.scalar(query.execution_options(populate_existing=True))

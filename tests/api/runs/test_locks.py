@@ -6,17 +6,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import event, func, select
+from sqlalchemy import event, func, select, text
 from sqlalchemy.engine import Engine
 
 from api.database import Database
-from api.runs.runners import forgive_absence
-from api.tables import Runner
+from api.runs.runners import forgive_absence, get_runner
+from api.tables import Attempt, Runner
 from tests import factories as make
+from tests.api.migrated import PROJECT
 from tests.api.runs.stage import Stage
 
 ORDER = ["runners", "runs", "attempts"]
-LOCKS = re.compile(r"UPDATE (\w+) SET|INSERT INTO (\w+)|FROM (\w+)[^;]*FOR UPDATE")
+LOCKS = re.compile(r"UPDATE (\w+) SET|INSERT INTO (\w+)|FROM (\w+)[^;]*FOR NO KEY UPDATE")
 
 
 @contextmanager
@@ -63,6 +64,22 @@ def test_runners_then_runs_then_attempts_are_locked(stage: Stage, database: Data
     assert by_claim == by_registering == by_report == ORDER
     assert by_push == ["runs", "attempts"]
     assert by_beat == by_forgiving == ["runners", "attempts"]
+
+
+def test_a_locked_runner_lets_its_attempt_be_written_twice(
+    stage: Stage, database: Database
+) -> None:
+    """The second write of a row in one transaction checks its foreign keys: a shared row lock."""
+    runner_id = stage.register()
+    run_id = stage.submit()
+    plan = stage.launch(run_id, runner_id)
+    with database.transaction() as beating, database.transaction() as pushing:
+        get_runner(beating, PROJECT, runner_id)
+        pushing.execute(text("SET LOCAL lock_timeout = '500ms'"))
+        attempt = pushing.get_one(Attempt, plan.attempt_id)
+        for message in ("the first", "the second"):
+            attempt.trainer_message = message
+            pushing.flush()
 
 
 def test_first_registrations_at_once_make_one_runner(stage: Stage, database: Database) -> None:
