@@ -72,7 +72,12 @@ def forgive_absence(session: Session, *, now: datetime) -> None:
     """
     held = (AttemptState.CLAIMED.value, AttemptState.RUNNING.value)
     holders = select(Attempt.runner_id).where(Attempt.state.in_(held))
-    runners = select(Runner).where(Runner.id.in_(holders)).order_by(Runner.id).with_for_update(key_share=True)
+    runners = (
+        select(Runner)
+        .where(Runner.id.in_(holders))
+        .order_by(Runner.id)
+        .with_for_update(key_share=True)
+    )
     for runner in session.scalars(runners):
         runner.lease_until = max(runner.lease_until, now + timedelta(seconds=LEASE_S))
     for attempt in session.scalars(select(Attempt).where(Attempt.state.in_(held))):

@@ -59,7 +59,7 @@ def choose_engine(
         SpecError: the engine is not installed, or its cache does not fit the memory.
         EngineError: the engine did not start.
     """
-    missing = why_not_vllm() if spec.engine.type != "torch" else None
+    missing = why_not_vllm(config) if spec.engine.type != "torch" else None
     if spec.engine.type == "torch" or (missing and spec.engine.type == "auto"):
         if spec.engine.dtype != "float32":
             raise SpecError(f"engine.dtype {spec.engine.dtype} needs vLLM, but {missing}")
@@ -75,18 +75,19 @@ def choose_engine(
     return _vllm(spec, config, learner, place)
 
 
-def why_not_vllm() -> str | None:
-    """Say why vLLM cannot be used here; None when it can."""
+def why_not_vllm(config: Qwen3Config) -> str | None:
+    """Say why vLLM cannot sample this model here; None when it can."""
     if importlib.util.find_spec("vllm") is None:
         return "vLLM is not installed"
     os.environ.update(ENVIRONMENT)
     try:
-        importlib.import_module(_VLLM_ENGINE)
+        engine = importlib.import_module(_VLLM_ENGINE)
     except (ImportError, OSError, RuntimeError) as fault:
         # A build for another machine fails in many ways, all of them at import.
         _log.warning("vLLM does not import", exc_info=fault)
         return f"vLLM does not import: {fault}"
-    return None
+    refused: str | None = engine.why_not(config)
+    return refused
 
 
 def _vllm(spec: RunSpec, config: Qwen3Config, learner: InlineLearner, place: Place) -> ChosenEngine:

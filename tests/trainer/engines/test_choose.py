@@ -29,7 +29,7 @@ class Starting:
 
 @pytest.fixture
 def without_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choose, "why_not_vllm", lambda: "vLLM is not installed")
+    monkeypatch.setattr(choose, "why_not_vllm", lambda _config: "vLLM is not installed")
 
 
 @pytest.mark.usefixtures("without_vllm")
@@ -57,10 +57,20 @@ async def test_what_needs_vllm_is_refused_without_it(
         ShortRun(tmp_path, engine=engine).build()
 
 
+async def test_auto_falls_back_for_heads_that_vllm_cannot_do(tmp_path: Path) -> None:
+    vllm = pytest.importorskip("trainer.engines.vllm.engine", reason="vLLM does not import here")
+    if not vllm.current_platform.is_cpu():
+        pytest.skip("a GPU build of vLLM has kernels for any head")
+    run = ShortRun(tmp_path, engine={"type": "auto"}, schedule={"total_steps": 1})
+    await run.train()
+    assert [event.engine for event in run.events(TrainerStarted)] == ["torch"]
+    assert "no attention for heads of 8" in run.events(RunWarning)[0].message
+
+
 async def test_torch_is_taken_without_asking_for_vllm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choose, "why_not_vllm", lambda: pytest.fail("vLLM was looked for"))
+    monkeypatch.setattr(choose, "why_not_vllm", lambda _config: pytest.fail("vLLM was looked for"))
     run = ShortRun(tmp_path, engine={"type": "torch"})
     await run.finish_without_training(run.build())
     assert not run.events(RunWarning)
@@ -70,6 +80,7 @@ async def test_every_key_reaches_vllm(tmp_path: Path, monkeypatch: pytest.Monkey
     vllm = pytest.importorskip("trainer.engines.vllm.engine", reason="vLLM does not import here")
     starting = Starting()
     monkeypatch.setattr(vllm, "VllmEngine", starting)
+    monkeypatch.setattr(vllm, "why_not", lambda _config: None)
     engine = {
         "type": "vllm",
         "dtype": "bfloat16",
@@ -98,6 +109,7 @@ async def test_weights_pass_through_the_chosen_place(
 ) -> None:
     vllm = pytest.importorskip("trainer.engines.vllm.engine", reason="vLLM does not import here")
     monkeypatch.setattr(vllm, "VllmEngine", lambda _options: object())
+    monkeypatch.setattr(vllm, "why_not", lambda _config: None)
     run = ShortRun(tmp_path, engine={"type": "vllm", "weight_transport": transport})
     sync = run.build()._parts.weights
     run.journal.abandon()

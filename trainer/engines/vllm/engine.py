@@ -11,6 +11,7 @@ from itertools import count
 from pathlib import Path
 
 import torch
+from transformers import Qwen3Config
 from vllm import SamplingParams as VllmSampling
 from vllm.distributed.weight_transfer.base import (
     WeightTransferInitRequest,
@@ -19,7 +20,9 @@ from vllm.distributed.weight_transfer.base import (
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.inputs.engine import tokens_input
 from vllm.outputs import CompletionOutput, RequestOutput
+from vllm.platforms import current_platform
 from vllm.sampling_params import RequestOutputKind
+from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
@@ -27,6 +30,19 @@ from trainer.engines.base import EngineStats
 from trainer.engines.vllm.options import VllmOptions
 from trainer.errors import EngineError
 from trainer.types import Sample, SamplingParams
+
+
+def why_not(config: Qwen3Config) -> str | None:
+    """Say why this build of vLLM cannot run the model; None when nothing speaks against it.
+
+    A CPU build starts with any head size, and then dies of the first request.
+    """
+    if not current_platform.is_cpu():
+        return None
+    sizes = CPUAttentionBackend.get_supported_head_sizes()
+    if config.head_dim in sizes:
+        return None
+    return f"vLLM on a CPU has no attention for heads of {config.head_dim} (it has {sizes})"
 
 
 class VllmEngine:
