@@ -19,7 +19,7 @@ RolloutError                 one rollout failed for reasons that are not the pol
 ├── VerifierUnavailable      the grade could not be computed
 └── RolloutDeadline          the environment, not the policy, used up the trajectory's time
 
-A RolloutError is caught once, in `trainer/rollouts/collect.py`, and becomes data.
+A RolloutError is caught once, in `trainer/rollouts/roller.py`, and becomes data.
 """
 
 from __future__ import annotations

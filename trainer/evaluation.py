@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from trainer.contract.events import EvalCompleted
 from trainer.contract.sections import DecodingSpec, EvalSpec
 from trainer.metrics import eval_metrics
-from trainer.rollouts.collect import Wave
+from trainer.rollouts.wave import Wave
 from trainer.sinks.journal import Journal
 from trainer.types import Task
 from trainer.waves import Waves

@@ -17,9 +17,10 @@ from trainer.errors import EnvironmentOutage, TrainerError
 from trainer.evaluation import Evaluator
 from trainer.learners.base import Learner
 from trainer.reporting import StepReporter, engine_metrics
-from trainer.rollouts.collect import Wave, as_groups
+from trainer.rollouts.collect import as_groups
 from trainer.rollouts.limits import training_temperature
 from trainer.rollouts.seeds import derive_seed
+from trainer.rollouts.wave import Wave
 from trainer.saving import Saver
 from trainer.schedule import Schedule
 from trainer.sinks.journal import Journal

@@ -12,9 +12,10 @@ from trainer.contract.events import EnvDegraded, PhaseStarted, RunWarning
 from trainer.contract.outcomes import OutcomeRow, OutcomeStatus
 from trainer.contract.rundir import TRAJECTORIES, AttemptDir, run_key, trajectory_file
 from trainer.errors import EnvironmentOutage
-from trainer.rollouts.collect import Collector, Rollout, Wave
+from trainer.rollouts.collect import Collector
 from trainer.rollouts.dump import wave_name, write_trajectories
 from trainer.rollouts.outcomes import outcome_rows
+from trainer.rollouts.wave import Rollout, Wave
 from trainer.sinks.journal import Journal
 from trainer.stopping import Stop
 from trainer.storage import space_checked

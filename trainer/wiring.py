@@ -29,8 +29,9 @@ from trainer.loop import Parts, Start, Trainer
 from trainer.models import check_supported, load_policy, load_tokenizer
 from trainer.reporting import StepReporter
 from trainer.rollouts.chat import Chat
-from trainer.rollouts.collect import Collector, RolloutParts
+from trainer.rollouts.collect import Collector
 from trainer.rollouts.prompts import PROMPT_VERSION
+from trainer.rollouts.roller import Roller, RolloutParts
 from trainer.saving import Saver
 from trainer.sinks.journal import Journal
 from trainer.sources import resolve_source
@@ -138,7 +139,10 @@ def _parts(
 ) -> Parts:
     spec, journal, clock = attempt.spec, attempt.journal, attempt.clock
     waves = Waves(
-        collector=Collector(rollouts),
+        collector=Collector(
+            Roller(rollouts),
+            max_concurrent_rollouts=spec.environment.max_concurrent_rollouts,
+        ),
         journal=journal,
         stop=attempt.stop,
         store=attempt.store,

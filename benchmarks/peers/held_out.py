@@ -12,8 +12,10 @@ from trainer.data.tasks import minifleet_tasks
 from trainer.engines.torch import TorchEngine, TorchEngineOptions
 from trainer.envs.minifleet.provider import MinifleetProvider
 from trainer.rollouts.chat import Chat
-from trainer.rollouts.collect import Collector, RolloutParts, Wave
+from trainer.rollouts.collect import Collector
 from trainer.rollouts.outcomes import outcome_rows
+from trainer.rollouts.roller import Roller, RolloutParts
+from trainer.rollouts.wave import Wave
 
 
 class HeldOut:
@@ -36,16 +38,17 @@ class HeldOut:
         weights["lm_head.weight"] = model.lm_head.weight.detach().float()
         engine = TorchEngine(model.config, weights, options=TorchEngineOptions(num_sessions=192))
         spec = self._spec
+        parts = RolloutParts(
+            engine=engine,
+            chat=self._chat,
+            provider=MinifleetProvider(env_keys=spec.data.env_keys),
+            environment=spec.environment,
+            rollout=spec.rollout,
+            seed=spec.schedule.seed,
+            attempt=1,
+        )
         collector = Collector(
-            RolloutParts(
-                engine=engine,
-                chat=self._chat,
-                provider=MinifleetProvider(env_keys=spec.data.env_keys),
-                environment=spec.environment,
-                rollout=spec.rollout,
-                seed=spec.schedule.seed,
-                attempt=1,
-            )
+            Roller(parts), max_concurrent_rollouts=spec.environment.max_concurrent_rollouts
         )
         rates: dict[str, float] = {}
         for decoding in spec.eval.decodings:

@@ -15,7 +15,9 @@ from trainer.engines.base import EngineStats
 from trainer.envs.base import Grade, ToolResult, ToolSpec
 from trainer.errors import ToolTransport, VerifierUnavailable
 from trainer.rollouts.chat import Chat
-from trainer.rollouts.collect import Collector, RolloutParts, Wave
+from trainer.rollouts.collect import Collector
+from trainer.rollouts.roller import Roller, RolloutParts
+from trainer.rollouts.wave import Wave
 from trainer.types import Sample, SamplingParams, Task
 
 ADD = '<tool_call>{"name": "add", "arguments": {"n": 1}}</tool_call>'
@@ -169,17 +171,15 @@ def a_collector(
     rollout: RolloutSpec | None = None,
     seed: int = 0,
 ) -> Collector:
-    return Collector(
-        RolloutParts(
-            engine=engine,
-            chat=CHAT,
-            provider=provider,
-            environment=environment or EnvironmentSpec(),
-            rollout=rollout
-            or RolloutSpec(
-                max_input_length=4000, max_generate_length=200, max_sequence_length=4200
-            ),
-            seed=seed,
-            attempt=1,
-        )
+    environment = environment or EnvironmentSpec()
+    parts = RolloutParts(
+        engine=engine,
+        chat=CHAT,
+        provider=provider,
+        environment=environment,
+        rollout=rollout
+        or RolloutSpec(max_input_length=4000, max_generate_length=200, max_sequence_length=4200),
+        seed=seed,
+        attempt=1,
     )
+    return Collector(Roller(parts), max_concurrent_rollouts=environment.max_concurrent_rollouts)

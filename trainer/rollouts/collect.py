@@ -1,88 +1,20 @@
-"""Rollouts of many tasks at once: bounded, in a fixed order, and the edge where errors become data.
-
-Nothing an environment does gets past this file. A `RolloutError`, or an error nobody foresaw, ends
-one rollout, which is then rolled again a few times; only a `TrainerError` (the engine failed) and
-cancellation go on.
-"""
+"""Rollouts of many tasks at once: bounded, and in a fixed order."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Sequence
 
-from trainer.contract.outcomes import Outcome, OutcomeStatus, StopReason
-from trainer.contract.sections import EnvironmentSpec, RolloutSpec
-from trainer.engines.base import Engine
-from trainer.envs.base import Env, EnvProvider
-from trainer.errors import RolloutError, TrainerError, VerifierUnavailable
-from trainer.rollouts.chat import Chat
-from trainer.rollouts.episode import Draw, Episode
-from trainer.rollouts.limits import limits_for
-from trainer.rollouts.seeds import derive_seed
-from trainer.rollouts.transcript import RolloutIdentity, Transcript
-from trainer.types import Group, Task, Trajectory
-
-CLOSE_TIMEOUT_S = 10.0
-_log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wave:
-    """Rollouts that belong together: those of one training step, or of one evaluation."""
-
-    step: int
-    split: Literal["train", "eval"]
-    decoding: str
-    n_samples_per_prompt: int
-    temperatures: Mapping[str, float]
-    """Sampling temperature by environment key."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rollout:
-    """A finished rollout with what it took."""
-
-    trajectory: Trajectory
-    num_turns: int
-    duration_s: float
-    """From the first try to the end (seconds)."""
-    infra_errors: tuple[str, ...]
-    """Error codes met on the way, of tries that were repeated too."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutParts:
-    """What rollouts are made with; one value per run."""
-
-    engine: Engine
-    chat: Chat
-    provider: EnvProvider
-    environment: EnvironmentSpec
-    rollout: RolloutSpec
-    seed: int
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Try:
-    """One try at a rollout; `error` is the code of the infra error that ended it."""
-
-    outcome: Outcome
-    stop: StopReason
-    error: str | None
-    transcript: Transcript
+from trainer.rollouts.wave import Rollout, Rolls, Wave
+from trainer.types import Group, Task
 
 
 class Collector:
     """Rolls out waves of tasks, at most `max_concurrent_rollouts` rollouts at a time."""
 
-    def __init__(self, parts: RolloutParts) -> None:
-        self._parts = parts
-        self._free = asyncio.Semaphore(parts.environment.max_concurrent_rollouts)
+    def __init__(self, rolls: Rolls, *, max_concurrent_rollouts: int) -> None:
+        self._rolls = rolls
+        self._free = asyncio.Semaphore(max_concurrent_rollouts)
 
     async def collect(self, tasks: Sequence[Task], wave: Wave) -> tuple[tuple[Rollout, ...], ...]:
         """Return the rollouts of each task, in the order of `tasks` and of their samples.
@@ -91,85 +23,32 @@ class Collector:
             TrainerError: the engine failed; rollouts in flight are cancelled and closed.
         """
         n = wave.n_samples_per_prompt
+        done = await self._gather(
+            [(task, sample_index) for task in tasks for sample_index in range(n)], wave
+        )
+        return tuple(tuple(done[start : start + n]) for start in range(0, len(done), n))
+
+    async def group(self, task: Task, wave: Wave) -> tuple[Rollout, ...]:
+        """Return the rollouts of one task, in the order of its samples; raises as `collect`."""
+        return tuple(
+            await self._gather([(task, index) for index in range(wave.n_samples_per_prompt)], wave)
+        )
+
+    async def _gather(self, samples: Sequence[tuple[Task, int]], wave: Wave) -> list[Rollout]:
         running = [
             asyncio.create_task(self._bounded(task, sample_index, wave))
-            for task in tasks
-            for sample_index in range(n)
+            for task, sample_index in samples
         ]
         try:
-            done = await asyncio.gather(*running)
+            return await asyncio.gather(*running)
         finally:
             for each in running:
                 each.cancel()
             await asyncio.gather(*running, return_exceptions=True)
-        return tuple(tuple(done[start : start + n]) for start in range(0, len(done), n))
 
     async def _bounded(self, task: Task, sample_index: int, wave: Wave) -> Rollout:
         async with self._free:
-            return await self._roll(task, sample_index, wave)
-
-    async def _roll(self, task: Task, sample_index: int, wave: Wave) -> Rollout:
-        """Roll one sample, again after an infra error, until it ends or the retries are used up."""
-        began = time.monotonic()
-        errors: list[str] = []
-        while True:
-            draw = self._draw(task, sample_index, wave, retry=len(errors))
-            found = await self._try(task, draw)
-            retries = len(errors)
-            errors += [found.error] if found.error else []
-            if found.error is None or retries >= self._parts.environment.max_infra_retries:
-                break
-        identity = RolloutIdentity(
-            rollout_id=self._rollout_id(task, sample_index, wave),
-            sample_index=sample_index,
-            num_infra_retries=retries,
-        )
-        return Rollout(
-            trajectory=found.transcript.trajectory(task, found.outcome, found.stop, identity),
-            num_turns=found.transcript.num_turns,
-            duration_s=time.monotonic() - began,
-            infra_errors=tuple(errors),
-        )
-
-    async def _try(self, task: Task, draw: Draw) -> _Try:
-        """Roll once; whatever the environment raises is in what is returned."""
-        transcript, env = Transcript(), None
-        try:
-            env = self._parts.provider.make(task)
-            limits = limits_for(task.env_key, self._parts.environment, self._parts.rollout)
-            episode = Episode(task, env, limits, self._parts.engine, self._parts.chat, transcript)
-            outcome, stop = await episode.run(draw)
-            return _Try(outcome=outcome, stop=stop, error=None, transcript=transcript)
-        except TrainerError:
-            raise
-        except VerifierUnavailable as error:
-            outcome = Outcome(status=OutcomeStatus.UNGRADED, reason=error.code)
-            return _Try(
-                outcome=outcome, stop=StopReason.DONE, error=error.code, transcript=transcript
-            )
-        except RolloutError as error:
-            _log.info("rollout %s: %s: %s", draw.session, error.code, error)
-            return _infra_error(error.code, transcript)
-        except Exception as error:  # noqa: BLE001 - the rollout edge: faults become data here
-            _log.exception("rollout %s", draw.session)
-            return _infra_error(f"unexpected_{type(error).__name__}", transcript)
-        finally:
-            self._parts.engine.release(draw.session)
-            if env is not None:
-                await _close(env, draw.session)
-
-    def _draw(self, task: Task, sample_index: int, wave: Wave, *, retry: int) -> Draw:
-        place = (self._parts.seed, wave.step, wave.split, wave.decoding, task.key)
-        return Draw(
-            temperature=wave.temperatures[task.env_key],
-            seed=derive_seed(*place, sample_index, retry),
-            session=f"{self._rollout_id(task, sample_index, wave)}/{retry}",
-            prefix_key=f"{wave.step}/{wave.split}/{wave.decoding}/{task.key}",
-        )
-
-    def _rollout_id(self, task: Task, sample_index: int, wave: Wave) -> str:
-        place = f"{self._parts.attempt}/{wave.step}/{wave.split}/{wave.decoding}"
-        return f"{place}/{task.key}/{sample_index}"
+            return await self._rolls.roll(task, sample_index, wave)
 
 
 def as_groups(rollouts: Sequence[Sequence[Rollout]]) -> tuple[Group, ...]:
@@ -181,21 +60,3 @@ def as_groups(rollouts: Sequence[Sequence[Rollout]]) -> tuple[Group, ...]:
         )
         for group in rollouts
     )
-
-
-def _infra_error(code: str, transcript: Transcript) -> _Try:
-    return _Try(
-        outcome=Outcome(status=OutcomeStatus.INFRA_ERROR, reason=code),
-        stop=StopReason.INFRA_ERROR,
-        error=code,
-        transcript=transcript,
-    )
-
-
-async def _close(env: Env, session: str) -> None:
-    """Close an environment whatever happens to it, within a time limit."""
-    try:
-        async with asyncio.timeout(CLOSE_TIMEOUT_S):
-            await env.close()
-    except Exception:  # noqa: BLE001 - the rollout edge: the outcome stands already
-        _log.exception("closing the environment of %s", session)

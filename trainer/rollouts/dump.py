@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from trainer.rollouts.collect import Rollout, Wave
+from trainer.rollouts.wave import Rollout, Wave
 from trainer.types import Task, Turn
 
 _LEVEL = 3

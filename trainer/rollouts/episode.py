@@ -1,7 +1,7 @@
 """One environment, one policy, to a stop reason.
 
 What the policy causes is graded, be it with 0.0: too many turns, too many tokens, too slow. What
-the environment causes leaves as a `RolloutError`; only `collect.py` turns that into data.
+the environment causes leaves as a `RolloutError`; only `roller.py` turns that into data.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from trainer.contract.outcomes import OutcomeRow
-from trainer.rollouts.collect import Rollout, Wave
+from trainer.rollouts.wave import Rollout, Wave
 
 
 def outcome_rows(

@@ -16,8 +16,8 @@ from tests.trainer.scripted import (
 from trainer.contract.outcomes import OutcomeStatus, StopReason
 from trainer.contract.sections import EnvironmentOverride, EnvironmentSpec, RolloutSpec
 from trainer.errors import SpecError
-from trainer.rollouts.collect import Rollout
 from trainer.rollouts.prompts import NO_CALL_OBSERVATION
+from trainer.rollouts.wave import Rollout
 
 
 async def roll(

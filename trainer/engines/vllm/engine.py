@@ -174,7 +174,11 @@ class VllmEngine:
         """Stop vLLM's processes."""
         for abort in self._aborts:
             abort.cancel()
+        sockets = getattr(self._llm.engine_core, "ctx", None)
         await asyncio.to_thread(self._llm.shutdown)
+        if sockets is not None:
+            # vLLM closes its sockets and leaves their context to the garbage collector.
+            sockets.destroy(linger=0)
         # Its finalizer wants modules that are gone when the process ends.
         del self._llm
 

@@ -1,0 +1,140 @@
+"""One rollout, again after an infra error: the edge where errors become data.
+
+Nothing an environment does gets past this file. A `RolloutError`, or an error nobody foresaw, ends
+one try, which is then rolled again a few times; only a `TrainerError` (the engine failed) and
+cancellation go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+
+from trainer.contract.outcomes import Outcome, OutcomeStatus, StopReason
+from trainer.contract.sections import EnvironmentSpec, RolloutSpec
+from trainer.engines.base import Engine
+from trainer.envs.base import Env, EnvProvider
+from trainer.errors import RolloutError, TrainerError, VerifierUnavailable
+from trainer.rollouts.chat import Chat
+from trainer.rollouts.episode import Draw, Episode
+from trainer.rollouts.limits import limits_for
+from trainer.rollouts.seeds import derive_seed
+from trainer.rollouts.transcript import RolloutIdentity, Transcript
+from trainer.rollouts.wave import Rollout, Wave
+from trainer.types import Task
+
+CLOSE_TIMEOUT_S = 10.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutParts:
+    """What rollouts are made with; one value per run."""
+
+    engine: Engine
+    chat: Chat
+    provider: EnvProvider
+    environment: EnvironmentSpec
+    rollout: RolloutSpec
+    seed: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Try:
+    """One try at a rollout; `error` is the code of the infra error that ended it."""
+
+    outcome: Outcome
+    stop: StopReason
+    error: str | None
+    transcript: Transcript
+
+
+class Roller:
+    """Rolls in this process."""
+
+    def __init__(self, parts: RolloutParts) -> None:
+        self._parts = parts
+
+    async def roll(self, task: Task, sample_index: int, wave: Wave) -> Rollout:
+        """Roll one sample, again after an infra error, until it ends or the retries are used up."""
+        began = time.monotonic()
+        errors: list[str] = []
+        while True:
+            draw = self._draw(task, sample_index, wave, retry=len(errors))
+            found = await self._try(task, draw)
+            retries = len(errors)
+            errors += [found.error] if found.error else []
+            if found.error is None or retries >= self._parts.environment.max_infra_retries:
+                break
+        identity = RolloutIdentity(
+            rollout_id=self._rollout_id(task, sample_index, wave),
+            sample_index=sample_index,
+            num_infra_retries=retries,
+        )
+        return Rollout(
+            trajectory=found.transcript.trajectory(task, found.outcome, found.stop, identity),
+            num_turns=found.transcript.num_turns,
+            duration_s=time.monotonic() - began,
+            infra_errors=tuple(errors),
+        )
+
+    async def _try(self, task: Task, draw: Draw) -> _Try:
+        """Roll once; whatever the environment raises is in what is returned."""
+        transcript, env = Transcript(), None
+        try:
+            env = self._parts.provider.make(task)
+            limits = limits_for(task.env_key, self._parts.environment, self._parts.rollout)
+            episode = Episode(task, env, limits, self._parts.engine, self._parts.chat, transcript)
+            outcome, stop = await episode.run(draw)
+            return _Try(outcome=outcome, stop=stop, error=None, transcript=transcript)
+        except TrainerError:
+            raise
+        except VerifierUnavailable as error:
+            outcome = Outcome(status=OutcomeStatus.UNGRADED, reason=error.code)
+            return _Try(
+                outcome=outcome, stop=StopReason.DONE, error=error.code, transcript=transcript
+            )
+        except RolloutError as error:
+            _log.info("rollout %s: %s: %s", draw.session, error.code, error)
+            return _infra_error(error.code, transcript)
+        except Exception as error:  # noqa: BLE001 - the rollout edge: faults become data here
+            _log.exception("rollout %s", draw.session)
+            return _infra_error(f"unexpected_{type(error).__name__}", transcript)
+        finally:
+            self._parts.engine.release(draw.session)
+            if env is not None:
+                await _close(env, draw.session)
+
+    def _draw(self, task: Task, sample_index: int, wave: Wave, *, retry: int) -> Draw:
+        place = (self._parts.seed, wave.step, wave.split, wave.decoding, task.key)
+        return Draw(
+            temperature=wave.temperatures[task.env_key],
+            seed=derive_seed(*place, sample_index, retry),
+            session=f"{self._rollout_id(task, sample_index, wave)}/{retry}",
+            prefix_key=f"{wave.step}/{wave.split}/{wave.decoding}/{task.key}",
+        )
+
+    def _rollout_id(self, task: Task, sample_index: int, wave: Wave) -> str:
+        place = f"{self._parts.attempt}/{wave.step}/{wave.split}/{wave.decoding}"
+        return f"{place}/{task.key}/{sample_index}"
+
+
+def _infra_error(code: str, transcript: Transcript) -> _Try:
+    return _Try(
+        outcome=Outcome(status=OutcomeStatus.INFRA_ERROR, reason=code),
+        stop=StopReason.INFRA_ERROR,
+        error=code,
+        transcript=transcript,
+    )
+
+
+async def _close(env: Env, session: str) -> None:
+    """Close an environment whatever happens to it, within a time limit."""
+    try:
+        async with asyncio.timeout(CLOSE_TIMEOUT_S):
+            await env.close()
+    except Exception:  # noqa: BLE001 - the rollout edge: the outcome stands already
+        _log.exception("closing the environment of %s", session)

@@ -1,0 +1,45 @@
+"""What a wave of rollouts is, and what a finished rollout tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from trainer.types import Task, Trajectory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wave:
+    """Rollouts that belong together: those of one training step, or of one evaluation."""
+
+    step: int
+    split: Literal["train", "eval"]
+    decoding: str
+    n_samples_per_prompt: int
+    temperatures: Mapping[str, float]
+    """Sampling temperature by environment key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollout:
+    """A finished rollout with what it took."""
+
+    trajectory: Trajectory
+    num_turns: int
+    duration_s: float
+    """From the first try to the end (seconds)."""
+    infra_errors: tuple[str, ...]
+    """Error codes met on the way, of tries that were repeated too."""
+
+
+class Rolls(Protocol):
+    """Makes one rollout at a time, any number of them at once: here, or in other processes."""
+
+    async def roll(self, task: Task, sample_index: int, wave: Wave) -> Rollout:
+        """Roll one sample of `task` to its end; what an environment does is in what is returned.
+
+        Raises:
+            TrainerError: the engine failed.
+        """
+        ...
