@@ -10,6 +10,7 @@ from trainer.algo.batch import BatchPlan, build_batch
 from trainer.checkpoints import Position
 from trainer.contract.events import PhaseStarted, RunWarning
 from trainer.contract.spec import RunSpec
+from trainer.data.feedback import feed_back
 from trainer.data.sampler import TaskSampler
 from trainer.engines.base import Engine
 from trainer.engines.canary import canary_gap, canary_tolerance
@@ -126,6 +127,7 @@ class Trainer:
                 metrics = await parts.learner.step(batch)
             with parts.clock.phase("sync_weights"):
                 metrics |= await self._sync_weights(step)
+        metrics |= feed_back(parts.sampler, parts.journal, step, result.rows)
         self.step, self._sampler_state = step, parts.sampler.state()
         if not batch.num_sequences:
             message = "the rollouts of every group scored alike: nothing was learned in this step"

@@ -14,7 +14,7 @@ from trainer.contract.manifest import config_hash
 from trainer.contract.rundir import AttemptDir
 from trainer.contract.sections import FaultSpec
 from trainer.contract.spec import RunSpec
-from trainer.data.sampler import TaskSampler
+from trainer.data.sampler import Sampling, TaskSampler
 from trainer.data.tasks import minifleet_tasks
 from trainer.engines.canary import canary_tokens
 from trainer.engines.choose import ChosenEngine, Place, choose_engine
@@ -203,7 +203,12 @@ def _load_chat(model_dir: Path, vocab_size: int) -> Chat:
 def _load_tasks(spec: RunSpec) -> _Tasks:
     data = spec.data
     return _Tasks(
-        train=minifleet_tasks(data.env_keys, "train", data.train_tasks_per_env, data.seed),
+        train=minifleet_tasks(
+            data.env_keys,
+            "train",
+            dict.fromkeys(data.env_keys, data.train_tasks_per_env) | data.train_tasks_by_env,
+            data.seed,
+        ),
         eval=minifleet_tasks(
             data.env_keys,
             "eval",
@@ -215,11 +220,12 @@ def _load_tasks(spec: RunSpec) -> _Tasks:
 
 
 def _sampler(spec: RunSpec, tasks: _Tasks, saved: Saved | None) -> TaskSampler:
+    size, sampling = spec.schedule.train_batch_size, Sampling.of(spec.data)
     if saved is not None:
         return TaskSampler.from_state(
-            tasks.train, saved.manifest.sampler, prompts_per_step=spec.schedule.train_batch_size
+            tasks.train, saved.manifest.sampler, prompts_per_step=size, sampling=sampling
         )
-    return TaskSampler(tasks.train, spec.schedule.train_batch_size, spec.data.seed)
+    return TaskSampler(tasks.train, size, spec.data.seed, sampling)
 
 
 def _provider(spec: RunSpec) -> MinifleetProvider:

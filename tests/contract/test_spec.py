@@ -26,7 +26,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
             "data": {"env_keys": ["booking", "github", "reddit"]},
             "schedule": {"train_batch_size": 2, "mini_batch_size": 1},
         },
-        "some would never be sampled",
+        "set data.sampling to hybrid",
     ),
     ({"eval": {"decodings": [{"name": "train"}]}}, "is taken by training rollouts"),
     (

@@ -13,10 +13,11 @@ from api.runs.status import RunStatus
 from api.runs.submit import submit
 from api.tables import Attempt, Run, RunEvent
 from trainer.contract import events
+from trainer.contract.data import DataSpec
 from trainer.contract.launch import AttemptEnd, Heartbeat, LaunchPlan, RegisterRunner, RunnerCommand
 from trainer.contract.reasons import ReasonCode
 from trainer.contract.rundir import checkpoint_name, event_segment, run_key
-from trainer.contract.sections import DataSpec, ScheduleSpec
+from trainer.contract.sections import ScheduleSpec
 from trainer.contract.spec import RunSpec
 from worker import driver
 from worker.parts import Parts

@@ -110,6 +110,20 @@ class EnvDegraded(_Event):
     """Count per error code."""
 
 
+class CurriculumReweighted(_Event):
+    """The curriculum changed how the prompts are shared out; shares are in [0, 1] and sum to 1."""
+
+    type: Literal["curriculum.reweighted"] = "curriculum.reweighted"
+    old_shares: dict[str, float]
+    """Share of the prompts per environment until now, of those that no minimum takes."""
+    new_shares: dict[str, float]
+    """The same from the next step drawn."""
+    signals: dict[str, float | None]
+    """Share of recent groups whose scores differ, per environment; null where there were none."""
+    reason: str
+    """Which share changed most, and what was measured there."""
+
+
 class RunWarning(_Event):
     """Something a user should know that does not stop the run."""
 
@@ -139,6 +153,7 @@ Event: TypeAlias = (
     | CheckpointSaved
     | CheckpointDeleted
     | EnvDegraded
+    | CurriculumReweighted
     | RunWarning
     | TrainerEnded
 )

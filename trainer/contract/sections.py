@@ -62,27 +62,6 @@ class ModelSpec(Section):
         return self
 
 
-class DataSpec(Section):
-    """Which tasks to train and evaluate on; train and eval never share an entity."""
-
-    env_keys: Annotated[tuple[EnvKey, ...], Field(min_length=1, max_length=64)]
-    """Environments to draw tasks from, each at most once."""
-    train_tasks_per_env: Annotated[int, Field(ge=1, le=100_000)] = 2000
-    """Training tasks per environment (count)."""
-    eval_tasks_per_env: Annotated[int, Field(ge=1, le=10_000)] = 60
-    """Held-out evaluation tasks per environment (count)."""
-    held_out_template_share: Share = 0.25
-    """Share of the eval tasks made from templates that training never sees."""
-    seed: Annotated[int, Field(ge=0)] = 0
-    """Seed of the task generator and of the order in which training tasks are drawn."""
-
-    @model_validator(mode="after")
-    def _env_keys_are_unique(self) -> Self:
-        if len(set(self.env_keys)) != len(self.env_keys):
-            raise ValueError("env_keys names an environment twice: list each one once")
-        return self
-
-
 class FaultSpec(Section):
     """Faults injected into an environment, to try how a run copes with them."""
 

@@ -6,11 +6,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from trainer.contract.data import DataSpec
 from trainer.contract.sections import (
     AlgorithmSpec,
     BackendSpec,
     CheckpointSpec,
-    DataSpec,
     EngineSpec,
     EnvironmentSpec,
     EvalSpec,
@@ -84,10 +84,11 @@ class RunSpec(Section):
                 f"environment.overrides names {strangers[0]!r}, which data.env_keys does not list:"
                 " add it there or remove the override"
             )
-        if self.schedule.train_batch_size < len(keys):
+        if self.schedule.train_batch_size < len(keys) and self.data.sampling == "balanced":
             raise ValueError(
                 f"schedule.train_batch_size ({self.schedule.train_batch_size}) is smaller than the"
-                f" number of environments ({len(keys)}): some would never be sampled"
+                f" number of environments ({len(keys)}): raise it, or set data.sampling to hybrid,"
+                " in which they take turns"
             )
         return self
 

@@ -1,59 +1,140 @@
-"""The order in which a run meets its training tasks."""
+"""Which tasks a training step draws."""
 
 from __future__ import annotations
 
 import hashlib
-import random
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from pydantic import JsonValue
 
+from trainer.algo.curriculum import Curriculum, Reweighting
+from trainer.contract.data import CurriculumSpec, DataSpec
+from trainer.contract.outcomes import OutcomeRow
+from trainer.data.pools import Pool
+from trainer.data.shares import Shares
 from trainer.errors import CheckpointError, DataError
 from trainer.types import Task
 
+UNSAMPLED_AFTER = 10
+"""Steps after which an environment that no task was drawn of is worth a warning."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How the prompts of a step are split between the environments; see `DataSpec`."""
+
+    mode: Literal["balanced", "proportional", "hybrid"] = "balanced"
+    min_samples_per_env: int = 1
+    """Read in hybrid mode."""
+    curriculum: CurriculumSpec | None = None
+
+    @classmethod
+    def of(cls, data: DataSpec) -> Sampling:
+        """Return what the section `data` of a spec asks for."""
+        return cls(
+            mode=data.sampling,
+            min_samples_per_env=data.min_samples_per_env,
+            curriculum=data.curriculum,
+        )
+
+    def settings(self) -> dict[str, JsonValue]:
+        """Return the settings as JSON, under their names in the section `data`."""
+        return {
+            "sampling": self.mode,
+            "min_samples_per_env": self.min_samples_per_env,
+            "curriculum": self.curriculum.model_dump(mode="json") if self.curriculum else None,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What the sampler concludes from a step."""
+
+    reweighting: Reweighting | None = None
+    unsampled: tuple[str, ...] = ()
+    """Environments that no task was ever drawn of; told once."""
+
 
 class TaskSampler:
-    """Draws the tasks of each step, balanced over environments, each task once per epoch.
+    """Draws the tasks of each step; an environment's epoch is its own, and never ends the run's.
 
-    Every environment gives `prompts_per_step // environments` tasks a step; what is left over goes
-    to different environments in turn. An environment's epoch is its own: a small one comes round
-    sooner. The order is a function of the seed, so the state is two numbers.
+    `next_step` may run ahead of `observe` by any number of steps. The same calls in the same order
+    give the same tasks, and so does a sampler that goes on from a `state` taken between two calls.
 
     Raises:
-        DataError: no tasks, equal keys, or fewer tasks in an environment than a step may take.
+        DataError: no tasks, equal keys, fewer tasks than a step takes, or in balanced mode an
+            environment with fewer tasks than its share of a step.
     """
 
-    def __init__(self, tasks: Sequence[Task], prompts_per_step: int, seed: int) -> None:
-        if not tasks or prompts_per_step < 1:
-            raise DataError("a sampler needs at least one task and one prompt per step")
-        if len({task.key for task in tasks}) != len(tasks):
-            raise DataError("task keys must be unique")
-        self._pools: dict[str, list[Task]] = {}
-        for task in tasks:
-            self._pools.setdefault(task.env_key, []).append(task)
-        self._most = -(-prompts_per_step // len(self._pools))
-        small = [key for key, pool in self._pools.items() if len(pool) < self._most]
-        if small:
-            raise DataError(f"{', '.join(small)}: fewer than {self._most} tasks, one step's share")
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        prompts_per_step: int,
+        seed: int,
+        sampling: Sampling = Sampling(),
+    ) -> None:
+        by_env = _by_env(tasks, prompts_per_step)
+        is_balanced = sampling.mode == "balanced"
+        most = -(-prompts_per_step // len(by_env))
+        small = [key for key, pool in by_env.items() if len(pool) < most]
+        if small and is_balanced and sampling.curriculum is None:
+            raise DataError(f"{', '.join(small)}: fewer than {most} tasks, one step's share")
+        self._settings = sampling.settings()
         self._prompts_per_step = prompts_per_step
         self._seed = seed
         self._step = 0
+        self._has_warned = False
         keys = "\n".join(task.key for task in tasks)
         self._digest = hashlib.sha256(keys.encode()).hexdigest()
-        self._queues: dict[str, list[Task]] = {key: [] for key in self._pools}
-        self._epochs: dict[str, int] = dict.fromkeys(self._pools, 0)
+        self._pools = {key: Pool(key, pool, seed) for key, pool in by_env.items()}
+        weights = {key: 1 if is_balanced else len(pool) for key, pool in by_env.items()}
+        self._curriculum = (
+            Curriculum(weights, sampling.curriculum) if sampling.curriculum is not None else None
+        )
+        self._shares = Shares(
+            list((self._curriculum.shares if self._curriculum else weights).values()),
+            prompts=prompts_per_step,
+            sizes=[len(pool) for pool in by_env.values()],
+            minimum=sampling.min_samples_per_env if sampling.mode == "hybrid" else 0,
+        )
 
     def next_step(self) -> tuple[Task, ...]:
-        """Return the next step's `prompts_per_step` tasks, no two the same where pools allow it."""
-        drawn: list[Task] = []
-        for env_key, count in self._shares().items():
-            queue = self._queues[env_key]
-            if len(queue) < count:
-                queue = self._queues[env_key] = queue + self._next_epoch(env_key, last=queue)
-            drawn += queue[:count]
-            del queue[:count]
+        """Return the next step's `prompts_per_step` tasks, no two the same."""
+        counts = zip(self._pools.values(), self._shares.next_counts(), strict=True)
+        drawn = [task for pool, count in counts for task in pool.draw(count)]
         self._step += 1
         return tuple(drawn)
+
+    def observe(self, step: int, rows: Sequence[OutcomeRow]) -> Observation:
+        """Take the rollouts of a training step as evidence for the steps not drawn yet."""
+        reweighting = self._curriculum.observe(step, rows) if self._curriculum else None
+        if self._curriculum and reweighting:
+            self._shares.reweight(list(self._curriculum.shares.values()))
+        return Observation(reweighting=reweighting, unsampled=self._unsampled())
+
+    def metrics(self) -> dict[str, float]:
+        """Return how much of the tasks was drawn so far, and the curriculum's view of them."""
+        metrics: dict[str, float] = {}
+        for env_key, pool in self._pools.items():
+            name = env_key.replace("/", "_")
+            metrics[f"data/{name}/coverage"] = pool.coverage
+            metrics[f"data/{name}/epoch"] = pool.num_drawn / len(pool)
+        sizes = {key: len(pool) for key, pool in self._pools.items()}
+        num_tasks = sum(sizes.values())
+        metrics["data/coverage"] = (
+            sum(pool.coverage * len(pool) for pool in self._pools.values()) / num_tasks
+        )
+        metrics["trainer/epoch"] = self._step * self._prompts_per_step / num_tasks
+        if self._curriculum:
+            total = sum(self._curriculum.shares.values())
+            for env_key, share in self._curriculum.shares.items():
+                metrics[f"curriculum/{env_key.replace('/', '_')}/share"] = share / total
+            for env_key, signal in self._curriculum.signals.items():
+                if signal is not None:
+                    metrics[f"curriculum/{env_key.replace('/', '_')}/signal"] = signal
+        return metrics
 
     def state(self) -> dict[str, JsonValue]:
         """Return the position as JSON; `from_state` continues with the exact next step."""
@@ -62,46 +143,79 @@ class TaskSampler:
             "seed": self._seed,
             "prompts_per_step": self._prompts_per_step,
             "tasks_sha256": self._digest,
+            "settings": dict(self._settings),
+            "shares": self._shares.state(),
+            "pools": {key: pool.state() for key, pool in self._pools.items()},
+            "curriculum": self._curriculum.state() if self._curriculum else None,
+            "has_warned": self._has_warned,
         }
 
     @classmethod
     def from_state(
-        cls, tasks: Sequence[Task], state: Mapping[str, JsonValue], *, prompts_per_step: int
+        cls,
+        tasks: Sequence[Task],
+        state: Mapping[str, JsonValue],
+        *,
+        prompts_per_step: int,
+        sampling: Sampling = Sampling(),
     ) -> TaskSampler:
-        """Return a sampler that continues after the step at which `state` was taken.
+        """Return a sampler that continues where `state` was taken, however many steps that was.
 
         Raises:
-            CheckpointError: the state is malformed, or belongs to other tasks or to steps of
-                another size: its position means nothing there.
+            CheckpointError: the state is malformed, or belongs to other tasks, settings or steps
+                of another size: its position means nothing there.
         """
         step, seed, size = (state.get(key) for key in ("step", "seed", "prompts_per_step"))
+        pools = state.get("pools")
         if not isinstance(step, int) or not isinstance(seed, int) or not isinstance(size, int):
             raise CheckpointError("sampler state is malformed")
+        if not isinstance(pools, dict):
+            raise CheckpointError("sampler state is malformed: it has no environments")
         if size != prompts_per_step:
             raise CheckpointError(
                 f"the checkpoint's steps have {size} prompts: set schedule.train_batch_size to"
                 f" {size} ({prompts_per_step} asked for)"
             )
-        sampler = cls(tasks, size, seed)
+        sampler = cls(tasks, size, seed, sampling)
         if sampler._digest != state.get("tasks_sha256"):
             raise CheckpointError("sampler state belongs to another set of tasks")
-        for _ in range(step):
-            sampler.next_step()
+        sampler._refuse_other_settings(state.get("settings"))
+        sampler._step = step
+        sampler._has_warned = state.get("has_warned") is True
+        sampler._shares.restore(state.get("shares"))
+        for env_key, pool in sampler._pools.items():
+            pool.restore(pools.get(env_key))
+        if sampler._curriculum:
+            sampler._curriculum.restore(state.get("curriculum"))
+            sampler._shares.reweight(list(sampler._curriculum.shares.values()))
         return sampler
 
-    def _shares(self) -> dict[str, int]:
-        keys = list(self._pools)
-        each, left = divmod(self._prompts_per_step, len(keys))
-        first = self._step * left
-        bonus = {keys[(first + turn) % len(keys)] for turn in range(left)}
-        return {key: each + (key in bonus) for key in keys}
+    def _refuse_other_settings(self, saved: JsonValue) -> None:
+        if not isinstance(saved, dict):
+            raise CheckpointError("sampler state is malformed: its settings")
+        for name, value in self._settings.items():
+            if saved.get(name) != value:
+                raise CheckpointError(
+                    f"the checkpoint's tasks were drawn with data.{name} {saved.get(name)}: set it"
+                    f" to that ({value} asked for)"
+                )
 
-    def _next_epoch(self, env_key: str, last: list[Task]) -> list[Task]:
-        """A new order in which the leftovers of the old epoch, drawn in this step, come late."""
-        rng = random.Random(f"{self._seed}/{env_key}/{self._epochs[env_key]}")
-        self._epochs[env_key] += 1
-        order = rng.sample(self._pools[env_key], len(self._pools[env_key]))
-        waiting = {task.key for task in last}
-        return [task for task in order if task.key not in waiting] + [
-            task for task in order if task.key in waiting
-        ]
+    def _unsampled(self) -> tuple[str, ...]:
+        if self._has_warned or self._step < UNSAMPLED_AFTER:
+            return ()
+        never = tuple(key for key, pool in self._pools.items() if not pool.num_drawn)
+        self._has_warned = bool(never)
+        return never
+
+
+def _by_env(tasks: Sequence[Task], prompts_per_step: int) -> dict[str, list[Task]]:
+    if not tasks or prompts_per_step < 1:
+        raise DataError("a sampler needs at least one task and one prompt per step")
+    if len({task.key for task in tasks}) != len(tasks):
+        raise DataError("task keys must be unique")
+    if len(tasks) < prompts_per_step:
+        raise DataError(f"{len(tasks)} tasks are fewer than one step's {prompts_per_step}")
+    by_env: dict[str, list[Task]] = {}
+    for task in tasks:
+        by_env.setdefault(task.env_key, []).append(task)
+    return by_env

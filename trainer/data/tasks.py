@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from trainer.envs.minifleet.app import App
 from trainer.envs.minifleet.catalog import APPS, Split, make_task
@@ -19,12 +19,14 @@ _MAX_COLLISIONS = 1_000
 def minifleet_tasks(
     env_keys: Sequence[str],
     split: Split,
-    n_per_env: int,
+    n_per_env: int | Mapping[str, int],
     seed: int,
     held_out_share: float = 0.0,
 ) -> tuple[Task, ...]:
     """Return `n_per_env` distinct tasks of each app, grouped by app in the order of `env_keys`.
 
+    `n_per_env` is one count for all or a count for each; an app's first tasks are the same
+    whatever the others' counts.
     A task's content depends on its key alone; the seed chooses keys. Templates take even turns.
     Of the tasks of each app exactly `round(n_per_env * held_out_share)` come from templates that
     no train task has; train and eval share no name either.
@@ -35,14 +37,15 @@ def minifleet_tasks(
     """
     if len(set(env_keys)) != len(env_keys) or not set(env_keys) <= set(APPS):
         raise DataError(f"env_keys must be distinct and among {', '.join(APPS)}")
-    if n_per_env < 0 or not 0.0 <= held_out_share <= 1.0:
+    counts = n_per_env if isinstance(n_per_env, Mapping) else dict.fromkeys(env_keys, n_per_env)
+    if min(counts.values(), default=0) < 0 or not 0.0 <= held_out_share <= 1.0:
         raise DataError("n_per_env must not be negative, held_out_share must lie in [0, 1]")
     if split == "train" and held_out_share:
         raise DataError("the train split never holds held-out templates")
     tasks: list[Task] = []
     for env_key in env_keys:
-        app, n_held_out = APPS[env_key], round(n_per_env * held_out_share)
-        for held_out, count in ((False, n_per_env - n_held_out), (True, n_held_out)):
+        app, n_held_out = APPS[env_key], round(counts[env_key] * held_out_share)
+        for held_out, count in ((False, counts[env_key] - n_held_out), (True, n_held_out)):
             templates = [each for each in app.templates if each.held_out is held_out]
             rng = random.Random(f"{seed}/{env_key}/{split}/{held_out}")
             tasks += _distinct_tasks(app, templates, split, count, rng)

@@ -84,6 +84,7 @@ const WORDS = {
   "checkpoint.saved": (data) => ({ text: `Checkpoint at step ${data.step}, ${mib(data.size_bytes)}` }),
   "env.degraded": (data) => ({
     text: `${data.env_key}: ${(100 * data.infra_error_rate).toFixed(0)} % infra errors at step ${data.step}`, tone: "bad" }),
+  "curriculum.reweighted": (data) => ({ text: `Curriculum: ${data.reason}` }),
   "trainer.ended": (data) => ({ text: `Trainer ended: ${data.message || data.reason}` }),
 };
 const QUIET = new Set(["phase.started", "step.completed", "checkpoint.deleted"]);

@@ -8,8 +8,9 @@ from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from trainer.contract.data import DataSpec
 from trainer.contract.launch import LaunchPlan, RunnerCommand
-from trainer.contract.sections import CheckpointSpec, DataSpec, ScheduleSpec
+from trainer.contract.sections import CheckpointSpec, ScheduleSpec
 from trainer.contract.spec import RunSpec
 
 TOKEN = "runner-token"

@@ -1,0 +1,188 @@
+"""Which environments to learn from: more prompts where groups still teach, some for all others.
+
+GRPO learns from a group only when its scores differ; of an environment in which a rollout passes
+with probability p, a group of n teaches with probability 1 - p^n - (1 - p)^n, which rises and
+falls with p(1 - p): the "learnability" of Rutherford et al. (2024, arXiv:2408.15099). Prompts go
+where it is high, as in Self-Evolving Curriculum (Chen et al. 2025, arXiv:2505.14970), where each
+category is the arm of a bandit whose reward changes over time. Evidence fades (discounted counts,
+Garivier and Moulines 2008, arXiv:0805.3415) towards "every group teaches", so that an environment
+not measured for long is tried again; and a floor mixes in the shares that the environments have
+without a curriculum, so that none starves (as Exp3 does; Graves et al. 2017, arXiv:1704.03003).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from trainer.contract.data import CurriculumSpec
+from trainer.contract.outcomes import OutcomeRow
+from trainer.errors import CheckpointError
+
+UNITS = 1_000_000
+"""Shares are whole numbers of millionths; they sum to this."""
+
+_PRIOR_GROUPS = 1.0
+"""Groups that teach, added to the evidence of every environment: optimism about the unmeasured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reweighting:
+    """A change of the environments' shares. All shares are in [0, 1] and sum to 1."""
+
+    old_shares: dict[str, float]
+    new_shares: dict[str, float]
+    signals: dict[str, float | None]
+    """Share of recent groups whose scores differ; None for an environment without any."""
+    reason: str
+    """One sentence: which share changed most and what was measured there."""
+
+
+@dataclass(slots=True)
+class _Evidence:
+    taught: float = 0.0
+    measured: float = 0.0
+
+    @property
+    def signal(self) -> float | None:
+        return self.taught / self.measured if self.measured else None
+
+    @property
+    def hope(self) -> float:
+        return (self.taught + _PRIOR_GROUPS) / (self.measured + _PRIOR_GROUPS)
+
+
+class Curriculum:
+    """Keeps the evidence and the shares; the same observations give the same shares."""
+
+    def __init__(self, base: Mapping[str, int], settings: CurriculumSpec) -> None:
+        """Start with shares proportional to `base` (positive), which they never leave for good."""
+        self._settings = settings
+        self._base = whole_shares({key: float(weight) for key, weight in base.items()})
+        self._shares = dict(self._base)
+        self._evidence = {key: _Evidence() for key in base}
+        self._step = 0
+        self._looked = 0
+
+    @property
+    def shares(self) -> dict[str, int]:
+        """Return each environment's share, at least 1; the sum is `UNITS`."""
+        return dict(self._shares)
+
+    @property
+    def signals(self) -> dict[str, float | None]:
+        """Return the share of recent groups that taught something; None where there were none."""
+        return {key: evidence.signal for key, evidence in self._evidence.items()}
+
+    def observe(self, step: int, rows: Sequence[OutcomeRow]) -> Reweighting | None:
+        """Take a step's rollouts as evidence; return the change of shares when there is one.
+
+        Evidence ages by the steps between two calls. Rows of unknown environments, rollouts
+        without a grade and groups with fewer than two grades say nothing.
+        """
+        fade = 0.5 ** (max(step - self._step, 0) / self._settings.half_life)
+        self._step = max(self._step, step)
+        for evidence in self._evidence.values():
+            evidence.taught *= fade
+            evidence.measured *= fade
+        for env_key, scores in _groups(rows):
+            if env_key in self._evidence and len(scores) > 1:
+                self._evidence[env_key].measured += 1.0
+                self._evidence[env_key].taught += max(scores) > min(scores)
+        if self._step - self._looked < self._settings.interval:
+            return None
+        self._looked = self._step
+        return self._reweight()
+
+    def state(self) -> dict[str, JsonValue]:
+        """Return evidence and shares as JSON; `restore` goes on exactly from there."""
+        return {
+            "step": self._step,
+            "looked": self._looked,
+            "shares": dict(self._shares),
+            "evidence": {key: [each.taught, each.measured] for key, each in self._evidence.items()},
+        }
+
+    def restore(self, state: JsonValue) -> None:
+        """Go on from a `state` of a curriculum over the same environments.
+
+        Raises:
+            CheckpointError: the state is malformed.
+        """
+        match state:
+            case {"step": int(step), "looked": int(looked), "shares": shares, "evidence": evidence}:
+                found = {key: _share(shares, key) for key in self._base}
+                if sum(found.values()) == UNITS:
+                    self._evidence = {key: _restored(evidence, key) for key in self._base}
+                    self._step, self._looked, self._shares = step, looked, found
+                    return
+        raise CheckpointError(_MALFORMED)
+
+    def _reweight(self) -> Reweighting | None:
+        """Blend the base with base times hope; None when that changes too little to matter."""
+        promising = {key: self._base[key] * each.hope for key, each in self._evidence.items()}
+        total, floor = sum(promising.values()), self._settings.floor
+        new = whole_shares(
+            {
+                key: floor * self._base[key] / UNITS + (1.0 - floor) * promising[key] / total
+                for key in self._base
+            }
+        )
+        old = self._shares
+        most = max(old, key=lambda key: abs(new[key] - old[key]))
+        change = abs(new[most] - old[most])
+        if not change or change < self._settings.min_change * UNITS:
+            return None
+        self._shares = new
+        return Reweighting(
+            old_shares={key: share / UNITS for key, share in old.items()},
+            new_shares={key: share / UNITS for key, share in new.items()},
+            signals=self.signals,
+            reason=_reason(most, old[most], new[most], self._evidence[most].signal),
+        )
+
+
+def whole_shares(weights: Mapping[str, float]) -> dict[str, int]:
+    """Return shares proportional to positive weights, each at least 1; the sum is `UNITS`."""
+    total = sum(weights.values())
+    shares = {key: max(int(UNITS * weight / total), 1) for key, weight in weights.items()}
+    largest = max(shares, key=lambda key: shares[key])
+    shares[largest] += UNITS - sum(shares.values())
+    return shares
+
+
+def _groups(rows: Sequence[OutcomeRow]) -> Iterable[tuple[str, list[float]]]:
+    groups: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        if row.score is not None:
+            groups.setdefault((row.env_key, row.task_key), []).append(row.score)
+    return ((env_key, scores) for (env_key, _), scores in groups.items())
+
+
+def _reason(env_key: str, old: int, new: int, signal: float | None) -> str:
+    verb = "gets more" if new > old else "gets fewer"
+    measured = (
+        "nothing was measured there lately"
+        if signal is None
+        else f"the scores differ in {signal:.0%} of its recent groups"
+    )
+    return f"{env_key} {verb} prompts ({old / UNITS:.1%} -> {new / UNITS:.1%}): {measured}"
+
+
+_MALFORMED = "sampler state is malformed: the curriculum's evidence"
+
+
+def _share(shares: JsonValue, env_key: str) -> int:
+    share = shares.get(env_key) if isinstance(shares, dict) else None
+    if isinstance(share, int) and share >= 1:
+        return share
+    raise CheckpointError(_MALFORMED)
+
+
+def _restored(evidence: JsonValue, env_key: str) -> _Evidence:
+    match evidence.get(env_key) if isinstance(evidence, dict) else None:
+        case [float(taught), float(measured)] if 0.0 <= taught <= measured:
+            return _Evidence(taught, measured)
+    raise CheckpointError(_MALFORMED)

@@ -1,0 +1,72 @@
+"""The section `data`: which tasks there are, and which of them a training step draws."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from trainer.contract.sections import EnvKey, Section, Share
+
+
+class CurriculumSpec(Section):
+    """Give more prompts to the environments whose groups still teach: those whose scores differ."""
+
+    interval: Annotated[int, Field(ge=1, le=1_000_000)] = 5
+    """Steps between two looks at the shares; each change is an event."""
+    floor: Annotated[float, Field(gt=0.0, le=1.0)] = 0.2
+    """Share of the prompts given out as `sampling` says, whatever was measured: no environment
+    falls below this share of what it would get without a curriculum."""
+    half_life: Annotated[float, Field(gt=0.0, le=1e6)] = 10.0
+    """Steps after which a measurement counts half; forgotten environments are tried again."""
+    min_change: Share = 0.02
+    """Shares stay while none of them would change by at least this much."""
+
+
+class DataSpec(Section):
+    """Which tasks to train and evaluate on; train and eval never share an entity."""
+
+    env_keys: Annotated[tuple[EnvKey, ...], Field(min_length=1, max_length=64)]
+    """Environments to draw tasks from, each at most once."""
+    train_tasks_per_env: Annotated[int, Field(ge=1, le=100_000)] = 2000
+    """Training tasks per environment (count)."""
+    train_tasks_by_env: dict[EnvKey, Annotated[int, Field(ge=1, le=100_000)]] = Field(
+        default_factory=dict
+    )
+    """Training tasks of single environments, instead of `train_tasks_per_env` (count)."""
+    eval_tasks_per_env: Annotated[int, Field(ge=1, le=10_000)] = 60
+    """Held-out evaluation tasks per environment (count)."""
+    held_out_template_share: Share = 0.25
+    """Share of the eval tasks made from templates that training never sees."""
+    sampling: Literal["balanced", "proportional", "hybrid"] = "balanced"
+    """How the prompts of a step are split: `balanced` evenly over the environments,
+    `proportional` by their numbers of training tasks, `hybrid` first `min_samples_per_env` to
+    each environment, then the rest by numbers of tasks. Each environment has epochs of its own."""
+    min_samples_per_env: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Prompts every environment gets in every step of `hybrid` sampling, or all its tasks where it
+    has fewer; where a step has too few prompts for that, the environments take turns."""
+    curriculum: CurriculumSpec | None = None
+    """Shift prompts to environments that teach; null leaves the split as it is."""
+    seed: Annotated[int, Field(ge=0)] = 0
+    """Seed of the task generator and of the order in which training tasks are drawn."""
+
+    @model_validator(mode="after")
+    def _env_keys_are_unique(self) -> Self:
+        if len(set(self.env_keys)) != len(self.env_keys):
+            raise ValueError("env_keys names an environment twice: list each one once")
+        return self
+
+    @model_validator(mode="after")
+    def _sampling_settings_are_read(self) -> Self:
+        strangers = sorted(set(self.train_tasks_by_env) - set(self.env_keys))
+        if strangers:
+            raise ValueError(
+                f"train_tasks_by_env names {strangers[0]!r}, which env_keys does not list: add it"
+                " there or remove the entry"
+            )
+        if self.min_samples_per_env != 1 and self.sampling != "hybrid":
+            raise ValueError(
+                f"min_samples_per_env does nothing in {self.sampling} sampling: set sampling to"
+                " hybrid or leave it out"
+            )
+        return self

@@ -1,0 +1,37 @@
+"""From a finished step back to the sampler: what it concludes goes into the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trainer.contract.events import CurriculumReweighted, RunWarning
+from trainer.contract.outcomes import OutcomeRow
+from trainer.data.sampler import TaskSampler
+from trainer.sinks.journal import Journal
+
+
+def feed_back(
+    sampler: TaskSampler, journal: Journal, step: int, rows: Sequence[OutcomeRow]
+) -> dict[str, float]:
+    """Let the sampler observe a step's rollouts, report its conclusions, return its metrics."""
+    seen = sampler.observe(step, rows)
+    if (change := seen.reweighting) is not None:
+        journal.emit(
+            CurriculumReweighted,
+            step=step,
+            old_shares=change.old_shares,
+            new_shares=change.new_shares,
+            signals=change.signals,
+            reason=change.reason,
+        )
+    if seen.unsampled:
+        journal.emit(
+            RunWarning,
+            step=step,
+            code="environment_never_sampled",
+            message=(
+                f"no task of {', '.join(seen.unsampled)} has been drawn yet: raise"
+                " schedule.train_batch_size, or give data.sampling hybrid"
+            ),
+        )
+    return sampler.metrics()
