@@ -27,6 +27,7 @@ from trainer.sinks.journal import Journal
 from trainer.sinks.jsonl import JsonlFile
 from trainer.sinks.push import Push
 from trainer.sinks.segments import Segments
+from trainer.sinks.wandb_run import WandbPlan, tracking_sink
 from trainer.stopping import Stop, StopRequested
 from trainer.storage import space_checked
 from trainer.stores.base import BlobStore, StoreError
@@ -159,6 +160,7 @@ async def _train(
                 clock=clock,
                 resume_from=_checkpoint_key(launch, store),
             )
+            _track(attempt, launch.environ)
             progress.trainer = build_trainer(attempt)
             await progress.trainer.train()
     except StopRequested:
@@ -219,3 +221,10 @@ def _sinks(launch: Launch, store: BlobStore, stop: Stop) -> list[Sink]:
             )
         )
     return sinks
+
+
+def _track(attempt: Attempt, environ: Mapping[str, str]) -> None:
+    plan = WandbPlan(spec=attempt.spec, attempt_dir=attempt.dir, resume_from=attempt.resume_from)
+    sink = tracking_sink(plan, environ)
+    if sink is not None:
+        attempt.journal.add(sink)

@@ -36,6 +36,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"eval": {"decodings": [{"name": "a"}, {"name": "a"}]}}, "name each one differently"),
     ({"eval": {"interval_decodings": ["cold"]}}, "interval_decodings names ['cold']"),
     ({"engine": {"type": "torch", "dtype": "bfloat16"}}, "set engine.dtype to float32"),
+    ({"tracking": {"wandb": {"mode": "on"}}}, "'disabled', 'offline' or 'online'"),
     ({"engine": {"tensor_parallel_size": 2}}, "set experimental to true"),
     (
         {"schedule": {"train_batch_size": 1251, "mini_batch_size": 1251}},

@@ -79,6 +79,16 @@ async def test_a_spec_with_mistakes_ends_in_one_clear_line(
     assert record.message == "/data/sed: unknown key 'data/sed'; did you mean 'seed'?"
 
 
+async def test_wandb_online_without_a_key_is_refused_before_anything_is_loaded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = {"name": "x", "data": {"env_keys": ["booking"]}, "model": {"source": "/no/such"}}
+    tracking = {"wandb": {"mode": "online"}}
+    record = await failed(tmp_path, launch(tmp_path, {**spec, "tracking": tracking}), capsys)
+    assert record.reason is ReasonCode.SPEC_REJECTED
+    assert "WANDB_API_KEY is not set" in record.message
+
+
 async def test_a_missing_spec_a_missing_model_and_a_missing_checkpoint_are_told_apart(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

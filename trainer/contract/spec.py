@@ -23,6 +23,7 @@ from trainer.contract.sections import (
     ScheduleSpec,
     Section,
 )
+from trainer.contract.tracking import TrackingSpec
 
 MINIFLEET_ENV_KEYS = ("booking", "github", "outlook", "reddit", "ticketmaster")
 
@@ -63,6 +64,8 @@ class RunSpec(Section):
     """When state is saved."""
     notify: NotifySpec = NotifySpec()
     """Who is told."""
+    tracking: TrackingSpec = TrackingSpec()
+    """Where else the figures go."""
     lineage: LineageSpec = LineageSpec()
     """Where the run comes from."""
     experimental: bool = False

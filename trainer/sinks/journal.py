@@ -15,12 +15,16 @@ class Journal:
 
     def __init__(self, file: JsonlFile, sinks: Sequence[Sink] = ()) -> None:
         self._file = file
-        self._sinks = tuple(sinks)
+        self._sinks = list(sinks)
 
     @property
     def last_seq(self) -> int:
         """Number of the last event written."""
         return self._file.last_seq
+
+    def add(self, sink: Sink) -> None:
+        """Tell one more sink from now on; it finds in the file what came before."""
+        self._sinks.append(sink)
 
     def emit(self, kind: type[Event], *, step: int, **fields: object) -> None:
         """Write an event of one kind with its fields.
