@@ -16,7 +16,7 @@ import time
 import torch
 from engine_throughput import PROMPT_TOKENS, VOCAB, tiny_model
 
-from trainer.algo.batch import Batch, TrainingSequence
+from trainer.algo.sequences import Batch, TrainingSequence
 from trainer.contract.sections import LearnerSpec
 from trainer.learners.inline import InlineLearner
 from trainer.learners.models import LearnerOptions

@@ -132,7 +132,7 @@ class Trainer:
         if not batch.num_sequences:
             message = "the rollouts of every group scored alike: nothing was learned in this step"
             parts.journal.emit(RunWarning, step=step, code="no_signal", message=message)
-        metrics["policy/num_sequences"] = float(batch.num_sequences)
+        metrics |= batch.metrics
         parts.reporter.report(step, result, metrics | engine_metrics(stats, parts.engine.stats()))
 
     async def _sync_weights(self, step: int) -> dict[str, float]:

@@ -99,6 +99,7 @@ def build_trainer(attempt: Attempt, provider: EnvProvider | None = None) -> Trai
             learner=spec.learner,
             lr_warmup_steps=spec.schedule.lr_warmup_steps,
             total_steps=spec.schedule.total_steps,
+            max_sequence_length=spec.rollout.max_sequence_length,
             seed=spec.schedule.seed,
             tokenizer_dir=model_dir,
         ),

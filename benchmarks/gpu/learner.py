@@ -26,7 +26,7 @@ import torch
 import torch.multiprocessing as mp
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from trainer.algo.batch import Batch, TrainingSequence
+from trainer.algo.sequences import Batch, TrainingSequence
 from trainer.contract.sections import LearnerSpec, LoraSpec, ModelSpec, OptimizerSpec
 from trainer.learners.models import LearnerOptions
 from trainer.learners.rank import LearnerRank

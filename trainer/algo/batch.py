@@ -1,51 +1,22 @@
-"""From the groups of a step to mini-batches: which tokens are trained on, with which weight.
+"""From the groups of a step to mini-batches: which tokens are trained on, with which advantage.
 
-Infra errors, rollouts without a grade and zero advantages never become a sequence here, so no
-later stage has to know about them. Legend: T tokens of one sequence.
+Infra errors, rollouts without a grade and groups without contrast never become a sequence here, so
+no later stage has to know about them. Legend: _G the rollouts of one group.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from trainer.algo.advantage import group_advantages, shuffled_rewards
-from trainer.contract.sections import AlgorithmSpec
+from trainer.algo.overlong import is_overlong
+from trainer.algo.sequences import Batch, TrainingSequence
+from trainer.algo.signal import Judged, signal_metrics
+from trainer.algo.stepwise import turns_of
+from trainer.contract.algorithm import AlgorithmSpec
 from trainer.types import Group
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingSequence:
-    """One rollout as the learner sees it. `token_ids`, `action_mask`, `logprobs` are all [T]."""
-
-    token_ids: tuple[int, ...]
-    action_mask: tuple[bool, ...]
-    """True where the policy drew the token: these, and only these, enter the loss."""
-    logprobs: tuple[float, ...]
-    """Behaviour log-probs as sampled (at `temperature`); 0.0 outside the action mask."""
-    prompt_length: int
-    """Tokens before the first turn: equal for all rollouts of a prompt, so computed once."""
-    advantage: float
-    temperature: float
-
-    @property
-    def num_actions(self) -> int:
-        """How many tokens enter the loss."""
-        return sum(self.action_mask)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """What one training step learns from: per mini-batch the sequences that carry a gradient."""
-
-    mini_batches: tuple[tuple[TrainingSequence, ...], ...]
-    """Split by prompt; mini-batches left without a sequence are not in the list."""
-
-    @property
-    def num_sequences(self) -> int:
-        """Sequences over all mini-batches."""
-        return sum(len(mini_batch) for mini_batch in self.mini_batches)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,15 +35,11 @@ def build_batch(groups: Sequence[Group], *, algorithm: AlgorithmSpec, plan: Batc
     """The step's batch: advantages per group, then mini-batches of whole groups.
 
     Groups are put in a seeded random order first, because they arrive sorted by environment and
-    a mini-batch of a single environment would pull the policy one way and then the other.
+    a mini-batch of a single environment would pull the policy one way and then the other. A
+    mini-batch is counted in prompts, so `step_wise` changes nothing about their number.
     """
-    rewards = [tuple(trajectory.reward for trajectory in group.trajectories) for group in groups]
-    if algorithm.shuffle_rewards:
-        rewards = shuffled_rewards(rewards, seed=plan.seed)
-    per_group = [
-        _sequences(group, rewards_G, algorithm=algorithm, plan=plan)
-        for group, rewards_G in zip(groups, rewards, strict=True)
-    ]
+    judged = _judged(groups, algorithm, seed=plan.seed)
+    per_group = [tuple(_sequences(each, algorithm, plan)) for each in judged]
     random.Random(plan.seed).shuffle(per_group)
     mini_batches = (
         tuple(
@@ -82,19 +49,47 @@ def build_batch(groups: Sequence[Group], *, algorithm: AlgorithmSpec, plan: Batc
         )
         for start in range(0, len(per_group), plan.mini_batch_size)
     )
-    return Batch(mini_batches=tuple(mini_batch for mini_batch in mini_batches if mini_batch))
+    return Batch(
+        mini_batches=tuple(mini_batch for mini_batch in mini_batches if mini_batch),
+        metrics=signal_metrics(judged, algorithm)
+        | {"policy/num_sequences": float(sum(map(len, per_group)))},
+    )
+
+
+def _judged(groups: Sequence[Group], algorithm: AlgorithmSpec, *, seed: int) -> list[Judged]:
+    rewards = [tuple(trajectory.reward for trajectory in group.trajectories) for group in groups]
+    if algorithm.shuffle_rewards:
+        rewards = shuffled_rewards(rewards, seed=seed)
+    return [
+        Judged(
+            group=group,
+            rewards_G=rewards_G,
+            advantages_G=group_advantages(rewards_G, norm_by_std=algorithm.grpo_norm_by_std),
+        )
+        for group, rewards_G in zip(groups, rewards, strict=True)
+    ]
 
 
 def _sequences(
-    group: Group,
-    rewards_G: Sequence[float | None],
-    *,
-    algorithm: AlgorithmSpec,
-    plan: BatchPlan,
-) -> list[TrainingSequence]:
-    advantages_G = group_advantages(rewards_G, norm_by_std=algorithm.grpo_norm_by_std)
-    return [
-        TrainingSequence(
+    judged: Judged, algorithm: AlgorithmSpec, plan: BatchPlan
+) -> Iterator[TrainingSequence]:
+    """What a group gives the loss: nothing where no rollout was better than another.
+
+    In a group with contrast, a rollout at the mean itself has a gradient from the divergence only.
+    """
+    group = judged.group
+    _assert_one_prompt(group)
+    if not any(judged.advantages_G):
+        return
+    for trajectory, reward, advantage in zip(
+        group.trajectories, judged.rewards_G, judged.advantages_G, strict=True
+    ):
+        has_gradient = advantage != 0.0 or (algorithm.use_kl_loss and reward is not None)
+        if not has_gradient or not any(trajectory.action_mask):
+            continue
+        if algorithm.apply_overlong_filtering and is_overlong(trajectory):
+            continue
+        sequence = TrainingSequence(
             token_ids=trajectory.token_ids,
             action_mask=trajectory.action_mask,
             logprobs=trajectory.logprobs,
@@ -102,6 +97,10 @@ def _sequences(
             advantage=advantage,
             temperature=plan.temperatures[group.task.env_key],
         )
-        for trajectory, advantage in zip(group.trajectories, advantages_G, strict=True)
-        if advantage != 0.0 and any(trajectory.action_mask)
-    ]
+        yield from turns_of(sequence) if algorithm.step_wise else (sequence,)
+
+
+def _assert_one_prompt(group: Group) -> None:
+    """A baseline compares answers to one question; a rollout that never began has no prompt."""
+    prompts = {each.token_ids[: each.prompt_length] for each in group.trajectories} - {()}
+    assert len(prompts) <= 1, f"group of {group.task.key} holds {len(prompts)} different prompts"

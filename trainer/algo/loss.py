@@ -1,91 +1,33 @@
-"""The clipped policy-gradient surrogate, exact over the mini-batch whatever the micro-batches.
+"""The loss of a step, put together: surrogate x correction + divergence, weighted token by token.
 
-Legend: _A the action tokens of a micro-batch, B the sequences of a mini-batch.
+Legend: _A the action tokens of a micro-batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TypeAlias
 
 import torch
 
-from trainer.algo.batch import TrainingSequence
-from trainer.contract.sections import AlgorithmSpec
+from trainer.algo.actions import Actions, BySequence, ratio
+from trainer.algo.cispo import cispo
+from trainer.algo.clipped import Surrogate, dual_clip, regular
+from trainer.algo.correction import Correction, correct
+from trainer.algo.divergence import divergence
+from trainer.algo.gspo import gspo
+from trainer.algo.stats import LossStats, loss_stats
+from trainer.contract.algorithm import AlgorithmSpec
 
-_MAX_LOG_RATIO = 20.0
-"""exp(20) is still finite in float32 when squared; SkyRL clamps at the same value."""
+Variant: TypeAlias = Callable[[torch.Tensor, Actions, AlgorithmSpec], Surrogate]
+Figures: TypeAlias = dict[str, torch.Tensor]
+"""Scalars, named as the fields of `LossStats`."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Actions:
-    """The tokens that enter the loss; every tensor is [A], float32 where not said."""
-
-    behaviour_logprobs_A: torch.Tensor
-    """As sampled: the denominator of the ratio is never computed again."""
-    advantages_A: torch.Tensor
-    weights_A: torch.Tensor
-    """Share of each token in the mini-batch's loss (`token_weights`)."""
-    sequences_A: torch.Tensor
-    """int64: index of the sequence in the micro-batch; a sequence is never split over two."""
-    proximal_logprobs_A: torch.Tensor | None = None
-    """The learner's own, before the first update of the step; filled where a correction asks."""
-    reference_logprobs_A: torch.Tensor | None = None
-    """Of the frozen reference model; filled where the loss has a KL term."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LossStats:
-    """Sums over tokens, so that micro-batches add up to exact mini-batch figures."""
-
-    num_tokens: int = 0
-    loss: float = 0.0
-    num_clipped: float = 0.0
-    ratio: float = 0.0
-    ratio_squared: float = 0.0
-    abs_logprob_diff: float = 0.0
-    max_abs_logprob_diff: float = 0.0
-
-    def __add__(self, other: LossStats) -> LossStats:
-        """Return the sums over both."""
-        return LossStats(
-            num_tokens=self.num_tokens + other.num_tokens,
-            loss=self.loss + other.loss,
-            num_clipped=self.num_clipped + other.num_clipped,
-            ratio=self.ratio + other.ratio,
-            ratio_squared=self.ratio_squared + other.ratio_squared,
-            abs_logprob_diff=self.abs_logprob_diff + other.abs_logprob_diff,
-            max_abs_logprob_diff=max(self.max_abs_logprob_diff, other.max_abs_logprob_diff),
-        )
-
-    @property
-    def clip_ratio(self) -> float:
-        """Share of tokens whose gradient the clip cut off."""
-        return self.num_clipped / self.num_tokens
-
-    @property
-    def effective_sample_share(self) -> float:
-        """Kish's effective sample size of the ratios over their number: 1 is on-policy."""
-        if not self.ratio_squared:
-            return 0.0
-        return self.ratio**2 / (self.num_tokens * self.ratio_squared)
-
-    @property
-    def mean_abs_logprob_diff(self) -> float:
-        """Mean |log-prob now - log-prob when sampled|."""
-        return self.abs_logprob_diff / self.num_tokens
-
-
-def token_weights(sequences: Sequence[TrainingSequence], algorithm: AlgorithmSpec) -> list[float]:
-    """Weight of each action token of each of the B sequences; over a mini-batch they sum to 1.
-
-    `token_mean`: 1 / (action tokens of the mini-batch). `sequence_mean`: 1 / (B x action tokens of
-    the sequence). Rollouts that carry no gradient are not in a mini-batch and do not count.
-    """
-    counts = [sequence.num_actions for sequence in sequences]
-    if algorithm.loss_reduction == "token_mean":
-        return [1.0 / sum(counts)] * len(counts)
-    return [1.0 / (len(counts) * count) for count in counts]
+VARIANTS: Mapping[str, Variant] = MappingProxyType(
+    {"regular": regular, "dual_clip": dual_clip, "gspo": gspo, "cispo": cispo}
+)
+"""The surrogate of each `policy_loss_type`."""
 
 
 def policy_loss(
@@ -93,36 +35,64 @@ def policy_loss(
 ) -> tuple[torch.Tensor, LossStats]:
     """The micro-batch's part of the mini-batch loss (a scalar to minimise), and its figures.
 
-    Per token: -min(ratio x advantage, clip(ratio, 1 - eps_low, 1 + eps_high) x advantage).
-
-    Source: PPO (arXiv:1707.06347, equation 7) with DAPO's two clips (arXiv:2503.14476, eq. 10).
+    `logprobs_A` come with gradient, from the policy as it is now.
     """
-    log_ratio_A = logprobs_A - actions.behaviour_logprobs_A
-    ratio_A = log_ratio_A.clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO).exp()
-    clipped_A = ratio_A.clamp(1.0 - algorithm.eps_clip_low, 1.0 + algorithm.eps_clip_high)
-    free_A, bound_A = ratio_A * actions.advantages_A, clipped_A * actions.advantages_A
-    loss = -(actions.weights_A * torch.minimum(free_A, bound_A)).sum()
-    with torch.no_grad():
-        diff_A = log_ratio_A.abs()
-        stats = LossStats(
-            num_tokens=len(logprobs_A),
-            loss=loss.item(),
-            num_clipped=(bound_A < free_A).sum().item(),
-            ratio=ratio_A.sum().item(),
-            ratio_squared=ratio_A.square().sum().item(),
-            abs_logprob_diff=diff_A.sum().item(),
-            max_abs_logprob_diff=diff_A.max().item() if len(diff_A) else 0.0,
-        )
-    return loss, stats
+    surrogate = VARIANTS[algorithm.policy_loss_type](logprobs_A, actions, algorithm)
+    losses_A, figures = surrogate.losses_A, _figures(logprobs_A, actions, surrogate)
+    if needs_proximal(algorithm):
+        correction = correct(actions, algorithm.off_policy_correction)
+        losses_A = losses_A * correction.factors_A
+        figures |= _correction_figures(correction)
+    loss = figures["policy_loss"] = (actions.weights_A * losses_A).sum()
+    by_sequence = BySequence.of(actions)
+    if needs_reference(algorithm):
+        assert actions.reference_logprobs_A is not None
+        kl_A = divergence(logprobs_A, actions.reference_logprobs_A, algorithm.kl_estimator_type)
+        kl_loss = (actions.weights_A * kl_A).sum()
+        loss = loss + algorithm.kl_loss_coef * kl_loss
+        figures |= {
+            "kl_loss": kl_loss,
+            "kl": kl_A.sum(),
+            "sequence_kl_max": by_sequence.maxima(kl_A.detach().abs()).sum(),
+        }
+    figures["loss"] = loss
+    counts = {"num_tokens": len(logprobs_A), "num_sequences": by_sequence.num_sequences}
+    return loss, loss_stats(figures, **counts)
 
 
 def needs_proximal(algorithm: AlgorithmSpec) -> bool:
     """Tell whether the loss compares with the policy that the step began with."""
-    del algorithm
-    return False
+    return algorithm.off_policy_correction.is_on
 
 
 def needs_reference(algorithm: AlgorithmSpec) -> bool:
     """Tell whether the loss compares with the policy that training started from."""
-    del algorithm
-    return False
+    return algorithm.use_kl_loss
+
+
+@torch.no_grad()
+def _figures(logprobs_A: torch.Tensor, actions: Actions, surrogate: Surrogate) -> Figures:
+    """How far the policy is from the one that sampled, and what the clips did."""
+    log_ratio_A = logprobs_A - actions.behaviour_logprobs_A
+    ratio_A, diff_A = ratio(log_ratio_A), log_ratio_A.abs()
+    return {
+        "num_clipped_low": surrogate.clipped_low_A.sum(),
+        "num_clipped_high": surrogate.clipped_high_A.sum(),
+        "num_dual_clipped": surrogate.dual_clipped_A.sum(),
+        "ratio": ratio_A.sum(),
+        "ratio_squared": ratio_A.square().sum(),
+        "behaviour_kl": divergence(actions.behaviour_logprobs_A, logprobs_A, "k3").sum(),
+        "abs_logprob_diff": diff_A.sum(),
+        "max_abs_logprob_diff": diff_A.max(),
+        "squared_logprob_diff": diff_A.square().sum(),
+    }
+
+
+def _correction_figures(correction: Correction) -> Figures:
+    return {
+        "tis_weight": correction.tis_weights_A.sum(),
+        "num_tis_truncated": correction.num_truncated,
+        "max_correction_ratio": correction.max_ratio,
+        "num_masked_low": correction.masked_low_S.sum(),
+        "num_masked_high": correction.masked_high_S.sum(),
+    }

@@ -151,25 +151,6 @@ class RolloutSpec(Section):
         return self
 
 
-class AlgorithmSpec(Section):
-    """The policy-gradient step: GRPO (Shao et al. 2024, arXiv:2402.03300)."""
-
-    type: Literal["grpo"] = "grpo"
-    """Group relative policy optimisation."""
-    grpo_norm_by_std: bool = True
-    """Divide advantages by the group's standard deviation; false is Dr. GRPO (arXiv:2503.20783)."""
-    eps_clip_low: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.2
-    """Lower clip of the probability ratio: 1 - eps_clip_low."""
-    eps_clip_high: Annotated[float, Field(gt=0.0, le=10.0)] = 0.28
-    """Upper clip of the probability ratio: 1 + eps_clip_high (DAPO, arXiv:2503.14476)."""
-    loss_reduction: Literal["token_mean", "sequence_mean"] = "token_mean"
-    """`token_mean`: every token of the mini-batch weighs the same; `sequence_mean`: every
-    rollout does."""
-    shuffle_rewards: bool = False
-    """Control experiment: permute the rewards over the rollouts of a step, so that nothing true
-    can be learned. The curve of such a run is the noise to compare with."""
-
-
 class OptimizerSpec(Section):
     """The optimizer of the policy."""
 

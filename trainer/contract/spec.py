@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from trainer.contract.algorithm import AlgorithmSpec
 from trainer.contract.data import DataSpec
 from trainer.contract.sections import (
-    AlgorithmSpec,
     BackendSpec,
     CheckpointSpec,
     EngineSpec,

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import torch
 
-from trainer.algo.batch import Batch
+from trainer.algo.sequences import Batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from transformers import Qwen3ForCausalLM
 
-from trainer.algo.batch import Batch
+from trainer.algo.sequences import Batch
 from trainer.learners.base import Published
 from trainer.learners.models import LearnerOptions
 from trainer.learners.rank import LearnerRank

@@ -13,7 +13,8 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from trainer.algo.loss import needs_proximal, needs_reference
-from trainer.contract.sections import AlgorithmSpec, LearnerSpec, OptimizerSpec
+from trainer.contract.algorithm import AlgorithmSpec
+from trainer.contract.sections import LearnerSpec, OptimizerSpec
 from trainer.errors import SpecError
 from trainer.learners import export
 from trainer.learners.packing import MicroBatch
@@ -31,6 +32,8 @@ class LearnerOptions:
     lr_warmup_steps: int = 0
     total_steps: int = 1
     """Training steps of the run, for the learning rate."""
+    max_sequence_length: int = 1024
+    """Of a rollout (tokens): the divisor of `seq_mean_token_sum_norm`."""
     seed: int = 0
     """Draws the adapters."""
     tokenizer_dir: Path | None = None

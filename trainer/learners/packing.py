@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import torch
 
-from trainer.algo.batch import TrainingSequence
-from trainer.algo.loss import Actions
+from trainer.algo.actions import Actions
+from trainer.algo.sequences import TrainingSequence
 from trainer.learners.partition import Pack, partition
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-from trainer.algo.batch import TrainingSequence
+from trainer.algo.sequences import TrainingSequence
 
 Members: TypeAlias = list[int]
 """Indices of sequences with one prompt that are computed together: a family, or part of one."""

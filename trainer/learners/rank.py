@@ -17,8 +17,9 @@ import torch
 import torch.distributed as dist
 from transformers import Qwen3ForCausalLM
 
-from trainer.algo.batch import Batch, TrainingSequence
-from trainer.algo.loss import policy_loss, token_weights
+from trainer.algo.loss import policy_loss
+from trainer.algo.reduction import token_weights
+from trainer.algo.sequences import Batch, TrainingSequence
 from trainer.errors import NonFiniteUpdate
 from trainer.learners import export, state
 from trainer.learners.clipping import clip_gradients
@@ -105,7 +106,8 @@ class LearnerRank:
             peak_flops=peak_flops(self._ranks.device),
         )
         peaks = self._ranks.gather(peak_memory_gib(self._ranks.device))
-        return metrics | summary(updates) | speed | {"policy/peak_memory_gib": max(peaks)}
+        metrics |= summary(updates, self._options.algorithm)
+        return metrics | speed | {"policy/peak_memory_gib": max(peaks)}
 
     def logprobs(self, token_ids: Sequence[int]) -> torch.Tensor:
         """Score a sequence: [T-1] float32 log-probs of token t+1 given tokens 0..t, at T=1."""
@@ -183,7 +185,11 @@ class LearnerRank:
     def _pack(self, sequences: Sequence[TrainingSequence]) -> list[MicroBatch]:
         return micro_batches(
             sequences,
-            token_weights(sequences, self._options.algorithm),
+            token_weights(
+                sequences,
+                self._options.algorithm,
+                max_sequence_length=self._options.max_sequence_length,
+            ),
             max_tokens=self._options.learner.max_micro_tokens,
             ranks=(self._ranks.rank, self._ranks.size),
             device=self._ranks.device,
@@ -228,7 +234,6 @@ class LearnerRank:
         return Update(
             stats=stats,
             entropy=entropies_A.sum().item(),
-            num_sequences=sum(len(family.branch_lengths) for family in micro.families),
             flops=train_flops(self._models.config, self.num_parameters, micro),
         )
 

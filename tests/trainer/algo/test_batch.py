@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.trainer.tiny import group
-from trainer.algo.batch import Batch, BatchPlan, build_batch
-from trainer.contract.sections import AlgorithmSpec
+from trainer.algo.batch import BatchPlan, build_batch
+from trainer.algo.sequences import Batch
+from trainer.contract.algorithm import AlgorithmSpec
 from trainer.types import Group
 
 

@@ -9,9 +9,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer.algo.batch import TrainingSequence
-from trainer.algo.loss import Actions, LossStats, policy_loss, token_weights
-from trainer.contract.sections import AlgorithmSpec
+from trainer.algo.actions import Actions
+from trainer.algo.loss import policy_loss
+from trainer.algo.reduction import token_weights
+from trainer.algo.sequences import TrainingSequence
+from trainer.algo.stats import LossStats
+from trainer.contract.algorithm import AlgorithmSpec
 
 TOKEN = st.tuples(
     st.floats(-8.0, 0.0), st.floats(-8.0, 0.0), st.floats(-3.0, 3.0), st.floats(0.001, 1.0)
@@ -152,6 +155,8 @@ def test_an_absurd_ratio_stays_finite() -> None:
 
 def test_token_mean_weighs_tokens_and_sequence_mean_weighs_rollouts() -> None:
     sequences = [sequence(1), sequence(3)]
-    assert token_weights(sequences, AlgorithmSpec()) == [0.25, 0.25]
-    by_rollout = token_weights(sequences, AlgorithmSpec(loss_reduction="sequence_mean"))
+    assert token_weights(sequences, AlgorithmSpec(), max_sequence_length=16) == [0.25, 0.25]
+    by_rollout = token_weights(
+        sequences, AlgorithmSpec(loss_reduction="sequence_mean"), max_sequence_length=16
+    )
     assert by_rollout == pytest.approx([1 / 2, 1 / 6])

@@ -8,7 +8,7 @@ from functools import cache
 from transformers import Qwen3ForCausalLM
 
 from tests.trainer.tiny import random_ids, reference_logprobs, tiny_model
-from trainer.algo.batch import Batch, TrainingSequence
+from trainer.algo.sequences import Batch, TrainingSequence
 
 
 @cache

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.trainer.tiny import random_ids, tiny_model
-from trainer.algo.batch import Batch, TrainingSequence
+from trainer.algo.sequences import Batch, TrainingSequence
 from trainer.contract.sections import LearnerSpec, OptimizerSpec
 from trainer.engines.torch import TorchEngine
 from trainer.learners.inline import InlineLearner

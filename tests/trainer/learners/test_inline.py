@@ -11,8 +11,9 @@ from transformers import Qwen3ForCausalLM
 
 from tests.trainer.learners.recorded import batch, sequence
 from tests.trainer.tiny import VOCAB, random_ids, reference_logprobs, tiny_model
-from trainer.algo.batch import Batch, TrainingSequence
-from trainer.contract.sections import AlgorithmSpec, LearnerSpec, OptimizerSpec
+from trainer.algo.sequences import Batch, TrainingSequence
+from trainer.contract.algorithm import AlgorithmSpec
+from trainer.contract.sections import LearnerSpec, OptimizerSpec
 from trainer.errors import CheckpointError, NonFiniteUpdate
 from trainer.learners.inline import InlineLearner
 from trainer.learners.models import LearnerOptions

@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from trainer.algo.batch import TrainingSequence
+from trainer.algo.sequences import TrainingSequence
 from trainer.learners.packing import micro_batches
 from trainer.learners.partition import partition
 

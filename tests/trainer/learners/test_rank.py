@@ -12,9 +12,12 @@ from transformers import Qwen3ForCausalLM
 
 from tests.trainer.learners.recorded import batch
 from tests.trainer.tiny import random_ids, reference_logprobs, tiny_config, tiny_model
-from trainer.algo.batch import Batch
-from trainer.algo.loss import Actions, LossStats, policy_loss
-from trainer.contract.sections import AlgorithmSpec, LearnerSpec, OptimizerSpec
+from trainer.algo.actions import Actions
+from trainer.algo.loss import policy_loss
+from trainer.algo.sequences import Batch
+from trainer.algo.stats import LossStats
+from trainer.contract.algorithm import AlgorithmSpec
+from trainer.contract.sections import LearnerSpec, OptimizerSpec
 from trainer.errors import LearnerError
 from trainer.learners.models import LearnerOptions
 from trainer.learners.packing import plain

@@ -12,7 +12,7 @@ import torch.multiprocessing as mp
 
 from tests.trainer.learners.recorded import batch, recorded_batches, sequence
 from tests.trainer.tiny import random_ids, tiny_model
-from trainer.algo.batch import Batch
+from trainer.algo.sequences import Batch
 from trainer.contract.sections import LearnerSpec, LoraSpec, OptimizerSpec
 from trainer.errors import NonFiniteUpdate
 from trainer.learners.models import LearnerOptions

@@ -1,0 +1,19 @@
+"""Which rollouts a length limit cut off, by the reason they stopped and not by their last token."""
+
+from __future__ import annotations
+
+from trainer.contract.outcomes import StopReason
+from trainer.types import Trajectory
+
+OVERLONG = frozenset({StopReason.MAX_GENERATE_LENGTH, StopReason.MAX_INPUT_LENGTH})
+"""The limits in tokens. `max_turns` and `policy_deadline` are not among them: there the policy
+finished what it was saying and used up its chances, and its score says so."""
+
+
+def is_overlong(trajectory: Trajectory) -> bool:
+    """Tell whether the rollout was cut off before its policy could finish.
+
+    Source: overlong filtering of DAPO (arXiv:2503.14476, section 3.4): such a score says more of
+    the limit than of the tokens before it.
+    """
+    return trajectory.stop_reason in OVERLONG

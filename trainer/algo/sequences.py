@@ -1,0 +1,44 @@
+"""What the learner learns from: sequences of tokens, in mini-batches. Legend: T tokens of one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingSequence:
+    """One rollout, or one turn of it, as the learner sees it.
+
+    `token_ids`, `action_mask`, `logprobs` are all [T].
+    """
+
+    token_ids: tuple[int, ...]
+    action_mask: tuple[bool, ...]
+    """True where the policy drew the token: these, and only these, enter the loss."""
+    logprobs: tuple[float, ...]
+    """Behaviour log-probs as sampled (at `temperature`); 0.0 outside the action mask."""
+    prompt_length: int
+    """Tokens before the first turn: equal for all rollouts of a prompt, so computed once."""
+    advantage: float
+    temperature: float
+
+    @property
+    def num_actions(self) -> int:
+        """How many tokens enter the loss."""
+        return sum(self.action_mask)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """What one training step learns from: per mini-batch the sequences that carry a gradient."""
+
+    mini_batches: tuple[tuple[TrainingSequence, ...], ...]
+    """Split by prompt; mini-batches left without a sequence are not in the list."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """What the rollouts had to teach, under the names of SkyRL."""
+
+    @property
+    def num_sequences(self) -> int:
+        """Sequences over all mini-batches."""
+        return sum(len(mini_batch) for mini_batch in self.mini_batches)

@@ -1,0 +1,51 @@
+"""What the rollouts of a step had to teach, before anything is learned. Legend: _G one group."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainer.algo.overlong import is_overlong
+from trainer.contract.algorithm import AlgorithmSpec
+from trainer.types import Group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A group with the scores it is learned by, which `shuffle_rewards` deals out again."""
+
+    group: Group
+    rewards_G: tuple[float | None, ...]
+    """None where a rollout has no grade."""
+    advantages_G: tuple[float, ...]
+
+
+def signal_metrics(judged: Sequence[Judged], algorithm: AlgorithmSpec) -> dict[str, float]:
+    """Advantages over the tokens drawn by graded rollouts, scores over those rollouts.
+
+    `rollouts/truncated_overlong` counts the rollouts that a length limit cut off, and
+    `loss/num_overlong_filtered` those of them whose tokens that kept out of the loss. What has no
+    value because nothing was graded is left out.
+    """
+    rows = [
+        (trajectory, reward, advantage)
+        for each in judged
+        for trajectory, reward, advantage in zip(
+            each.group.trajectories, each.rewards_G, each.advantages_G, strict=True
+        )
+        if reward is not None
+    ]
+    overlong = [advantage for trajectory, _, advantage in rows if is_overlong(trajectory)]
+    metrics = {"rollouts/truncated_overlong": float(len(overlong))}
+    if algorithm.apply_overlong_filtering:
+        metrics["loss/num_overlong_filtered"] = float(sum(each != 0.0 for each in overlong))
+    num_tokens = [sum(trajectory.action_mask) for trajectory, _, _ in rows]
+    if not sum(num_tokens):
+        return metrics
+    weighed = [n * advantage for n, (_, _, advantage) in zip(num_tokens, rows, strict=True)]
+    return metrics | {
+        "loss/avg_final_rewards": math.fsum(reward for _, reward, _ in rows) / len(rows),
+        "loss/avg_raw_advantages": math.fsum(weighed) / sum(num_tokens),
+        "loss/avg_raw_advantages_abs": math.fsum(map(abs, weighed)) / sum(num_tokens),
+    }
