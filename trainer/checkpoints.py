@@ -43,6 +43,7 @@ class Position:
 
     step: int
     sampler: Mapping[str, JsonValue]
+    stream: Mapping[str, JsonValue]
     evaluated_step: int | None
     final: bool = False
 
@@ -168,6 +169,7 @@ class Checkpoints:
                 for path in files
             ),
             sampler=dict(position.sampler),
+            stream=dict(position.stream),
             evaluated_step=position.evaluated_step,
         )
 

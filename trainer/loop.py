@@ -6,6 +6,8 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pydantic import JsonValue
+
 from trainer.algo.batch import BatchPlan, build_batch
 from trainer.checkpoints import Position
 from trainer.contract.events import PhaseStarted, RunWarning
@@ -19,9 +21,10 @@ from trainer.evaluation import Evaluator
 from trainer.learners.base import Learner
 from trainer.reporting import StepReporter, engine_metrics
 from trainer.rollouts.collect import as_groups
-from trainer.rollouts.limits import training_temperature
 from trainer.rollouts.seeds import derive_seed
-from trainer.rollouts.wave import Wave
+from trainer.rollouts.staleness import staleness_metrics
+from trainer.rollouts.stream import GroupStream
+from trainer.rollouts.training import training_temperatures, training_wave
 from trainer.saving import Saver
 from trainer.schedule import Schedule
 from trainer.sinks.journal import Journal
@@ -40,6 +43,7 @@ class Parts:
 
     spec: RunSpec
     sampler: TaskSampler
+    stream: GroupStream
     engine: Engine
     learner: Learner
     weights: WeightSync
@@ -73,7 +77,7 @@ class Trainer:
         self._parts = parts
         self._start = start
         self._schedule = Schedule.of(parts.spec)
-        self._sampler_state = parts.sampler.state()
+        self._drawn = self._draw_state()
         self._is_final_saved = start.is_final
         self._evaluated_step = start.evaluated_step
         self.step = start.step
@@ -107,6 +111,7 @@ class Trainer:
         except (TrainerError, StoreError) as error:
             # The run has an end already; what the last save met is not it.
             _log.warning("the last save did not end well: %s", error)
+        await self._parts.stream.close()
         await self._parts.engine.close()
 
     async def _train_step(self) -> None:
@@ -114,21 +119,23 @@ class Trainer:
         parts, step = self._parts, self.step + 1
         stats = parts.engine.stats()
         with parts.clock.step():
-            tasks = parts.sampler.next_step()
             with parts.clock.phase("generate"):
-                result = await parts.waves.run(tasks, self._wave(step))
+                taken, result = await parts.waves.take(
+                    parts.stream, training_wave(parts.spec, step)
+                )
             batch = build_batch(
-                as_groups(result.rollouts),
+                as_groups(taken.groups),
                 algorithm=parts.spec.algorithm,
                 plan=self._batch_plan(step),
             )
+            ages = staleness_metrics(taken, version=parts.learner.version)
             parts.journal.emit(PhaseStarted, step=step, phase="train")
             with parts.clock.phase("policy_train"):
-                metrics = await parts.learner.step(batch)
+                metrics = ages | await parts.learner.step(batch)
             with parts.clock.phase("sync_weights"):
                 metrics |= await self._sync_weights(step)
         metrics |= feed_back(parts.sampler, parts.journal, step, result.rows)
-        self.step, self._sampler_state = step, parts.sampler.state()
+        self.step, self._drawn = step, self._draw_state()
         if not batch.num_sequences:
             message = "the rollouts of every group scored alike: nothing was learned in this step"
             parts.journal.emit(RunWarning, step=step, code="no_signal", message=message)
@@ -165,9 +172,11 @@ class Trainer:
             await self._save(final=self.step == self._schedule.total)
 
     async def _save(self, *, final: bool = False) -> None:
+        sampler, stream = self._drawn
         position = Position(
             step=self.step,
-            sampler=self._sampler_state,
+            sampler=sampler,
+            stream=stream,
             evaluated_step=self._evaluated_step,
             final=final,
         )
@@ -181,26 +190,14 @@ class Trainer:
             await self._save()
             await self._parts.saver.drain()
 
-    def _wave(self, step: int) -> Wave:
-        return Wave(
-            step=step,
-            split="train",
-            decoding="train",
-            n_samples_per_prompt=self._parts.spec.rollout.n_samples_per_prompt,
-            temperatures=self._temperatures(),
-        )
+    def _draw_state(self) -> tuple[dict[str, JsonValue], dict[str, JsonValue]]:
+        """Where the order of tasks stands: what is drawn, and what of it no step has taken."""
+        return self._parts.sampler.state(), self._parts.stream.state()
 
     def _batch_plan(self, step: int) -> BatchPlan:
         schedule = self._parts.spec.schedule
         return BatchPlan(
             mini_batch_size=schedule.mini_batch_size,
-            temperatures=self._temperatures(),
+            temperatures=training_temperatures(self._parts.spec),
             seed=derive_seed(schedule.seed, "batch", step),
         )
-
-    def _temperatures(self) -> dict[str, float]:
-        spec = self._parts.spec
-        return {
-            key: training_temperature(key, spec.environment, spec.rollout)
-            for key in spec.data.env_keys
-        }

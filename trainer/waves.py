@@ -15,6 +15,7 @@ from trainer.errors import EnvironmentOutage
 from trainer.rollouts.collect import Collector
 from trainer.rollouts.dump import wave_name, write_trajectories
 from trainer.rollouts.outcomes import outcome_rows
+from trainer.rollouts.stream import DrawnGroup, GroupStream, Taken
 from trainer.rollouts.wave import Rollout, Wave
 from trainer.sinks.journal import Journal
 from trainer.stopping import Stop
@@ -31,7 +32,7 @@ _log = logging.getLogger(__name__)
 class WaveResult:
     """Rollouts by task, and one row per rollout in the same order."""
 
-    rollouts: tuple[tuple[Rollout, ...], ...]
+    rollouts: tuple[DrawnGroup, ...]
     rows: tuple[OutcomeRow, ...]
 
 
@@ -55,24 +56,39 @@ class Waves:
             EnvironmentOutage: too many rollouts have no grade.
             StorageFull: the trajectories cannot be written.
         """
+        self._announce(wave, num_groups=len(tasks))
+        return await self._keep(await self.stop.unless(self.collector.collect(tasks, wave)), wave)
+
+    async def take(self, stream: GroupStream, wave: Wave) -> tuple[Taken, WaveResult]:
+        """Return what a training step learns from, and every rollout that was made for it.
+
+        Raises:
+            StopRequested, AttemptSuperseded, EnvironmentOutage, StorageFull: as `run`.
+        """
+        self._announce(wave, num_groups=stream.batch_size)
+        taken = await self.stop.unless(stream.take(wave.step))
+        return taken, await self._keep((*taken.groups, *taken.dropped), wave)
+
+    def _announce(self, wave: Wave, *, num_groups: int) -> None:
         self.journal.emit(
             PhaseStarted,
             step=wave.step,
             phase="eval" if wave.split == "eval" else "rollout",
             decoding=wave.decoding if wave.split == "eval" else None,
-            num_rollouts=len(tasks) * wave.n_samples_per_prompt,
+            num_rollouts=num_groups * wave.n_samples_per_prompt,
         )
-        rollouts = await self.stop.unless(self.collector.collect(tasks, wave))
-        flat = [rollout for group in rollouts for rollout in group]
+
+    async def _keep(self, groups: Sequence[DrawnGroup], wave: Wave) -> WaveResult:
+        flat = [rollout for group in groups for rollout in group]
         name = wave_name(wave)
         with space_checked(self.attempt_dir.path):
-            await asyncio.to_thread(self._keep, name, flat, wave)
+            await asyncio.to_thread(self._store, name, flat, wave)
         rows = outcome_rows(flat, wave, trajectory_key=f"{TRAJECTORIES}/{name}.jsonl.gz")
         self._report_trouble(flat, wave)
         self._refuse_outage(rows)
-        return WaveResult(rollouts=rollouts, rows=rows)
+        return WaveResult(rollouts=tuple(groups), rows=rows)
 
-    def _keep(self, name: str, rollouts: Sequence[Rollout], wave: Wave) -> None:
+    def _store(self, name: str, rollouts: Sequence[Rollout], wave: Wave) -> None:
         path = self.attempt_dir.trajectories / f"{name}.jsonl.gz"
         write_trajectories(path, rollouts, wave)
         key = trajectory_file(self.attempt_dir.attempt, name)

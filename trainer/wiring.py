@@ -32,6 +32,8 @@ from trainer.rollouts.chat import Chat
 from trainer.rollouts.collect import Collector
 from trainer.rollouts.prompts import PROMPT_VERSION
 from trainer.rollouts.roller import Roller, RolloutParts
+from trainer.rollouts.stream import GroupStream, StreamOptions
+from trainer.rollouts.training import training_wave
 from trainer.saving import Saver
 from trainer.sinks.journal import Journal
 from trainer.sources import resolve_source
@@ -75,6 +77,15 @@ class _Policy:
     canary_tokens: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Draws:
+    """Which tasks there are, and where their order stands."""
+
+    sampler: TaskSampler
+    tasks: _Tasks
+    saved: Saved | None
+
+
 def build_trainer(attempt: Attempt, provider: EnvProvider | None = None) -> Trainer:
     """Load model, tasks and checkpoint, say `trainer.started`, and return the trainer.
 
@@ -106,7 +117,7 @@ def build_trainer(attempt: Attempt, provider: EnvProvider | None = None) -> Trai
     )
     tasks = _load_tasks(spec)
     saved = _resume(attempt, learner)
-    sampler = _sampler(spec, tasks, saved)
+    draws = _Draws(sampler=_sampler(spec, tasks, saved), tasks=tasks, saved=saved)
     chat = _load_chat(model_dir, config.vocab_size)
     place = Place(model_dir=model_dir, attempt_dir=attempt.dir.path, run=attempt.dir.run_dir.name)
     chosen = choose_engine(spec, config, learner, place)
@@ -126,7 +137,7 @@ def build_trainer(attempt: Attempt, provider: EnvProvider | None = None) -> Trai
     )
     _announce(attempt, saved, learner, tasks, chosen)
     return Trainer(
-        _parts(attempt, parts, policy, sampler, tasks),
+        _parts(attempt, parts, policy, draws),
         _start(attempt, saved),
     )
 
@@ -135,15 +146,14 @@ def _parts(
     attempt: Attempt,
     rollouts: RolloutParts,
     policy: _Policy,
-    sampler: TaskSampler,
-    tasks: _Tasks,
+    draws: _Draws,
 ) -> Parts:
     spec, journal, clock = attempt.spec, attempt.journal, attempt.clock
+    collector = Collector(
+        Roller(rollouts), max_concurrent_rollouts=spec.environment.max_concurrent_rollouts
+    )
     waves = Waves(
-        collector=Collector(
-            Roller(rollouts),
-            max_concurrent_rollouts=spec.environment.max_concurrent_rollouts,
-        ),
+        collector=collector,
         journal=journal,
         stop=attempt.stop,
         store=attempt.store,
@@ -159,12 +169,13 @@ def _parts(
     )
     return Parts(
         spec=spec,
-        sampler=sampler,
+        sampler=draws.sampler,
+        stream=_stream(spec, collector, draws),
         engine=rollouts.engine,
         learner=policy.learner,
         weights=policy.weights,
         waves=waves,
-        evaluator=Evaluator(spec=spec.eval, tasks=tasks.eval, waves=waves, journal=journal),
+        evaluator=Evaluator(spec=spec.eval, tasks=draws.tasks.eval, waves=waves, journal=journal),
         reporter=StepReporter(spec=spec, journal=journal, clock=clock),
         saver=Saver(
             checkpoints=checkpoints,
@@ -227,6 +238,23 @@ def _sampler(spec: RunSpec, tasks: _Tasks, saved: Saved | None) -> TaskSampler:
             tasks.train, saved.manifest.sampler, prompts_per_step=size, sampling=sampling
         )
     return TaskSampler(tasks.train, size, spec.data.seed, sampling)
+
+
+def _stream(spec: RunSpec, collector: Collector, draws: _Draws) -> GroupStream:
+    stream = GroupStream(
+        collector,
+        draws.sampler.next_step,
+        lambda ordinal: training_wave(spec, ordinal),
+        StreamOptions(
+            batch_size=spec.schedule.train_batch_size,
+            max_staleness_steps=spec.schedule.max_staleness_steps,
+        ),
+    )
+    if draws.saved is not None:
+        manifest = draws.saved.manifest
+        drawn = manifest.stream or {"num_draws": manifest.step, "pending": []}
+        stream.restore(manifest.step, drawn, {task.key: task for task in draws.tasks.train})
+    return stream
 
 
 def _provider(spec: RunSpec) -> MinifleetProvider:

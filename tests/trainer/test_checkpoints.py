@@ -42,7 +42,7 @@ def here(tmp_path: Path) -> Fixture:
 
 
 def at(step: int, *, final: bool = False) -> Position:
-    return Position(step=step, sampler={"step": step}, evaluated_step=None, final=final)
+    return Position(step=step, sampler={"step": step}, stream={}, evaluated_step=None, final=final)
 
 
 def write(directory: Path) -> None:

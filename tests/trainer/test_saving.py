@@ -34,7 +34,7 @@ class SlowLearner:
 
 
 def at(step: int, *, final: bool = False) -> Position:
-    return Position(step=step, sampler={}, evaluated_step=None, final=final)
+    return Position(step=step, sampler={}, stream={}, evaluated_step=None, final=final)
 
 
 def saver_of(run: ShortRun, learner: SlowLearner) -> Saver:

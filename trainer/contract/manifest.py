@@ -42,6 +42,8 @@ class Manifest(_Frozen):
     """`policy/` is a Hugging Face directory, `learner/` the state that training goes on from."""
     sampler: dict[str, JsonValue]
     """Position in the order of training tasks."""
+    stream: dict[str, JsonValue] = Field(default_factory=dict)
+    """Draws made, and tasks drawn that no step has learned from; empty in old checkpoints."""
     evaluated_step: Annotated[int, Field(ge=0)] | None = None
     """Step of the last evaluation that was complete."""
 

@@ -246,6 +246,10 @@ class ScheduleSpec(Section):
     """Prompts per step, balanced over the environments."""
     mini_batch_size: Annotated[int, Field(ge=1, le=65_536)] = 10
     """Prompts per optimizer step; divides train_batch_size."""
+    max_staleness_steps: Annotated[int, Field(ge=0, le=16)] = 0
+    """Steps by which the weights that begin a rollout may be older than those that learn from it.
+    0: rollouts and updates take turns. From 1 on, rollouts of later steps go on while the policy is
+    trained, and over its updates; a slow one may be learned from up to this many steps later."""
     lr_warmup_steps: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     """Optimizer steps over which the learning rate rises linearly from 0."""
     seed: Annotated[int, Field(ge=0)] = 0

@@ -1,0 +1,233 @@
+"""The stream hands out whole batches, never one that is too old, and loses no task."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+
+import pytest
+
+from tests.trainer.scripted import a_task, a_wave
+from trainer.contract.outcomes import Outcome, OutcomeStatus, StopReason
+from trainer.errors import CheckpointError, EngineError
+from trainer.rollouts.collect import Collector
+from trainer.rollouts.staleness import staleness_metrics
+from trainer.rollouts.stream import DrawnGroup, GroupStream, StreamOptions, Taken
+from trainer.rollouts.wave import Rollout, Wave
+from trainer.types import Task, Trajectory
+
+
+@dataclass
+class HeldRolls:
+    """Rollouts that end when the test says so; each draws one token per version it sees."""
+
+    version: int = 0
+    auto: bool = False
+    """End at once."""
+    held: dict[str, asyncio.Future[None]] = field(default_factory=dict)
+    begun: list[tuple[str, int]] = field(default_factory=list)
+    """Task and draw of every rollout begun."""
+
+    async def roll(self, task: Task, sample_index: int, wave: Wave) -> Rollout:
+        self.begun.append((task.key, wave.step))
+        first = self.version
+        if not self.auto:
+            held = self.held[task.key] = asyncio.get_running_loop().create_future()
+            await held
+        return a_rollout(task, (first, self.version), sample_index)
+
+    def finish(self, *keys: str) -> None:
+        for key in keys:
+            self.held.pop(key).set_result(None)
+
+
+def a_rollout(task: Task, versions: Sequence[int], sample_index: int = 0) -> Rollout:
+    trajectory = Trajectory(
+        task=task,
+        token_ids=(1, *(2 for _ in versions)),
+        action_mask=(False, *(True for _ in versions)),
+        logprobs=(0.0, *(-1.0 for _ in versions)),
+        weight_versions=(-1, *versions),
+        prompt_length=1,
+        turns=(),
+        stop_reason=StopReason.DONE,
+        outcome=Outcome(status=OutcomeStatus.GRADED, score=1.0),
+        rollout_id=task.key,
+        sample_index=sample_index,
+    )
+    return Rollout(trajectory=trajectory, num_turns=1, duration_s=0.0, infra_errors=())
+
+
+def a_stream(
+    rolls: HeldRolls,
+    *,
+    batch_size: int = 2,
+    max_staleness_steps: int = 0,
+    keeps: Callable[[DrawnGroup], bool] = lambda _: True,
+    max_draws: int = 1,
+) -> GroupStream:
+    numbers = count()
+    return GroupStream(
+        Collector(rolls, max_concurrent_rollouts=1000),
+        lambda: [a_task(f"t{next(numbers)}") for _ in range(batch_size)],
+        lambda ordinal: a_wave(step=ordinal),
+        StreamOptions(
+            batch_size=batch_size,
+            max_staleness_steps=max_staleness_steps,
+            keeps=keeps,
+            max_draws=max_draws,
+        ),
+    )
+
+
+def keys(taken: Taken) -> list[str]:
+    return [group[0].trajectory.task.key for group in taken.groups]
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_without_staleness_a_step_rolls_its_own_tasks_and_waits_for_all() -> None:
+    rolls = HeldRolls()
+    stream = a_stream(rolls)
+    taking = asyncio.create_task(stream.take(1))
+    await settle()
+    assert rolls.begun == [("t0", 1), ("t1", 1)]
+    rolls.finish("t1")
+    await settle()
+    assert not taking.done()
+    rolls.finish("t0")
+    taken = await taking
+    assert (keys(taken), taken.num_ahead, taken.dropped) == (["t0", "t1"], 0, ())
+    assert stream.state() == {"num_draws": 1, "pending": []}
+
+
+async def test_one_step_of_staleness_rolls_the_next_batch_while_this_one_is_learned() -> None:
+    rolls = HeldRolls()
+    stream = a_stream(rolls, max_staleness_steps=1)
+    taking = asyncio.create_task(stream.take(1))
+    await settle()
+    assert [key for key, _ in rolls.begun] == ["t0", "t1", "t2", "t3"]
+    rolls.finish("t0", "t1")
+    assert keys(await taking) == ["t0", "t1"]
+    rolls.version = 1
+    rolls.finish("t2", "t3")
+    second = await stream.take(2)
+    assert staleness_metrics(second, version=1) == {
+        "async/keep_rate": 1.0,
+        "async/num_groups_ahead": 2.0,
+        "async/staleness_mean": 1.0,
+        "async/staleness_max": 1.0,
+        "async/staleness_min": 1.0,
+        "async/partial_ratio": 1.0,
+    }
+    await stream.close()
+
+
+async def test_a_slow_group_is_learned_from_later_but_not_too_late() -> None:
+    rolls = HeldRolls()
+    stream = a_stream(rolls, max_staleness_steps=2)
+    taking = asyncio.create_task(stream.take(1))
+    await settle()
+    rolls.finish("t1", "t2", "t3")
+    assert keys(await taking) == ["t1", "t2"]
+    taking = asyncio.create_task(stream.take(2))
+    await settle()
+    rolls.finish("t4", "t5")
+    await settle()
+    assert not taking.done(), "t0 may be two versions old at most: step 2 has to wait for it"
+    rolls.finish("t0")
+    assert keys(await taking) == ["t0", "t3"]
+    await stream.close()
+
+
+@pytest.mark.parametrize("max_staleness_steps", [0, 1, 2, 3, 5])
+@pytest.mark.parametrize("seed", range(5))
+async def test_whatever_the_order_batches_are_whole_in_time_and_complete(
+    max_staleness_steps: int, seed: int
+) -> None:
+    rolls, dice = HeldRolls(), random.Random(seed)
+    stream = a_stream(rolls, batch_size=3, max_staleness_steps=max_staleness_steps)
+    seen: list[str] = []
+    for step in range(1, 21):
+        rolls.version = step - 1
+        taking = asyncio.create_task(stream.take(step))
+        await settle()
+        while not taking.done():
+            rolls.finish(dice.choice(sorted(rolls.held)))
+            await settle()
+        taken = await taking
+        assert len(taken.groups) == 3
+        ages = staleness_metrics(taken, version=step - 1)
+        assert ages["async/staleness_max"] <= max_staleness_steps
+        seen += keys(taken)
+    assert len(set(seen)) == len(seen) == 60
+    left = {key for _, key in stream.state()["pending"]}
+    assert sorted([*seen, *left]) == sorted({key for key, _ in rolls.begun} | left)
+    await stream.close()
+
+
+async def test_a_group_that_is_not_kept_is_followed_by_another_task() -> None:
+    rolls = HeldRolls(auto=True)
+    poor = {"t0", "t2"}
+    stream = a_stream(
+        rolls, keeps=lambda group: group[0].trajectory.task.key not in poor, max_draws=3
+    )
+    taken = await stream.take(1)
+    assert keys(taken) == ["t3", "t1"]
+    assert [group[0].trajectory.task.key for group in taken.dropped] == ["t0", "t2"]
+    assert staleness_metrics(taken, version=0)["async/keep_rate"] == 0.5
+    assert stream.state() == {"num_draws": 2, "pending": []}
+
+
+async def test_the_last_draw_of_a_slot_is_kept_as_it_is() -> None:
+    stream = a_stream(HeldRolls(auto=True), keeps=lambda _: False, max_draws=2)
+    taken = await stream.take(1)
+    assert len(taken.groups) == 2
+    assert len(taken.dropped) == 2
+
+
+async def test_a_restored_stream_rolls_what_was_pending_with_the_same_draws() -> None:
+    rolls = HeldRolls()
+    stream = a_stream(rolls, max_staleness_steps=2)
+    taking = asyncio.create_task(stream.take(1))
+    await settle()
+    rolls.finish("t0", "t3")
+    await taking
+    state = stream.state()
+    assert state == {"num_draws": 2, "pending": [[1, "t1"], [2, "t2"]]}
+    await stream.close()
+    again = HeldRolls()
+    restored = a_stream(again, max_staleness_steps=2)
+    restored.restore(1, state, {key: a_task(key) for key in ("t1", "t2")})
+    taking = asyncio.create_task(restored.take(2))
+    await settle()
+    assert again.begun[:2] == [("t1", 1), ("t2", 2)]
+    assert {draw for _, draw in again.begun[2:]} == {3}
+    taking.cancel()
+    await restored.close()
+
+
+@pytest.mark.parametrize(
+    "state", [{}, {"num_draws": 1, "pending": [[1, "gone"]]}, {"num_draws": 1, "pending": [7]}]
+)
+async def test_a_state_that_does_not_fit_is_refused(state: dict[str, object]) -> None:
+    with pytest.raises(CheckpointError):
+        a_stream(HeldRolls()).restore(1, state, {"t0": a_task("t0")})  # type: ignore[arg-type]
+
+
+async def test_an_engine_that_fails_behind_a_later_step_fails_this_one() -> None:
+    rolls = HeldRolls()
+    stream = a_stream(rolls, max_staleness_steps=1)
+    taking = asyncio.create_task(stream.take(1))
+    await settle()
+    rolls.held["t3"].set_exception(EngineError("no memory"))
+    with pytest.raises(EngineError):
+        await taking
+    assert stream.state()["pending"] == [[1, "t0"], [1, "t1"], [2, "t2"], [2, "t3"]]
+    await stream.close()
