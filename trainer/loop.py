@@ -123,12 +123,13 @@ class Trainer:
                 taken, result = await parts.waves.take(
                     parts.stream, training_wave(parts.spec, step)
                 )
-            batch = build_batch(
-                as_groups(taken.groups),
-                algorithm=parts.spec.algorithm,
-                plan=self._batch_plan(step),
-            )
-            ages = staleness_metrics(taken, version=parts.learner.version)
+            with parts.clock.phase("convert_to_training_input"):
+                batch = build_batch(
+                    as_groups(taken.groups),
+                    algorithm=parts.spec.algorithm,
+                    plan=self._batch_plan(step),
+                )
+                ages = staleness_metrics(taken, version=parts.learner.version)
             parts.journal.emit(PhaseStarted, step=step, phase="train")
             with parts.clock.phase("policy_train"):
                 metrics = ages | await parts.learner.step(batch)

@@ -5,10 +5,11 @@ A metric that has no value (no graded rollout, fewer samples than k) is left out
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, pstdev
 
-from trainer.contract.outcomes import OutcomeRow, OutcomeStatus
+from trainer.contract.outcomes import OutcomeRow, OutcomeStatus, StopReason
 from trainer.contract.passrate import (
     count_tasks,
     pass_rate,
@@ -16,8 +17,11 @@ from trainer.contract.passrate import (
     signal_ratio,
     variance_per_prompt,
 )
+from trainer.errors import EnvUnavailable, RolloutDeadline
 
 Metrics = dict[str, float]
+
+ENV_UNAVAILABLE, ENV_DEADLINE = EnvUnavailable.code, RolloutDeadline.code
 
 
 def rollout_metrics(rows: Sequence[OutcomeRow], *, n: int, pass_threshold: float) -> Metrics:
@@ -27,6 +31,7 @@ def rollout_metrics(rows: Sequence[OutcomeRow], *, n: int, pass_threshold: float
             f"reward/avg_pass_at_{n}": _pass_at(rows, n, pass_threshold),
             "reward/avg_pass_at_1": _pass_at(rows, 1, pass_threshold),
             "reward/avg_raw_reward": _mean_score(rows),
+            "reward/mean_positive_reward": _mean_positive(rows),
         }
     )
     metrics |= _signal("reward", rows)
@@ -37,11 +42,13 @@ def rollout_metrics(rows: Sequence[OutcomeRow], *, n: int, pass_threshold: float
                 f"reward/{name}/pass_at_{n}": _pass_at(group, n, pass_threshold),
                 f"reward/{name}/pass_at_1": _pass_at(group, 1, pass_threshold),
                 f"reward/{name}/avg_raw_reward": _mean_score(group),
+                f"reward/{name}/mean_positive_reward": _mean_positive(group),
             }
         )
         metrics |= _signal(f"reward/{name}", group)
         metrics |= _environment(f"environment/{name}", group)
-    return metrics | _environment("environment", rows) | _lengths(rows)
+    metrics |= _environment("environment", rows) | _totals("environment", rows)
+    return metrics | _generation("generate", rows)
 
 
 def eval_metrics(rows: Sequence[OutcomeRow], *, n: int, pass_threshold: float) -> Metrics:
@@ -49,8 +56,14 @@ def eval_metrics(rows: Sequence[OutcomeRow], *, n: int, pass_threshold: float) -
     metrics: Metrics = {}
     for env_key, group in (*_by_env(rows).items(), ("all", rows)):
         name = env_key.replace("/", "_")
-        metrics |= _present({f"eval/{name}/avg_score": _mean_score(group)})
+        metrics |= _present(
+            {
+                f"eval/{name}/avg_score": _mean_score(group),
+                f"eval/{name}/mean_positive_reward": _mean_positive(group),
+            }
+        )
         metrics |= _environment(f"eval/{name}/environment", group)
+    metrics |= _totals("eval/all/environment", rows) | _generation("eval/all/generate", rows)
     for k in sorted({1, n}):
         table = pass_table(rows, pass_threshold=pass_threshold, k=k)
         rates = {
@@ -74,6 +87,11 @@ def _pass_at(rows: Sequence[OutcomeRow], k: int, pass_threshold: float) -> float
 
 def _mean_score(rows: Sequence[OutcomeRow]) -> float | None:
     scores = [row.score for row in rows if row.score is not None]
+    return fmean(scores) if scores else None
+
+
+def _mean_positive(rows: Sequence[OutcomeRow]) -> float | None:
+    scores = [row.score for row in rows if row.score is not None and row.score > 0.0]
     return fmean(scores) if scores else None
 
 
@@ -112,24 +130,50 @@ def _environment(name: str, rows: Sequence[OutcomeRow]) -> Metrics:
         f"{name}/infra_error_rate": _share(rows, OutcomeStatus.INFRA_ERROR),
         f"{name}/ungraded_rate": _share(rows, OutcomeStatus.UNGRADED),
         f"{name}/num_infra_retries": float(sum(row.num_infra_retries for row in rows)),
+        f"{name}/env_init_failed": float(sum(map(_never_started, rows))),
+        f"{name}/trajectory_timeouts": float(sum(map(_out_of_time, rows))),
     }
 
 
-def _lengths(rows: Sequence[OutcomeRow]) -> Metrics:
-    tokens = [row.num_tokens for row in rows]
-    if not tokens:
+def _totals(name: str, rows: Sequence[OutcomeRow]) -> Metrics:
+    """The two counts that Fleet names otherwise where they are over all environments."""
+    return {
+        f"{name}/total_episodes": float(len(rows)),
+        f"{name}/total_env_init_failed": float(sum(map(_never_started, rows))),
+    }
+
+
+def _never_started(row: OutcomeRow) -> bool:
+    return row.reason == ENV_UNAVAILABLE and row.num_turns == 0
+
+
+def _out_of_time(row: OutcomeRow) -> bool:
+    """The trajectory's deadline ended it, whoever had used up the time."""
+    return row.stop_reason is StopReason.POLICY_DEADLINE or row.reason == ENV_DEADLINE
+
+
+def _generation(name: str, rows: Sequence[OutcomeRow]) -> Metrics:
+    if not rows:
         return {}
+    tokens = [row.num_tokens for row in rows]
+    seconds = sorted(row.duration_s for row in rows)
     passed = [row.num_tokens for row in rows if row.score]
     failed = [row.num_tokens for row in rows if row.score == 0.0]
     return {
-        "generate/avg_num_tokens": fmean(tokens),
-        "generate/min_num_tokens": float(min(tokens)),
-        "generate/max_num_tokens": float(max(tokens)),
-        "generate/std_num_tokens": pstdev(tokens),
+        f"{name}/avg_num_tokens": fmean(tokens),
+        f"{name}/min_num_tokens": float(min(tokens)),
+        f"{name}/max_num_tokens": float(max(tokens)),
+        f"{name}/std_num_tokens": pstdev(tokens),
+        f"{name}/tokens_per_turn": sum(tokens) / max(sum(row.num_turns for row in rows), 1),
+        f"{name}/trajectory_time_mean": fmean(seconds),
+        f"{name}/trajectory_time_p90": seconds[math.ceil(0.9 * len(seconds)) - 1],
+        f"{name}/trajectory_time_max": seconds[-1],
+        f"{name}/env_init_failures": float(sum(map(_never_started, rows))),
+        f"{name}/trajectory_timeouts": float(sum(map(_out_of_time, rows))),
     } | _present(
         {
-            "generate/avg_tokens_non_zero_rewards": fmean(passed) if passed else None,
-            "generate/avg_tokens_zero_rewards": fmean(failed) if failed else None,
+            f"{name}/avg_tokens_non_zero_rewards": fmean(passed) if passed else None,
+            f"{name}/avg_tokens_zero_rewards": fmean(failed) if failed else None,
         }
     )
 

@@ -74,3 +74,52 @@ def test_an_evaluation_reports_environments_all_and_kinds_of_templates() -> None
     assert metrics["eval/seen_templates/pass_at_1"] == 1.0
     assert metrics["eval/held_out_templates/pass_at_1"] == 0.0
     assert metrics["eval/all/coverage"] == 0.75
+
+
+def test_mean_positive_reward_leaves_the_failed_ones_out() -> None:
+    rows = [row("a", 0, 0.5), row("a", 1, 0.0), row("b", 0, 1.0, env="github"), row("b", 1, None)]
+    metrics = rollout_metrics(rows, n=2, pass_threshold=1.0)
+    assert metrics["reward/mean_positive_reward"] == 0.75
+    assert metrics["reward/booking/mean_positive_reward"] == 0.5
+    assert "reward/mean_positive_reward" not in rollout_metrics(
+        [row("a", 0, 0.0)], n=1, pass_threshold=1.0
+    )
+    metrics = eval_metrics(rows, n=2, pass_threshold=1.0)
+    assert metrics["eval/all/mean_positive_reward"] == 0.75
+    assert metrics["eval/github/mean_positive_reward"] == 1.0
+
+
+def test_environments_that_never_started_and_time_that_ran_out_are_counted() -> None:
+    never = {"reason": "env_unavailable", "num_turns": 0}
+    rows = [
+        row("a", 0, None).model_copy(update=never),
+        row("a", 1, None).model_copy(update={"reason": "env_unavailable"}),
+        row("b", 0, None).model_copy(update={"reason": "env_deadline"}),
+        row("b", 1, 0.0, env="github").model_copy(
+            update={"stop_reason": StopReason.POLICY_DEADLINE}
+        ),
+    ]
+    metrics = rollout_metrics(rows, n=2, pass_threshold=1.0)
+    assert metrics["environment/booking/env_init_failed"] == 1.0
+    assert metrics["environment/booking/trajectory_timeouts"] == 1.0
+    assert metrics["environment/github/trajectory_timeouts"] == 1.0
+    assert metrics["environment/total_episodes"] == 4.0
+    assert metrics["environment/total_env_init_failed"] == 1.0
+    assert metrics["generate/env_init_failures"] == 1.0
+    assert metrics["generate/trajectory_timeouts"] == 2.0
+    evaluation = eval_metrics(rows, n=2, pass_threshold=1.0)
+    assert evaluation["eval/all/environment/total_env_init_failed"] == 1.0
+    assert evaluation["eval/all/generate/trajectory_timeouts"] == 2.0
+
+
+def test_generation_reports_tokens_per_turn_and_how_long_rollouts_took() -> None:
+    rows = [
+        row("a", i, 1.0).model_copy(update={"duration_s": float(i + 1), "num_turns": 1 + i % 2})
+        for i in range(10)
+    ]
+    metrics = rollout_metrics(rows, n=10, pass_threshold=1.0)
+    assert metrics["generate/tokens_per_turn"] == 100 / 15
+    assert metrics["generate/trajectory_time_mean"] == 5.5
+    assert metrics["generate/trajectory_time_p90"] == 9.0
+    assert metrics["generate/trajectory_time_max"] == 10.0
+    assert eval_metrics(rows, n=10, pass_threshold=1.0)["eval/all/generate/avg_num_tokens"] == 10.0

@@ -1,0 +1,128 @@
+"""`docs/metrics.md` and the metrics of real runs are the same names, in both directions."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.short_run import ShortRun
+from trainer.contract.events import EvalCompleted, StepCompleted
+from trainer.learners.summary import speed_metrics
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
+ENVS, K = ("booking", "github"), 2
+SAMPLED = {"name": "sampled", "temperature": 1.0, "n_samples_per_prompt": K}
+
+Sections = Mapping[str, dict[str, Any]]
+
+MANY: Sections = {
+    "algorithm": {
+        "use_kl_loss": True,
+        "policy_loss_type": "dual_clip",
+        "apply_overlong_filtering": True,
+        "off_policy_correction": {
+            "tis_ratio_type": "token",
+            "sequence_mask_metric": "geometric",
+        },
+    },
+    "data": {"curriculum": {"interval": 1}},
+}
+OTHERS: Sections = {
+    "algorithm": {
+        "off_policy_correction": {"tis_ratio_type": "sequence", "sequence_mask_metric": "product"}
+    }
+}
+ONLY_WITH: Mapping[str, Sections] = {
+    "`algorithm.use_kl_loss`": MANY,
+    "`algorithm.policy_loss_type: dual_clip`": MANY,
+    "`algorithm.apply_overlong_filtering`": MANY,
+    "`tis_ratio_type: token`": MANY,
+    "`sequence_mask_metric: geometric`": MANY,
+    "`data.curriculum`": MANY,
+    "`tis_ratio_type: sequence`": OTHERS,
+    "`sequence_mask_metric: product`": OTHERS,
+}
+"""A run for every condition that the page names; "a GPU" has a test of its own."""
+
+
+def rows() -> list[list[str]]:
+    """The cells of every table row of the page."""
+    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def shorthands() -> dict[str, list[str]]:
+    return {row[0].strip("`"): re.findall(r"`([^`]+)`", row[1]) for row in rows() if len(row) == 2}
+
+
+def documented() -> dict[str, str]:
+    """Concrete name -> its condition, for the environments and counts of the short runs."""
+    values = {"{env}": list(ENVS), "{n}": ["4"], "{k}": ["1", str(K)]}
+    found: dict[str, str] = {}
+    for row in rows():
+        if len(row) == 2:
+            continue
+        assert len(row) == 4, row
+        names = [row[0].strip("`")]
+        for placeholder, stands_for in (shorthands() | values).items():
+            names = list(
+                itertools.chain.from_iterable(
+                    [name.replace(placeholder, value) for value in stands_for]
+                    if placeholder in name
+                    else [name]
+                    for name in names
+                )
+            )
+        assert not found.keys() & set(names), f"twice on the page: {row[0]}"
+        found |= dict.fromkeys(names, row[3])
+    return found
+
+
+def emitted(root: Path, sections: Sections) -> set[str]:
+    """Every name that a short run emits."""
+    run = ShortRun(root, **{"eval": {"interval": 1, "decodings": [SAMPLED]}, **sections})
+    asyncio.run(run.train())
+    events = [*run.events(StepCompleted), *run.events(EvalCompleted)]
+    return {name for event in events for name in event.metrics}
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    return emitted(tmp_path_factory.mktemp("plain"), {})
+
+
+def test_the_page_names_exactly_what_a_plain_run_emits(plain: set[str]) -> None:
+    names = {name for name, condition in documented().items() if not condition}
+    assert sorted(plain - names) == [], "emitted, not in docs/metrics.md"
+    assert sorted(names - plain) == [], "in docs/metrics.md, not emitted"
+
+
+@pytest.mark.parametrize("sections", [MANY, OTHERS], ids=["many", "others"])
+def test_what_needs_a_setting_is_there_exactly_with_it(
+    plain: set[str], tmp_path: Path, sections: Sections
+) -> None:
+    found, page = emitted(tmp_path, sections), documented()
+    assert sorted(found - page.keys()) == [], "emitted, not in docs/metrics.md"
+    wanted = {n for n, condition in page.items() if ONLY_WITH.get(condition) is sections}
+    assert sorted(wanted - found) == [], "in docs/metrics.md, not emitted"
+    assert sorted(wanted & plain) == [], "there without its setting"
+
+
+def test_every_condition_on_the_page_is_shown() -> None:
+    assert set(documented().values()) == {"", "a GPU", *ONLY_WITH}
+
+
+def test_a_gpu_adds_what_the_page_says() -> None:
+    def names(peak_flops: float | None) -> set[str]:
+        return set(
+            speed_metrics(num_tokens=10, flops=1.0, seconds=1.0, num_ranks=1, peak_flops=peak_flops)
+        )
+
+    on_gpus = {name for name, condition in documented().items() if condition == "a GPU"}
+    assert names(1e12) - names(None) == on_gpus
