@@ -66,7 +66,12 @@ def task(key: str = "booking-1", env_key: str = "booking") -> Task:
 
 
 def trajectory(
-    reward: float | None, *, of: Task, sample_index: int = 0, response: tuple[int, ...] = (5, 6, 7)
+    reward: float | None,
+    *,
+    of: Task,
+    sample_index: int = 0,
+    response: tuple[int, ...] = (5, 6, 7),
+    stop: StopReason = StopReason.DONE,
 ) -> Trajectory:
     """Prompt of 4 tokens, then `response`, all of it sampled at log-prob -1."""
     graded = reward is not None
@@ -79,7 +84,7 @@ def trajectory(
         weight_versions=(-1,) * len(prompt) + (0,) * len(response),
         prompt_length=len(prompt),
         turns=(),
-        stop_reason=StopReason.DONE if graded else StopReason.INFRA_ERROR,
+        stop_reason=stop if graded else StopReason.INFRA_ERROR,
         outcome=Outcome(status=OutcomeStatus.GRADED, score=reward)
         if graded
         else Outcome(status=OutcomeStatus.INFRA_ERROR, reason="env_unavailable"),

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 import pytest
 
-from tests.trainer.tiny import group
+from tests.trainer.tiny import group, task, trajectory
 from trainer.algo.batch import BatchPlan, build_batch
+from trainer.algo.overlong import is_overlong
 from trainer.algo.sequences import Batch
 from trainer.contract.algorithm import AlgorithmSpec
+from trainer.contract.outcomes import StopReason
 from trainer.types import Group
 
 
-def build(groups: list[Group], *, mini: int = 2, seed: int = 0, shuffle: bool = False) -> Batch:
+def build(groups: list[Group], *, mini: int = 2, seed: int = 0, **algorithm: Any) -> Batch:
     return build_batch(
         groups,
-        algorithm=AlgorithmSpec(shuffle_rewards=shuffle),
+        algorithm=AlgorithmSpec(**algorithm),
         plan=BatchPlan(
             mini_batch_size=mini, temperatures={"booking": 1.0, "reddit": 0.6}, seed=seed
         ),
@@ -66,7 +71,7 @@ def test_each_environment_brings_its_own_temperature() -> None:
 
 def test_shuffled_rewards_train_on_other_advantages() -> None:
     groups = [group([1.0, 1.0, 0.0, 0.0], key=f"task-{index}") for index in range(3)]
-    assert build(groups) != build(groups, shuffle=True)
+    assert build(groups) != build(groups, shuffle_rewards=True)
 
 
 def test_the_tokens_are_those_of_the_trajectory() -> None:
@@ -78,3 +83,91 @@ def test_the_tokens_are_those_of_the_trajectory() -> None:
     assert item.logprobs == source.logprobs
     assert item.prompt_length == source.prompt_length
     assert item.num_actions == 2
+
+
+def cut_off(key: str = "booking-1") -> Group:
+    """Scores 1, 0, 0; a length limit ended the second rollout and the turn limit the third."""
+    of = task(key)
+    stops = (StopReason.DONE, StopReason.MAX_GENERATE_LENGTH, StopReason.MAX_TURNS)
+    return Group(
+        task=of,
+        trajectories=tuple(
+            trajectory(reward, of=of, sample_index=index, response=(10 + index, 7), stop=stop)
+            for index, (reward, stop) in enumerate(zip((1.0, 0.0, 0.0), stops, strict=True))
+        ),
+    )
+
+
+def test_an_overlong_rollout_counts_for_the_baseline_but_not_for_the_loss() -> None:
+    kept = build([cut_off()])
+    filtered = build([cut_off()], apply_overlong_filtering=True)
+    (before,), (after,) = kept.mini_batches, filtered.mini_batches
+    assert [item.token_ids[4] for item in before] == [10, 11, 12]
+    assert [item.token_ids[4] for item in after] == [10, 12]
+    assert [item.advantage for item in after] == [before[0].advantage, before[2].advantage]
+
+
+@pytest.mark.parametrize("limit", [StopReason.MAX_GENERATE_LENGTH, StopReason.MAX_INPUT_LENGTH])
+def test_only_limits_in_tokens_are_overlong(limit: StopReason) -> None:
+    overlong = {stop for stop in StopReason if is_overlong(trajectory(0.0, of=task(), stop=stop))}
+    assert limit in overlong
+    assert len(overlong) == 2
+
+
+def test_overlong_rollouts_are_counted_and_those_filtered_out_too() -> None:
+    groups = [cut_off("a"), cut_off("b"), group([1.0, 0.0], key="c")]
+    assert build(groups).metrics["rollouts/truncated_overlong"] == 2.0
+    assert "loss/num_overlong_filtered" not in build(groups).metrics
+    filtered = build(groups, apply_overlong_filtering=True).metrics
+    assert filtered["loss/num_overlong_filtered"] == 2.0
+    assert filtered["policy/num_sequences"] == 6.0
+
+
+def test_with_a_divergence_a_rollout_at_the_mean_still_has_a_gradient() -> None:
+    mixed, alike = group([0.0, 0.5, 1.0, None]), group([1.0, 1.0], key="b")
+    assert build([mixed, alike], mini=2).num_sequences == 2
+    assert build([mixed, alike], mini=2, use_kl_loss=True).num_sequences == 3
+
+
+def test_a_group_of_two_prompts_is_a_defect() -> None:
+    of = task()
+    first, second = trajectory(1.0, of=of), trajectory(0.0, of=of, sample_index=1)
+    other = dataclasses.replace(second, token_ids=(9, *second.token_ids[1:]))
+    with pytest.raises(AssertionError, match="2 different prompts"):
+        build([Group(task=of, trajectories=(first, other))])
+
+
+def test_a_rollout_that_never_began_is_no_second_prompt() -> None:
+    of = task()
+    empty = dataclasses.replace(
+        trajectory(None, of=of, sample_index=2),
+        token_ids=(), action_mask=(), logprobs=(), weight_versions=(), prompt_length=0,
+    )  # fmt: skip
+    began = tuple(trajectory(r, of=of, sample_index=i) for i, r in enumerate((1.0, 0.0)))
+    assert build([Group(task=of, trajectories=(*began, empty))]).num_sequences == 2
+
+
+def test_turns_of_a_prompt_share_its_mini_batch() -> None:
+    """Ten prompts of two-turn rollouts: as many optimizer steps as with whole rollouts."""
+    groups = [two_turns(group([1.0, 0.0], key=f"task-{index}")) for index in range(10)]
+    whole, split = build(groups), build(groups, step_wise=True)
+    assert len(whole.mini_batches) == len(split.mini_batches) == 5
+    assert [len(part) for part in whole.mini_batches] == [4] * 5
+    assert [len(part) for part in split.mini_batches] == [8] * 5
+
+
+def two_turns(made: Group) -> Group:
+    """The same rollouts with an observation of one token and a second turn of two."""
+    return Group(
+        task=made.task,
+        trajectories=tuple(
+            dataclasses.replace(
+                each,
+                token_ids=(*each.token_ids, 30, 31, 32),
+                action_mask=(*each.action_mask, False, True, True),
+                logprobs=(*each.logprobs, 0.0, -0.5, -0.6),
+                weight_versions=(*each.weight_versions, -1, 0, 0),
+            )
+            for each in made.trajectories
+        ),
+    )

@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 
 from trainer.algo.actions import Actions
 from trainer.algo.loss import policy_loss
-from trainer.algo.reduction import token_weights
-from trainer.algo.sequences import TrainingSequence
 from trainer.algo.stats import LossStats
 from trainer.contract.algorithm import AlgorithmSpec
 
@@ -27,17 +25,6 @@ def actions(behaviour: list[float], advantages: list[float], weights: list[float
         advantages_A=torch.tensor(advantages),
         weights_A=torch.tensor(weights),
         sequences_A=torch.zeros(len(weights), dtype=torch.int64),
-    )
-
-
-def sequence(num_actions: int) -> TrainingSequence:
-    return TrainingSequence(
-        token_ids=(1,) * (num_actions + 2),
-        action_mask=(False, False) + (True,) * num_actions,
-        logprobs=(0.0,) * (num_actions + 2),
-        prompt_length=2,
-        advantage=1.0,
-        temperature=1.0,
     )
 
 
@@ -151,12 +138,3 @@ def test_an_absurd_ratio_stays_finite() -> None:
     )
     assert math.isfinite(loss.item())
     assert math.isfinite(stats.ratio_squared)
-
-
-def test_token_mean_weighs_tokens_and_sequence_mean_weighs_rollouts() -> None:
-    sequences = [sequence(1), sequence(3)]
-    assert token_weights(sequences, AlgorithmSpec(), max_sequence_length=16) == [0.25, 0.25]
-    by_rollout = token_weights(
-        sequences, AlgorithmSpec(loss_reduction="sequence_mean"), max_sequence_length=16
-    )
-    assert by_rollout == pytest.approx([1 / 2, 1 / 6])

@@ -1,0 +1,50 @@
+"""The share of a token in the loss, by hand."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.trainer.algo.slow import training_sequence
+from trainer.algo.reduction import token_weights
+from trainer.contract.algorithm import AlgorithmSpec
+
+Reduction = Literal["token_mean", "sequence_mean", "seq_mean_token_sum_norm"]
+
+
+def weights(lengths: list[int], reduction: Reduction, *, max_length: int = 10) -> list[float]:
+    return token_weights(
+        [training_sequence(length) for length in lengths],
+        AlgorithmSpec(loss_reduction=reduction),
+        max_sequence_length=max_length,
+    )
+
+
+def test_each_reduction_of_one_short_and_one_longer_rollout() -> None:
+    assert weights([1, 3], "token_mean") == [1 / 4, 1 / 4]
+    assert weights([1, 3], "sequence_mean") == [1 / 2, 1 / 6]
+    assert weights([1, 3], "seq_mean_token_sum_norm") == [1 / 20, 1 / 20]
+
+
+def test_dr_grpo_divides_by_the_longest_rollout_allowed_and_not_by_the_longest_there_is() -> None:
+    assert weights([1, 3], "seq_mean_token_sum_norm", max_length=100) == [1 / 200, 1 / 200]
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=20))
+def test_means_sum_to_one_over_the_mini_batch(lengths: list[int]) -> None:
+    for reduction in ("token_mean", "sequence_mean"):
+        shares = weights(lengths, reduction)  # type: ignore[arg-type]
+        total = sum(share * length for share, length in zip(shares, lengths, strict=True))
+        assert total == pytest.approx(1.0)
+
+
+@given(st.lists(st.integers(1, 10), min_size=1, max_size=20))
+def test_the_sum_norm_gives_what_the_share_of_the_length_limit_used_up_is(
+    lengths: list[int],
+) -> None:
+    shares = weights(lengths, "seq_mean_token_sum_norm")
+    total = sum(share * length for share, length in zip(shares, lengths, strict=True))
+    assert total == pytest.approx(sum(lengths) / len(lengths) / 10)

@@ -1,0 +1,47 @@
+"""What the rollouts had to teach, by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.trainer.tiny import group, task, trajectory
+from trainer.algo.batch import BatchPlan, build_batch
+from trainer.contract.algorithm import AlgorithmSpec
+from trainer.types import Group
+
+PLAN = BatchPlan(mini_batch_size=2, temperatures={"booking": 1.0}, seed=0)
+
+
+def metrics(groups: list[Group], **algorithm: bool) -> dict[str, float]:
+    spec = AlgorithmSpec(grpo_norm_by_std=False, **algorithm)
+    return dict(build_batch(groups, algorithm=spec, plan=PLAN).metrics)
+
+
+def test_advantages_are_weighed_by_tokens_and_scores_are_not() -> None:
+    of = task()
+    long = trajectory(1.0, of=of, response=(5,) * 6)
+    short = trajectory(0.0, of=of, sample_index=1, response=(5, 6))
+    found = metrics([Group(task=of, trajectories=(long, short)), group([1.0, 1.0], key="b")])
+    # advantages +0.5 over 6 tokens, -0.5 over 2, and 0 over the 4 of the group without contrast
+    assert found["loss/avg_raw_advantages"] == pytest.approx((3.0 - 1.0) / 12)
+    assert found["loss/avg_raw_advantages_abs"] == pytest.approx(4.0 / 12)
+    assert found["loss/avg_final_rewards"] == pytest.approx(0.75)
+    assert found["policy/num_sequences"] == 2.0
+
+
+def test_rollouts_without_a_grade_count_for_nothing() -> None:
+    assert metrics([group([1.0, 0.0])]) == metrics([group([1.0, 0.0, None])])
+
+
+def test_nothing_graded_has_no_means() -> None:
+    assert metrics([group([None, None])]) == {
+        "rollouts/truncated_overlong": 0.0,
+        "policy/num_sequences": 0.0,
+    }
+
+
+def test_the_scores_are_those_that_are_learned_from() -> None:
+    groups = [group([1.0, 1.0, 0.0, 0.0], key=f"task-{index}") for index in range(3)]
+    plain, dealt = metrics(groups), metrics(groups, shuffle_rewards=True)
+    assert plain["loss/avg_final_rewards"] == dealt["loss/avg_final_rewards"] == 0.5
+    assert plain["loss/avg_raw_advantages_abs"] != dealt["loss/avg_raw_advantages_abs"]
