@@ -12,7 +12,9 @@ from safetensors.torch import load_file
 from tests.trainer.learners.recorded import batch
 from tests.trainer.learners.two_ranks import (
     ADAPTED,
+    COMPARED,
     NUM_BATCHES,
+    NUM_COMPARED,
     OPTIONS,
     new_rank,
     run_two_ranks,
@@ -105,3 +107,16 @@ def test_adapters_on_two_ranks_learn_what_those_on_one_do(played: Path) -> None:
     factors = load_file(played / "adapter" / name)
     for key, expected in load_file(played / "adapter_of_one" / name).items():
         torch.testing.assert_close(factors[key], expected, atol=1e-5, rtol=1e-4)
+
+
+def test_a_loss_over_sequences_and_other_policies_is_that_of_one_rank(played: Path) -> None:
+    one = new_rank(options=COMPARED)
+    expected = train(one, NUM_COMPARED)
+    one.write_weights(played / "compared_by_one.safetensors")
+    assert distance(played, "compared_by_one", "compared") < 1e-5
+    found = json.loads((played / "compared.json").read_text())
+    for step, (two, alone) in enumerate(zip(found, expected, strict=True)):
+        for name in alone.keys() - set(TIMED):
+            assert two[name] == pytest.approx(alone[name], rel=1e-4, abs=1e-5), (step, name)
+    assert "policy/product_sequence_mask_masked_ratio" in expected[0]
+    assert expected[-1]["loss/avg_kl"] > 0.0

@@ -13,6 +13,7 @@ import torch.multiprocessing as mp
 from tests.trainer.learners.recorded import batch, recorded_batches, sequence
 from tests.trainer.tiny import random_ids, tiny_model
 from trainer.algo.sequences import Batch
+from trainer.contract.algorithm import AlgorithmSpec, OffPolicyCorrectionSpec
 from trainer.contract.sections import LearnerSpec, LoraSpec, OptimizerSpec
 from trainer.errors import NonFiniteUpdate
 from trainer.learners.models import LearnerOptions
@@ -30,6 +31,21 @@ ADAPTED = LearnerOptions(
     optimizer=OptimizerSpec(lr=1e-2),
     learner=LearnerSpec(max_micro_tokens=90, lora=LoraSpec(rank=4, alpha=8)),
 )
+COMPARED = LearnerOptions(
+    algorithm=AlgorithmSpec(
+        policy_loss_type="gspo",
+        loss_reduction="sequence_mean",
+        use_kl_loss=True,
+        kl_loss_coef=0.1,
+        off_policy_correction=OffPolicyCorrectionSpec(
+            tis_ratio_type="sequence", sequence_mask_metric="product"
+        ),
+    ),
+    optimizer=OptimizerSpec(lr=1e-3),
+    learner=LearnerSpec(max_micro_tokens=90, logprob_chunk_tokens=16),
+)
+"""A loss that looks at whole sequences and at two other policies."""
+NUM_COMPARED = 5
 DEADLINE_S = 120.0
 
 
@@ -52,9 +68,9 @@ def new_rank(world: World | None = None, options: LearnerOptions = OPTIONS) -> L
     return LearnerRank(tiny_model(), options, world)
 
 
-def train(rank: LearnerRank) -> list[dict[str, float]]:
+def train(rank: LearnerRank, count: int = NUM_BATCHES) -> list[dict[str, float]]:
     """Learn from the recorded batches; return the metrics of every step."""
-    return [rank.step(each) for each in recorded_batches(NUM_BATCHES)]
+    return [rank.step(each) for each in recorded_batches(count)]
 
 
 def _play(index: int, directory: str) -> None:
@@ -66,6 +82,7 @@ def _play(index: int, directory: str) -> None:
     _refuse(world, path)
     _compute_alike(world, path)
     _adapt(world, path)
+    _compare(world, path)
     torch.distributed.destroy_process_group()
 
 
@@ -121,3 +138,12 @@ def _adapt(world: World, path: Path) -> None:
         rank.step(batch())
     rank.write_adapter(path / "adapter")
     rank.write_weights(path / "adapted.safetensors")
+
+
+def _compare(world: World, path: Path) -> None:
+    """The frozen reference is sharded as well, and sequences are summed on the rank they are on."""
+    rank = new_rank(world, COMPARED)
+    metrics = train(rank, NUM_COMPARED)
+    rank.write_weights(path / "compared.safetensors")
+    if world.rank == 0:
+        (path / "compared.json").write_text(json.dumps(metrics))
