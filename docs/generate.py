@@ -59,6 +59,8 @@ def _section(path: str, model: type[BaseModel]) -> Iterator[str]:
         if inner is not None:
             nested.append((f"{path}.{name}" if path else name, inner))
         default = _default(field.get_default(call_default_factory=True))
+        if inner is None and default == "see below":
+            default = "`{}`"
         yield f"| `{name}` | {default} | {_cell(field.description)} |"
     yield ""
     for inner_path, inner in nested:

@@ -14,7 +14,8 @@ from trainer.contract.manifest import config_hash
 from trainer.contract.rundir import AttemptDir
 from trainer.contract.sections import FaultSpec
 from trainer.contract.spec import RunSpec
-from trainer.data.sampler import Sampling, TaskSampler
+from trainer.data.sampler import TaskSampler
+from trainer.data.sampling import Sampling
 from trainer.data.tasks import minifleet_tasks
 from trainer.engines.canary import canary_tokens
 from trainer.engines.choose import ChosenEngine, Place, choose_engine

@@ -28,6 +28,29 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         },
         "set data.sampling to hybrid",
     ),
+    (
+        {"data": {"env_keys": ["booking"], "train_tasks_by_env": {"github": 5}}},
+        "train_tasks_by_env names 'github', which env_keys does not list",
+    ),
+    (
+        {"data": {"env_keys": ["booking"], "min_samples_per_env": 2}},
+        "min_samples_per_env does nothing in balanced sampling: set sampling to hybrid",
+    ),
+    (
+        {"data": {"env_keys": ["booking"], "curriculum": {}}},
+        "add another or set curriculum to null",
+    ),
+    (
+        {
+            "data": {
+                "env_keys": ["booking", "github"],
+                "sampling": "hybrid",
+                "min_samples_per_env": 10,
+                "curriculum": {},
+            }
+        },
+        "which leaves the curriculum nothing",
+    ),
     ({"eval": {"decodings": [{"name": "train"}]}}, "is taken by training rollouts"),
     (
         {"eval": {"decodings": [{"name": "g", "temperature": 0, "n_samples_per_prompt": 4}]}},
@@ -55,6 +78,12 @@ def test_an_impossible_combination_says_what_to_do(sections: dict[str, Any], sen
     with pytest.raises(ValidationError) as refused:
         make_spec(**sections)
     assert sentence in str(refused.value)
+
+
+def test_environments_may_outnumber_the_prompts_of_a_step_where_they_take_turns() -> None:
+    data = {"env_keys": ["booking", "github", "reddit"], "sampling": "hybrid"}
+    spec = make_spec(data=data, schedule={"train_batch_size": 2, "mini_batch_size": 1})
+    assert spec.data.min_samples_per_env == 1
 
 
 def test_an_override_replaces_one_deadline_and_keeps_the_other() -> None:

@@ -71,10 +71,15 @@ class Curriculum:
         """Return each environment's share, at least 1; the sum is `UNITS`."""
         return dict(self._shares)
 
-    @property
-    def signals(self) -> dict[str, float | None]:
-        """Return the share of recent groups that taught something; None where there were none."""
-        return {key: evidence.signal for key, evidence in self._evidence.items()}
+    def metrics(self) -> dict[str, float]:
+        """Return every environment's share, and what was measured where something was."""
+        metrics: dict[str, float] = {}
+        for env_key, evidence in self._evidence.items():
+            name = f"curriculum/{env_key.replace('/', '_')}"
+            metrics[f"{name}/share"] = self._shares[env_key] / UNITS
+            if evidence.signal is not None:
+                metrics[f"{name}/signal"] = evidence.signal
+        return metrics
 
     def observe(self, step: int, rows: Sequence[OutcomeRow]) -> Reweighting | None:
         """Take a step's rollouts as evidence; return the change of shares when there is one.
@@ -139,7 +144,7 @@ class Curriculum:
         return Reweighting(
             old_shares={key: share / UNITS for key, share in old.items()},
             new_shares={key: share / UNITS for key, share in new.items()},
-            signals=self.signals,
+            signals={key: each.signal for key, each in self._evidence.items()},
             reason=_reason(most, old[most], new[most], self._evidence[most].signal),
         )
 

@@ -69,4 +69,9 @@ class DataSpec(Section):
                 f"min_samples_per_env does nothing in {self.sampling} sampling: set sampling to"
                 " hybrid or leave it out"
             )
+        if self.curriculum is not None and len(self.env_keys) == 1:
+            raise ValueError(
+                "a curriculum shifts prompts between environments, and env_keys lists one: add"
+                " another or set curriculum to null"
+            )
         return self

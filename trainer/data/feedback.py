@@ -30,8 +30,8 @@ def feed_back(
             step=step,
             code="environment_never_sampled",
             message=(
-                f"no task of {', '.join(seen.unsampled)} has been drawn yet: raise"
-                " schedule.train_batch_size, or give data.sampling hybrid"
+                f"no task of {', '.join(seen.unsampled)} has been drawn in {step} steps: set"
+                " data.sampling to hybrid or raise schedule.train_batch_size"
             ),
         )
     return sampler.metrics()

@@ -35,9 +35,9 @@ class Pool:
         return max(self._begun - 1, 0) * len(self) + self._position
 
     @property
-    def coverage(self) -> float:
-        """Share of the tasks drawn at least once, in [0, 1]."""
-        return min(self.num_drawn, len(self)) / len(self)
+    def num_covered(self) -> int:
+        """Tasks drawn at least once."""
+        return min(self.num_drawn, len(self))
 
     def draw(self, count: int) -> list[Task]:
         """Return the next `count` tasks, at most as many as there are, no two the same."""

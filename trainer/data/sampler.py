@@ -5,47 +5,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from pydantic import JsonValue
 
 from trainer.algo.curriculum import Curriculum, Reweighting
-from trainer.contract.data import CurriculumSpec, DataSpec
 from trainer.contract.outcomes import OutcomeRow
+from trainer.data.coverage import coverage_metrics
 from trainer.data.pools import Pool
+from trainer.data.sampling import BALANCED, Sampling
 from trainer.data.shares import Shares
 from trainer.errors import CheckpointError, DataError
 from trainer.types import Task
 
 UNSAMPLED_AFTER = 10
 """Steps after which an environment that no task was drawn of is worth a warning."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sampling:
-    """How the prompts of a step are split between the environments; see `DataSpec`."""
-
-    mode: Literal["balanced", "proportional", "hybrid"] = "balanced"
-    min_samples_per_env: int = 1
-    """Read in hybrid mode."""
-    curriculum: CurriculumSpec | None = None
-
-    @classmethod
-    def of(cls, data: DataSpec) -> Sampling:
-        """Return what the section `data` of a spec asks for."""
-        return cls(
-            mode=data.sampling,
-            min_samples_per_env=data.min_samples_per_env,
-            curriculum=data.curriculum,
-        )
-
-    def settings(self) -> dict[str, JsonValue]:
-        """Return the settings as JSON, under their names in the section `data`."""
-        return {
-            "sampling": self.mode,
-            "min_samples_per_env": self.min_samples_per_env,
-            "curriculum": self.curriculum.model_dump(mode="json") if self.curriculum else None,
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,15 +46,14 @@ class TaskSampler:
         tasks: Sequence[Task],
         prompts_per_step: int,
         seed: int,
-        sampling: Sampling = Sampling(),
+        sampling: Sampling = BALANCED,
     ) -> None:
         by_env = _by_env(tasks, prompts_per_step)
-        is_balanced = sampling.mode == "balanced"
         most = -(-prompts_per_step // len(by_env))
         small = [key for key, pool in by_env.items() if len(pool) < most]
-        if small and is_balanced and sampling.curriculum is None:
+        if small and sampling.mode == "balanced" and sampling.curriculum is None:
             raise DataError(f"{', '.join(small)}: fewer than {most} tasks, one step's share")
-        self._settings = sampling.settings()
+        self._sampling = sampling
         self._prompts_per_step = prompts_per_step
         self._seed = seed
         self._step = 0
@@ -89,7 +61,7 @@ class TaskSampler:
         keys = "\n".join(task.key for task in tasks)
         self._digest = hashlib.sha256(keys.encode()).hexdigest()
         self._pools = {key: Pool(key, pool, seed) for key, pool in by_env.items()}
-        weights = {key: 1 if is_balanced else len(pool) for key, pool in by_env.items()}
+        weights = {key: sampling.weight(len(pool)) for key, pool in by_env.items()}
         self._curriculum = (
             Curriculum(weights, sampling.curriculum) if sampling.curriculum is not None else None
         )
@@ -97,7 +69,7 @@ class TaskSampler:
             list((self._curriculum.shares if self._curriculum else weights).values()),
             prompts=prompts_per_step,
             sizes=[len(pool) for pool in by_env.values()],
-            minimum=sampling.min_samples_per_env if sampling.mode == "hybrid" else 0,
+            minimum=sampling.minimum,
         )
 
     def next_step(self) -> tuple[Task, ...]:
@@ -116,25 +88,8 @@ class TaskSampler:
 
     def metrics(self) -> dict[str, float]:
         """Return how much of the tasks was drawn so far, and the curriculum's view of them."""
-        metrics: dict[str, float] = {}
-        for env_key, pool in self._pools.items():
-            name = env_key.replace("/", "_")
-            metrics[f"data/{name}/coverage"] = pool.coverage
-            metrics[f"data/{name}/epoch"] = pool.num_drawn / len(pool)
-        sizes = {key: len(pool) for key, pool in self._pools.items()}
-        num_tasks = sum(sizes.values())
-        metrics["data/coverage"] = (
-            sum(pool.coverage * len(pool) for pool in self._pools.values()) / num_tasks
-        )
-        metrics["trainer/epoch"] = self._step * self._prompts_per_step / num_tasks
-        if self._curriculum:
-            total = sum(self._curriculum.shares.values())
-            for env_key, share in self._curriculum.shares.items():
-                metrics[f"curriculum/{env_key.replace('/', '_')}/share"] = share / total
-            for env_key, signal in self._curriculum.signals.items():
-                if signal is not None:
-                    metrics[f"curriculum/{env_key.replace('/', '_')}/signal"] = signal
-        return metrics
+        metrics = coverage_metrics(self._pools)
+        return metrics | (self._curriculum.metrics() if self._curriculum else {})
 
     def state(self) -> dict[str, JsonValue]:
         """Return the position as JSON; `from_state` continues with the exact next step."""
@@ -143,7 +98,7 @@ class TaskSampler:
             "seed": self._seed,
             "prompts_per_step": self._prompts_per_step,
             "tasks_sha256": self._digest,
-            "settings": dict(self._settings),
+            "settings": self._sampling.state(),
             "shares": self._shares.state(),
             "pools": {key: pool.state() for key, pool in self._pools.items()},
             "curriculum": self._curriculum.state() if self._curriculum else None,
@@ -157,7 +112,7 @@ class TaskSampler:
         state: Mapping[str, JsonValue],
         *,
         prompts_per_step: int,
-        sampling: Sampling = Sampling(),
+        sampling: Sampling = BALANCED,
     ) -> TaskSampler:
         """Return a sampler that continues where `state` was taken, however many steps that was.
 
@@ -170,7 +125,7 @@ class TaskSampler:
         if not isinstance(step, int) or not isinstance(seed, int) or not isinstance(size, int):
             raise CheckpointError("sampler state is malformed")
         if not isinstance(pools, dict):
-            raise CheckpointError("sampler state is malformed: it has no environments")
+            raise CheckpointError("sampler state is malformed, or of an earlier version")
         if size != prompts_per_step:
             raise CheckpointError(
                 f"the checkpoint's steps have {size} prompts: set schedule.train_batch_size to"
@@ -179,7 +134,7 @@ class TaskSampler:
         sampler = cls(tasks, size, seed, sampling)
         if sampler._digest != state.get("tasks_sha256"):
             raise CheckpointError("sampler state belongs to another set of tasks")
-        sampler._refuse_other_settings(state.get("settings"))
+        sampling.check_same(state.get("settings"))
         sampler._step = step
         sampler._has_warned = state.get("has_warned") is True
         sampler._shares.restore(state.get("shares"))
@@ -189,16 +144,6 @@ class TaskSampler:
             sampler._curriculum.restore(state.get("curriculum"))
             sampler._shares.reweight(list(sampler._curriculum.shares.values()))
         return sampler
-
-    def _refuse_other_settings(self, saved: JsonValue) -> None:
-        if not isinstance(saved, dict):
-            raise CheckpointError("sampler state is malformed: its settings")
-        for name, value in self._settings.items():
-            if saved.get(name) != value:
-                raise CheckpointError(
-                    f"the checkpoint's tasks were drawn with data.{name} {saved.get(name)}: set it"
-                    f" to that ({value} asked for)"
-                )
 
     def _unsampled(self) -> tuple[str, ...]:
         if self._has_warned or self._step < UNSAMPLED_AFTER:
