@@ -12,13 +12,12 @@ from trainer.algo.batch import BatchPlan, build_batch
 from trainer.checkpoints import Position
 from trainer.contract.events import PhaseStarted, RunWarning
 from trainer.contract.spec import RunSpec
+from trainer.crew import Crew
 from trainer.data.feedback import feed_back
 from trainer.data.sampler import TaskSampler
-from trainer.engines.base import Engine
 from trainer.engines.canary import canary_gap, canary_tolerance
 from trainer.errors import EnvironmentOutage, TrainerError
 from trainer.evaluation import Evaluator
-from trainer.learners.base import Learner
 from trainer.reporting import StepReporter, engine_metrics
 from trainer.rollouts.collect import as_groups
 from trainer.rollouts.seeds import derive_seed
@@ -32,7 +31,6 @@ from trainer.stopping import Stop, StopRequested
 from trainer.stores.base import StoreError
 from trainer.timing import Clock
 from trainer.waves import Waves
-from trainer.weights.base import WeightSync
 
 _log = logging.getLogger(__name__)
 
@@ -44,9 +42,7 @@ class Parts:
     spec: RunSpec
     sampler: TaskSampler
     stream: GroupStream
-    engine: Engine
-    learner: Learner
-    weights: WeightSync
+    crew: Crew
     waves: Waves
     evaluator: Evaluator
     reporter: StepReporter
@@ -112,12 +108,12 @@ class Trainer:
             # The run has an end already; what the last save met is not it.
             _log.warning("the last save did not end well: %s", error)
         await self._parts.stream.close()
-        await self._parts.engine.close()
+        await self._parts.crew.close()
 
     async def _train_step(self) -> None:
         """Draw tasks, roll out their groups, learn from them, publish the weights."""
         parts, step = self._parts, self.step + 1
-        stats = parts.engine.stats()
+        before = parts.crew.engine_stats()
         with parts.clock.step():
             with parts.clock.phase("generate"):
                 taken, result = await parts.waves.take(
@@ -129,10 +125,10 @@ class Trainer:
                     algorithm=parts.spec.algorithm,
                     plan=self._batch_plan(step),
                 )
-                ages = staleness_metrics(taken, version=parts.learner.version)
+                ages = staleness_metrics(taken, version=parts.crew.learner.version)
             parts.journal.emit(PhaseStarted, step=step, phase="train")
             with parts.clock.phase("policy_train"):
-                metrics = ages | await parts.learner.step(batch)
+                metrics = ages | await parts.crew.learner.step(batch)
             with parts.clock.phase("sync_weights"):
                 metrics |= await self._sync_weights(step)
         metrics |= feed_back(parts.sampler, parts.journal, step, result.rows)
@@ -141,20 +137,23 @@ class Trainer:
             message = "the rollouts of every group scored alike: nothing was learned in this step"
             parts.journal.emit(RunWarning, step=step, code="no_signal", message=message)
         metrics |= batch.metrics
-        parts.reporter.report(step, result, metrics | engine_metrics(stats, parts.engine.stats()))
+        parts.reporter.report(
+            step, result, metrics | engine_metrics(before, parts.crew.engine_stats())
+        )
 
     async def _sync_weights(self, step: int) -> dict[str, float]:
-        """Hand the learner's weights to the engine and prove that they arrived."""
+        """Hand the learner's weights to every engine and prove that they arrived."""
         parts = self._parts
         parts.journal.emit(PhaseStarted, step=step, phase="sync")
-        await parts.weights.sync()
-        gap = await canary_gap(
-            parts.engine,
-            parts.learner,
-            parts.canary_tokens,
-            tolerance=canary_tolerance(parts.spec.learner.policy_dtype, parts.spec.engine.dtype),
-        )
-        return {"policy/canary_logprobs_abs_diff_mean": gap}
+        await parts.crew.weights.sync()
+        tolerance = canary_tolerance(parts.spec.learner.policy_dtype, parts.spec.engine.dtype)
+        gaps = [
+            await canary_gap(engine, parts.crew.learner, parts.canary_tokens, tolerance=tolerance)
+            for engine in parts.crew.engines
+        ]
+        for notice in parts.crew.notices():
+            parts.journal.emit(RunWarning, step=step, code=notice.code, message=notice.message)
+        return {"policy/canary_logprobs_abs_diff_mean": max(gaps)}
 
     async def _evaluate_when_due(self) -> None:
         is_last = self.step == self._schedule.total

@@ -34,9 +34,8 @@ def load_policy(directory: Path, spec: ModelSpec | None = None) -> Qwen3ForCausa
         ModelUnavailable: its files cannot be read, or a weight is missing or of another shape.
         SpecError: the directory holds another architecture than Qwen3.
     """
+    config = load_config(directory, spec)
     try:
-        config = AutoConfig.from_pretrained(directory, local_files_only=True)
-        apply_rope(check_supported(config), spec or ModelSpec())
         # Without the report, transformers fills in missing weights with random numbers.
         loading: Any = Qwen3ForCausalLM.from_pretrained(
             directory,
@@ -45,8 +44,6 @@ def load_policy(directory: Path, spec: ModelSpec | None = None) -> Qwen3ForCausa
             local_files_only=True,
             output_loading_info=True,
         )
-    except SpecError:
-        raise
     except (OSError, ValueError, RuntimeError, SafetensorError) as fault:
         raise ModelUnavailable(f"cannot load the model in {directory}: {fault}") from fault
     model: Qwen3ForCausalLM = loading[0]
@@ -56,6 +53,22 @@ def load_policy(directory: Path, spec: ModelSpec | None = None) -> Qwen3ForCausa
             f"the model in {directory} lacks {len(missing)} weights: {missing[0]}"
         )
     return model
+
+
+def load_config(directory: Path, spec: ModelSpec | None = None) -> Qwen3Config:
+    """Load the config of a Hugging Face directory, with the positions that `spec` asks for.
+
+    Raises:
+        ModelUnavailable: it cannot be read.
+        SpecError: the directory holds another architecture than Qwen3.
+    """
+    try:
+        config = AutoConfig.from_pretrained(directory, local_files_only=True)
+    except (OSError, ValueError) as fault:
+        raise ModelUnavailable(f"cannot load the model in {directory}: {fault}") from fault
+    supported = check_supported(config)
+    apply_rope(supported, spec or ModelSpec())
+    return supported
 
 
 def load_tokenizer(directory: Path) -> Tokenizer:

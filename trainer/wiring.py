@@ -6,33 +6,27 @@ import platform
 import shutil
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
 
 from trainer.checkpoints import Checkpoints, Saved, fetch
 from trainer.contract.events import RunWarning, TrainerStarted
 from trainer.contract.manifest import config_hash
 from trainer.contract.rundir import AttemptDir
-from trainer.contract.sections import FaultSpec
 from trainer.contract.spec import RunSpec
+from trainer.crew import Crew, inline_crew
 from trainer.data.sampler import TaskSampler
 from trainer.data.sampling import Sampling
 from trainer.data.tasks import minifleet_tasks
 from trainer.engines.canary import canary_tokens
-from trainer.engines.choose import ChosenEngine, Place, choose_engine
 from trainer.envs.base import EnvProvider
-from trainer.envs.minifleet.faults import Faults
-from trainer.envs.minifleet.provider import MinifleetProvider
 from trainer.errors import CheckpointError, SpecError
 from trainer.evaluation import Evaluator
-from trainer.learners.inline import InlineLearner
-from trainer.learners.models import LearnerOptions
+from trainer.learners.base import Learner
 from trainer.loop import Parts, Start, Trainer
-from trainer.models import check_supported, load_policy, load_tokenizer
+from trainer.models import load_config
+from trainer.recipe import Recipe
 from trainer.reporting import StepReporter
-from trainer.rollouts.chat import Chat
 from trainer.rollouts.collect import Collector
 from trainer.rollouts.prompts import PROMPT_VERSION
-from trainer.rollouts.roller import Roller, RolloutParts
 from trainer.rollouts.stream import GroupStream, StreamOptions
 from trainer.rollouts.training import training_wave
 from trainer.saving import Saver
@@ -43,7 +37,6 @@ from trainer.stores.base import BlobStore
 from trainer.timing import Clock
 from trainer.types import Task
 from trainer.waves import Waves
-from trainer.weights.base import WeightSync
 
 RESUME = "resume"
 """Directory of the attempt in which the checkpoint to go on from is unpacked."""
@@ -72,13 +65,6 @@ class _Tasks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Policy:
-    learner: InlineLearner
-    weights: WeightSync
-    canary_tokens: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Draws:
     """Which tasks there are, and where their order stands."""
 
@@ -100,58 +86,37 @@ def build_trainer(attempt: Attempt, provider: EnvProvider | None = None) -> Trai
     """
     spec = attempt.spec
     model_dir = resolve_source(spec.model.source, attempt.dir.path / MODEL)
-    model = load_policy(model_dir, spec.model)
-    config = check_supported(model.config)
+    config = load_config(model_dir, spec.model)
     _check_lengths(spec, config.max_position_embeddings)
-    learner = InlineLearner(
-        model,
-        LearnerOptions(
-            algorithm=spec.algorithm,
-            optimizer=spec.optimizer,
-            learner=spec.learner,
-            lr_warmup_steps=spec.schedule.lr_warmup_steps,
-            total_steps=spec.schedule.total_steps,
-            max_sequence_length=spec.rollout.max_sequence_length,
-            seed=spec.schedule.seed,
-            tokenizer_dir=model_dir,
-        ),
-    )
     tasks = _load_tasks(spec)
-    saved = _resume(attempt, learner)
+    crew = inline_crew(
+        Recipe(
+            spec=spec,
+            model_dir=model_dir,
+            attempt_dir=attempt.dir.path,
+            run=attempt.dir.run_dir.name,
+            attempt=attempt.dir.attempt,
+            provider=provider,
+        )
+    )
+    saved = _resume(attempt, crew.learner)
     draws = _Draws(sampler=_sampler(spec, tasks, saved), tasks=tasks, saved=saved)
-    chat = _load_chat(model_dir, config.vocab_size)
-    place = Place(model_dir=model_dir, attempt_dir=attempt.dir.path, run=attempt.dir.run_dir.name)
-    chosen = choose_engine(spec, config, learner, place)
-    policy = _Policy(
-        learner=learner,
-        weights=chosen.weights,
-        canary_tokens=canary_tokens(config.vocab_size),
-    )
-    parts = RolloutParts(
-        engine=chosen.engine,
-        chat=chat,
-        provider=provider or _provider(spec),
-        environment=spec.environment,
-        rollout=spec.rollout,
-        seed=spec.schedule.seed,
-        attempt=attempt.dir.attempt,
-    )
-    _announce(attempt, saved, learner, tasks, chosen)
+    _announce(attempt, draws, crew)
     return Trainer(
-        _parts(attempt, parts, policy, draws),
+        _parts(attempt, crew, draws, canary_tokens(config.vocab_size)),
         _start(attempt, saved),
     )
 
 
 def _parts(
     attempt: Attempt,
-    rollouts: RolloutParts,
-    policy: _Policy,
+    crew: Crew,
     draws: _Draws,
+    canary: tuple[int, ...],
 ) -> Parts:
     spec, journal, clock = attempt.spec, attempt.journal, attempt.clock
     collector = Collector(
-        Roller(rollouts), max_concurrent_rollouts=spec.environment.max_concurrent_rollouts
+        crew.rolls, max_concurrent_rollouts=spec.environment.max_concurrent_rollouts
     )
     waves = Waves(
         collector=collector,
@@ -172,15 +137,13 @@ def _parts(
         spec=spec,
         sampler=draws.sampler,
         stream=_stream(spec, collector, draws),
-        engine=rollouts.engine,
-        learner=policy.learner,
-        weights=policy.weights,
+        crew=crew,
         waves=waves,
         evaluator=Evaluator(spec=spec.eval, tasks=draws.tasks.eval, waves=waves, journal=journal),
         reporter=StepReporter(spec=spec, journal=journal, clock=clock),
         saver=Saver(
             checkpoints=checkpoints,
-            learner=policy.learner,
+            learner=crew.learner,
             journal=journal,
             clock=clock,
             keep_last=spec.checkpoints.keep_last,
@@ -188,7 +151,7 @@ def _parts(
         journal=journal,
         stop=attempt.stop,
         clock=clock,
-        canary_tokens=policy.canary_tokens,
+        canary_tokens=canary,
     )
 
 
@@ -198,19 +161,6 @@ def _check_lengths(spec: RunSpec, positions: int) -> None:
             f"rollout.max_sequence_length ({spec.rollout.max_sequence_length}) is larger than the"
             f" model's positions ({positions}): lower it"
         )
-
-
-def _load_chat(model_dir: Path, vocab_size: int) -> Chat:
-    try:
-        chat = Chat(load_tokenizer(model_dir))
-    except ValueError as fault:
-        raise SpecError(f"the model in {model_dir} cannot chat: {fault}") from fault
-    if chat.vocab_size > vocab_size:
-        raise SpecError(
-            f"the tokenizer in {model_dir} has {chat.vocab_size} tokens, the model {vocab_size}:"
-            " they do not belong together"
-        )
-    return chat
 
 
 def _load_tasks(spec: RunSpec) -> _Tasks:
@@ -258,24 +208,7 @@ def _stream(spec: RunSpec, collector: Collector, draws: _Draws) -> GroupStream:
     return stream
 
 
-def _provider(spec: RunSpec) -> MinifleetProvider:
-    environment = spec.environment
-    chosen = {
-        key: environment.overrides[key].faults if key in environment.overrides else None
-        for key in spec.data.env_keys
-    }
-    faults = {key: own or environment.faults for key, own in chosen.items()}
-    return MinifleetProvider(
-        env_keys=spec.data.env_keys,
-        faults={key: Faults(**each.model_dump()) for key, each in faults.items() if each != _NONE},
-        seed=spec.schedule.seed,
-    )
-
-
-_NONE = FaultSpec()
-
-
-def _resume(attempt: Attempt, learner: InlineLearner) -> Saved | None:
+def _resume(attempt: Attempt, learner: Learner) -> Saved | None:
     """Bring the checkpoint here and load the learner from it; None for a fresh start."""
     if attempt.resume_from is None:
         return None
@@ -302,13 +235,8 @@ def _start(attempt: Attempt, saved: Saved | None) -> Start:
     )
 
 
-def _announce(
-    attempt: Attempt,
-    saved: Saved | None,
-    learner: InlineLearner,
-    tasks: _Tasks,
-    chosen: ChosenEngine,
-) -> None:
+def _announce(attempt: Attempt, draws: _Draws, crew: Crew) -> None:
+    saved, tasks = draws.saved, draws.tasks
     step, config = saved.manifest.step if saved else 0, config_hash(attempt.spec)
     attempt.journal.emit(
         TrainerStarted,
@@ -317,8 +245,8 @@ def _announce(
         resumed_from_step=step if saved else None,
         config_hash=config,
         prompt_version=PROMPT_VERSION,
-        engine=chosen.name,
-        num_parameters=learner.num_parameters,
+        engine=crew.engine_name,
+        num_parameters=crew.learner.num_parameters,
         num_train_tasks=len(tasks.train),
         num_eval_tasks=len(tasks.eval),
         versions={
@@ -327,8 +255,8 @@ def _announce(
             "transformers": version("transformers"),
         },
     )
-    if chosen.fallback:
-        message = f"the torch engine samples, because {chosen.fallback}"
+    if crew.fallback:
+        message = f"the torch engine samples, because {crew.fallback}"
         attempt.journal.emit(RunWarning, step=step, code="engine_fallback", message=message)
     own = saved is not None and saved.manifest.run_id == attempt.dir.run_dir.name
     if saved is not None and own and saved.manifest.config_hash != config:

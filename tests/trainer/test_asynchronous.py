@@ -96,7 +96,7 @@ async def test_without_staleness_the_stream_is_the_textbook_loop_bit_for_bit(
     other = ShortRun(tmp_path / "book", eval={"before_training": False, "interval": 0})
     trainer = other.build()
     parts, spec = trainer._parts, other.spec
-    await parts.weights.sync()
+    await parts.crew.weights.sync()
     for step in range(1, spec.schedule.total_steps + 1):
         tasks = parts.sampler.next_step()
         groups = await parts.waves.collector.collect(tasks, training_wave(spec, step))
@@ -105,11 +105,11 @@ async def test_without_staleness_the_stream_is_the_textbook_loop_bit_for_bit(
             temperatures=training_temperatures(spec),
             seed=derive_seed(spec.schedule.seed, "batch", step),
         )
-        await parts.learner.step(
+        await parts.crew.learner.step(
             build_batch(as_groups(groups), algorithm=spec.algorithm, plan=plan)
         )
-        await parts.weights.sync()
-    parts.learner.begin_save(tmp_path / "saved")()
+        await parts.crew.weights.sync()
+    parts.crew.learner.begin_save(tmp_path / "saved")()
     await other.finish_without_training(trainer)
     stored = run.store.get(
         run_key("run_short", checkpoint_name(4, 1)) + "/policy/model.safetensors"

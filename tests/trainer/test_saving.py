@@ -98,7 +98,7 @@ async def test_a_save_under_way_is_complete_when_the_trainer_is_closed(tmp_path:
 
 async def test_a_save_that_cannot_write_says_why(tmp_path: Path) -> None:
     run = ShortRun(tmp_path)
-    rank = run.build()._parts.learner.rank
+    rank = run.build()._parts.crew.learner.rank
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "learner").write_text("a file where a directory should be")
     with pytest.raises(OSError, match="learner"):

@@ -32,7 +32,7 @@ async def test_every_key_of_the_learner_and_the_optimizer_reaches_the_learner(
     schedule = {"lr_warmup_steps": 2, "total_steps": 7, "seed": 5}
     run = ShortRun(tmp_path, learner=learner, optimizer=optimizer, schedule=schedule)
     trainer = run.build()
-    options = trainer._parts.learner.rank._options
+    options = trainer._parts.crew.learner.rank._options
     assert options.learner == run.spec.learner
     assert options.optimizer == run.spec.optimizer
     assert options.algorithm == run.spec.algorithm

@@ -25,6 +25,17 @@ class EngineStats:
     leave them out."""
 
 
+def sum_stats(parts: Sequence[EngineStats]) -> EngineStats:
+    """Return the counters of several engines added up."""
+    return EngineStats(
+        num_sampled_tokens=sum(part.num_sampled_tokens for part in parts),
+        num_prefill_tokens=sum(part.num_prefill_tokens for part in parts),
+        num_cached_tokens=sum(part.num_cached_tokens for part in parts),
+        busy_s=sum(part.busy_s for part in parts),
+        loop_blocked_s=sum(part.loop_blocked_s for part in parts),
+    )
+
+
 class Engine(Protocol):
     """Draws continuations from the current weights; how those get in is `trainer.weights`.
 

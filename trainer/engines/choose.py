@@ -1,4 +1,4 @@
-"""Which engine a run samples with, made and wired to its learner."""
+"""Which engine a run samples with."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import logging
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,42 +19,29 @@ from trainer.engines.base import Engine
 from trainer.engines.torch import TorchEngine, TorchEngineOptions
 from trainer.engines.vllm.options import ENVIRONMENT, VllmOptions
 from trainer.errors import SpecError
-from trainer.learners.inline import InlineLearner
-from trainer.weights.base import WeightSync
-from trainer.weights.file import FileSync, shared_directory
-from trainer.weights.inline import InlineSync
 
+Weights = Mapping[str, torch.Tensor]
 _VLLM_ENGINE = "trainer.engines.vllm.engine"
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenEngine:
-    """An engine with the way its weights come in."""
+    """An engine, and how it came to be that one."""
 
     engine: Engine
-    weights: WeightSync
     name: str
     """As `trainer.started` reports it."""
     fallback: str | None = None
     """Why `auto` did not take vLLM."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where a run's engine finds its files."""
-
-    model_dir: Path
-    """Hugging Face directory of the policy that the run starts from."""
-    attempt_dir: Path
-    run: str
-    """Name of the run: that of its part of the shared memory."""
-
-
 def choose_engine(
-    spec: RunSpec, config: Qwen3Config, learner: InlineLearner, place: Place
+    spec: RunSpec, config: Qwen3Config, model_dir: Path, weights: Callable[[], Weights]
 ) -> ChosenEngine:
     """Make the engine that `engine` of the spec asks for; the first sync gives it its weights.
+
+    vLLM reads `model_dir` itself; `weights` are what the torch engine starts with.
 
     Raises:
         SpecError: the engine is not installed, or its cache does not fit the memory.
@@ -63,16 +51,11 @@ def choose_engine(
     if spec.engine.type == "torch" or (missing and spec.engine.type == "auto"):
         if spec.engine.dtype != "float32":
             raise SpecError(f"engine.dtype {spec.engine.dtype} needs vLLM, but {missing}")
-        engine = _torch(spec, config, learner)
-        return ChosenEngine(
-            engine=engine,
-            weights=InlineSync(learner, engine),
-            name="torch",
-            fallback=missing,
-        )
+        engine = _torch(spec, config, weights())
+        return ChosenEngine(engine=engine, name="torch", fallback=missing)
     if missing:
         raise SpecError(f"engine.type is vllm, but {missing}")
-    return _vllm(spec, config, learner, place)
+    return ChosenEngine(engine=_vllm(spec, config, model_dir), name="vllm")
 
 
 def why_not_vllm(config: Qwen3Config) -> str | None:
@@ -90,19 +73,13 @@ def why_not_vllm(config: Qwen3Config) -> str | None:
     return refused
 
 
-def _vllm(spec: RunSpec, config: Qwen3Config, learner: InlineLearner, place: Place) -> ChosenEngine:
+def _vllm(spec: RunSpec, config: Qwen3Config, model_dir: Path) -> Engine:
     if torch.cuda.is_available() and not spec.experimental:
         raise SpecError("vLLM on a GPU was never run: set experimental to true to try it")
     # vLLM takes seconds to import, and is not installed everywhere.
     from trainer.engines.vllm.engine import VllmEngine  # noqa: PLC0415
 
-    engine = VllmEngine(_options(spec, config, place.model_dir))
-    directory = (
-        place.attempt_dir / "weights"
-        if spec.engine.weight_transport == "disk"
-        else shared_directory(place.run)
-    )
-    return ChosenEngine(engine=engine, weights=FileSync(learner, [engine], directory), name="vllm")
+    return VllmEngine(_options(spec, config, model_dir))
 
 
 def _options(spec: RunSpec, config: Qwen3Config, model_dir: Path) -> VllmOptions:
@@ -121,15 +98,13 @@ def _options(spec: RunSpec, config: Qwen3Config, model_dir: Path) -> VllmOptions
     )
 
 
-def _torch(spec: RunSpec, config: Qwen3Config, learner: InlineLearner) -> TorchEngine:
+def _torch(spec: RunSpec, config: Qwen3Config, weights: Weights) -> TorchEngine:
     options = TorchEngineOptions(
         num_sessions=spec.environment.max_concurrent_rollouts,
         max_length=spec.rollout.max_sequence_length,
     )
     try:
-        return TorchEngine(
-            config, learner.publish().weights, version=learner.version, options=options
-        )
+        return TorchEngine(config, weights, options=options)
     except (RuntimeError, MemoryError) as fault:
         # torch has no error class of its own for this; nothing else in there can fail so.
         raise SpecError(

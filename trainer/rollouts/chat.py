@@ -14,6 +14,8 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from trainer.envs.base import ToolSpec
+from trainer.errors import SpecError
+from trainer.models import load_tokenizer
 from trainer.rollouts.prompts import render_observation, render_system
 from trainer.types import Task
 
@@ -119,3 +121,22 @@ class Chat:
 
     def _encode(self, text: str) -> tuple[int, ...]:
         return tuple(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+
+def load_chat(model_dir: Path, vocab_size: int) -> Chat:
+    """Load the chat of a model with `vocab_size` embeddings.
+
+    Raises:
+        ModelUnavailable: there is no tokenizer.
+        SpecError: it cannot chat, or does not belong to the model.
+    """
+    try:
+        chat = Chat(load_tokenizer(model_dir))
+    except ValueError as fault:
+        raise SpecError(f"the model in {model_dir} cannot chat: {fault}") from fault
+    if chat.vocab_size > vocab_size:
+        raise SpecError(
+            f"the tokenizer in {model_dir} has {chat.vocab_size} tokens, the model {vocab_size}:"
+            " they do not belong together"
+        )
+    return chat

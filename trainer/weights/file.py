@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the kernel's name for shared memory
 NAME = "hillclimb"
@@ -21,6 +21,7 @@ class WritesWeights(Protocol):
         ...
 
 
+@runtime_checkable
 class TakesFile(Protocol):
     """An engine's side."""
 

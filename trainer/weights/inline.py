@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 
 from trainer.learners.base import Learner
 
 
+@runtime_checkable
 class TakesWeights(Protocol):
     """An engine of this process that copies what it is given."""
 

@@ -27,6 +27,16 @@ class Starting:
         raise EngineError("seen enough")
 
 
+class TakesAnyFile:
+    """In place of vLLM: an engine that only takes files."""
+
+    def __init__(self, _: VllmOptions) -> None: ...
+
+    async def take_file(self, path: Path, version: int) -> None: ...
+
+    async def close(self) -> None: ...
+
+
 @pytest.fixture
 def without_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choose, "why_not_vllm", lambda _config: "vLLM is not installed")
@@ -108,10 +118,10 @@ async def test_weights_pass_through_the_chosen_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: str
 ) -> None:
     vllm = pytest.importorskip("trainer.engines.vllm.engine", reason="vLLM does not import here")
-    monkeypatch.setattr(vllm, "VllmEngine", lambda _options: object())
+    monkeypatch.setattr(vllm, "VllmEngine", TakesAnyFile)
     monkeypatch.setattr(vllm, "why_not", lambda _config: None)
     run = ShortRun(tmp_path, engine={"type": "vllm", "weight_transport": transport})
-    sync = run.build()._parts.weights
+    sync = run.build()._parts.crew.weights
     run.journal.abandon()
     assert isinstance(sync, FileSync)
     shared = shared_directory("run_short")

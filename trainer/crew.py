@@ -1,0 +1,81 @@
+"""Who does the work of an attempt: learner, engines, what carries weights, what rolls out.
+
+Here all of them are in the trainer's process; `trainer.placement` puts the same parts into
+processes of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from trainer.engines.base import Engine, EngineStats, sum_stats
+from trainer.learners.base import Learner
+from trainer.learners.inline import InlineLearner
+from trainer.models import load_policy
+from trainer.recipe import Recipe
+from trainer.rollouts.wave import Rolls
+from trainer.weights.base import WeightSync
+from trainer.weights.file import FileSync, TakesFile
+from trainer.weights.inline import InlineSync, TakesWeights
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """Something that happened to a worker, and was mended."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crew:
+    """The workers of one attempt."""
+
+    learner: Learner
+    engines: tuple[Engine, ...]
+    """Every copy of the policy that samples: each has to pass the canary."""
+    weights: WeightSync
+    rolls: Rolls
+    engine_name: str
+    """As `trainer.started` reports it."""
+    fallback: str | None
+    """Why `engine.type: auto` did not take vLLM."""
+    close: Callable[[], Awaitable[None]]
+    notices: Callable[[], tuple[Notice, ...]] = tuple
+    """What happened since it was last asked."""
+
+    def engine_stats(self) -> EngineStats:
+        """Counters of all engines together."""
+        return sum_stats([engine.stats() for engine in self.engines])
+
+
+def inline_crew(recipe: Recipe) -> Crew:
+    """Make all workers in this process.
+
+    Raises:
+        SpecError: the spec asks for what this process cannot do.
+        ModelUnavailable: the model cannot be loaded.
+        EngineError: the engine did not start.
+    """
+    learner = InlineLearner(
+        load_policy(recipe.model_dir, recipe.spec.model), recipe.learner_options()
+    )
+    chosen = recipe.make_engine(lambda: learner.publish().weights)
+    engine = chosen.engine
+    weights: WeightSync
+    if isinstance(engine, TakesWeights):
+        weights = InlineSync(learner, engine)
+    elif isinstance(engine, TakesFile):
+        weights = FileSync(learner, [engine], recipe.weights_dir)
+    else:
+        raise TypeError(f"{chosen.name} has no way in for weights")
+    return Crew(
+        learner=learner,
+        engines=(engine,),
+        weights=weights,
+        rolls=recipe.make_roller(engine),
+        engine_name=chosen.name,
+        fallback=chosen.fallback,
+        close=engine.close,
+    )

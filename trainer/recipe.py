@@ -1,0 +1,101 @@
+"""What the parts of a run are made from, in whichever process they are to work.
+
+A recipe is small and can be pickled; models, caches and environments cannot, or should not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer.contract.spec import RunSpec
+from trainer.engines.base import Engine
+from trainer.engines.choose import ChosenEngine, Weights, choose_engine
+from trainer.envs.base import EnvProvider
+from trainer.envs.choose import choose_provider
+from trainer.learners.models import LearnerOptions
+from trainer.learners.rank import LearnerRank
+from trainer.learners.sharding import World
+from trainer.models import load_config, load_policy
+from trainer.rollouts.chat import load_chat
+from trainer.rollouts.roller import Roller, RolloutParts
+from trainer.weights.file import shared_directory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """How to make learner, engine and rollouts of one attempt."""
+
+    spec: RunSpec
+    model_dir: Path
+    """Hugging Face directory of the policy that the run starts from."""
+    attempt_dir: Path
+    run: str
+    """Name of the run: that of its part of the shared memory."""
+    attempt: int
+    provider: EnvProvider | None = None
+    """Serves the environments instead of the one that the spec names."""
+
+    @property
+    def weights_dir(self) -> Path:
+        """Where weights pass from learner to engines, if they pass through a file."""
+        if self.spec.engine.weight_transport == "disk":
+            return self.attempt_dir / "weights"
+        return shared_directory(self.run)
+
+    def learner_options(self) -> LearnerOptions:
+        """How the learner updates."""
+        spec = self.spec
+        return LearnerOptions(
+            algorithm=spec.algorithm,
+            optimizer=spec.optimizer,
+            learner=spec.learner,
+            lr_warmup_steps=spec.schedule.lr_warmup_steps,
+            total_steps=spec.schedule.total_steps,
+            max_sequence_length=spec.rollout.max_sequence_length,
+            seed=spec.schedule.seed,
+            tokenizer_dir=self.model_dir,
+        )
+
+    def make_rank(self, world: World | None = None) -> LearnerRank:
+        """Load the model and make one rank of the learner; all ranks do so at once.
+
+        Raises:
+            ModelUnavailable: the model cannot be loaded.
+            LearnerError: the ranks did not meet.
+        """
+        model = load_policy(self.model_dir, self.spec.model)
+        return LearnerRank(model, self.learner_options(), world)
+
+    def make_engine(self, weights: Callable[[], Weights] | None = None) -> ChosenEngine:
+        """Make the engine that the spec asks for; `weights` are those of the policy at its start.
+
+        Raises:
+            SpecError, EngineError: as `choose_engine`.
+        """
+        config = load_config(self.model_dir, self.spec.model)
+        return choose_engine(self.spec, config, self.model_dir, weights or self._start_weights)
+
+    def make_roller(self, engine: Engine) -> Roller:
+        """Make what rolls out on `engine`.
+
+        Raises:
+            ModelUnavailable: there is no tokenizer.
+            SpecError: the tokenizer does not fit the model, or cannot chat.
+        """
+        spec = self.spec
+        config = load_config(self.model_dir, spec.model)
+        parts = RolloutParts(
+            engine=engine,
+            chat=load_chat(self.model_dir, config.vocab_size),
+            provider=self.provider or choose_provider(spec),
+            environment=spec.environment,
+            rollout=spec.rollout,
+            seed=spec.schedule.seed,
+            attempt=self.attempt,
+        )
+        return Roller(parts)
+
+    def _start_weights(self) -> Weights:
+        return load_policy(self.model_dir, self.spec.model).state_dict()
