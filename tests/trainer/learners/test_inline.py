@@ -54,10 +54,10 @@ async def test_gradients_do_not_depend_on_how_the_mini_batch_is_cut() -> None:
             torch.testing.assert_close(other[name], gradient, atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("reduction", ["token_mean", "sequence_mean"])
+@pytest.mark.parametrize("reduction", ["token_mean", "sequence_mean", "seq_mean_token_sum_norm"])
 async def test_gradients_are_those_of_a_padded_loop_over_plain_transformers(reduction: str) -> None:
     algorithm = AlgorithmSpec.model_validate({"loss_reduction": reduction})
-    learner = InlineLearner(tiny_model(), options(algorithm=algorithm))
+    learner = InlineLearner(tiny_model(), options(algorithm=algorithm, max_sequence_length=64))
     data = batch(temperature=0.8)
     await learner.step(data)
 
@@ -71,7 +71,11 @@ async def test_gradients_are_those_of_a_padded_loop_over_plain_transformers(redu
         logprobs = logits.log_softmax(-1).gather(1, ids[0, 1:, None]).squeeze(1)
         mask = torch.tensor(item.action_mask[1:])
         ratio = (logprobs - torch.tensor(item.logprobs[1:]))[mask].exp()
-        share = 1 / total if reduction == "token_mean" else 1 / (len(sequences) * item.num_actions)
+        share = {
+            "token_mean": 1 / total,
+            "sequence_mean": 1 / (len(sequences) * item.num_actions),
+            "seq_mean_token_sum_norm": 1 / (len(sequences) * 64),
+        }[reduction]
         loss = loss - (ratio * item.advantage).sum() * share
     torch.autograd.backward(loss)
     found = gradients(learner)
