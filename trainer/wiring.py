@@ -166,12 +166,7 @@ def _check_lengths(spec: RunSpec, positions: int) -> None:
 def _load_tasks(spec: RunSpec) -> _Tasks:
     data = spec.data
     return _Tasks(
-        train=minifleet_tasks(
-            data.env_keys,
-            "train",
-            dict.fromkeys(data.env_keys, data.train_tasks_per_env) | data.train_tasks_by_env,
-            data.seed,
-        ),
+        train=minifleet_tasks(data.env_keys, "train", data.num_train_tasks(), data.seed),
         eval=minifleet_tasks(
             data.env_keys,
             "eval",

@@ -51,6 +51,17 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         },
         "which leaves the curriculum nothing",
     ),
+    (
+        {"data": {"env_keys": ["booking"], "train_tasks_per_env": 1}},
+        "is larger than the number of training tasks (1)",
+    ),
+    (
+        {
+            "data": {"env_keys": ["booking", "github"], "train_tasks_by_env": {"github": 3}},
+            "schedule": {"train_batch_size": 8, "mini_batch_size": 8},
+        },
+        "github has fewer training tasks (3) than its share of a step (4)",
+    ),
     ({"eval": {"decodings": [{"name": "train"}]}}, "is taken by training rollouts"),
     (
         {"eval": {"decodings": [{"name": "g", "temperature": 0, "n_samples_per_prompt": 4}]}},

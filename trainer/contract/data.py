@@ -14,12 +14,12 @@ class CurriculumSpec(Section):
 
     interval: Annotated[int, Field(ge=1, le=1_000_000)] = 5
     """Steps between two looks at the shares; each change is an event."""
-    floor: Annotated[float, Field(gt=0.0, le=1.0)] = 0.2
+    floor: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.2
     """Share of the prompts given out as `sampling` says, whatever was measured: no environment
     falls below this share of what it would get without a curriculum."""
     half_life: Annotated[float, Field(gt=0.0, le=1e6)] = 10.0
     """Steps after which a measurement counts half; forgotten environments are tried again."""
-    min_change: Share = 0.02
+    min_change: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.02
     """Shares stay while none of them would change by at least this much."""
 
 
@@ -75,3 +75,42 @@ class DataSpec(Section):
                 " another or set curriculum to null"
             )
         return self
+
+    def num_train_tasks(self) -> dict[str, int]:
+        """Return the number of training tasks of each environment."""
+        return {
+            key: self.train_tasks_by_env.get(key, self.train_tasks_per_env) for key in self.env_keys
+        }
+
+    def check_step(self, prompts: int) -> None:
+        """Refuse steps of so many prompts where they cannot be drawn as the section asks.
+
+        Raises:
+            ValueError: a sentence that names what to change.
+        """
+        tasks = self.num_train_tasks()
+        num_tasks, share = sum(tasks.values()), -(-prompts // len(tasks))
+        smallest = min(tasks, key=lambda key: tasks[key])
+        is_balanced = self.sampling == "balanced"
+        if prompts < len(tasks) and is_balanced:
+            raise ValueError(
+                f"schedule.train_batch_size ({prompts}) is smaller than the number of environments"
+                f" ({len(tasks)}): raise it, or set data.sampling to hybrid, in which they take"
+                " turns"
+            )
+        if prompts > num_tasks:
+            raise ValueError(
+                f"schedule.train_batch_size ({prompts}) is larger than the number of training"
+                f" tasks ({num_tasks}): lower it or raise data.train_tasks_per_env"
+            )
+        if share > tasks[smallest] and is_balanced and self.curriculum is None:
+            raise ValueError(
+                f"{smallest} has fewer training tasks ({tasks[smallest]}) than its share of a step"
+                f" ({share}): lower schedule.train_batch_size or set data.sampling to hybrid"
+            )
+        minimum = self.min_samples_per_env * len(tasks) if self.sampling == "hybrid" else 0
+        if self.curriculum is not None and minimum >= prompts:
+            raise ValueError(
+                f"data.min_samples_per_env takes all prompts of a step ({minimum} of {prompts}),"
+                " which leaves the curriculum nothing: lower it or raise schedule.train_batch_size"
+            )

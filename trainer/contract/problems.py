@@ -21,7 +21,6 @@ PLANNED: frozenset[str] = frozenset(
         "resources",
         "budget",
         "guards",
-        "curriculum",
         "experiment",
         "secrets",
         "deterministic",

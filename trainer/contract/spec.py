@@ -87,23 +87,7 @@ class RunSpec(Section):
                 f"environment.overrides names {strangers[0]!r}, which data.env_keys does not list:"
                 " add it there or remove the override"
             )
-        if self.schedule.train_batch_size < len(keys) and self.data.sampling == "balanced":
-            raise ValueError(
-                f"schedule.train_batch_size ({self.schedule.train_batch_size}) is smaller than the"
-                f" number of environments ({len(keys)}): raise it, or set data.sampling to hybrid,"
-                " in which they take turns"
-            )
-        minimum = len(keys) * self.data.min_samples_per_env
-        if (
-            self.data.curriculum is not None
-            and self.data.sampling == "hybrid"
-            and minimum >= self.schedule.train_batch_size
-        ):
-            raise ValueError(
-                f"data.min_samples_per_env takes all prompts of a step ({minimum} of"
-                f" {self.schedule.train_batch_size}), which leaves the curriculum nothing: lower it"
-                " or raise schedule.train_batch_size"
-            )
+        self.data.check_step(self.schedule.train_batch_size)
         return self
 
     @model_validator(mode="after")

@@ -101,11 +101,11 @@ def test_changes_are_limited_in_rate_and_small_ones_are_left_out() -> None:
     eager = Curriculum({"a": 1, "b": 1}, CurriculumSpec(interval=5, min_change=0.0))
     changed = [step for step in range(1, 21) if eager.observe(step, a_step(step, rows))]
     assert changed == [5, 10, 15, 20]
-    never = Curriculum({"a": 1, "b": 1}, CurriculumSpec(interval=5, min_change=1.0))
+    never = Curriculum({"a": 1, "b": 1}, CurriculumSpec(interval=5, min_change=0.5))
     assert not any(never.observe(step, a_step(step, rows)) for step in range(1, 21))
 
 
-@pytest.mark.parametrize("floor", [0.05, 0.3, 1.0])
+@pytest.mark.parametrize("floor", [0.05, 0.3, 0.9])
 def test_no_share_falls_below_the_floor(floor: float) -> None:
     settings = CurriculumSpec(interval=1, min_change=0.0, floor=floor)
     curriculum = Curriculum({"a": 6, "b": 3, "c": 1}, settings)
@@ -115,7 +115,7 @@ def test_no_share_falls_below_the_floor(floor: float) -> None:
     assert sum(shares.values()) == UNITS
     for env_key, base in {"a": 0.6, "b": 0.3, "c": 0.1}.items():
         assert shares[env_key] >= floor * base * UNITS - 1
-    assert (shares["c"] > 2 * floor * 0.1 * UNITS) is False
+    assert shares["a"] > 0.6 * UNITS
 
 
 def simulate(

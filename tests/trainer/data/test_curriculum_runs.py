@@ -121,3 +121,19 @@ async def test_a_checkpoint_of_another_way_of_sampling_is_refused(tmp_path: Path
     other = ShortRun(tmp_path, data={"sampling": "hybrid"}, **BATCH)
     with pytest.raises(CheckpointError, match=r"data\.sampling = balanced: set it to that"):
         other.build(2, resume_from=resume_from)
+
+
+async def test_a_run_that_draws_ahead_loses_and_repeats_no_task_when_it_resumes(
+    tmp_path: Path,
+) -> None:
+    run = ShortRun(
+        tmp_path,
+        data={**SIZES, "sampling": "proportional"},
+        schedule={**BATCH["schedule"], "total_steps": 8, "max_staleness_steps": 2},
+        checkpoints={"interval": 4},
+    )
+    await run.train()
+    resume_from = f"runs/{run.run_id}/checkpoints/global_step_4/attempt-1"
+    await run.train(2, resume_from=resume_from)
+    learned = [key for step in tasks_of(run)[:4] + tasks_of(run, 2) for key in step]
+    assert len(learned) == len(set(learned)) == 8 * 4
