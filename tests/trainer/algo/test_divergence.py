@@ -85,3 +85,14 @@ def test_an_absurd_distance_stays_finite_in_float32() -> None:
     far = divergence(torch.tensor([-300.0]), torch.tensor([-1.0]), "k3")
     assert torch.isfinite(far).all()
     assert far.item() > 1e8
+
+
+def test_the_largest_divergence_of_a_sequence_has_no_sign() -> None:
+    algorithm = AlgorithmSpec(use_kl_loss=True, kl_estimator_type="k1")
+    logprobs, actions = micro_batch(
+        [[-1.0, -2.0], [-1.0]], [[-1.0, -2.0], [-1.0]], advantages=[1.0, 1.0],
+        reference=[[-0.5, -5.0], [-0.25]],
+    )  # fmt: skip
+    stats = policy_loss(logprobs, actions, algorithm)[1]
+    assert stats.kl == pytest.approx(-0.5 + 3.0 - 0.75)
+    assert stats.sequence_kl_max == pytest.approx(3.0 + 0.75)
