@@ -84,8 +84,9 @@ class Curriculum:
     def observe(self, step: int, rows: Sequence[OutcomeRow]) -> Reweighting | None:
         """Take a step's rollouts as evidence; return the change of shares when there is one.
 
-        Evidence ages by the steps between two calls. Rows of unknown environments, rollouts
-        without a grade and groups with fewer than two grades say nothing.
+        Evidence ages by the steps between two calls. A group without two grades taught nothing:
+        an environment that is down must not look unmeasured, which would draw prompts to it.
+        Rows of unknown environments say nothing.
         """
         fade = 0.5 ** (max(step - self._step, 0) / self._settings.half_life)
         self._step = max(self._step, step)
@@ -93,9 +94,9 @@ class Curriculum:
             evidence.taught *= fade
             evidence.measured *= fade
         for env_key, scores in _groups(rows):
-            if env_key in self._evidence and len(scores) > 1:
+            if env_key in self._evidence:
                 self._evidence[env_key].measured += 1.0
-                self._evidence[env_key].taught += max(scores) > min(scores)
+                self._evidence[env_key].taught += bool(scores) and max(scores) > min(scores)
         if self._step - self._looked < self._settings.interval:
             return None
         self._looked = self._step
@@ -161,8 +162,9 @@ def whole_shares(weights: Mapping[str, float]) -> dict[str, int]:
 def _groups(rows: Sequence[OutcomeRow]) -> Iterable[tuple[str, list[float]]]:
     groups: dict[tuple[str, str], list[float]] = {}
     for row in rows:
+        scores = groups.setdefault((row.env_key, row.task_key), [])
         if row.score is not None:
-            groups.setdefault((row.env_key, row.task_key), []).append(row.score)
+            scores.append(row.score)
     return ((env_key, scores) for (env_key, _), scores in groups.items())
 
 

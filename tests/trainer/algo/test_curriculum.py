@@ -58,9 +58,19 @@ def test_larger_environments_keep_their_weight() -> None:
 
 def test_nothing_measured_changes_nothing() -> None:
     curriculum = Curriculum({"a": 1, "b": 1}, AT_ONCE)
-    ungraded = a_step(1, {"a": [None, None, 1.0], "b": [None, None, None], "stranger": TEACHES})
-    assert curriculum.observe(1, ungraded) is None
+    assert curriculum.observe(1, a_step(1, {"stranger": TEACHES})) is None
     assert curriculum.metrics() == {"curriculum/a/share": 0.5, "curriculum/b/share": 0.5}
+
+
+def test_an_environment_that_is_down_draws_no_prompts_and_gets_them_back_when_it_is_up() -> None:
+    curriculum = Curriculum({"a": 1, "b": 1}, AT_ONCE)
+    for step in range(1, 20):
+        curriculum.observe(step, a_step(step, {"a": TEACHES, "b": [None, None, None, 1.0]}))
+    assert curriculum.shares["b"] < 0.12 * UNITS
+    assert curriculum.metrics()["curriculum/b/signal"] == 0.0
+    for step in range(20, 50):
+        curriculum.observe(step, a_step(step, {"a": TEACHES, "b": [None, 0.0, None, 1.0]}, 1))
+    assert curriculum.shares["b"] > 0.4 * UNITS
 
 
 def test_an_unmeasured_environment_gets_as_much_as_one_that_always_teaches() -> None:

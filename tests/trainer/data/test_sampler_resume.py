@@ -13,7 +13,7 @@ from tests.trainer.groups import a_group
 from trainer.contract.data import CurriculumSpec
 from trainer.contract.manifest import Manifest
 from trainer.contract.outcomes import OutcomeRow
-from trainer.data.sampler import TaskSampler
+from trainer.data.sampler import UNSAMPLED_AFTER, TaskSampler
 from trainer.data.sampling import Sampling
 from trainer.data.tasks import minifleet_tasks
 from trainer.errors import CheckpointError
@@ -82,6 +82,17 @@ def test_a_late_position_costs_no_replay() -> None:
     sampler = TaskSampler.from_state(TASKS, state, prompts_per_step=4)
     assert len(sampler.next_step()) == 4
     assert sampler.metrics()["data/booking/epoch"] == 10**9 - 1 + 3 / 4
+
+
+def test_a_warning_given_before_the_checkpoint_is_not_given_again() -> None:
+    tasks = minifleet_tasks(("booking", "reddit"), "train", {"booking": 1, "reddit": 99}, 0)
+    sampling = Sampling(mode="proportional")
+    sampler = TaskSampler(tasks, 1, 0, sampling)
+    for _ in range(UNSAMPLED_AFTER):
+        sampler.next_step()
+    assert sampler.observe(UNSAMPLED_AFTER, []).unsampled == ("booking",)
+    resumed = TaskSampler.from_state(tasks, sampler.state(), prompts_per_step=1, sampling=sampling)
+    assert resumed.observe(UNSAMPLED_AFTER + 1, []).unsampled == ()
 
 
 @pytest.mark.parametrize(

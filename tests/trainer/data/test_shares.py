@@ -95,6 +95,13 @@ def test_what_a_small_environment_cannot_give_goes_to_the_others_by_weight() -> 
     assert counts_of(shares, 3) == [[2, 4, 4]] * 3
 
 
+def test_what_a_small_environment_could_not_give_is_not_owed_later() -> None:
+    shares = Shares([80, 20], prompts=10, sizes=[4, PLENTY], minimum=0)
+    assert sums(counts_of(shares, 100)) == [400, 600]
+    shares.reweight([20, 80])
+    assert counts_of(shares, 3) == [[2, 8]] * 3
+
+
 def test_other_weights_count_from_the_next_step_on_and_credit_is_kept() -> None:
     shares = Shares([9, 1], prompts=1, sizes=[PLENTY] * 2, minimum=0)
     assert sums(counts_of(shares, 4)) == [4, 0]  # the second has earned 0.4
