@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from transformers.utils import logging as transformers_logging
 
-from trainer.process import EXIT_FAILED, Launch, run_attempt
+from trainer.process import EXIT_FAILED, EXIT_HUNG, Launch, run_attempt
 from trainer.stores.base import StoreError
 
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -34,10 +34,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         launch.dir.path.mkdir(parents=True, exist_ok=True)
         _start_logging(launch.dir.log)
-        return asyncio.run(run_attempt(launch))
+        return _run(launch)
     except (StoreError, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
         return EXIT_FAILED
+
+
+def _run(launch: Launch) -> int:
+    with asyncio.Runner() as runner:
+        code = runner.run(run_attempt(launch))
+        if code == EXIT_HUNG:
+            # Closing the event loop would wait for the thread that hangs.
+            logging.shutdown()
+            os._exit(code)
+    return code
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -46,6 +46,7 @@ class Position:
     stream: Mapping[str, JsonValue]
     evaluated_step: int | None
     final: bool = False
+    ran_s: float = 0.0
 
 
 class Checkpoints:
@@ -171,6 +172,7 @@ class Checkpoints:
             sampler=dict(position.sampler),
             stream=dict(position.stream),
             evaluated_step=position.evaluated_step,
+            ran_s=round(position.ran_s, 3),
         )
 
 

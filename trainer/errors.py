@@ -11,6 +11,8 @@ TrainerError                 the run cannot go on; the attempt ends with `reason
 ├── NonFiniteUpdate          loss or gradient is NaN or infinite
 ├── StorageFull              the run directory cannot be written
 ├── EnvironmentOutage        too many rollouts ended in infra errors: the run pauses
+├── StepTimeout              a step passed its deadline: the run pauses
+├── RunTimeout               the run passed its deadline: it ends with the last step saved
 └── AttemptSuperseded        the service no longer accepts this attempt: exit at once
 
 RolloutError                 one rollout failed for reasons that are not the policy's
@@ -89,6 +91,28 @@ class EnvironmentOutage(TrainerError):
     """Infra errors passed `environment.max_infra_error_rate`; the run pauses with a checkpoint."""
 
     reason = "environment_outage"
+
+
+class StepTimeout(TrainerError):
+    """A step, or an evaluation under one decoding, passed `schedule.step_timeout_s`."""
+
+    reason = "step_timeout"
+
+    def __init__(self, message: str, *, phase: str) -> None:
+        """`phase` is where it hung, as in `PhaseStarted`."""
+        super().__init__(message)
+        self.phase = phase
+
+    @property
+    def is_between_updates(self) -> bool:
+        """Whether the learner stands where the last completed step left it, so it can be saved."""
+        return self.phase in ("rollout", "eval")
+
+
+class RunTimeout(TrainerError):
+    """The run passed `schedule.run_timeout_s`; its last completed step is saved."""
+
+    reason = "run_timeout"
 
 
 class AttemptSuperseded(TrainerError):

@@ -12,6 +12,7 @@ from trainer.metrics import eval_metrics
 from trainer.rollouts.wave import Wave
 from trainer.sinks.journal import Journal
 from trainer.types import Task
+from trainer.watchdog import Watchdog
 from trainer.waves import Waves
 
 
@@ -23,6 +24,7 @@ class Evaluator:
     tasks: Sequence[Task]
     waves: Waves
     journal: Journal
+    watchdog: Watchdog
 
     async def run(self, step: int, *, is_edge: bool) -> None:
         """Evaluate at `step`; `is_edge` (before and after training) runs all decodings.
@@ -47,7 +49,8 @@ class Evaluator:
             n_samples_per_prompt=decoding.n_samples_per_prompt,
             temperatures=dict.fromkeys((task.env_key for task in self.tasks), decoding.temperature),
         )
-        result = await self.waves.run(self.tasks, wave)
+        async with self.watchdog.step(step):
+            result = await self.waves.run(self.tasks, wave)
         self.journal.emit(
             EvalCompleted,
             step=step,

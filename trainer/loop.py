@@ -16,7 +16,7 @@ from trainer.crew import Crew
 from trainer.data.feedback import feed_back
 from trainer.data.sampler import TaskSampler
 from trainer.engines.canary import canary_gap, canary_tolerance
-from trainer.errors import EnvironmentOutage, TrainerError
+from trainer.errors import EnvironmentOutage, RunTimeout, StepTimeout, TrainerError
 from trainer.evaluation import Evaluator
 from trainer.reporting import StepReporter, engine_metrics
 from trainer.rollouts.collect import as_groups
@@ -30,6 +30,7 @@ from trainer.sinks.journal import Journal
 from trainer.stopping import Stop, StopRequested
 from trainer.stores.base import StoreError
 from trainer.timing import Clock
+from trainer.watchdog import Watchdog
 from trainer.waves import Waves
 
 _log = logging.getLogger(__name__)
@@ -50,6 +51,7 @@ class Parts:
     journal: Journal
     stop: Stop
     clock: Clock
+    watchdog: Watchdog
     canary_tokens: Sequence[int]
 
 
@@ -84,20 +86,30 @@ class Trainer:
         Raises:
             StopRequested: asked to stop; the last completed step is saved.
             EnvironmentOutage: environments fail; the last completed step is saved.
+            StepTimeout: a step hangs; the last completed step is saved if the learner stands there.
+            RunTimeout: the run's time is over; the last completed step is saved.
             TrainerError: the run cannot go on.
         """
+        watchdog = self._parts.watchdog
+        watchdog.watch_run()
         try:
-            await self._sync_weights(self.step)
+            async with watchdog.step(self.step):
+                await self._sync_weights(self.step)
             await self._evaluate_when_due()
             while self.step < self._schedule.total:
                 self._parts.stop.check()
-                await self._train_step()
+                async with watchdog.step(self.step + 1):
+                    await self._train_step()
                 await self._evaluate_when_due()
                 await self._save_when_due()
             if not self._is_final_saved:
                 await self._save(final=True)
-        except (StopRequested, EnvironmentOutage):
+        except (StopRequested, EnvironmentOutage, RunTimeout):
             await self._save_last_step()
+            raise
+        except StepTimeout as late:
+            if late.is_between_updates:
+                await self._save_last_step()
             raise
 
     async def close(self) -> None:
@@ -179,8 +191,10 @@ class Trainer:
             stream=stream,
             evaluated_step=self._evaluated_step,
             final=final,
+            ran_s=self._parts.watchdog.ran_s,
         )
-        await self._parts.saver.save(position)
+        async with self._parts.watchdog.step(self.step):
+            await self._parts.saver.save(position)
         self._is_final_saved = final
 
     async def _save_last_step(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,7 +20,13 @@ from trainer.contract.problems import explain
 from trainer.contract.reasons import ReasonCode
 from trainer.contract.rundir import AttemptDir, ExitRecord
 from trainer.contract.spec import RunSpec
-from trainer.errors import AttemptSuperseded, CheckpointError, SpecError, TrainerError
+from trainer.errors import (
+    AttemptSuperseded,
+    CheckpointError,
+    SpecError,
+    StepTimeout,
+    TrainerError,
+)
 from trainer.exitrecord import MAX_MESSAGE, reserve_exit, write_exit
 from trainer.loop import Trainer
 from trainer.sinks.base import Sink
@@ -38,7 +45,8 @@ from trainer.wiring import Attempt, build_trainer
 LATEST = "latest"
 """Given instead of a key: this run's newest complete checkpoint."""
 DRAIN_S = 10.0
-EXIT_FAILED, EXIT_SUPERSEDED = 1, 3
+CLOSE_S = 30.0
+EXIT_FAILED, EXIT_SUPERSEDED, EXIT_HUNG = 1, 3, 4
 INGEST_URL, TOKEN, BLOBS_URL = (
     "HILLCLIMB_INGEST_URL",
     "HILLCLIMB_ATTEMPT_TOKEN",
@@ -79,7 +87,8 @@ async def run_attempt(launch: Launch) -> int:
     """Train one attempt and return the exit code.
 
     0: trained to the end, or stopped on request after a checkpoint. 1: failed; `exit.json` says
-    why. 3: superseded; nothing more was written to the store.
+    why. 3: superseded; nothing more was written to the store. 4: failed, and a thread may hang for
+    ever: the process must be ended without waiting for it.
     """
     stop, clock = Stop(), Clock()
     stop.listen()
@@ -159,6 +168,7 @@ async def _train(
                 stop=stop,
                 clock=clock,
                 resume_from=_checkpoint_key(launch, store),
+                on_blocked=lambda late: _leave_blocked(launch.dir, journal, progress, late),
             )
             _track(attempt, launch.environ)
             progress.trainer = build_trainer(attempt)
@@ -168,6 +178,8 @@ async def _train(
         return _End(reason=ReasonCode.RUNNER_STOPPED, message=message, exit_code=0)
     except AttemptSuperseded as error:
         return _failed(error, EXIT_SUPERSEDED)
+    except StepTimeout as error:
+        return _failed(error, EXIT_HUNG)
     except TrainerError as error:
         return _failed(error, EXIT_FAILED)
     except Exception as error:  # noqa: BLE001 - the task edge: an attempt always says how it ended
@@ -176,9 +188,27 @@ async def _train(
         return _End(reason=ReasonCode.TRAINER_CRASHED, message=message, exit_code=EXIT_FAILED)
     finally:
         if progress.trainer:
-            await progress.trainer.close()
+            await _close(progress.trainer)
     message = f"trained {attempt.spec.schedule.total_steps} steps"
     return _End(reason=ReasonCode.COMPLETED, message=message, exit_code=0)
+
+
+async def _close(trainer: Trainer) -> None:
+    """Close what the trainer holds; what hangs there too is left behind."""
+    try:
+        async with asyncio.timeout(CLOSE_S):
+            await trainer.close()
+    except TimeoutError:
+        _log.warning("what the trainer held did not close in %g s", CLOSE_S)
+
+
+def _leave_blocked(
+    attempt_dir: AttemptDir, journal: Journal, progress: _Progress, late: StepTimeout
+) -> None:
+    """Leave from a thread, because the event loop hangs; only the exit record can say why."""
+    end = _failed(late, EXIT_HUNG)
+    _record_exit(attempt_dir, end, step=progress.step, last_trainer_seq=journal.last_seq)
+    os._exit(EXIT_HUNG)
 
 
 def _failed(error: TrainerError, exit_code: int) -> _End:

@@ -9,7 +9,7 @@ import signal
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from trainer.errors import AttemptSuperseded
+from trainer.errors import AttemptSuperseded, TrainerError
 
 EXIT_AT_ONCE = 130
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -27,6 +27,7 @@ class Stop:
     def __init__(self) -> None:
         self._asked = asyncio.Event()
         self._loop = asyncio.get_running_loop()
+        self._because: TrainerError | None = None
         self.is_superseded = False
 
     def listen(self) -> None:
@@ -36,6 +37,11 @@ class Stop:
 
     def ask(self) -> None:
         """Ask to stop; from the event loop's thread."""
+        self._asked.set()
+
+    def end(self, because: TrainerError) -> None:
+        """Ask to stop for a reason of our own; from the event loop's thread."""
+        self._because = self._because or because
         self._asked.set()
 
     def supersede(self) -> None:
@@ -49,8 +55,11 @@ class Stop:
         Raises:
             AttemptSuperseded: a newer attempt owns the run.
             StopRequested: someone asked to stop.
+            TrainerError: what `end` was given.
         """
         self.check_superseded()
+        if self._because is not None:
+            raise self._because
         if self._asked.is_set():
             raise StopRequested
 

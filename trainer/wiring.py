@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 
@@ -18,7 +19,7 @@ from trainer.data.sampling import Sampling
 from trainer.data.tasks import minifleet_tasks
 from trainer.engines.canary import canary_tokens
 from trainer.envs.base import EnvProvider
-from trainer.errors import CheckpointError, SpecError
+from trainer.errors import CheckpointError, SpecError, StepTimeout
 from trainer.evaluation import Evaluator
 from trainer.learners.base import Learner
 from trainer.loop import Parts, Start, Trainer
@@ -36,6 +37,7 @@ from trainer.stopping import Stop
 from trainer.stores.base import BlobStore
 from trainer.timing import Clock
 from trainer.types import Task
+from trainer.watchdog import Watchdog
 from trainer.waves import Waves
 
 RESUME = "resume"
@@ -56,6 +58,8 @@ class Attempt:
     clock: Clock
     resume_from: str | None
     """Blob key of a complete checkpoint, of this run or of another."""
+    on_blocked: Callable[[StepTimeout], None] = lambda _: None
+    """See `Watchdog`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,13 +137,27 @@ def _parts(
         parent=attempt.resume_from,
         still_current=attempt.stop.check_superseded,
     )
+    watchdog = Watchdog(
+        schedule=spec.schedule,
+        journal=journal,
+        stop=attempt.stop,
+        num_drawn=lambda: crew.engine_stats().num_sampled_tokens,
+        ran_before_s=_ran_before(attempt, draws.saved),
+        on_blocked=attempt.on_blocked,
+    )
     return Parts(
         spec=spec,
         sampler=draws.sampler,
         stream=_stream(spec, collector, draws),
         crew=crew,
         waves=waves,
-        evaluator=Evaluator(spec=spec.eval, tasks=draws.tasks.eval, waves=waves, journal=journal),
+        evaluator=Evaluator(
+            spec=spec.eval,
+            tasks=draws.tasks.eval,
+            waves=waves,
+            journal=journal,
+            watchdog=watchdog,
+        ),
         reporter=StepReporter(spec=spec, journal=journal, clock=clock),
         saver=Saver(
             checkpoints=checkpoints,
@@ -151,6 +169,7 @@ def _parts(
         journal=journal,
         stop=attempt.stop,
         clock=clock,
+        watchdog=watchdog,
         canary_tokens=canary,
     )
 
@@ -228,6 +247,11 @@ def _start(attempt: Attempt, saved: Saved | None) -> Start:
         evaluated_step=saved.manifest.evaluated_step if own else None,
         is_final=own and saved.manifest.final,
     )
+
+
+def _ran_before(attempt: Attempt, saved: Saved | None) -> float:
+    own = saved is not None and saved.manifest.run_id == attempt.dir.run_dir.name
+    return saved.manifest.ran_s if saved is not None and own else 0.0
 
 
 def _announce(attempt: Attempt, draws: _Draws, crew: Crew) -> None:

@@ -88,6 +88,16 @@ REASONS: dict[ReasonCode, ReasonFacts] = {
         AfterEnd.PAUSE,
         "Too many rollouts ended in infra errors; resume once the environments answer.",
     ),
+    ReasonCode.STEP_TIMEOUT: _ends(
+        Category.INFRA,
+        AfterEnd.PAUSE,
+        "A step took longer than schedule.step_timeout_s; resume once what hung is mended.",
+    ),
+    ReasonCode.RUN_TIMEOUT: _ends(
+        Category.USER,
+        AfterEnd.FAIL,
+        "The run took longer than schedule.run_timeout_s; its last step is saved.",
+    ),
     ReasonCode.ENGINE_FAILED: _fails_after_retries(Category.INFRA, "The sampling engine failed."),
     ReasonCode.WEIGHT_SYNC_MISMATCH: _ends(
         Category.INTERNAL, AfterEnd.FAIL, "Engine and learner disagreed on the same tokens."

@@ -54,7 +54,15 @@ def move(
     append(session, run, [draft])
 
 
+STEP_MARGIN_S = 300.0
+"""How much longer than a step may take a trainer may be silent."""
+
+
 def set_deadline(run: Run, *, now: datetime) -> None:
     """Give the present status its full time again, from `now`."""
     seconds = DEADLINES_S[RunStatus(run.status)]
+    if run.status == RunStatus.RUNNING.value:
+        # The trainer's own deadline comes first: it can say what hung.
+        step_s = float(run.spec.get("schedule", {}).get("step_timeout_s", 0.0))
+        seconds = max(seconds or 0.0, step_s + STEP_MARGIN_S)
     run.deadline_at = None if seconds is None else now + timedelta(seconds=seconds)

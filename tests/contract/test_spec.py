@@ -16,6 +16,24 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"environment": {"overrides": {"booking": {"trajectory_timeout_s": 20}}}},
         "call_timeout_s of booking (30) must be smaller than trajectory_timeout_s (20)",
     ),
+    (
+        {"environment": {"turn_timeout_s": 30}},
+        "call_timeout_s (30) must be smaller than turn_timeout_s (30)",
+    ),
+    (
+        {"environment": {"overrides": {"booking": {"turn_timeout_s": 301}}}},
+        "turn_timeout_s of booking (301) must be smaller than trajectory_timeout_s (300)",
+    ),
+    ({"environment": {"reset_timeout_s": 300}}, "reset_timeout_s (300) must be smaller than"),
+    ({"schedule": {"step_timeout_s": 300}}, "a rollout may take 390 s"),
+    (
+        {"environment": {"overrides": {"booking": {"trajectory_timeout_s": 2000}}}},
+        "a rollout may take 2090 s",
+    ),
+    (
+        {"schedule": {"run_timeout_s": 1500}},
+        "step_timeout_s (1500) must be smaller than run_timeout_s (1500)",
+    ),
     ({"environment": {"overrides": {"github": {}}}}, "add it there or remove the override"),
     ({"model": {"source": "hf:Qwen/Qwen3-8B"}}, "write hf:ORG/NAME@REVISION"),
     ({"model": {"source": "hf:Qwen/Qwen3-8B@main"}}, "the full commit hash"),
@@ -100,6 +118,13 @@ def test_environments_may_outnumber_the_prompts_of_a_step_where_they_take_turns(
 def test_an_override_replaces_one_deadline_and_keeps_the_other() -> None:
     patient = {"overrides": {"booking": {"call_timeout_s": 200}}}
     assert make_spec(environment=patient).environment.overrides["booking"].call_timeout_s == 200
+
+
+def test_a_rollout_without_retries_needs_no_time_for_them() -> None:
+    once = {"max_infra_retries": 0, "verifier_timeout_s": 100}
+    assert make_spec(environment=once).environment.longest_rollout_s == 400.0
+    slow = {"overrides": {"booking": {"call_timeout_s": 200}}}
+    assert make_spec(environment=slow).environment.longest_rollout_s == 560.0
 
 
 def test_a_spec_is_its_own_json() -> None:

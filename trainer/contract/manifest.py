@@ -46,6 +46,8 @@ class Manifest(_Frozen):
     """Draws made, and tasks drawn that no step has learned from; empty in old checkpoints."""
     evaluated_step: Annotated[int, Field(ge=0)] | None = None
     """Step of the last evaluation that was complete."""
+    ran_s: Annotated[float, Field(ge=0.0)] = 0.0
+    """Seconds that the run has worked to get here, over its attempts."""
 
     @property
     def size_bytes(self) -> int:

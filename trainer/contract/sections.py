@@ -82,6 +82,8 @@ class EnvironmentOverride(Section):
     """Model turns before the rollout is stopped and graded 0."""
     call_timeout_s: Seconds | None = None
     """Longest wait for one tool call (seconds)."""
+    turn_timeout_s: Seconds | None = None
+    """Longest model turn with its calls (seconds)."""
     trajectory_timeout_s: Seconds | None = None
     """Longest rollout (seconds)."""
     temperature: Annotated[float, Field(gt=0.0, le=5.0)] | None = None
@@ -99,8 +101,21 @@ class EnvironmentSpec(Section):
     """Model turns before a rollout is stopped and graded 0."""
     call_timeout_s: Seconds = 30.0
     """Longest wait for one tool call (seconds); passing it is an infra error."""
+    reset_timeout_s: Seconds | None = None
+    """Longest wait for an environment to start (seconds); null is `call_timeout_s`. Passing it is
+    an infra error."""
+    verifier_timeout_s: Seconds | None = None
+    """Longest wait for a grade (seconds); null is `call_timeout_s`. It is waited for even where the
+    rollout's time is over; without it the rollout has no grade."""
+    turn_timeout_s: Seconds | None = None
+    """Longest model turn with its calls (seconds); null is `trajectory_timeout_s`. Who used up the
+    time decides the outcome, as for the whole rollout."""
     trajectory_timeout_s: Seconds = 300.0
-    """Longest rollout (seconds); who used up the time decides the outcome."""
+    """Longest rollout (seconds); who used up the time decides the outcome: the policy is graded 0,
+    the environment made an infra error. An engine that no longer answers ends the attempt."""
+    infra_retry_allowance_s: Annotated[float, Field(ge=0.0, le=86_400.0)] = 60.0
+    """Seconds that a rollout which is rolled again may take beyond `trajectory_timeout_s`, over all
+    its tries: they share one clock."""
     max_infra_retries: Annotated[int, Field(ge=0, le=5)] = 2
     """How often a rollout that ended in an infra error is rolled again."""
     max_infra_error_rate: Share = 0.5
@@ -116,14 +131,38 @@ class EnvironmentSpec(Section):
     def _deadlines_nest(self) -> Self:
         for key, override in [("", EnvironmentOverride()), *self.overrides.items()]:
             call = override.call_timeout_s or self.call_timeout_s
+            turn = override.turn_timeout_s or self.turn_timeout_s
             trajectory = override.trajectory_timeout_s or self.trajectory_timeout_s
-            if call >= trajectory:
-                where = f" of {key}" if key else ""
-                raise ValueError(
-                    f"call_timeout_s{where} ({call:g}) must be smaller than trajectory_timeout_s"
-                    f" ({trajectory:g}): lower the first or raise the second"
+            where = f" of {key}" if key else ""
+            if turn is not None:
+                _refuse_unnested(f"call_timeout_s{where}", call, "turn_timeout_s", turn)
+                _refuse_unnested(f"turn_timeout_s{where}", turn, "trajectory_timeout_s", trajectory)
+            _refuse_unnested(f"call_timeout_s{where}", call, "trajectory_timeout_s", trajectory)
+            if self.reset_timeout_s is not None:
+                _refuse_unnested(
+                    f"reset_timeout_s{where}",
+                    self.reset_timeout_s,
+                    "trajectory_timeout_s",
+                    trajectory,
                 )
         return self
+
+    @property
+    def longest_rollout_s(self) -> float:
+        """Seconds from a rollout's first try to its grade, at the most, in any environment."""
+        own = (each.trajectory_timeout_s for each in self.overrides.values())
+        trajectory = max([self.trajectory_timeout_s, *(each for each in own if each)])
+        retries = self.infra_retry_allowance_s if self.max_infra_retries else 0.0
+        calls = [self.call_timeout_s, *(e.call_timeout_s or 0.0 for e in self.overrides.values())]
+        return trajectory + retries + (self.verifier_timeout_s or max(calls))
+
+
+def _refuse_unnested(inner: str, inner_s: float, outer: str, outer_s: float) -> None:
+    if inner_s >= outer_s:
+        raise ValueError(
+            f"{inner} ({inner_s:g}) must be smaller than {outer} ({outer_s:g}): lower the first or"
+            " raise the second"
+        )
 
 
 class RolloutSpec(Section):
@@ -252,8 +291,22 @@ class ScheduleSpec(Section):
     trained, and over its updates; a slow one may be learned from up to this many steps later."""
     lr_warmup_steps: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     """Optimizer steps over which the learning rate rises linearly from 0."""
+    step_timeout_s: Seconds = 1500.0
+    """Longest training step, and longest evaluation under one decoding (seconds). Passing it pauses
+    the run; the message names the phase that hung."""
+    run_timeout_s: Annotated[float, Field(gt=0.0, le=31_536_000.0)] | None = None
+    """Longest run (seconds), counted over its attempts from checkpoint to checkpoint. Then the last
+    step is saved and the run ends. null: none."""
     seed: Annotated[int, Field(ge=0)] = 0
     """Seed of sampling and of every random draw of the trainer."""
+
+    @model_validator(mode="after")
+    def _deadlines_nest(self) -> Self:
+        if self.run_timeout_s is not None:
+            _refuse_unnested(
+                "step_timeout_s", self.step_timeout_s, "run_timeout_s", self.run_timeout_s
+            )
+        return self
 
     @model_validator(mode="after")
     def _mini_batches_are_equal(self) -> Self:

@@ -91,6 +91,17 @@ class RunSpec(Section):
         return self
 
     @model_validator(mode="after")
+    def _a_rollout_fits_a_step(self) -> Self:
+        rollout_s, step_s = self.environment.longest_rollout_s, self.schedule.step_timeout_s
+        if rollout_s >= step_s:
+            raise ValueError(
+                f"a rollout may take {rollout_s:g} s (environment: trajectory_timeout_s,"
+                f" infra_retry_allowance_s and verifier_timeout_s) and a step {step_s:g}: lower one"
+                " of these or raise schedule.step_timeout_s"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _never_run_paths_are_asked_for(self) -> Self:
         if self.engine.tensor_parallel_size > 1 and not self.experimental:
             raise ValueError(

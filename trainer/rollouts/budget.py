@@ -1,4 +1,8 @@
-"""Deadlines of one rollout, nested: call < trajectory. Whoever used up the time answers for it.
+"""Deadlines of one rollout, nested: call < turn < trajectory. Whoever used up the time answers.
+
+A rollout that is rolled again goes on under the same clock: what earlier tries took is time that
+the environment used. A step and a run have theirs in `trainer/watchdog.py`; what an environment
+does within a call is bounded by the call's.
 
 An engine may compute in the event loop's own thread. While it does, no answer of an environment
 can be received, so those seconds are never counted as the environment's.
@@ -17,27 +21,79 @@ from trainer.rollouts.limits import Limits
 
 
 class PolicyTimeUp(Exception):
-    """The trajectory's time is over, and the policy used most of it."""
+    """The trajectory's or the turn's time is over, and the policy used most of it."""
+
+
+@dataclass(slots=True)
+class RolloutClock:
+    """When a rollout began, and what its tries so far have taken (seconds)."""
+
+    limits: Limits
+    started: float = field(default_factory=time.monotonic)
+    lost_s: float = 0.0
+    """By tries that came to nothing, for faults of the environment."""
+
+    def lose(self) -> None:
+        """Count all the time so far as lost."""
+        self.lost_s = self.elapsed_s
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the first try began."""
+        return time.monotonic() - self.started
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the trajectory's deadline, which a second try is allowed to pass a bit."""
+        allowance = self.limits.infra_retry_allowance_s if self.lost_s else 0.0
+        return self.limits.trajectory_timeout_s + allowance - self.elapsed_s
+
+
+@dataclass(slots=True)
+class _Turn:
+    """When a turn began, and what policy and environment had used before."""
+
+    started: float
+    policy_s: float
+    env_s: float
 
 
 @dataclass(slots=True)
 class TimeBudget:
-    """The trajectory's time, and how it was spent (seconds)."""
+    """The time of one try at a trajectory, and how it was spent (seconds)."""
 
-    limits: Limits
+    clock: RolloutClock
     loop_blocked_s: Callable[[], float] = lambda: 0.0
     """Seconds, since any fixed moment, for which the event loop could not run."""
-    started: float = field(default_factory=time.monotonic)
     policy_s: float = 0.0
     env_s: float = 0.0
+    _turn: _Turn | None = None
     _call_expired: bool = False
+
+    def __post_init__(self) -> None:
+        """What earlier tries lost, they lost by the environment."""
+        self.env_s += self.clock.lost_s
+
+    @property
+    def limits(self) -> Limits:
+        """The bounds of the rollout."""
+        return self.clock.limits
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Bound what is in the block, a model turn with its calls, by `turn_timeout_s` too."""
+        self._turn = _Turn(time.monotonic(), self.policy_s, self.env_s)
+        try:
+            yield
+        finally:
+            self._turn = None
 
     @asynccontextmanager
     async def policy(self) -> AsyncIterator[None]:
         """Spend the policy's time: sampling one turn.
 
         Raises:
-            PolicyTimeUp: the trajectory's time is over and was mostly the policy's.
+            PolicyTimeUp: the trajectory's or the turn's time is over and was mostly the policy's.
             RolloutDeadline: it is over and was mostly the environment's.
         """
         began = time.monotonic()
@@ -50,18 +106,20 @@ class TimeBudget:
         self.policy_s += time.monotonic() - began
 
     @asynccontextmanager
-    async def environment(self, on_timeout: RolloutError) -> AsyncIterator[None]:
-        """Spend the environment's time: one operation, at most `call_timeout_s`.
+    async def environment(
+        self, on_timeout: RolloutError, *, at_most_s: float
+    ) -> AsyncIterator[None]:
+        """Spend the environment's time: one operation.
 
         Raises:
             RolloutError: `on_timeout`, when the operation itself took too long.
-            PolicyTimeUp: the trajectory's time is over and was mostly the policy's.
+            PolicyTimeUp: the trajectory's or the turn's time is over and was mostly the policy's.
             RolloutDeadline: it is over and was mostly the environment's.
         """
         left, spent = self._left(), self._stopwatch()
         try:
             async with asyncio.timeout(left) as deadline:
-                with self._call_limit(deadline, spent):
+                with self._call_limit(deadline, spent, at_most_s):
                     yield
         except TimeoutError:
             self.env_s += spent()
@@ -73,22 +131,18 @@ class TimeBudget:
 
     @asynccontextmanager
     async def grading(self, on_timeout: RolloutError) -> AsyncIterator[None]:
-        """Wait for a grade, at most `call_timeout_s`; the trajectory's time may be over already.
+        """Wait for a grade, at most `verifier_timeout_s`; the trajectory's time may be over.
 
         Raises:
             RolloutError: `on_timeout`, when the grade took too long.
         """
         try:
             async with asyncio.timeout(None) as deadline:
-                with self._call_limit(deadline, self._stopwatch()):
+                limit_s = self.limits.verifier_timeout_s
+                with self._call_limit(deadline, self._stopwatch(), limit_s):
                     yield
         except TimeoutError:
             raise on_timeout from None
-
-    @property
-    def elapsed_s(self) -> float:
-        """Seconds since the rollout began."""
-        return time.monotonic() - self.started
 
     def _stopwatch(self) -> Callable[[], float]:
         """Seconds from now on in which the event loop was free to receive an answer."""
@@ -96,8 +150,10 @@ class TimeBudget:
         return lambda: time.monotonic() - began - (self.loop_blocked_s() - blocked)
 
     @contextmanager
-    def _call_limit(self, deadline: asyncio.Timeout, spent: Callable[[], float]) -> Iterator[None]:
-        """Expire `deadline` once `spent` passes `call_timeout_s`.
+    def _call_limit(
+        self, deadline: asyncio.Timeout, spent: Callable[[], float], at_most_s: float
+    ) -> Iterator[None]:
+        """Expire `deadline` once `spent` passes `at_most_s`.
 
         A loop that was late for another reason, such as a busy machine, finds answer and timer due
         together: the answer goes first.
@@ -111,23 +167,32 @@ class TimeBudget:
 
         def check() -> None:
             nonlocal timer
-            left = self.limits.call_timeout_s - spent()
+            left = at_most_s - spent()
             timer = loop.call_later(left, check) if left > 0.0 else loop.call_soon(expire)
 
         self._call_expired = False
-        timer = loop.call_later(self.limits.call_timeout_s, check)
+        timer = loop.call_later(at_most_s, check)
         try:
             yield
         finally:
             timer.cancel()
 
     def _left(self) -> float:
-        left = self.limits.trajectory_timeout_s - self.elapsed_s
+        left = self.clock.left_s
+        if self._turn is not None:
+            left = min(left, self._turn.started + self.limits.turn_timeout_s - time.monotonic())
         if left <= 0.0:
             raise self._time_up()
         return left
 
     def _time_up(self) -> Exception:
-        if self.policy_s >= self.env_s:
+        policy_s, env_s, whose = self.policy_s, self.env_s, "trajectory"
+        if self._turn is not None and self.clock.left_s > 0.0:
+            policy_s, env_s, whose = (
+                policy_s - self._turn.policy_s,
+                env_s - self._turn.env_s,
+                "turn",
+            )
+        if policy_s >= env_s:
             return PolicyTimeUp()
-        return RolloutDeadline(f"the environment used {self.env_s:.1f} s of the trajectory's time")
+        return RolloutDeadline(f"the environment used {env_s:.1f} s of the {whose}'s time")

@@ -15,7 +15,7 @@ from trainer.envs.base import Env, Grade, ToolCall, ToolResult, ToolSpec
 from trainer.errors import EnvUnavailable, SpecError, ToolTransport, VerifierUnavailable
 from trainer.rollouts.budget import PolicyTimeUp, TimeBudget
 from trainer.rollouts.chat import Chat
-from trainer.rollouts.limits import Limits
+from trainer.rollouts.liveness import refuse_dead_engine
 from trainer.rollouts.parsing import MalformedCall, ParsedTurn, parse_turn
 from trainer.rollouts.prompts import NO_CALL_OBSERVATION
 from trainer.rollouts.seeds import derive_seed
@@ -45,25 +45,25 @@ class Episode:
         self,
         task: Task,
         env: Env,
-        limits: Limits,
+        budget: TimeBudget,
         engine: Engine,
         chat: Chat,
         transcript: Transcript,
     ) -> None:
         self._transcript = transcript
-        self._budget = TimeBudget(limits, lambda: engine.stats().loop_blocked_s)
+        self._budget = budget
         self._env = env
         self._engine = engine
         self._chat = chat
         self._task = task
-        self._limits = limits
+        self._limits = budget.limits
 
     async def run(self, draw: Draw) -> tuple[Outcome, StopReason]:
         """Roll out to the end and grade it.
 
         Raises:
             RolloutError: the environment failed, or its verifier did.
-            EngineError: sampling failed.
+            EngineError: sampling failed, or the engine no longer answers.
             SpecError: not even the prompt fits the input limit, which is no fault of the policy.
         """
         try:
@@ -89,15 +89,19 @@ class Episode:
         for turn in range(self._limits.max_turns):
             if len(self._transcript.token_ids) > self._limits.max_input_length:
                 return StopReason.MAX_INPUT_LENGTH
-            sample = await self._sample(draw, turn)
-            text = self._chat.decode(sample.token_ids)
-            if not sample.stopped:
-                self._transcript.turns.append(_turn(text))
-                return StopReason.MAX_GENERATE_LENGTH
-            stop = await self._act(text)
+            with self._budget.turn():
+                stop = await self._take_turn(draw, turn)
             if stop is not None:
                 return stop
         return StopReason.MAX_TURNS
+
+    async def _take_turn(self, draw: Draw, turn: int) -> StopReason | None:
+        sample = await self._sample(draw, turn)
+        text = self._chat.decode(sample.token_ids)
+        if not sample.stopped:
+            self._transcript.turns.append(_turn(text))
+            return StopReason.MAX_GENERATE_LENGTH
+        return await self._act(text)
 
     async def _act(self, text: str) -> StopReason | None:
         """Carry out what a turn says; None when the conversation goes on."""
@@ -130,7 +134,8 @@ class Episode:
         return results
 
     async def _reset(self) -> Sequence[ToolSpec]:
-        async with self._budget.environment(EnvUnavailable("the reset took too long")):
+        late = EnvUnavailable("the reset took too long")
+        async with self._budget.environment(late, at_most_s=self._limits.reset_timeout_s):
             tools = await self._env.reset()
         if not tools:
             raise EnvUnavailable(f"{self._task.env_key} offers no tools")
@@ -144,20 +149,26 @@ class Episode:
             stop_token_ids=self._chat.stop_token_ids,
             seed=derive_seed(draw.seed, turn),
         )
-        async with self._budget.policy():
-            sample = await self._engine.sample(
-                tuple(self._transcript.token_ids),
-                params,
-                session=draw.session,
-                prefix_key=draw.prefix_key,
-            )
+        token_ids = tuple(self._transcript.token_ids)
+        num_drawn = self._engine.stats().num_sampled_tokens
+        try:
+            async with self._budget.policy():
+                sample = await self._engine.sample(
+                    token_ids, params, session=draw.session, prefix_key=draw.prefix_key
+                )
+        except PolicyTimeUp:
+            # A slow policy is graded 0; an engine that hangs must not be.
+            turn_s = self._limits.turn_timeout_s
+            await refuse_dead_engine(self._engine, token_ids, num_drawn, turn_s=turn_s)
+            raise
         self._transcript.append_sample(sample)
         return sample
 
     async def _call(self, call: ToolCall | MalformedCall) -> ToolResult:
         if isinstance(call, MalformedCall):
             return ToolResult(text=call.problem, is_error=True)
-        async with self._budget.environment(ToolTransport(f"{call.name} did not answer in time")):
+        late = ToolTransport(f"{call.name} did not answer in time")
+        async with self._budget.environment(late, at_most_s=self._limits.call_timeout_s):
             return await self._env.call(call.name, call.arguments)
 
     async def _grade(self) -> Grade:

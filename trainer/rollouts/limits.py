@@ -16,19 +16,30 @@ class Limits:
     max_generate_length: int
     max_sequence_length: int
     call_timeout_s: float
+    reset_timeout_s: float
+    verifier_timeout_s: float
+    turn_timeout_s: float
     trajectory_timeout_s: float
+    infra_retry_allowance_s: float
+    """Added to `trajectory_timeout_s` for a rollout that is rolled again."""
 
 
 def limits_for(env_key: str, environment: EnvironmentSpec, rollout: RolloutSpec) -> Limits:
     """Return the limits of rollouts in one environment."""
     override = environment.overrides.get(env_key, EnvironmentOverride())
+    call_s = override.call_timeout_s or environment.call_timeout_s
+    trajectory_s = override.trajectory_timeout_s or environment.trajectory_timeout_s
     return Limits(
         max_turns=override.max_turns or environment.max_turns,
         max_input_length=rollout.max_input_length,
         max_generate_length=rollout.max_generate_length,
         max_sequence_length=rollout.max_sequence_length,
-        call_timeout_s=override.call_timeout_s or environment.call_timeout_s,
-        trajectory_timeout_s=override.trajectory_timeout_s or environment.trajectory_timeout_s,
+        call_timeout_s=call_s,
+        reset_timeout_s=environment.reset_timeout_s or call_s,
+        verifier_timeout_s=environment.verifier_timeout_s or call_s,
+        turn_timeout_s=override.turn_timeout_s or environment.turn_timeout_s or trajectory_s,
+        trajectory_timeout_s=trajectory_s,
+        infra_retry_allowance_s=environment.infra_retry_allowance_s,
     )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from dataclasses import dataclass
 
 from trainer.contract.outcomes import Outcome, OutcomeStatus, StopReason
@@ -17,6 +16,7 @@ from trainer.contract.sections import EnvironmentSpec, RolloutSpec
 from trainer.engines.base import Engine
 from trainer.envs.base import Env, EnvProvider
 from trainer.errors import RolloutError, TrainerError, VerifierUnavailable
+from trainer.rollouts.budget import RolloutClock, TimeBudget
 from trainer.rollouts.chat import Chat
 from trainer.rollouts.episode import Draw, Episode
 from trainer.rollouts.limits import limits_for
@@ -60,14 +60,18 @@ class Roller:
 
     async def roll(self, task: Task, sample_index: int, wave: Wave) -> Rollout:
         """Roll one sample, again after an infra error, until it ends or the retries are used up."""
-        began = time.monotonic()
+        parts = self._parts
+        clock = RolloutClock(limits_for(task.env_key, parts.environment, parts.rollout))
         errors: list[str] = []
         while True:
             draw = self._draw(task, sample_index, wave, retry=len(errors))
-            found = await self._try(task, draw)
+            found = await self._try(task, draw, clock)
             retries = len(errors)
             errors += [found.error] if found.error else []
-            if found.error is None or retries >= self._parts.environment.max_infra_retries:
+            if found.error is None or retries >= parts.environment.max_infra_retries:
+                break
+            clock.lose()
+            if clock.left_s <= 0.0:
                 break
         identity = RolloutIdentity(
             rollout_id=self._rollout_id(task, sample_index, wave),
@@ -77,17 +81,18 @@ class Roller:
         return Rollout(
             trajectory=found.transcript.trajectory(task, found.outcome, found.stop, identity),
             num_turns=found.transcript.num_turns,
-            duration_s=time.monotonic() - began,
+            duration_s=clock.elapsed_s,
             infra_errors=tuple(errors),
         )
 
-    async def _try(self, task: Task, draw: Draw) -> _Try:
+    async def _try(self, task: Task, draw: Draw, clock: RolloutClock) -> _Try:
         """Roll once; whatever the environment raises is in what is returned."""
         transcript, env = Transcript(), None
         try:
             env = self._parts.provider.make(task)
-            limits = limits_for(task.env_key, self._parts.environment, self._parts.rollout)
-            episode = Episode(task, env, limits, self._parts.engine, self._parts.chat, transcript)
+            engine, chat = self._parts.engine, self._parts.chat
+            budget = TimeBudget(clock, lambda: engine.stats().loop_blocked_s)
+            episode = Episode(task, env, budget, engine, chat, transcript)
             outcome, stop = await episode.run(draw)
             return _Try(outcome=outcome, stop=stop, error=None, transcript=transcript)
         except TrainerError:

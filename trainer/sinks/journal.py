@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from trainer.contract.events import EVENTS, Event
+from trainer.contract.events import EVENTS, Event, PhaseStarted
 from trainer.sinks.base import Sink
 from trainer.sinks.jsonl import JsonlFile
 
@@ -16,6 +16,8 @@ class Journal:
     def __init__(self, file: JsonlFile, sinks: Sequence[Sink] = ()) -> None:
         self._file = file
         self._sinks = list(sinks)
+        self.phase: str | None = None
+        """The phase that was entered last."""
 
     @property
     def last_seq(self) -> int:
@@ -36,6 +38,8 @@ class Journal:
         stamp = {"trainer_seq": self._file.last_seq + 1, "at": datetime.now(UTC), "step": step}
         tag = kind.model_fields["type"].default
         self._file.append(EVENTS.validate_python({"type": tag, **stamp, **fields}))
+        if kind is PhaseStarted:
+            self.phase = str(fields["phase"])
         for sink in self._sinks:
             sink.wake()
 

@@ -18,6 +18,7 @@ from trainer.engines.torch import TorchEngine
 from trainer.envs.base import Grade, ToolCall, ToolResult, ToolSpec
 from trainer.envs.minifleet.catalog import APPS
 from trainer.envs.minifleet.env import MinifleetEnv
+from trainer.rollouts.budget import RolloutClock, TimeBudget
 from trainer.rollouts.chat import Chat
 from trainer.rollouts.episode import Draw, Episode
 from trainer.rollouts.limits import Limits
@@ -33,7 +34,11 @@ LIMITS = Limits(
     max_generate_length=96,
     max_sequence_length=1024,
     call_timeout_s=60.0,
+    reset_timeout_s=60.0,
+    verifier_timeout_s=60.0,
+    turn_timeout_s=3600.0,
     trajectory_timeout_s=3600.0,
+    infra_retry_allowance_s=0.0,
 )
 """The defaults of the run spec, with time for a busy machine."""
 
@@ -95,7 +100,8 @@ async def play(
     async def one(task: Task) -> Played:
         env = ShadowedEnv(task)
         transcript = Transcript()
-        episode = Episode(task, env, LIMITS, engine, chat, transcript)
+        budget = TimeBudget(RolloutClock(LIMITS), lambda: engine.stats().loop_blocked_s)
+        episode = Episode(task, env, budget, engine, chat, transcript)
         draw = Draw(
             temperature=temperature,
             seed=derive_seed(seed, task.key),

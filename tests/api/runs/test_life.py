@@ -51,6 +51,19 @@ def test_a_tail_that_never_comes_is_a_failure_and_the_run_recovers(stage: Stage)
     assert (run.status, run.end_code, run.num_failures) == ("recovering", "finalize_timeout", 1)
 
 
+@pytest.mark.parametrize(
+    ("schedule", "silent_s"), [({}, 1800.0), ({"step_timeout_s": 7200.0}, 7500.0)]
+)
+def test_a_trainer_may_be_silent_for_longer_than_its_own_deadline_of_a_step(
+    stage: Stage, schedule: dict[str, float], silent_s: float
+) -> None:
+    base = {"total_steps": 3, "train_batch_size": 2, "mini_batch_size": 1}
+    run_id, _, _ = stage.running(make.step(2, 1), schedule={**base, **schedule})
+    deadline = stage.run(run_id).deadline_at
+    assert deadline is not None
+    assert (deadline - stage.now).total_seconds() == silent_s
+
+
 def test_slots_are_shared_in_order_of_submission(stage: Stage) -> None:
     runner_id = stage.register(slots=2)
     first, second, third = (stage.submit() for _ in range(3))
