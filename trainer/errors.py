@@ -81,6 +81,12 @@ class NonFiniteUpdate(LearnerError):
     reason = "non_finite_update"
 
 
+class PlacementError(TrainerError):
+    """No place for the workers: no cluster answers, or it is too small."""
+
+    reason = "placement_failed"
+
+
 class StorageFull(TrainerError, OSError):
     """The run directory or the blob store has no space left."""
 

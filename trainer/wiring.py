@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
+from importlib.util import find_spec
 
 from trainer.checkpoints import Checkpoints, Saved, fetch
 from trainer.contract.events import RunWarning, TrainerStarted
@@ -93,7 +94,7 @@ def build_trainer(attempt: Attempt, provider: EnvProvider | None = None) -> Trai
     config = load_config(model_dir, spec.model)
     _check_lengths(spec, config.max_position_embeddings)
     tasks = _load_tasks(spec)
-    crew = inline_crew(
+    crew = _gather_crew(
         Recipe(
             spec=spec,
             model_dir=model_dir,
@@ -110,6 +111,19 @@ def build_trainer(attempt: Attempt, provider: EnvProvider | None = None) -> Trai
         _parts(attempt, crew, draws, canary_tokens(config.vocab_size)),
         _start(attempt, saved),
     )
+
+
+def _gather_crew(recipe: Recipe) -> Crew:
+    """Put the workers where the spec wants them."""
+    place = recipe.spec.placement.type
+    if place == "inline" or (place == "auto" and find_spec("ray") is None):
+        return inline_crew(recipe)
+    if find_spec("ray") is None:
+        raise SpecError("placement.type is ray, but Ray is not installed")
+    # Ray takes a second to import, and is not installed everywhere.
+    from trainer.placement.crew import ray_crew  # noqa: PLC0415
+
+    return ray_crew(recipe)
 
 
 def _parts(

@@ -97,6 +97,8 @@ REASONS: dict[ReasonCode, ReasonFacts] = {
         Category.USER,
         AfterEnd.FAIL,
         "The run took longer than schedule.run_timeout_s; its last step is saved.",
+    ReasonCode.PLACEMENT_FAILED: _fails_after_retries(
+        Category.INFRA, "There was no place for the trainer's workers."
     ),
     ReasonCode.ENGINE_FAILED: _fails_after_retries(Category.INFRA, "The sampling engine failed."),
     ReasonCode.WEIGHT_SYNC_MISMATCH: _ends(

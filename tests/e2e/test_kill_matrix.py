@@ -121,6 +121,7 @@ def short_spec(model: Path) -> dict[str, Any]:
         "name": "kill matrix",
         "model": {"source": str(model)},
         "engine": {"type": "torch"},
+        "placement": {"type": "inline"},
         "data": {"env_keys": ["booking"], "train_tasks_per_env": 30, "eval_tasks_per_env": 4},
         "environment": {"max_turns": 2},
         "rollout": {

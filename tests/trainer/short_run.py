@@ -37,6 +37,7 @@ def short_spec(source: Path, *, experimental: bool = False, **sections: dict[str
             "max_sequence_length": 1600,
         },
         "engine": {"type": "torch"},
+        "placement": {"type": "inline"},
         "optimizer": {"lr": 0.01},
         "schedule": {"total_steps": 4, "train_batch_size": 4, "mini_batch_size": 2},
         "eval": {"interval": 2},

@@ -27,6 +27,8 @@ class ReasonCode(StrEnum):
     """A step passed its deadline; the run pauses and says which phase hung."""
     RUN_TIMEOUT = "run_timeout"
     """The run passed its deadline; its last step is saved."""
+    PLACEMENT_FAILED = "placement_failed"
+    """No cluster answers, or it cannot hold the trainer's workers."""
     ENGINE_FAILED = "engine_failed"
     """The sampling engine failed."""
     WEIGHT_SYNC_MISMATCH = "weight_sync_mismatch"

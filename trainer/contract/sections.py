@@ -265,6 +265,9 @@ class EngineSpec(Section):
     tensor_parallel_size: Annotated[int, Field(ge=1, le=64)] = 1
     """GPUs that hold one copy of the model; more than one was never run here and needs
     `experimental: true`."""
+    data_parallel_size: Annotated[int, Field(ge=1, le=256)] = 1
+    """Copies of the engine, each with a process (and GPUs) of its own; rollouts of one task stay
+    on one copy."""
 
     @model_validator(mode="after")
     def _precision_fits(self) -> Self:

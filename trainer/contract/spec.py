@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from trainer.contract.algorithm import AlgorithmSpec
 from trainer.contract.data import DataSpec
+from trainer.contract.placement import PlacementSpec
 from trainer.contract.sections import (
     BackendSpec,
     CheckpointSpec,
@@ -56,6 +57,8 @@ class RunSpec(Section):
     """How the gradient is computed."""
     engine: EngineSpec = EngineSpec()
     """Who samples."""
+    placement: PlacementSpec = PlacementSpec()
+    """Which processes share the work."""
     schedule: ScheduleSpec = ScheduleSpec()
     """How long and in what portions."""
     eval: EvalSpec = EvalSpec()
@@ -68,6 +71,9 @@ class RunSpec(Section):
     """Where else the figures go."""
     lineage: LineageSpec = LineageSpec()
     """Where the run comes from."""
+    deterministic: bool = False
+    """Make a run that was cut off and resumed equal the one that was not, bit for bit, on one kind
+    of machine: one process, the torch engine, no rollouts ahead of the learner."""
     experimental: bool = False
     """Allow paths that were never run (docs/verified.md names them)."""
 
@@ -99,6 +105,33 @@ class RunSpec(Section):
                 f" infra_retry_allowance_s and verifier_timeout_s) and a step {step_s:g}: lower one"
                 " of these or raise schedule.step_timeout_s"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _copies_need_processes(self) -> Self:
+        copies = {
+            "engine.data_parallel_size": self.engine.data_parallel_size,
+            "placement.learner_ranks": self.placement.learner_ranks,
+            "placement.rollout_workers": self.placement.rollout_workers,
+        }
+        several = [key for key, number in copies.items() if number > 1]
+        if several and self.placement.type == "inline":
+            raise ValueError(
+                f"{several[0]} above 1 needs processes of its own: set placement.type to ray"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _is_deterministic_throughout(self) -> Self:
+        if not self.deterministic:
+            return self
+        for key, value, needed in (
+            ("engine.type", self.engine.type, "torch"),
+            ("placement.type", self.placement.type, "inline"),
+            ("schedule.max_staleness_steps", self.schedule.max_staleness_steps, 0),
+        ):
+            if value != needed:
+                raise ValueError(f"deterministic needs {key} {needed}, not {value}: set it so")
         return self
 
     @model_validator(mode="after")

@@ -6,11 +6,13 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the kernel's name for shared memory
 NAME = "hillclimb"
+_STEM, _SUFFIX = "version-", ".safetensors"
 
 
 class WritesWeights(Protocol):
@@ -34,27 +36,63 @@ class TakesFile(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class WeightsFile:
+    """The weights of a version."""
+
+    path: Path
+    version: int
+
+
 class FileSync:
-    """A `WeightSync` by one safetensors file per sync, deleted when every engine has taken it."""
+    """A `WeightSync` by one safetensors file per sync."""
 
     def __init__(
-        self, learner: WritesWeights, engines: Sequence[TakesFile], directory: Path
+        self,
+        learner: WritesWeights,
+        engines: Sequence[TakesFile],
+        directory: Path,
+        *,
+        keeps: bool = False,
     ) -> None:
-        """`directory` is this sync's own: what another process left in it is deleted."""
+        """`directory` is this sync's own: what another process left in it is deleted.
+
+        With `keeps` the newest file stays until the next one is there: an engine that has to start
+        again finds in it what it drew with (`newest_weights`).
+        """
         self._learner = learner
         self._engines = tuple(engines)
         self._directory = directory
-        shutil.rmtree(directory, ignore_errors=True)
+        self._keeps = keeps
+        self.clear()
 
     async def sync(self) -> None:
-        """Write, let all engines take, delete; see `WeightSync.sync`."""
+        """Write, let all engines take; see `WeightSync.sync`."""
         self._directory.mkdir(parents=True, exist_ok=True)
-        path = self._directory / "weights.safetensors"
+        written = self._directory / "weights.part"
         try:
-            version = await self._learner.write_weights(path)
+            version = await self._learner.write_weights(written)
+            path = written.replace(self._directory / f"{_STEM}{version}{_SUFFIX}")
             await asyncio.gather(*(engine.take_file(path, version) for engine in self._engines))
         finally:
-            shutil.rmtree(self._directory, ignore_errors=True)
+            if not self._keeps:
+                self.clear()
+        for older in self._directory.glob(f"{_STEM}*{_SUFFIX}"):
+            if older != path:
+                older.unlink(missing_ok=True)
+
+    def clear(self) -> None:
+        """Delete all files."""
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def newest_weights(directory: Path) -> WeightsFile | None:
+    """Return the newest whole file that a sync left in its directory."""
+    found = [
+        WeightsFile(path, int(path.name.removeprefix(_STEM).removesuffix(_SUFFIX)))
+        for path in directory.glob(f"{_STEM}*{_SUFFIX}")
+    ]
+    return max(found, key=lambda each: each.version, default=None)
 
 
 def shared_directory(run: str) -> Path:

@@ -78,6 +78,11 @@ class VllmEngine:
         """The version of the weights that draw now."""
         return self._version
 
+    @property
+    def is_dead(self) -> bool:
+        """Whether vLLM's own processes are gone: nothing but a new engine helps."""
+        return bool(self._llm.errored)
+
     def stats(self) -> EngineStats:
         """Counters since start; `busy_s` counts the seconds in which any request was in flight."""
         running = time.perf_counter() - self._busy_since if self._in_flight else 0.0

@@ -1,0 +1,106 @@
+"""Which Ray is joined, and that one that was there before goes on."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ray = pytest.importorskip("ray", reason="Ray is not installed here")
+
+from trainer.errors import PlacementError  # noqa: E402
+from trainer.placement.cluster import Bundle, Cluster, existing_address  # noqa: E402
+
+HEAD = """
+import os, sys, time
+os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+import ray
+ray.init(num_cpus=2, include_dashboard=False, object_store_memory=100_000_000,
+         configure_logging=False, _temp_dir=sys.argv[1])
+print(ray.get_runtime_context().gcs_address, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({}, None),
+        ({"SKYPILOT_NODE_IPS": "10.0.0.1", "SKYPILOT_NUM_NODES": "1"}, None),
+        ({"SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2", "SKYPILOT_NUM_NODES": "2"}, "10.0.0.1:6379"),
+        ({"SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2"}, "10.0.0.1:6379"),
+        ({"SKYPILOT_NODE_IPS": "a b", "HILLCLIMB_RAY_PORT": "7000"}, "a:7000"),
+        ({"SKYPILOT_NODE_IPS": "a b", "RAY_ADDRESS": "c:1"}, "c:1"),
+    ],
+)
+def test_several_machines_have_a_cluster_to_join(
+    environ: dict[str, str], expected: str | None
+) -> None:
+    assert existing_address(environ) == expected
+
+
+@pytest.fixture
+def running() -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A cluster of somebody else's, with its address."""
+    folder = Path(f"/tmp/hc-test-{os.getpid()}")
+    with subprocess.Popen(
+        [sys.executable, "-c", HEAD, str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as head:
+        assert head.stdout is not None
+        assert head.stdin is not None
+        yield head, head.stdout.readline().strip()
+        head.stdin.close()
+    subprocess.run(["rm", "-rf", str(folder)], check=True)
+
+
+def test_a_cluster_that_was_there_is_joined_and_goes_on(
+    running: tuple[subprocess.Popen[str], str],
+) -> None:
+    head, address = running
+    cluster = Cluster([Bundle(1.0)], {"RAY_ADDRESS": address})
+    assert ray.get_runtime_context().gcs_address == address
+    cluster.leave()
+    assert not ray.is_initialized()
+    assert head.poll() is None
+    host, port = address.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), timeout=5):
+        pass
+    again = Cluster([Bundle(2.0)], {"RAY_ADDRESS": address})
+    again.leave()
+
+
+def test_a_cluster_that_is_too_small_or_not_there_is_a_clear_refusal(
+    running: tuple[subprocess.Popen[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer.placement.cluster.READY_TIMEOUT_S", 1.0)
+    _, address = running
+    with pytest.raises(PlacementError, match="has 2 CPUs and 0 GPUs and cannot hold"):
+        Cluster([Bundle(1.0), Bundle(7.0)], {"RAY_ADDRESS": address})
+    assert not ray.is_initialized()
+
+
+def test_a_cluster_of_its_own_leaves_nothing(tmp_path: Path) -> None:
+    del tmp_path
+    before = set(Path("/tmp").glob("hillclimb-ray-*"))
+    began = time.monotonic()
+    cluster = Cluster([Bundle(1.0), Bundle(1.0), Bundle(1.0)], {})
+    assert time.monotonic() - began < 120
+    address = ray.get_runtime_context().gcs_address
+    assert address.startswith("127.0.0.1:")
+    made = set(Path("/tmp").glob("hillclimb-ray-*")) - before
+    assert len(made) == 1
+    cluster.leave()
+    assert not made.pop().exists()
+    host, port = address.rsplit(":", 1)
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection((host, int(port)), timeout=5)

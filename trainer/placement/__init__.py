@@ -1,0 +1,1 @@
+"""Workers of a run in processes of their own, by Ray. Only this folder imports Ray."""

@@ -1,0 +1,202 @@
+"""What runs in each process: plain classes, so that they work without Ray too.
+
+Every reply of an engine says which life of the process it comes from: Ray starts a process that
+died again, repeats what it had not answered, and tells nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import torch
+
+from trainer.algo.sequences import Batch
+from trainer.engines.base import Engine, EngineStats
+from trainer.engines.choose import ChosenEngine
+from trainer.errors import EngineError
+from trainer.learners.rank import LearnerRank
+from trainer.learners.sharding import World
+from trainer.recipe import Recipe
+from trainer.rollouts.roller import Roller
+from trainer.rollouts.wave import Rollout, Wave
+from trainer.types import Sample, SamplingParams, Task
+from trainer.weights.file import TakesFile, newest_weights
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Reply(Generic[T]):
+    """An answer, and who gave it."""
+
+    value: T
+    life: str
+    """Another one after the process was started again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineFacts:
+    """What an engine turned out to be."""
+
+    name: str
+    fallback: str | None
+
+
+class EngineWorker:
+    """One engine. Started again, it takes the weights of the last sync before it samples."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        self._recipe = recipe
+        self._life = uuid.uuid4().hex
+        self._chosen: ChosenEngine | None = None
+        self._starting = asyncio.Lock()
+
+    async def start(self) -> EngineFacts:
+        """Start the engine, if it does not run, and say which one it is.
+
+        Raises:
+            SpecError, EngineError: as `Recipe.make_engine`.
+        """
+        chosen = await self._started()
+        return EngineFacts(name=chosen.name, fallback=chosen.fallback)
+
+    async def sample(
+        self, prompt_ids: Sequence[int], params: SamplingParams, session: str, prefix_key: str
+    ) -> Reply[tuple[Sample, EngineStats]]:
+        """See `Engine.sample`; an engine whose own processes died takes this one with it."""
+        engine = await self._engine()
+        try:
+            sample = await engine.sample(prompt_ids, params, session=session, prefix_key=prefix_key)
+        except EngineError:
+            self._end_if_dead(engine)
+            raise
+        return Reply((sample, engine.stats()), self._life)
+
+    async def release(self, session: str) -> None:
+        """See `Engine.release`."""
+        if self._chosen is not None:
+            self._chosen.engine.release(session)
+
+    async def logprobs(self, token_ids: Sequence[int]) -> Reply[tuple[torch.Tensor, EngineStats]]:
+        """See `Engine.logprobs`."""
+        engine = await self._engine()
+        return Reply((await engine.logprobs(token_ids), engine.stats()), self._life)
+
+    async def take_file(self, path: Path, version: int) -> Reply[int]:
+        """Draw from the weights in `path` from now on."""
+        engine = await self._engine()
+        if engine.weight_version != version or version == 0:
+            await _taking(engine).take_file(path, version)
+        return Reply(engine.weight_version, self._life)
+
+    async def close(self) -> None:
+        """Stop the engine's own processes."""
+        if self._chosen is not None:
+            await self._chosen.engine.close()
+
+    async def _engine(self) -> Engine:
+        return (await self._started()).engine
+
+    async def _started(self) -> ChosenEngine:
+        async with self._starting:
+            if self._chosen is None:
+                chosen = self._recipe.make_engine()
+                weights = newest_weights(self._recipe.weights_dir)
+                if weights is not None:
+                    await _taking(chosen.engine).take_file(weights.path, weights.version)
+                self._chosen = chosen
+            return self._chosen
+
+    def _end_if_dead(self, engine: Engine) -> None:
+        if getattr(engine, "is_dead", False):
+            os._exit(1)
+
+
+def _taking(engine: Engine) -> TakesFile:
+    if not isinstance(engine, TakesFile):
+        raise TypeError(f"{type(engine).__name__} does not take files")
+    return engine
+
+
+class LearnerWorker:
+    """One rank of the learner; `main` and `save` calls may run at once."""
+
+    def __init__(self, recipe: Recipe, rank: int, size: int) -> None:
+        self._recipe = recipe
+        self._place = World(rank=rank, size=size)
+        self._rank: LearnerRank | None = None
+        self._finish: Callable[[], None] | None = None
+
+    def address(self) -> str:
+        """Where the ranks can meet: a free port of this machine."""
+        with socket.socket() as probe:
+            probe.bind(("", 0))
+            return f"{os.environ.get('HILLCLIMB_NODE_IP', '127.0.0.1')}:{probe.getsockname()[1]}"
+
+    def start(self, address: str) -> int:
+        """Load the model, meet the others, and return how many parameters it has."""
+        world = replace(self._place, init_method=f"tcp://{address}", device=_device())
+        self._rank = self._recipe.make_rank(world)
+        return self._rank.num_parameters
+
+    def step(self, batch: Batch) -> tuple[dict[str, float], int]:
+        """Return the metrics and the new version; see `LearnerRank.step`."""
+        metrics = self.rank.step(batch)
+        return metrics, self.rank.version
+
+    def logprobs(self, token_ids: Sequence[int]) -> torch.Tensor:
+        """See `LearnerRank.logprobs`."""
+        return self.rank.logprobs(token_ids)
+
+    def write_weights(self, path: Path) -> int:
+        """See `LearnerRank.write_weights`."""
+        return self.rank.write_weights(path)
+
+    def begin_save(self, directory: Path) -> None:
+        """Copy what there is to save; `finish_save` writes it."""
+        self._finish = self.rank.begin_save(directory)
+
+    def finish_save(self) -> None:
+        """Write what `begin_save` has copied."""
+        finish, self._finish = self._finish, None
+        if finish is not None:
+            finish()
+
+    def load(self, directory: Path) -> int:
+        """Go on from a checkpoint and return its version."""
+        self.rank.load(directory)
+        return self.rank.version
+
+    @property
+    def rank(self) -> LearnerRank:
+        """What does the work."""
+        if self._rank is None:
+            raise RuntimeError("the rank was not started")
+        return self._rank
+
+
+def _device() -> str:
+    return "cuda:0" if torch.cuda.is_available() else "cpu"
+
+
+class RolloutWorker:
+    """Rolls out on engines that are somewhere else."""
+
+    def __init__(self, recipe: Recipe, engine: Engine) -> None:
+        self._life = uuid.uuid4().hex
+        self._roller: Roller = recipe.make_roller(engine)
+
+    async def ready(self) -> None:
+        """Answer: tokenizer and environments are loaded."""
+
+    async def roll(self, task: Task, sample_index: int, wave: Wave) -> Reply[Rollout]:
+        """See `Rolls.roll`."""
+        return Reply(await self._roller.roll(task, sample_index, wave), self._life)

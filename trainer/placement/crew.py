@@ -1,0 +1,163 @@
+"""The crew of a run as Ray actors: engines, learner ranks and rollout workers, each a process.
+
+The controller stays in the trainer's own process: the runner stops, watches and fences that one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import ray
+import torch
+from ray.exceptions import RayActorError, RayTaskError
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from trainer.crew import Crew, Notice
+from trainer.engines.base import Engine
+from trainer.errors import EngineError, PlacementError, TrainerError
+from trainer.placement.actors import EngineFacts, EngineWorker, LearnerWorker, RolloutWorker
+from trainer.placement.cluster import Bundle, Cluster
+from trainer.placement.proxies import RemoteEngine, RemoteLearner, RemoteRolls, SpreadEngine
+from trainer.recipe import Recipe
+from trainer.weights.file import FileSync
+
+_MAX_RESTARTS = 5
+"""Of an engine or rollout worker over a run; a worker that dies more often has a cause."""
+_ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+"""Several processes share the cores; threads that spin make all of them slower."""
+
+
+def ray_crew(recipe: Recipe, environ: Mapping[str, str] | None = None) -> Crew:
+    """Start or join a cluster and place the workers; returns when all of them are ready.
+
+    Raises:
+        PlacementError: no cluster, or too small a one.
+        SpecError, ModelUnavailable, EngineError: as the workers meet them.
+    """
+    return _Placing(recipe, os.environ if environ is None else environ).crew()
+
+
+class _Placing:
+    def __init__(self, recipe: Recipe, environ: Mapping[str, str]) -> None:
+        spec = recipe.spec
+        self._recipe = recipe
+        self._num_engines = spec.engine.data_parallel_size
+        self._num_ranks = spec.placement.learner_ranks
+        self._num_workers = spec.placement.rollout_workers
+        self._gpus = 1.0 if torch.cuda.is_available() else 0.0
+        self._notices: list[Notice] = []
+        shutil.rmtree(recipe.weights_dir, ignore_errors=True)
+        self._cluster = Cluster(self._bundles(), environ)
+
+    def crew(self) -> Crew:
+        try:
+            return self._crew()
+        except (RayActorError, RayTaskError) as fault:
+            self._cluster.leave()
+            cause = fault.cause if isinstance(fault, RayTaskError) else None
+            if isinstance(cause, TrainerError):
+                raise cause from fault
+            raise PlacementError(f"a worker did not start: {fault}") from fault
+        except BaseException:
+            self._cluster.leave()
+            raise
+
+    def _crew(self) -> Crew:
+        recipe = self._recipe
+        # Found by name elsewhere; Ray ends an actor when the handle that made it is gone.
+        self._engines = engines = [self._engine(number) for number in range(self._num_engines)]
+        ranks = [self._rank(number) for number in range(self._num_ranks)]
+        starting = [engine.start.remote() for engine in engines]
+        address = ray.get(ranks[0].address.remote())
+        loading = [rank.start.remote(address) for rank in ranks]
+        proxies = [
+            RemoteEngine(_engine_name(number), partial(self._note, "engine", number))
+            for number in range(len(engines))
+        ]
+        spread = proxies[0] if len(proxies) == 1 else SpreadEngine(proxies)
+        workers = [self._worker(number, spread) for number in range(self._num_workers)]
+        num_parameters = ray.get(loading)[0]
+        facts: list[EngineFacts] = ray.get(starting)
+        ray.get([worker.ready.remote() for worker in workers])
+        learner = RemoteLearner(ranks, num_parameters)
+        weights = FileSync(learner, proxies, recipe.weights_dir, keeps=True)
+
+        async def close() -> None:
+            for proxy in proxies:
+                await _closed(proxy)
+            weights.clear()
+            self._cluster.leave()
+
+        return Crew(
+            learner=learner,
+            engines=tuple(proxies),
+            weights=weights,
+            rolls=RemoteRolls(workers, partial(self._note, "rollout worker", 0)),
+            engine_name=facts[0].name,
+            fallback=facts[0].fallback,
+            close=close,
+            notices=self._take_notices,
+        )
+
+    def _bundles(self) -> list[Bundle]:
+        size = self._recipe.spec.engine.tensor_parallel_size
+        return [
+            *(Bundle(1.0, self._gpus * size) for _ in range(self._num_engines)),
+            *(Bundle(1.0, self._gpus) for _ in range(self._num_ranks)),
+            *(Bundle(1.0) for _ in range(self._num_workers)),
+        ]
+
+    def _place(self, worker: type, number: int, **options: Any) -> Any:  # noqa: ANN401
+        bundle = self._bundles()[number]
+        return ray.remote(worker).options(
+            num_cpus=bundle.cpus,
+            num_gpus=bundle.gpus,
+            scheduling_strategy=PlacementGroupSchedulingStrategy(
+                placement_group=self._cluster.group, placement_group_bundle_index=number
+            ),
+            runtime_env={"env_vars": _ONE_THREAD},
+            **options,
+        )
+
+    def _engine(self, number: int) -> Any:  # noqa: ANN401
+        endless = {"max_restarts": _MAX_RESTARTS, "max_task_retries": -1}
+        return self._place(
+            EngineWorker, number, max_concurrency=10_000, name=_engine_name(number), **endless
+        ).remote(self._recipe)
+
+    def _rank(self, number: int) -> Any:  # noqa: ANN401
+        bundle = self._num_engines + number
+        return self._place(
+            LearnerWorker, bundle, max_concurrency=2, name=f"learner-{number}"
+        ).remote(self._recipe, number, self._num_ranks)
+
+    def _worker(self, number: int, engine: Engine) -> Any:  # noqa: ANN401
+        bundle = self._num_engines + self._num_ranks + number
+        endless = {"max_restarts": _MAX_RESTARTS, "max_task_retries": -1}
+        return self._place(
+            RolloutWorker, bundle, max_concurrency=10_000, name=f"rollouts-{number}", **endless
+        ).remote(self._recipe, engine)
+
+    def _note(self, worker: str, number: int) -> None:
+        message = f"{worker} {number} died and was started again; what it had begun was repeated"
+        self._notices.append(Notice(code="worker_restarted", message=message))
+
+    def _take_notices(self) -> tuple[Notice, ...]:
+        taken, self._notices = tuple(self._notices), []
+        return taken
+
+
+def _engine_name(number: int) -> str:
+    return f"engine-{number}"
+
+
+async def _closed(engine: RemoteEngine) -> None:
+    try:
+        await engine.close()
+    except (EngineError, RayActorError, RayTaskError):
+        # It is gone already; the cluster's end takes what is left.
+        return

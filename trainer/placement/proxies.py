@@ -1,0 +1,287 @@
+"""The ports of the trainer over workers in other processes."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import ray
+import torch
+from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayTaskError
+
+from trainer.algo.sequences import Batch
+from trainer.engines.base import Engine, EngineStats
+from trainer.errors import EngineError, LearnerError, PlacementError, TrainerError
+from trainer.learners.base import Published
+from trainer.rollouts.wave import Rollout, Wave
+from trainer.types import Sample, SamplingParams, Task
+
+_IDLE = EngineStats(num_sampled_tokens=0, num_prefill_tokens=0, num_cached_tokens=0, busy_s=0.0)
+
+
+class Lives:
+    """Notices when a process that answers is not the one that answered before."""
+
+    def __init__(self, note: Callable[[], None]) -> None:
+        self._note = note
+        self._life: str | None = None
+
+    def seen(self, life: str) -> None:
+        """Take note of who answered."""
+        if self._life not in (None, life):
+            self._note()
+        self._life = life
+
+
+def _nothing() -> None: ...
+
+
+class RemoteEngine:
+    """An `Engine` in another process; picklable, so that rollout workers can have one each."""
+
+    def __init__(self, name: str, note_restart: Callable[[], None] = _nothing) -> None:
+        """Find the actor by its name in this job."""
+        self._name = name
+        self._actor: Any = ray.get_actor(name)
+        self._lives = Lives(note_restart)
+        self._stats, self._version = _IDLE, 0
+
+    def __reduce__(self) -> tuple[type[RemoteEngine], tuple[str]]:
+        """Another process gets the same engine; restarts are noted where the crew was placed.
+
+        By name: a handle among the arguments of an actor is lost when that one starts again.
+        """
+        return RemoteEngine, (self._name,)
+
+    @property
+    def weight_version(self) -> int:
+        """The version given with the last `take_file`."""
+        return self._version
+
+    def stats(self) -> EngineStats:
+        """Counters as of the last answer; nothing of it keeps this process's loop from running."""
+        return self._stats
+
+    async def sample(
+        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: str, prefix_key: str
+    ) -> Sample:
+        """Continue `prompt_ids`; see `Engine.sample`.
+
+        Raises:
+            EngineError: sampling failed, or the process died more often than it is started again.
+        """
+        reply = await _answer(
+            self._actor.sample.remote(tuple(prompt_ids), params, session, prefix_key), EngineError
+        )
+        sample: Sample
+        sample, stats = reply.value
+        self._note(reply.life, stats)
+        return sample
+
+    def release(self, session: str) -> None:
+        """Forget a session's cache."""
+        self._actor.release.remote(session)
+
+    async def logprobs(self, token_ids: Sequence[int]) -> torch.Tensor:
+        """Score a sequence: [T-1] float32 log-probs of token t+1 given tokens 0..t, at T=1."""
+        reply = await _answer(self._actor.logprobs.remote(tuple(token_ids)), EngineError)
+        logprobs: torch.Tensor
+        logprobs, stats = reply.value
+        self._note(reply.life, stats)
+        return logprobs
+
+    async def take_file(self, path: Path, version: int) -> None:
+        """Draw from the file's weights from now on; see `TakesFile`."""
+        reply = await _answer(self._actor.take_file.remote(path, version), EngineError)
+        self._version = reply.value
+        self._note(reply.life, self._stats)
+
+    async def close(self) -> None:
+        """Stop the engine's own processes."""
+        await self._actor.close.remote()
+
+    def _note(self, life: str, stats: EngineStats) -> None:
+        self._lives.seen(life)
+        # A process that was started again counts from 0: what it counted before stays counted.
+        if stats.busy_s >= self._stats.busy_s:
+            self._stats = EngineStats(
+                num_sampled_tokens=stats.num_sampled_tokens,
+                num_prefill_tokens=stats.num_prefill_tokens,
+                num_cached_tokens=stats.num_cached_tokens,
+                busy_s=stats.busy_s,
+            )
+
+
+class SpreadEngine:
+    """Several copies of an engine as one; rollouts of a group share a prompt and stay together."""
+
+    def __init__(self, engines: Sequence[Engine]) -> None:
+        self._engines = tuple(engines)
+        self._sessions: dict[str, Engine] = {}
+
+    @property
+    def weight_version(self) -> int:
+        """The oldest version that any copy draws with."""
+        return min(engine.weight_version for engine in self._engines)
+
+    def stats(self) -> EngineStats:
+        """Nothing: the copies are asked where they were placed."""
+        return _IDLE
+
+    async def sample(
+        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: str, prefix_key: str
+    ) -> Sample:
+        """Continue `prompt_ids` on the group's copy; see `Engine.sample`."""
+        number = int.from_bytes(hashlib.sha256(prefix_key.encode()).digest()[:4], "big")
+        engine = self._engines[number % len(self._engines)]
+        self._sessions[session] = engine
+        return await engine.sample(prompt_ids, params, session=session, prefix_key=prefix_key)
+
+    def release(self, session: str) -> None:
+        """Forget a session's cache, if it has one."""
+        engine = self._sessions.pop(session, None)
+        if engine is not None:
+            engine.release(session)
+
+    async def logprobs(self, token_ids: Sequence[int]) -> torch.Tensor:
+        """Score a sequence on the first copy; the canary asks each of them."""
+        return await self._engines[0].logprobs(token_ids)
+
+    async def close(self) -> None:
+        """Do nothing: who placed the copies ends them."""
+
+
+class RemoteLearner:
+    """A `Learner` whose ranks are in other processes; all of them get every call."""
+
+    def __init__(self, actors: Sequence[Any], num_parameters: int) -> None:
+        self._actors = tuple(actors)
+        self.num_parameters = num_parameters
+        """How many parameters the policy has; tied weights count once."""
+        self.version = 0
+        """How many times `step` has run over the life of the run."""
+
+    async def step(self, batch: Batch) -> dict[str, float]:
+        """Take one optimizer step per mini-batch; see `Learner.step`.
+
+        Raises:
+            NonFiniteUpdate: loss or gradient is NaN or infinite; that update was not applied.
+            LearnerError: a rank died or failed.
+        """
+        shared = ray.put(batch)
+        answers = await self._ask("step", shared)
+        metrics: dict[str, float]
+        metrics, self.version = answers[0]
+        return metrics
+
+    def publish(self) -> Published:
+        """Refuse: whole weights do not come to this process, they go to engines by `write_weights`.
+
+        Raises:
+            PlacementError: always.
+        """
+        raise PlacementError("the weights of a learner in other processes travel by file")
+
+    async def write_weights(self, path: Path) -> int:
+        """Write the current weights as one safetensors file and return their version."""
+        version: int = (await self._ask("write_weights", path))[0]
+        return version
+
+    async def logprobs(self, token_ids: Sequence[int]) -> torch.Tensor:
+        """Score a sequence: [T-1] float32 log-probs of token t+1 given tokens 0..t, at T=1."""
+        logprobs: torch.Tensor = (await self._ask("logprobs", tuple(token_ids)))[0]
+        return logprobs
+
+    def begin_save(self, directory: Path) -> Callable[[], None]:
+        """Copy what there is to save; see `Learner.begin_save`."""
+        self._ask_now("begin_save", directory)
+        return self._finish_save
+
+    def load(self, directory: Path) -> None:
+        """Go on from what `begin_save` wrote; see `Learner.load`."""
+        self.version = self._ask_now("load", directory)[0]
+
+    def _finish_save(self) -> None:
+        self._ask_now("finish_save")
+
+    async def _ask(self, method: str, *args: Any) -> list[Any]:  # noqa: ANN401
+        calls = [getattr(actor, method).remote(*args) for actor in self._actors]
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        return _all_or_first_cause(answers)
+
+    def _ask_now(self, method: str, *args: Any) -> list[Any]:  # noqa: ANN401
+        calls = [getattr(actor, method).remote(*args) for actor in self._actors]
+        answers: list[Any] = []
+        for call in calls:
+            try:
+                answers.append(ray.get(call))
+            except (RayTaskError, RayActorError) as fault:
+                answers.append(fault)
+        return _all_or_first_cause(answers)
+
+
+class RemoteRolls:
+    """Rollouts in other processes, dealt out in turn."""
+
+    def __init__(self, actors: Sequence[Any], note_restart: Callable[[], None]) -> None:
+        self._actors = tuple(actors)
+        self._lives = [Lives(note_restart) for _ in actors]
+        self._next = 0
+
+    async def roll(self, task: Task, sample_index: int, wave: Wave) -> Rollout:
+        """See `Rolls.roll`.
+
+        Raises:
+            TrainerError: the engine failed, or the worker died more often than it is started again.
+        """
+        turn, self._next = self._next, (self._next + 1) % len(self._actors)
+        call = self._actors[turn].roll.remote(task, sample_index, wave)
+        try:
+            reply = await _answer(call, PlacementError)
+        except asyncio.CancelledError:
+            ray.cancel(call)
+            raise
+        self._lives[turn].seen(reply.life)
+        rollout: Rollout = reply.value
+        return rollout
+
+
+async def _answer(call: Awaitable[Any], error: type[TrainerError]) -> Any:  # noqa: ANN401
+    """Await a call; what the other side raised comes out as it is, a dead process as `error`."""
+    try:
+        return await call
+    except (ActorDiedError, ActorUnavailableError, RayActorError) as fault:
+        raise error(f"a worker process died: {_first_line(fault)}") from fault
+    except RayTaskError as fault:
+        raise _cause(fault) from fault
+
+
+def _all_or_first_cause(answers: Sequence[Any]) -> list[Any]:
+    """Return the answers of all ranks, or raise what explains why there are none.
+
+    When one rank dies the others fail at the next collective: the death is the cause.
+    """
+    dead = [each for each in answers if isinstance(each, RayActorError)]
+    if dead:
+        raise LearnerError(f"a rank of the learner died: {_first_line(dead[0])}") from dead[0]
+    for answer in answers:
+        if isinstance(answer, RayTaskError):
+            cause = _cause(answer)
+            if isinstance(cause, TrainerError):
+                raise cause from answer
+            raise LearnerError(f"a rank of the learner failed: {cause}") from answer
+        if isinstance(answer, BaseException):
+            raise answer
+    return list(answers)
+
+
+def _cause(fault: RayTaskError) -> Exception:
+    cause = fault.cause
+    return cause if isinstance(cause, Exception) else fault
+
+
+def _first_line(fault: BaseException) -> str:
+    return str(fault).strip().splitlines()[0]
