@@ -97,6 +97,7 @@ REASONS: dict[ReasonCode, ReasonFacts] = {
         Category.USER,
         AfterEnd.FAIL,
         "The run took longer than schedule.run_timeout_s; its last step is saved.",
+    ),
     ReasonCode.PLACEMENT_FAILED: _fails_after_retries(
         Category.INFRA, "There was no place for the trainer's workers."
     ),
