@@ -29,6 +29,10 @@ class SpecFileError(HillclimbError):
     """The spec file is missing, unreadable or not a mapping."""
 
 
+class NoCheckpoint(HillclimbError):
+    """The run has no checkpoint, or none at that step."""
+
+
 class ApiProblem(HillclimbError):
     """The service answered with problem+json."""
 

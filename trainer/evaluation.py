@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
-from trainer.contract.events import EvalCompleted
+from trainer.contract.events import EvalCompleted, RunWarning
+from trainer.contract.outcomes import OutcomeRow, StopReason
 from trainer.contract.sections import DecodingSpec, EvalSpec
 from trainer.metrics import eval_metrics
 from trainer.rollouts.wave import Wave
@@ -32,25 +34,31 @@ class Evaluator:
         Raises:
             TrainerError, StopRequested: as `Waves.run`.
         """
-        for decoding in self._decodings(is_edge=is_edge):
-            await self._run_one(step, decoding)
+        decodings = self._decodings(is_edge=is_edge)
+        end = time.time() + 60.0 * (self.spec.budget_minutes or 0.0)
+        for index, decoding in enumerate(decodings):
+            left_s = (end - time.time()) / (len(decodings) - index)
+            begin_until = time.time() + left_s if self.spec.budget_minutes else None
+            await self._run_one(step, decoding, begin_until)
 
     def num_rollouts(self, *, is_edge: bool) -> int:
         """Return how many rollouts `run` makes."""
         decodings = self._decodings(is_edge=is_edge)
         return len(self.tasks) * sum(decoding.n_samples_per_prompt for decoding in decodings)
 
-    async def _run_one(self, step: int, decoding: DecodingSpec) -> None:
+    async def _run_one(self, step: int, decoding: DecodingSpec, begin_until: float | None) -> None:
         began = time.perf_counter()
+        tasks = self.tasks if begin_until is None else taking_turns(self.tasks)
         wave = Wave(
             step=step,
             split="eval",
             decoding=decoding.name,
             n_samples_per_prompt=decoding.n_samples_per_prompt,
             temperatures=dict.fromkeys((task.env_key for task in self.tasks), decoding.temperature),
+            begin_until=begin_until,
         )
         async with self.watchdog.step(step):
-            result = await self.waves.run(self.tasks, wave)
+            result = await self.waves.run(tasks, wave)
         self.journal.emit(
             EvalCompleted,
             step=step,
@@ -66,9 +74,28 @@ class Evaluator:
             outcomes=result.rows,
             duration_s=time.perf_counter() - began,
         )
+        self._report_budget(step, decoding, result.rows)
+
+    def _report_budget(self, step: int, decoding: DecodingSpec, rows: Sequence[OutcomeRow]) -> None:
+        missing = sum(row.stop_reason is StopReason.NOT_STARTED for row in rows)
+        if missing:
+            message = (
+                f"the evaluation by {decoding.name} ran out of eval.budget_minutes: {missing} of"
+                f" {len(rows)} rollouts were not begun and have no outcome"
+            )
+            self.journal.emit(RunWarning, step=step, code="eval_budget", message=message)
 
     def _decodings(self, *, is_edge: bool) -> tuple[DecodingSpec, ...]:
         chosen = self.spec.interval_decodings
         if is_edge or chosen is None:
             return self.spec.decodings
         return tuple(each for each in self.spec.decodings if each.name in chosen)
+
+
+def taking_turns(tasks: Sequence[Task]) -> tuple[Task, ...]:
+    """Return the tasks with their environments in turn, each environment's in its own order."""
+    by_env: dict[str, list[Task]] = {}
+    for task in tasks:
+        by_env.setdefault(task.env_key, []).append(task)
+    rounds = zip_longest(*by_env.values())
+    return tuple(task for each in rounds for task in each if task is not None)

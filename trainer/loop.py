@@ -65,7 +65,8 @@ class Start:
     evaluated_step: int | None = None
     """Step of this run's last complete evaluation."""
     is_final: bool = False
-    """True when the checkpoint to go on from is the one after the last step."""
+    """True when nothing is left to save: the checkpoint to go on from is the one after the last
+    step, or the run only evaluates."""
 
 
 class Trainer:
@@ -74,7 +75,7 @@ class Trainer:
     def __init__(self, parts: Parts, start: Start) -> None:
         self._parts = parts
         self._start = start
-        self._schedule = Schedule.of(parts.spec)
+        self._schedule = Schedule.of(parts.spec, start=start.step)
         self._drawn = self._draw_state()
         self._is_final_saved = start.is_final
         self._evaluated_step = start.evaluated_step

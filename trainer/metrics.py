@@ -52,9 +52,13 @@ def rollout_metrics(rows: Sequence[OutcomeRow], *, n: int, pass_threshold: float
 
 
 def eval_metrics(rows: Sequence[OutcomeRow], *, n: int, pass_threshold: float) -> Metrics:
-    """pass@1, pass@n, mean score and coverage, per environment, over all and per template kind."""
+    """pass@1, pass@n, mean score and coverage, per environment, over all and per template kind.
+
+    Rollouts that were never begun count in the coverage alone.
+    """
     metrics: Metrics = {}
-    for env_key, group in (*_by_env(rows).items(), ("all", rows)):
+    begun = [row for row in rows if row.stop_reason is not StopReason.NOT_STARTED]
+    for env_key, group in (*_by_env(begun).items(), ("all", begun)):
         name = env_key.replace("/", "_")
         metrics |= _present(
             {
@@ -63,7 +67,8 @@ def eval_metrics(rows: Sequence[OutcomeRow], *, n: int, pass_threshold: float) -
             }
         )
         metrics |= _environment(f"eval/{name}/environment", group)
-    metrics |= _totals("eval/all/environment", rows) | _generation("eval/all/generate", rows)
+    metrics |= _totals("eval/all/environment", begun)
+    metrics |= _generation("eval/all/generate", begun)
     for k in sorted({1, n}):
         table = pass_table(rows, pass_threshold=pass_threshold, k=k)
         rates = {

@@ -190,6 +190,8 @@ async def _train(
         if progress.trainer:
             await _close(progress.trainer)
     message = f"trained {attempt.spec.schedule.total_steps} steps"
+    if attempt.spec.kind == "eval":
+        message = f"evaluated step {progress.step}"
     return _End(reason=ReasonCode.COMPLETED, message=message, exit_code=0)
 
 

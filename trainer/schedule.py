@@ -17,10 +17,10 @@ class Schedule:
     checkpoint_interval: int
 
     @classmethod
-    def of(cls, spec: RunSpec) -> Schedule:
-        """Return a spec's schedule."""
+    def of(cls, spec: RunSpec, *, start: int = 0) -> Schedule:
+        """Return a spec's schedule; that of an evaluation ends at the step where it starts."""
         return cls(
-            total=spec.schedule.total_steps,
+            total=start if spec.kind == "eval" else spec.schedule.total_steps,
             eval_interval=spec.eval.interval,
             checkpoint_interval=spec.checkpoints.interval,
         )

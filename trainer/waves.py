@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainer.contract.events import EnvDegraded, PhaseStarted, RunWarning
-from trainer.contract.outcomes import OutcomeRow, OutcomeStatus
+from trainer.contract.outcomes import OutcomeRow, OutcomeStatus, StopReason
 from trainer.contract.rundir import TRAJECTORIES, AttemptDir, run_key, trajectory_file
 from trainer.errors import EnvironmentOutage
 from trainer.rollouts.collect import Collector
@@ -124,12 +124,13 @@ class Waves:
                 )
 
     def _refuse_outage(self, rows: Sequence[OutcomeRow]) -> None:
-        missing = [row for row in rows if row.status is not OutcomeStatus.GRADED]
-        rate = len(missing) / len(rows) if rows else 0.0
+        begun = [row for row in rows if row.stop_reason is not StopReason.NOT_STARTED]
+        missing = [row for row in begun if row.status is not OutcomeStatus.GRADED]
+        rate = len(missing) / len(begun) if begun else 0.0
         if rate <= self.max_infra_error_rate:
             return
         worst = Counter(f"{row.env_key}: {row.reason}" for row in missing).most_common(1)[0][0]
         raise EnvironmentOutage(
-            f"{len(missing)} of {len(rows)} rollouts have no grade ({rate:.0%}, allowed"
+            f"{len(missing)} of {len(begun)} rollouts have no grade ({rate:.0%}, allowed"
             f" {self.max_infra_error_rate:.0%}); most often {worst}"
         )

@@ -32,6 +32,7 @@ from trainer.rollouts.prompts import PROMPT_VERSION
 from trainer.rollouts.stream import GroupStream, StreamOptions
 from trainer.rollouts.training import training_wave
 from trainer.saving import Saver
+from trainer.schedule import Schedule
 from trainer.sinks.journal import Journal
 from trainer.sources import resolve_source
 from trainer.stopping import Stop
@@ -105,7 +106,9 @@ def build_trainer(attempt: Attempt, provider: EnvProvider | None = None) -> Trai
         )
     )
     saved = _resume(attempt, crew.learner)
-    draws = _Draws(sampler=_sampler(spec, tasks, saved), tasks=tasks, saved=saved)
+    # An evaluation draws nothing: it may be over other tasks than the checkpoint was trained on.
+    drawn = None if spec.kind == "eval" else saved
+    draws = _Draws(sampler=_sampler(spec, tasks, drawn), tasks=tasks, saved=saved)
     _announce(attempt, draws, crew)
     return Trainer(
         _parts(attempt, crew, draws, canary_tokens(config.vocab_size)),
@@ -229,7 +232,7 @@ def _stream(spec: RunSpec, collector: Collector, draws: _Draws) -> GroupStream:
             max_staleness_steps=spec.schedule.max_staleness_steps,
         ),
     )
-    if draws.saved is not None:
+    if draws.saved is not None and spec.kind == "train":
         manifest = draws.saved.manifest
         drawn = manifest.stream or {"num_draws": manifest.step, "pending": []}
         stream.restore(manifest.step, drawn, {task.key: task for task in draws.tasks.train})
@@ -241,7 +244,7 @@ def _resume(attempt: Attempt, learner: Learner) -> Saved | None:
     if attempt.resume_from is None:
         return None
     saved = fetch(attempt.store, attempt.resume_from, attempt.dir.path / RESUME)
-    if saved.manifest.step > attempt.spec.schedule.total_steps:
+    if saved.manifest.step > Schedule.of(attempt.spec, start=saved.manifest.step).total:
         raise CheckpointError(
             f"the checkpoint is at step {saved.manifest.step}, beyond schedule.total_steps"
             f" ({attempt.spec.schedule.total_steps})"
@@ -252,14 +255,15 @@ def _resume(attempt: Attempt, learner: Learner) -> Saved | None:
 
 
 def _start(attempt: Attempt, saved: Saved | None) -> Start:
+    is_eval = attempt.spec.kind == "eval"
     if saved is None:
-        return Start()
+        return Start(is_final=is_eval)
     own = saved.manifest.run_id == attempt.dir.run_dir.name
     return Start(
         step=saved.manifest.step,
         is_first=not own,
         evaluated_step=saved.manifest.evaluated_step if own else None,
-        is_final=own and saved.manifest.final,
+        is_final=is_eval or (own and saved.manifest.final),
     )
 
 
@@ -274,7 +278,7 @@ def _announce(attempt: Attempt, draws: _Draws, crew: Crew) -> None:
     attempt.journal.emit(
         TrainerStarted,
         step=step,
-        total_steps=attempt.spec.schedule.total_steps,
+        total_steps=Schedule.of(attempt.spec, start=step).total,
         resumed_from_step=step if saved else None,
         config_hash=config,
         prompt_version=PROMPT_VERSION,

@@ -47,7 +47,7 @@ def submit(session: Session, spec: RunSpec, *, project_id: str, actor: str, now:
         created_by=actor,
         created_at=now,
         updated_at=now,
-        progress_total=spec.schedule.total_steps,
+        progress_total=_total_steps(spec),
         attempt=0,
         num_failures=0,
         progress_step=0,
@@ -108,8 +108,21 @@ def _check_lineage(session: Session, spec: RunSpec, project_id: str) -> None:
         )
 
 
+def _total_steps(spec: RunSpec) -> int:
+    """Return the step at which the run is done; an evaluation stands there from the start."""
+    if spec.kind == "train":
+        return spec.schedule.total_steps
+    return spec.lineage.resumed_from.step if spec.lineage.resumed_from else 0
+
+
 def _warnings(spec: RunSpec) -> list[str]:
     """Return sentences about settings that are allowed but rarely meant."""
+    faulty = spec.environment.faults != type(spec.environment.faults)()
+    injected = ["environment.faults is set: failures are injected on purpose."] if faulty else []
+    return injected if spec.kind == "eval" else _training_warnings(spec) + injected
+
+
+def _training_warnings(spec: RunSpec) -> list[str]:
     warnings = []
     if not spec.eval.before_training:
         warnings.append(
@@ -123,6 +136,4 @@ def _warnings(spec: RunSpec) -> list[str]:
         warnings.append(
             "checkpoints.interval is above schedule.total_steps: a crash starts from the beginning."
         )
-    if spec.environment.faults != type(spec.environment.faults)():
-        warnings.append("environment.faults is set: failures are injected on purpose.")
     return warnings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from hillclimb.errors import ApiProblem, ApiUnreachable, HillclimbError, NotConfigured
+from hillclimb.errors import ApiProblem, ApiUnreachable, HillclimbError, NoCheckpoint, NotConfigured
 
 
 class Exit(IntEnum):
@@ -43,6 +43,8 @@ def exit_for(error: HillclimbError) -> Exit:
     """Return the exit code of an error."""
     if isinstance(error, ApiProblem):
         return Exit.NOT_FOUND if error.status == 404 else Exit.REFUSED
+    if isinstance(error, NoCheckpoint):
+        return Exit.NOT_FOUND
     if isinstance(error, ApiUnreachable | NotConfigured):
         return Exit.UNREACHABLE
     return Exit.USAGE

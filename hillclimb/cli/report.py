@@ -14,23 +14,30 @@ VERDICT_STYLE = {
     "saturated": "cyan",
     "inconclusive": "yellow",
 }
+SINGLE = ("environment", "n>", "pass@1>")
 COLUMNS = ("environment", "n>", "before>", "after>", "delta>", "p>", "verdict")
 
 
 def print_report(report: Mapping[str, Any]) -> None:
-    """Print one table per decoding: environments, templates seen or not, everything."""
-    steps = f"step {report['before_step']} → {report['after_step']}"
+    """Print one table per decoding: environments, templates seen or not, everything.
+
+    A run with one evaluation has nothing to compare: its table shows that one.
+    """
+    is_single = report["before_step"] == report["after_step"]
+    columns, row = (SINGLE, _single_row) if is_single else (COLUMNS, _row)
+    steps = f"step {report['before_step']}"
+    steps += "" if is_single else f" → {report['after_step']}"
     for decoding in report["decodings"]:
         whole = report[decoding]
         out.print(
             f"\n[bold]{decoding}[/bold] (temperature {whole['temperature']:g}),"
             f" pass@1 at {steps} with 95 % intervals"
         )
-        rows = [_row(key, env[decoding]) for key, env in report["environments"].items()]
-        rows.append(_row("templates seen", whole["seen_templates"]))
-        rows.append(_row("templates never seen", whole["held_out_templates"]))
-        rows.append(_row("[bold]all[/bold]", whole))
-        print_table(table(COLUMNS, rows))
+        rows = [row(key, env[decoding]) for key, env in report["environments"].items()]
+        rows.append(row("templates seen", whole["seen_templates"]))
+        rows.append(row("templates never seen", whole["held_out_templates"]))
+        rows.append(row("[bold]all[/bold]", whole))
+        print_table(table(columns, rows))
 
 
 def _row(name: str, numbers: Mapping[str, Any]) -> list[object]:
@@ -46,6 +53,10 @@ def _row(name: str, numbers: Mapping[str, Any]) -> list[object]:
         _p_value(numbers["p_value"]),
         f"[{style}]{verdict}[/{style}]" if style else verdict,
     ]
+
+
+def _single_row(name: str, numbers: Mapping[str, Any]) -> list[object]:
+    return [name, numbers["n"], _with_interval(numbers["after"], numbers["after_interval"])]
 
 
 def _with_interval(rate: float | None, interval: tuple[float, float]) -> str:

@@ -26,6 +26,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     ({"environment": {"reset_timeout_s": 300}}, "reset_timeout_s (300) must be smaller than"),
     ({"schedule": {"step_timeout_s": 300}}, "a rollout may take 390 s"),
+    ({"eval": {"budget_minutes": 20}}, "(1200 s and 390 s) do not fit schedule.step_timeout_s"),
+    ({"kind": "sweep"}, "'train' or 'eval'"),
     (
         {"environment": {"overrides": {"booking": {"trajectory_timeout_s": 2000}}}},
         "a rollout may take 2090 s",

@@ -25,6 +25,8 @@ class StopReason(StrEnum):
     """The policy's own slowness used up the trajectory's time."""
     INFRA_ERROR = "infra_error"
     """The environment or a service failed."""
+    NOT_STARTED = "not_started"
+    """The evaluation's time was over before it could begin."""
 
 
 class OutcomeStatus(StrEnum):
@@ -32,7 +34,8 @@ class OutcomeStatus(StrEnum):
 
     GRADED = "graded"
     UNGRADED = "ungraded"
-    """The episode ran but its verifier gave no answer."""
+    """There is no grade, for no fault of the environment: the verifier gave none, or the rollout
+    was never begun."""
     INFRA_ERROR = "infra_error"
     """The environment or a service failed before the episode ended."""
 

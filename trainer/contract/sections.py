@@ -358,6 +358,10 @@ class EvalSpec(Section):
     interval_decodings: tuple[str, ...] | None = None
     """Names of the decodings used by evaluations during training; null: all. The evaluations
     before and after training always run all of them."""
+    budget_minutes: Annotated[float, Field(gt=0.0, le=1440.0)] | None = None
+    """Minutes one evaluation may begin rollouts for, split evenly over its decodings. Rollouts in
+    flight then end; those not begun have no outcome, which is no zero: they are missing in the
+    coverage. Environments take turns, so that each loses about as many. null: no limit."""
     pass_threshold: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     """A rollout passes when its score is at least this."""
 
@@ -412,4 +416,5 @@ class LineageSpec(Section):
     """Where the run comes from."""
 
     resumed_from: ResumedFrom | None = None
-    """Set by `resume`: weights, optimizer, data order and random state of that checkpoint."""
+    """Set by `resume`: weights, optimizer, data order and random state of that checkpoint. In a run
+    of kind `eval`: the checkpoint to evaluate."""

@@ -39,6 +39,10 @@ class RunSpec(Section):
     """Version of this schema."""
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._:-]{0,119}$")]
     """A name for people; need not be unique."""
+    kind: Literal["train", "eval"] = "train"
+    """`train`, or `eval`: only evaluate, under every decoding, the checkpoint that
+    `lineage.resumed_from` names, or the starting policy. No step is taken and nothing is saved;
+    the sections that concern training are only kept."""
     backend: BackendSpec = BackendSpec()
     """Where the trainer runs."""
     model: ModelSpec = ModelSpec()
@@ -104,6 +108,12 @@ class RunSpec(Section):
                 f"a rollout may take {rollout_s:g} s (environment: trajectory_timeout_s,"
                 f" infra_retry_allowance_s and verifier_timeout_s) and a step {step_s:g}: lower one"
                 " of these or raise schedule.step_timeout_s"
+            )
+        budget_s = 60.0 * (self.eval.budget_minutes or 0.0)
+        if budget_s + rollout_s >= step_s:
+            raise ValueError(
+                f"eval.budget_minutes and one rollout ({budget_s:g} s and {rollout_s:g} s) do not"
+                f" fit schedule.step_timeout_s ({step_s:g}): lower the budget or raise the deadline"
             )
         return self
 

@@ -26,6 +26,7 @@ from trainer.rollouts.wave import Rollout, Wave
 from trainer.types import Task
 
 CLOSE_TIMEOUT_S = 10.0
+NOT_STARTED = "the evaluation's time was over"
 _log = logging.getLogger(__name__)
 
 
@@ -62,6 +63,8 @@ class Roller:
         """Roll one sample, again after an infra error, until it ends or the retries are used up."""
         parts = self._parts
         clock = RolloutClock(limits_for(task.env_key, parts.environment, parts.rollout))
+        if wave.is_over:
+            return self._unstarted(task, sample_index, wave)
         errors: list[str] = []
         while True:
             draw = self._draw(task, sample_index, wave, retry=len(errors))
@@ -83,6 +86,20 @@ class Roller:
             num_turns=found.transcript.num_turns,
             duration_s=clock.elapsed_s,
             infra_errors=tuple(errors),
+        )
+
+    def _unstarted(self, task: Task, sample_index: int, wave: Wave) -> Rollout:
+        outcome = Outcome(status=OutcomeStatus.UNGRADED, reason=NOT_STARTED)
+        identity = RolloutIdentity(
+            rollout_id=self._rollout_id(task, sample_index, wave),
+            sample_index=sample_index,
+            num_infra_retries=0,
+        )
+        return Rollout(
+            trajectory=Transcript().trajectory(task, outcome, StopReason.NOT_STARTED, identity),
+            num_turns=0,
+            duration_s=0.0,
+            infra_errors=(),
         )
 
     async def _try(self, task: Task, draw: Draw, clock: RolloutClock) -> _Try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -19,6 +20,13 @@ class Wave:
     n_samples_per_prompt: int
     temperatures: Mapping[str, float]
     """Sampling temperature by environment key."""
+    begin_until: float | None = None
+    """Seconds since the epoch from which on no rollout is begun any more."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is too late to begin a rollout."""
+        return self.begin_until is not None and time.time() >= self.begin_until
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -351,6 +351,24 @@ def test_an_ended_run_resumes_as_a_new_run_with_its_lineage(stage: Stage) -> Non
     assert "attempt.rewound" not in stage.types(new_id)
 
 
+def test_an_evaluation_of_a_checkpoint_is_a_run_that_ends_where_it_starts(stage: Stage) -> None:
+    run_id, runner_id, plan = stage.running(make.saved(2, 1))
+    stage.push(plan, make.ended(3))
+    stage.end(runner_id, plan, last_seq=3)
+    source = {"run_id": run_id, "step": 1, "attempt": 1}
+    eval_id = stage.submit(kind="eval", lineage={"resumed_from": source})
+    assert stage.run(eval_id).progress_total == 1
+    plan = stage.launch(eval_id, runner_id)
+    assert plan.spec.kind == "eval"
+    assert plan.resume_from == f"runs/{run_id}/checkpoints/global_step_1/attempt-1"
+    stage.push(plan, make.started(1, total_steps=1, resumed_from_step=1), make.evaluated(2, 1))
+    stage.push(plan, make.ended(3, message="evaluated step 1"))
+    stage.end(runner_id, plan, last_seq=3)
+    run = stage.run(eval_id)
+    assert (run.status, run.progress_step, run.progress_total) == ("succeeded", 1, 1)
+    assert stage.run(stage.submit(kind="eval")).progress_total == 0
+
+
 def test_a_run_without_a_checkpoint_cannot_be_resumed(stage: Stage) -> None:
     run_id = stage.submit()
     stage.cancel(run_id)

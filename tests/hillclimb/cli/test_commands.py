@@ -140,6 +140,32 @@ def test_a_run_without_checkpoint_can_be_neither_resumed_nor_pulled(
     assert hc("pull", run_id, str(tmp_path / "w")).exit_code != Exit.OK
 
 
+def test_eval_evaluates_a_checkpoint_in_a_run_of_its_own(hc: Invoke, story: Story) -> None:
+    run_id = story.running()
+    for step in (10, 20):
+        story.push(run_id, story.checkpoint(run_id, step))
+    newest = from_json(hc("eval", run_id, "--json"))["spec"]
+    assert (newest["kind"], newest["name"]) == ("eval", "climb eval.20")
+    assert newest["lineage"]["resumed_from"] == {"run_id": run_id, "step": 20, "attempt": 1}
+    again = hc("eval", f"{run_id}@10", "--set", "data.eval_tasks_per_env=5", "--json")
+    other = from_json(again)
+    assert other["spec"]["data"]["eval_tasks_per_env"] == 5
+    assert (other["progress"]["total"], other["status"]) == (10, "queued")
+    missing = hc("eval", f"{run_id}@11")
+    assert missing.exit_code == Exit.NOT_FOUND
+    assert "no checkpoint at step 11 (steps with one: 20, 10)" in missing.stderr
+    assert hc("eval", f"{run_id}@x").exit_code == Exit.USAGE
+
+
+def test_a_run_with_one_evaluation_shows_it_alone(hc: Invoke, story: Story) -> None:
+    run_id = story.running()
+    story.push(run_id, story.evaluation(run_id, 20, {"booking": 0.5, "github": 1.0}))
+    shown = hc("show", run_id).stdout
+    assert "at step 20 with" in shown
+    assert "verdict" not in shown
+    assert "50.0" in shown
+
+
 def test_trajectories_lists_failed_rollouts_of_one_environment(hc: Invoke, story: Story) -> None:
     run_id = story.running()
     story.push(run_id, story.evaluation(run_id, 0, {"booking": 0.5, "github": 0.2}))

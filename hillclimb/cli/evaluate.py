@@ -1,0 +1,66 @@
+"""`eval`: evaluate a checkpoint in a run of its own."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from hillclimb.cli.console import out, print_json
+from hillclimb.cli.main import command, connect, main
+from hillclimb.cli.submit import SET
+from hillclimb.cli.watch import follow_run
+from hillclimb.client import Client, Json
+from hillclimb.errors import NoCheckpoint
+from hillclimb.spec_file import assign
+
+MAX_NAME = 120
+
+
+@main.command("eval")
+@click.argument("source", metavar="RUN[@STEP]")
+@SET
+@click.option("--watch", "wait", is_flag=True, help="Follow the run to its end.")
+@command
+def evaluate(*, source: str, assignments: tuple[str, ...], wait: bool, as_json: bool) -> None:
+    """Evaluate a checkpoint of RUN, its newest by default, under every decoding of its spec."""
+    run_id, _, step = source.partition("@")
+    with connect() as client:
+        checkpoint = _checkpoint(client, run_id, step)
+        spec = eval_spec(client.run(run_id), checkpoint)
+        for assignment in assignments:
+            assign(spec, assignment)
+        run = client.submit(spec)
+        if wait:
+            sys.exit(follow_run(client, run["id"], as_json=as_json))
+        if as_json:
+            print_json(run)
+        else:
+            out.print(f"{run['id']}  {run['status']}  {client.url}/runs/{run['id']}")
+
+
+def eval_spec(run: Json, checkpoint: Json) -> dict[str, Any]:
+    """Return the spec of a run that evaluates a checkpoint as its own run would have."""
+    suffix = f" eval.{checkpoint['step']}"
+    source = {"run_id": run["id"], "step": checkpoint["step"], "attempt": checkpoint["attempt"]}
+    spec: dict[str, Any] = run["spec"] | {
+        "name": run["name"][: MAX_NAME - len(suffix)] + suffix,
+        "kind": "eval",
+        "lineage": {"resumed_from": source},
+    }
+    return spec
+
+
+def _checkpoint(client: Client, run_id: str, step: str) -> Json:
+    if step and not step.isdigit():
+        raise click.BadParameter(f"the step after @ is a number, not {step!r}")
+    saved = client.checkpoints(run_id)["data"]
+    found = [entry for entry in saved if not step or entry["step"] == int(step)]
+    if not found:
+        there = ", ".join(str(entry["step"]) for entry in saved) or "none"
+        raise NoCheckpoint(
+            f"{run_id} has no checkpoint{f' at step {step}' if step else ''} (steps with one:"
+            f" {there})"
+        )
+    return max(found, key=lambda entry: (entry["step"], entry["attempt"]))
