@@ -16,8 +16,9 @@ from trainer.errors import NonFiniteUpdate, WeightSyncMismatch
 
 TOLERANCE = 1e-4
 """Mean |difference| of log-probs in float32; without a fault they agree to 1e-5 (tests)."""
-BFLOAT16_TOLERANCE = 0.05
-"""The same where a side computes in bfloat16: about 0.01 without a fault."""
+BFLOAT16_TOLERANCE = 0.3
+"""The same where a side computes in bfloat16. Without a fault 0.12 at most was seen, on the shipped
+model, in which the canary's tokens have log-probs around -13."""
 
 NUM_CANARY_TOKENS = 32
 

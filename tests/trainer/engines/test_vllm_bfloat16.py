@@ -1,0 +1,48 @@
+"""vLLM in bfloat16, on whatever this machine has: it draws, takes weights and passes the canary."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from trainer.engines.canary import canary_gap, canary_tokens, canary_tolerance
+from trainer.engines.vllm.options import VllmOptions
+from trainer.learners.inline import InlineLearner
+from trainer.models import load_policy
+from trainer.sources import assets_dir
+from trainer.types import SamplingParams
+from trainer.weights.file import FileSync
+
+pytestmark = [
+    pytest.mark.skipif(
+        importlib.util.find_spec("vllm") is None, reason="vLLM has no wheel for this machine"
+    ),
+    # vLLM and its own dependencies warn of each other.
+    pytest.mark.filterwarnings("ignore"),
+]
+MODEL = assets_dir() / "tiny-qwen3-a"
+
+
+async def test_in_bfloat16_it_samples_takes_weights_and_is_within_the_rounding(
+    tmp_path: Path,
+) -> None:
+    from trainer.engines.vllm.engine import VllmEngine  # noqa: PLC0415 - where it is installed
+
+    engine = VllmEngine(
+        VllmOptions(model_dir=MODEL, max_length=256, num_sessions=4, dtype="bfloat16")
+    )
+    try:
+        learner = InlineLearner(load_policy(MODEL))
+        await FileSync(learner, [engine], tmp_path / "weights").sync()
+        ids = canary_tokens(load_policy(MODEL).config.vocab_size)
+        gap = await canary_gap(
+            engine, learner, ids, tolerance=canary_tolerance("float32", "bfloat16")
+        )
+        assert gap > 1e-5, "these would be float32's log-probs"
+        params = SamplingParams(temperature=1.0, max_new_tokens=8, seed=1)
+        drawn = await engine.sample(ids, params, session="s", prefix_key="s")
+        assert len(drawn.token_ids) == 8
+    finally:
+        await engine.close()
