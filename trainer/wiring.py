@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 
+import torch
+
 from trainer.checkpoints import Checkpoints, Saved, fetch
 from trainer.contract.events import RunWarning, TrainerStarted
 from trainer.contract.manifest import config_hash
@@ -91,6 +93,7 @@ def build_trainer(attempt: Attempt, provider: EnvProvider | None = None) -> Trai
         CheckpointError: the checkpoint is missing, torn or does not fit.
     """
     spec = attempt.spec
+    refuse_gpu(spec, has_gpu=torch.cuda.is_available())
     model_dir = resolve_source(spec.model.source, attempt.dir.path / MODEL)
     config = load_config(model_dir, spec.model)
     _check_lengths(spec, config.max_position_embeddings)
@@ -189,6 +192,19 @@ def _parts(
         watchdog=watchdog,
         canary_tokens=canary,
     )
+
+
+def refuse_gpu(spec: RunSpec, *, has_gpu: bool) -> None:
+    """Let only experiments onto a GPU: no part of the trainer was ever run on one.
+
+    Raises:
+        SpecError: there is a GPU, and the spec does not say `experimental`.
+    """
+    if has_gpu and not spec.experimental:
+        raise SpecError(
+            "this machine has a GPU, and the trainer was never run on one (docs/verified.md): set"
+            " experimental to true to try it, or hide the GPU (CUDA_VISIBLE_DEVICES=)"
+        )
 
 
 def _check_lengths(spec: RunSpec, positions: int) -> None:

@@ -82,9 +82,10 @@ async def test_a_spec_with_mistakes_ends_in_one_clear_line(
 async def test_wandb_online_without_a_key_is_refused_before_anything_is_loaded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spec = {"name": "x", "data": {"env_keys": ["booking"]}, "model": {"source": "/no/such"}}
-    tracking = {"wandb": {"mode": "online"}}
-    record = await failed(tmp_path, launch(tmp_path, {**spec, "tracking": tracking}), capsys)
+    spec: dict[str, Any] = {"name": "x", "data": {"env_keys": ["booking"]}}
+    spec |= {"model": {"source": "/no/such"}}
+    spec |= {"tracking": {"wandb": {"mode": "online"}}, "experimental": True}
+    record = await failed(tmp_path, launch(tmp_path, spec), capsys)
     assert record.reason is ReasonCode.SPEC_REJECTED
     assert "WANDB_API_KEY is not set" in record.message
 

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import huggingface_hub.constants
 import pytest
@@ -85,3 +93,85 @@ def test_an_s3_source_without_a_model_is_named(
         resolve_source("s3://models/none", tmp_path / "here")
     with pytest.raises(ModelUnavailable, match="nowhere"):
         resolve_source("s3://models/none")
+
+
+class _Hub(BaseHTTPRequestHandler):
+    """The part of the hub's protocol that bringing a model takes."""
+
+    files: ClassVar[dict[str, bytes]] = {
+        "config.json": b"{}",
+        "model.safetensors": b"weights",
+        "modeling_small.py": b"raise SystemExit",
+    }
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self._answer(with_body=True)
+
+    def do_HEAD(self) -> None:
+        self._answer(with_body=False)
+
+    def _answer(self, *, with_body: bool) -> None:
+        path = self.path.partition("?")[0]
+        self.asked.append(path)
+        name = path.removeprefix(f"/lab/small/resolve/{REVISION}/")
+        if path == f"/api/models/lab/small/revision/{REVISION}":
+            siblings = [{"rfilename": each} for each in self.files]
+            self._send(
+                json.dumps({"id": "lab/small", "sha": REVISION, "siblings": siblings}).encode(),
+                with_body=with_body,
+            )
+        elif path == f"/api/models/lab/small/tree/{REVISION}":
+            tree = [
+                {"type": "file", "path": each, "oid": "0", "size": len(data)}
+                for each, data in self.files.items()
+            ]
+            self._send(json.dumps(tree).encode(), with_body=with_body)
+        elif name in self.files:
+            self._send(self.files[name], with_body=with_body)
+        else:
+            self.send_error(404)
+
+    def _send(self, data: bytes, *, with_body: bool) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.send_header("X-Repo-Commit", REVISION)
+        self.send_header("ETag", f'"{hashlib.sha1(data, usedforsecurity=False).hexdigest()}"')
+        self.end_headers()
+        if with_body:
+            self.wfile.write(data)
+
+    def log_message(self, format: str, *args: object) -> None:
+        del format, args
+
+
+def test_a_hub_model_is_brought_here_at_its_revision_without_its_code(tmp_path: Path) -> None:
+    """In a process of its own: the hub's client reads its address when it is imported."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Hub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    program = (
+        "from trainer.sources import resolve_source;"
+        f"print(resolve_source('hf:lab/small@{REVISION}'))"
+    )
+    environment = {
+        "HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}",
+        "HF_HOME": str(tmp_path),
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "HF_HUB_DISABLE_XET": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).resolve().parents[2],
+    )
+    server.shutdown()
+    server.server_close()
+    assert done.returncode == 0, done.stderr
+    directory = Path(done.stdout.strip())
+    assert directory.name == REVISION
+    assert sorted(path.name for path in directory.iterdir()) == ["config.json", "model.safetensors"]
+    assert (directory / "model.safetensors").read_bytes() == b"weights"
+    assert not any("modeling" in path for path in _Hub.asked)

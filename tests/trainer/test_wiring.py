@@ -22,6 +22,7 @@ from trainer.contract.outcomes import OutcomeRow
 from trainer.envs.base import Grade
 from trainer.errors import ModelUnavailable, SpecError
 from trainer.rollouts.dump import read_trajectories
+from trainer.wiring import refuse_gpu
 
 SMALL: dict[str, dict[str, Any]] = {
     "environment": {"max_turns": 1},
@@ -171,3 +172,13 @@ async def test_more_rollouts_at_once_than_the_memory_holds_is_a_clear_refusal(
             run.build()
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+async def test_a_machine_with_a_gpu_is_for_experiments_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    with pytest.raises(SpecError, match="set experimental to true to try it, or hide the GPU"):
+        ShortRun(tmp_path).build()
+    refuse_gpu(ShortRun(tmp_path, experimental=True).spec, has_gpu=True)
+    refuse_gpu(ShortRun(tmp_path).spec, has_gpu=False)

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from trainer.contract.algorithm import AlgorithmSpec
 from trainer.contract.data import DataSpec
+from trainer.contract.neverrun import never_run
 from trainer.contract.placement import PlacementSpec
 from trainer.contract.sections import (
     BackendSpec,
@@ -146,11 +147,11 @@ class RunSpec(Section):
 
     @model_validator(mode="after")
     def _never_run_paths_are_asked_for(self) -> Self:
-        if self.engine.tensor_parallel_size > 1 and not self.experimental:
-            raise ValueError(
-                "engine.tensor_parallel_size above 1 was never run: set experimental to true to"
-                " try it, or the size to 1"
-            )
+        for setting, instead in never_run(self.engine, self.tracking):
+            if not self.experimental:
+                raise ValueError(
+                    f"{setting} was never run: set experimental to true to try it, or {instead}"
+                )
         return self
 
     @model_validator(mode="after")

@@ -27,7 +27,9 @@ WAIT_S = 60.0
 
 def a_plan(root: Path, *, attempt: int = 1, name: str = "climb", **wandb: Any) -> WandbPlan:
     return WandbPlan(
-        spec=make_spec(name=name, tracking={"wandb": {"mode": "offline", **wandb}}),
+        spec=make_spec(
+            name=name, experimental=True, tracking={"wandb": {"mode": "offline", **wandb}}
+        ),
         attempt_dir=AttemptDir(root / "runs" / "run_1", attempt),
         resume_from="runs/run_1/checkpoints/global_step_2/attempt-1" if attempt > 1 else None,
     )

@@ -1,0 +1,22 @@
+"""Paths of the trainer that a spec can ask for and that were never run: `docs/verified.md`.
+
+A path leaves this list with the test that runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainer.contract.sections import EngineSpec
+from trainer.contract.tracking import TrackingSpec
+
+
+def never_run(engine: EngineSpec, tracking: TrackingSpec) -> Iterator[tuple[str, str]]:
+    """Yield (setting, what to do instead) for each such path that these sections ask for."""
+    if engine.tensor_parallel_size > 1:
+        yield "engine.tensor_parallel_size above 1", "set the size to 1"
+    if tracking.wandb.mode == "online":
+        yield (
+            "tracking.wandb.mode online",
+            "set the mode to offline and send the files with `wandb sync`",
+        )
