@@ -194,16 +194,17 @@ class Trainer:
             final=final,
             ran_s=self._parts.watchdog.ran_s,
         )
-        async with self._parts.watchdog.step(self.step):
+        async with self._parts.watchdog.step(self.step, phase="checkpoint"):
             await self._parts.saver.save(position)
         self._is_final_saved = final
 
     async def _save_last_step(self) -> None:
         """Leave the last completed step in the store, unless it is there already."""
-        await self._parts.saver.drain()
-        if self.step not in (self._start.step, self._parts.saver.saved_step):
-            await self._save()
+        async with self._parts.watchdog.step(self.step, phase="checkpoint"):
             await self._parts.saver.drain()
+            if self.step not in (self._start.step, self._parts.saver.saved_step):
+                await self._save()
+                await self._parts.saver.drain()
 
     def _draw_state(self) -> tuple[dict[str, JsonValue], dict[str, JsonValue]]:
         """Where the order of tasks stands: what is drawn, and what of it no step has taken."""

@@ -69,8 +69,10 @@ class Watchdog:
         )
 
     @asynccontextmanager
-    async def step(self, number: int) -> AsyncIterator[None]:
+    async def step(self, number: int, *, phase: str | None = None) -> AsyncIterator[None]:
         """Bound the block, part of step `number`, by the step's deadline.
+
+        `phase` is what it does, where that is not the phase that the journal entered last.
 
         Raises:
             StepTimeout: it took longer; what it did on the event loop is cancelled.
@@ -78,7 +80,7 @@ class Watchdog:
         limit_s, drawn_before = self.schedule.step_timeout_s, self.num_drawn()
 
         def late() -> StepTimeout:
-            return self._late(number, drawn_before)
+            return self._late(number, phase or self.journal.phase or "sync", drawn_before)
 
         timer = threading.Timer(limit_s + GRACE_S, lambda: self.on_blocked(late()))
         timer.daemon = True
@@ -94,8 +96,7 @@ class Watchdog:
         finally:
             timer.cancel()
 
-    def _late(self, number: int, drawn_before: int) -> StepTimeout:
-        phase = self.journal.phase or "sync"
+    def _late(self, number: int, phase: str, drawn_before: int) -> StepTimeout:
         what = HUNG[phase]
         if phase in ("rollout", "eval"):
             drawn = self.num_drawn() - drawn_before

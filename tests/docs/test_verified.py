@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from hillclimb.spec_file import assign
 from tests.factories import make_spec, spec_body
 from trainer.contract.neverrun import never_run
+from trainer.contract.reasons import ReasonCode
 from trainer.contract.spec import RunSpec
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -97,3 +98,20 @@ def test_the_example_settings_are_yaml() -> None:
     for row in TRAINER.values():
         if setting := setting_of(row):
             assert isinstance(yaml.safe_load(setting), dict)
+
+
+def test_the_page_of_deadlines_names_keys_and_reasons_that_exist() -> None:
+    page = (ROOT / "docs" / "deadlines.md").read_text()
+    spec = make_spec().model_dump(mode="json")
+    for section, key in re.findall(r"`([a-z]+)\.([a-z_]+)`", page):
+        assert key in spec[section], f"{section}.{key}"
+    ends = {"engine_failed", "step_timeout", "run_timeout"}
+    assert ends <= set(re.findall(r"`([a-z_]+)`", page))
+    assert ends <= {reason.value for reason in ReasonCode}
+    timeouts = {
+        f"{section}.{key}"
+        for section in ("environment", "schedule")
+        for key in spec[section]
+        if key.endswith("_timeout_s")
+    }
+    assert timeouts <= {".".join(each) for each in re.findall(r"`([a-z]+)\.([a-z_]+)`", page)}

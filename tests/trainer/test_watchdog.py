@@ -142,6 +142,30 @@ async def test_a_store_that_hangs_is_named(tmp_path: Path, monkeypatch: pytest.M
     await run.finish_without_training(trainer)
 
 
+async def test_a_save_that_hangs_beside_training_is_named_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = a_run(tmp_path, checkpoints={"interval": 1})
+    trainer = run.build()
+    hang = Hang(trainer)
+    monkeypatch.setattr(type(run.store), "put_if_absent", lambda *_: hang.release.wait())
+    drain = trainer._parts.saver.drain
+
+    async def hurried() -> None:
+        if run.events(StepCompleted):
+            hang._loop.call_soon(hang._hurry)
+        await drain()
+
+    monkeypatch.setattr(type(trainer._parts.saver), "drain", lambda _: hurried())
+    with pytest.raises(StepTimeout, match="phase checkpoint: a checkpoint was not stored"):
+        await trainer.train()
+    monkeypatch.undo()
+    hang.release.set()
+    with suppress(Exception):
+        await trainer._parts.saver.drain()
+    await run.finish_without_training(trainer)
+
+
 async def test_an_evaluation_that_hangs_is_named_and_the_step_before_it_is_saved(
     tmp_path: Path,
 ) -> None:
