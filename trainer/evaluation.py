@@ -55,6 +55,7 @@ class Evaluator:
             decoding=decoding.name,
             n_samples_per_prompt=decoding.n_samples_per_prompt,
             temperatures=dict.fromkeys((task.env_key for task in self.tasks), decoding.temperature),
+            top_p=decoding.top_p,
             begin_until=begin_until,
         )
         async with self.watchdog.step(step):

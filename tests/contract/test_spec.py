@@ -87,6 +87,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"eval": {"decodings": [{"name": "g", "temperature": 0, "n_samples_per_prompt": 4}]}},
         "set n_samples_per_prompt to 1",
     ),
+    (
+        {"eval": {"decodings": [{"name": "g", "temperature": 0, "top_p": 0.9}]}},
+        "leave top_p out or set a temperature above 0",
+    ),
     ({"eval": {"decodings": [{"name": "a"}, {"name": "a"}]}}, "name each one differently"),
     ({"eval": {"interval_decodings": ["cold"]}}, "interval_decodings names ['cold']"),
     ({"engine": {"type": "torch", "dtype": "bfloat16"}}, "set engine.dtype to float32"),

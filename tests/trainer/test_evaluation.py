@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,12 @@ from trainer.contract.events import (
 )
 from trainer.contract.outcomes import OutcomeStatus, StopReason
 from trainer.contract.passrate import pass_table
+from trainer.engines.torch import TorchEngine
 from trainer.errors import CheckpointError
 from trainer.evaluation import taking_turns
 from trainer.learners.rank import LearnerRank
 from trainer.rollouts.dump import read_trajectories
+from trainer.types import Sample, SamplingParams
 
 BUDGET_MINUTES = 10.0
 ONE_AT_A_TIME: dict[str, dict[str, Any]] = {
@@ -106,6 +109,29 @@ async def test_an_evaluation_in_time_misses_nothing(tmp_path: Path) -> None:
     await run.train()
     assert [event.metrics["eval/all/coverage"] for event in run.events(EvalCompleted)] == [1.0, 1.0]
     assert not [event for event in run.events(RunWarning) if event.code == "eval_budget"]
+
+
+async def test_each_decoding_draws_as_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decodings = [
+        {"name": "sampled", "temperature": 0.9, "top_p": 0.95, "n_samples_per_prompt": 2},
+        {"name": "greedy", "temperature": 0.0},
+    ]
+    seen: list[SamplingParams] = []
+    sample = TorchEngine.sample
+
+    async def noting(
+        self: TorchEngine, ids: Sequence[int], params: SamplingParams, **kwargs: Any
+    ) -> Sample:
+        seen.append(params)
+        return await sample(self, ids, params, **kwargs)
+
+    monkeypatch.setattr(TorchEngine, "sample", noting)
+    only = an_evaluation(tmp_path, environment={"max_turns": 1}, eval={"decodings": decodings})
+    await only.train()
+    drawn = Counter((params.temperature, params.top_p) for params in seen)
+    assert drawn == {(0.9, 0.95): 16, (0.0, 1.0): 8}
 
 
 def test_environments_take_turns() -> None:

@@ -124,6 +124,32 @@ async def test_lengths_beyond_the_models_positions_are_refused(
     assert "larger than the model's positions (4000)" in record.message
 
 
+async def test_an_attempt_that_only_evaluates_says_so_and_saves_nothing(tmp_path: Path) -> None:
+    sections: dict[str, dict[str, Any]] = {
+        "environment": {"max_turns": 1},
+        "eval": {"before_training": False, "interval": 0},
+        "schedule": {"total_steps": 1},
+    }
+    spec = a_spec(tmp_path, **sections)
+    assert await run_attempt(launch(tmp_path, spec)) == 0
+    store = DiskStore(tmp_path / "blobs")
+    path = tmp_path / "eval.json"
+    path.write_text(json.dumps({**spec, "kind": "eval"}))
+    given = Launch(
+        spec=path,
+        run_dir=tmp_path / "runs" / "run_2",
+        attempt=1,
+        resume_from=find_latest(store, "run_1"),
+        environ={},
+    )
+    assert await run_attempt(given) == 0
+    event, record = ended(given.dir)
+    assert (record.reason, record.message) == (ReasonCode.COMPLETED, "evaluated step 1")
+    assert event.training_seconds == 0.0
+    assert event.eval_seconds > 0.0
+    assert find_latest(store, "run_2") is None
+
+
 async def test_injected_faults_reach_the_environments_and_pause_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

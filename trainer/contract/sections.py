@@ -328,6 +328,8 @@ class DecodingSpec(Section):
     """Short name, such as `sampled` or `greedy`; `train` is taken."""
     temperature: Annotated[float, Field(ge=0.0, le=5.0)] = 1.0
     """Sampling temperature; 0 is greedy."""
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    """Draw from the most likely tokens that make up this share of the probability; 1: from all."""
     n_samples_per_prompt: Annotated[int, Field(ge=1, le=256)] = 1
     """Rollouts per eval task: pass@k is defined for every k up to this."""
 
@@ -335,6 +337,11 @@ class DecodingSpec(Section):
     def _name_and_samples_make_sense(self) -> Self:
         if self.name == "train":
             raise ValueError("the decoding name `train` is taken by training rollouts")
+        if self.temperature == 0.0 and self.top_p < 1.0:
+            raise ValueError(
+                "greedy decoding takes the most likely token whatever top_p is: leave top_p out or"
+                " set a temperature above 0"
+            )
         if self.temperature == 0.0 and self.n_samples_per_prompt > 1:
             raise ValueError(
                 "greedy decoding draws the same rollout every time: set n_samples_per_prompt to 1"

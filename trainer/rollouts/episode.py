@@ -36,6 +36,7 @@ class Draw:
     """Of the rollout; each turn derives its own."""
     session: str
     prefix_key: str
+    top_p: float = 1.0
 
 
 class Episode:
@@ -145,6 +146,7 @@ class Episode:
         room = self._limits.max_sequence_length - len(self._transcript.token_ids)
         params = SamplingParams(
             temperature=draw.temperature,
+            top_p=draw.top_p,
             max_new_tokens=min(self._limits.max_generate_length, room),
             stop_token_ids=self._chat.stop_token_ids,
             seed=derive_seed(draw.seed, turn),

@@ -134,6 +134,7 @@ class Roller:
         place = (self._parts.seed, wave.step, wave.split, wave.decoding, task.key)
         return Draw(
             temperature=wave.temperatures[task.env_key],
+            top_p=wave.top_p,
             seed=derive_seed(*place, sample_index, retry),
             session=f"{self._rollout_id(task, sample_index, wave)}/{retry}",
             prefix_key=f"{wave.step}/{wave.split}/{wave.decoding}/{task.key}",

@@ -20,6 +20,8 @@ class Wave:
     n_samples_per_prompt: int
     temperatures: Mapping[str, float]
     """Sampling temperature by environment key."""
+    top_p: float = 1.0
+    """Share of the probability that is drawn from."""
     begin_until: float | None = None
     """Seconds since the epoch from which on no rollout is begun any more."""
 

@@ -15,6 +15,7 @@ from api.tables import ApiKey
 from tests.api.serving import SECRET, Served
 from tests.api.story import PROJECT, Story, spec
 from trainer.contract.reasons import ReasonCode
+from trainer.contract.spec import RunSpec
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 
@@ -186,3 +187,21 @@ def test_the_page_listens_for_every_type_of_event_there_is(served: Served) -> No
     types += ["run.created", "run.status_changed", "run.cancel_requested", "attempt.rewound"]
     types += ["attempt.offered", "attempt.claimed", "attempt.ended"]
     assert [name for name in types if f'"{name}"' not in script] == []
+
+
+def test_the_page_of_an_evaluation_leads_to_the_run_it_evaluates(
+    story: Story, served: Served
+) -> None:
+    source = story.running()
+    story.push(source, story.checkpoint(source, 20))
+    lineage = {"resumed_from": {"run_id": source, "step": 20, "attempt": 1}}
+    told = spec("eval of climb").model_dump(mode="json") | {"kind": "eval", "lineage": lineage}
+    run_id = story.submit(RunSpec.model_validate(told))
+    with served.browser() as browser:
+        sign_in(served, browser)
+        page, other = browser.get(f"/runs/{run_id}"), browser.get(f"/runs/{source}")
+    assert "Evaluates step 20" in page.text
+    assert f'href="/runs/{source}"' in page.text
+    assert "20 / 20" not in other.text
+    assert 'id="evaluates"' not in other.text
+    assert (state_of(page)["run"]["step"], state_of(page)["run"]["total"]) == (0, 20)  # type: ignore[index]

@@ -151,6 +151,7 @@ def test_eval_evaluates_a_checkpoint_in_a_run_of_its_own(hc: Invoke, story: Stor
     other = from_json(again)
     assert other["spec"]["data"]["eval_tasks_per_env"] == 5
     assert (other["progress"]["total"], other["status"]) == (10, "queued")
+    assert f"evaluates step 10 of {run_id} and trains nothing" in hc("show", other["id"]).stdout
     missing = hc("eval", f"{run_id}@11")
     assert missing.exit_code == Exit.NOT_FOUND
     assert "no checkpoint at step 11 (steps with one: 20, 10)" in missing.stderr
