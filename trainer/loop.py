@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from trainer.algo.batch import BatchPlan, build_batch
+from trainer.algo.dynamic import Chosen, choose
+from trainer.algo.sequences import Batch
+from trainer.algo.signal import why_nothing_is_learned
 from trainer.checkpoints import Position
 from trainer.contract.events import PhaseStarted, RunWarning
 from trainer.contract.spec import RunSpec
@@ -22,7 +25,7 @@ from trainer.reporting import StepReporter, engine_metrics
 from trainer.rollouts.collect import as_groups
 from trainer.rollouts.seeds import derive_seed
 from trainer.rollouts.staleness import staleness_metrics
-from trainer.rollouts.stream import GroupStream
+from trainer.rollouts.stream import GroupStream, Taken
 from trainer.rollouts.training import training_temperatures, training_wave
 from trainer.saving import Saver
 from trainer.schedule import Schedule
@@ -133,11 +136,7 @@ class Trainer:
                     parts.stream, training_wave(parts.spec, step)
                 )
             with parts.clock.phase("convert_to_training_input"):
-                batch = build_batch(
-                    as_groups(taken.groups),
-                    algorithm=parts.spec.algorithm,
-                    plan=self._batch_plan(step),
-                )
+                chosen, batch = self._batch(step, taken)
                 ages = staleness_metrics(taken, version=parts.crew.learner.version)
             parts.journal.emit(PhaseStarted, step=step, phase="train")
             with parts.clock.phase("policy_train"):
@@ -146,13 +145,30 @@ class Trainer:
                 metrics |= await self._sync_weights(step)
         metrics |= feed_back(parts.sampler, parts.journal, step, result.rows)
         self.step, self._drawn = step, self._draw_state()
+        if chosen.gave_up:
+            self._warn("dynamic_sampling_gave_up", chosen.gave_up)
         if not batch.num_sequences:
-            message = "the rollouts of every group scored alike: nothing was learned in this step"
-            parts.journal.emit(RunWarning, step=step, code="no_signal", message=message)
-        metrics |= batch.metrics
+            self._warn("no_signal", why_nothing_is_learned(chosen.groups, batch))
+        metrics |= {**batch.metrics, **chosen.metrics}
         parts.reporter.report(
             step, result, metrics | engine_metrics(before, parts.crew.engine_stats())
         )
+
+    def _batch(self, step: int, taken: Taken) -> tuple[Chosen, Batch]:
+        """Choose what the step learns from, and make the learner's input of it."""
+        spec = self._parts.spec
+        chosen = choose(
+            as_groups(taken.groups),
+            as_groups(taken.dropped),
+            rule=spec.algorithm.dynamic_sampling,
+            seed=derive_seed(spec.schedule.seed, "replace", step),
+        )
+        plan = BatchPlan(
+            mini_batch_size=spec.schedule.mini_batch_size,
+            temperatures=training_temperatures(spec),
+            seed=derive_seed(spec.schedule.seed, "batch", step),
+        )
+        return chosen, build_batch(chosen.groups, algorithm=spec.algorithm, plan=plan)
 
     async def _sync_weights(self, step: int) -> dict[str, float]:
         """Hand the learner's weights to every engine and prove that they arrived."""
@@ -210,10 +226,6 @@ class Trainer:
         """Where the order of tasks stands: what is drawn, and what of it no step has taken."""
         return self._parts.sampler.state(), self._parts.stream.state()
 
-    def _batch_plan(self, step: int) -> BatchPlan:
-        schedule = self._parts.spec.schedule
-        return BatchPlan(
-            mini_batch_size=schedule.mini_batch_size,
-            temperatures=training_temperatures(self._parts.spec),
-            seed=derive_seed(schedule.seed, "batch", step),
-        )
+    def _warn(self, code: str, message: str) -> None:
+        """Warn of the last completed step."""
+        self._parts.journal.emit(RunWarning, step=self.step, code=code, message=message)

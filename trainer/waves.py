@@ -15,7 +15,8 @@ from trainer.errors import EnvironmentOutage
 from trainer.rollouts.collect import Collector
 from trainer.rollouts.dump import wave_name, write_trajectories
 from trainer.rollouts.outcomes import outcome_rows
-from trainer.rollouts.stream import DrawnGroup, GroupStream, Taken
+from trainer.rollouts.redrawing import DrawnGroup
+from trainer.rollouts.stream import GroupStream, Taken
 from trainer.rollouts.wave import Rollout, Wave
 from trainer.sinks.journal import Journal
 from trainer.stopping import Stop

@@ -31,6 +31,7 @@ from trainer.recipe import Recipe
 from trainer.reporting import StepReporter
 from trainer.rollouts.collect import Collector
 from trainer.rollouts.prompts import PROMPT_VERSION
+from trainer.rollouts.redrawing import Redrawing
 from trainer.rollouts.stream import GroupStream, StreamOptions
 from trainer.rollouts.training import training_wave
 from trainer.saving import Saver
@@ -246,6 +247,7 @@ def _stream(spec: RunSpec, collector: Collector, draws: _Draws) -> GroupStream:
         StreamOptions(
             batch_size=spec.schedule.train_batch_size,
             max_staleness_steps=spec.schedule.max_staleness_steps,
+            redrawing=Redrawing.of(spec.algorithm.dynamic_sampling),
         ),
     )
     if draws.saved is not None and spec.kind == "train":

@@ -17,6 +17,15 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"policy_loss_type": "cispo", "eps_clip_high": 2}, "set cispo.cispo_eps_clip_high instead"),
     ({"kl_loss_coef": 0.1}, "kl_loss_coef is set, but it is read only where use_kl_loss is true"),
     ({"kl_estimator_type": "k1"}, "or leave kl_estimator_type out"),
+    ({"dynamic_sampling": {"type": "filter", "max_sample_batches": 1}}, "greater than or equal"),
+    (
+        {"dynamic_sampling": {"type": "filter", "min_replace_ratio": 0.5}},
+        'read only where type is "replace"',
+    ),
+    (
+        {"dynamic_sampling": {"type": "filter", "max_sample_batches": 1000}},
+        "or algorithm.dynamic_sampling.max_sample_batches",
+    ),
     (
         {"off_policy_correction": {"token_tis_ratio_clip_high": 3.0}},
         'read only where tis_ratio_type is "token"',
@@ -53,6 +62,7 @@ def test_a_setting_without_effect_is_refused(section: dict[str, Any], sentence: 
         {"policy_loss_type": "gspo", "loss_reduction": "sequence_mean", "eps_clip_high": 4e-4},
         {"policy_loss_type": "dual_clip", "clip_ratio_c": 2.0},
         {"policy_loss_type": "cispo", "cispo": {"cispo_eps_clip_high": 4.0}},
+        {"dynamic_sampling": {"type": "replace", "min_replace_ratio": 0.5}},
         {"use_kl_loss": True, "kl_loss_coef": 0.01, "kl_estimator_type": "k2"},
         {"off_policy_correction": {"tis_ratio_type": "token", "sequence_mask_metric": "geometric"}},
     ],

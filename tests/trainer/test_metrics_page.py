@@ -26,6 +26,7 @@ MANY: Sections = {
         "use_kl_loss": True,
         "policy_loss_type": "dual_clip",
         "apply_overlong_filtering": True,
+        "dynamic_sampling": {"type": "replace", "min_replace_ratio": 0.1},
         "off_policy_correction": {
             "tis_ratio_type": "token",
             "sequence_mask_metric": "geometric",
@@ -42,6 +43,8 @@ ONLY_WITH: Mapping[str, Sections] = {
     "`algorithm.use_kl_loss`": MANY,
     "`algorithm.policy_loss_type: dual_clip`": MANY,
     "`algorithm.apply_overlong_filtering`": MANY,
+    "`algorithm.dynamic_sampling`": MANY,
+    "`dynamic_sampling.type: replace`": MANY,
     "`tis_ratio_type: token`": MANY,
     "`sequence_mask_metric: geometric`": MANY,
     "`data.curriculum`": MANY,

@@ -6,7 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from trainer.algo.dynamic import teaches
 from trainer.algo.overlong import is_overlong
+from trainer.algo.sequences import Batch
 from trainer.contract.algorithm import AlgorithmSpec
 from trainer.types import Group
 
@@ -49,3 +51,20 @@ def signal_metrics(judged: Sequence[Judged], algorithm: AlgorithmSpec) -> dict[s
         "loss/avg_raw_advantages": math.fsum(weighed) / sum(num_tokens),
         "loss/avg_raw_advantages_abs": math.fsum(map(abs, weighed)) / sum(num_tokens),
     }
+
+
+def why_nothing_is_learned(groups: Sequence[Group], batch: Batch) -> str:
+    """Return a sentence about a batch without a sequence, made of `groups`."""
+    num_filtered = batch.metrics.get("loss/num_overlong_filtered", 0.0)
+    if num_filtered:
+        what = (
+            f"a length limit cut off all {num_filtered:.0f} rollouts that scored better or worse"
+            " than their group, and algorithm.apply_overlong_filtering keeps those out of the loss"
+        )
+    elif all(sum(each.reward is not None for each in group.trajectories) < 2 for group in groups):
+        what = "no group has two graded rollouts to compare"
+    elif any(map(teaches, groups)):
+        what = "the rollouts that scored better or worse than their group drew no token"
+    else:
+        what = "the rollouts of every group scored alike"
+    return f"{what}: nothing was learned in this step"

@@ -95,6 +95,26 @@ class OffPolicyCorrectionSpec(Section):
         return self
 
 
+class DynamicSamplingSpec(Section):
+    """Sample until a step has groups in which rollouts scored differently: only those teach."""
+
+    type: Literal["filter", "replace"]
+    """`filter`: a prompt whose rollouts scored alike is followed by another one, so that every
+    group of a step teaches (DAPO, arXiv:2503.14476). `replace`: groups that do not teach are
+    replaced by copies of those that do; a batch with too few of these is thrown away and drawn
+    again."""
+    max_sample_batches: Annotated[int, Field(ge=2, le=1000)] = 30
+    """Prompts that one place of a batch may draw (`filter`), or batches that one step may draw
+    (`replace`). Then the step makes do with the last, and an event says so."""
+    min_replace_ratio: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.3
+    """Of `replace`: more than this share of a batch's groups must teach."""
+
+    @model_validator(mode="after")
+    def _ratio_is_read(self) -> Self:
+        _refuse_unread(self, ("min_replace_ratio",), only=("type", "replace"))
+        return self
+
+
 class AlgorithmSpec(Section):
     """The policy-gradient step: GRPO (Shao et al. 2024, arXiv:2402.03300)."""
 
@@ -139,6 +159,9 @@ class AlgorithmSpec(Section):
     """Learn from each model turn as a sequence of its own, with what came before as context and the
     rollout's advantage. With `token_mean` the gradient is that of whole rollouts, at a higher
     price; wherever else a sequence counts, it is then a turn."""
+    dynamic_sampling: DynamicSamplingSpec | None = None
+    """Draw prompts again whose rollouts have nothing to teach; null learns from what there is. The
+    metrics of rollouts count all that were made."""
     shuffle_rewards: bool = False
     """Control experiment: permute the rewards over the rollouts of a step, so that nothing true
     can be learned. The curve of such a run is the noise to compare with."""

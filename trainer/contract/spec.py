@@ -157,11 +157,11 @@ class RunSpec(Section):
     @model_validator(mode="after")
     def _waves_can_be_reported(self) -> Self:
         num_rollouts = self.schedule.train_batch_size * self.rollout.n_samples_per_prompt
-        _refuse_too_many(
-            num_rollouts,
-            "a training step",
-            "schedule.train_batch_size or rollout.n_samples_per_prompt",
-        )
+        remedy = "schedule.train_batch_size or rollout.n_samples_per_prompt"
+        if self.algorithm.dynamic_sampling is not None:
+            num_rollouts *= self.algorithm.dynamic_sampling.max_sample_batches
+            remedy += " or algorithm.dynamic_sampling.max_sample_batches"
+        _refuse_too_many(num_rollouts, "a training step", remedy)
         num_tasks = len(self.data.env_keys) * self.data.eval_tasks_per_env
         for decoding in self.eval.decodings:
             _refuse_too_many(

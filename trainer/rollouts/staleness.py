@@ -19,11 +19,7 @@ def staleness_metrics(taken: Taken, *, version: int) -> dict[str, float]:
         for rollout in group
         if (versions := _versions(rollout.trajectory))
     ]
-    num_groups = len(taken.groups) + len(taken.dropped)
-    metrics = {
-        "async/keep_rate": len(taken.groups) / num_groups,
-        "async/num_groups_ahead": float(taken.num_ahead),
-    }
+    metrics = {"async/num_groups_ahead": float(taken.num_ahead)}
     if not drawn:
         return metrics
     ages = [version - min(versions) for versions in drawn]

@@ -20,16 +20,15 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 
 from pydantic import JsonValue
 
 from trainer.errors import CheckpointError
 from trainer.rollouts.collect import Collector
-from trainer.rollouts.wave import Rollout, Wave
+from trainer.rollouts.redrawing import DrawnGroup, Redrawing
+from trainer.rollouts.wave import Wave
 from trainer.types import Task
-
-DrawnGroup = tuple[Rollout, ...]
-"""All rollouts of one task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +39,8 @@ class StreamOptions:
     """Groups per step."""
     max_staleness_steps: int = 0
     """Versions between the weights that began a trajectory and those that learn from it."""
-    keeps: Callable[[DrawnGroup], bool] = lambda _group: True
-    """Whether a group is worth a place in a batch; where not, its slot draws another task."""
-    max_draws: int = 1
-    """Tasks that one slot may draw; the last one is kept as it is."""
+    redrawing: Redrawing = field(default_factory=Redrawing)
+    """What is drawn again; the bound holds for it too, since it only begins later."""
 
     @property
     def ahead(self) -> int:
@@ -61,9 +58,9 @@ class Taken:
     """What a step takes from the stream."""
 
     groups: tuple[DrawnGroup, ...]
-    """To learn from, in the order of their slots."""
+    """In the order of their slots."""
     dropped: tuple[DrawnGroup, ...] = ()
-    """Rolled out for these slots too, and not kept."""
+    """Rolled out for this step too, and drawn again."""
     num_ahead: int = 0
     """Groups that later steps will take, finished or not."""
 
@@ -78,7 +75,8 @@ class _Draw:
 
 @dataclass(slots=True)
 class _Slot:
-    draw: _Draw
+    draws: list[_Draw]
+    """The last one is under way or finished, the others came to `dropped`."""
     dropped: list[DrawnGroup] = field(default_factory=list)
     filling: asyncio.Task[DrawnGroup] | None = None
 
@@ -128,26 +126,41 @@ class GroupStream:
         """
         options = self._options
         self._open_until((step + options.ahead) * options.batch_size)
+        dropped: list[DrawnGroup] = []
+        for num_draws in count(1):
+            numbers = await self._batch(step)
+            slots = [self._slots.pop(number) for number in numbers]
+            groups = tuple(slot.group for slot in slots)
+            dropped += [group for slot in slots for group in slot.dropped]
+            redrawing = options.redrawing
+            if num_draws >= redrawing.max_draws or redrawing.accepts(groups):
+                break
+            dropped += groups
+            for number in numbers:
+                self._open(number)
+        return Taken(groups=groups, dropped=tuple(dropped), num_ahead=len(self._slots))
+
+    async def _batch(self, step: int) -> list[int]:
+        """Wait for the slots that the step takes, and return their numbers in order."""
+        options = self._options
         window = (step - options.slack) * options.batch_size
         overdue = {number for number in self._slots if number < window}
         while True:
             filled = [number for number, slot in self._slots.items() if slot.is_filled]
             if len(filled) >= options.batch_size and overdue.issubset(filled):
-                break
+                # Overdue slots are the oldest ones, so they are among the first.
+                return sorted(filled)[: options.batch_size]
             filling = [slot.filling for slot in self._slots.values() if slot.filling is not None]
             under_way = [each for each in filling if not each.done()]
             await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
-        # A step's overdue slots are its oldest ones, so they are among the chosen.
-        chosen = [self._slots.pop(number) for number in sorted(filled)[: options.batch_size]]
-        return Taken(
-            groups=tuple(slot.group for slot in chosen),
-            dropped=tuple(group for slot in chosen for group in slot.dropped),
-            num_ahead=len(self._slots),
-        )
 
     def state(self) -> dict[str, JsonValue]:
-        """Return the draws and the tasks drawn that no step has taken; `restore` goes on there."""
-        drawn = [slot.draw for _, slot in sorted(self._slots.items())] + list(self._drawn)
+        """Return the draws and the tasks drawn that no step has taken; `restore` goes on there.
+
+        Tasks that a slot has dropped are among them: no step has reported their rollouts.
+        """
+        drawn = [draw for _, slot in sorted(self._slots.items()) for draw in slot.draws]
+        drawn += self._drawn
         pending: list[JsonValue] = [[draw.ordinal, draw.task.key] for draw in drawn]
         return {"num_draws": self._num_draws, "pending": pending}
 
@@ -179,19 +192,22 @@ class GroupStream:
 
     def _open_until(self, end: int) -> None:
         while self._num_opened < end:
-            slot = _Slot(self._next_draw())
-            slot.filling = asyncio.create_task(self._fill(slot))
-            self._slots[self._num_opened] = slot
+            self._open(self._num_opened)
             self._num_opened += 1
 
+    def _open(self, number: int) -> None:
+        slot = self._slots[number] = _Slot([self._next_draw()])
+        slot.filling = asyncio.create_task(self._fill(slot))
+
     async def _fill(self, slot: _Slot) -> DrawnGroup:
+        redrawing = self._options.redrawing
         while True:
-            draw = slot.draw
+            draw = slot.draws[-1]
             group = await self._collector.group(draw.task, self._wave_of(draw.ordinal))
-            if len(slot.dropped) + 1 >= self._options.max_draws or self._options.keeps(group):
+            if len(slot.draws) >= redrawing.max_draws or redrawing.keeps(group):
                 return group
             slot.dropped.append(group)
-            slot.draw = self._next_draw()
+            slot.draws.append(self._next_draw())
 
     def _next_draw(self) -> _Draw:
         if not self._drawn:

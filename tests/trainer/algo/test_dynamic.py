@@ -1,14 +1,15 @@
-"""Which groups a step keeps, when it samples again, and when it makes do."""
+"""What a step learns from under a rule of dynamic sampling, and when it makes do with less."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainer.tiny import group
-from trainer.algo.dynamic import Collected, SamplingRule, has_contrast
+from trainer.algo.dynamic import Chosen, choose, has_contrast, teaches
+from trainer.contract.algorithm import DynamicSamplingSpec
 from trainer.types import Group
 
 
@@ -20,108 +21,81 @@ def bad(key: str) -> Group:
     return group([1.0, 1.0], key=key)
 
 
-def start(
-    kind: Literal["filter", "replace"] | None, *, num: int = 4, batches: int = 3, ratio: float = 0.3
-) -> Collected:
-    return Collected(
-        rule=SamplingRule(
-            type=kind, num_prompts=num, max_sample_batches=batches, min_replace_ratio=ratio
-        )
-    )
+def rule(kind: str, **settings: Any) -> DynamicSamplingSpec:
+    return DynamicSamplingSpec.model_validate({"type": kind, "max_sample_batches": 3, **settings})
 
 
-def keys(collected: Collected) -> list[str]:
-    return [each.task.key for each in collected.groups]
+def keys(chosen: Chosen) -> list[str]:
+    return [each.task.key for each in chosen.groups]
 
 
 def test_contrast_needs_two_grades_that_differ() -> None:
-    assert has_contrast(group([0.0, 0.5]))
-    assert not has_contrast(group([0.5, 0.5, None]))
-    assert not has_contrast(group([0.5, None]))
+    assert has_contrast([0.0, 0.5])
+    assert not has_contrast([0.5, 0.5, None])
+    assert not has_contrast([0.5, None])
 
 
-def test_without_a_rule_the_first_batch_is_the_step() -> None:
-    done = start(None).add([bad("a"), good("b")], seed=0)
-    assert (done.is_complete, done.num_missing, keys(done)) == (True, 0, ["a", "b"])
+def test_without_a_rule_a_step_learns_from_what_there_is() -> None:
+    chosen = choose([bad("a"), good("b")], [], rule=None, seed=0)
+    assert (keys(chosen), chosen.gave_up, chosen.metrics) == (["a", "b"], None, {})
 
 
-def test_filter_keeps_what_teaches_until_there_is_enough() -> None:
-    empty = start("filter")
-    assert empty.num_missing == 4
-    first = empty.add([good("a"), bad("b"), good("c"), bad("d")], seed=0)
-    assert (first.is_complete, first.num_missing, keys(first)) == (False, 2, ["a", "c"])
-    done = first.add([good("e"), good("f"), good("g")], seed=0)
-    assert (done.is_complete, done.num_missing, keys(done)) == (True, 0, ["a", "c", "e", "f"])
-    assert done.metrics == {
-        "dynamic_sampling/num_batches": 2.0,
-        "dynamic_sampling/num_sampled_prompts": 7.0,
-        "dynamic_sampling/num_replaced_prompts": 0.0,
-        "dynamic_sampling/keep_rate": 5 / 7,
+def test_filter_counts_what_it_took() -> None:
+    chosen = choose([good("a"), good("b")], [bad("c")], rule=rule("filter"), seed=0)
+    assert (keys(chosen), chosen.gave_up) == (["a", "b"], None)
+    assert chosen.metrics == {
+        "dynamic_sampling/num_sampled_prompts": 3.0,
+        "dynamic_sampling/keep_rate": 2 / 3,
     }
-    assert keys(empty) == []
 
 
-def test_filter_gives_up_with_what_it_has() -> None:
-    collected = start("filter", batches=2)
-    for _ in range(2):
-        assert not collected.gave_up
-        collected = collected.add([bad("a"), good("b")], seed=0)
-    assert (collected.gave_up, collected.num_missing, keys(collected)) == (True, 0, ["b", "b"])
-
-
-def test_the_last_batch_allowed_may_complete_the_step() -> None:
-    collected = start("filter", num=1, batches=1).add([good("a")], seed=0)
-    assert collected.is_complete
-    assert not collected.gave_up
+def test_filter_says_how_many_places_found_nothing() -> None:
+    chosen = choose([bad("a"), good("b"), bad("c")], [bad("d")], rule=rule("filter"), seed=0)
+    assert keys(chosen) == ["a", "b", "c"]
+    assert chosen.gave_up is not None
+    assert "2 of the step's 3 places drew 3 prompts" in chosen.gave_up
+    assert "the step learns from 1 groups" in chosen.gave_up
 
 
 def test_replace_fills_the_places_of_groups_that_teach_nothing() -> None:
     batch = [bad("a"), good("b"), good("c"), bad("d")]
-    done = start("replace").add(batch, seed=1)
-    assert done.is_complete
-    assert keys(done)[1:3] == ["b", "c"]
-    assert {keys(done)[0], keys(done)[3]} == {"b", "c"}
-    assert done.num_replaced == 2
-    assert keys(start("replace").add(batch, seed=1)) == keys(done)
-    assert len({tuple(keys(start("replace").add(batch, seed=seed))) for seed in range(9)}) == 2
+
+    def replaced(seed: int) -> Chosen:
+        return choose(batch, [], rule=rule("replace"), seed=seed)
+
+    chosen = replaced(1)
+    assert chosen.gave_up is None
+    assert keys(chosen)[1:3] == ["b", "c"]
+    assert {keys(chosen)[0], keys(chosen)[3]} == {"b", "c"}
+    assert keys(replaced(1)) == keys(chosen)
+    assert len({tuple(keys(replaced(seed))) for seed in range(9)}) == 2
+    assert chosen.metrics == {
+        "dynamic_sampling/num_sampled_prompts": 4.0,
+        "dynamic_sampling/keep_rate": 0.5,
+        "dynamic_sampling/num_replaced_prompts": 2.0,
+    }
 
 
 def test_few_groups_are_copied_more_than_once() -> None:
-    done = start("replace", ratio=0.2).add([bad("a"), good("b"), bad("c"), bad("d")], seed=0)
-    assert keys(done) == ["b"] * 4
+    batch = [bad("a"), good("b"), bad("c"), bad("d")]
+    assert keys(choose(batch, [], rule=rule("replace", min_replace_ratio=0.2), seed=0)) == ["b"] * 4
 
 
-def test_replace_samples_a_whole_batch_again_when_too_few_teach() -> None:
-    first = start("replace", ratio=0.25, batches=2).add([good("a"), *map(bad, "bcd")], seed=0)
-    assert (first.is_complete, first.num_missing) == (False, 4)
-    second = first.add([good("e"), good("f"), bad("g"), bad("h")], seed=0)
-    assert second.is_complete
-    assert set(keys(second)) == {"e", "f"}
+def test_replace_makes_do_with_a_batch_that_has_too_few() -> None:
+    batch = [good("a"), bad("b"), bad("c"), bad("d")]
+    chosen = choose(batch, [good("e")], rule=rule("replace", min_replace_ratio=0.25), seed=0)
+    assert keys(chosen) == ["a", "b", "c", "d"]
+    assert chosen.metrics["dynamic_sampling/num_replaced_prompts"] == 0.0
+    assert chosen.metrics["dynamic_sampling/keep_rate"] == 2 / 5
+    assert chosen.gave_up is not None
+    assert "3 batches" in chosen.gave_up
+    assert "more than 25% of the prompts" in chosen.gave_up
 
 
-def test_replace_gives_up_with_the_last_batch_as_it_is() -> None:
-    collected = start("replace", batches=1).add([bad("a"), bad("b"), good("c"), bad("d")], seed=0)
-    assert collected.gave_up
-    assert keys(collected) == ["a", "b", "c", "d"]
-
-
-@given(
-    st.lists(st.lists(st.booleans(), min_size=1, max_size=5), min_size=1, max_size=6),
-    st.sampled_from(["filter", "replace"]),
-    st.integers(1, 5),
-)
-def test_a_complete_step_has_as_many_groups_as_asked_for_and_all_of_them_teach(
-    batches: list[list[bool]], kind: Literal["filter", "replace"], num: int
-) -> None:
-    collected = start(kind, num=num, batches=4)
-    for index, batch in enumerate(batches):
-        if not collected.num_missing:
-            break
-        made = [(good if teaches else bad)(f"{index}-{at}") for at, teaches in enumerate(batch)]
-        collected = collected.add(made, seed=index)
-    assert collected.num_batches <= 4
-    if collected.is_complete:
-        assert all(map(has_contrast, collected.groups))
-        if kind == "filter":
-            assert len(collected.groups) == num
-            assert len(set(keys(collected))) == num
+@given(st.lists(st.booleans(), min_size=1, max_size=6), st.integers(0, 5))
+def test_a_batch_that_replace_fills_teaches_throughout(kinds: list[bool], seed: int) -> None:
+    batch = [(good if kind else bad)(str(at)) for at, kind in enumerate(kinds)]
+    chosen = choose(batch, [], rule=rule("replace"), seed=seed)
+    assert len(chosen.groups) == len(batch)
+    assert (chosen.gave_up is None) == all(map(teaches, chosen.groups))
+    assert (chosen.gave_up is None) == (sum(kinds) > 0.3 * len(kinds))

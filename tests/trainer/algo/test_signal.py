@@ -6,7 +6,9 @@ import pytest
 
 from tests.trainer.tiny import group, task, trajectory
 from trainer.algo.batch import BatchPlan, build_batch
+from trainer.algo.signal import why_nothing_is_learned
 from trainer.contract.algorithm import AlgorithmSpec
+from trainer.contract.outcomes import StopReason
 from trainer.types import Group
 
 PLAN = BatchPlan(mini_batch_size=2, temperatures={"booking": 1.0}, seed=0)
@@ -45,3 +47,25 @@ def test_the_scores_are_those_that_are_learned_from() -> None:
     plain, dealt = metrics(groups), metrics(groups, shuffle_rewards=True)
     assert plain["loss/avg_final_rewards"] == dealt["loss/avg_final_rewards"] == 0.5
     assert plain["loss/avg_raw_advantages_abs"] != dealt["loss/avg_raw_advantages_abs"]
+
+
+def cut_off_where_it_scored() -> Group:
+    of = task()
+    stops = (StopReason.MAX_GENERATE_LENGTH, StopReason.MAX_INPUT_LENGTH)
+    rollouts = (trajectory(float(at), of=of, sample_index=at, stop=stops[at]) for at in range(2))
+    return Group(task=of, trajectories=tuple(rollouts))
+
+
+@pytest.mark.parametrize(
+    ("groups", "sentence"),
+    [
+        ([group([1.0, 1.0]), group([0.0, 0.0, None])], "the rollouts of every group scored alike"),
+        ([group([1.0, None]), group([None, None])], "no group has two graded rollouts"),
+        ([cut_off_where_it_scored()], "a length limit cut off all 2 rollouts that scored better"),
+    ],
+)
+def test_a_step_without_anything_to_learn_says_why(groups: list[Group], sentence: str) -> None:
+    spec = AlgorithmSpec(apply_overlong_filtering=True)
+    batch = build_batch(groups, algorithm=spec, plan=PLAN)
+    assert batch.num_sequences == 0
+    assert why_nothing_is_learned(groups, batch).startswith(sentence)

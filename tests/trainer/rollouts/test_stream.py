@@ -14,8 +14,9 @@ from tests.trainer.scripted import a_task, a_wave
 from trainer.contract.outcomes import Outcome, OutcomeStatus, StopReason
 from trainer.errors import CheckpointError, EngineError
 from trainer.rollouts.collect import Collector
+from trainer.rollouts.redrawing import DrawnGroup, Redrawing
 from trainer.rollouts.staleness import staleness_metrics
-from trainer.rollouts.stream import DrawnGroup, GroupStream, StreamOptions, Taken
+from trainer.rollouts.stream import GroupStream, StreamOptions, Taken
 from trainer.rollouts.wave import Rollout, Wave
 from trainer.types import Task, Trajectory
 
@@ -66,8 +67,7 @@ def a_stream(
     *,
     batch_size: int = 2,
     max_staleness_steps: int = 0,
-    keeps: Callable[[DrawnGroup], bool] = lambda _: True,
-    max_draws: int = 1,
+    redrawing: Redrawing = Redrawing(),  # noqa: B008 - frozen
 ) -> GroupStream:
     numbers = count()
     return GroupStream(
@@ -77,8 +77,7 @@ def a_stream(
         StreamOptions(
             batch_size=batch_size,
             max_staleness_steps=max_staleness_steps,
-            keeps=keeps,
-            max_draws=max_draws,
+            redrawing=redrawing,
         ),
     )
 
@@ -119,7 +118,6 @@ async def test_one_step_of_staleness_rolls_the_next_batch_while_this_one_is_lear
     rolls.finish("t2", "t3")
     second = await stream.take(2)
     assert staleness_metrics(second, version=1) == {
-        "async/keep_rate": 1.0,
         "async/num_groups_ahead": 2.0,
         "async/staleness_mean": 1.0,
         "async/staleness_max": 1.0,
@@ -172,24 +170,78 @@ async def test_whatever_the_order_batches_are_whole_in_time_and_complete(
     await stream.close()
 
 
+def not_among(*poor: str) -> Callable[[DrawnGroup], bool]:
+    return lambda group: group[0].trajectory.task.key not in poor
+
+
+def dropped(taken: Taken) -> list[str]:
+    return [group[0].trajectory.task.key for group in taken.dropped]
+
+
 async def test_a_group_that_is_not_kept_is_followed_by_another_task() -> None:
-    rolls = HeldRolls(auto=True)
-    poor = {"t0", "t2"}
-    stream = a_stream(
-        rolls, keeps=lambda group: group[0].trajectory.task.key not in poor, max_draws=3
-    )
+    redrawing = Redrawing(keeps=not_among("t0", "t2"), max_draws=3)
+    stream = a_stream(HeldRolls(auto=True), redrawing=redrawing)
     taken = await stream.take(1)
     assert keys(taken) == ["t3", "t1"]
-    assert [group[0].trajectory.task.key for group in taken.dropped] == ["t0", "t2"]
-    assert staleness_metrics(taken, version=0)["async/keep_rate"] == 0.5
+    assert dropped(taken) == ["t0", "t2"]
     assert stream.state() == {"num_draws": 2, "pending": []}
 
 
 async def test_the_last_draw_of_a_slot_is_kept_as_it_is() -> None:
-    stream = a_stream(HeldRolls(auto=True), keeps=lambda _: False, max_draws=2)
-    taken = await stream.take(1)
+    redrawing = Redrawing(keeps=lambda _: False, max_draws=2)
+    taken = await a_stream(HeldRolls(auto=True), redrawing=redrawing).take(1)
     assert len(taken.groups) == 2
     assert len(taken.dropped) == 2
+
+
+async def test_a_batch_that_is_not_accepted_is_drawn_again_as_a_whole() -> None:
+    kept = not_among("t0", "t1", "t2")
+    redrawing = Redrawing(accepts=lambda batch: all(map(kept, batch)), max_draws=5)
+    stream = a_stream(HeldRolls(auto=True), redrawing=redrawing)
+    taken = await stream.take(1)
+    assert (keys(taken), dropped(taken)) == (["t4", "t5"], ["t0", "t1", "t2", "t3"])
+    assert keys(await stream.take(2)) == ["t6", "t7"]
+    assert stream.state() == {"num_draws": 4, "pending": []}
+
+
+async def test_the_last_batch_of_a_step_is_taken_as_it_is() -> None:
+    redrawing = Redrawing(accepts=lambda _: False, max_draws=3)
+    taken = await a_stream(HeldRolls(auto=True), redrawing=redrawing).take(1)
+    assert (keys(taken), len(taken.dropped)) == (["t4", "t5"], 4)
+
+
+async def test_batches_drawn_again_ahead_of_the_learner_leave_no_task_out() -> None:
+    """The first two batches come to nothing; what later steps had begun takes their place."""
+    poor, rolls = not_among("t0", "t1", "t2", "t3"), HeldRolls(auto=True)
+    redrawing = Redrawing(accepts=lambda batch: all(map(poor, batch)), max_draws=5)
+    stream = a_stream(rolls, max_staleness_steps=2, redrawing=redrawing)
+    seen = []
+    for step in (1, 2, 3):
+        rolls.version = step - 1
+        taken = await stream.take(step)
+        assert len(taken.groups) == 2
+        assert staleness_metrics(taken, version=step - 1)["async/staleness_max"] <= 2
+        seen += keys(taken) + dropped(taken)
+    assert len(set(seen)) == len(seen) == 10
+    left = [key for _, key in stream.state()["pending"]]  # type: ignore[union-attr, misc]
+    assert sorted(seen + left) == sorted({key for key, _ in rolls.begun})
+    await stream.close()
+
+
+async def test_what_a_slot_has_dropped_is_rolled_out_again_after_a_crash() -> None:
+    rolls = HeldRolls()
+    redrawing = Redrawing(keeps=not_among("t2"), max_draws=3)
+    stream = a_stream(rolls, max_staleness_steps=1, redrawing=redrawing)
+    taking = asyncio.create_task(stream.take(1))
+    await settle()
+    rolls.finish("t0", "t1", "t2")
+    await taking
+    assert rolls.begun[-1] == ("t4", 3)
+    assert stream.state() == {
+        "num_draws": 3,
+        "pending": [[2, "t2"], [3, "t4"], [2, "t3"], [3, "t5"]],
+    }
+    await stream.close()
 
 
 async def test_a_restored_stream_rolls_what_was_pending_with_the_same_draws() -> None:
