@@ -61,8 +61,8 @@ class Watchdog:
         if limit_s is None:
             return
         message = (
-            f"the run took longer than schedule.run_timeout_s ({limit_s:g} s); to go on from its"
-            " last checkpoint, submit it again with a larger one"
+            f"the run took longer than schedule.run_timeout_s ({limit_s:g} s); its last step is"
+            " saved, and a resume goes on from there with as much time again"
         )
         asyncio.get_running_loop().call_later(
             max(0.0, limit_s - self.ran_s), self.stop.end, RunTimeout(message)

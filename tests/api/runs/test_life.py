@@ -351,6 +351,25 @@ def test_an_ended_run_resumes_as_a_new_run_with_its_lineage(stage: Stage) -> Non
     assert "attempt.rewound" not in stage.types(new_id)
 
 
+def test_a_step_that_hangs_pauses_the_run_and_a_run_out_of_time_fails(stage: Stage) -> None:
+    run_id, runner_id, plan = stage.running(make.saved(2, 1))
+    said = "step 2 took longer than schedule.step_timeout_s (1500 s), in phase train: x"
+    stage.push(plan, make.ended(3, ReasonCode.STEP_TIMEOUT, message=said))
+    assert stage.status(run_id) == "pausing"
+    stage.end(runner_id, plan, ReasonCode.STEP_TIMEOUT, last_seq=3)
+    run = stage.run(run_id)
+    assert (run.status, run.end_code, run.end_message) == ("paused", "step_timeout", said)
+    assert stage.resume(run_id) == run_id
+    again = stage.launch(run_id, runner_id)
+    assert again.resume_from == f"runs/{run_id}/checkpoints/global_step_1/attempt-1"
+    stage.push(again, make.started(1, resumed_from_step=1), make.saved(2, 2, attempt=2))
+    stage.push(again, make.ended(3, ReasonCode.RUN_TIMEOUT))
+    stage.end(runner_id, again, ReasonCode.RUN_TIMEOUT, last_seq=3)
+    assert stage.run(run_id).end_code == "run_timeout"
+    assert stage.status(run_id) == "failed"
+    assert stage.resume(run_id) != run_id
+
+
 def test_an_evaluation_of_a_checkpoint_is_a_run_that_ends_where_it_starts(stage: Stage) -> None:
     run_id, runner_id, plan = stage.running(make.saved(2, 1))
     stage.push(plan, make.ended(3))

@@ -1,0 +1,31 @@
+"""Several copies of the engine, and several rollout workers, under one learner."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.trainer.placement.test_ray_crew import solved_by_done, workers
+from tests.trainer.scripted import CountingProvider
+from tests.trainer.short_run import ShortRun
+from trainer.contract.events import StepCompleted
+
+
+async def test_two_engines_share_the_rollouts_and_both_get_the_weights(tmp_path: Path) -> None:
+    run = ShortRun(
+        tmp_path,
+        placement={"type": "ray", "rollout_workers": 2},
+        engine={"data_parallel_size": 2},
+        schedule={"total_steps": 2},
+        eval={"before_training": False, "interval": 0},
+    )
+    trainer = run.build(provider=CountingProvider(solved_by_done))
+    assert [len(workers(name)) for name in ("Engine", "Learner", "Rollout")] == [2, 1, 2]
+    engines = trainer._parts.crew.engines
+    await trainer.train()
+    assert [engine.weight_version for engine in engines] == [2, 2]
+    assert all(engine.stats().num_sampled_tokens > 0 for engine in engines)
+    await run.finish_without_training(trainer)
+    steps = run.events(StepCompleted)
+    assert [len(event.outcomes) for event in steps] == [16, 16]
+    assert all(row.score is not None for event in steps for row in event.outcomes)
+    assert workers("") == []
