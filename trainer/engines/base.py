@@ -41,7 +41,8 @@ class Engine(Protocol):
 
     A `session` names a growing token list (one trajectory): a later request of the same session
     whose `prompt_ids` extend what the engine already saw computes only the new part. Requests
-    with the same `prefix_key` share one prefill of their common prompt (one prefill per group).
+    with the same `prefix_key` share one prefill of their common prompt (one prefill per group);
+    an empty one says that nobody shares it.
     """
 
     async def sample(

@@ -141,7 +141,7 @@ class TorchEngine:
             prompt_ids=tuple(prompt_ids),
             params=params,
             session_name=session,
-            prefix_key=prefix_key,
+            prefix_key=prefix_key or session,
             future=asyncio.get_running_loop().create_future(),
         )
         self._waiting.append(request)

@@ -135,7 +135,9 @@ class SpreadEngine:
         self, prompt_ids: Sequence[int], params: SamplingParams, *, session: str, prefix_key: str
     ) -> Sample:
         """Continue `prompt_ids` on the group's copy; see `Engine.sample`."""
-        number = int.from_bytes(hashlib.sha256(prefix_key.encode()).digest()[:4], "big")
+        number = int.from_bytes(
+            hashlib.sha256((prefix_key or session).encode()).digest()[:4], "big"
+        )
         engine = self._engines[number % len(self._engines)]
         self._sessions[session] = engine
         return await engine.sample(prompt_ids, params, session=session, prefix_key=prefix_key)

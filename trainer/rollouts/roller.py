@@ -137,7 +137,9 @@ class Roller:
             top_p=wave.top_p,
             seed=derive_seed(*place, sample_index, retry),
             session=f"{self._rollout_id(task, sample_index, wave)}/{retry}",
-            prefix_key=f"{wave.step}/{wave.split}/{wave.decoding}/{task.key}",
+            prefix_key=f"{wave.step}/{wave.split}/{wave.decoding}/{task.key}"
+            if wave.n_samples_per_prompt > 1
+            else "",
         )
 
     def _rollout_id(self, task: Task, sample_index: int, wave: Wave) -> str:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import Qwen3Config
@@ -45,6 +46,15 @@ def why_not(config: Qwen3Config) -> str | None:
     return f"vLLM on a CPU has no attention for heads of {config.head_dim} (it has {sizes})"
 
 
+def _for_this_machine() -> dict[str, Any]:
+    """Arguments that depend on the build of vLLM.
+
+    The cache shares whole blocks: with the 128 tokens of a CPU build most of what a turn has to
+    compute is what the turn before had computed already.
+    """
+    return {"block_size": 32} if current_platform.is_cpu() else {}
+
+
 class VllmEngine:
     """An `Engine` whose model runs in processes of vLLM's own.
 
@@ -58,9 +68,11 @@ class VllmEngine:
         Raises:
             EngineError: vLLM did not start.
         """
+        self.arguments = options.engine_arguments() | _for_this_machine()
+        """What vLLM was started with."""
         os.environ.update(options.environment())
         try:
-            self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**options.engine_arguments()))
+            self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**self.arguments))
         except (RuntimeError, ValueError, OSError) as fault:
             raise EngineError(f"vLLM did not start: {fault}") from fault
         self._max_length = options.max_length
@@ -70,6 +82,8 @@ class VllmEngine:
         self._numbers = count()
         self._in_flight: dict[str, set[str]] = {}
         self._aborts: set[asyncio.Task[None]] = set()
+        self._sessions: set[str] = set()
+        self._prefixes: dict[str, asyncio.Task[RequestOutput]] = {}
         self._tokens: Counter[str] = Counter()
         self._busy_s, self._busy_since = 0.0, 0.0
 
@@ -96,17 +110,19 @@ class VllmEngine:
     async def sample(
         self, prompt_ids: Sequence[int], params: SamplingParams, *, session: str, prefix_key: str
     ) -> Sample:
-        """Continue `prompt_ids`; see `Engine.sample`. vLLM finds common prefixes by itself.
+        """Continue `prompt_ids`; see `Engine.sample`.
 
         Raises:
             EngineError: prompt and `max_new_tokens` do not fit the context, or vLLM failed.
         """
-        del prefix_key
         if not prompt_ids or len(prompt_ids) + params.max_new_tokens > self._max_length:
             raise EngineError(
                 f"a prompt of {len(prompt_ids)} tokens and {params.max_new_tokens} new ones do not"
                 f" fit the context of {self._max_length}"
             )
+        if prefix_key and session not in self._sessions:
+            self._sessions.add(session)
+            await self._computed(prompt_ids, prefix_key)
         sampling = VllmSampling(
             temperature=params.temperature,
             top_p=params.top_p,
@@ -133,6 +149,7 @@ class VllmEngine:
 
     def release(self, session: str) -> None:
         """End what is in flight of a session; the cache forgets it by itself."""
+        self._sessions.discard(session)
         requests = self._in_flight.pop(session, None)
         if requests:
             abort = asyncio.create_task(self._llm.abort(requests))
@@ -174,18 +191,41 @@ class VllmEngine:
         except (EngineDeadError, RuntimeError, OSError, ValueError, KeyError) as fault:
             raise EngineError(f"vLLM did not take the weights: {fault}") from fault
         self._version = version
+        self._prefixes.clear()
 
     async def close(self) -> None:
         """Stop vLLM's processes."""
         for abort in self._aborts:
             abort.cancel()
-        sockets = getattr(self._llm.engine_core, "ctx", None)
+        # vLLM closes its sockets and leaves their context, which it sees through an asyncio one, to
+        # the garbage collector.
+        sockets = getattr(getattr(self._llm.engine_core, "ctx", None), "_shadow_obj", None)
         await asyncio.to_thread(self._llm.shutdown)
         if sockets is not None:
-            # vLLM closes its sockets and leaves their context to the garbage collector.
             sockets.destroy(linger=0)
         # Its finalizer wants modules that are gone when the process ends.
         del self._llm
+
+    async def _computed(self, prompt_ids: Sequence[int], prefix_key: str) -> None:
+        """Wait until the prompt that a group shares is in the cache; the first to ask computes it.
+
+        vLLM shares what it has computed, not what it is about to: the rollouts of a group come all
+        at once, and each would compute the whole prompt.
+        """
+        if prefix_key not in self._prefixes:
+            once = VllmSampling(
+                temperature=0.0,
+                max_tokens=1,
+                detokenize=False,
+                output_kind=RequestOutputKind.FINAL_ONLY,
+            )
+            computing = self._run(prompt_ids, once, session=f"prefix {prefix_key}")
+            self._prefixes[prefix_key] = asyncio.create_task(computing)
+            output = await asyncio.shield(self._prefixes[prefix_key])
+            self._tokens["prefill"] += len(prompt_ids) - (output.num_cached_tokens or 0)
+            return
+        # One that is cancelled leaves the others what it had begun.
+        await asyncio.shield(self._prefixes[prefix_key])
 
     async def _make_ready(self) -> None:
         async with self._starting:

@@ -18,6 +18,8 @@ ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "WARNING",
     "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+    # Lets one process schedule and compute also on a CPU (`distributed_executor_backend` below).
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
 }
 """Set before vLLM starts, in the process that starts it; its own children inherit it."""
 
@@ -66,6 +68,7 @@ class VllmOptions:
             "logprobs_mode": "processed_logprobs",
             "gpu_memory_utilization": self.gpu_memory_utilization,
             "tensor_parallel_size": self.tensor_parallel_size,
+            "distributed_executor_backend": "uni" if self.tensor_parallel_size == 1 else "mp",
             "weight_transfer_config": {"backend": TRANSFER},
             "disable_log_stats": True,
             "seed": 0,

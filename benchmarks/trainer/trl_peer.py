@@ -22,10 +22,6 @@ os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
 import torch
 import yaml
-from datasets import Dataset
-from transformers import AutoTokenizer, Qwen3ForCausalLM, TrainerCallback, TrainerState
-from trl import GRPOConfig, GRPOTrainer
-
 from benchmarks.peers.held_out import HeldOut
 from benchmarks.peers.minifleet_for_trl import (
     CHAT_TEMPLATE,
@@ -34,6 +30,10 @@ from benchmarks.peers.minifleet_for_trl import (
     reward,
     row_of,
 )
+from datasets import Dataset
+from transformers import AutoTokenizer, Qwen3ForCausalLM, TrainerCallback, TrainerState
+from trl import GRPOConfig, GRPOTrainer
+
 from trainer.contract.spec import RunSpec
 from trainer.data.sampler import TaskSampler
 from trainer.data.tasks import minifleet_tasks
