@@ -1,8 +1,8 @@
 """TRL's GRPOTrainer on our main job: same tiny model, tasks, token caps, end rule and reward.
 
-    python -m benchmarks.peers.trl_peer --config continuous --steps 12 --out peer.json
+    python -m benchmarks.trainer.trl_peer --config continuous --steps 12 --out peer.json
 
-Runs in an environment of its own (`benchmarks/peers/README.md`), because TRL is no part of the
+Runs in an environment of its own (`benchmarks/trainer/README.md`), because TRL is no part of the
 product. Held-out pass@1 is measured by our evaluator, under our engine, and does not count in
 TRL's time. Times are wall-clock and CPU seconds of TRL's own steps.
 """
@@ -22,18 +22,18 @@ os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
 import torch
 import yaml
-from benchmarks.peers.held_out import HeldOut
-from benchmarks.peers.minifleet_for_trl import (
+from datasets import Dataset
+from transformers import AutoTokenizer, Qwen3ForCausalLM, TrainerCallback, TrainerState
+from trl import GRPOConfig, GRPOTrainer
+
+from benchmarks.trainer.held_out import HeldOut
+from benchmarks.trainer.minifleet_for_trl import (
     CHAT_TEMPLATE,
     RESPONSE_TEMPLATE,
     environment_class,
     reward,
     row_of,
 )
-from datasets import Dataset
-from transformers import AutoTokenizer, Qwen3ForCausalLM, TrainerCallback, TrainerState
-from trl import GRPOConfig, GRPOTrainer
-
 from trainer.contract.spec import RunSpec
 from trainer.data.sampler import TaskSampler
 from trainer.data.tasks import minifleet_tasks

@@ -1,6 +1,6 @@
 """Hillclimb's trainer against TRL's GRPOTrainer: seconds of training to the same held-out pass@1.
 
-    python benchmarks/peers/versus_trl.py --trl-python PATH [--config NAME] [--runs 3]
+    python benchmarks/trainer/versus_trl.py --trl-python PATH [--config NAME] [--runs 3]
 
 Both start from the same weights and see the same tasks in the same order, with the same caps on
 tokens and turns, the same rule for the end of an episode and the same reward; both are measured
@@ -89,7 +89,7 @@ def theirs(python: Path, config: str, steps: int, every: int) -> list[Point]:
     with tempfile.TemporaryDirectory(prefix="hillclimb-bench-") as root:
         out = Path(root) / "peer.json"
         subprocess.run(
-            [str(python), "-m", "benchmarks.peers.trl_peer", "--config", config,
+            [str(python), "-m", "benchmarks.trainer.trl_peer", "--config", config,
              "--steps", str(steps), "--eval-every", str(every), "--out", str(out)],
             check=True, env=os.environ | ONE_THREAD, cwd=ROOT, capture_output=True,
         )  # fmt: skip

@@ -72,7 +72,19 @@ class FaultSpec(Section):
     verifier_error_rate: Share = 0.0
     """Share of verifications that give no grade."""
     latency_s: Annotated[float, Field(ge=0.0, le=600.0)] = 0.0
-    """Added to every tool call (seconds)."""
+    """Added to every reset, tool call and verification (seconds)."""
+    latency_p99_s: Annotated[float, Field(gt=0.0, le=600.0)] | None = None
+    """Draw the latency from a lognormal distribution with this 99th percentile and the median
+    `latency_s` (seconds); null makes it the same every time."""
+
+    @model_validator(mode="after")
+    def _latencies_make_a_distribution(self) -> Self:
+        if self.latency_p99_s is not None and not 0.0 < self.latency_s <= self.latency_p99_s:
+            raise ValueError(
+                f"latency_p99_s ({self.latency_p99_s:g}) is the slow end of a distribution whose"
+                f" median is latency_s ({self.latency_s:g}): set latency_s between 0 and it"
+            )
+        return self
 
 
 class EnvironmentOverride(Section):

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from dataclasses import dataclass
 
 from trainer.errors import EnvUnavailable, RolloutError, ToolTransport, VerifierUnavailable
+
+_Z_99 = 2.3263478740408408
+"""99th percentile of the standard normal distribution."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +25,9 @@ class Faults:
     call_error_rate: float = 0.0
     verifier_error_rate: float = 0.0
     latency_s: float = 0.0
+    latency_p99_s: float | None = None
+    """Null: every operation takes `latency_s` longer. Else that is the median of a lognormal
+    distribution with this 99th percentile."""
 
     def __post_init__(self) -> None:
         rates = (self.reset_error_rate, self.call_error_rate, self.verifier_error_rate)
@@ -28,6 +35,15 @@ class Faults:
             raise ValueError("fault rates lie in [0, 1]")
         if self.latency_s < 0.0:
             raise ValueError("latency_s is negative")
+        if self.latency_p99_s is not None and not 0.0 < self.latency_s <= self.latency_p99_s:
+            raise ValueError("latency_p99_s needs a latency_s above 0 and no larger than itself")
+
+    def draw_latency(self, rng: random.Random) -> float:
+        """Return the seconds that one operation takes longer."""
+        if self.latency_p99_s is None:
+            return self.latency_s
+        sigma = math.log(self.latency_p99_s / self.latency_s) / _Z_99
+        return rng.lognormvariate(math.log(self.latency_s), sigma)
 
 
 class FaultInjector:
@@ -36,6 +52,7 @@ class FaultInjector:
     def __init__(self, faults: Faults, seed: str) -> None:
         self._faults = faults
         self._random = random.Random(seed)
+        self._latencies = random.Random(f"{seed}/latency")
 
     async def before_reset(self) -> None:
         """Wait, then raise `EnvUnavailable` at the configured rate."""
@@ -52,6 +69,6 @@ class FaultInjector:
 
     async def _strike(self, rate: float, error: RolloutError) -> None:
         if self._faults.latency_s:
-            await asyncio.sleep(self._faults.latency_s)
+            await asyncio.sleep(self._faults.draw_latency(self._latencies))
         if self._random.random() < rate:
             raise error

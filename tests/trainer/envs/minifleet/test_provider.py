@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 import pytest
 
+from trainer.contract.sections import FaultSpec
 from trainer.data.tasks import minifleet_tasks
 from trainer.envs.base import EnvProvider
-from trainer.envs.minifleet.faults import Faults
+from trainer.envs.minifleet.faults import FaultInjector, Faults
 from trainer.envs.minifleet.provider import MinifleetProvider
 from trainer.errors import (
     EnvUnavailable,
@@ -99,3 +101,29 @@ async def test_latency_is_waited_before_reset_call_and_score(
     monkeypatch.setattr(asyncio, "sleep", sleep)
     assert await outcome(MinifleetProvider(faults={"outlook": Faults(latency_s=0.5)})) == "graded"
     assert waited == [0.5, 0.5, 0.5]
+
+
+def test_a_spread_latency_has_the_median_and_the_99th_percentile_asked_for() -> None:
+    faults, rng = Faults(latency_s=0.5, latency_p99_s=10.0), random.Random(0)
+    drawn = sorted(faults.draw_latency(rng) for _ in range(20_000))
+    assert drawn[10_000] == pytest.approx(0.5, rel=0.05)
+    assert drawn[19_800] == pytest.approx(10.0, rel=0.1)
+
+
+@pytest.mark.parametrize(("median", "p99"), [(0.0, 1.0), (2.0, 1.0)])
+def test_a_spread_latency_needs_a_median_below_its_99th_percentile(
+    median: float, p99: float
+) -> None:
+    with pytest.raises(ValueError, match="latency_p99_s"):
+        Faults(latency_s=median, latency_p99_s=p99)
+    with pytest.raises(ValueError, match="latency_p99_s"):
+        FaultSpec(latency_s=median, latency_p99_s=p99)
+
+
+def test_equal_seeds_wait_equally_whatever_fails() -> None:
+    def latencies(rate: float) -> list[float]:
+        faults = Faults(latency_s=0.5, latency_p99_s=10.0, call_error_rate=rate)
+        injector = FaultInjector(faults, "seed")
+        return [faults.draw_latency(injector._latencies) for _ in range(5)]
+
+    assert latencies(0.0) == latencies(0.9)

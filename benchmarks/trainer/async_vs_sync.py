@@ -1,0 +1,150 @@
+"""Asynchronous against synchronous training where tools are slow: trajectories/s and final pass@1.
+
+    python benchmarks/trainer/async_vs_sync.py [--runs 3] [--steps 8] [--staleness 4]
+
+Every reset, tool call and verification waits as long as a lognormal distribution says, median 0.5 s
+and 99th percentile 10 s, the same for the same rollout of both. The spec is the demo's, but for
+`schedule.max_staleness_steps` and room for `--concurrent` rollouts at once, which both have. Runs
+alternate. Trajectories/s are those learned from, per second of training steps (evaluations apart);
+pass@1 is that of the last step on the same held-out tasks, compared by the paired test of every
+verdict. Writes `benchmarks/results/async_vs_sync.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import yaml
+
+from trainer.contract.events import EVENTS, EvalCompleted, StepCompleted
+from trainer.contract.outcomes import OutcomeRow
+from trainer.contract.passrate import count_tasks, pass_rate
+from trainer.contract.verdict import compare_rows
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "benchmarks" / "results" / "async_vs_sync.json"
+MEDIAN_S, P99_S = 0.5, 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One run."""
+
+    staleness: int
+    seed: int
+    trajectories_per_s: float
+    training_s: float
+    mean_staleness: float
+    max_staleness: float
+    pass_at_1: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What both kinds of run share."""
+
+    steps: int
+    concurrent: int
+    eval_tasks_per_env: int
+
+
+def run(settings: Settings, *, staleness: int, seed: int) -> tuple[Result, dict[str, Any]]:
+    """Train once, without the service; also return the last evaluation's rows by decoding."""
+    spec = yaml.safe_load((ROOT / "examples" / "demo.yaml").read_text())
+    spec["data"]["eval_tasks_per_env"] = settings.eval_tasks_per_env
+    spec["environment"] = {
+        "faults": {"latency_s": MEDIAN_S, "latency_p99_s": P99_S},
+        "call_timeout_s": 200.0, "trajectory_timeout_s": 600.0,
+        "max_concurrent_rollouts": settings.concurrent,
+    }  # fmt: skip
+    spec["schedule"] |= {
+        "total_steps": settings.steps, "seed": seed, "max_staleness_steps": staleness,
+    }  # fmt: skip
+    spec["eval"] |= {"before_training": False, "interval": 0}
+    with tempfile.TemporaryDirectory(prefix="hillclimb-bench-") as root:
+        path, run_dir = Path(root) / "spec.json", Path(root) / "runs" / "run_bench"
+        path.write_text(json.dumps(spec))
+        command = ["-m", "trainer", "run", "--spec", str(path), "--run-dir", str(run_dir)]
+        subprocess.run(
+            [str(ROOT / ".venv-trainer" / "bin" / "python"), *command, "--attempt", "1"],
+            check=True, capture_output=True,
+            env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+        lines = (run_dir / "attempt-1" / "events.jsonl").read_bytes().splitlines()
+    events = [EVENTS.validate_json(line) for line in lines]
+    steps = [event for event in events if isinstance(event, StepCompleted)]
+    evals = {event.decoding: event.outcomes for event in events if isinstance(event, EvalCompleted)}
+    seconds = sum(step.metrics["timing/step"] for step in steps)
+    result = Result(
+        staleness=staleness,
+        seed=seed,
+        trajectories_per_s=sum(len(step.outcomes) for step in steps) / seconds,
+        training_s=seconds,
+        mean_staleness=sum(s.metrics["async/staleness_mean"] for s in steps) / len(steps),
+        max_staleness=max(s.metrics["async/staleness_max"] for s in steps),
+        pass_at_1={
+            name: 100.0 * (pass_rate(count_tasks(rows, pass_threshold=1.0), k=1).value or 0.0)
+            for name, rows in evals.items()
+        },
+    )
+    return result, evals
+
+
+def main() -> None:
+    """Alternate both, compare, write."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--staleness", type=int, default=4)
+    parser.add_argument("--concurrent", type=int, default=512)
+    parser.add_argument("--eval-tasks", type=int, default=60)
+    options = parser.parse_args()
+    settings = Settings(options.steps, options.concurrent, options.eval_tasks)
+    found: dict[str, list[Result]] = {"synchronous": [], "asynchronous": []}
+    rows: dict[str, dict[str, list[OutcomeRow]]] = {name: {} for name in found}
+    for seed in range(options.runs):
+        for name, staleness in (("synchronous", 0), ("asynchronous", options.staleness)):
+            result, evals = run(settings, staleness=staleness, seed=seed)
+            found[name].append(result)
+            print(name, asdict(result), flush=True)
+            for decoding, outcomes in evals.items():
+                rows[name].setdefault(decoding, []).extend(_of_run(outcomes, seed))
+    ratio = median(r.trajectories_per_s for r in found["asynchronous"]) / median(
+        r.trajectories_per_s for r in found["synchronous"]
+    )
+    paired = {
+        decoding: {
+            "delta": 100.0 * (change.delta or 0.0),
+            "p_value": change.p_value,
+            "n": change.num_paired,
+            "verdict": change.verdict.value,
+        }
+        for decoding, before in rows["synchronous"].items()
+        for change in [
+            compare_rows(before, rows["asynchronous"][decoding], pass_threshold=1.0).overall
+        ]
+    }
+    print("trajectories/s, asynchronous over synchronous:", ratio)
+    print("final pass@1, paired:", paired)
+    document = {
+        "settings": asdict(settings), "ratio": ratio, "paired": paired,
+        "runs": {name: [asdict(result) for result in results] for name, results in found.items()},
+    }  # fmt: skip
+    RESULTS.write_text(json.dumps(document, indent=2) + "\n")
+
+
+def _of_run(outcomes: tuple[OutcomeRow, ...], seed: int) -> list[OutcomeRow]:
+    """Rows whose tasks are told apart by run: a pair is one task of one seed."""
+    return [row.model_copy(update={"task_key": f"{row.task_key}/{seed}"}) for row in outcomes]
+
+
+if __name__ == "__main__":
+    main()
