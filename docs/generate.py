@@ -105,7 +105,10 @@ def cli_page() -> str:
     }
     lines += [f"| {code.value} | {code.name.lower()} | {meanings[code]} |" for code in Exit]
     for name, command in sorted(cli.commands.items()):
-        context = click.Context(command, info_name=f"hillclimb {name}", terminal_width=88)
+        # As under the group: click remembers the help option that it made first.
+        context = click.Context(
+            command, info_name=f"hillclimb {name}", terminal_width=88, **cli.context_settings
+        )
         lines += ["", f"## `hillclimb {name}`", "", "```", command.get_help(context), "```"]
     return "\n".join(lines) + "\n"
 
