@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from trainer.engines.base import Engine, EngineStats, sum_stats
 from trainer.learners.base import Learner
@@ -16,7 +17,7 @@ from trainer.models import load_policy
 from trainer.recipe import Recipe
 from trainer.rollouts.wave import Rolls
 from trainer.weights.base import WeightSync
-from trainer.weights.file import FileSync, TakesFile
+from trainer.weights.file import AdapterOf, FileSync, TakesFile, WritesAdapter, WritesWeights
 from trainer.weights.inline import InlineSync, TakesWeights
 
 
@@ -50,6 +51,16 @@ class Crew:
         return sum_stats([engine.stats() for engine in self.engines])
 
 
+class WritesBoth(WritesWeights, WritesAdapter, Protocol):
+    """What the learners of every crew can do."""
+
+
+def what_travels(recipe: Recipe, learner: WritesBoth) -> WritesWeights:
+    """Return what writes the weights that go to the engines: all of them, or the adapter."""
+    is_adapter = recipe.spec.engine.weight_transport == "lora"
+    return AdapterOf(learner) if is_adapter else learner
+
+
 def inline_crew(recipe: Recipe) -> Crew:
     """Make all workers in this process.
 
@@ -67,7 +78,7 @@ def inline_crew(recipe: Recipe) -> Crew:
     if isinstance(engine, TakesWeights):
         weights = InlineSync(learner, engine)
     elif isinstance(engine, TakesFile):
-        weights = FileSync(learner, [engine], recipe.weights_dir)
+        weights = FileSync(what_travels(recipe, learner), [engine], recipe.weights_dir)
     else:
         raise TypeError(f"{chosen.name} has no way in for weights")
     return Crew(

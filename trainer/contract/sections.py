@@ -267,9 +267,10 @@ class EngineSpec(Section):
     which."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Precision of sampling; bfloat16 needs vLLM."""
-    weight_transport: Literal["auto", "shm", "disk"] = "auto"
+    weight_transport: Literal["auto", "shm", "disk", "lora"] = "auto"
     """How weights get from the learner to vLLM: `shm` a file in shared memory, `disk` one in the
-    run's directory. `auto`: shm. The torch engine takes them in memory and reads no file."""
+    run's directory, `lora` the adapter alone, by shared memory; it needs `learner.lora` and `type`
+    vllm. `auto`: shm. The torch engine in the trainer's own process takes them in memory."""
     kv_cache_gib: Annotated[int, Field(ge=1, le=1024)] = 1
     """Memory of vLLM's cache on a CPU (GiB)."""
     gpu_memory_utilization: Annotated[float, Field(gt=0.0, le=1.0)] = 0.85
@@ -280,6 +281,15 @@ class EngineSpec(Section):
     data_parallel_size: Annotated[int, Field(ge=1, le=256)] = 1
     """Copies of the engine, each with a process (and GPUs) of its own; rollouts of one task stay
     on one copy."""
+
+    @model_validator(mode="after")
+    def _adapters_need_vllm(self) -> Self:
+        if self.weight_transport == "lora" and self.type != "vllm":
+            raise ValueError(
+                "weight_transport lora needs an engine that applies adapters: set engine.type to"
+                " vllm"
+            )
+        return self
 
     @model_validator(mode="after")
     def _precision_fits(self) -> Self:

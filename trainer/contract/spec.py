@@ -119,6 +119,15 @@ class RunSpec(Section):
         return self
 
     @model_validator(mode="after")
+    def _adapters_are_there_to_travel(self) -> Self:
+        if self.engine.weight_transport == "lora" and self.learner.lora is None:
+            raise ValueError(
+                "engine.weight_transport lora sends an adapter, and none is trained: set"
+                " learner.lora, or the transport to auto"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _copies_need_processes(self) -> Self:
         copies = {
             "engine.data_parallel_size": self.engine.data_parallel_size,

@@ -56,6 +56,10 @@ class InlineLearner:
         """Write the current weights as one safetensors file and return their version."""
         return await asyncio.to_thread(self.rank.write_weights, path)
 
+    async def write_adapter(self, directory: Path) -> int:
+        """Write the adapter in peft's form and return its version."""
+        return await asyncio.to_thread(self.rank.write_adapter, directory)
+
     async def logprobs(self, token_ids: Sequence[int]) -> torch.Tensor:
         """Score a sequence: [T-1] float32 log-probs of token t+1 given tokens 0..t, at T=1."""
         return await asyncio.to_thread(self.rank.logprobs, token_ids)

@@ -160,6 +160,10 @@ class LearnerWorker:
         """See `LearnerRank.write_weights`."""
         return self.rank.write_weights(path)
 
+    def write_adapter(self, directory: Path) -> int:
+        """See `LearnerRank.write_adapter`."""
+        return self.rank.write_adapter(directory)
+
     def begin_save(self, directory: Path) -> None:
         """Copy what there is to save; `finish_save` writes it."""
         self._finish = self.rank.begin_save(directory)

@@ -102,6 +102,8 @@ class Cluster:
         _remove_leftovers()
         self._folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=_FOLDERS))
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        # Ray's own default is 15: whatever else the machine does would come before training.
+        os.environ.setdefault("RAY_worker_niceness", "0")
         needed = sum(bundle.cpus for bundle in bundles)
         ray.init(
             num_cpus=max(os.cpu_count() or 1, round(needed + 0.5)),

@@ -16,7 +16,7 @@ import torch
 from ray.exceptions import RayActorError, RayTaskError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from trainer.crew import Crew, Notice
+from trainer.crew import Crew, Notice, what_travels
 from trainer.engines.base import Engine
 from trainer.errors import EngineError, PlacementError, TrainerError
 from trainer.placement.actors import EngineFacts, EngineWorker, LearnerWorker, RolloutWorker
@@ -84,7 +84,7 @@ class _Placing:
         facts: list[EngineFacts] = ray.get(starting)
         ray.get([worker.ready.remote() for worker in workers])
         learner = RemoteLearner(ranks, num_parameters)
-        weights = FileSync(learner, proxies, recipe.weights_dir, keeps=True)
+        weights = FileSync(what_travels(recipe, learner), proxies, recipe.weights_dir, keeps=True)
 
         async def close() -> None:
             for proxy in proxies:

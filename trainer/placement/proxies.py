@@ -192,6 +192,11 @@ class RemoteLearner:
         version: int = (await self._ask("write_weights", path))[0]
         return version
 
+    async def write_adapter(self, directory: Path) -> int:
+        """Write the adapter in peft's form and return its version."""
+        version: int = (await self._ask("write_adapter", directory))[0]
+        return version
+
     async def logprobs(self, token_ids: Sequence[int]) -> torch.Tensor:
         """Score a sequence: [T-1] float32 log-probs of token t+1 given tokens 0..t, at T=1."""
         logprobs: torch.Tensor = (await self._ask("logprobs", tuple(token_ids)))[0]

@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the kernel's name for shared memory
 NAME = "hillclimb"
-_STEM, _SUFFIX = "version-", ".safetensors"
+_STEM = "version-"
 
 
 class WritesWeights(Protocol):
@@ -23,12 +23,31 @@ class WritesWeights(Protocol):
         ...
 
 
+class WritesAdapter(Protocol):
+    """A learner that trains an adapter."""
+
+    async def write_adapter(self, directory: Path) -> int:
+        """Write the adapter in peft's form; return the version."""
+        ...
+
+
+class AdapterOf:
+    """`WritesWeights` that writes the adapter alone: megabytes, whatever the size of the model."""
+
+    def __init__(self, learner: WritesAdapter) -> None:
+        self._learner = learner
+
+    async def write_weights(self, path: Path) -> int:
+        """Make `path` a directory with the adapter; return the version."""
+        return await self._learner.write_adapter(path)
+
+
 @runtime_checkable
 class TakesFile(Protocol):
     """An engine's side."""
 
     async def take_file(self, path: Path, version: int) -> None:
-        """Draw from the file's weights from now on.
+        """Draw from the file's weights from now on; a directory is an adapter in peft's form.
 
         Raises:
             EngineError: they were not taken.
@@ -45,7 +64,7 @@ class WeightsFile:
 
 
 class FileSync:
-    """A `WeightSync` by one safetensors file per sync."""
+    """A `WeightSync` by one safetensors file, or one adapter, per sync."""
 
     def __init__(
         self,
@@ -72,25 +91,32 @@ class FileSync:
         written = self._directory / "weights.part"
         try:
             version = await self._learner.write_weights(written)
-            path = written.replace(self._directory / f"{_STEM}{version}{_SUFFIX}")
+            path = written.replace(self._directory / f"{_STEM}{version}")
             await asyncio.gather(*(engine.take_file(path, version) for engine in self._engines))
         finally:
             if not self._keeps:
                 self.clear()
-        for older in self._directory.glob(f"{_STEM}*{_SUFFIX}"):
+        for older in self._directory.glob(f"{_STEM}*"):
             if older != path:
-                older.unlink(missing_ok=True)
+                _delete(older)
 
     def clear(self) -> None:
         """Delete all files."""
         shutil.rmtree(self._directory, ignore_errors=True)
 
 
+def _delete(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def newest_weights(directory: Path) -> WeightsFile | None:
     """Return the newest whole file that a sync left in its directory."""
     found = [
-        WeightsFile(path, int(path.name.removeprefix(_STEM).removesuffix(_SUFFIX)))
-        for path in directory.glob(f"{_STEM}*{_SUFFIX}")
+        WeightsFile(path, int(path.name.removeprefix(_STEM)))
+        for path in directory.glob(f"{_STEM}*")
     ]
     return max(found, key=lambda each: each.version, default=None)
 

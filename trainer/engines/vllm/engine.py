@@ -20,6 +20,7 @@ from vllm.distributed.weight_transfer.base import (
 )
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.inputs.engine import tokens_input
+from vllm.lora.request import LoRARequest
 from vllm.outputs import CompletionOutput, RequestOutput
 from vllm.platforms import current_platform
 from vllm.sampling_params import RequestOutputKind
@@ -31,6 +32,8 @@ from trainer.engines.base import EngineStats
 from trainer.engines.vllm.options import VllmOptions
 from trainer.errors import EngineError
 from trainer.types import Sample, SamplingParams
+
+_ADAPTER = "policy"
 
 
 def why_not(config: Qwen3Config) -> str | None:
@@ -82,6 +85,7 @@ class VllmEngine:
         self._numbers = count()
         self._in_flight: dict[str, set[str]] = {}
         self._aborts: set[asyncio.Task[None]] = set()
+        self._adapter: LoRARequest | None = None
         self._sessions: set[str] = set()
         self._prefixes: dict[str, asyncio.Task[RequestOutput]] = {}
         self._tokens: Counter[str] = Counter()
@@ -172,7 +176,9 @@ class VllmEngine:
         return torch.tensor([row[token].logprob for token, row in pairs if row is not None])
 
     async def take_file(self, path: Path, version: int) -> None:
-        """Take every weight from a safetensors file; requests in flight wait and then go on.
+        """Take every weight from a safetensors file, or an adapter from a directory.
+
+        Requests in flight wait and then go on.
 
         Tokens drawn before keep their version, and their cache: only what is asked for later is
         computed by the new weights alone.
@@ -181,17 +187,27 @@ class VllmEngine:
             EngineError: vLLM failed.
         """
         await self._make_ready()
+        is_adapter = await asyncio.to_thread(path.is_dir)
         try:
             await self._llm.pause_generation(mode="keep", clear_cache=False)
-            await self._llm.start_weight_update()
-            update = WeightTransferUpdateRequest(update_info={"path": str(path)})
-            await self._llm.update_weights(update)
-            await self._llm.finish_weight_update(str(version))
+            if is_adapter:
+                await self._take_adapter(path, version)
+            else:
+                await self._llm.start_weight_update()
+                update = WeightTransferUpdateRequest(update_info={"path": str(path)})
+                await self._llm.update_weights(update)
+                await self._llm.finish_weight_update(str(version))
             await self._llm.resume_generation()
         except (EngineDeadError, RuntimeError, OSError, ValueError, KeyError) as fault:
             raise EngineError(f"vLLM did not take the weights: {fault}") from fault
         self._version = version
         self._prefixes.clear()
+
+    async def _take_adapter(self, directory: Path, version: int) -> None:
+        """Replace the adapter, if there was one; requests name it and not its files."""
+        await self._llm.add_lora(LoRARequest(_ADAPTER, 1, str(directory), load_inplace=True))
+        await self._llm.update_weight_version(str(version))
+        self._adapter = LoRARequest(_ADAPTER, 1, str(directory))
 
     async def close(self) -> None:
         """Stop vLLM's processes."""
@@ -245,7 +261,9 @@ class VllmEngine:
             self._busy_since = time.perf_counter()
         self._in_flight.setdefault(session, set()).add(name)
         try:
-            async for output in self._llm.generate(prompt, sampling, name):
+            async for output in self._llm.generate(
+                prompt, sampling, name, lora_request=self._adapter
+            ):
                 last = output
         except (EngineDeadError, EngineGenerateError) as fault:
             raise EngineError(f"vLLM failed: {fault}") from fault

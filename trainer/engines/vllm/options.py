@@ -43,6 +43,8 @@ class VllmOptions:
     """Memory of the cache on a CPU (GiB); on a GPU `gpu_memory_utilization` decides."""
     gpu_memory_utilization: float = 0.9
     tensor_parallel_size: int = 1
+    lora_rank: int | None = None
+    """Of the adapters that `take_file` gets in place of whole weights; None allows none."""
 
     def environment(self) -> dict[str, str]:
         """Variables for the process that makes the engine."""
@@ -50,7 +52,11 @@ class VllmOptions:
 
     def engine_arguments(self) -> dict[str, Any]:
         """Keyword arguments of vLLM's `AsyncEngineArgs`."""
-        return {
+        adapters: dict[str, Any] = {}
+        if self.lora_rank is not None:
+            rank = next(rank for rank in _LORA_RANKS if rank >= self.lora_rank)
+            adapters = {"enable_lora": True, "max_lora_rank": rank, "max_loras": 1}
+        return adapters | {
             "model": str(self.model_dir),
             # A config without `architectures` would be taken for a pooling model.
             "runner": "generate",
@@ -75,5 +81,7 @@ class VllmOptions:
         }
 
 
+_LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""For which vLLM has kernels."""
 TRANSFER = "hillclimb_file"
 """Name under which vLLM knows our way of taking weights (`trainer.engines.vllm.transfer`)."""

@@ -1,0 +1,68 @@
+"""Adapters instead of whole weights: what vLLM serves is what the learner has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("trainer.engines.vllm.engine", reason="vLLM does not import here")
+
+from trainer.contract.sections import LearnerSpec, LoraSpec
+from trainer.engines.canary import canary_gap, canary_tokens
+from trainer.engines.vllm.engine import VllmEngine
+from trainer.engines.vllm.options import VllmOptions
+from trainer.errors import WeightSyncMismatch
+from trainer.learners.inline import InlineLearner
+from trainer.learners.models import LearnerOptions
+from trainer.models import load_policy
+from trainer.sources import resolve_source
+from trainer.types import SamplingParams
+from trainer.weights.file import AdapterOf, FileSync
+
+TOKENS = canary_tokens(2048)
+
+
+def change(learner: InlineLearner, seed: int) -> None:
+    """Move every factor of the adapter, and count it as a step."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in learner.rank._models.trained.values():
+            local = parameter.to_local()
+            local.add_(0.05 * torch.randn(local.shape, generator=generator))
+    learner.rank.version += 1
+
+
+async def test_an_adapter_is_served_replaced_and_missed_when_it_is_not_sent(tmp_path: Path) -> None:
+    model_dir = resolve_source("builtin:tiny-qwen3-a", tmp_path)
+    lora = LoraSpec(rank=5)
+    learner = InlineLearner(
+        load_policy(model_dir), LearnerOptions(learner=LearnerSpec(lora=lora), seed=1)
+    )
+    options = VllmOptions(model_dir=model_dir, max_length=256, num_sessions=8, lora_rank=lora.rank)
+    engine = VllmEngine(options)
+    sync = FileSync(AdapterOf(learner), [engine], tmp_path / "weights", keeps=True)
+    try:
+        for seed in range(3):
+            await sync.sync()
+            assert await canary_gap(engine, learner, TOKENS) < 1e-5
+            assert engine.weight_version == seed
+            change(learner, seed)
+            with pytest.raises(WeightSyncMismatch):
+                await canary_gap(engine, learner, TOKENS)
+        await sync.sync()
+        assert [path.name for path in (tmp_path / "weights").iterdir()] == ["version-3"]
+        drawn = await engine.sample(
+            TOKENS,
+            SamplingParams(temperature=1.0, max_new_tokens=20, seed=1),
+            session="s",
+            prefix_key="g",
+        )
+        scored = await learner.logprobs([*TOKENS, *drawn.token_ids])
+        torch.testing.assert_close(
+            torch.tensor(drawn.logprobs), scored[len(TOKENS) - 1 :], atol=1e-4, rtol=0
+        )
+        assert set(drawn.weight_versions) == {3}
+    finally:
+        await engine.close()
