@@ -1,0 +1,35 @@
+"""`docs/placement.md` says what the code does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed here")
+
+from trainer.contract.placement import PlacementSpec
+from trainer.contract.sections import EngineSpec
+from trainer.placement import cluster, crew
+from trainer.rollouts.stream import StreamOptions
+
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "placement.md").read_text()
+
+
+def test_the_page_names_every_place_and_every_transport() -> None:
+    places = get_args(PlacementSpec.model_fields["type"].annotation)
+    transports = get_args(EngineSpec.model_fields["weight_transport"].annotation)
+    for value in (*places, *transports):
+        assert f"`{value}`" in PAGE
+
+
+def test_the_page_has_the_numbers_and_names_of_the_code() -> None:
+    assert f"(at most {crew._MAX_RESTARTS} times)" in PAGE
+    assert f"`{cluster.PORT}`, {cluster.DEFAULT_PORT} if not set" in PAGE
+    assert f"`{cluster.ADDRESS}`" in PAGE
+    assert f"`{cluster.NODE_IPS}`" in PAGE
+    for staleness in range(9):
+        options = StreamOptions(batch_size=1, max_staleness_steps=staleness)
+        assert options.ahead == -(-staleness // 2)
+        assert options.slack == staleness - options.ahead
