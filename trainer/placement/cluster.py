@@ -10,13 +10,16 @@ import logging
 import os
 import re
 import shutil
+import signal
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import ray
 from ray._private import ray_constants
+from ray._private import utils as ray_utils
 from ray.util.placement_group import (
     PlacementGroup,
     placement_group,
@@ -77,12 +80,17 @@ class Cluster:
         address = existing_address(environ)
         _use_loopback(address is None or address.startswith("127."))
         try:
-            if address is None:
-                self._start(bundles)
-            else:
-                ray.init(address=address, log_to_driver=True, configure_logging=False)
+            with _own_signals():
+                if address is None:
+                    self._start(bundles)
+                else:
+                    ray.init(address=address, log_to_driver=True, configure_logging=False)
             self.group = self._reserve(bundles)
-        except (ConnectionError, RuntimeError, ValueError, OSError) as fault:
+        except PlacementError:
+            self.leave()
+            raise
+        except Exception as fault:
+            # A Ray that does not start in time raises a plain Exception.
             self.leave()
             raise PlacementError(f"Ray at {address or 'this machine'}: {fault}") from fault
         except BaseException:
@@ -92,9 +100,10 @@ class Cluster:
     def leave(self) -> None:
         """Give back what was reserved; a cluster started here ends, one that was joined goes on."""
         if ray.is_initialized():
-            if hasattr(self, "group"):
-                remove_placement_group(self.group)
-            ray.shutdown()
+            with _own_signals():
+                if hasattr(self, "group"):
+                    remove_placement_group(self.group)
+                ray.shutdown()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -138,6 +147,25 @@ def _use_loopback(wanted: bool) -> None:  # noqa: FBT001
     """
     ray_constants.ENABLE_RAY_CLUSTER = not wanted
     os.environ[_LOOPBACK] = "0" if wanted else "1"
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Keep SIGTERM what it was: a request to stop after a checkpoint.
+
+    Ray would end the process and its workers at once. It sets a handler twice in Python, and then
+    one in C++ below Python's, which it takes away at its end together with Python's: setting
+    Python's again brings that back.
+    """
+    mine = signal.getsignal(signal.SIGTERM) or signal.SIG_DFL
+    theirs = ray_utils.set_sigterm_handler
+    ray_utils.set_sigterm_handler = lambda _handler: None
+    try:
+        yield
+    finally:
+        ray_utils.set_sigterm_handler = theirs
+        signal.signal(signal.SIGTERM, mine)
+        signal.siginterrupt(signal.SIGTERM, False)  # noqa: FBT003 - as asyncio has it
 
 
 def _remove_leftovers() -> None:

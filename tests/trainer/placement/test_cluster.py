@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -89,8 +90,9 @@ def test_a_cluster_that_is_too_small_or_not_there_is_a_clear_refusal(
     assert not ray.is_initialized()
 
 
-def test_a_cluster_of_its_own_leaves_nothing(tmp_path: Path) -> None:
-    del tmp_path
+def test_a_cluster_of_its_own_leaves_nothing_and_takes_no_signal() -> None:
+    asked: list[int] = []
+    before_all = signal.signal(signal.SIGTERM, lambda number, _frame: asked.append(number))
     before = set(Path("/tmp").glob("hillclimb-ray-*"))
     began = time.monotonic()
     cluster = Cluster([Bundle(1.0), Bundle(1.0), Bundle(1.0)], {})
@@ -99,7 +101,11 @@ def test_a_cluster_of_its_own_leaves_nothing(tmp_path: Path) -> None:
     assert address.startswith("127.0.0.1:")
     made = set(Path("/tmp").glob("hillclimb-ray-*")) - before
     assert len(made) == 1
+    signal.raise_signal(signal.SIGTERM)
     cluster.leave()
+    signal.raise_signal(signal.SIGTERM)
+    signal.signal(signal.SIGTERM, before_all)
+    assert asked == [signal.SIGTERM] * 2
     assert not made.pop().exists()
     host, port = address.rsplit(":", 1)
     with pytest.raises(OSError, match="refused"):
