@@ -94,6 +94,7 @@ class Recipe:
             rollout=spec.rollout,
             seed=spec.schedule.seed,
             attempt=self.attempt,
+            has_deadlines=not spec.deterministic,
         )
         return Roller(parts)
 

@@ -20,6 +20,7 @@ from trainer.crew import Crew, inline_crew
 from trainer.data.sampler import TaskSampler
 from trainer.data.sampling import Sampling
 from trainer.data.tasks import minifleet_tasks
+from trainer.determinism import make_deterministic
 from trainer.engines.canary import canary_tokens
 from trainer.envs.base import EnvProvider
 from trainer.errors import CheckpointError, SpecError, StepTimeout
@@ -94,6 +95,8 @@ def build_trainer(attempt: Attempt, provider: EnvProvider | None = None) -> Trai
         CheckpointError: the checkpoint is missing, torn or does not fit.
     """
     spec = attempt.spec
+    if spec.deterministic:
+        make_deterministic(spec.schedule.seed)
     refuse_gpu(spec, has_gpu=torch.cuda.is_available())
     model_dir = resolve_source(spec.model.source, attempt.dir.path / MODEL)
     config = load_config(model_dir, spec.model)

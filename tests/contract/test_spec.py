@@ -1,5 +1,6 @@
 """Impossible combinations are refused with a sentence that names what to change."""
 
+import re
 from typing import Any
 
 import pytest
@@ -136,3 +137,38 @@ def test_a_rollout_without_retries_needs_no_time_for_them() -> None:
 def test_a_spec_is_its_own_json() -> None:
     spec = make_spec(environment={"overrides": {"booking": {"temperature": 0.5}}})
     assert RunSpec.model_validate_json(spec.model_dump_json()) == spec
+
+
+@pytest.mark.parametrize(
+    ("sections", "sentence"),
+    [
+        ({"engine": {"type": "auto"}}, "deterministic needs engine.type torch"),
+        ({"placement": {"type": "ray"}}, "deterministic needs placement.type inline"),
+        ({"schedule": {"max_staleness_steps": 1}}, "needs schedule.max_staleness_steps 0"),
+        ({"environment": {"call_timeout_s": 5.0}}, "environment.call_timeout_s is set"),
+        (
+            {"environment": {"overrides": {"booking": {"trajectory_timeout_s": 60.0}}}},
+            "environment.overrides.booking.trajectory_timeout_s is set",
+        ),
+        ({"environment": {"faults": {"latency_s": 0.1}}}, "injected faults are counted"),
+        (
+            {"environment": {"overrides": {"booking": {"faults": {"call_error_rate": 0.1}}}}},
+            "injected faults are counted",
+        ),
+        ({"eval": {"budget_minutes": 1.0}}, "eval.budget_minutes lets a clock decide"),
+    ],
+)
+def test_a_deterministic_run_has_nothing_that_races(
+    sections: dict[str, Any], sentence: str
+) -> None:
+    whole = {"engine": {"type": "torch"}, "placement": {"type": "inline"}}
+    assert make_spec(deterministic=True, **whole).deterministic
+    with pytest.raises(ValidationError, match=re.escape(sentence)):
+        make_spec(deterministic=True, **(whole | sections))
+
+
+def test_a_deterministic_step_may_be_shorter_than_deadlines_it_does_not_read() -> None:
+    whole = {"engine": {"type": "torch"}, "placement": {"type": "inline"}}
+    make_spec(deterministic=True, schedule={"step_timeout_s": 100.0}, **whole)
+    with pytest.raises(ValidationError, match="a rollout may take"):
+        make_spec(schedule={"step_timeout_s": 100.0}, **whole)

@@ -170,6 +170,7 @@ def a_collector(
     environment: EnvironmentSpec | None = None,
     rollout: RolloutSpec | None = None,
     seed: int = 0,
+    has_deadlines: bool = True,
 ) -> Collector:
     environment = environment or EnvironmentSpec()
     parts = RolloutParts(
@@ -181,5 +182,6 @@ def a_collector(
         or RolloutSpec(max_input_length=4000, max_generate_length=200, max_sequence_length=4200),
         seed=seed,
         attempt=1,
+        has_deadlines=has_deadlines,
     )
     return Collector(Roller(parts), max_concurrent_rollouts=environment.max_concurrent_rollouts)

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from trainer.contract.algorithm import AlgorithmSpec
 from trainer.contract.data import DataSpec
+from trainer.contract.deterministic import refuse_clocks, refuse_what_races
 from trainer.contract.neverrun import never_run
 from trainer.contract.placement import PlacementSpec
 from trainer.contract.sections import (
@@ -78,7 +79,8 @@ class RunSpec(Section):
     """Where the run comes from."""
     deterministic: bool = False
     """Make a run that was cut off and resumed equal the one that was not, bit for bit, on one kind
-    of machine: one process, the torch engine, no rollouts ahead of the learner."""
+    of machine: one process and one thread, the torch engine, no rollouts ahead of the learner, no
+    deadline within a step and no injected faults."""
     experimental: bool = False
     """Allow paths that were never run (docs/verified.md names them)."""
 
@@ -103,6 +105,8 @@ class RunSpec(Section):
 
     @model_validator(mode="after")
     def _a_rollout_fits_a_step(self) -> Self:
+        if self.deterministic:
+            return self
         rollout_s, step_s = self.environment.longest_rollout_s, self.schedule.step_timeout_s
         if rollout_s >= step_s:
             raise ValueError(
@@ -143,15 +147,9 @@ class RunSpec(Section):
 
     @model_validator(mode="after")
     def _is_deterministic_throughout(self) -> Self:
-        if not self.deterministic:
-            return self
-        for key, value, needed in (
-            ("engine.type", self.engine.type, "torch"),
-            ("placement.type", self.placement.type, "inline"),
-            ("schedule.max_staleness_steps", self.schedule.max_staleness_steps, 0),
-        ):
-            if value != needed:
-                raise ValueError(f"deterministic needs {key} {needed}, not {value}: set it so")
+        if self.deterministic:
+            refuse_what_races(self.engine, self.placement.type, self.schedule)
+            refuse_clocks(self.environment, self.eval)
         return self
 
     @model_validator(mode="after")

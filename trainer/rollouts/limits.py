@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 from trainer.contract.sections import EnvironmentOverride, EnvironmentSpec, RolloutSpec
 
@@ -22,6 +23,18 @@ class Limits:
     trajectory_timeout_s: float
     infra_retry_allowance_s: float
     """Added to `trajectory_timeout_s` for a rollout that is rolled again."""
+
+
+def without_deadlines(limits: Limits) -> Limits:
+    """Return the same limits of turns and tokens, with all the time in the world."""
+    return replace(
+        limits,
+        call_timeout_s=math.inf,
+        reset_timeout_s=math.inf,
+        verifier_timeout_s=math.inf,
+        turn_timeout_s=math.inf,
+        trajectory_timeout_s=math.inf,
+    )
 
 
 def limits_for(env_key: str, environment: EnvironmentSpec, rollout: RolloutSpec) -> Limits:

@@ -19,7 +19,7 @@ from trainer.errors import RolloutError, TrainerError, VerifierUnavailable
 from trainer.rollouts.budget import RolloutClock, TimeBudget
 from trainer.rollouts.chat import Chat
 from trainer.rollouts.episode import Draw, Episode
-from trainer.rollouts.limits import limits_for
+from trainer.rollouts.limits import limits_for, without_deadlines
 from trainer.rollouts.seeds import derive_seed
 from trainer.rollouts.transcript import RolloutIdentity, Transcript
 from trainer.rollouts.wave import Rollout, Wave
@@ -41,6 +41,8 @@ class RolloutParts:
     rollout: RolloutSpec
     seed: int
     attempt: int
+    has_deadlines: bool = True
+    """False lets every rollout take the time it takes, so that no clock decides its outcome."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +64,8 @@ class Roller:
     async def roll(self, task: Task, sample_index: int, wave: Wave) -> Rollout:
         """Roll one sample, again after an infra error, until it ends or the retries are used up."""
         parts = self._parts
-        clock = RolloutClock(limits_for(task.env_key, parts.environment, parts.rollout))
+        limits = limits_for(task.env_key, parts.environment, parts.rollout)
+        clock = RolloutClock(limits if parts.has_deadlines else without_deadlines(limits))
         if wave.is_over:
             return self._unstarted(task, sample_index, wave)
         errors: list[str] = []

@@ -188,3 +188,17 @@ async def test_an_engine_that_draws_for_others_is_alive() -> None:
     collector = a_collector(Busy(lambda *_: DONE), CountingProvider(), environment=environment)
     ((found,),) = await collector.collect([a_task()], a_wave())
     assert found.trajectory.stop_reason is StopReason.POLICY_DEADLINE
+
+
+@pytest.mark.parametrize("has_deadlines", [True, False])
+async def test_without_deadlines_a_rollout_takes_the_time_it_takes(has_deadlines: bool) -> None:
+    """As in a deterministic run, where no clock may decide an outcome."""
+    collector = a_collector(
+        ScriptedEngine(lambda turn, _: DONE if turn else ADD),
+        CountingProvider(lambda _: CountingEnv(goal=1, call_delay_s=SHORT_S)),
+        environment=EnvironmentSpec(call_timeout_s=SHORT_S / 10, max_infra_retries=0),
+        has_deadlines=has_deadlines,
+    )
+    (rollout,) = await collector.group(a_task(), a_wave())
+    expected = OutcomeStatus.INFRA_ERROR if has_deadlines else OutcomeStatus.GRADED
+    assert rollout.trajectory.outcome.status is expected

@@ -1,0 +1,73 @@
+"""What a deterministic run may not have: processes that race, and clocks that decide an outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainer.contract.sections import (
+    EngineSpec,
+    EnvironmentOverride,
+    EnvironmentSpec,
+    EvalSpec,
+    FaultSpec,
+    ScheduleSpec,
+)
+
+DEADLINES = (
+    "call_timeout_s",
+    "reset_timeout_s",
+    "verifier_timeout_s",
+    "turn_timeout_s",
+    "trajectory_timeout_s",
+    "infra_retry_allowance_s",
+)
+"""Of rollouts: a deterministic run waits instead, as long as `schedule.step_timeout_s` allows."""
+
+
+def refuse_what_races(engine: EngineSpec, placement: str, schedule: ScheduleSpec) -> None:
+    """Refuse what is not one process that samples and learns by turns.
+
+    Raises:
+        ValueError: a sentence that names what to change.
+    """
+    for key, value, needed in (
+        ("engine.type", engine.type, "torch"),
+        ("placement.type", placement, "inline"),
+        ("schedule.max_staleness_steps", schedule.max_staleness_steps, 0),
+    ):
+        if value != needed:
+            raise ValueError(f"deterministic needs {key} {needed}, not {value}: set it so")
+
+
+def refuse_clocks(environment: EnvironmentSpec, evaluation: EvalSpec) -> None:
+    """Refuse settings by which the time that something takes would change what comes out.
+
+    Raises:
+        ValueError: a sentence that names what to change.
+    """
+    for key in _deadlines_set(environment):
+        raise ValueError(
+            f"environment.{key} is set, but a deterministic run has no deadline within a step: the"
+            " time a machine takes would decide outcomes. Leave it out; schedule.step_timeout_s"
+            " ends a step that hangs"
+        )
+    faults = [environment.faults, *(each.faults for each in environment.overrides.values())]
+    if any(each not in (None, FaultSpec()) for each in faults):
+        raise ValueError(
+            "injected faults are counted from the start of a process, so a deterministic run has"
+            " none: leave environment.faults out"
+        )
+    if evaluation.budget_minutes is not None:
+        raise ValueError(
+            "eval.budget_minutes lets a clock decide what is evaluated: a deterministic run has"
+            " none, so set it to null"
+        )
+
+
+def _deadlines_set(environment: EnvironmentSpec) -> Iterator[str]:
+    fields = EnvironmentSpec.model_fields
+    yield from (key for key in DEADLINES if getattr(environment, key) != fields[key].default)
+    for env_key, override in environment.overrides.items():
+        for key in DEADLINES:
+            if key in EnvironmentOverride.model_fields and getattr(override, key) is not None:
+                yield f"overrides.{env_key}.{key}"
