@@ -1,8 +1,8 @@
 """Checkpoints: parts first, manifest last, and only a manifest makes one.
 
-A checkpoint is a directory `checkpoints/global_step_N/attempt-A/` of the run, on the local disk
-and in the blob store. Its manifest is put only if none is there, so of two processes at most one
-completes it; readers check every size and hash.
+A checkpoint is a directory `checkpoints/global_step_N/attempt-A/` of the run in the blob store, and
+on the local disk until it is whole there. Its manifest is put only if none is there, so of two
+processes at most one completes it; readers check every size and hash.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import hashlib
 import re
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -114,8 +115,16 @@ class Checkpoints:
             data = manifest.model_dump_json(indent=1).encode()
             self._still_current()
             self._store.put_if_absent(f"{key}/{MANIFEST}", data)
-            (local / MANIFEST).write_bytes(data)
-        return read_saved(self._store, key)
+        saved = read_saved(self._store, key)
+        self._delete_local(saved.path)
+        return saved
+
+    def _delete_local(self, path: str) -> None:
+        """Free the disk of what the store has whole."""
+        local = self._dir.run_dir / path
+        shutil.rmtree(local, ignore_errors=True)
+        with suppress(OSError):
+            local.parent.rmdir()
 
     def prune(self, keep_last: int) -> tuple[str, ...]:
         """Delete all but the newest complete checkpoints; return the paths that are gone.
@@ -130,7 +139,7 @@ class Checkpoints:
             path = key.removeprefix(run_key(self._run_id) + "/")
             self._store.delete_prefix(f"{key}/{MANIFEST}")
             self._store.delete_prefix(key)
-            shutil.rmtree(self._dir.run_dir / path, ignore_errors=True)
+            self._delete_local(path)
             gone.append(path)
         return tuple(gone)
 

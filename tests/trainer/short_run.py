@@ -8,7 +8,7 @@ from typing import Any
 from tests.trainer.scripted import CountingEnv, CountingProvider
 from tests.trainer.tiny_model import write_tiny_model
 from trainer.contract.events import EVENTS, Event
-from trainer.contract.rundir import AttemptDir
+from trainer.contract.rundir import AttemptDir, checkpoint_name
 from trainer.contract.spec import RunSpec
 from trainer.envs.base import EnvProvider
 from trainer.loop import Trainer
@@ -122,6 +122,11 @@ class ShortRun:
         """Close what was opened."""
         await trainer.close()
         self.journal.close(drain_s=0.0)
+
+    def policy(self, step: int, attempt: int = 1) -> Path:
+        """The Hugging Face directory in the store that a checkpoint exported."""
+        path = checkpoint_name(step, attempt)
+        return self.root / "blobs" / "runs" / self.run_id / path / "policy"
 
     def events(self, kind: type, attempt: int = 1) -> list[Any]:
         """Events of one kind, in order."""

@@ -62,6 +62,32 @@ def test_what_is_saved_is_fetched_and_checked(here: Fixture, tmp_path: Path) -> 
     assert found.manifest.sampler == {"step": 5}
 
 
+def test_the_local_copy_is_deleted_once_the_store_has_the_manifest(here: Fixture) -> None:
+    local = here.run_dir / "checkpoints"
+    seen: list[bool] = []
+
+    def current() -> None:
+        """Asked right before the manifest is put."""
+        seen.append((local / "global_step_5" / "attempt-1" / "learner.pt").exists())
+
+    here.checkpoints(still_current=current).save(at(5), write)
+    assert seen == [True]
+    assert list(local.iterdir()) == []
+
+
+def test_the_local_copy_stays_where_the_store_does_not_take_the_manifest(
+    here: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> bool:
+        raise StoreError("no answer")
+
+    monkeypatch.setattr(DiskStore, "put_if_absent", refuse)
+    with pytest.raises(StoreError):
+        here.checkpoints().save(at(5), write)
+    local = here.run_dir / "checkpoints" / "global_step_5" / "attempt-1"
+    assert (local / "policy" / "weights").read_bytes() == b"w" * 1000
+
+
 def test_parts_without_a_manifest_are_no_checkpoint(here: Fixture, tmp_path: Path) -> None:
     saved = here.checkpoints().save(at(5), write)
     torn = here.checkpoints().save(at(6), write)

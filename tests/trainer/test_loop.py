@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
 
 from tests.trainer.scripted import CountingEnv, CountingProvider
 from tests.trainer.short_run import ShortRun
@@ -106,6 +107,21 @@ def test_every_task_of_a_step_has_all_its_samples(whole: ShortRun) -> None:
         assert len({row.rollout_id for row in rows}) == len(rows)
 
 
+def test_at_the_end_every_checkpoint_is_in_the_store_and_no_copy_is_left(whole: ShortRun) -> None:
+    keys = [f"runs/{whole.run_id}/checkpoints/global_step_{n}/attempt-1" for n in (2, 4)]
+    for key in keys:
+        for file in read_saved(whole.store, key).manifest.files:
+            assert whole.store.exists(f"{key}/{file.path}")
+    assert list(whole.dir().run_dir.rglob("checkpoints/*")) == []
+
+
+def test_plain_transformers_loads_the_exported_policy(whole: ShortRun) -> None:
+    model = AutoModelForCausalLM.from_pretrained(whole.policy(4))
+    weights = load_file(whole.policy(4) / "model.safetensors")
+    assert all(bool((model.state_dict()[name] == weights[name]).all()) for name in weights)
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+
+
 async def test_stopping_and_resuming_gives_the_same_run_bit_for_bit(
     whole: ShortRun, tmp_path: Path
 ) -> None:
@@ -134,8 +150,8 @@ async def test_stopping_and_resuming_gives_the_same_run_bit_for_bit(
         whole.events(StepCompleted)[2:], run.events(StepCompleted, 2), strict=True
     ):
         assert without_times(there.outcomes) == without_times(here.outcomes)
-    expected = load_file(whole.dir().checkpoint(4) / "policy" / "model.safetensors")
-    found = load_file(run.dir(2).checkpoint(4) / "policy" / "model.safetensors")
+    expected = load_file(whole.policy(4) / "model.safetensors")
+    found = load_file(run.policy(4, 2) / "model.safetensors")
     assert expected.keys() == found.keys()
     assert all(bool((expected[name] == found[name]).all()) for name in expected)
     parent = read_saved(run.store, f"runs/{run.run_id}/checkpoints/global_step_4/attempt-2")
@@ -188,7 +204,7 @@ async def test_a_step_in_which_all_score_alike_changes_nothing_and_says_so(
     )
     before = load_file(run.root / "model" / "model.safetensors")
     await run.train(provider=CountingProvider(lambda _: CountingEnv(goal=7)))
-    after = load_file(run.dir().checkpoint(1) / "policy" / "model.safetensors")
+    after = load_file(run.policy(1) / "model.safetensors")
     assert [event.code for event in run.events(RunWarning)] == ["no_signal"]
     assert all(bool((before[name] == after[name]).all()) for name in before)
 
