@@ -19,6 +19,8 @@ from trainer.engines.canary import canary_gap, canary_tokens
 from trainer.engines.vllm.options import VllmOptions
 from trainer.errors import EngineError, WeightSyncMismatch
 from trainer.learners.inline import InlineLearner
+from trainer.learners.models import LearnerOptions
+from trainer.learners.rank import POLICY
 from trainer.models import load_policy
 from trainer.sources import assets_dir
 from trainer.types import Sample, SamplingParams
@@ -55,22 +57,29 @@ class Pair:
         await FileSync(self.learner, [self.engine], self.shared).sync()  # type: ignore[list-item]
 
     def change(self, seed: int) -> None:
-        """Move every weight of the learner, the tied head with the embedding."""
-        generator = torch.Generator().manual_seed(seed)
-        with torch.no_grad():
-            for parameter in self.learner.rank._models.parameters.values():
-                noise = torch.randn(parameter.shape, generator=generator)
-                parameter.to_local().add_(0.02 * noise)
+        change(self.learner, seed=seed)
+
+
+def change(learner: InlineLearner, *, seed: int) -> None:
+    """Move every weight of the learner, the tied head with the embedding."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in learner.rank._models.parameters.values():
+            noise = torch.randn(parameter.shape, generator=generator)
+            parameter.to_local().add_(0.02 * noise)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def pair(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
     from trainer.engines.vllm.engine import VllmEngine  # noqa: PLC0415 - where it is installed
 
-    options = VllmOptions(model_dir=MODEL, max_length=LENGTH, num_sessions=64)
+    root = tmp_path_factory.mktemp("vllm")
+    learner = InlineLearner(load_policy(MODEL), LearnerOptions(tokenizer_dir=MODEL))
+    change(learner, seed=0)
+    learner.save(root)
+    options = VllmOptions(model_dir=root / POLICY, max_length=LENGTH, num_sessions=64)
     engine = VllmEngine(options)
-    learner = InlineLearner(load_policy(MODEL))
-    yield Pair(engine=engine, learner=learner, shared=tmp_path_factory.mktemp("sync") / "w")
+    yield Pair(engine=engine, learner=learner, shared=root / "w")
     await engine.close()
 
 
@@ -82,6 +91,15 @@ async def logprobs(pair: Pair, ids: list[int], sample: Sample) -> torch.Tensor:
     """The learner's log-probs of what was sampled after `ids`."""
     scored = await pair.learner.logprobs([*ids, *sample.token_ids])
     return scored[len(ids) - 1 :]
+
+
+async def test_the_policy_of_a_checkpoint_is_what_vllm_serves_from_its_start(pair: Pair) -> None:
+    """Before any sync: vLLM has read the exported directory, and nothing else."""
+    tokens = canary_tokens(2048)
+    assert await canary_gap(pair.engine, pair.learner, tokens) < 1e-4  # type: ignore[arg-type]
+    shipped = InlineLearner(load_policy(MODEL))
+    with pytest.raises(WeightSyncMismatch):
+        await canary_gap(pair.engine, shipped, tokens)  # type: ignore[arg-type]
 
 
 async def test_logprobs_over_several_turns_are_the_learners(pair: Pair) -> None:
