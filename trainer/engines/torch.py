@@ -144,6 +144,9 @@ class TorchEngine:
             prefix_key=prefix_key or session,
             future=asyncio.get_running_loop().create_future(),
         )
+        if any(each.session_name == session for each in self._waiting + self._running):
+            # Its caller died and began again: two requests would write to the same row.
+            self.release(session)
         self._waiting.append(request)
         self._start()
         try:

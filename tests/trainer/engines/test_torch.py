@@ -310,3 +310,17 @@ async def test_closing_ends_requests_in_flight(model: Qwen3ForCausalLM) -> None:
     await engine.close()
     with pytest.raises(EngineError, match="closed"):
         await task
+
+
+async def test_a_session_asked_again_leaves_its_first_request_behind(engine: TorchEngine) -> None:
+    """As when a rollout worker died in mid-turn, and the rollout is begun again."""
+    ids = random_ids(12, seed=1)
+    alone = await engine.sample(ids, params(new=20), session="alone", prefix_key="")
+    first = asyncio.create_task(engine.sample(ids, params(new=20), session="s", prefix_key=""))
+    for _ in range(8):
+        await asyncio.sleep(0)
+    again = await engine.sample(ids, params(new=20), session="s", prefix_key="")
+    with pytest.raises(EngineError, match="released"):
+        await first
+    assert again.token_ids == alone.token_ids
+    assert again.logprobs == pytest.approx(alone.logprobs, abs=1e-5)
