@@ -29,6 +29,10 @@ class Notice:
     message: str
 
 
+async def _fresh() -> None:
+    """Counters of an engine in this process are never old."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crew:
     """The workers of one attempt."""
@@ -43,6 +47,10 @@ class Crew:
     fallback: str | None
     """Why `engine.type: auto` did not take vLLM."""
     close: Callable[[], Awaitable[None]]
+    abandon: Callable[[], None] = lambda: None
+    """Give back at once what outlives the trainer; `close` does it too."""
+    refresh: Callable[[], Awaitable[None]] = _fresh
+    """Bring the counters of the engines up to date."""
     notices: Callable[[], tuple[Notice, ...]] = tuple
     """What happened since it was last asked."""
 

@@ -123,8 +123,15 @@ class Trainer:
         except (TrainerError, StoreError) as error:
             # The run has an end already; what the last save met is not it.
             _log.warning("the last save did not end well: %s", error)
-        await self._parts.stream.close()
-        await self._parts.crew.close()
+        finally:
+            # Cancelled or not: other processes must not outlive this one.
+            await self._end_workers()
+
+    async def _end_workers(self) -> None:
+        try:
+            await self._parts.stream.close()
+        finally:
+            await self._parts.crew.close()
 
     async def _train_step(self) -> None:
         """Draw tasks, roll out their groups, learn from them, publish the weights."""

@@ -10,17 +10,19 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 from trainer.contract.sections import ScheduleSpec
-from trainer.errors import RunTimeout, StepTimeout
+from trainer.errors import RunTimeout, StepTimeout, TrainerError
 from trainer.sinks.journal import Journal
 from trainer.stopping import Stop
 
 GRACE_S = 60.0
 """How long after a deadline the event loop may take to notice it."""
+ASK_S = 5.0
+"""How long engines may take to say, after a deadline, what they have drawn."""
 
 HUNG = {
     "rollout": "the rollouts did not end",
@@ -40,6 +42,8 @@ class Watchdog:
     stop: Stop
     num_drawn: Callable[[], int]
     """Tokens that the engine has drawn so far."""
+    refresh: Callable[[], Awaitable[None]] | None = None
+    """Brings `num_drawn` up to date."""
     ran_before_s: float = 0.0
     """Seconds that earlier attempts of the run have worked."""
     on_blocked: Callable[[StepTimeout], None] = lambda _: None
@@ -88,13 +92,24 @@ class Watchdog:
         try:
             async with asyncio.timeout(limit_s) as deadline:
                 self._deadline = deadline
+                if self.refresh is not None and phase != "checkpoint":
+                    # A checkpoint is saved whether or not the engines still answer.
+                    await self.refresh()
+                    drawn_before = self.num_drawn()
                 yield
         except TimeoutError:
             if not deadline.expired():
                 raise
+            with suppress(TimeoutError, TrainerError):
+                await self._ask_again()
             raise late() from None
         finally:
             timer.cancel()
+
+    async def _ask_again(self) -> None:
+        if self.refresh is not None:
+            async with asyncio.timeout(ASK_S):
+                await self.refresh()
 
     def _late(self, number: int, phase: str, drawn_before: int) -> StepTimeout:
         what = HUNG[phase]

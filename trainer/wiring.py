@@ -112,15 +112,20 @@ def build_trainer(attempt: Attempt, provider: EnvProvider | None = None) -> Trai
             provider=provider,
         )
     )
+    try:
+        return _with_crew(attempt, crew, tasks, canary_tokens(config.vocab_size))
+    except BaseException:
+        crew.abandon()
+        raise
+
+
+def _with_crew(attempt: Attempt, crew: Crew, tasks: _Tasks, canary: tuple[int, ...]) -> Trainer:
     saved = _resume(attempt, crew.learner)
     # An evaluation draws nothing: it may be over other tasks than the checkpoint was trained on.
-    drawn = None if spec.kind == "eval" else saved
-    draws = _Draws(sampler=_sampler(spec, tasks, drawn), tasks=tasks, saved=saved)
+    drawn = None if attempt.spec.kind == "eval" else saved
+    draws = _Draws(sampler=_sampler(attempt.spec, tasks, drawn), tasks=tasks, saved=saved)
     _announce(attempt, draws, crew)
-    return Trainer(
-        _parts(attempt, crew, draws, canary_tokens(config.vocab_size)),
-        _start(attempt, saved),
-    )
+    return Trainer(_parts(attempt, crew, draws, canary), _start(attempt, saved))
 
 
 def _gather_crew(recipe: Recipe) -> Crew:
@@ -166,6 +171,7 @@ def _parts(
         journal=journal,
         stop=attempt.stop,
         num_drawn=lambda: crew.engine_stats().num_sampled_tokens,
+        refresh=crew.refresh,
         ran_before_s=_ran_before(attempt, draws.saved),
         on_blocked=attempt.on_blocked,
     )

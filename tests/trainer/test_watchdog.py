@@ -243,6 +243,35 @@ async def test_a_loop_that_hangs_itself_is_left_from_a_thread(
     journal.close(drain_s=0.0)
 
 
+async def test_engines_elsewhere_are_asked_what_they_drew_and_may_hang_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchdog_module, "ASK_S", SHORT_S)
+    journal = Journal(JsonlFile(tmp_path / "events.jsonl"))
+    drawn = iter([7, 12])
+    known = [0]
+
+    async def ask() -> None:
+        known[0] = next(drawn, None) or await asyncio.Event().wait()  # type: ignore[func-returns-value]
+
+    watchdog = Watchdog(
+        schedule=ScheduleSpec.model_construct(step_timeout_s=SHORT_S, run_timeout_s=None),
+        journal=journal,
+        stop=Stop(),
+        num_drawn=lambda: known[0],
+        refresh=ask,
+    )
+    with pytest.raises(StepTimeout, match="the engine drew 5 tokens"):
+        async with watchdog.step(1, phase="rollout"):
+            await asyncio.Event().wait()
+    with pytest.raises(StepTimeout, match="the engine drew no token"):
+        async with watchdog.step(2, phase="rollout"):
+            await asyncio.Event().wait()
+    async with watchdog.step(3, phase="checkpoint"):
+        pass
+    journal.close(drain_s=0.0)
+
+
 QUICK = {"trajectory_timeout_s": 0.5, "call_timeout_s": 0.1, "infra_retry_allowance_s": 0.1}
 HANGS: dict[str, str] = {
     "learner": """

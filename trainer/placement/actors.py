@@ -10,7 +10,8 @@ import asyncio
 import os
 import socket
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -73,12 +74,13 @@ class EngineWorker:
     ) -> Reply[tuple[Sample, EngineStats]]:
         """See `Engine.sample`; an engine whose own processes died takes this one with it."""
         engine = await self._engine()
-        try:
+        with _ending_with(engine):
             sample = await engine.sample(prompt_ids, params, session=session, prefix_key=prefix_key)
-        except EngineError:
-            self._end_if_dead(engine)
-            raise
         return Reply((sample, engine.stats()), self._life)
+
+    async def stats(self) -> Reply[EngineStats]:
+        """See `Engine.stats`."""
+        return Reply((await self._engine()).stats(), self._life)
 
     async def release(self, session: str) -> None:
         """See `Engine.release`."""
@@ -88,13 +90,16 @@ class EngineWorker:
     async def logprobs(self, token_ids: Sequence[int]) -> Reply[tuple[torch.Tensor, EngineStats]]:
         """See `Engine.logprobs`."""
         engine = await self._engine()
-        return Reply((await engine.logprobs(token_ids), engine.stats()), self._life)
+        with _ending_with(engine):
+            logprobs = await engine.logprobs(token_ids)
+        return Reply((logprobs, engine.stats()), self._life)
 
     async def take_file(self, path: Path, version: int) -> Reply[int]:
         """Draw from the weights in `path` from now on."""
         engine = await self._engine()
         if engine.weight_version != version or version == 0:
-            await _taking(engine).take_file(path, version)
+            with _ending_with(engine):
+                await _taking(engine).take_file(path, version)
         return Reply(engine.weight_version, self._life)
 
     async def close(self) -> None:
@@ -115,9 +120,16 @@ class EngineWorker:
                 self._chosen = chosen
             return self._chosen
 
-    def _end_if_dead(self, engine: Engine) -> None:
+
+@contextmanager
+def _ending_with(engine: Engine) -> Iterator[None]:
+    """End this process if the engine's own ones died: Ray starts it again, and asks again."""
+    try:
+        yield
+    except EngineError:
         if getattr(engine, "is_dead", False):
             os._exit(1)
+        raise
 
 
 def _taking(engine: Engine) -> TakesFile:

@@ -5,9 +5,11 @@ The controller stays in the trainer's own process: the runner stops, watches and
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -27,6 +29,8 @@ from trainer.weights.file import FileSync
 
 _MAX_RESTARTS = 5
 """Of an engine or rollout worker over a run; a worker that dies more often has a cause."""
+CLOSE_S = 10.0
+"""How long an engine may take to stop its own processes."""
 _ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 """Several processes share the cores; threads that spin make all of them slower."""
 
@@ -86,20 +90,29 @@ class _Placing:
         learner = RemoteLearner(ranks, num_parameters)
         weights = FileSync(what_travels(recipe, learner), proxies, recipe.weights_dir, keeps=True)
 
-        async def close() -> None:
-            for proxy in proxies:
-                await _closed(proxy)
+        def abandon() -> None:
             weights.clear()
             self._cluster.leave()
+
+        async def close() -> None:
+            try:
+                await asyncio.gather(*map(_closed, proxies))
+            finally:
+                abandon()
+
+        async def refresh() -> None:
+            await asyncio.gather(*(proxy.refresh() for proxy in proxies))
 
         return Crew(
             learner=learner,
             engines=tuple(proxies),
             weights=weights,
-            rolls=RemoteRolls(workers, partial(self._note, "rollout worker", 0)),
+            rolls=RemoteRolls(workers, partial(self._note, "rollout worker")),
             engine_name=facts[0].name,
             fallback=facts[0].fallback,
             close=close,
+            abandon=abandon,
+            refresh=refresh,
             notices=self._take_notices,
         )
 
@@ -156,8 +169,7 @@ def _engine_name(number: int) -> str:
 
 
 async def _closed(engine: RemoteEngine) -> None:
-    try:
-        await engine.close()
-    except (EngineError, RayActorError, RayTaskError):
-        # It is gone already; the cluster's end takes what is left.
-        return
+    """Stop an engine's own processes; the cluster's end takes what is gone or hangs."""
+    with suppress(EngineError, RayActorError, RayTaskError, TimeoutError):
+        async with asyncio.timeout(CLOSE_S):
+            await engine.close()

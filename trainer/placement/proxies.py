@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +17,9 @@ from trainer.algo.sequences import Batch
 from trainer.engines.base import Engine, EngineStats
 from trainer.errors import EngineError, LearnerError, PlacementError, TrainerError
 from trainer.learners.base import Published
+from trainer.placement.lives import IDLE, Counters, Lives
 from trainer.rollouts.wave import Rollout, Wave
 from trainer.types import Sample, SamplingParams, Task
-
-_IDLE = EngineStats(num_sampled_tokens=0, num_prefill_tokens=0, num_cached_tokens=0, busy_s=0.0)
-
-
-class Lives:
-    """Notices when a process that answers is not the one that answered before."""
-
-    def __init__(self, note: Callable[[], None]) -> None:
-        self._note = note
-        self._life: str | None = None
-
-    def seen(self, life: str) -> None:
-        """Take note of who answered."""
-        if self._life not in (None, life):
-            self._note()
-        self._life = life
 
 
 def _nothing() -> None: ...
@@ -47,7 +33,7 @@ class RemoteEngine:
         self._name = name
         self._actor: Any = ray.get_actor(name)
         self._lives = Lives(note_restart)
-        self._stats, self._version = _IDLE, 0
+        self._counters, self._version = Counters(), 0
 
     def __reduce__(self) -> tuple[type[RemoteEngine], tuple[str]]:
         """Another process gets the same engine; restarts are noted where the crew was placed.
@@ -63,7 +49,16 @@ class RemoteEngine:
 
     def stats(self) -> EngineStats:
         """Counters as of the last answer; nothing of it keeps this process's loop from running."""
-        return self._stats
+        return self._counters.total
+
+    async def refresh(self) -> None:
+        """Ask for the counters.
+
+        Raises:
+            EngineError: the process died more often than it is started again.
+        """
+        reply = await _answer(self._actor.stats.remote(), EngineError)
+        self._note(reply.life, reply.value)
 
     async def sample(
         self, prompt_ids: Sequence[int], params: SamplingParams, *, session: str, prefix_key: str
@@ -97,22 +92,16 @@ class RemoteEngine:
         """Draw from the file's weights from now on; see `TakesFile`."""
         reply = await _answer(self._actor.take_file.remote(path, version), EngineError)
         self._version = reply.value
-        self._note(reply.life, self._stats)
+        self._note(reply.life)
 
     async def close(self) -> None:
         """Stop the engine's own processes."""
         await self._actor.close.remote()
 
-    def _note(self, life: str, stats: EngineStats) -> None:
-        self._lives.seen(life)
-        # A process that was started again counts from 0: what it counted before stays counted.
-        if stats.busy_s >= self._stats.busy_s:
-            self._stats = EngineStats(
-                num_sampled_tokens=stats.num_sampled_tokens,
-                num_prefill_tokens=stats.num_prefill_tokens,
-                num_cached_tokens=stats.num_cached_tokens,
-                busy_s=stats.busy_s,
-            )
+    def _note(self, life: str, stats: EngineStats = IDLE) -> None:
+        if self._lives.seen(life):
+            self._counters.begin_life()
+        self._counters.told(stats)
 
 
 class SpreadEngine:
@@ -129,7 +118,7 @@ class SpreadEngine:
 
     def stats(self) -> EngineStats:
         """Nothing: the copies are asked where they were placed."""
-        return _IDLE
+        return IDLE
 
     async def sample(
         self, prompt_ids: Sequence[int], params: SamplingParams, *, session: str, prefix_key: str
@@ -233,9 +222,10 @@ class RemoteLearner:
 class RemoteRolls:
     """Rollouts in other processes, dealt out in turn."""
 
-    def __init__(self, actors: Sequence[Any], note_restart: Callable[[], None]) -> None:
+    def __init__(self, actors: Sequence[Any], note_restart: Callable[[int], None]) -> None:
+        """`note_restart` is given the number of a worker that was started again."""
         self._actors = tuple(actors)
-        self._lives = [Lives(note_restart) for _ in actors]
+        self._lives = [Lives(partial(note_restart, number)) for number in range(len(actors))]
         self._next = 0
 
     async def roll(self, task: Task, sample_index: int, wave: Wave) -> Rollout:

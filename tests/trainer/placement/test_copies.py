@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.trainer.placement.test_ray_crew import solved_by_done, workers
 from tests.trainer.scripted import CountingProvider
 from tests.trainer.short_run import ShortRun
@@ -29,3 +31,20 @@ async def test_two_engines_share_the_rollouts_and_both_get_the_weights(tmp_path:
     assert [len(event.outcomes) for event in steps] == [16, 16]
     assert all(row.score is not None for event in steps for row in event.outcomes)
     assert workers("") == []
+
+
+async def test_a_step_counts_what_the_engines_drew_in_it_and_not_in_evaluations(
+    tmp_path: Path,
+) -> None:
+    """Rollout workers talk to the engines themselves: their counters have to be asked for."""
+    run = ShortRun(
+        tmp_path,
+        placement={"type": "ray"},
+        engine={"data_parallel_size": 2},
+        schedule={"total_steps": 2},
+        eval={"interval": 1},
+    )
+    await run.finish(run.build(provider=CountingProvider(solved_by_done)))
+    for event in run.events(StepCompleted):
+        drawn = event.metrics["generate/avg_num_tokens"] * len(event.outcomes)
+        assert event.metrics["generate/num_sampled_tokens"] == pytest.approx(drawn)

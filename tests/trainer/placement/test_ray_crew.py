@@ -21,7 +21,7 @@ from trainer.contract.events import (
     StepCompleted,
     TrainerStarted,
 )
-from trainer.errors import LearnerError
+from trainer.errors import CheckpointError, LearnerError
 from trainer.loop import Trainer
 
 
@@ -102,3 +102,20 @@ async def test_a_dead_rank_ends_the_attempt_and_the_next_goes_on_from_its_checkp
     )
     await inline.train(2, resume_from=f"runs/{run.run_id}/{saved.path}")
     assert [event.step for event in inline.events(StepCompleted, 2)] == [3, 4]
+
+
+async def test_workers_end_with_an_attempt_that_cannot_begin_or_is_cancelled(
+    tmp_path: Path,
+) -> None:
+    run = a_run(tmp_path)
+    with pytest.raises(CheckpointError):
+        run.build(resume_from=f"runs/{run.run_id}/checkpoints/global_step_9")
+    assert workers("") == []
+    trainer = run.build(attempt=2, provider=CountingProvider(solved_by_done))
+    closing = asyncio.create_task(run.finish_without_training(trainer))
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    run.journal.close(drain_s=0.0)
+    assert workers("") == []
