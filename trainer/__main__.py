@@ -66,7 +66,8 @@ def _parser() -> argparse.ArgumentParser:
         default=os.environ.get("HILLCLIMB_RESUME_FROM") or None,
         help="blob key of the checkpoint to go on from, or `latest` for this run's newest",
     )
-    run.add_argument("--threads", type=int, help="torch threads (default: OMP_NUM_THREADS)")
+    threads = "torch threads (default: OMP_NUM_THREADS; a deterministic run has one)"
+    run.add_argument("--threads", type=int, help=threads)
     return parser
 
 
