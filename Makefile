@@ -48,7 +48,7 @@ status: ## what of the stack runs
 
 test: setup ## the whole default test suite, both environments
 	@$(CONTROL)/python -m pytest tests --ignore=tests/trainer
-	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest tests/trainer
+	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest tests/trainer -n 2 --dist loadfile
 
 check: setup ## lint, types, import contracts
 	@$(CONTROL)/ruff check .

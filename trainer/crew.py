@@ -6,7 +6,7 @@ processes of their own.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,6 +19,7 @@ from trainer.rollouts.wave import Rolls
 from trainer.weights.base import WeightSync
 from trainer.weights.file import AdapterOf, FileSync, TakesFile, WritesAdapter, WritesWeights
 from trainer.weights.inline import InlineSync, TakesWeights
+from trainer.weights.pieces import CollectiveSync, LentSync, SendsPieces, TakesPieces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +70,23 @@ def what_travels(recipe: Recipe, learner: WritesBoth) -> WritesWeights:
     return AdapterOf(learner) if is_adapter else learner
 
 
+class Sends(WritesBoth, SendsPieces, Protocol):
+    """A learner whose weights can go every way there is to engines in other processes."""
+
+
+def weight_sync(
+    recipe: Recipe, learner: Sends, engines: Sequence[Engine], *, keeps: bool
+) -> WeightSync:
+    """Make the way that the weights go; for `keeps` see `FileSync`."""
+    spec = recipe.spec.engine
+    if spec.is_direct:
+        takes = [engine for engine in engines if isinstance(engine, TakesPieces)]
+        way = LentSync if spec.weight_transport == "ipc" else CollectiveSync
+        return way(learner, takes)
+    files = [engine for engine in engines if isinstance(engine, TakesFile)]
+    return FileSync(what_travels(recipe, learner), files, recipe.weights_dir, keeps=keeps)
+
+
 def inline_crew(recipe: Recipe) -> Crew:
     """Make all workers in this process.
 
@@ -86,7 +104,7 @@ def inline_crew(recipe: Recipe) -> Crew:
     if isinstance(engine, TakesWeights):
         weights = InlineSync(learner, engine)
     elif isinstance(engine, TakesFile):
-        weights = FileSync(what_travels(recipe, learner), [engine], recipe.weights_dir)
+        weights = weight_sync(recipe, learner, [engine], keeps=False)
     else:
         raise TypeError(f"{chosen.name} has no way in for weights")
     return Crew(

@@ -29,6 +29,23 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"schedule": {"step_timeout_s": 300}}, "a rollout may take 390 s"),
     ({"eval": {"budget_minutes": 20}}, "(1200 s and 390 s) do not fit schedule.step_timeout_s"),
     ({"kind": "sweep"}, "'train' or 'eval'"),
+    ({"engine": {"weight_transport": "nccl"}}, "weight_transport nccl needs vLLM"),
+    (
+        {"engine": {"type": "vllm", "weight_transport": "nccl"}},
+        "engine.weight_transport nccl on GPUs was never run: set experimental to true",
+    ),
+    (
+        {"engine": {"type": "vllm", "weight_transport": "ipc", "tensor_parallel_size": 2}},
+        "set tensor_parallel_size to 1, or the transport to nccl",
+    ),
+    (
+        {"engine": {"type": "vllm", "weight_transport": "ipc", "data_parallel_size": 2}},
+        "there are 2 and 1: set engine.data_parallel_size and placement.learner_ranks",
+    ),
+    (
+        {"engine": {"type": "vllm", "weight_transport": "nccl"}, "learner": {"lora": {}}},
+        "an adapter is trained: set the transport to lora",
+    ),
     (
         {"environment": {"overrides": {"booking": {"trajectory_timeout_s": 2000}}}},
         "a rollout may take 2090 s",

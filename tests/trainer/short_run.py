@@ -59,13 +59,14 @@ class ShortRun:
     def __init__(
         self,
         root: Path,
-        run_id: str = "run_short",
+        run_id: str | None = None,
         *,
         experimental: bool = False,
         **sections: dict[str, Any],
     ) -> None:
         self.root = root
-        self.run_id = run_id
+        self.run_id = run_id or f"run_{root.name}"
+        """Like the folder's: weights of runs with other names pass through other files."""
         self.store = DiskStore(root / "blobs")
         model = write_tiny_model(root / "model", positions=1600)
         self.spec = short_spec(model, experimental=experimental, **sections)

@@ -111,7 +111,5 @@ async def test_without_staleness_the_stream_is_the_textbook_loop_bit_for_bit(
         await parts.crew.weights.sync()
     parts.crew.learner.begin_save(tmp_path / "saved")()
     await other.finish_without_training(trainer)
-    stored = run.store.get(
-        run_key("run_short", checkpoint_name(4, 1)) + "/policy/model.safetensors"
-    )
+    stored = run.store.get(run_key(run.run_id, checkpoint_name(4, 1)) + "/policy/model.safetensors")
     assert (tmp_path / "saved" / "policy" / "model.safetensors").read_bytes() == stored

@@ -44,7 +44,7 @@ def a_run(root: Path, **sections: dict[str, Any]) -> ShortRun:
     merged = {
         name: {**SMALL.get(name, {}), **sections.get(name, {})} for name in {*SMALL, *sections}
     }
-    return ShortRun(root, run_id="run_short", **merged)
+    return ShortRun(root, **merged)
 
 
 def rows(run: ShortRun) -> tuple[OutcomeRow, ...]:

@@ -15,6 +15,10 @@ def never_run(engine: EngineSpec, tracking: TrackingSpec) -> Iterator[tuple[str,
     """Yield (setting, what to do instead) for each such path that these sections ask for."""
     if engine.tensor_parallel_size > 1:
         yield "engine.tensor_parallel_size above 1", "set the size to 1"
+    if engine.weight_transport == "nccl":
+        yield "engine.weight_transport nccl on GPUs", "set it to auto"
+    if engine.weight_transport == "ipc":
+        yield "engine.weight_transport ipc on GPUs", "set it to auto"
     if tracking.wandb.mode == "online":
         yield (
             "tracking.wandb.mode online",

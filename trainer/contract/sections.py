@@ -267,10 +267,12 @@ class EngineSpec(Section):
     which."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Precision of sampling; bfloat16 needs vLLM."""
-    weight_transport: Literal["auto", "shm", "disk", "lora"] = "auto"
+    weight_transport: Literal["auto", "shm", "disk", "lora", "ipc", "nccl"] = "auto"
     """How weights get from the learner to vLLM: `shm` a file in shared memory, `disk` one in the
     run's directory, `lora` the adapter alone, by shared memory; it needs `learner.lora` and `type`
-    vllm. `auto`: shm. The torch engine in the trainer's own process takes them in memory."""
+    vllm. `ipc`: each engine shares a GPU with a rank of the learner and reads its memory. `nccl`:
+    broadcast to engines on GPUs of their own. `auto`: shm. The torch engine in the trainer's own
+    process takes them in memory."""
     kv_cache_gib: Annotated[int, Field(ge=1, le=1024)] = 1
     """Memory of vLLM's cache on a CPU (GiB)."""
     gpu_memory_utilization: Annotated[float, Field(gt=0.0, le=1.0)] = 0.85
@@ -282,12 +284,22 @@ class EngineSpec(Section):
     """Copies of the engine, each with a process (and GPUs) of its own; rollouts of one task stay
     on one copy."""
 
+    @property
+    def is_direct(self) -> bool:
+        """Whether weights go from process to process, and nothing of them is kept."""
+        return self.weight_transport in ("ipc", "nccl")
+
     @model_validator(mode="after")
-    def _adapters_need_vllm(self) -> Self:
-        if self.weight_transport == "lora" and self.type != "vllm":
+    def _transports_need_vllm(self) -> Self:
+        if (self.weight_transport == "lora" or self.is_direct) and self.type != "vllm":
             raise ValueError(
-                "weight_transport lora needs an engine that applies adapters: set engine.type to"
-                " vllm"
+                f"weight_transport {self.weight_transport} needs vLLM, and another engine may be"
+                " taken: set engine.type to vllm"
+            )
+        if self.weight_transport == "ipc" and self.tensor_parallel_size > 1:
+            raise ValueError(
+                "weight_transport ipc hands a whole model to one GPU: set tensor_parallel_size to"
+                " 1, or the transport to nccl"
             )
         return self
 

@@ -129,6 +129,22 @@ class RunSpec(Section):
                 "engine.weight_transport lora sends an adapter, and none is trained: set"
                 " learner.lora, or the transport to auto"
             )
+        if self.engine.is_direct and self.learner.lora is not None:
+            raise ValueError(
+                f"engine.weight_transport {self.engine.weight_transport} sends whole weights, and"
+                " an adapter is trained: set the transport to lora"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _engines_have_a_rank_beside_them(self) -> Self:
+        pairs = (self.engine.data_parallel_size, self.placement.learner_ranks)
+        if self.engine.weight_transport == "ipc" and pairs[0] != pairs[1]:
+            raise ValueError(
+                f"engine.weight_transport ipc pairs each engine with a rank of the learner, and"
+                f" there are {pairs[0]} and {pairs[1]}: set engine.data_parallel_size and"
+                " placement.learner_ranks to the same number"
+            )
         return self
 
     @model_validator(mode="after")

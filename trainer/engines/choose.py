@@ -95,6 +95,7 @@ def _options(spec: RunSpec, config: Qwen3Config, model_dir: Path) -> VllmOptions
         kv_cache_gib=engine.kv_cache_gib,
         gpu_memory_utilization=engine.gpu_memory_utilization,
         tensor_parallel_size=engine.tensor_parallel_size,
+        by_pieces=engine.is_direct,
         lora_rank=spec.learner.lora.rank
         if spec.learner.lora is not None and engine.weight_transport == "lora"
         else None,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -13,6 +14,7 @@ from transformers import Qwen3ForCausalLM
 
 from trainer.learners.sharding import Ranks
 from trainer.models import copy_tokenizer, save_config
+from trainer.weights.pieces import TensorShape
 
 HEAD = "lm_head.weight"
 """Left out by transformers where it is tied, but engines hold it apart: without it they would
@@ -33,6 +35,31 @@ def gathered(parameters: Mapping[str, torch.nn.Parameter], ranks: Ranks) -> Weig
         if ranks.rank == 0:
             whole[name] = full.to("cpu", copy=True)
     return whole
+
+
+def flat(
+    parameters: Mapping[str, torch.nn.Parameter], names: Sequence[str], dtype: torch.dtype
+) -> torch.Tensor:
+    """Return the whole tensors of `names` one after the other, on every rank and its device.
+
+    A name that is not there is that of the tied head.
+    """
+    whole = []
+    for name in names:
+        tensor = parameters[name if name in parameters else EMBEDDING].detach()
+        full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+        whole.append(full.to(dtype).reshape(-1))
+    return torch.cat(whole)
+
+
+def shapes(
+    parameters: Mapping[str, torch.nn.Parameter], dtype: torch.dtype
+) -> Iterator[TensorShape]:
+    """Yield what there is to send, the tied head at the end."""
+    of = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
+    for name, shape in (of | {HEAD: of.get(HEAD, of[EMBEDDING])}).items():
+        num_bytes = math.prod(shape) * dtype.itemsize
+        yield TensorShape(name, str(dtype).removeprefix("torch."), shape, num_bytes)
 
 
 def write_weights(weights: Mapping[str, torch.Tensor], path: Path) -> None:

@@ -14,6 +14,8 @@ from trainer.learners.base import Published
 from trainer.learners.models import LearnerOptions
 from trainer.learners.rank import LearnerRank
 from trainer.learners.sharding import World
+from trainer.weights.channel import free_address
+from trainer.weights.pieces import Piece, Pieces
 
 
 class InlineLearner:
@@ -59,6 +61,30 @@ class InlineLearner:
     async def write_adapter(self, directory: Path) -> int:
         """Write the adapter in peft's form and return its version."""
         return await asyncio.to_thread(self.rank.write_adapter, directory)
+
+    async def pieces(self) -> Pieces:
+        """See `SendsPieces.pieces`."""
+        return self.rank.sender.pieces(self.rank.version)
+
+    async def address(self) -> str:
+        """Return a free port of this machine."""
+        return free_address()
+
+    async def meet(self, address: str, size: int) -> None:
+        """See `SendsPieces.meet`."""
+        await asyncio.to_thread(self.rank.sender.meet, address, size)
+
+    async def send(self, piece: Piece) -> None:
+        """See `SendsPieces.send`."""
+        await asyncio.to_thread(self.rank.sender.send, piece)
+
+    async def lend(self, piece: Piece) -> list[bytes]:
+        """See `SendsPieces.lend`."""
+        return [await asyncio.to_thread(self.rank.sender.lend, piece)]
+
+    async def take_back(self) -> None:
+        """See `SendsPieces.take_back`."""
+        self.rank.sender.take_back()
 
     async def logprobs(self, token_ids: Sequence[int]) -> torch.Tensor:
         """Score a sequence: [T-1] float32 log-probs of token t+1 given tokens 0..t, at T=1."""

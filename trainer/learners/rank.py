@@ -26,6 +26,7 @@ from trainer.learners.clipping import clip_gradients
 from trainer.learners.models import LearnerOptions, Models, build_models, logprobs
 from trainer.learners.packing import MicroBatch, micro_batches, plain
 from trainer.learners.rates import RateSchedule
+from trainer.learners.sending import Sender
 from trainer.learners.sharding import Ranks, World
 from trainer.learners.summary import Update, speed_metrics, summary
 from trainer.learners.throughput import peak_flops, peak_memory_gib, train_flops
@@ -75,6 +76,8 @@ class LearnerRank:
             total_steps=self._options.total_steps,
         )
         self._writers = dist.new_group(backend="gloo")
+        self.sender = Sender(self._models.parameters, self._options.dtype, self._ranks)
+        """Hands the weights to engines without a file."""
 
     def step(self, batch: Batch) -> dict[str, float]:
         """Take one optimizer step per mini-batch; see `Learner.step`. The metrics are of all ranks.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,7 +27,9 @@ from trainer.recipe import Recipe
 from trainer.rollouts.roller import Roller
 from trainer.rollouts.wave import Rollout, Wave
 from trainer.types import Sample, SamplingParams, Task
+from trainer.weights.channel import free_address
 from trainer.weights.file import TakesFile, newest_weights
+from trainer.weights.pieces import Piece, Pieces, TakesPieces
 
 T = TypeVar("T")
 
@@ -102,6 +103,24 @@ class EngineWorker:
                 await _taking(engine).take_file(path, version)
         return Reply(engine.weight_version, self._life)
 
+    async def meet(self, address: str, first: int, size: int) -> None:
+        """See `TakesPieces.meet`."""
+        await _taking_pieces(await self._engine()).meet(address, first, size)
+
+    async def begin_update(self) -> None:
+        """See `TakesPieces.begin_update`."""
+        await _taking_pieces(await self._engine()).begin_update()
+
+    async def take_piece(self, piece: Piece, lent: bytes | None) -> None:
+        """See `TakesPieces.take_piece`."""
+        await _taking_pieces(await self._engine()).take_piece(piece, lent)
+
+    async def finish_update(self, version: int) -> Reply[int]:
+        """See `TakesPieces.finish_update`."""
+        engine = await self._engine()
+        await _taking_pieces(engine).finish_update(version)
+        return Reply(engine.weight_version, self._life)
+
     async def close(self) -> None:
         """Stop the engine's own processes."""
         if self._chosen is not None:
@@ -138,6 +157,12 @@ def _taking(engine: Engine) -> TakesFile:
     return engine
 
 
+def _taking_pieces(engine: Engine) -> TakesPieces:
+    if not isinstance(engine, TakesPieces):
+        raise TypeError(f"{type(engine).__name__} does not take pieces")
+    return engine
+
+
 class LearnerWorker:
     """One rank of the learner; `main` and `save` calls may run at once."""
 
@@ -149,9 +174,7 @@ class LearnerWorker:
 
     def address(self) -> str:
         """Where the ranks can meet: a free port of this machine."""
-        with socket.socket() as probe:
-            probe.bind(("", 0))
-            return f"{os.environ.get('HILLCLIMB_NODE_IP', '127.0.0.1')}:{probe.getsockname()[1]}"
+        return free_address()
 
     def start(self, address: str) -> int:
         """Load the model, meet the others, and return how many parameters it has."""
@@ -175,6 +198,26 @@ class LearnerWorker:
     def write_adapter(self, directory: Path) -> int:
         """See `LearnerRank.write_adapter`."""
         return self.rank.write_adapter(directory)
+
+    def pieces(self) -> Pieces:
+        """See `Sender.pieces`."""
+        return self.rank.sender.pieces(self.rank.version)
+
+    def meet(self, address: str, size: int) -> None:
+        """See `Sender.meet`."""
+        self.rank.sender.meet(address, size)
+
+    def send(self, piece: Piece) -> None:
+        """See `Sender.send`."""
+        self.rank.sender.send(piece)
+
+    def lend(self, piece: Piece) -> bytes:
+        """See `Sender.lend`."""
+        return self.rank.sender.lend(piece)
+
+    def take_back(self) -> None:
+        """See `Sender.take_back`."""
+        self.rank.sender.take_back()
 
     def begin_save(self, directory: Path) -> None:
         """Copy what there is to save; `finish_save` writes it."""

@@ -18,17 +18,17 @@ import torch
 from ray.exceptions import RayActorError, RayTaskError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from trainer.crew import Crew, Notice, what_travels
+from trainer.crew import Crew, Notice, weight_sync
 from trainer.engines.base import Engine
 from trainer.errors import EngineError, PlacementError, TrainerError
 from trainer.placement.actors import EngineFacts, EngineWorker, LearnerWorker, RolloutWorker
 from trainer.placement.cluster import Bundle, Cluster
 from trainer.placement.proxies import RemoteEngine, RemoteLearner, RemoteRolls, SpreadEngine
 from trainer.recipe import Recipe
-from trainer.weights.file import FileSync
 
 _MAX_RESTARTS = 5
 """Of an engine or rollout worker over a run; a worker that dies more often has a cause."""
+_ENDLESS = {"max_restarts": _MAX_RESTARTS, "max_task_retries": -1}
 CLOSE_S = 10.0
 """How long an engine may take to stop its own processes."""
 _ONE_THREAD = {"OMP_NUM_THREADS": "1"}
@@ -53,6 +53,7 @@ class _Placing:
         self._num_ranks = spec.placement.learner_ranks
         self._num_workers = spec.placement.rollout_workers
         self._gpus = 1.0 if torch.cuda.is_available() else 0.0
+        self._shares_gpus = spec.engine.weight_transport == "ipc"
         self._notices: list[Notice] = []
         shutil.rmtree(recipe.weights_dir, ignore_errors=True)
         self._cluster = Cluster(self._bundles(), environ)
@@ -79,7 +80,11 @@ class _Placing:
         address = ray.get(ranks[0].address.remote())
         loading = [rank.start.remote(address) for rank in ranks]
         proxies = [
-            RemoteEngine(_engine_name(number), partial(self._note, "engine", number))
+            RemoteEngine(
+                _engine_name(number),
+                partial(self._note, "engine", number),
+                num_processes=recipe.spec.engine.tensor_parallel_size,
+            )
             for number in range(len(engines))
         ]
         spread = proxies[0] if len(proxies) == 1 else SpreadEngine(proxies)
@@ -88,10 +93,10 @@ class _Placing:
         facts: list[EngineFacts] = ray.get(starting)
         ray.get([worker.ready.remote() for worker in workers])
         learner = RemoteLearner(ranks, num_parameters)
-        weights = FileSync(what_travels(recipe, learner), proxies, recipe.weights_dir, keeps=True)
+        weights = weight_sync(recipe, learner, proxies, keeps=True)
 
         def abandon() -> None:
-            weights.clear()
+            shutil.rmtree(recipe.weights_dir, ignore_errors=True)
             self._cluster.leave()
 
         async def close() -> None:
@@ -117,42 +122,58 @@ class _Placing:
         )
 
     def _bundles(self) -> list[Bundle]:
+        """Engines, ranks, rollout workers; an engine and a rank that share a GPU are one bundle."""
         size = self._recipe.spec.engine.tensor_parallel_size
+        if self._shares_gpus:
+            pairs = [Bundle(2.0, self._gpus)] * self._num_engines
+            return [*pairs, *(Bundle(1.0) for _ in range(self._num_workers))]
         return [
             *(Bundle(1.0, self._gpus * size) for _ in range(self._num_engines)),
             *(Bundle(1.0, self._gpus) for _ in range(self._num_ranks)),
             *(Bundle(1.0) for _ in range(self._num_workers)),
         ]
 
-    def _place(self, worker: type, number: int, **options: Any) -> Any:  # noqa: ANN401
-        bundle = self._bundles()[number]
+    def _place(self, worker: type, bundle: int, gpus: float, **options: Any) -> Any:  # noqa: ANN401
         return ray.remote(worker).options(
-            num_cpus=bundle.cpus,
-            num_gpus=bundle.gpus,
+            num_cpus=1.0,
+            num_gpus=gpus,
             scheduling_strategy=PlacementGroupSchedulingStrategy(
-                placement_group=self._cluster.group, placement_group_bundle_index=number
+                placement_group=self._cluster.group, placement_group_bundle_index=bundle
             ),
             runtime_env={"env_vars": _ONE_THREAD},
             **options,
         )
 
     def _engine(self, number: int) -> Any:  # noqa: ANN401
-        endless = {"max_restarts": _MAX_RESTARTS, "max_task_retries": -1}
+        gpus = self._gpus * self._recipe.spec.engine.tensor_parallel_size
+        # Nobody else has the weights that a dead engine of these drew with.
+        lives = {} if self._recipe.spec.engine.is_direct else _ENDLESS
         return self._place(
-            EngineWorker, number, max_concurrency=10_000, name=_engine_name(number), **endless
+            EngineWorker,
+            number,
+            gpus / 2 if self._shares_gpus else gpus,
+            max_concurrency=10_000,
+            name=_engine_name(number),
+            **lives,
         ).remote(self._recipe)
 
     def _rank(self, number: int) -> Any:  # noqa: ANN401
-        bundle = self._num_engines + number
+        shares = self._shares_gpus
+        bundle = number if shares else self._num_engines + number
+        gpus = self._gpus / 2 if shares else self._gpus
         return self._place(
-            LearnerWorker, bundle, max_concurrency=2, name=f"learner-{number}"
+            LearnerWorker, bundle, gpus, max_concurrency=2, name=f"learner-{number}"
         ).remote(self._recipe, number, self._num_ranks)
 
     def _worker(self, number: int, engine: Engine) -> Any:  # noqa: ANN401
-        bundle = self._num_engines + self._num_ranks + number
-        endless = {"max_restarts": _MAX_RESTARTS, "max_task_retries": -1}
+        bundle = len(self._bundles()) - self._num_workers + number
         return self._place(
-            RolloutWorker, bundle, max_concurrency=10_000, name=f"rollouts-{number}", **endless
+            RolloutWorker,
+            bundle,
+            0.0,
+            max_concurrency=10_000,
+            name=f"rollouts-{number}",
+            **_ENDLESS,
         ).remote(self._recipe, engine)
 
     def _note(self, worker: str, number: int) -> None:

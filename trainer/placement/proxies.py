@@ -20,6 +20,7 @@ from trainer.learners.base import Published
 from trainer.placement.lives import IDLE, Counters, Lives
 from trainer.rollouts.wave import Rollout, Wave
 from trainer.types import Sample, SamplingParams, Task
+from trainer.weights.pieces import Piece, Pieces
 
 
 def _nothing() -> None: ...
@@ -28,9 +29,13 @@ def _nothing() -> None: ...
 class RemoteEngine:
     """An `Engine` in another process; picklable, so that rollout workers can have one each."""
 
-    def __init__(self, name: str, note_restart: Callable[[], None] = _nothing) -> None:
+    def __init__(
+        self, name: str, note_restart: Callable[[], None] = _nothing, *, num_processes: int = 1
+    ) -> None:
         """Find the actor by its name in this job."""
         self._name = name
+        self.num_processes = num_processes
+        """How many processes hold the model together."""
         self._actor: Any = ray.get_actor(name)
         self._lives = Lives(note_restart)
         self._counters, self._version = Counters(), 0
@@ -91,6 +96,24 @@ class RemoteEngine:
     async def take_file(self, path: Path, version: int) -> None:
         """Draw from the file's weights from now on; see `TakesFile`."""
         reply = await _answer(self._actor.take_file.remote(path, version), EngineError)
+        self._version = reply.value
+        self._note(reply.life)
+
+    async def meet(self, address: str, first: int, size: int) -> None:
+        """See `TakesPieces.meet`."""
+        await _answer(self._actor.meet.remote(address, first, size), EngineError)
+
+    async def begin_update(self) -> None:
+        """See `TakesPieces.begin_update`."""
+        await _answer(self._actor.begin_update.remote(), EngineError)
+
+    async def take_piece(self, piece: Piece, lent: bytes | None) -> None:
+        """See `TakesPieces.take_piece`."""
+        await _answer(self._actor.take_piece.remote(piece, lent), EngineError)
+
+    async def finish_update(self, version: int) -> None:
+        """See `TakesPieces.finish_update`."""
+        reply = await _answer(self._actor.finish_update.remote(version), EngineError)
         self._version = reply.value
         self._note(reply.life)
 
@@ -185,6 +208,32 @@ class RemoteLearner:
         """Write the adapter in peft's form and return its version."""
         version: int = (await self._ask("write_adapter", directory))[0]
         return version
+
+    async def pieces(self) -> Pieces:
+        """See `SendsPieces.pieces`."""
+        pieces: Pieces = (await self._ask("pieces"))[0]
+        return pieces
+
+    async def address(self) -> str:
+        """Where the first rank can be met."""
+        address: str = await self._actors[0].address.remote()
+        return address
+
+    async def meet(self, address: str, size: int) -> None:
+        """See `SendsPieces.meet`."""
+        await self._ask("meet", address, size)
+
+    async def send(self, piece: Piece) -> None:
+        """See `SendsPieces.send`."""
+        await self._ask("send", piece)
+
+    async def lend(self, piece: Piece) -> list[bytes]:
+        """See `SendsPieces.lend`."""
+        return await self._ask("lend", piece)
+
+    async def take_back(self) -> None:
+        """See `SendsPieces.take_back`."""
+        await self._ask("take_back")
 
     async def logprobs(self, token_ids: Sequence[int]) -> torch.Tensor:
         """Score a sequence: [T-1] float32 log-probs of token t+1 given tokens 0..t, at T=1."""

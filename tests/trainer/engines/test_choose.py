@@ -124,7 +124,7 @@ async def test_weights_pass_through_the_chosen_place(
     sync = run.build()._parts.crew.weights
     run.journal.abandon()
     assert isinstance(sync, FileSync)
-    shared = shared_directory("run_short")
+    shared = shared_directory(run.run_id)
     assert shared.is_relative_to(SHARED_MEMORY) is SHARED_MEMORY.is_dir()
     expected = shared if transport == "shm" else run.dir().path / "weights"
     assert sync._directory == expected

@@ -13,12 +13,13 @@ from trainer.contract.events import StepCompleted
 
 
 async def test_two_engines_share_the_rollouts_and_both_get_the_weights(tmp_path: Path) -> None:
+    """Rollout workers talk to the engines themselves: their counters have to be asked for."""
     run = ShortRun(
         tmp_path,
         placement={"type": "ray", "rollout_workers": 2},
         engine={"data_parallel_size": 2},
         schedule={"total_steps": 2},
-        eval={"before_training": False, "interval": 0},
+        eval={"interval": 1},
     )
     trainer = run.build(provider=CountingProvider(solved_by_done))
     assert [len(workers(name)) for name in ("Engine", "Learner", "Rollout")] == [2, 1, 2]
@@ -30,21 +31,7 @@ async def test_two_engines_share_the_rollouts_and_both_get_the_weights(tmp_path:
     steps = run.events(StepCompleted)
     assert [len(event.outcomes) for event in steps] == [16, 16]
     assert all(row.score is not None for event in steps for row in event.outcomes)
+    for event in steps:
+        drawn_in_step = event.metrics["generate/avg_num_tokens"] * len(event.outcomes)
+        assert event.metrics["generate/num_sampled_tokens"] == pytest.approx(drawn_in_step)
     assert workers("") == []
-
-
-async def test_a_step_counts_what_the_engines_drew_in_it_and_not_in_evaluations(
-    tmp_path: Path,
-) -> None:
-    """Rollout workers talk to the engines themselves: their counters have to be asked for."""
-    run = ShortRun(
-        tmp_path,
-        placement={"type": "ray"},
-        engine={"data_parallel_size": 2},
-        schedule={"total_steps": 2},
-        eval={"interval": 1},
-    )
-    await run.finish(run.build(provider=CountingProvider(solved_by_done)))
-    for event in run.events(StepCompleted):
-        drawn = event.metrics["generate/avg_num_tokens"] * len(event.outcomes)
-        assert event.metrics["generate/num_sampled_tokens"] == pytest.approx(drawn)

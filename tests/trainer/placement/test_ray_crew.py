@@ -42,10 +42,10 @@ def kill_one(name: str) -> None:
     os.kill(workers(name)[0].pid, signal.SIGKILL)
 
 
-def a_run(root: Path, *, steps: int = 4) -> ShortRun:
+def a_run(root: Path, *, steps: int = 4, ranks: int = 2) -> ShortRun:
     return ShortRun(
         root,
-        placement={"type": "ray", "learner_ranks": 2},
+        placement={"type": "ray", "learner_ranks": ranks},
         schedule={"total_steps": steps},
         eval={"before_training": False, "interval": 0},
     )
@@ -107,7 +107,7 @@ async def test_a_dead_rank_ends_the_attempt_and_the_next_goes_on_from_its_checkp
 async def test_workers_end_with_an_attempt_that_cannot_begin_or_is_cancelled(
     tmp_path: Path,
 ) -> None:
-    run = a_run(tmp_path)
+    run = a_run(tmp_path, ranks=1)
     with pytest.raises(CheckpointError):
         run.build(resume_from=f"runs/{run.run_id}/checkpoints/global_step_9")
     assert workers("") == []

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -32,6 +35,7 @@ from trainer.engines.base import EngineStats
 from trainer.engines.vllm.options import VllmOptions
 from trainer.errors import EngineError
 from trainer.types import Sample, SamplingParams
+from trainer.weights.pieces import Piece
 
 _ADAPTER = "policy"
 
@@ -186,20 +190,66 @@ class VllmEngine:
         Raises:
             EngineError: vLLM failed.
         """
-        await self._make_ready()
-        is_adapter = await asyncio.to_thread(path.is_dir)
-        try:
-            await self._llm.pause_generation(mode="keep", clear_cache=False)
-            if is_adapter:
+        if await asyncio.to_thread(path.is_dir):
+            await self._make_ready()
+            with _faults_named():
+                await self._llm.pause_generation(mode="keep", clear_cache=False)
                 await self._take_adapter(path, version)
-            else:
-                await self._llm.start_weight_update()
-                update = WeightTransferUpdateRequest(update_info={"path": str(path)})
-                await self._llm.update_weights(update)
-                await self._llm.finish_weight_update(str(version))
-            await self._llm.resume_generation()
-        except (EngineDeadError, RuntimeError, OSError, ValueError, KeyError) as fault:
-            raise EngineError(f"vLLM did not take the weights: {fault}") from fault
+                await self._go_on(version)
+            return
+        await self.begin_update()
+        with _faults_named():
+            await self._take({"path": str(path)})
+        await self.finish_update(version)
+
+    @property
+    def num_processes(self) -> int:
+        """How many processes hold the model together."""
+        return int(self.arguments["tensor_parallel_size"])
+
+    async def meet(self, address: str, first: int, size: int) -> None:
+        """Let the processes of the model be numbers `first` and on of `size` at `address`."""
+        with _faults_named():
+            await self._make_ready({"address": address, "first": first, "size": size})
+
+    async def begin_update(self) -> None:
+        """Let requests in flight wait, and bring the layers into the form that is loaded.
+
+        Raises:
+            EngineError: vLLM failed.
+        """
+        await self._make_ready()
+        with _faults_named():
+            await self._llm.pause_generation(mode="keep", clear_cache=False)
+            await self._llm.start_weight_update()
+
+    async def take_piece(self, piece: Piece, lent: bytes | None) -> None:
+        """Take the tensors of `piece`; see `TakesPieces.take_piece`.
+
+        Raises:
+            EngineError: vLLM failed.
+        """
+        update: dict[str, Any] = {"tensors": [asdict(tensor) for tensor in piece]}
+        if lent is not None:
+            update["lent"] = base64.b64encode(lent).decode()
+        with _faults_named():
+            await self._take(update)
+
+    async def finish_update(self, version: int) -> None:
+        """Draw from the weights that were taken, which are of `version`.
+
+        Raises:
+            EngineError: vLLM failed.
+        """
+        with _faults_named():
+            await self._llm.finish_weight_update(str(version))
+            await self._go_on(version)
+
+    async def _take(self, update: dict[str, Any]) -> None:
+        await self._llm.update_weights(WeightTransferUpdateRequest(update_info=update))
+
+    async def _go_on(self, version: int) -> None:
+        await self._llm.resume_generation()
         self._version = version
         self._prefixes.clear()
 
@@ -243,10 +293,10 @@ class VllmEngine:
         # One that is cancelled leaves the others what it had begun.
         await asyncio.shield(self._prefixes[prefix_key])
 
-    async def _make_ready(self) -> None:
+    async def _make_ready(self, meeting: dict[str, Any] | None = None) -> None:
         async with self._starting:
             if not self._is_ready:
-                request = WeightTransferInitRequest(init_info={})
+                request = WeightTransferInitRequest(init_info=meeting or {})
                 await self._llm.init_weight_transfer_engine(request)
                 await self._llm.update_weight_version(str(self._version))
                 self._is_ready = True
@@ -284,6 +334,14 @@ class VllmEngine:
         self._tokens["cached"] += cached
         self._tokens["prefill"] += len(output.prompt_token_ids or ()) - cached
         self._tokens["sampled"] += len(found.token_ids)
+
+
+@contextmanager
+def _faults_named() -> Iterator[None]:
+    try:
+        yield
+    except (EngineDeadError, RuntimeError, OSError, ValueError, KeyError) as fault:
+        raise EngineError(f"vLLM did not take the weights: {fault}") from fault
 
 
 def _logprobs(found: CompletionOutput) -> tuple[float, ...]:

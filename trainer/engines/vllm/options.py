@@ -45,6 +45,8 @@ class VllmOptions:
     tensor_parallel_size: int = 1
     lora_rank: int | None = None
     """Of the adapters that `take_file` gets in place of whole weights; None allows none."""
+    by_pieces: bool = False
+    """Weights come from the learner's processes (`take_piece`), not in files."""
 
     def environment(self) -> dict[str, str]:
         """Variables for the process that makes the engine."""
@@ -75,7 +77,7 @@ class VllmOptions:
             "gpu_memory_utilization": self.gpu_memory_utilization,
             "tensor_parallel_size": self.tensor_parallel_size,
             "distributed_executor_backend": "uni" if self.tensor_parallel_size == 1 else "mp",
-            "weight_transfer_config": {"backend": TRANSFER},
+            "weight_transfer_config": {"backend": PIECES if self.by_pieces else TRANSFER},
             "disable_log_stats": True,
             "seed": 0,
         }
@@ -83,5 +85,5 @@ class VllmOptions:
 
 _LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """For which vLLM has kernels."""
-TRANSFER = "hillclimb_file"
-"""Name under which vLLM knows our way of taking weights (`trainer.engines.vllm.transfer`)."""
+TRANSFER, PIECES = "hillclimb_file", "hillclimb_pieces"
+"""Names under which vLLM knows our ways of taking weights (`trainer.engines.vllm.transfer`)."""

@@ -10,7 +10,7 @@ from multiprocessing.process import BaseProcess
 
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 
-from trainer.engines.vllm.options import TRANSFER
+from trainer.engines.vllm.options import PIECES, TRANSFER
 
 _MODULE = "trainer.engines.vllm.transfer"
 
@@ -23,6 +23,7 @@ def register() -> None:
     if TRANSFER in WeightTransferEngineFactory._registry:  # noqa: SLF001 - no public question
         return
     WeightTransferEngineFactory.register_engine(TRANSFER, _MODULE, "FileTransfer")
+    WeightTransferEngineFactory.register_engine(PIECES, _MODULE, "PieceTransfer")
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()

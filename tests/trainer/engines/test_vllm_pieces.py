@@ -1,0 +1,70 @@
+"""Weights from the learner's process straight into vLLM's, both ways."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("trainer.engines.vllm.engine", reason="vLLM does not import here")
+
+from tests.trainer.engines.test_vllm import change
+from trainer.engines.canary import canary_gap, canary_tokens
+from trainer.engines.vllm.engine import VllmEngine
+from trainer.engines.vllm.options import VllmOptions
+from trainer.errors import WeightSyncMismatch
+from trainer.learners import sending
+from trainer.learners.inline import InlineLearner
+from trainer.models import load_policy
+from trainer.sources import resolve_source
+from trainer.weights.pieces import CollectiveSync, LentSync, Piece, Pieces, PieceSync, in_pieces
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+TOKENS = canary_tokens(2048)
+
+
+class Forgetful(InlineLearner):
+    """Leaves one tensor out, once `forgets`."""
+
+    forgets = ""
+
+    async def pieces(self) -> Pieces:
+        whole = await super().pieces()
+        kept = (self._without(piece) for piece in whole.pieces)
+        return Pieces(whole.version, tuple(piece for piece in kept if piece))
+
+    def _without(self, piece: Piece) -> Piece:
+        return tuple(tensor for tensor in piece if tensor.name != self.forgets)
+
+
+@pytest.mark.parametrize("way", [CollectiveSync, LentSync])
+async def test_changed_weights_arrive_piece_by_piece_and_a_missing_tensor_is_noticed(
+    way: type[PieceSync], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "in_pieces", partial(in_pieces, limit=1_000_000))
+    model_dir = resolve_source("builtin:tiny-qwen3-a", tmp_path)
+    learner = Forgetful(load_policy(model_dir))
+    num_pieces = len((await learner.pieces()).pieces)
+    assert num_pieces > 3
+    engine = VllmEngine(
+        VllmOptions(model_dir=model_dir, max_length=256, num_sessions=8, by_pieces=True)
+    )
+    sync = way(learner, [engine])
+    try:
+        for seed in range(2):
+            change(learner, seed=seed)
+            learner.rank.version += 1
+            if seed:
+                with pytest.raises(WeightSyncMismatch):
+                    await canary_gap(engine, learner, TOKENS)
+            await sync.sync()
+            assert await canary_gap(engine, learner, TOKENS) < 1e-5
+            assert engine.weight_version == learner.version
+        change(learner, seed=7)
+        learner.forgets = "model.layers.1.mlp.down_proj.weight"
+        await sync.sync()
+        with pytest.raises(WeightSyncMismatch):
+            await canary_gap(engine, learner, TOKENS)
+    finally:
+        await engine.close()

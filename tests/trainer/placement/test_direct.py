@@ -1,0 +1,39 @@
+"""Weights that go from the ranks' processes to vLLM's, and what an engine's death means then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed here")
+pytest.importorskip("trainer.engines.vllm.engine", reason="vLLM does not import here")
+
+from tests.trainer.placement.test_ray_crew import kill_one, solved_by_done, with_events, workers
+from tests.trainer.scripted import CountingProvider
+from tests.trainer.short_run import ShortRun
+from trainer.contract.events import StepCompleted
+from trainer.errors import EngineError
+
+
+@pytest.mark.parametrize(("transport", "ranks"), [("nccl", 2), ("ipc", 1)])
+async def test_a_run_takes_its_weights_and_ends_with_its_engine(
+    transport: str, ranks: int, tmp_path: Path
+) -> None:
+    run = ShortRun(
+        tmp_path,
+        experimental=True,
+        model={"source": "builtin:tiny-qwen3-a"},
+        rollout={"max_input_length": 900, "max_sequence_length": 1000},
+        placement={"type": "ray", "learner_ranks": ranks},
+        engine={"type": "vllm", "weight_transport": transport},
+        schedule={"total_steps": 3},
+        eval={"before_training": False, "interval": 0},
+    )
+    trainer = run.build(provider=CountingProvider(solved_by_done))
+    with pytest.raises(EngineError, match="a worker process died"):
+        await with_events(trainer, run, {3: lambda: kill_one("EngineWorker")})
+    steps = run.events(StepCompleted)
+    assert [event.step for event in steps] == [1, 2]
+    assert all(event.metrics["policy/canary_logprobs_abs_diff_mean"] < 1e-4 for event in steps)
+    assert workers("") == []

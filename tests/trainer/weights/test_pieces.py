@@ -1,0 +1,72 @@
+"""Weights from process to process, without an engine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+
+from trainer.weights.channel import Channel, free_address
+from trainer.weights.lending import borrowed, lent
+from trainer.weights.pieces import TensorShape, in_pieces
+
+CPU = torch.device("cpu")
+
+
+def tensor(name: str, num_bytes: int) -> TensorShape:
+    return TensorShape(name, "float32", (num_bytes // 4,), num_bytes)
+
+
+def test_pieces_are_filled_in_order_and_a_large_tensor_is_one_alone() -> None:
+    sizes = {"a": 40, "b": 60, "c": 4, "d": 200, "e": 8}
+    pieces = in_pieces([tensor(name, size) for name, size in sizes.items()], limit=100)
+    assert [[each.name for each in piece] for piece in pieces] == [["a", "b"], ["c"], ["d"], ["e"]]
+    assert in_pieces([]) == ()
+
+
+def test_what_one_broadcasts_all_others_have() -> None:
+    address, sent = free_address(), torch.arange(6, dtype=torch.float32)
+    taken = [torch.zeros(6), torch.zeros(6)]
+
+    def take(number: int) -> None:
+        channel = Channel(address, number, 3, CPU)
+        channel.broadcast(taken[number - 1])
+
+    others = [threading.Thread(target=take, args=(number,)) for number in (1, 2)]
+    for each in others:
+        each.start()
+    Channel(address, 0, 3, CPU).broadcast(sent)
+    for each in others:
+        each.join()
+    assert torch.equal(taken[0], sent)
+    assert torch.equal(taken[1], sent)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_process_that_is_no_child_sees_what_is_lent_and_keeps_a_copy(dtype: torch.dtype) -> None:
+    shown = torch.arange(5, dtype=dtype)
+    program = (
+        "import sys; from trainer.weights.lending import borrowed\n"
+        "mine = borrowed(bytes.fromhex(sys.stdin.readline()))\n"
+        "print(mine.tolist(), flush=True); sys.stdin.readline(); print(mine.tolist())"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as other:
+        assert other.stdin is not None
+        assert other.stdout is not None
+        other.stdin.write(lent(shown).hex() + "\n")
+        other.stdin.flush()
+        assert other.stdout.readline() == "[0.0, 1.0, 2.0, 3.0, 4.0]\n"
+        shown.zero_()
+        other.stdin.write("\n")
+        other.stdin.flush()
+        assert other.stdout.readline() == "[0.0, 1.0, 2.0, 3.0, 4.0]\n"
+    assert torch.equal(borrowed(lent(shown)), shown)

@@ -1,0 +1,51 @@
+"""A rank's part in handing the policy to engines without a file: `trainer.weights.pieces`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from trainer.learners import export
+from trainer.learners.sharding import Ranks
+from trainer.weights.channel import Channel
+from trainer.weights.lending import lent
+from trainer.weights.pieces import Piece, Pieces, in_pieces
+
+
+class Sender:
+    """Every method is called on all ranks alike: gathering a piece takes all of them."""
+
+    def __init__(
+        self, parameters: Mapping[str, torch.nn.Parameter], dtype: torch.dtype, ranks: Ranks
+    ) -> None:
+        self._parameters, self._dtype, self._ranks = parameters, dtype, ranks
+        self._channel: Channel | None = None
+        self._lent: torch.Tensor | None = None
+
+    def pieces(self, version: int) -> Pieces:
+        """Say what there is to send."""
+        return Pieces(version, in_pieces(export.shapes(self._parameters, self._dtype)))
+
+    def meet(self, address: str, size: int) -> None:
+        """Let rank 0 meet the engines' processes."""
+        if self._ranks.rank == 0:
+            self._channel = Channel(address, 0, size, self._ranks.device)
+
+    def send(self, piece: Piece) -> None:
+        """Let rank 0 broadcast the piece."""
+        whole = self._flat(piece)
+        if self._channel is not None:
+            self._channel.broadcast(whole)
+
+    def lend(self, piece: Piece) -> bytes:
+        """Return what gives the piece to a process beside this one (`trainer.weights.lending`)."""
+        self._lent = self._flat(piece)
+        return lent(self._lent)
+
+    def take_back(self) -> None:
+        """Forget what was lent."""
+        self._lent = None
+
+    def _flat(self, piece: Piece) -> torch.Tensor:
+        return export.flat(self._parameters, [tensor.name for tensor in piece], self._dtype)
