@@ -31,8 +31,9 @@ CMD ["python", "-m", "celery", "-A", "worker.app", "worker", "--concurrency", "2
 # The runner's own process needs no torch; it starts trainers with this image's Python.
 FROM base AS trainer
 COPY requirements/trainer.txt requirements/trainer.txt
-# With dependencies: torch's own wheel wants CUDA libraries that the CPU wheel, and the lock, lack.
-RUN pip install --no-cache-dir -r requirements/trainer.txt
+# torch with what its wheel needs (a CUDA one wants libraries that the lock lacks), the rest as locked.
+RUN pip install --no-cache-dir -c requirements/trainer.txt torch \
+    && pip install --no-cache-dir --no-deps -r requirements/trainer.txt
 COPY pyproject.toml README.md ./
 COPY hillclimb hillclimb
 COPY api api

@@ -53,3 +53,14 @@ def test_the_volume_of_the_state_belongs_to_the_images_user() -> None:
     assert (
         f"install -d -o hillclimb -g hillclimb -m 700 {place}" in (ROOT / "Dockerfile").read_text()
     )
+
+
+def test_the_image_installs_the_data_plane_as_make_does() -> None:
+    installs = ("-c requirements/trainer.txt torch", "--no-deps -r requirements/trainer.txt")
+    for text in ((ROOT / "Dockerfile").read_text(), (ROOT / "Makefile").read_text()):
+        first, second = (text.index(each) for each in installs)
+        assert first < second
+
+
+def test_the_runner_has_room_for_rays_object_store_and_the_weights() -> None:
+    assert services()["runner"]["shm_size"] == "2gb"
