@@ -1,31 +1,67 @@
-"""Fails when a process of this checkout's stack is still alive: the demo must leave none."""
+"""Fails when the demo leaves something behind: a process of this checkout's stack, or files in RAM.
+
+Ray and vLLM give their processes titles of their own (`ray::EngineWorker`), without a path in them.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 
+TITLES = ("ray::", "VLLM::")
+MARKS = ("HILLCLIMB_STATE_DIR", "HILLCLIMB_STACK_OWNER")
+FOLDERS = Path("/tmp")  # noqa: S108 - where trainer/placement/cluster.py puts Ray's
+SHARED_MEMORY = Path("/dev/shm/hillclimb")  # noqa: S108 - see trainer/weights/file.py
+
 
 def processes_of(checkout: Path) -> list[psutil.Process]:
-    """Return live processes, other than our own ancestors, whose command names `checkout`."""
+    """Return live processes, other than our own ancestors, that belong to `checkout`."""
     own = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
-    found = []
-    for process in psutil.process_iter(["cmdline", "environ"]):
-        words = " ".join(process.info["cmdline"] or ())
-        home = (process.info["environ"] or {}).get("HILLCLIMB_STATE_DIR", "")
-        if process.pid not in own and (f"{checkout}/.venv" in words or str(checkout) in home):
-            found.append(process)
-    return found
+    return [
+        process
+        for process in psutil.process_iter(["cmdline", "environ", "cwd"])
+        if process.pid not in own and _belongs(process.info, checkout)
+    ]
+
+
+def _belongs(info: dict[str, Any], checkout: Path) -> bool:
+    """By what the command names, what the environment marks, or where a retitled worker works."""
+    words = " ".join(info["cmdline"] or ())
+    marks = [(info["environ"] or {}).get(mark, "") for mark in MARKS]
+    places = [*marks, str(info["cwd"] or "")] if words.startswith(TITLES) else marks
+    return f"{checkout}/.venv" in words or any(
+        Path(place).is_relative_to(checkout) for place in places
+    )
+
+
+def folders_of_the_dead(folders: Path = FOLDERS) -> Iterator[Path]:
+    """Folders of Ray whose trainer, named in them by its pid, has ended."""
+    for folder in sorted(folders.glob("hillclimb-ray-*")):
+        pid = re.match(r"hillclimb-ray-(\d+)-", folder.name)
+        if pid is None or not psutil.pid_exists(int(pid[1])):
+            yield folder
+
+
+def weights_of(checkout: Path, shared: Path = SHARED_MEMORY) -> Iterator[Path]:
+    """What runs of `checkout` keep in shared memory."""
+    for run in sorted(shared.glob("*")):
+        if (checkout / ".hillclimb/runs" / run.name).exists():
+            yield run
 
 
 def main() -> int:
     """Print what is left; 1 if anything is."""
-    left = processes_of(Path(__file__).resolve().parent.parent)
-    for process in left:
-        print(f"left behind: {process.pid} {' '.join(process.cmdline())}")
+    checkout = Path(__file__).resolve().parent.parent
+    processes = [f"{each.pid} {' '.join(each.cmdline())}" for each in processes_of(checkout)]
+    left = [*processes, *map(str, folders_of_the_dead()), *map(str, weights_of(checkout))]
+    for each in left:
+        print(f"left behind: {each}")
     return 1 if left else 0
 
 

@@ -1,0 +1,73 @@
+"""What CI looks for after the demo is found where there is any."""
+
+import importlib.util
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("nothing_left", ROOT / ".ci/nothing_left.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@contextmanager
+def sleeping(title: str, place: Path, **environ: str) -> Iterator[int]:
+    """A process under a title, in a directory, until the end of the block."""
+    command = ["bash", "-c", f"exec -a '{title}' sleep 60"]
+    with subprocess.Popen(command, cwd=place, env=os.environ | environ) as process:
+        wait = ["bash", "-c", f"until grep -q '^{title}' /proc/{process.pid}/cmdline; do :; done"]
+        subprocess.run(wait, check=True, timeout=10)
+        yield process.pid
+        process.kill()
+
+
+def test_a_worker_with_rays_title_is_found_by_where_it_works(
+    script: ModuleType, tmp_path: Path
+) -> None:
+    attempt = tmp_path / ".hillclimb" / "runs"
+    attempt.mkdir(parents=True)
+    with sleeping("ray::EngineWorker", attempt) as worker, sleeping("editor", attempt) as other:
+        found = {process.pid for process in script.processes_of(tmp_path)}
+    assert worker in found
+    assert other not in found
+
+
+def test_a_process_is_found_by_the_stacks_mark(script: ModuleType, tmp_path: Path) -> None:
+    place = str(tmp_path / ".hillclimb")
+    with sleeping("ray::RolloutWorker", Path("/"), HILLCLIMB_STACK_OWNER=place) as worker:
+        assert [process.pid for process in script.processes_of(tmp_path)] == [worker]
+        assert script.processes_of(tmp_path / "other") == []
+
+
+def test_folders_of_ray_count_when_their_trainer_is_dead(
+    script: ModuleType, tmp_path: Path
+) -> None:
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    dead, alive = (tmp_path / f"hillclimb-ray-{pid}-x" for pid in (ended.pid, os.getpid()))
+    dead.mkdir()
+    alive.mkdir()
+    assert list(script.folders_of_the_dead(tmp_path)) == [dead]
+
+
+def test_weights_in_shared_memory_count_when_the_run_is_this_checkouts(
+    script: ModuleType, tmp_path: Path
+) -> None:
+    (tmp_path / "shared/run_a").mkdir(parents=True)
+    (tmp_path / "shared/run_b").mkdir()
+    (tmp_path / "here/.hillclimb/runs/run_a").mkdir(parents=True)
+    found = list(script.weights_of(tmp_path / "here", tmp_path / "shared"))
+    assert found == [tmp_path / "shared/run_a"]
