@@ -68,6 +68,11 @@ class Models:
         """The parameters that are trained, by name."""
         return {name: each for name, each in self.parameters.items() if each.requires_grad}
 
+    @property
+    def num_adapter_parameters(self) -> int:
+        """How many parameters the adapters have, on all ranks together; 0 without."""
+        return sum(each.numel() for each in self.trained.values()) if self.adapters else 0
+
     def proximal_logprobs(self, micro: MicroBatch) -> torch.Tensor | None:
         """The policy's own log-probs [A] where an off-policy correction asks for them."""
         if not needs_proximal(self.options.algorithm):

@@ -237,7 +237,12 @@ class LearnerRank:
         return Update(
             stats=stats,
             entropy=entropies_A.sum().item(),
-            flops=train_flops(self._models.config, self.num_parameters, micro),
+            flops=train_flops(
+                self._models.config,
+                micro,
+                num_parameters=self.num_parameters,
+                num_adapter_parameters=self._models.num_adapter_parameters,
+            ),
         )
 
     def _rate(self) -> float:

@@ -17,12 +17,16 @@ _PEAK_FLOPS = {"H100": 989e12, "H200": 989e12, "A100": 312e12}
 _GIB = 1024**3
 
 
-def train_flops(config: Qwen3Config, num_parameters: int, micro: MicroBatch) -> float:
+def train_flops(
+    config: Qwen3Config, micro: MicroBatch, *, num_parameters: int, num_adapter_parameters: int = 0
+) -> float:
     """Floating point operations of forward and backward over a micro-batch.
 
-    6 P per token (the head's P: per action) and 12 L W per pair of tokens of which one attends to
-    the other: forward 4, backward twice that. What is computed again to save memory does not
-    count. Source: Chowdhery et al. 2022 (PaLM, arXiv:2204.02311, appendix B), causal pairs only.
+    6 P per token (the head's P: per action): 2 each for forward, gradient of the input and gradient
+    of the weight; under adapters only they have the last, and the policy's own P count 4. And 12 L
+    W per pair of tokens of which one attends to the other: forward 4, backward twice that. What is
+    computed again to save memory does not count.
+    Source: Chowdhery et al. 2022 (PaLM, arXiv:2204.02311, appendix B), causal pairs only.
     """
     head = config.vocab_size * config.hidden_size
     body = num_parameters - (1 if config.tie_word_embeddings else 2) * head
@@ -31,10 +35,10 @@ def train_flops(config: Qwen3Config, num_parameters: int, micro: MicroBatch) -> 
         prompt = family.prompt_length
         pairs += prompt * (prompt + 1) / 2
         pairs += sum(n * prompt + n * (n + 1) / 2 for n in family.branch_lengths)
+    tokens, actions = len(micro.token_ids_N), len(micro.targets_A)
+    own = (4.0 if num_adapter_parameters else 6.0) * (body * tokens + head * actions)
     attention = 12.0 * config.num_hidden_layers * config.num_attention_heads * config.head_dim
-    return (
-        6.0 * body * len(micro.token_ids_N) + 6.0 * head * len(micro.targets_A) + attention * pairs
-    )
+    return own + 6.0 * num_adapter_parameters * tokens + attention * pairs
 
 
 def peak_flops(device: torch.device) -> float | None:

@@ -219,7 +219,20 @@ def test_flops_count_causal_pairs_and_the_head_of_actions_alone() -> None:
     head = 64 * 32
     attention = 12 * 2 * 32 * (39 * 40 / 2)
     expected = 6 * (num_parameters - head) * 39 + 6 * head * 39 + attention
-    assert train_flops(config, num_parameters, micro) == expected
+    assert train_flops(config, micro, num_parameters=num_parameters) == expected
+    for recompute in (False, True):
+        learner = rank(activation_checkpointing=recompute)
+        assert learner._backward(micro).flops == expected
+
+
+def test_under_adapters_frozen_weights_have_no_gradient_to_count() -> None:
+    num_parameters = sum(each.numel() for each in tiny_model().parameters())
+    micro = plain(IDS, device=torch.device("cpu"))
+    # Rank 4 times (inputs + outputs): q, k, v, o, gate, up, down of each of two layers.
+    adapters = 2 * 4 * (64 + 48 + 48 + 64 + 96 + 96 + 96)
+    attention = 12 * 2 * 32 * (39 * 40 / 2)
+    expected = 4 * num_parameters * 39 + 6 * adapters * 39 + attention
+    assert rank(lora={"rank": 4, "alpha": 8})._backward(micro).flops == expected
 
 
 def test_a_process_is_one_rank_of_one_world() -> None:
