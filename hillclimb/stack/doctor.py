@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Literal
 
 import psycopg
@@ -24,6 +25,8 @@ from hillclimb.stack.state import StateDirectory
 
 LEAST_FREE_BYTES = 2 * 2**30
 IMPORT_DEADLINE_S = 120.0
+NOT_INSTALLED = 3
+"""Exit status of a script that looked for a library."""
 PYTHONS = ((3, 11), (3, 12))
 NEEDED = ("fastapi", "uvicorn", "sqlalchemy", "psycopg", "alembic", "celery", "redis", "pydantic")
 
@@ -38,6 +41,33 @@ class Check:
     level: Level
     found: str
     mend: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionalLibrary:
+    """A library of the data plane without which training goes another way."""
+
+    name: str
+    module: str
+    """What is imported: all that a build for another machine fails at."""
+    without: str
+    mend: str
+
+
+OPTIONAL = (
+    OptionalLibrary(
+        name="ray",
+        module="ray",
+        without="a run is one process",
+        mend="Run `make setup`, or set placement.type to inline in the spec.",
+    ),
+    OptionalLibrary(
+        name="vllm",
+        module="vllm.v1.engine.async_llm",
+        without="the torch engine samples",
+        mend="The torch engine samples instead: `engine.type: torch` in the spec says so.",
+    ),
+)
 
 
 def examine(options: StackOptions) -> list[Check]:
@@ -95,25 +125,56 @@ def _trainer(options: StackOptions) -> Iterator[Check]:
     script = "import torch, transformers; print(torch.__version__, transformers.__version__)"
     mend = "Run `make setup`, or set HILLCLIMB_TRAINER_PYTHON."
     try:
-        done = subprocess.run(
-            [str(python), "-c", script],
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=IMPORT_DEADLINE_S,
-        )
+        torch, transformers = _printed(python, script)
     except FileNotFoundError:
         yield Check(name="trainer", level="fail", found=f"no interpreter at {python}", mend=mend)
     except subprocess.CalledProcessError as error:
-        found = (error.stderr.strip().splitlines() or ["it failed"])[-1]
-        yield Check(name="trainer", level="fail", found=f"{python}: {found}", mend=mend)
+        found = f"{python}: {_last_line(error)}"
+        yield Check(name="trainer", level="fail", found=found, mend=mend)
     except subprocess.TimeoutExpired:
         found = f"{python} took over {IMPORT_DEADLINE_S:.0f} s to import torch"
         yield Check(name="trainer", level="warn", found=found, mend="Close other programs.")
     else:
-        torch, transformers = done.stdout.split()
         found = f"torch {torch}, transformers {transformers} at {python}"
         yield Check(name="trainer", level="ok", found=found)
+        yield from (_optional(python, library) for library in OPTIONAL)
+
+
+def _optional(python: Path, library: OptionalLibrary) -> Check:
+    """One of the trainer's libraries that it can do without; missing is no fault."""
+    script = (
+        f"import importlib.util, sys; importlib.util.find_spec({library.name!r})"
+        f" or sys.exit({NOT_INSTALLED}); import {library.module}, {library.name};"
+        f" print({library.name}.__version__)"
+    )
+    try:
+        *_, found = _printed(python, script)
+    except subprocess.CalledProcessError as error:
+        if error.returncode == NOT_INSTALLED:
+            return Check(name=library.name, level="ok", found=f"not installed: {library.without}")
+        found = f"does not import: {_last_line(error)}"
+        return Check(name=library.name, level="warn", found=found, mend=library.mend)
+    except subprocess.TimeoutExpired:
+        found = f"took over {IMPORT_DEADLINE_S:.0f} s to import"
+        return Check(name=library.name, level="warn", found=found, mend="Close other programs.")
+    return Check(name=library.name, level="ok", found=f"{library.name} {found}")
+
+
+def _printed(python: Path, script: str) -> list[str]:
+    """Words that `script` prints."""
+    done = subprocess.run(
+        [str(python), "-c", script],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=IMPORT_DEADLINE_S,
+    )
+    return done.stdout.split()
+
+
+def _last_line(error: subprocess.CalledProcessError) -> str:
+    lines: list[str] = error.stderr.strip().splitlines()
+    return lines[-1] if lines else f"exit status {error.returncode}"
 
 
 def _state(options: StackOptions) -> Iterator[Check]:

@@ -37,6 +37,34 @@ def test_a_trainer_environment_without_torch_is_named(options: StackOptions) -> 
     assert "torch" in findings(bare)["trainer"].found
 
 
+@pytest.fixture
+def python(tmp_path: Path) -> Path:
+    """A trainer's interpreter with toys in the places of torch, transformers and Ray."""
+    for name in ("torch", "transformers", "ray"):
+        (tmp_path / f"{name}.py").write_text("__version__ = '1.0'\n")
+    path = tmp_path / "python"
+    path.write_text(f'#!/bin/sh\nPYTHONPATH="{tmp_path}" exec "{sys.executable}" "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
+def test_a_trainer_without_vllm_is_no_fault(options: StackOptions, python: Path) -> None:
+    found = findings(StackOptions(state_dir=options.state_dir, trainer_python=python))
+    assert found["trainer"].level == found["ray"].level == found["vllm"].level == "ok"
+    assert found["ray"].found == "ray 1.0"
+    assert found["vllm"].found == "not installed: the torch engine samples"
+
+
+def test_a_vllm_built_for_another_machine_is_named(
+    options: StackOptions, python: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "vllm.py").write_text("print('INFO')\nraise OSError('no AVX-512')\n")
+    found = findings(StackOptions(state_dir=options.state_dir, trainer_python=python))["vllm"]
+    assert found.level == "warn"
+    assert "no AVX-512" in found.found
+    assert "engine.type: torch" in found.mend
+
+
 def test_keys_that_others_can_read_are_a_failure(options: StackOptions) -> None:
     state = StateDirectory(options.state_dir)
     state.create()
