@@ -144,7 +144,11 @@ class Trainer:
                 )
             with parts.clock.phase("convert_to_training_input"):
                 chosen, batch = self._batch(step, taken)
-                ages = staleness_metrics(taken, version=parts.crew.learner.version)
+                ages = staleness_metrics(
+                    taken,
+                    version=parts.crew.learner.version,
+                    bound=parts.spec.schedule.max_staleness_steps,
+                )
             parts.journal.emit(PhaseStarted, step=step, phase="train")
             with parts.clock.phase("policy_train"):
                 metrics = ages | await parts.crew.learner.step(batch)

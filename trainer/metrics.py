@@ -136,6 +136,7 @@ def _environment(name: str, rows: Sequence[OutcomeRow]) -> Metrics:
         f"{name}/ungraded_rate": _share(rows, OutcomeStatus.UNGRADED),
         f"{name}/num_infra_retries": float(sum(row.num_infra_retries for row in rows)),
         f"{name}/env_init_failed": float(sum(map(_never_started, rows))),
+        f"{name}/env_init_failures": float(sum(map(_never_started, rows))),
         f"{name}/trajectory_timeouts": float(sum(map(_out_of_time, rows))),
     }
 

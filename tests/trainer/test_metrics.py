@@ -101,6 +101,8 @@ def test_environments_that_never_started_and_time_that_ran_out_are_counted() -> 
     ]
     metrics = rollout_metrics(rows, n=2, pass_threshold=1.0)
     assert metrics["environment/booking/env_init_failed"] == 1.0
+    assert metrics["environment/booking/env_init_failures"] == 1.0
+    assert metrics["environment/github/env_init_failures"] == 0.0
     assert metrics["environment/booking/trajectory_timeouts"] == 1.0
     assert metrics["environment/github/trajectory_timeouts"] == 1.0
     assert metrics["environment/total_episodes"] == 4.0

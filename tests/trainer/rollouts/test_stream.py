@@ -117,14 +117,39 @@ async def test_one_step_of_staleness_rolls_the_next_batch_while_this_one_is_lear
     rolls.version = 1
     rolls.finish("t2", "t3")
     second = await stream.take(2)
-    assert staleness_metrics(second, version=1) == {
+    assert staleness_metrics(second, version=1, bound=1) == {
         "async/num_groups_ahead": 2.0,
+        "async/keep_rate": 1.0,
         "async/staleness_mean": 1.0,
         "async/staleness_max": 1.0,
         "async/staleness_min": 1.0,
+        "async/staleness_ratio": 1.0,
+        "async/staleness_violation_count": 0.0,
         "async/partial_ratio": 1.0,
     }
     await stream.close()
+
+
+def test_ages_are_counted_against_the_weights_that_learn_and_against_the_bound() -> None:
+    first, second, third = (a_task(f"t{number}") for number in range(3))
+    taken = Taken(
+        groups=(
+            (a_rollout(first, [3]), a_rollout(first, [2, 3])),
+            (a_rollout(second, [0, 1, 1]), a_rollout(second, [])),
+        ),
+        dropped=((a_rollout(third, [3]),),),
+        num_ahead=5,
+    )
+    assert staleness_metrics(taken, version=3, bound=2) == {
+        "async/num_groups_ahead": 5.0,
+        "async/keep_rate": 2 / 3,
+        "async/staleness_mean": 4 / 3,
+        "async/staleness_max": 3.0,
+        "async/staleness_min": 0.0,
+        "async/staleness_ratio": 2 / 3,
+        "async/staleness_violation_count": 1.0,
+        "async/partial_ratio": 2 / 3,
+    }
 
 
 async def test_a_slow_group_is_learned_from_later_but_not_too_late() -> None:
@@ -161,8 +186,9 @@ async def test_whatever_the_order_batches_are_whole_in_time_and_complete(
             await settle()
         taken = await taking
         assert len(taken.groups) == 3
-        ages = staleness_metrics(taken, version=step - 1)
+        ages = staleness_metrics(taken, version=step - 1, bound=max_staleness_steps)
         assert ages["async/staleness_max"] <= max_staleness_steps
+        assert ages["async/staleness_violation_count"] == 0.0
         seen += keys(taken)
     assert len(set(seen)) == len(seen) == 60
     left = {key for _, key in stream.state()["pending"]}
@@ -220,7 +246,8 @@ async def test_batches_drawn_again_ahead_of_the_learner_leave_no_task_out() -> N
         rolls.version = step - 1
         taken = await stream.take(step)
         assert len(taken.groups) == 2
-        assert staleness_metrics(taken, version=step - 1)["async/staleness_max"] <= 2
+        ages = staleness_metrics(taken, version=step - 1, bound=2)
+        assert ages["async/staleness_max"] <= 2
         seen += keys(taken) + dropped(taken)
     assert len(set(seen)) == len(seen) == 10
     left = [key for _, key in stream.state()["pending"]]  # type: ignore[union-attr, misc]
