@@ -12,8 +12,18 @@ from transformers import Qwen3Config
 
 from trainer.learners.packing import MicroBatch
 
-_PEAK_FLOPS = {"H100": 989e12, "H200": 989e12, "A100": 312e12}
-"""Dense bfloat16 FLOP/s by the makers' data sheets, by a part of the device's name."""
+_PEAK_FLOPS = {
+    "GB200": 2.5e15,
+    "B200": 2.25e15,
+    "H100": 989e12,
+    "H200": 989e12,
+    "A100": 312e12,
+}
+"""Dense bfloat16 FLOP/s by the makers' data sheets, by a part of the device's name.
+
+The first part that fits counts. NVIDIA's Blackwell data sheet says 5 PFLOPS of a GPU in GB200 NVL72
+and 4.5 of one in HGX B200, with sparsity: dense is half of that.
+"""
 _GIB = 1024**3
 
 
