@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from trainer.algo.batch import BatchPlan, build_batch
+from trainer.algo.batch import BatchPlan, build_batch, judge
 from trainer.algo.dynamic import Chosen, choose
 from trainer.algo.sequences import Batch
 from trainer.algo.signal import why_nothing_is_learned
@@ -32,7 +32,7 @@ from trainer.schedule import Schedule
 from trainer.sinks.journal import Journal
 from trainer.stopping import Stop, StopRequested
 from trainer.stores.base import StoreError
-from trainer.timing import Clock
+from trainer.timing import SCORING, Clock
 from trainer.watchdog import Watchdog
 from trainer.waves import Waves
 
@@ -142,16 +142,16 @@ class Trainer:
                 taken, result = await parts.waves.take(
                     parts.stream, training_wave(parts.spec, step)
                 )
-            with parts.clock.phase("convert_to_training_input"):
-                chosen, batch = self._batch(step, taken)
-                ages = staleness_metrics(
-                    taken,
-                    version=parts.crew.learner.version,
-                    bound=parts.spec.schedule.max_staleness_steps,
-                )
+            chosen, batch = self._batch(step, taken)
+            ages = staleness_metrics(
+                taken,
+                version=parts.crew.learner.version,
+                bound=parts.spec.schedule.max_staleness_steps,
+            )
             parts.journal.emit(PhaseStarted, step=step, phase="train")
             with parts.clock.phase("policy_train"):
                 metrics = ages | await parts.crew.learner.step(batch)
+            parts.clock.split("policy_train", SCORING, metrics.pop(f"timing/{SCORING}"))
             with parts.clock.phase("sync_weights"):
                 metrics |= await self._sync_weights(step)
         metrics |= feed_back(parts.sampler, parts.journal, step, result.rows)
@@ -167,19 +167,24 @@ class Trainer:
 
     def _batch(self, step: int, taken: Taken) -> tuple[Chosen, Batch]:
         """Choose what the step learns from, and make the learner's input of it."""
-        spec = self._parts.spec
-        chosen = choose(
-            as_groups(taken.groups),
-            as_groups(taken.dropped),
-            rule=spec.algorithm.dynamic_sampling,
-            seed=derive_seed(spec.schedule.seed, "replace", step),
-        )
-        plan = BatchPlan(
-            mini_batch_size=spec.schedule.mini_batch_size,
-            temperatures=training_temperatures(spec),
-            seed=derive_seed(spec.schedule.seed, "batch", step),
-        )
-        return chosen, build_batch(chosen.groups, algorithm=spec.algorithm, plan=plan)
+        spec, clock = self._parts.spec, self._parts.clock
+        seed = derive_seed(spec.schedule.seed, "batch", step)
+        with clock.phase("convert_to_training_input"):
+            chosen = choose(
+                as_groups(taken.groups),
+                as_groups(taken.dropped),
+                rule=spec.algorithm.dynamic_sampling,
+                seed=derive_seed(spec.schedule.seed, "replace", step),
+            )
+        with clock.phase("compute_advantages_and_returns"):
+            judged = judge(chosen.groups, spec.algorithm, seed=seed)
+        with clock.phase("convert_to_training_input"):
+            plan = BatchPlan(
+                mini_batch_size=spec.schedule.mini_batch_size,
+                temperatures=training_temperatures(spec),
+                seed=seed,
+            )
+            return chosen, build_batch(judged, spec.algorithm, plan)
 
     async def _sync_weights(self, step: int) -> dict[str, float]:
         """Hand the learner's weights to every engine and prove that they arrived."""

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from statistics import fmean
 
+SCORING = "fwd_logprobs_values_reward"
+"""SkyRL's name for scoring by other policies than the one that is trained."""
 _RECENT = 10
 """Steps and evaluations whose mean predicts the next ones."""
 
@@ -32,6 +34,11 @@ class Clock:
             yield
         finally:
             self._phases[name] += time.perf_counter() - began
+
+    def split(self, phase: str, part: str, seconds: float) -> None:
+        """Count some of a phase's seconds as a phase of their own."""
+        self._phases[phase] -= seconds
+        self._phases[part] += seconds
 
     @contextmanager
     def step(self) -> Iterator[None]:

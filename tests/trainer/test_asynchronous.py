@@ -11,7 +11,7 @@ import pytest
 
 from tests.trainer.scripted import CountingEnv
 from tests.trainer.short_run import ShortRun
-from trainer.algo.batch import BatchPlan, build_batch
+from trainer.algo.batch import BatchPlan, build_batch, judge
 from trainer.checkpoints import find_latest, read_saved
 from trainer.contract.events import StepCompleted
 from trainer.contract.rundir import checkpoint_name, run_key
@@ -100,14 +100,14 @@ async def test_without_staleness_the_stream_is_the_textbook_loop_bit_for_bit(
     for step in range(1, spec.schedule.total_steps + 1):
         tasks = parts.sampler.next_step()
         groups = await parts.waves.collector.collect(tasks, training_wave(spec, step))
+        seed = derive_seed(spec.schedule.seed, "batch", step)
         plan = BatchPlan(
             mini_batch_size=spec.schedule.mini_batch_size,
             temperatures=training_temperatures(spec),
-            seed=derive_seed(spec.schedule.seed, "batch", step),
+            seed=seed,
         )
-        await parts.crew.learner.step(
-            build_batch(as_groups(groups), algorithm=spec.algorithm, plan=plan)
-        )
+        judged = judge(as_groups(groups), spec.algorithm, seed=seed)
+        await parts.crew.learner.step(build_batch(judged, spec.algorithm, plan))
         await parts.crew.weights.sync()
     parts.crew.learner.begin_save(tmp_path / "saved")()
     await other.finish_without_training(trainer)

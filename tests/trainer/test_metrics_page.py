@@ -124,7 +124,14 @@ def test_every_condition_on_the_page_is_shown() -> None:
 def test_a_gpu_adds_what_the_page_says() -> None:
     def names(peak_flops: float | None) -> set[str]:
         return set(
-            speed_metrics(num_tokens=10, flops=1.0, seconds=1.0, num_ranks=1, peak_flops=peak_flops)
+            speed_metrics(
+                num_tokens=10,
+                flops=1.0,
+                seconds=1.0,
+                update_s=1.0,
+                num_ranks=1,
+                peak_flops=peak_flops,
+            )
         )
 
     on_gpus = {name for name, condition in documented().items() if condition == "a GPU"}

@@ -28,17 +28,31 @@ class BatchPlan:
     temperatures: Mapping[str, float]
     """Sampling temperature by environment key: the loss needs log-probs at the same one."""
     seed: int
-    """Decides which prompts share a mini-batch, and the deal of `shuffle_rewards`."""
+    """Decides which prompts share a mini-batch."""
 
 
-def build_batch(groups: Sequence[Group], *, algorithm: AlgorithmSpec, plan: BatchPlan) -> Batch:
-    """The step's batch: advantages per group, then mini-batches of whole groups.
+def judge(groups: Sequence[Group], algorithm: AlgorithmSpec, *, seed: int) -> list[Judged]:
+    """The groups with their advantages; `seed` decides the deal of `shuffle_rewards`."""
+    rewards = [tuple(trajectory.reward for trajectory in group.trajectories) for group in groups]
+    if algorithm.shuffle_rewards:
+        rewards = shuffled_rewards(rewards, seed=seed)
+    return [
+        Judged(
+            group=group,
+            rewards_G=rewards_G,
+            advantages_G=group_advantages(rewards_G, norm_by_std=algorithm.grpo_norm_by_std),
+        )
+        for group, rewards_G in zip(groups, rewards, strict=True)
+    ]
+
+
+def build_batch(judged: Sequence[Judged], algorithm: AlgorithmSpec, plan: BatchPlan) -> Batch:
+    """The step's batch: mini-batches of whole groups.
 
     Groups are put in a seeded random order first, because they arrive sorted by environment and
     a mini-batch of a single environment would pull the policy one way and then the other. A
     mini-batch is counted in prompts, so `step_wise` changes nothing about their number.
     """
-    judged = _judged(groups, algorithm, seed=plan.seed)
     per_group = [tuple(_sequences(each, algorithm, plan)) for each in judged]
     random.Random(plan.seed).shuffle(per_group)
     mini_batches = (
@@ -54,20 +68,6 @@ def build_batch(groups: Sequence[Group], *, algorithm: AlgorithmSpec, plan: Batc
         metrics=signal_metrics(judged, algorithm)
         | {"policy/num_sequences": float(sum(map(len, per_group)))},
     )
-
-
-def _judged(groups: Sequence[Group], algorithm: AlgorithmSpec, *, seed: int) -> list[Judged]:
-    rewards = [tuple(trajectory.reward for trajectory in group.trajectories) for group in groups]
-    if algorithm.shuffle_rewards:
-        rewards = shuffled_rewards(rewards, seed=seed)
-    return [
-        Judged(
-            group=group,
-            rewards_G=rewards_G,
-            advantages_G=group_advantages(rewards_G, norm_by_std=algorithm.grpo_norm_by_std),
-        )
-        for group, rewards_G in zip(groups, rewards, strict=True)
-    ]
 
 
 def _sequences(

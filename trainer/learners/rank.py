@@ -30,6 +30,7 @@ from trainer.learners.sending import Sender
 from trainer.learners.sharding import Ranks, World
 from trainer.learners.summary import Update, speed_metrics, summary
 from trainer.learners.throughput import peak_flops, peak_memory_gib, train_flops
+from trainer.timing import SCORING
 
 POLICY = "policy"
 """Directory with the weights, in Hugging Face form, inside what `save` writes."""
@@ -84,27 +85,34 @@ class LearnerRank:
 
         `policy/rollout_train_logprobs_abs_diff_*` are taken over the first mini-batch, before any
         update of this step: they show how far engine and learner disagree, not how far the policy
-        has moved. Without a sequence only `policy/policy_lr` and `policy/num_updates` are given.
+        has moved. Without a sequence only `policy/policy_lr`, `policy/num_updates` and the seconds
+        spent on scoring by other policies are given.
 
         Raises:
             NonFiniteUpdate: loss or gradient is NaN or infinite; that update was not applied.
         """
         started = time.perf_counter()
         packed = [self._pack(sequences) for sequences in batch.mini_batches]
+        packed_at = time.perf_counter()
         # All of them before the first update: the proximal policy is the one the step began with.
         scored = [[self._with_other_policies(micro) for micro in part] for part in packed]
+        self._ranks.wait()
+        scored_at = time.perf_counter()
         updates = [self._update(part) for part in scored]
         metrics = {
             "policy/policy_lr": self._optimizer.param_groups[0]["lr"],
             "policy/num_updates": float(len(updates)),
+            f"timing/{SCORING}": scored_at - packed_at,
         }
         self.version += 1
         if not updates:
             return metrics
+        now = time.perf_counter()
         speed = speed_metrics(
             num_tokens=sum(len(each.token_ids) for part in batch.mini_batches for each in part),
             flops=sum(update.flops for update in updates),
-            seconds=time.perf_counter() - started,
+            seconds=now - started,
+            update_s=now - scored_at,
             num_ranks=self._ranks.size,
             peak_flops=peak_flops(self._ranks.device),
         )

@@ -58,6 +58,11 @@ class Ranks:
         self.rank, self.size = world.rank, world.size
         self.mesh: DeviceMesh = init_device_mesh(self.device.type, (world.size,))
 
+    def wait(self) -> None:
+        """Wait until this rank's device has done what it was given: then a clock may be read."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
     def gather(self, value: _T) -> list[_T]:
         """Return every rank's `value`, in the order of the ranks."""
         if self.size == 1:

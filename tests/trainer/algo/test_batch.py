@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.trainer.tiny import group, task, trajectory
-from trainer.algo.batch import BatchPlan, build_batch
+from trainer.algo.batch import BatchPlan, build_batch, judge
 from trainer.algo.overlong import is_overlong
 from trainer.algo.sequences import Batch
 from trainer.contract.algorithm import AlgorithmSpec
@@ -17,13 +17,9 @@ from trainer.types import Group
 
 
 def build(groups: list[Group], *, mini: int = 2, seed: int = 0, **algorithm: Any) -> Batch:
-    return build_batch(
-        groups,
-        algorithm=AlgorithmSpec(**algorithm),
-        plan=BatchPlan(
-            mini_batch_size=mini, temperatures={"booking": 1.0, "reddit": 0.6}, seed=seed
-        ),
-    )
+    spec = AlgorithmSpec(**algorithm)
+    plan = BatchPlan(mini_batch_size=mini, temperatures={"booking": 1.0, "reddit": 0.6}, seed=seed)
+    return build_batch(judge(groups, spec, seed=seed), spec, plan)
 
 
 def test_faults_and_constant_groups_never_become_sequences() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from trainer.algo.stats import LossStats
 from trainer.contract.algorithm import AlgorithmSpec
-from trainer.learners.summary import Update, summary
+from trainer.learners.summary import Update, speed_metrics, summary
 
 FIRST = Update(
     stats=LossStats(
@@ -93,4 +93,17 @@ def test_masks_are_shares_of_sequences(metric: str, name: str) -> None:
         f"policy/{name}_sequence_mask_masked_ratio": 4 / 8,
         f"policy/{name}_sequence_mask_under_low_ratio": 1 / 8,
         f"policy/{name}_sequence_mask_over_high_ratio": 3 / 8,
+    }
+
+
+def test_speed_is_over_the_learners_time_and_skyrls_over_that_of_the_updates() -> None:
+    """600 tokens on two GPUs in 10 s, of which 4 s went into scoring by other policies."""
+    found = speed_metrics(
+        num_tokens=600, flops=8e12, seconds=10.0, update_s=6.0, num_ranks=2, peak_flops=1e12
+    )
+    assert found == {
+        "policy/tokens_per_second": 60.0,
+        "policy/tokens_per_second_per_gpu": 30.0,
+        "trainer/tokens_per_second_per_gpu": 50.0,
+        "policy/mfu": 0.4,
     }

@@ -25,7 +25,11 @@ from trainer.contract.sections import LearnerSpec
 from trainer.learners.models import LearnerOptions
 from trainer.learners.rank import LearnerRank
 
-TIMED = ("policy/tokens_per_second", "policy/peak_memory_gib")
+TIMED = (
+    "timing/fwd_logprobs_values_reward",
+    "policy/tokens_per_second",
+    "policy/peak_memory_gib",
+)
 
 
 @pytest.fixture(scope="module")
