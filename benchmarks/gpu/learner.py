@@ -4,7 +4,7 @@
     python benchmarks/gpu/learner.py --device cpu --tiny     # a rehearsal without a GPU
 
 The policy is a random model of Qwen3-8B's shape, built in place. A check that runs out of memory
-says so and the others go on.
+says so and the others go on. The exit status is 1 if what should be equal is not.
 """
 
 from __future__ import annotations
@@ -14,27 +14,43 @@ import gc
 import json
 import platform
 import random
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from multiprocessing.queues import Queue
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.multiprocessing as mp
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from trainer.algo.sequences import Batch, TrainingSequence
 from trainer.contract.sections import LearnerSpec, LoraSpec, ModelSpec, OptimizerSpec
-from trainer.learners.models import LearnerOptions
+from trainer.learners.models import LearnerOptions, logprobs
+from trainer.learners.packing import micro_batches
+from trainer.learners.policy import PolicyModule
 from trainer.learners.rank import LearnerRank
 from trainer.learners.scoring import token_logprobs
 from trainer.learners.sharding import World
 from trainer.rope import apply_rope
+from trainer.weights.lending import lent
 
 GIB = 1024**3
+EQUALITIES = ("bit_equal", "equal", "positions_agree")
+"""Figures that say whether what should be the same is."""
+BORROWER = """
+import sys, torch
+from trainer.weights.lending import borrowed
+torch.zeros(1, device=sys.argv[1])
+print("ready", flush=True)
+mine = borrowed(bytes.fromhex(sys.stdin.readline()))
+for _ in range(2):
+    print(int(mine.view(torch.int32).sum(dtype=torch.int64)), flush=True)
+    sys.stdin.readline()
+"""
 Figures = dict[str, Any]
 
 
@@ -65,6 +81,23 @@ class Bench:
             tie_word_embeddings=False,
         )
 
+    def model(
+        self,
+        *,
+        layers: int | None = None,
+        rope: ModelSpec | None = None,
+        kind: torch.dtype = torch.float32,
+    ) -> Qwen3ForCausalLM:
+        """A random policy, the same one every time."""
+        torch.manual_seed(0)
+        config = apply_rope(self.config(layers=layers), rope or ModelSpec())
+        with torch.device(self.device):
+            torch.set_default_dtype(kind)
+            try:
+                return Qwen3ForCausalLM(config)
+            finally:
+                torch.set_default_dtype(torch.float32)
+
     def rank(
         self,
         *,
@@ -74,16 +107,9 @@ class Bench:
         rope: ModelSpec | None = None,
     ) -> LearnerRank:
         """A learner on a random policy; activations are computed again."""
-        torch.manual_seed(0)
-        config = apply_rope(self.config(layers=layers), rope or ModelSpec())
         # Weights of record are float32 unless they are frozen, which then need not be made so.
-        with torch.device(self.device):
-            kind = torch.bfloat16 if lora and dtype == "bfloat16" else torch.float32
-            torch.set_default_dtype(kind)
-            try:
-                model = Qwen3ForCausalLM(config)
-            finally:
-                torch.set_default_dtype(torch.float32)
+        kind = torch.bfloat16 if lora and dtype == "bfloat16" else torch.float32
+        model = self.model(layers=layers, rope=rope, kind=kind)
         spec = LearnerSpec(
             policy_dtype=dtype,  # type: ignore[arg-type]
             activation_checkpointing=True,
@@ -194,11 +220,81 @@ def chunked_logprobs(bench: Bench) -> Figures:
 
 
 def yarn(bench: Bench) -> Figures:
-    """One sequence far beyond the trained positions, stretched and not."""
-    original = 32 if bench.tiny else 32_768
-    spec = {"factor": 4.0, "original_max_position_embeddings": original}
-    rank = bench.rank(lora=True, rope=ModelSpec.model_validate({"rope": spec}))
-    return bench.measured(rank, bench.lengths[-1], count=1)
+    """One sequence far beyond the trained positions: speed, and whether positions are right."""
+    agreement = positions_agree(bench)
+    clear(bench.device)
+    rank = bench.rank(lora=True, rope=stretched(64 if bench.tiny else 32_768))
+    return agreement | bench.measured(rank, bench.lengths[-1], count=1)
+
+
+def stretched(original: int) -> ModelSpec:
+    """YaRN over four times the `original` positions."""
+    return ModelSpec.model_validate(
+        {"rope": {"factor": 4.0, "original_max_position_embeddings": original}}
+    )
+
+
+def positions_agree(bench: Bench) -> Figures:
+    """Log-probs beyond the trained positions, in float32: packed, and by transformers alone.
+
+    Two rollouts share a prompt that is twice as long as what was trained on. How far the model
+    without YaRN is off shows that positions matter to these log-probs.
+    """
+    original, layers = 64 if bench.tiny else 2048, 2
+    yarn_spec, prompt = stretched(original), 2 * original
+    first, second = (
+        replace(
+            sequence,
+            prompt_length=prompt,
+            action_mask=tuple(at >= prompt for at in range(len(sequence.token_ids))),
+        )
+        for sequence in bench.batch(8 * original).mini_batches[0]
+    )
+    second = replace(second, token_ids=first.token_ids[:prompt] + second.token_ids[prompt:])
+
+    def plainly(rope: ModelSpec) -> torch.Tensor:
+        model = sharpened(bench.model(layers=layers, rope=rope))
+        with torch.no_grad():
+            return torch.cat([far_logprobs(model, each) for each in (first, second)])
+
+    (micro,) = micro_batches(
+        (first, second), (1.0, 1.0), max_tokens=10**9, device=torch.device(bench.device)
+    )
+    policy = PolicyModule(
+        sharpened(bench.model(layers=layers, rope=yarn_spec)), chunk_tokens=original
+    )
+    packed = logprobs(policy, micro)
+    del policy
+    gap = float((packed - plainly(yarn_spec)).abs().max())
+    unstretched = float((packed - plainly(ModelSpec())).abs().max())
+    return {
+        "max_far_gap": gap,
+        "max_far_gap_without_yarn": unstretched,
+        "positions_agree": gap < unstretched / 100,
+    }
+
+
+def sharpened(model: Qwen3ForCausalLM) -> Qwen3ForCausalLM:
+    """Make attention pick few tokens, so that positions show in the log-probs."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "q_norm" in name or "k_norm" in name:
+                parameter.mul_(2.0)
+    return model
+
+
+def far_logprobs(model: Qwen3ForCausalLM, sequence: TrainingSequence) -> torch.Tensor:
+    """Log-probs of what follows the prompt, by transformers' own forward pass."""
+    prompt = sequence.prompt_length
+    ids = torch.tensor([sequence.token_ids], device=model.device)
+    hidden = model.model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state[0, prompt - 1 :]
+    targets = ids[0, prompt:]
+    return torch.cat(
+        [
+            model.lm_head(part).log_softmax(-1).gather(1, wanted[:, None]).squeeze(1)
+            for part, wanted in zip(hidden.split(1024), targets.split(1024), strict=True)
+        ]
+    )
 
 
 def bfloat16_gap(bench: Bench) -> Figures:
@@ -232,31 +328,39 @@ def resume(bench: Bench) -> Figures:
 
 
 def cuda_ipc(bench: Bench) -> Figures:
-    """A tensor of 1 GiB read by another process where it lies."""
-    if bench.device == "cpu":
-        return {"skipped": "CUDA IPC needs a GPU"}
-    context = mp.get_context("spawn")
-    there, back = context.Queue(), context.Queue()
-    tensor = torch.randn(GIB // 4, device=bench.device)
-    process = context.Process(target=_sum_of, args=(there, back))
-    process.start()
-    back.get(timeout=120)
-    started = time.perf_counter()
-    there.put(tensor)
-    total = back.get(timeout=120)
-    seconds = time.perf_counter() - started
-    there.put(None)
-    process.join(timeout=60)
-    return {"seconds": seconds, "equal": total == float(tensor.double().sum())}
+    """A tensor of 1 GiB lent to a process that is no child: CUDA IPC, shared memory on a CPU.
+
+    Its copy must be equal, and stay what it was when the lender goes on.
+    """
+    tensor = torch.randn(1024 if bench.tiny else GIB // 4, device=bench.device)
+    expected = int(tensor.view(torch.int32).sum(dtype=torch.int64))
+    with subprocess.Popen(
+        [sys.executable, "-c", BORROWER, bench.device],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        started = time.perf_counter()
+        say(other, lent(tensor).hex())
+        taken = other.stdout.readline()
+        seconds = time.perf_counter() - started
+        tensor.zero_()
+        synchronize(bench.device)
+        say(other, "again")
+        kept = other.stdout.readline()
+        say(other, "done")
+    return {"seconds": seconds, "equal": taken == kept == f"{expected}\n"}
 
 
-def _sum_of(there: Queue[Any], back: Queue[Any]) -> None:
-    torch.zeros(1, device="cuda")
-    back.put("ready")
-    tensor = there.get()
-    back.put(float(tensor.double().sum()))
-    del tensor
-    there.get()
+def say(other: subprocess.Popen[str], line: str) -> None:
+    """Send a line; one that has ended said nothing either, which is seen by that."""
+    assert other.stdin is not None
+    with suppress(BrokenPipeError):
+        other.stdin.write(line + "\n")
+        other.stdin.flush()
 
 
 CHECKS: dict[str, Callable[[Bench], Figures]] = {
@@ -279,6 +383,11 @@ def attempt(check: Callable[[], Figures]) -> Figures:
         return {"out_of_memory": True}
 
 
+def equal(figures: Figures) -> bool:
+    """False where something that should be equal was not."""
+    return all(figures.get(name, True) for name in EQUALITIES)
+
+
 def clear(device: str) -> None:
     """Forget what earlier checks held."""
     gc.collect()
@@ -299,8 +408,8 @@ def peak(device: str) -> float | None:
     return None if device == "cpu" else torch.cuda.max_memory_allocated() / GIB
 
 
-def main() -> None:
-    """Run the checks and print one JSON object."""
+def main() -> int:
+    """Run the checks and print what each found; 1 if what should be equal is not."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--tiny", action="store_true")
@@ -318,7 +427,10 @@ def main() -> None:
         print(check, json.dumps(results[check]), flush=True)
         if given.out:
             given.out.write_text(json.dumps(results, indent=1) + "\n")
+    unequal = [check for check in given.only if not equal(results[check])]
+    print(f"not equal: {', '.join(unequal)}" if unequal else "ok")
+    return 1 if unequal else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""The GPU's benchmark, rehearsed on a CPU: every check runs, and a wrong answer ends it with 1."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks.gpu import learner as benchmark
+from trainer.learners.packing import MicroBatch, micro_batches
+
+
+def test_a_rehearsal_runs_every_check_and_finds_all_equal(tmp_path: Path) -> None:
+    out = tmp_path / "results.json"
+    rehearsal = [str(benchmark.__file__), "--device", "cpu", "--tiny", "--out", str(out)]
+    done = subprocess.run([sys.executable, *rehearsal], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "ok"
+    results = json.loads(out.read_text())
+    assert set(benchmark.CHECKS) == set(results) - {"device", "torch", "tiny"}
+    assert results["resume"]["bit_equal"] is True
+    assert results["cuda_ipc"]["equal"] is True
+    assert results["yarn"]["positions_agree"] is True
+    assert results["yarn"]["max_far_gap"] < 1e-4
+    assert results["lora_by_packed_tokens"]["256"]["tokens_per_second"] > 0
+
+
+def test_what_is_not_equal_ends_it_with_1_after_the_results_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks = {"resume": lambda _bench: {"bit_equal": False}, "yarn": lambda _bench: {}}
+    out = tmp_path / "results.json"
+    monkeypatch.setattr(benchmark, "CHECKS", checks)
+    monkeypatch.setattr(sys, "argv", ["learner.py", "--device", "cpu", "--out", str(out)])
+    assert benchmark.main() == 1
+    assert json.loads(out.read_text())["resume"] == {"bit_equal": False}
+    assert "yarn" in json.loads(out.read_text())
+
+
+def test_wrong_positions_in_a_packed_family_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shifted(*sequences: Any, **options: Any) -> list[MicroBatch]:
+        (micro,) = micro_batches(*sequences, **options)
+        return [replace(micro, positions_N=torch.arange(len(micro.positions_N)))]
+
+    monkeypatch.setattr(benchmark, "micro_batches", shifted)
+    found = benchmark.positions_agree(benchmark.Bench(device="cpu", tiny=True))
+    assert found["positions_agree"] is False
