@@ -109,6 +109,7 @@ class Checkpoints:
     ) -> Saved:
         with space_checked(local):
             finish_write()
+            self._drop_older(local)
             manifest = self._manifest(position, local)
             for file in manifest.files:
                 self._store.put_file(f"{key}/{file.path}", local / file.path)
@@ -118,6 +119,12 @@ class Checkpoints:
         saved = read_saved(self._store, key)
         self._delete_local(saved.path)
         return saved
+
+    def _drop_older(self, local: Path) -> None:
+        """Free the disk of what the store did not take: the newest one is what is worth keeping."""
+        for other in self._dir.run_dir.glob(checkpoint_name("*", self._dir.attempt)):
+            if other != local:
+                self._delete_local(other.relative_to(self._dir.run_dir).as_posix())
 
     def _delete_local(self, path: str) -> None:
         """Free the disk of what the store has whole."""

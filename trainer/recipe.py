@@ -6,7 +6,7 @@ A recipe is small and can be pickled; models, caches and environments cannot, or
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainer.contract.spec import RunSpec
@@ -31,18 +31,18 @@ class Recipe:
     model_dir: Path
     """Hugging Face directory of the policy that the run starts from."""
     attempt_dir: Path
-    run: str
-    """Name of the run: that of its part of the shared memory."""
     attempt: int
     provider: EnvProvider | None = None
     """Serves the environments instead of the one that the spec names."""
+    shared_dir: Path = field(default_factory=shared_directory)
+    """The attempt's part of the shared memory of the trainer's machine."""
 
     @property
     def weights_dir(self) -> Path:
         """Where weights pass from learner to engines, if they pass through a file."""
         if self.spec.engine.weight_transport == "disk":
             return self.attempt_dir / "weights"
-        return shared_directory(self.run)
+        return self.shared_dir
 
     def learner_options(self) -> LearnerOptions:
         """How the learner updates."""

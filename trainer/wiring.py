@@ -107,7 +107,6 @@ def build_trainer(attempt: Attempt, provider: EnvProvider | None = None) -> Trai
             spec=spec,
             model_dir=model_dir,
             attempt_dir=attempt.dir.path,
-            run=attempt.dir.run_dir.name,
             attempt=attempt.dir.attempt,
             provider=provider,
         )

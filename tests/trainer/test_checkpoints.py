@@ -88,6 +88,20 @@ def test_the_local_copy_stays_where_the_store_does_not_take_the_manifest(
     assert (local / "policy" / "weights").read_bytes() == b"w" * 1000
 
 
+def test_of_what_the_store_does_not_take_only_the_newest_stays_on_the_disk(
+    here: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise StoreError("no answer")
+
+    monkeypatch.setattr(here.store, "put_file", refuse)
+    for step in (5, 10, 15):
+        with pytest.raises(StoreError):
+            here.checkpoints().save(at(step), write)
+    left = (here.run_dir / "checkpoints").iterdir()
+    assert [path.name for path in left] == ["global_step_15"]
+
+
 def test_parts_without_a_manifest_are_no_checkpoint(here: Fixture, tmp_path: Path) -> None:
     saved = here.checkpoints().save(at(5), write)
     torn = here.checkpoints().save(at(6), write)

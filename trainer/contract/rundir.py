@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -79,8 +80,8 @@ def attempt_name(attempt: int) -> str:
     return f"attempt-{attempt}"
 
 
-def checkpoint_name(step: int, attempt: int) -> str:
-    """Return the checkpoint's path relative to the run."""
+def checkpoint_name(step: int | Literal["*"], attempt: int) -> str:
+    """Return the checkpoint's path relative to the run; `*` gives a pattern for all steps."""
     return f"{CHECKPOINTS}/global_step_{step}/{attempt_name(attempt)}"
 
 

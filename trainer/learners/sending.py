@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 
+from trainer.errors import LearnerError
 from trainer.learners import export
 from trainer.learners.sharding import Ranks
 from trainer.weights.channel import Channel
@@ -28,15 +30,25 @@ class Sender:
         return Pieces(version, in_pieces(export.shapes(self._parameters, self._dtype)))
 
     def meet(self, address: str, size: int) -> None:
-        """Let rank 0 meet the engines' processes."""
+        """Let rank 0 meet the engines' processes.
+
+        Raises:
+            LearnerError: they were not there in time.
+        """
         if self._ranks.rank == 0:
-            self._channel = Channel(address, 0, size, self._ranks.device)
+            with _faults_named():
+                self._channel = Channel(address, 0, size, self._ranks.device)
 
     def send(self, piece: Piece) -> None:
-        """Let rank 0 broadcast the piece."""
+        """Let rank 0 broadcast the piece.
+
+        Raises:
+            LearnerError: one of the others is gone.
+        """
         whole = self._flat(piece)
         if self._channel is not None:
-            self._channel.broadcast(whole)
+            with _faults_named():
+                self._channel.broadcast(whole)
 
     def lend(self, piece: Piece) -> bytes:
         """Return what gives the piece to a process beside this one (`trainer.weights.lending`)."""
@@ -49,3 +61,11 @@ class Sender:
 
     def _flat(self, piece: Piece) -> torch.Tensor:
         return export.flat(self._parameters, [tensor.name for tensor in piece], self._dtype)
+
+
+@contextmanager
+def _faults_named() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as fault:
+        raise LearnerError(f"the weights were not broadcast: {fault}") from fault

@@ -1,4 +1,4 @@
-"""What runs in each process: plain classes, so that they work without Ray too.
+"""What runs in each process: plain classes, which know of Ray only where they are.
 
 Every reply of an engine says which life of the process it comes from: Ray starts a process that
 died again, repeats what it had not answered, and tells nobody.
@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
+import ray
 import torch
 
 from trainer.algo.sequences import Batch
@@ -26,6 +27,7 @@ from trainer.learners.sharding import World
 from trainer.recipe import Recipe
 from trainer.rollouts.roller import Roller
 from trainer.rollouts.wave import Rollout, Wave
+from trainer.storage import space_checked
 from trainer.types import Sample, SamplingParams, Task
 from trainer.weights.channel import free_address
 from trainer.weights.file import TakesFile, newest_weights
@@ -171,10 +173,11 @@ class LearnerWorker:
         self._place = World(rank=rank, size=size)
         self._rank: LearnerRank | None = None
         self._finish: Callable[[], None] | None = None
+        self._saved_in = Path()
 
     def address(self) -> str:
-        """Where the ranks can meet: a free port of this machine."""
-        return free_address()
+        """Where others can meet this rank: a free port of its machine, as the cluster knows it."""
+        return free_address(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
 
     def start(self, address: str) -> int:
         """Load the model, meet the others, and return how many parameters it has."""
@@ -192,12 +195,14 @@ class LearnerWorker:
         return self.rank.logprobs(token_ids)
 
     def write_weights(self, path: Path) -> int:
-        """See `LearnerRank.write_weights`."""
-        return self.rank.write_weights(path)
+        """See `LearnerRank.write_weights`; a full disk is named where it is met."""
+        with space_checked(path.parent):
+            return self.rank.write_weights(path)
 
     def write_adapter(self, directory: Path) -> int:
         """See `LearnerRank.write_adapter`."""
-        return self.rank.write_adapter(directory)
+        with space_checked(directory.parent):
+            return self.rank.write_adapter(directory)
 
     def pieces(self) -> Pieces:
         """See `Sender.pieces`."""
@@ -221,13 +226,16 @@ class LearnerWorker:
 
     def begin_save(self, directory: Path) -> None:
         """Copy what there is to save; `finish_save` writes it."""
-        self._finish = self.rank.begin_save(directory)
+        self._saved_in = directory
+        with space_checked(directory):
+            self._finish = self.rank.begin_save(directory)
 
     def finish_save(self) -> None:
         """Write what `begin_save` has copied."""
         finish, self._finish = self._finish, None
         if finish is not None:
-            finish()
+            with space_checked(self._saved_in):
+                finish()
 
     def load(self, directory: Path) -> int:
         """Go on from a checkpoint and return its version."""

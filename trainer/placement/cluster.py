@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import shutil
 import signal
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from pathlib import Path
 import ray
 from ray._private import ray_constants
 from ray._private import utils as ray_utils
+from ray.exceptions import RayError
 from ray.util.placement_group import (
     PlacementGroup,
     placement_group,
@@ -27,6 +26,7 @@ from ray.util.placement_group import (
 )
 
 from trainer.errors import PlacementError
+from trainer.leftovers import own_path
 
 ADDRESS, PORT = "RAY_ADDRESS", "HILLCLIMB_RAY_PORT"
 NODE_IPS, NUM_NODES = "SKYPILOT_NODE_IPS", "SKYPILOT_NUM_NODES"
@@ -99,17 +99,32 @@ class Cluster:
 
     def leave(self) -> None:
         """Give back what was reserved; a cluster started here ends, one that was joined goes on."""
-        if ray.is_initialized():
-            with _own_signals():
-                if hasattr(self, "group"):
-                    remove_placement_group(self.group)
-                ray.shutdown()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        try:
+            if ray.is_initialized():
+                with _own_signals():
+                    self._shut_down()
+        finally:
+            if self._folder is not None:
+                shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def num_machines(self) -> int:
+        """How many nodes the cluster has."""
+        return sum(bool(node["Alive"]) for node in ray.nodes())  # type: ignore[no-untyped-call]
+
+    def _shut_down(self) -> None:
+        try:
+            if hasattr(self, "group"):
+                remove_placement_group(self.group)
+        except RayError as fault:
+            # Gone with the cluster's head.
+            _log.warning("the placement group was not given back: %s", fault)
+        finally:
+            ray.shutdown()
 
     def _start(self, bundles: list[Bundle]) -> None:
-        _remove_leftovers()
-        self._folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=_FOLDERS))
+        self._folder = own_path(_FOLDERS, _PREFIX)
+        self._folder.mkdir(mode=0o700)
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         # Ray's own default is 15: whatever else the machine does would come before training.
         os.environ.setdefault("RAY_worker_niceness", "0")
@@ -166,14 +181,6 @@ def _own_signals() -> Iterator[None]:
         ray_utils.set_sigterm_handler = theirs
         signal.signal(signal.SIGTERM, mine)
         signal.siginterrupt(signal.SIGTERM, False)  # noqa: FBT003 - as asyncio has it
-
-
-def _remove_leftovers() -> None:
-    """Delete the folders of trainers that were killed."""
-    for folder in _FOLDERS.glob(f"{_PREFIX}*"):
-        pid = re.match(rf"{_PREFIX}(\d+)-", folder.name)
-        if pid and not Path(f"/proc/{pid[1]}").exists():
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _sum(bundles: list[Bundle]) -> dict[str, float]:

@@ -15,12 +15,12 @@ from typing import Any
 
 import ray
 import torch
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from trainer.crew import Crew, Notice, weight_sync
 from trainer.engines.base import Engine
-from trainer.errors import EngineError, PlacementError, TrainerError
+from trainer.errors import EngineError, PlacementError, SpecError, TrainerError
 from trainer.placement.actors import EngineFacts, EngineWorker, LearnerWorker, RolloutWorker
 from trainer.placement.cluster import Bundle, Cluster
 from trainer.placement.proxies import RemoteEngine, RemoteLearner, RemoteRolls, SpreadEngine
@@ -29,6 +29,8 @@ from trainer.recipe import Recipe
 _MAX_RESTARTS = 5
 """Of an engine or rollout worker over a run; a worker that dies more often has a cause."""
 _ENDLESS = {"max_restarts": _MAX_RESTARTS, "max_task_retries": -1}
+START_S = 1800.0
+"""How long the workers may take to load their models (seconds)."""
 CLOSE_S = 10.0
 """How long an engine may take to stop its own processes."""
 _ONE_THREAD = {"OMP_NUM_THREADS": "1"}
@@ -57,6 +59,17 @@ class _Placing:
         self._notices: list[Notice] = []
         shutil.rmtree(recipe.weights_dir, ignore_errors=True)
         self._cluster = Cluster(self._bundles(), environ)
+        self._refuse_several_machines()
+
+    def _refuse_several_machines(self) -> None:
+        """Let only experiments onto a cluster of several: no run was ever on one."""
+        machines = self._cluster.num_machines
+        if machines > 1 and not self._recipe.spec.experimental:
+            self._cluster.leave()
+            raise SpecError(
+                f"the Ray cluster has {machines} machines, and a run was never spread over several"
+                " (docs/verified.md): set experimental to true to try it"
+            )
 
     def crew(self) -> Crew:
         try:
@@ -67,6 +80,9 @@ class _Placing:
             if isinstance(cause, TrainerError):
                 raise cause from fault
             raise PlacementError(f"a worker did not start: {fault}") from fault
+        except GetTimeoutError as late:
+            self._cluster.leave()
+            raise PlacementError(f"the workers did not start in {START_S:g} s") from late
         except BaseException:
             self._cluster.leave()
             raise
@@ -77,7 +93,7 @@ class _Placing:
         self._engines = engines = [self._engine(number) for number in range(self._num_engines)]
         ranks = [self._rank(number) for number in range(self._num_ranks)]
         starting = [engine.start.remote() for engine in engines]
-        address = ray.get(ranks[0].address.remote())
+        address = ray.get(ranks[0].address.remote(), timeout=START_S)
         loading = [rank.start.remote(address) for rank in ranks]
         proxies = [
             RemoteEngine(
@@ -89,9 +105,11 @@ class _Placing:
         ]
         spread = proxies[0] if len(proxies) == 1 else SpreadEngine(proxies)
         workers = [self._worker(number, spread) for number in range(self._num_workers)]
-        num_parameters = ray.get(loading)[0]
+        ready = [worker.ready.remote() for worker in workers]
+        # Whichever fails first is not waited for behind one that takes long.
+        ray.get([*loading, *starting, *ready], timeout=START_S)
+        num_parameters: int = ray.get(loading[0])
         facts: list[EngineFacts] = ray.get(starting)
-        ray.get([worker.ready.remote() for worker in workers])
         learner = RemoteLearner(ranks, num_parameters)
         weights = weight_sync(recipe, learner, proxies, keeps=True)
 

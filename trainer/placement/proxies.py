@@ -22,6 +22,9 @@ from trainer.rollouts.wave import Rollout, Wave
 from trainer.types import Sample, SamplingParams, Task
 from trainer.weights.pieces import Piece, Pieces
 
+DEATH_S = 5.0
+"""How long a rank's failure may be younger than the death of another that explains it."""
+
 
 def _nothing() -> None: ...
 
@@ -161,8 +164,8 @@ class SpreadEngine:
             engine.release(session)
 
     async def logprobs(self, token_ids: Sequence[int]) -> torch.Tensor:
-        """Score a sequence on the first copy; the canary asks each of them."""
-        return await self._engines[0].logprobs(token_ids)
+        """Score a sequence on every copy: who asks wants to know whether they all answer."""
+        return (await asyncio.gather(*(each.logprobs(token_ids) for each in self._engines)))[0]
 
     async def close(self) -> None:
         """Do nothing: who placed the copies ends them."""
@@ -253,19 +256,32 @@ class RemoteLearner:
         self._ask_now("finish_save")
 
     async def _ask(self, method: str, *args: Any) -> list[Any]:  # noqa: ANN401
-        calls = [getattr(actor, method).remote(*args) for actor in self._actors]
-        answers = await asyncio.gather(*calls, return_exceptions=True)
-        return _all_or_first_cause(answers)
+        calls = [
+            asyncio.ensure_future(_awaited(getattr(actor, method).remote(*args)))
+            for actor in self._actors
+        ]
+        try:
+            _, waiting = await asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION)
+            if waiting:
+                # One failed, and the others wait for it, perhaps for half an hour. A death is seen
+                # a moment later than what it does to others.
+                await asyncio.wait(waiting, timeout=DEATH_S)
+        finally:
+            for call in calls:
+                call.cancel()
+        return _all_or_first_cause([_outcome(call) for call in calls if call.done()])
 
     def _ask_now(self, method: str, *args: Any) -> list[Any]:  # noqa: ANN401
-        calls = [getattr(actor, method).remote(*args) for actor in self._actors]
-        answers: list[Any] = []
-        for call in calls:
-            try:
-                answers.append(ray.get(call))
-            except (RayTaskError, RayActorError) as fault:
-                answers.append(fault)
-        return _all_or_first_cause(answers)
+        waiting = [getattr(actor, method).remote(*args) for actor in self._actors]
+        order = {call: number for number, call in enumerate(waiting)}
+        answers: dict[int, Any] = {}
+        while waiting:
+            failed = any(isinstance(each, Exception) for each in answers.values())
+            ready, waiting = ray.wait(waiting, timeout=DEATH_S if failed else None)
+            if not ready:
+                break
+            answers[order[ready[0]]] = _got(ready[0])
+        return _all_or_first_cause([answers[number] for number in sorted(answers)])
 
 
 class RemoteRolls:
@@ -305,20 +321,39 @@ async def _answer(call: Awaitable[Any], error: type[TrainerError]) -> Any:  # no
         raise _cause(fault) from fault
 
 
+async def _awaited(call: Awaitable[Any]) -> Any:  # noqa: ANN401
+    return await call
+
+
+def _outcome(call: asyncio.Future[Any]) -> Any:  # noqa: ANN401
+    if call.cancelled():
+        return asyncio.CancelledError()
+    return call.exception() or call.result()
+
+
+def _got(call: Any) -> Any:  # noqa: ANN401
+    try:
+        return ray.get(call)
+    except (RayTaskError, RayActorError) as fault:
+        return fault
+
+
 def _all_or_first_cause(answers: Sequence[Any]) -> list[Any]:
     """Return the answers of all ranks, or raise what explains why there are none.
 
-    When one rank dies the others fail at the next collective: the death is the cause.
+    When one rank dies the others fail at the next collective: the death is the cause. So is an
+    error that has a name, where others only lost their partner.
     """
     dead = [each for each in answers if isinstance(each, RayActorError)]
     if dead:
         raise LearnerError(f"a rank of the learner died: {_first_line(dead[0])}") from dead[0]
+    failed = [(each, _cause(each)) for each in answers if isinstance(each, RayTaskError)]
+    for answer, cause in failed:
+        if isinstance(cause, TrainerError):
+            raise cause from answer
+    for answer, cause in failed:
+        raise LearnerError(f"a rank of the learner failed: {cause}") from answer
     for answer in answers:
-        if isinstance(answer, RayTaskError):
-            cause = _cause(answer)
-            if isinstance(cause, TrainerError):
-                raise cause from answer
-            raise LearnerError(f"a rank of the learner failed: {cause}") from answer
         if isinstance(answer, BaseException):
             raise answer
     return list(answers)

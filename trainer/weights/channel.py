@@ -7,7 +7,6 @@ ProcessGroupGloo and ProcessGroupNCCL, as vLLM's `StatelessProcessGroup` uses th
 
 from __future__ import annotations
 
-import os
 import socket
 from datetime import timedelta
 from typing import Any
@@ -20,11 +19,14 @@ TIMEOUT = timedelta(minutes=2)
 """Longest wait of one process for the others."""
 
 
-def free_address() -> str:
-    """Return `HOST:PORT` where processes can meet this one."""
+def free_address(host: str = "127.0.0.1") -> str:
+    """Return `HOST:PORT` where processes can meet this one, on a machine that they know as `host`.
+
+    The port is free now; who meets there takes it a moment later.
+    """
     with socket.socket() as probe:
-        probe.bind(("", 0))
-        return f"{os.environ.get('HILLCLIMB_NODE_IP', '127.0.0.1')}:{probe.getsockname()[1]}"
+        probe.bind((host, 0))
+        return f"{host}:{probe.getsockname()[1]}"
 
 
 class Channel:

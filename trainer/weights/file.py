@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from trainer.leftovers import own_path
+
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the kernel's name for shared memory
-NAME = "hillclimb"
+PREFIX = "hillclimb-weights-"
 _STEM = "version-"
 
 
@@ -121,10 +123,10 @@ def newest_weights(directory: Path) -> WeightsFile | None:
     return max(found, key=lambda each: each.version, default=None)
 
 
-def shared_directory(run: str) -> Path:
-    """Where a run's weights pass through: shared memory where there is some, else a disk.
+def shared_directory() -> Path:
+    """Where weights of this process pass through: shared memory where there is some, else a disk.
 
-    The name is the run's, so that an attempt clears what a killed one left.
+    What processes that were killed left there is deleted.
     """
     root = SHARED_MEMORY if SHARED_MEMORY.is_dir() else Path(tempfile.gettempdir())
-    return root / NAME / run
+    return own_path(root, PREFIX)

@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, runtime_checkable
 
+from trainer.errors import EngineError, TrainerError
+
 PIECE_BYTES = 1 << 30
 """Most bytes of a piece, unless one tensor alone has more."""
 
@@ -172,4 +174,14 @@ class LentSync(PieceSync):
 
 
 async def _all(calls: Iterable[Awaitable[None]]) -> None:
-    await asyncio.gather(*calls)
+    """Wait for all; the end of one is told to the others by what carries the tensors.
+
+    Whose failure was first says little about whose fault it was, so the message names each.
+    """
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    faults = [answer for answer in answers if isinstance(answer, BaseException)]
+    named = [fault for fault in faults if isinstance(fault, TrainerError)]
+    if len(named) > 1:
+        raise EngineError("; ".join(str(fault) for fault in named)) from named[0]
+    for fault in (*named, *faults):
+        raise fault

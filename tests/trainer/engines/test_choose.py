@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from trainer.contract.sections import YarnSpec
 from trainer.engines import choose
 from trainer.engines.vllm.options import VllmOptions
 from trainer.errors import EngineError, SpecError
-from trainer.weights.file import SHARED_MEMORY, FileSync, shared_directory
+from trainer.weights.file import PREFIX, SHARED_MEMORY, FileSync
 
 
 class Starting:
@@ -124,7 +125,8 @@ async def test_weights_pass_through_the_chosen_place(
     sync = run.build()._parts.crew.weights
     run.journal.abandon()
     assert isinstance(sync, FileSync)
-    shared = shared_directory(run.run_id)
-    assert shared.is_relative_to(SHARED_MEMORY) is SHARED_MEMORY.is_dir()
-    expected = shared if transport == "shm" else run.dir().path / "weights"
-    assert sync._directory == expected
+    if transport == "disk":
+        assert sync._directory == run.dir().path / "weights"
+        return
+    assert sync._directory.is_relative_to(SHARED_MEMORY) is SHARED_MEMORY.is_dir()
+    assert sync._directory.name.startswith(f"{PREFIX}{os.getpid()}-")

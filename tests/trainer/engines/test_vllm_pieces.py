@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 
 pytest.importorskip("trainer.engines.vllm.engine", reason="vLLM does not import here")
@@ -13,7 +15,7 @@ from tests.trainer.engines.test_vllm import change
 from trainer.engines.canary import canary_gap, canary_tokens
 from trainer.engines.vllm.engine import VllmEngine
 from trainer.engines.vllm.options import VllmOptions
-from trainer.errors import WeightSyncMismatch
+from trainer.errors import EngineError, WeightSyncMismatch
 from trainer.learners import sending
 from trainer.learners.inline import InlineLearner
 from trainer.models import load_policy
@@ -66,5 +68,26 @@ async def test_changed_weights_arrive_piece_by_piece_and_a_missing_tensor_is_not
         await sync.sync()
         with pytest.raises(WeightSyncMismatch):
             await canary_gap(engine, learner, TOKENS)
+        assert list(engine._sockets.iterdir())
+        await fails_in_an_update(engine, (await learner.pieces()).pieces[0], way)
     finally:
         await engine.close()
+    assert not engine._sockets.exists()
+
+
+async def fails_in_an_update(engine: VllmEngine, piece: Piece, way: type[PieceSync]) -> None:
+    """What cannot be taken is an error, and so is a process that dies while it takes."""
+    await engine.begin_update()
+    if way is LentSync:
+        with pytest.raises(EngineError, match="did not take the weights"):
+            await engine.take_piece(piece, b"not a tensor")
+        return
+    waiting = asyncio.create_task(engine.take_piece(piece, None))
+    await asyncio.sleep(0.5)
+    assert not waiting.done()
+    for process in psutil.Process().children(recursive=True):
+        if "EngineCore" in process.name() or "EngineCore" in " ".join(process.cmdline()):
+            process.kill()
+    with pytest.raises(EngineError, match="process died"):
+        await asyncio.wait_for(waiting, 30.0)
+    assert engine.is_dead

@@ -15,8 +15,11 @@ import pytest
 
 ray = pytest.importorskip("ray", reason="Ray is not installed here")
 
-from trainer.errors import PlacementError  # noqa: E402
+from tests.trainer.short_run import short_spec  # noqa: E402
+from trainer.errors import PlacementError, SpecError  # noqa: E402
 from trainer.placement.cluster import Bundle, Cluster, existing_address  # noqa: E402
+from trainer.placement.crew import ray_crew  # noqa: E402
+from trainer.recipe import Recipe  # noqa: E402
 
 HEAD = """
 import os, sys, time
@@ -26,6 +29,17 @@ ray.init(num_cpus=2, include_dashboard=False, object_store_memory=100_000_000,
          configure_logging=False, _temp_dir=sys.argv[1])
 print(ray.get_runtime_context().gcs_address, flush=True)
 sys.stdin.read()
+"""
+TWO_MACHINES = """
+import os, sys
+os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+from ray.cluster_utils import Cluster
+size = {"object_store_memory": 100_000_000}
+cluster = Cluster(True, head_node_args={"num_cpus": 2, "temp_dir": sys.argv[1], **size})
+cluster.add_node(num_cpus=2, **size)
+print(cluster.address, flush=True)
+sys.stdin.read()
+cluster.shutdown()
 """
 
 
@@ -47,11 +61,11 @@ def test_several_machines_have_a_cluster_to_join(
 
 
 @pytest.fixture
-def running() -> Iterator[tuple[subprocess.Popen[str], str]]:
+def running(request: pytest.FixtureRequest) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A cluster of somebody else's, with its address."""
     folder = Path(f"/tmp/hc-test-{os.getpid()}")
     with subprocess.Popen(
-        [sys.executable, "-c", HEAD, str(folder)],
+        [sys.executable, "-c", getattr(request, "param", HEAD), str(folder)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -87,6 +101,22 @@ def test_a_cluster_that_is_too_small_or_not_there_is_a_clear_refusal(
     _, address = running
     with pytest.raises(PlacementError, match="has 2 CPUs and 0 GPUs and cannot hold"):
         Cluster([Bundle(1.0), Bundle(7.0)], {"RAY_ADDRESS": address})
+    assert not ray.is_initialized()
+
+
+@pytest.mark.parametrize("running", [TWO_MACHINES], indirect=True)
+def test_a_run_is_not_spread_over_machines_unasked(
+    running: tuple[subprocess.Popen[str], str], tmp_path: Path
+) -> None:
+    _, address = running
+    recipe = Recipe(
+        spec=short_spec(tmp_path, placement={"type": "ray"}),
+        model_dir=tmp_path,
+        attempt_dir=tmp_path,
+        attempt=1,
+    )
+    with pytest.raises(SpecError, match="has 2 machines"):
+        ray_crew(recipe, {"RAY_ADDRESS": address})
     assert not ray.is_initialized()
 
 

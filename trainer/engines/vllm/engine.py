@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import shutil
+import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Coroutine, Sequence
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
@@ -34,10 +35,14 @@ from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 from trainer.engines.base import EngineStats
 from trainer.engines.vllm.options import VllmOptions
 from trainer.errors import EngineError
+from trainer.leftovers import own_path
 from trainer.types import Sample, SamplingParams
 from trainer.weights.pieces import Piece
 
 _ADAPTER = "policy"
+_LOOK_S = 1.0
+"""How often a call that takes long looks whether vLLM is still there."""
+_SOCKETS = "hillclimb-vllm-"
 
 
 def why_not(config: Qwen3Config) -> str | None:
@@ -77,10 +82,14 @@ class VllmEngine:
         """
         self.arguments = options.engine_arguments() | _for_this_machine()
         """What vLLM was started with."""
-        os.environ.update(options.environment())
+        # Its sockets, which it leaves behind.
+        self._sockets = own_path(Path(tempfile.gettempdir()), _SOCKETS)
+        self._sockets.mkdir(mode=0o700)
+        os.environ.update(options.environment() | {"VLLM_RPC_BASE_PATH": str(self._sockets)})
         try:
             self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**self.arguments))
         except (RuntimeError, ValueError, OSError) as fault:
+            shutil.rmtree(self._sockets, ignore_errors=True)
             raise EngineError(f"vLLM did not start: {fault}") from fault
         self._max_length = options.max_length
         self._version = options.version
@@ -131,6 +140,8 @@ class VllmEngine:
         if prefix_key and session not in self._sessions:
             self._sessions.add(session)
             await self._computed(prompt_ids, prefix_key)
+            if session not in self._sessions:
+                raise EngineError(f"session {session} was released")
         sampling = VllmSampling(
             temperature=params.temperature,
             top_p=params.top_p,
@@ -190,17 +201,15 @@ class VllmEngine:
         Raises:
             EngineError: vLLM failed.
         """
-        if await asyncio.to_thread(path.is_dir):
-            await self._make_ready()
-            with _faults_named():
-                await self._llm.pause_generation(mode="keep", clear_cache=False)
-                await self._take_adapter(path, version)
-                await self._go_on(version)
-            return
-        await self.begin_update()
-        with _faults_named():
+        if not await asyncio.to_thread(path.is_dir):
+            await self.begin_update()
             await self._take({"path": str(path)})
-        await self.finish_update(version)
+            await self.finish_update(version)
+            return
+        await self._make_ready()
+        await self._told(self._llm.pause_generation(mode="keep", clear_cache=False))
+        await self._take_adapter(path, version)
+        await self._go_on(version)
 
     @property
     def num_processes(self) -> int:
@@ -208,9 +217,14 @@ class VllmEngine:
         return int(self.arguments["tensor_parallel_size"])
 
     async def meet(self, address: str, first: int, size: int) -> None:
-        """Let the processes of the model be numbers `first` and on of `size` at `address`."""
-        with _faults_named():
-            await self._make_ready({"address": address, "first": first, "size": size})
+        """Let the processes of the model be numbers `first` and on of `size` at `address`.
+
+        Raises:
+            EngineError: they did not meet, or vLLM was asked for something before.
+        """
+        if self._is_ready:
+            raise EngineError("vLLM's processes can meet the learner's only at their start")
+        await self._make_ready({"address": address, "first": first, "size": size})
 
     async def begin_update(self) -> None:
         """Let requests in flight wait, and bring the layers into the form that is loaded.
@@ -219,9 +233,8 @@ class VllmEngine:
             EngineError: vLLM failed.
         """
         await self._make_ready()
-        with _faults_named():
-            await self._llm.pause_generation(mode="keep", clear_cache=False)
-            await self._llm.start_weight_update()
+        await self._told(self._llm.pause_generation(mode="keep", clear_cache=False))
+        await self._told(self._llm.start_weight_update())
 
     async def take_piece(self, piece: Piece, lent: bytes | None) -> None:
         """Take the tensors of `piece`; see `TakesPieces.take_piece`.
@@ -232,8 +245,7 @@ class VllmEngine:
         update: dict[str, Any] = {"tensors": [asdict(tensor) for tensor in piece]}
         if lent is not None:
             update["lent"] = base64.b64encode(lent).decode()
-        with _faults_named():
-            await self._take(update)
+        await self._take(update)
 
     async def finish_update(self, version: int) -> None:
         """Draw from the weights that were taken, which are of `version`.
@@ -241,22 +253,38 @@ class VllmEngine:
         Raises:
             EngineError: vLLM failed.
         """
-        with _faults_named():
-            await self._llm.finish_weight_update(str(version))
-            await self._go_on(version)
+        await self._told(self._llm.finish_weight_update(str(version)))
+        await self._go_on(version)
 
     async def _take(self, update: dict[str, Any]) -> None:
-        await self._llm.update_weights(WeightTransferUpdateRequest(update_info=update))
+        await self._told(self._llm.update_weights(WeightTransferUpdateRequest(update_info=update)))
 
     async def _go_on(self, version: int) -> None:
-        await self._llm.resume_generation()
+        await self._told(self._llm.resume_generation())
         self._version = version
         self._prefixes.clear()
 
+    async def _told(self, call: Coroutine[Any, Any, object]) -> None:
+        """Await a call that vLLM's process answers, which it does not when it dies meanwhile."""
+        task = asyncio.create_task(call)
+        try:
+            while not task.done() and not self.is_dead:
+                await asyncio.wait({task}, timeout=_LOOK_S)
+            if task.done():
+                task.result()
+                return
+        except Exception as fault:
+            # What fails in vLLM's process comes out as a plain Exception.
+            raise EngineError(f"vLLM did not take the weights: {fault}") from fault
+        finally:
+            task.cancel()
+        raise EngineError("vLLM's process died")
+
     async def _take_adapter(self, directory: Path, version: int) -> None:
         """Replace the adapter, if there was one; requests name it and not its files."""
-        await self._llm.add_lora(LoRARequest(_ADAPTER, 1, str(directory), load_inplace=True))
-        await self._llm.update_weight_version(str(version))
+        adapter = LoRARequest(_ADAPTER, 1, str(directory), load_inplace=True)
+        await self._told(self._llm.add_lora(adapter))
+        await self._told(self._llm.update_weight_version(str(version)))
         self._adapter = LoRARequest(_ADAPTER, 1, str(directory))
 
     async def close(self) -> None:
@@ -269,6 +297,7 @@ class VllmEngine:
         await asyncio.to_thread(self._llm.shutdown)
         if sockets is not None:
             sockets.destroy(linger=0)
+        shutil.rmtree(self._sockets, ignore_errors=True)
         # Its finalizer wants modules that are gone when the process ends.
         del self._llm
 
@@ -297,8 +326,8 @@ class VllmEngine:
         async with self._starting:
             if not self._is_ready:
                 request = WeightTransferInitRequest(init_info=meeting or {})
-                await self._llm.init_weight_transfer_engine(request)
-                await self._llm.update_weight_version(str(self._version))
+                await self._told(self._llm.init_weight_transfer_engine(request))
+                await self._told(self._llm.update_weight_version(str(self._version)))
                 self._is_ready = True
 
     async def _run(
@@ -334,14 +363,6 @@ class VllmEngine:
         self._tokens["cached"] += cached
         self._tokens["prefill"] += len(output.prompt_token_ids or ()) - cached
         self._tokens["sampled"] += len(found.token_ids)
-
-
-@contextmanager
-def _faults_named() -> Iterator[None]:
-    try:
-        yield
-    except (EngineDeadError, RuntimeError, OSError, ValueError, KeyError) as fault:
-        raise EngineError(f"vLLM did not take the weights: {fault}") from fault
 
 
 def _logprobs(found: CompletionOutput) -> tuple[float, ...]:

@@ -1,0 +1,107 @@
+"""What one worker's silence or failure does to the whole, without processes."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("ray", reason="Ray is not installed here")
+
+from ray.exceptions import ActorDiedError, RayTaskError
+
+from trainer.errors import LearnerError, StorageFull
+from trainer.placement import proxies
+from trainer.placement.actors import LearnerWorker
+from trainer.placement.proxies import RemoteLearner, SpreadEngine
+
+
+class Copy:
+    """An engine that answers, or does not."""
+
+    def __init__(self, *, hangs: bool = False) -> None:
+        self._hangs = hangs
+
+    async def logprobs(self, token_ids: object) -> torch.Tensor:
+        del token_ids
+        if self._hangs:
+            await asyncio.Event().wait()
+        return torch.zeros(3)
+
+
+async def test_a_copy_that_hangs_is_not_answered_for_by_another() -> None:
+    whole = SpreadEngine([Copy(), Copy()])  # type: ignore[list-item]
+    assert (await whole.logprobs((1, 2, 3, 4))).shape == (3,)
+    one_hangs = SpreadEngine([Copy(), Copy(hangs=True)])  # type: ignore[list-item]
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(one_hangs.logprobs((1, 2)), 0.05)
+
+
+class Rank:
+    """An actor whose every call ends with `outcome` after `delay_s`."""
+
+    def __init__(self, outcome: object, delay_s: float = 0.0) -> None:
+        self._outcome, self._delay_s = outcome, delay_s
+        self.logprobs = self
+
+    def remote(self, *_: object) -> Any:
+        async def answer() -> object:
+            await asyncio.sleep(self._delay_s)
+            if isinstance(self._outcome, Exception):
+                raise self._outcome
+            return self._outcome
+
+        return answer()
+
+
+def failed(cause: Exception) -> RayTaskError:
+    return RayTaskError("logprobs", "traceback", cause)
+
+
+FOREVER = 3600.0
+HANGS, ANSWERS = Rank(torch.zeros(1), FOREVER), Rank(torch.zeros(1))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "error", "message"),
+    [
+        ([HANGS, Rank(failed(RuntimeError("out of memory")))], LearnerError, "out of memory"),
+        ([Rank(failed(RuntimeError("closed by peer"))), Rank(failed(StorageFull("disk")), 0.01)],
+         StorageFull, "disk"),
+        ([Rank(failed(RuntimeError("closed by peer"))), Rank(ActorDiedError(), 0.01)],
+         LearnerError, "a rank of the learner died"),
+    ],
+)  # fmt: skip
+async def test_a_rank_that_fails_is_the_cause_and_those_that_wait_for_it_are_not_waited_for(
+    ranks: list[Rank], error: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proxies, "DEATH_S", 0.1)
+    learner = RemoteLearner(ranks, 1)
+    with pytest.raises(error, match=message):
+        await asyncio.wait_for(learner.logprobs((1, 2)), 5.0)
+    assert (await RemoteLearner([ANSWERS, ANSWERS], 1).logprobs((1, 2))).shape == (1,)
+
+
+@pytest.mark.parametrize("method", ["begin_save", "write_weights", "finish_save"])
+def test_a_full_disk_is_named_in_the_rank_that_meets_it(method: str, tmp_path: Path) -> None:
+    def full() -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    class FullDisk:
+        def begin_save(self, _: Path) -> Any:
+            return full if method == "finish_save" else full()
+
+        def write_weights(self, _: Path) -> None:
+            full()
+
+    worker = LearnerWorker(None, 0, 1)  # type: ignore[arg-type]
+    worker._rank = FullDisk()  # type: ignore[assignment]
+    arguments = [tmp_path / "x"]
+    if method == "finish_save":
+        worker.begin_save(arguments.pop())
+    with pytest.raises(StorageFull):
+        getattr(worker, method)(*arguments)
