@@ -16,8 +16,7 @@ import psutil
 
 TITLES = ("ray::", "VLLM::")
 MARKS = ("HILLCLIMB_STATE_DIR", "HILLCLIMB_STACK_OWNER")
-FOLDERS = Path("/tmp")  # noqa: S108 - where trainer/placement/cluster.py puts Ray's
-SHARED_MEMORY = Path("/dev/shm/hillclimb")  # noqa: S108 - see trainer/weights/file.py
+ROOTS = (Path("/tmp"), Path("/dev/shm"))  # noqa: S108 - where trainer/leftovers.py is used
 
 
 def processes_of(checkout: Path) -> list[psutil.Process]:
@@ -40,26 +39,19 @@ def _belongs(info: dict[str, Any], checkout: Path) -> bool:
     )
 
 
-def folders_of_the_dead(folders: Path = FOLDERS) -> Iterator[Path]:
-    """Folders of Ray whose trainer, named in them by its pid, has ended."""
-    for folder in sorted(folders.glob("hillclimb-ray-*")):
-        pid = re.match(r"hillclimb-ray-(\d+)-", folder.name)
-        if pid is None or not psutil.pid_exists(int(pid[1])):
+def folders_of_the_dead(roots: tuple[Path, ...] = ROOTS) -> Iterator[Path]:
+    """Folders of Ray, of vLLM and of weights whose process, named in them by its pid, has ended."""
+    for folder in (found for root in roots for found in sorted(root.glob("hillclimb-*"))):
+        pid = re.match(r"hillclimb-(?:ray|vllm|weights)-(\d+)-", folder.name)
+        if pid and not psutil.pid_exists(int(pid[1])):
             yield folder
-
-
-def weights_of(checkout: Path, shared: Path = SHARED_MEMORY) -> Iterator[Path]:
-    """What runs of `checkout` keep in shared memory."""
-    for run in sorted(shared.glob("*")):
-        if (checkout / ".hillclimb/runs" / run.name).exists():
-            yield run
 
 
 def main() -> int:
     """Print what is left; 1 if anything is."""
     checkout = Path(__file__).resolve().parent.parent
     processes = [f"{each.pid} {' '.join(each.cmdline())}" for each in processes_of(checkout)]
-    left = [*processes, *map(str, folders_of_the_dead()), *map(str, weights_of(checkout))]
+    left = [*processes, *map(str, folders_of_the_dead())]
     for each in left:
         print(f"left behind: {each}")
     return 1 if left else 0

@@ -101,7 +101,9 @@ class Meter(TrainerCallback):  # type: ignore[misc]
 
 def train(options: argparse.Namespace) -> list[dict[str, float]]:
     """Train with one configuration and return its curve."""
-    spec = RunSpec.model_validate(yaml.safe_load((ROOT / "examples" / "demo.yaml").read_text()))
+    document = yaml.safe_load((ROOT / "examples" / "demo.yaml").read_text())
+    document["schedule"]["seed"] = options.seed
+    spec = RunSpec.model_validate(document)
     source = resolve_source(spec.model.source)
     tokenizer = AutoTokenizer.from_pretrained(source)
     tokenizer.chat_template = CHAT_TEMPLATE
@@ -174,6 +176,7 @@ def main() -> None:
     parser.add_argument("--eval-every", type=int, default=5)
     parser.add_argument("--eval-tasks-per-env", type=int, default=60)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)

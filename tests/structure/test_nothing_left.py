@@ -52,22 +52,11 @@ def test_a_process_is_found_by_the_stacks_mark(script: ModuleType, tmp_path: Pat
         assert script.processes_of(tmp_path / "other") == []
 
 
-def test_folders_of_ray_count_when_their_trainer_is_dead(
-    script: ModuleType, tmp_path: Path
-) -> None:
+def test_folders_count_when_their_process_is_dead(script: ModuleType, tmp_path: Path) -> None:
     with subprocess.Popen(["true"]) as ended:
         pass
-    dead, alive = (tmp_path / f"hillclimb-ray-{pid}-x" for pid in (ended.pid, os.getpid()))
-    dead.mkdir()
-    alive.mkdir()
-    assert list(script.folders_of_the_dead(tmp_path)) == [dead]
-
-
-def test_weights_in_shared_memory_count_when_the_run_is_this_checkouts(
-    script: ModuleType, tmp_path: Path
-) -> None:
-    (tmp_path / "shared/run_a").mkdir(parents=True)
-    (tmp_path / "shared/run_b").mkdir()
-    (tmp_path / "here/.hillclimb/runs/run_a").mkdir(parents=True)
-    found = list(script.weights_of(tmp_path / "here", tmp_path / "shared"))
-    assert found == [tmp_path / "shared/run_a"]
+    for kind in ("ray", "vllm", "weights", "test"):
+        for pid in (ended.pid, os.getpid()):
+            (tmp_path / f"hillclimb-{kind}-{pid}-x").mkdir()
+    found = [path.name for path in script.folders_of_the_dead((tmp_path,))]
+    assert found == [f"hillclimb-{kind}-{ended.pid}-x" for kind in ("ray", "vllm", "weights")]
