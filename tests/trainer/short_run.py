@@ -20,7 +20,13 @@ from trainer.timing import Clock
 from trainer.wiring import Attempt, build_trainer
 
 
-def short_spec(source: Path, *, experimental: bool = False, **sections: dict[str, Any]) -> RunSpec:
+def short_spec(
+    source: Path,
+    *,
+    experimental: bool = False,
+    deterministic: bool = False,
+    **sections: dict[str, Any],
+) -> RunSpec:
     """A spec of seconds; `sections` are laid over it, key by key."""
     base: dict[str, dict[str, Any]] = {
         "model": {"source": str(source)},
@@ -45,7 +51,8 @@ def short_spec(source: Path, *, experimental: bool = False, **sections: dict[str
     }
     for name, section in sections.items():
         base[name] = {**base.get(name, {}), **section}
-    return RunSpec.model_validate({"name": "short", "experimental": experimental, **base})
+    flags = {"experimental": experimental, "deterministic": deterministic}
+    return RunSpec.model_validate({"name": "short", **flags, **base})
 
 
 def saying_done_is_right() -> CountingProvider:
@@ -62,6 +69,7 @@ class ShortRun:
         run_id: str | None = None,
         *,
         experimental: bool = False,
+        deterministic: bool = False,
         **sections: dict[str, Any],
     ) -> None:
         self.root = root
@@ -69,7 +77,9 @@ class ShortRun:
         """Like the folder's: weights of runs with other names pass through other files."""
         self.store = DiskStore(root / "blobs")
         model = write_tiny_model(root / "model", positions=1600)
-        self.spec = short_spec(model, experimental=experimental, **sections)
+        self.spec = short_spec(
+            model, experimental=experimental, deterministic=deterministic, **sections
+        )
         self.stop: Stop
         self.journal: Journal
 

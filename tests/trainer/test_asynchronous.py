@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.trainer.scripted import CountingEnv
 from tests.trainer.short_run import ShortRun
@@ -87,13 +88,27 @@ async def test_a_stopped_asynchronous_run_goes_on_with_the_tasks_it_had_drawn(
     assert set(pending[:4]) <= set(drawn[4 * done : 4 * (done + 3)])
 
 
+@pytest.fixture
+def _torch_as_it_was() -> Iterator[None]:
+    """A deterministic run sets up its whole process, which here is that of other tests too."""
+    threads, mode = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    yield
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(mode=mode)
+
+
+@pytest.mark.usefixtures("_torch_as_it_was")
 async def test_without_staleness_the_stream_is_the_textbook_loop_bit_for_bit(
     tmp_path: Path,
 ) -> None:
-    """The textbook: draw a batch, roll all of it out, learn, hand over the weights; four times."""
-    run = ShortRun(tmp_path / "run", eval={"before_training": False, "interval": 0})
+    """The textbook: draw a batch, roll all of it out, learn, hand over the weights; four times.
+
+    Both in deterministic mode, so that a difference is one of the algorithm.
+    """
+    unevaluated = {"before_training": False, "interval": 0}
+    run = ShortRun(tmp_path / "run", deterministic=True, eval=unevaluated)
     await run.train()
-    other = ShortRun(tmp_path / "book", eval={"before_training": False, "interval": 0})
+    other = ShortRun(tmp_path / "book", deterministic=True, eval=unevaluated)
     trainer = other.build()
     parts, spec = trainer._parts, other.spec
     await parts.crew.weights.sync()
