@@ -1,0 +1,48 @@
+"""YaRN in vLLM and in the learner: one policy beyond the positions that the model was made with."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+pytest.importorskip("trainer.engines.vllm.engine", reason="vLLM does not import here")
+
+from trainer.contract.sections import ModelSpec
+from trainer.engines.vllm.engine import VllmEngine
+from trainer.engines.vllm.options import VllmOptions
+from trainer.learners.inline import InlineLearner
+from trainer.models import load_policy
+from trainer.rope import resolve_rope
+from trainer.sources import assets_dir
+from trainer.types import SamplingParams
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+MODEL = assets_dir() / "tiny-qwen3-a"
+"""It has 1024 positions."""
+YARN = ModelSpec.model_validate({"rope": {"factor": 2.0, "original_max_position_embeddings": 1024}})
+
+
+async def test_a_prompt_beyond_the_models_own_positions_is_scored_and_continued_alike() -> None:
+    policy = load_policy(MODEL, YARN)
+    learner = InlineLearner(policy)
+    ids = torch.randint(10, 2000, (1500,), generator=torch.manual_seed(0)).tolist()
+    engine = VllmEngine(
+        VllmOptions(
+            model_dir=MODEL,
+            max_length=2048,
+            num_sessions=4,
+            positions=resolve_rope(policy.config, YARN),
+        )
+    )
+    try:
+        scored = await engine.logprobs(ids)
+        params = SamplingParams(temperature=1.0, max_new_tokens=24, stop_token_ids=(), seed=3)
+        sample = await engine.sample(ids, params, session="s", prefix_key="s")
+    finally:
+        await engine.close()
+    expected = await learner.logprobs([*ids, *sample.token_ids])
+    torch.testing.assert_close(scored, expected[: len(ids) - 1], atol=1e-4, rtol=0)
+    drawn = expected[len(ids) - 1 :]
+    torch.testing.assert_close(torch.tensor(sample.logprobs), drawn, atol=1e-4, rtol=0)
+    unstretched = await InlineLearner(load_policy(MODEL)).logprobs(ids)
+    assert (unstretched - scored).abs().max() > 0.01
