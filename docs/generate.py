@@ -8,6 +8,7 @@ A test compares the pages with what this makes, so they cannot disagree with the
 from __future__ import annotations
 
 import json
+import runpy
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -196,40 +197,9 @@ def _settings() -> Settings:
 
 def trainer_benchmarks() -> str:
     """Return the page of the trainer's benchmarks with its figures made anew."""
-    text = (ROOT / "benchmarks" / "trainer" / "README.md").read_text()
-    return _between(text, "figures", list(_figures()))
-
-
-def _figures() -> Iterator[str]:
-    yield "| question | runs | figure |"
-    yield "|---|---|---|"
-    for name, question, figure in (
-        ("versus_trl", "seconds to {target:g} % held-out pass@1, TRL over ours", "{ratio:.1f}"),
-        ("agent_loop", "tokens/s of the agent loop over vLLM alone, same batches", "{ratio:.2f}"),
-        (
-            "agent_loop",
-            "the same over vLLM alone on all requests in one batch",
-            "{ratio_to_one_batch:.2f}",
-        ),
-        ("async_vs_sync", "trajectories/s, asynchronous over synchronous", "{ratio:.2f}"),
-        (
-            "async_vs_sync",
-            "final pass@1, asynchronous minus synchronous, sampled",
-            "{paired[sampled][delta]:+.1f} points, p = {paired[sampled][p_value]:.2f},"
-            " n = {paired[sampled][n]}",
-        ),
-    ):
-        path = ROOT / "benchmarks" / "results" / f"{name}.json"
-        if not path.exists():
-            yield f"| `{name}.py` | | not measured yet |"
-            continue
-        found = json.loads(path.read_text())
-        runs = len(found.get("rounds") or found["seconds" if "seconds" in found else "runs"])
-        if "seconds" in found:
-            runs = len(found["seconds"]["hillclimb"])
-        elif isinstance(found.get("runs"), dict):
-            runs = len(found["runs"]["synchronous"])
-        yield f"| `{name}.py`: {question.format(**found)} | {runs} | {figure.format(**found)} |"
+    folder = ROOT / "benchmarks" / "trainer"
+    text, figures = (folder / "README.md").read_text(), runpy.run_path(str(folder / "figures.py"))
+    return _between(text, "figures", list(figures["trainer_figures"]()))
 
 
 def pages() -> dict[Path, str]:

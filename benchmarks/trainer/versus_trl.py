@@ -31,8 +31,8 @@ from trainer.contract.passrate import count_tasks, pass_rate
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "versus_trl.json"
 CONFIGS = ("plain", "hotter", "one update", "small micro-batches")
-"""Of `trl_peer.CONFIGS`; bf16 and continuous batching take 1.7 and 5 times plain's CPU seconds per
-step, so they are left out unless asked for."""
+"""Of `trl_peer.CONFIGS`; on a CPU bf16 and continuous batching take longer from the first step on,
+so they are left out unless asked for."""
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 
 
