@@ -158,13 +158,6 @@ def _parts(
         attempt_dir=attempt.dir,
         max_infra_error_rate=spec.environment.max_infra_error_rate,
     )
-    checkpoints = Checkpoints(
-        attempt.store,
-        attempt.dir,
-        config_hash=config_hash(spec),
-        parent=attempt.resume_from,
-        still_current=attempt.stop.check_superseded,
-    )
     watchdog = Watchdog(
         schedule=spec.schedule,
         journal=journal,
@@ -188,18 +181,29 @@ def _parts(
             watchdog=watchdog,
         ),
         reporter=StepReporter(spec=spec, journal=journal, clock=clock),
-        saver=Saver(
-            checkpoints=checkpoints,
-            learner=crew.learner,
-            journal=journal,
-            clock=clock,
-            keep_last=spec.checkpoints.keep_last,
-        ),
+        saver=_saver(attempt, crew.learner),
         journal=journal,
         stop=attempt.stop,
         clock=clock,
         watchdog=watchdog,
         canary_tokens=canary,
+    )
+
+
+def _saver(attempt: Attempt, learner: Learner) -> Saver:
+    checkpoints = Checkpoints(
+        attempt.store,
+        attempt.dir,
+        config_hash=config_hash(attempt.spec),
+        parent=attempt.resume_from,
+        still_current=attempt.stop.check_superseded,
+    )
+    return Saver(
+        checkpoints=checkpoints,
+        learner=learner,
+        journal=attempt.journal,
+        clock=attempt.clock,
+        keep_last=attempt.spec.checkpoints.keep_last,
     )
 
 
