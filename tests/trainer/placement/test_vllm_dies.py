@@ -1,0 +1,46 @@
+"""A run whose vLLM dies inside a worker that lives on."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed here")
+pytest.importorskip("trainer.engines.vllm.engine", reason="vLLM does not import here")
+
+from tests.trainer.placement.test_ray_crew import solved_by_done, with_events, workers
+from tests.trainer.scripted import CountingProvider
+from tests.trainer.short_run import ShortRun
+from trainer.contract.events import RunWarning, StepCompleted
+
+
+def kill_vllm() -> None:
+    """Kill the process in which vLLM computes: the actor around it lives on."""
+    (actor,) = workers("EngineWorker")
+    (core,) = [each for each in actor.children() if "VLLM" in each.name()]
+    os.kill(core.pid, signal.SIGKILL)
+
+
+async def test_a_run_goes_on_when_vllms_own_process_dies(tmp_path: Path) -> None:
+    run = ShortRun(
+        tmp_path,
+        model={"source": "builtin:tiny-qwen3-a"},
+        rollout={"max_input_length": 900, "max_sequence_length": 1000},
+        placement={"type": "ray", "learner_ranks": 1},
+        engine={"type": "vllm"},
+        schedule={"total_steps": 2},
+        eval={"before_training": False, "interval": 0},
+    )
+    trainer = run.build(provider=CountingProvider(solved_by_done))
+    await with_events(trainer, run, {2: kill_vllm})
+    steps = run.events(StepCompleted)
+    assert [event.step for event in steps] == [1, 2]
+    assert all(row.score is not None for event in steps for row in event.outcomes)
+    assert steps[1].metrics["policy/canary_logprobs_abs_diff_mean"] < 1e-4
+    said = [event.message for event in run.events(RunWarning) if event.code == "worker_restarted"]
+    assert len(said) == 1
+    assert said[0].startswith("engine 0 died and was started again")
+    assert workers("") == []
