@@ -6,9 +6,9 @@ Both start from the same weights and see the same tasks in the same order, with 
 tokens and turns and the same reward; both are measured on the same 300 held-out tasks by our
 rollouts and grading (ours on the run's own engine, TRL's weights on our torch engine), whose time
 counts for neither. TRL gets both cores (two threads); ours shares them between its processes, one
-thread each. First every configuration of TRL (`trl_peer.CONFIGS`) runs once; then ours and TRL's
-best alternate, so that a noisy machine is noisy for both. Writes
-`benchmarks/results/versus_trl.json`.
+thread each. First every configuration of TRL (`trl_peer.CONFIGS`) runs once, `--at-once` of them
+side by side (TRL keeps one core busy); then ours and TRL's best alternate alone, so that a noisy
+machine is noisy for both. Writes `benchmarks/results/versus_trl.json`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import json
 import os
 import subprocess
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -38,12 +39,11 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Where a run stood: seconds of training so far, held-out pass@1 in per cent."""
+    """Where a run stood: seconds of training so far, held-out sampled pass@1 in per cent."""
 
     step: int
     wall_s: float
     sampled: float
-    greedy: float
 
 
 def seconds_to(curve: list[Point], target: float) -> float | None:
@@ -59,7 +59,8 @@ def ours(steps: int, every: int, seed: int) -> list[Point]:
     """The curve of one run of our trainer, without the service."""
     spec = yaml.safe_load((ROOT / "examples" / "demo.yaml").read_text())
     spec["schedule"] |= {"total_steps": steps, "seed": seed}
-    spec["eval"] |= {"interval": every, "interval_decodings": None}
+    sampled = [each for each in spec["eval"]["decodings"] if each["name"] == "sampled"]
+    spec["eval"] |= {"interval": every, "decodings": sampled}
     with tempfile.TemporaryDirectory(prefix="hillclimb-bench-") as root:
         path = Path(root) / "spec.json"
         path.write_text(json.dumps(spec))
@@ -76,16 +77,14 @@ def ours(steps: int, every: int, seed: int) -> list[Point]:
 
 def _curve(lines: list[bytes]) -> list[Point]:
     """Points from a run's events: an evaluation follows the step it measures."""
-    wall_s, rates, points = 0.0, dict[int, dict[str, float]](), list[Point]()
+    wall_s, points = 0.0, list[Point]()
     for event in map(EVENTS.validate_json, lines):
         if isinstance(event, StepCompleted):
             wall_s += event.metrics["timing/step"]
         if isinstance(event, EvalCompleted):
             counts = count_tasks(event.outcomes, pass_threshold=event.pass_threshold)
-            found = rates.setdefault(event.step, {})
-            found[event.decoding] = 100.0 * (pass_rate(counts, k=1).value or 0.0)
-            if len(found) == 2:
-                points.append(Point(event.step, wall_s, found["sampled"], found["greedy"]))
+            rate = 100.0 * (pass_rate(counts, k=1).value or 0.0)
+            points.append(Point(event.step, wall_s, rate))
     return points
 
 
@@ -110,7 +109,7 @@ def theirs(trl: Trl, config: str, seed: int) -> list[Point]:
             env=os.environ | {"OMP_NUM_THREADS": "2", "PYTHONPATH": str(ROOT)},
         )  # fmt: skip
         curve = json.loads(out.read_text())["curve"]
-    return [Point(p["step"], p["wall_s"], p["sampled"], p["greedy"]) for p in curve]
+    return [Point(p["step"], p["wall_s"], p["sampled"]) for p in curve]
 
 
 def main() -> None:
@@ -118,16 +117,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--trl-python", type=Path, required=True, help="see README.md")
     parser.add_argument("--configs", nargs="+", default=list(CONFIGS), help="TRL is tuned over")
+    parser.add_argument("--at-once", type=int, default=2)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--every", type=int, default=2)
     parser.add_argument("--target", type=float, default=50.0, help="sampled pass@1, per cent")
     options = parser.parse_args()
     trl = Trl(options.trl_python, options.steps, options.every)
-    tuning: dict[str, float | None] = {}
-    for config in options.configs:
-        tuning[config] = seconds_to(theirs(trl, config, 0), options.target)
-        print(f"TRL {config:20} {tuning[config]} s to {options.target}", flush=True)
+    with ThreadPoolExecutor(options.at_once) as side_by_side:
+        curves = side_by_side.map(lambda config: theirs(trl, config, 0), options.configs)
+        tuning = {
+            config: seconds_to(curve, options.target)
+            for config, curve in zip(options.configs, curves, strict=True)
+        }
+    print("TRL's tuning:", tuning, flush=True)
     best = min(tuning, key=lambda config: tuning[config] or float("inf"))
     pairs = []
     for run in range(options.runs):
