@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -15,6 +17,7 @@ from trainer.models import load_policy
 from trainer.rope import resolve_rope
 from trainer.sources import assets_dir
 from trainer.types import SamplingParams
+from trainer.weights.file import FileSync
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 MODEL = assets_dir() / "tiny-qwen3-a"
@@ -22,7 +25,9 @@ MODEL = assets_dir() / "tiny-qwen3-a"
 YARN = ModelSpec.model_validate({"rope": {"factor": 2.0, "original_max_position_embeddings": 1024}})
 
 
-async def test_a_prompt_beyond_the_models_own_positions_is_scored_and_continued_alike() -> None:
+async def test_a_prompt_beyond_the_models_own_positions_is_scored_and_continued_alike(
+    tmp_path: Path,
+) -> None:
     policy = load_policy(MODEL, YARN)
     learner = InlineLearner(policy)
     ids = torch.randint(10, 2000, (1500,), generator=torch.manual_seed(0)).tolist()
@@ -37,11 +42,15 @@ async def test_a_prompt_beyond_the_models_own_positions_is_scored_and_continued_
     try:
         scored = await engine.logprobs(ids)
         params = SamplingParams(temperature=1.0, max_new_tokens=24, stop_token_ids=(), seed=3)
+        # Weights that are loaded anew leave the frequencies as they are.
+        await FileSync(learner, [engine], tmp_path).sync()
+        synced = await engine.logprobs(ids)
         sample = await engine.sample(ids, params, session="s", prefix_key="s")
     finally:
         await engine.close()
     expected = await learner.logprobs([*ids, *sample.token_ids])
     torch.testing.assert_close(scored, expected[: len(ids) - 1], atol=1e-4, rtol=0)
+    torch.testing.assert_close(synced, expected[: len(ids) - 1], atol=1e-4, rtol=0)
     drawn = expected[len(ids) - 1 :]
     torch.testing.assert_close(torch.tensor(sample.logprobs), drawn, atol=1e-4, rtol=0)
     unstretched = await InlineLearner(load_policy(MODEL)).logprobs(ids)
