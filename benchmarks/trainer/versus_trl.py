@@ -5,10 +5,10 @@
 Both start from the same weights and see the same tasks in the same order, with the same caps on
 tokens and turns and the same reward; both are measured on the same 300 held-out tasks by our
 rollouts and grading (ours on the run's own engine, TRL's weights on our torch engine), whose time
-counts for neither. TRL gets both cores (two threads); ours shares them between its processes, one
-thread each. First every configuration of TRL (`trl_peer.CONFIGS`) runs once, `--at-once` of them
+counts for neither. TRL has one thread (with two it kept one core busy all the same), each of our
+processes one too. First every configuration of TRL (`trl_peer.CONFIGS`) runs once, `--at-once` of them
 side by side (TRL keeps one core busy); then ours and TRL's best alternate alone, so that a noisy
-machine is noisy for both. Writes `benchmarks/results/versus_trl.json`.
+machine is noisy for both; `--best NAME` takes what an earlier tuning found. Writes `benchmarks/results/versus_trl.json`.
 """
 
 from __future__ import annotations
@@ -103,13 +103,25 @@ def theirs(trl: Trl, config: str, seed: int) -> list[Point]:
         out = Path(root) / "peer.json"
         subprocess.run(
             [str(trl.python), "-m", "benchmarks.trainer.trl_peer", "--config", config,
-             "--seed", str(seed), "--threads", "2", "--steps", str(trl.steps),
+             "--seed", str(seed), "--steps", str(trl.steps),
              "--eval-every", str(trl.every), "--out", str(out)],
             check=True, cwd=ROOT, capture_output=True,
-            env=os.environ | {"OMP_NUM_THREADS": "2", "PYTHONPATH": str(ROOT)},
+            env=os.environ | ONE_THREAD,
         )  # fmt: skip
         curve = json.loads(out.read_text())["curve"]
     return [Point(p["step"], p["wall_s"], p["sampled"]) for p in curve]
+
+
+def tune(trl: Trl, options: argparse.Namespace) -> dict[str, float | None]:
+    """Seconds to the target by configuration."""
+    with ThreadPoolExecutor(options.at_once) as side_by_side:
+        curves = side_by_side.map(lambda config: theirs(trl, config, 0), options.configs)
+        found = {
+            config: seconds_to(curve, options.target)
+            for config, curve in zip(options.configs, curves, strict=True)
+        }
+    print("TRL's tuning:", found, flush=True)
+    return found
 
 
 def main() -> None:
@@ -117,6 +129,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--trl-python", type=Path, required=True, help="see README.md")
     parser.add_argument("--configs", nargs="+", default=list(CONFIGS), help="TRL is tuned over")
+    parser.add_argument("--best", help="take this one, tune nothing")
     parser.add_argument("--at-once", type=int, default=2)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--steps", type=int, default=10)
@@ -124,14 +137,9 @@ def main() -> None:
     parser.add_argument("--target", type=float, default=50.0, help="sampled pass@1, per cent")
     options = parser.parse_args()
     trl = Trl(options.trl_python, options.steps, options.every)
-    with ThreadPoolExecutor(options.at_once) as side_by_side:
-        curves = side_by_side.map(lambda config: theirs(trl, config, 0), options.configs)
-        tuning = {
-            config: seconds_to(curve, options.target)
-            for config, curve in zip(options.configs, curves, strict=True)
-        }
-    print("TRL's tuning:", tuning, flush=True)
-    best = min(tuning, key=lambda config: tuning[config] or float("inf"))
+    earlier = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    tuning = earlier.get("tuning", {}) if options.best else tune(trl, options)
+    best = options.best or min(tuning, key=lambda config: tuning[config] or float("inf"))
     pairs = []
     for run in range(options.runs):
         pair = {
