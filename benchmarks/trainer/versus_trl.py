@@ -6,9 +6,11 @@ Both start from the same weights and see the same tasks in the same order, with 
 tokens and turns and the same reward; both are measured on the same 300 held-out tasks by our
 rollouts and grading (ours on the run's own engine, TRL's weights on our torch engine), whose time
 counts for neither. TRL has one thread (with two it kept one core busy all the same), each of our
-processes one too. First every configuration of TRL (`trl_peer.CONFIGS`) runs once, `--at-once` of them
-side by side (TRL keeps one core busy); then ours and TRL's best alternate alone, so that a noisy
-machine is noisy for both; `--best NAME` takes what an earlier tuning found. Writes `benchmarks/results/versus_trl.json`.
+processes one too.
+
+First every configuration of TRL (`trl_peer.CONFIGS`) runs once, `--at-once` of them side by side;
+then ours and TRL's best alternate alone, so that a noisy machine is noisy for both. `--best NAME`
+takes what an earlier tuning found. Writes `benchmarks/results/versus_trl.json`.
 """
 
 from __future__ import annotations
