@@ -19,5 +19,16 @@ def remove_leftovers(root: Path, prefix: str) -> None:
     """Delete the folders of processes that are not there any more."""
     for folder in root.glob(f"{prefix}*"):
         pid = re.match(rf"{re.escape(prefix)}(\d+)-", folder.name)
-        if pid and not Path(f"/proc/{pid[1]}").exists():
+        if pid and not _is_there(int(pid[1])):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_there(pid: int) -> bool:
+    """Ask by a signal that does nothing: not every system lists its processes in /proc."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
