@@ -1,7 +1,5 @@
 """The trainer's own command, killed at a chosen place in a chosen step: by SIGKILL, by itself.
 
-    python -m tests.trainer.crashing PLACE STEP run --spec ... --run-dir ...
-
 `rollouts`: when some of the step's rollouts have ended and the others are under way. `updates`:
 between the first and the second optimizer update of the step.
 """
@@ -10,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -65,11 +62,7 @@ PLACES = {"rollouts": crash_among_rollouts, "updates": crash_between_updates}
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Arrange the crash and run the command."""
+    """Arrange the crash at a place in a step, both given first, and run the command."""
     place, step, *command = arguments
     PLACES[place](int(step))
     return main(command)
-
-
-if __name__ == "__main__":
-    sys.exit(run(sys.argv[1:]))

@@ -9,7 +9,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,9 @@ import pytest
 import torch
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
+from tests.trainer import crashing
+from tests.trainer.forked import run_forked
+from trainer.__main__ import main
 from trainer.checkpoints import complete_checkpoints, read_saved
 from trainer.contract.events import EVENTS, EvalCompleted, Event, StepCompleted, TrainerStarted
 from trainer.contract.rundir import AttemptDir
@@ -92,22 +95,31 @@ class Trained:
         return {read_saved(self.store, key).manifest.step: key for key in keys}
 
 
-def train(root: Path, spec: Mapping[str, Any], *, crash: tuple[str, int] | None = None) -> Trained:
+def train(
+    root: Path,
+    spec: Mapping[str, Any],
+    *,
+    crash: tuple[str, int] | None = None,
+    run_to_end: Callable[[Sequence[str]], subprocess.CompletedProcess[str]] | None = None,
+) -> Trained:
     """Train to the end; with `crash`, in two attempts, the first killed there."""
     root.mkdir()
     (root / "spec.json").write_text(json.dumps(spec))
     given = ["run", "--spec", str(root / "spec.json"), "--run-dir", str(root / "runs" / "run_1")]
     if crash:
         place, step = crash
-        command = ["-m", "tests.trainer.crashing", place, str(step), *given]
-        killed = subprocess.run([sys.executable, *command], capture_output=True, check=False)
+        killed = run_forked(crashing.run, [place, str(step), *given])
         assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
         given += ["--attempt", "2", "--resume-from", "latest"]
-    done = subprocess.run(
-        [sys.executable, "-m", "trainer", *given], capture_output=True, text=True, check=False
-    )
+    done = run_to_end(given) if run_to_end else run_forked(main, given)
     assert done.returncode == 0, done.stderr[-2000:]
     return Trained(root)
+
+
+def by_the_command(given: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """As a runner starts it, and with a hash seed of its own, which forks of one process share."""
+    command = [sys.executable, "-m", "trainer", *given]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def rollouts_of(run: Trained) -> dict[str, list[Any]]:
@@ -218,14 +230,19 @@ class Runs:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    """All of them, two processes at a time."""
+    """All of them, two processes at a time.
+
+    Of each pair that is compared, one part is `by_the_command`: a whole run, and a resumed attempt.
+    """
     root = tmp_path_factory.mktemp("runs")
     plain, rich = a_spec(PLAIN), a_spec(RICH)
     with ThreadPoolExecutor(2) as pool:
         begun = {
             "rich_crashed": pool.submit(train, root / "b", rich, crash=("updates", 4)),
-            "plain_crashed": pool.submit(train, root / "a", plain, crash=("rollouts", 5)),
-            "rich": pool.submit(train, root / "rich", rich),
+            "plain_crashed": pool.submit(
+                train, root / "a", plain, crash=("rollouts", 5), run_to_end=by_the_command
+            ),
+            "rich": pool.submit(train, root / "rich", rich, run_to_end=by_the_command),
             "plain": pool.submit(train, root / "plain", plain),
             "other_seed": pool.submit(train, root / "other", a_spec(PLAIN, seed=1)),
         }

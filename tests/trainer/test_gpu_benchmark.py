@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import runpy
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,19 @@ import pytest
 import torch
 
 from benchmarks.gpu import learner as benchmark
+from tests.trainer.forked import run_forked
 from trainer.learners.packing import MicroBatch, micro_batches
+
+
+def run_script(_arguments: Sequence[str]) -> int:
+    """Run the file as `python FILE` does; it finds its arguments in `sys.argv`."""
+    runpy.run_path(str(benchmark.__file__), run_name="__main__")
+    raise AssertionError("the script ends by an exit status")
 
 
 def test_a_rehearsal_runs_every_check_and_finds_all_equal(tmp_path: Path) -> None:
     out = tmp_path / "results.json"
-    rehearsal = [str(benchmark.__file__), "--device", "cpu", "--tiny", "--out", str(out)]
-    done = subprocess.run([sys.executable, *rehearsal], capture_output=True, text=True, check=False)
+    done = run_forked(run_script, ["--device", "cpu", "--tiny", "--out", str(out)])
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "ok"
     results = json.loads(out.read_text())

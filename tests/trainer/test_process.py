@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.trainer.forked import run_forked
 from tests.trainer.short_run import short_spec
 from tests.trainer.sinks.ingest import serving
 from tests.trainer.tiny_model import write_tiny_model
@@ -192,13 +193,8 @@ def test_a_truly_full_disk_still_says_why_in_the_exit_record(tmp_path: Path) -> 
         # Enough for the first events, too little for the first evaluation.
         (disk / "filler").write_bytes(bytes(shutil.disk_usage(disk).free - 24_000))
         where = AttemptDir(disk / "runs" / "run_1", 1)
-        command = [sys.executable, "-m", "trainer", "run", "--threads", "1", "--spec", str(spec)]
-        done = subprocess.run(
-            [*command, "--run-dir", str(where.run_dir)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        given = ["run", "--threads", "1", "--spec", str(spec), "--run-dir", str(where.run_dir)]
+        done = run_forked(main, given)
         record = ExitRecord.model_validate_json(where.exit.read_bytes())
         assert (done.returncode, record.reason) == (EXIT_FAILED, ReasonCode.STORAGE_FULL)
         assert "Traceback" not in done.stderr
@@ -246,6 +242,7 @@ async def test_a_superseded_attempt_leaves_without_a_word(tmp_path: Path) -> Non
 
 
 def test_sigterm_saves_and_leaves_and_latest_goes_on(tmp_path: Path) -> None:
+    """By the true command line: elsewhere, `run_forked` stands for it."""
     spec = tmp_path / "spec.json"
     sections: dict[str, dict[str, Any]] = {
         "environment": {"max_turns": 1},

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +12,9 @@ from typing import Any, get_args
 import pytest
 
 import trainer.watchdog as watchdog_module
+from tests.trainer import hanging
+from tests.trainer.forked import run_forked
+from tests.trainer.hanging import HANGS
 from tests.trainer.scripted import CountingEnv, CountingProvider
 from tests.trainer.short_run import ShortRun
 from tests.trainer.test_process import LENGTHS, a_spec
@@ -273,18 +274,6 @@ async def test_engines_elsewhere_are_asked_what_they_drew_and_may_hang_too(
 
 
 QUICK = {"trajectory_timeout_s": 0.5, "call_timeout_s": 0.1, "infra_retry_allowance_s": 0.1}
-HANGS: dict[str, str] = {
-    "learner": """
-        from trainer.learners.rank import LearnerRank
-        LearnerRank.step = lambda *_: threading.Event().wait()
-    """,
-    "event loop": """
-        from trainer.rollouts.roller import Roller
-        Roller.roll = lambda *_: threading.Event().wait()
-        import trainer.watchdog
-        trainer.watchdog.GRACE_S = 0.2
-    """,
-}
 
 
 @pytest.mark.parametrize("what", HANGS)
@@ -299,20 +288,8 @@ def test_a_process_with_a_hanging_thread_says_why_and_is_gone(tmp_path: Path, wh
     spec = tmp_path / "spec.json"
     spec.write_text(json.dumps(a_spec(tmp_path, **sections)))
     run_dir = tmp_path / "runs" / "run_1"
-    lines = [line.strip() for line in HANGS[what].strip().splitlines()]
     arguments = ["run", "--threads", "1", "--spec", str(spec), "--run-dir", str(run_dir)]
-    call = f"sys.exit(main({arguments!r}))"
-    program = "\n".join(
-        ["import sys, threading", *lines, "from trainer.__main__ import main", call]
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        timeout=WAIT_S,
-        check=False,
-        cwd=Path(__file__).resolve().parents[2],
-    )
+    done = run_forked(hanging.run, [what, *arguments], timeout_s=WAIT_S)
     assert done.returncode == EXIT_HUNG, done.stderr
     record = ExitRecord.model_validate_json((run_dir / "attempt-1" / "exit.json").read_bytes())
     assert record.reason is ReasonCode.STEP_TIMEOUT
