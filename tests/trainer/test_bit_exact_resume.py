@@ -46,7 +46,8 @@ def a_spec(sections: Mapping[str, Any], *, seed: int = 0) -> dict[str, Any]:
             "train_tasks_per_env": 60,
             "eval_tasks_per_env": 2,
         },
-        "environment": {"max_turns": 3},
+        # With fewer, most groups have nothing to teach, and `filter` draws many more.
+        "environment": {"max_turns": 4},
         "rollout": {"n_samples_per_prompt": 4},
         "engine": {"type": "torch"},
         "placement": {"type": "inline"},
