@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from transformers.utils import logging as transformers_logging
 
 from trainer.process import EXIT_FAILED, EXIT_HUNG, Launch, run_attempt
 from trainer.stores.base import StoreError
@@ -87,7 +86,6 @@ def _start_logging(log: Path) -> None:
     if not (log.exists() and os.path.samestat(mine, log.stat())):
         handlers.append(logging.FileHandler(log))
     logging.basicConfig(level=logging.INFO, format=_FORMAT, handlers=handlers)
-    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     logging.getLogger("httpx").setLevel(logging.WARNING)
 
 

@@ -1,7 +1,7 @@
 """Who does the work of an attempt: learner, engines, what carries weights, what rolls out.
 
-Here all of them are in the trainer's process; `trainer.placement` puts the same parts into
-processes of their own.
+`trainer.inline_crew` has all of them in the trainer's process; `trainer.placement` puts the same
+parts into processes of their own.
 """
 
 from __future__ import annotations
@@ -12,13 +12,10 @@ from typing import Protocol
 
 from trainer.engines.base import Engine, EngineStats, sum_stats
 from trainer.learners.base import Learner
-from trainer.learners.inline import InlineLearner
-from trainer.models import load_policy
 from trainer.recipe import Recipe
 from trainer.rollouts.wave import Rolls
 from trainer.weights.base import WeightSync
 from trainer.weights.file import AdapterOf, FileSync, TakesFile, WritesAdapter, WritesWeights
-from trainer.weights.inline import InlineSync, TakesWeights
 from trainer.weights.pieces import CollectiveSync, LentSync, SendsPieces, TakesPieces
 
 
@@ -85,34 +82,3 @@ def weight_sync(
         return way(learner, takes)
     files = [engine for engine in engines if isinstance(engine, TakesFile)]
     return FileSync(what_travels(recipe, learner), files, recipe.weights_dir, keeps=keeps)
-
-
-def inline_crew(recipe: Recipe) -> Crew:
-    """Make all workers in this process.
-
-    Raises:
-        SpecError: the spec asks for what this process cannot do.
-        ModelUnavailable: the model cannot be loaded.
-        EngineError: the engine did not start.
-    """
-    learner = InlineLearner(
-        load_policy(recipe.model_dir, recipe.spec.model), recipe.learner_options()
-    )
-    chosen = recipe.make_engine(lambda: learner.publish().weights)
-    engine = chosen.engine
-    weights: WeightSync
-    if isinstance(engine, TakesWeights):
-        weights = InlineSync(learner, engine)
-    elif isinstance(engine, TakesFile):
-        weights = weight_sync(recipe, learner, [engine], keeps=False)
-    else:
-        raise TypeError(f"{chosen.name} has no way in for weights")
-    return Crew(
-        learner=learner,
-        engines=(engine,),
-        weights=weights,
-        rolls=recipe.make_roller(engine),
-        engine_name=chosen.name,
-        fallback=chosen.fallback,
-        close=engine.close,
-    )

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from tokenizers import Tokenizer
 from transformers import AutoConfig, Qwen3Config, Qwen3ForCausalLM
+from transformers.utils import logging as transformers_logging
 
 from trainer.contract.sections import ModelSpec
 from trainer.errors import ModelUnavailable, SpecError
@@ -35,6 +35,7 @@ def load_policy(directory: Path, spec: ModelSpec | None = None) -> Qwen3ForCausa
         SpecError: the directory holds another architecture than Qwen3.
     """
     config = load_config(directory, spec)
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         # Without the report, transformers fills in missing weights with random numbers.
         loading: Any = Qwen3ForCausalLM.from_pretrained(
@@ -69,20 +70,6 @@ def load_config(directory: Path, spec: ModelSpec | None = None) -> Qwen3Config:
     supported = check_supported(config)
     apply_rope(supported, spec or ModelSpec())
     return supported
-
-
-def load_tokenizer(directory: Path) -> Tokenizer:
-    """Load `tokenizer.json` of a model directory.
-
-    Raises:
-        ModelUnavailable: it is missing or cannot be read.
-    """
-    path = directory / "tokenizer.json"
-    try:
-        return Tokenizer.from_str(path.read_text(encoding="utf-8"))
-    except Exception as fault:
-        # tokenizers raises plain Exception for broken files
-        raise ModelUnavailable(f"cannot load {path}: {fault}") from fault
 
 
 def check_supported(config: object) -> Qwen3Config:

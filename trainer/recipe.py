@@ -1,6 +1,7 @@
 """What the parts of a run are made from, in whichever process they are to work.
 
-A recipe is small and can be pickled; models, caches and environments cannot, or should not.
+A recipe is small and can be pickled; models, caches and environments cannot, or should not. Each
+method imports what it makes (`trainer.loading` says why).
 """
 
 from __future__ import annotations
@@ -8,19 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainer.contract.spec import RunSpec
 from trainer.engines.base import Engine
-from trainer.engines.choose import ChosenEngine, Weights, choose_engine
 from trainer.envs.base import EnvProvider
-from trainer.envs.choose import choose_provider
-from trainer.learners.models import LearnerOptions
-from trainer.learners.rank import LearnerRank
-from trainer.learners.sharding import World
-from trainer.models import load_config, load_policy
-from trainer.rollouts.chat import load_chat
-from trainer.rollouts.roller import Roller, RolloutParts
+from trainer.loading import importing
 from trainer.weights.file import shared_directory
+
+if TYPE_CHECKING:
+    from trainer.engines.choose import ChosenEngine, Weights
+    from trainer.learners.models import LearnerOptions
+    from trainer.learners.rank import LearnerRank
+    from trainer.learners.sharding import World
+    from trainer.rollouts.roller import Roller
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +32,8 @@ class Recipe:
     spec: RunSpec
     model_dir: Path
     """Hugging Face directory of the policy that the run starts from."""
+    vocab_size: int
+    """Embeddings of that policy (count)."""
     attempt_dir: Path
     attempt: int
     provider: EnvProvider | None = None
@@ -46,6 +50,8 @@ class Recipe:
 
     def learner_options(self) -> LearnerOptions:
         """How the learner updates."""
+        with importing():
+            from trainer.learners.models import LearnerOptions
         spec = self.spec
         return LearnerOptions(
             algorithm=spec.algorithm,
@@ -65,6 +71,9 @@ class Recipe:
             ModelUnavailable: the model cannot be loaded.
             LearnerError: the ranks did not meet.
         """
+        with importing():
+            from trainer.learners.rank import LearnerRank
+            from trainer.models import load_policy
         model = load_policy(self.model_dir, self.spec.model)
         return LearnerRank(model, self.learner_options(), world)
 
@@ -74,6 +83,9 @@ class Recipe:
         Raises:
             SpecError, EngineError: as `choose_engine`.
         """
+        with importing():
+            from trainer.engines.choose import choose_engine
+            from trainer.models import load_config
         config = load_config(self.model_dir, self.spec.model)
         return choose_engine(self.spec, config, self.model_dir, weights or self._start_weights)
 
@@ -84,11 +96,14 @@ class Recipe:
             ModelUnavailable: there is no tokenizer.
             SpecError: the tokenizer does not fit the model, or cannot chat.
         """
+        with importing():
+            from trainer.envs.choose import choose_provider
+            from trainer.rollouts.chat import load_chat
+            from trainer.rollouts.roller import Roller, RolloutParts
         spec = self.spec
-        config = load_config(self.model_dir, spec.model)
         parts = RolloutParts(
             engine=engine,
-            chat=load_chat(self.model_dir, config.vocab_size),
+            chat=load_chat(self.model_dir, self.vocab_size),
             provider=self.provider or choose_provider(spec),
             environment=spec.environment,
             rollout=spec.rollout,
@@ -99,4 +114,6 @@ class Recipe:
         return Roller(parts)
 
     def _start_weights(self) -> Weights:
+        with importing():
+            from trainer.models import load_policy
         return load_policy(self.model_dir, self.spec.model).state_dict()

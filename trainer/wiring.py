@@ -16,7 +16,7 @@ from trainer.contract.events import RunWarning, TrainerStarted
 from trainer.contract.manifest import config_hash
 from trainer.contract.rundir import AttemptDir
 from trainer.contract.spec import RunSpec
-from trainer.crew import Crew, inline_crew
+from trainer.crew import Crew
 from trainer.data.sampler import TaskSampler
 from trainer.data.sampling import Sampling
 from trainer.data.tasks import minifleet_tasks
@@ -26,8 +26,8 @@ from trainer.envs.base import EnvProvider
 from trainer.errors import CheckpointError, SpecError, StepTimeout
 from trainer.evaluation import Evaluator
 from trainer.learners.base import Learner
+from trainer.loading import importing
 from trainer.loop import Parts, Start, Trainer
-from trainer.models import load_config
 from trainer.recipe import Recipe
 from trainer.reporting import StepReporter
 from trainer.rollouts.collect import Collector
@@ -99,6 +99,8 @@ def build_trainer(attempt: Attempt, provider: EnvProvider | None = None) -> Trai
         make_deterministic(spec.schedule.seed)
     refuse_gpu(spec, has_gpu=torch.cuda.is_available())
     model_dir = resolve_source(spec.model.source, attempt.dir.path / MODEL)
+    with importing():
+        from trainer.models import load_config  # noqa: PLC0415 - see trainer.loading
     config = load_config(model_dir, spec.model)
     _check_lengths(spec, config.max_position_embeddings)
     tasks = _load_tasks(spec)
@@ -106,6 +108,7 @@ def build_trainer(attempt: Attempt, provider: EnvProvider | None = None) -> Trai
         Recipe(
             spec=spec,
             model_dir=model_dir,
+            vocab_size=config.vocab_size,
             attempt_dir=attempt.dir.path,
             attempt=attempt.dir.attempt,
             provider=provider,
@@ -131,11 +134,14 @@ def _gather_crew(recipe: Recipe) -> Crew:
     """Put the workers where the spec wants them."""
     place = recipe.spec.placement.type
     if place == "inline" or (place == "auto" and find_spec("ray") is None):
+        with importing():
+            from trainer.inline_crew import inline_crew  # noqa: PLC0415 - see trainer.loading
         return inline_crew(recipe)
     if find_spec("ray") is None:
         raise SpecError("placement.type is ray, but Ray is not installed")
-    # Ray takes a second to import, and is not installed everywhere.
-    from trainer.placement.crew import ray_crew  # noqa: PLC0415
+    with importing():
+        # Not installed everywhere.
+        from trainer.placement.crew import ray_crew  # noqa: PLC0415
 
     return ray_crew(recipe)
 

@@ -32,6 +32,7 @@ from trainer.contract.spec import RunSpec
 from trainer.data.tasks import minifleet_tasks
 from trainer.engines.base import Engine, EngineStats
 from trainer.engines.vllm.options import ENVIRONMENT
+from trainer.models import load_config
 from trainer.recipe import Recipe
 from trainer.rollouts.collect import Collector
 from trainer.rollouts.training import training_wave
@@ -131,9 +132,10 @@ async def measure(rounds: int) -> dict[str, object]:
     spec = RunSpec.model_validate(yaml.safe_load((ROOT / "examples" / "demo.yaml").read_text()))
     spec = spec.model_copy(update={"engine": spec.engine.model_copy(update={"type": "vllm"})})
     here = Path("/nonexistent")
+    model_dir = resolve_source(spec.model.source, here)
     recipe = Recipe(
-        spec=spec, model_dir=resolve_source(spec.model.source, here), attempt_dir=here,
-        run="bench", attempt=1,
+        spec=spec, model_dir=model_dir, vocab_size=load_config(model_dir).vocab_size,
+        attempt_dir=here, attempt=1,
     )  # fmt: skip
     from trainer.engines.vllm.engine import VllmEngine  # noqa: PLC0415 - after the variables
 

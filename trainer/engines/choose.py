@@ -5,20 +5,23 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import logging
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
-from transformers import Qwen3Config
 
 from trainer.contract.sections import EngineSpec
 from trainer.contract.spec import RunSpec
 from trainer.engines.base import Engine
-from trainer.engines.torch import TorchEngine, TorchEngineOptions
-from trainer.engines.vllm.options import ENVIRONMENT, VllmOptions
+from trainer.engines.vllm.options import VllmOptions
+from trainer.engines.vllm.template import begin_imports
 from trainer.errors import SpecError
+from trainer.loading import importing
+
+if TYPE_CHECKING:
+    from transformers import Qwen3Config
 
 Weights = Mapping[str, torch.Tensor]
 _VLLM_ENGINE = "trainer.engines.vllm.engine"
@@ -62,9 +65,10 @@ def why_not_vllm(config: Qwen3Config) -> str | None:
     """Say why vLLM cannot sample this model here; None when it can."""
     if importlib.util.find_spec("vllm") is None:
         return "vLLM is not installed"
-    os.environ.update(ENVIRONMENT)
+    begin_imports()
     try:
-        engine = importlib.import_module(_VLLM_ENGINE)
+        with importing():
+            engine = importlib.import_module(_VLLM_ENGINE)
     except (ImportError, OSError, RuntimeError) as fault:
         # A build for another machine fails in many ways, all of them at import.
         _log.warning("vLLM does not import", exc_info=fault)
@@ -76,7 +80,7 @@ def why_not_vllm(config: Qwen3Config) -> str | None:
 def _vllm(spec: RunSpec, config: Qwen3Config, model_dir: Path) -> Engine:
     if torch.cuda.is_available() and not spec.experimental:
         raise SpecError("vLLM on a GPU was never run: set experimental to true to try it")
-    # vLLM takes seconds to import, and is not installed everywhere.
+    # Both engines take seconds to import (`trainer.loading`), and vLLM is not installed everywhere.
     from trainer.engines.vllm.engine import VllmEngine  # noqa: PLC0415
 
     return VllmEngine(_options(spec, config, model_dir))
@@ -102,7 +106,9 @@ def _options(spec: RunSpec, config: Qwen3Config, model_dir: Path) -> VllmOptions
     )
 
 
-def _torch(spec: RunSpec, config: Qwen3Config, weights: Weights) -> TorchEngine:
+def _torch(spec: RunSpec, config: Qwen3Config, weights: Weights) -> Engine:
+    with importing():
+        from trainer.engines.torch import TorchEngine, TorchEngineOptions  # noqa: PLC0415 - as above
     options = TorchEngineOptions(
         num_sessions=spec.environment.max_concurrent_rollouts,
         max_length=spec.rollout.max_sequence_length,

@@ -11,27 +11,30 @@ import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import ray
 import torch
 
 from trainer.algo.sequences import Batch
 from trainer.engines.base import Engine, EngineStats
-from trainer.engines.choose import ChosenEngine
 from trainer.errors import EngineError
-from trainer.learners.rank import LearnerRank
-from trainer.learners.sharding import World
+from trainer.loading import importing
 from trainer.recipe import Recipe
-from trainer.rollouts.roller import Roller
 from trainer.rollouts.wave import Rollout, Wave
 from trainer.storage import space_checked
 from trainer.types import Sample, SamplingParams, Task
 from trainer.weights.channel import free_address
 from trainer.weights.file import TakesFile, newest_weights
 from trainer.weights.pieces import Piece, Pieces, TakesPieces
+
+if TYPE_CHECKING:
+    # Only one of the three workers needs each (`trainer.loading`).
+    from trainer.engines.choose import ChosenEngine
+    from trainer.learners.rank import LearnerRank
+    from trainer.rollouts.roller import Roller
 
 T = TypeVar("T")
 
@@ -170,7 +173,7 @@ class LearnerWorker:
 
     def __init__(self, recipe: Recipe, rank: int, size: int) -> None:
         self._recipe = recipe
-        self._place = World(rank=rank, size=size)
+        self._number, self._size = rank, size
         self._rank: LearnerRank | None = None
         self._finish: Callable[[], None] | None = None
         self._saved_in = Path()
@@ -181,7 +184,14 @@ class LearnerWorker:
 
     def start(self, address: str) -> int:
         """Load the model, meet the others, and return how many parameters it has."""
-        world = replace(self._place, init_method=f"tcp://{address}", device=_device())
+        with importing():
+            from trainer.learners.sharding import World  # noqa: PLC0415 - see trainer.loading
+        world = World(
+            rank=self._number,
+            size=self._size,
+            init_method=f"tcp://{address}",
+            device=_device(),
+        )
         self._rank = self._recipe.make_rank(world)
         return self._rank.num_parameters
 

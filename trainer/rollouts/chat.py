@@ -14,8 +14,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from trainer.envs.base import ToolSpec
-from trainer.errors import SpecError
-from trainer.models import load_tokenizer
+from trainer.errors import ModelUnavailable, SpecError
 from trainer.rollouts.prompts import render_observation, render_system
 from trainer.types import Task
 
@@ -140,3 +139,17 @@ def load_chat(model_dir: Path, vocab_size: int) -> Chat:
             " they do not belong together"
         )
     return chat
+
+
+def load_tokenizer(directory: Path) -> Tokenizer:
+    """Load `tokenizer.json` of a model directory.
+
+    Raises:
+        ModelUnavailable: it is missing or cannot be read.
+    """
+    path = directory / "tokenizer.json"
+    try:
+        return Tokenizer.from_str(path.read_text(encoding="utf-8"))
+    except Exception as fault:
+        # tokenizers raises plain Exception for broken files
+        raise ModelUnavailable(f"cannot load {path}: {fault}") from fault

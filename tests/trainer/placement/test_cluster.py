@@ -60,9 +60,9 @@ def test_several_machines_have_a_cluster_to_join(
     assert existing_address(environ) == expected
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def running(request: pytest.FixtureRequest) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A cluster of somebody else's, with its address."""
+    """A cluster of somebody else's, with its address; joining and leaving it changes nothing."""
     folder = Path(f"/tmp/hc-test-{os.getpid()}")
     with subprocess.Popen(
         [sys.executable, "-c", getattr(request, "param", HEAD), str(folder)],
@@ -112,6 +112,7 @@ def test_a_run_is_not_spread_over_machines_unasked(
     recipe = Recipe(
         spec=short_spec(tmp_path, placement={"type": "ray"}),
         model_dir=tmp_path,
+        vocab_size=1,
         attempt_dir=tmp_path,
         attempt=1,
     )

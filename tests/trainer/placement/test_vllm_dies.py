@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("ray", reason="Ray is not installed here")
 pytest.importorskip("trainer.engines.vllm.engine", reason="vLLM does not import here")
 
-from tests.trainer.placement.test_ray_crew import solved_by_done, with_events, workers
-from tests.trainer.scripted import CountingProvider
+from tests.trainer.placement.test_ray_crew import with_events, workers
+from tests.trainer.scripted import CountingProvider, solved_by_done
 from tests.trainer.short_run import ShortRun
 from trainer.contract.events import RunWarning, StepCompleted
 
@@ -20,7 +20,7 @@ from trainer.contract.events import RunWarning, StepCompleted
 def kill_vllm() -> None:
     """Kill the process in which vLLM computes: the actor around it lives on."""
     (actor,) = workers("EngineWorker")
-    (core,) = [each for each in actor.children() if "VLLM" in each.name()]
+    (core,) = [each for each in actor.children(recursive=True) if "VLLM" in each.name()]
     os.kill(core.pid, signal.SIGKILL)
 
 

@@ -34,6 +34,7 @@ from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from trainer.engines.base import EngineStats
 from trainer.engines.vllm.options import VllmOptions
+from trainer.engines.vllm.template import begin_imports, forks
 from trainer.errors import EngineError
 from trainer.leftovers import own_path
 from trainer.types import Sample, SamplingParams
@@ -85,9 +86,11 @@ class VllmEngine:
         # Its sockets, which it leaves behind.
         self._sockets = own_path(Path(tempfile.gettempdir()), _SOCKETS)
         self._sockets.mkdir(mode=0o700)
+        begin_imports()
         os.environ.update(options.environment() | {"VLLM_RPC_BASE_PATH": str(self._sockets)})
         try:
-            self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**self.arguments))
+            with forks():
+                self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**self.arguments))
         except (RuntimeError, ValueError, OSError) as fault:
             shutil.rmtree(self._sockets, ignore_errors=True)
             raise EngineError(f"vLLM did not start: {fault}") from fault

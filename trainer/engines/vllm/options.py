@@ -22,6 +22,12 @@ ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
 }
 """Set before vLLM starts, in the process that starts it; its own children inherit it."""
+CPU_ENVIRONMENT = {
+    # What vLLM compiles even in eager mode (how log-probs are picked) takes two seconds at an
+    # engine's first request, and again when batches change, and is no faster for it.
+    "TORCHDYNAMO_DISABLE": "1",
+}
+"""Set too where there is no GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
