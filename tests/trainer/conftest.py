@@ -1,4 +1,5 @@
-"""What holds for all tests of the trainer: one Ray token, and no variables left by other modules.
+"""What holds for all tests of the trainer: one Ray token, no variables left by other modules, and
+which of two processes gets which files.
 
 Ray reads its environment once, when it is first imported, and vLLM's tests import it long before
 those that start a cluster: hence the token is set here.
@@ -8,11 +9,34 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 os.environ["RAY_AUTH_MODE"] = "token"
 os.environ["RAY_AUTH_TOKEN"] = "0123456789abcdef" * 4
+
+
+ROOT = Path(__file__).parent
+LONGEST = ("test_bit_exact_resume.py", "placement", "engines", "test_wiring_dynamic.py", "learners")
+"""What takes longest, and so begins first: nothing is left to wait for at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests of a file in one process, and those in which vLLM runs in one process too.
+
+    They share a template that has imported vLLM (`trainer.engines.vllm.template`).
+    """
+    for item in items:
+        within = item.path.relative_to(ROOT).as_posix() if item.path.is_relative_to(ROOT) else ""
+        is_vllm = within.startswith("engines/test_vllm")
+        item.add_marker(pytest.mark.xdist_group("vllm" if is_vllm else within))
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> int:
+    parts = item.path.parts
+    return next((turn for turn, name in enumerate(LONGEST) if name in parts), len(LONGEST))
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -142,8 +142,8 @@ class Cluster:
         group: PlacementGroup = placement_group(
             [bundle.resources() for bundle in bundles], strategy="PACK"
         )
-        ready, _ = ray.wait([group.ready()], timeout=READY_TIMEOUT_S)
-        if not ready:
+        # Not `group.ready()`, which is a task, and starts a process for it.
+        if not group.wait(READY_TIMEOUT_S):
             remove_placement_group(group)
             resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
             raise PlacementError(

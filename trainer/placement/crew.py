@@ -33,8 +33,6 @@ START_S = 1800.0
 """How long the workers may take to load their models (seconds)."""
 CLOSE_S = 10.0
 """How long an engine may take to stop its own processes."""
-_ONE_THREAD = {"OMP_NUM_THREADS": "1"}
-"""Several processes share the cores; threads that spin make all of them slower."""
 
 
 def ray_crew(recipe: Recipe, environ: Mapping[str, str] | None = None) -> Crew:
@@ -153,12 +151,14 @@ class _Placing:
 
     def _place(self, worker: type, bundle: int, gpus: float, **options: Any) -> Any:  # noqa: ANN401
         return ray.remote(worker).options(
+            # Ray lets such an actor compute with one thread (OMP_NUM_THREADS): threads that spin on
+            # shared cores make all of them slower. A `runtime_env` of our own would say the same,
+            # and cost seconds: no process that Ray has ready could be taken.
             num_cpus=1.0,
             num_gpus=gpus,
             scheduling_strategy=PlacementGroupSchedulingStrategy(
                 placement_group=self._cluster.group, placement_group_bundle_index=bundle
             ),
-            runtime_env={"env_vars": _ONE_THREAD},
             **options,
         )
 

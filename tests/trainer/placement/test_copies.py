@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
-from tests.trainer.placement.test_ray_crew import solved_by_done, workers
-from tests.trainer.scripted import CountingProvider
+from tests.trainer.placement.test_ray_crew import workers
+from tests.trainer.scripted import CountingProvider, solved_by_done
 from tests.trainer.short_run import ShortRun
 from trainer.contract.events import StepCompleted
+from trainer.loop import Trainer
 
 
-async def test_two_engines_share_the_rollouts_and_both_get_the_weights(tmp_path: Path) -> None:
+async def test_two_engines_share_the_rollouts_get_the_weights_and_end(tmp_path: Path) -> None:
     """Rollout workers talk to the engines themselves: their counters have to be asked for."""
     run = ShortRun(
         tmp_path,
@@ -27,11 +29,21 @@ async def test_two_engines_share_the_rollouts_and_both_get_the_weights(tmp_path:
     await trainer.train()
     assert [engine.weight_version for engine in engines] == [2, 2]
     assert all(engine.stats().num_sampled_tokens > 0 for engine in engines)
-    await run.finish_without_training(trainer)
+    await closed_by_force(run, trainer)
+    assert workers("") == []
     steps = run.events(StepCompleted)
     assert [len(event.outcomes) for event in steps] == [16, 16]
     assert all(row.score is not None for event in steps for row in event.outcomes)
     for event in steps:
         drawn_in_step = event.metrics["generate/avg_num_tokens"] * len(event.outcomes)
         assert event.metrics["generate/num_sampled_tokens"] == pytest.approx(drawn_in_step)
-    assert workers("") == []
+
+
+async def closed_by_force(run: ShortRun, trainer: Trainer) -> None:
+    """As a second Ctrl-C does it: the closing itself is cancelled."""
+    closing = asyncio.create_task(run.finish_without_training(trainer))
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    run.journal.close(drain_s=0.0)

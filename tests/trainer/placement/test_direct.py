@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("ray", reason="Ray is not installed here")
 pytest.importorskip("trainer.engines.vllm.engine", reason="vLLM does not import here")
 
-from tests.trainer.placement.test_ray_crew import kill_one, solved_by_done, with_events, workers
-from tests.trainer.scripted import CountingProvider
+from tests.trainer.placement.test_ray_crew import kill_one, with_events, workers
+from tests.trainer.scripted import CountingProvider, solved_by_done
 from tests.trainer.short_run import ShortRun
 from trainer.contract.events import StepCompleted
 from trainer.errors import EngineError
