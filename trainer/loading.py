@@ -14,7 +14,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Collect no garbage within: nothing that modules make is, and looking costs a fifth."""
+    """Collect no garbage within: nothing that modules make is, and looking costs a fifth.
+
+    Nor is what they made looked at later, which in a fork would copy its pages.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -18,19 +18,27 @@ os.environ["RAY_AUTH_TOKEN"] = "0123456789abcdef" * 4
 
 
 ROOT = Path(__file__).parent
-LONGEST = ("test_bit_exact_resume.py", "placement", "engines", "test_wiring_dynamic.py", "learners")
+FORKED = (
+    "test_bit_exact_resume.py",
+    "test_gpu_benchmark.py",
+    "test_process.py",
+    "test_watchdog.py",
+)
+"""They start processes as forks of a template (`tests.trainer.forked`)."""
+LONGEST = ("engines", *FORKED, "placement", "test_wiring_dynamic.py", "learners")
 """What takes longest, and so begins first: nothing is left to wait for at the end."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of a file in one process, and those in which vLLM runs in one process too.
+    """Keep the tests of a file in one process, and all those with a template in one process too.
 
-    They share a template that has imported vLLM (`trainer.engines.vllm.template`).
+    There is one template in a process: what imported vLLM (`trainer.engines.vllm.template`) does
+    for the others as well, and not the other way round.
     """
     for item in items:
         within = item.path.relative_to(ROOT).as_posix() if item.path.is_relative_to(ROOT) else ""
-        is_vllm = within.startswith("engines/test_vllm")
-        item.add_marker(pytest.mark.xdist_group("vllm" if is_vllm else within))
+        shares = within.startswith("engines/test_vllm") or within in FORKED
+        item.add_marker(pytest.mark.xdist_group("template" if shares else within))
     items.sort(key=_turn)
 
 
