@@ -22,6 +22,7 @@ import json
 import os
 import subprocess
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -112,6 +113,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--steps", type=int, help="default: 8, and 30 for `final`")
     parser.add_argument("--staleness", type=int, default=4)
+    parser.add_argument("--at-once", type=int, default=2, help="runs of `final` side by side")
     parser.add_argument("--concurrent", type=int, default=512)
     parser.add_argument("--eval-tasks", type=int, default=60)
     options = parser.parse_args()
@@ -121,13 +123,23 @@ def main() -> None:
     )
     found: dict[str, list[Result]] = {"synchronous": [], "asynchronous": []}
     rows: dict[str, dict[str, list[OutcomeRow]]] = {name: {} for name in found}
-    for seed in range(options.runs):
-        for name, staleness in (("synchronous", 0), ("asynchronous", options.staleness)):
-            result, evals = run(settings, staleness=staleness, seed=seed)
-            found[name].append(result)
-            print(name, asdict(result), flush=True)
-            for decoding, outcomes in evals.items():
-                rows[name].setdefault(decoding, []).extend(_of_run(outcomes, seed))
+
+    def one(job: tuple[int, str, int]) -> None:
+        seed, name, staleness = job
+        result, evals = run(settings, staleness=staleness, seed=seed)
+        found[name].append(result)
+        print(name, asdict(result), flush=True)
+        for decoding, outcomes in evals.items():
+            rows[name].setdefault(decoding, []).extend(_of_run(outcomes, seed))
+
+    jobs = [
+        (seed, name, staleness)
+        for seed in range(options.runs)
+        for name, staleness in (("synchronous", 0), ("asynchronous", options.staleness))
+    ]
+    # Of `final` no time counts, and asynchronous runs wait most of theirs.
+    with ThreadPoolExecutor(options.at_once if is_final else 1) as side_by_side:
+        list(side_by_side.map(one, jobs))
     share: dict[str, Any] = {
         "settings": asdict(settings), "paired": _paired(rows),
         "runs": {name: [asdict(result) for result in results] for name, results in found.items()},

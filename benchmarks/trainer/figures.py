@@ -30,12 +30,13 @@ def _versus_trl(found: dict[str, Any]) -> Iterator[Row]:
     target = f"{found['target']:g} % held-out pass@1"
     for config, seconds in found["tuning"].items():
         yield f"seconds to {target}, TRL `{config}`", 1, _seconds(seconds)
-    for name, title in (("hillclimb", "ours"), ("trl", f"TRL `{found['config']}`")):
-        each = ", ".join(_seconds(seconds) for seconds in found["seconds"][name])
-        yield f"seconds to {target}, {title}", len(found["seconds"][name]), each
-    ratio = found["ratio"]
-    figure = "not every run reached it" if ratio is None else f"**{ratio:.1f}**"
-    yield "TRL's seconds over ours", len(found["seconds"]["trl"]), figure
+    for name, seconds_by_run in found["seconds"].items():
+        title = f"TRL `{found['config']}`" if name == "TRL" else f"ours {name}"
+        each = ", ".join(map(_seconds, seconds_by_run))
+        yield f"seconds to {target}, {title}", len(seconds_by_run), each
+    for name, ratio in found["ratios"].items():
+        figure = "not every run reached it" if ratio is None else f"**{ratio:.1f}**"
+        yield f"TRL's seconds over ours {name}", len(found["seconds"]["TRL"]), figure
 
 
 def _seconds(value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""Hillclimb's trainer against TRL's GRPOTrainer: seconds of training to the same held-out pass@1.
+"""Our trainer against TRL's GRPOTrainer: seconds of training to the same held-out pass@1.
 
     python benchmarks/trainer/versus_trl.py --trl-python PATH [--runs 3]
 
@@ -6,7 +6,7 @@ Both start from the same weights and see the same tasks in the same order, with 
 tokens and turns and the same reward; both are measured on the same 300 held-out tasks by our
 rollouts and grading (ours on the run's own engine, TRL's weights on our torch engine), whose time
 counts for neither. TRL has one thread (with two it kept one core busy all the same), each of our
-processes one too.
+processes one too. Ours runs in two ways (`OURS`): in one process, as TRL does, and on Ray and vLLM.
 
 First every configuration of TRL (`trl_peer.CONFIGS`) runs once, `--at-once` of them side by side;
 then ours and TRL's best alternate alone, so that a noisy machine is noisy for both. `--best NAME`
@@ -36,6 +36,11 @@ RESULTS = ROOT / "benchmarks" / "results" / "versus_trl.json"
 CONFIGS = ("plain", "hotter", "one update", "small micro-batches")
 """Of `trl_peer.CONFIGS`; on a CPU bf16 and continuous batching take longer from the first step on,
 so they are left out unless asked for."""
+OURS: dict[str, dict[str, dict[str, str]]] = {
+    "in one process": {"engine": {"type": "torch"}, "placement": {"type": "inline"}},
+    "on Ray and vLLM": {"engine": {"type": "vllm"}, "placement": {"type": "ray"}},
+}
+"""Our settings by name; the first has one process, as TRL has."""
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 
 
@@ -57,9 +62,9 @@ def seconds_to(curve: list[Point], target: float) -> float | None:
     return None
 
 
-def ours(steps: int, every: int, seed: int) -> list[Point]:
+def ours(settings: dict[str, dict[str, str]], steps: int, every: int, seed: int) -> list[Point]:
     """The curve of one run of our trainer, without the service."""
-    spec = yaml.safe_load((ROOT / "examples" / "demo.yaml").read_text())
+    spec = yaml.safe_load((ROOT / "examples" / "demo.yaml").read_text()) | settings
     spec["schedule"] |= {"total_steps": steps, "seed": seed}
     sampled = [each for each in spec["eval"]["decodings"] if each["name"] == "sampled"]
     spec["eval"] |= {"interval": every, "decodings": sampled}
@@ -145,25 +150,30 @@ def main() -> None:
     pairs = []
     for run in range(options.runs):
         pair = {
-            "hillclimb": ours(options.steps, options.every, run),
-            "trl": theirs(trl, best, run),
-        }
+            name: ours(settings, options.steps, options.every, run)
+            for name, settings in OURS.items()
+        } | {"TRL": theirs(trl, best, run)}
         pairs.append({name: [asdict(point) for point in curve] for name, curve in pair.items()})
         for name, curve in pair.items():
             reached_s = seconds_to(curve, options.target)
-            print(f"run {run} {name:10} {reached_s} s to {options.target}", flush=True)
+            print(f"run {run} {name:16} {reached_s} s to {options.target}", flush=True)
     reached = {
         name: [seconds_to([Point(**p) for p in pair[name]], options.target) for pair in pairs]
-        for name in ("hillclimb", "trl")
+        for name in (*OURS, "TRL")
     }
-    known = {name: [s for s in seconds if s is not None] for name, seconds in reached.items()}
-    ratio = None
-    if all(len(seconds) == options.runs for seconds in known.values()):
-        ratio = median(known["trl"]) / median(known["hillclimb"])
-    print(f"ratio of medians: {ratio}")
+    ratios = {name: _ratio(reached["TRL"], reached[name]) for name in OURS}
+    print(f"ratios of medians: {ratios}")
     document = {"config": best, "tuning": tuning, "target": options.target, "seconds": reached,
-                "ratio": ratio, "runs": pairs}  # fmt: skip
+                "ratios": ratios, "runs": pairs}  # fmt: skip
     RESULTS.write_text(json.dumps(document, indent=2) + "\n")
+
+
+def _ratio(theirs_s: list[float | None], ours_s: list[float | None]) -> float | None:
+    """Of medians; None where a run did not reach the target."""
+    known = [[s for s in each if s is not None] for each in (theirs_s, ours_s)]
+    if any(len(each) < len(theirs_s) for each in known):
+        return None
+    return median(known[0]) / median(known[1])
 
 
 if __name__ == "__main__":

@@ -16,9 +16,9 @@ from trainer.models import (
     check_supported,
     copy_tokenizer,
     load_policy,
-    load_tokenizer,
     save_config,
 )
+from trainer.rollouts.chat import load_tokenizer
 
 
 def test_weights_load_as_float32_whatever_they_were_saved_as(tmp_path: Path) -> None:
