@@ -48,7 +48,7 @@ status: ## what of the stack runs
 
 test: setup ## the whole default test suite, both environments
 	@$(CONTROL)/python -m pytest tests --ignore=tests/trainer -n 2 --dist loadfile
-	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest tests/trainer -n 2 --dist loadgroup --no-loadscope-reorder
+	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest tests/trainer -n 2 --no-loadscope-reorder
 
 check: setup ## lint, types, import contracts
 	@$(CONTROL)/ruff check .

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 os.environ["RAY_AUTH_MODE"] = "token"
 os.environ["RAY_AUTH_TOKEN"] = "0123456789abcdef" * 4
@@ -30,16 +31,26 @@ LONGEST = ("engines", *FORKED, "placement", "test_wiring_dynamic.py", "learners"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of a file in one process, and all those with a template in one process too.
+    """Begin with what takes longest."""
+    items.sort(key=_turn)
+
+
+class Grouped(LoadScopeScheduling):
+    """Keeps the tests of a file in one process, and all those with a template in one process too.
 
     There is one template in a process: what imported vLLM (`trainer.engines.vllm.template`) does
     for the others as well, and not the other way round.
     """
-    for item in items:
-        within = item.path.relative_to(ROOT).as_posix() if item.path.is_relative_to(ROOT) else ""
-        shares = within.startswith("engines/test_vllm") or within in FORKED
-        item.add_marker(pytest.mark.xdist_group("template" if shares else within))
-    items.sort(key=_turn)
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0].rpartition("tests/trainer/")[2]
+        return "template" if file.startswith("engines/test_vllm") or file in FORKED else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Grouped:
+    """Called by pytest-xdist (`-n`)."""
+    return Grouped(config, log)
 
 
 def _turn(item: pytest.Item) -> int:
