@@ -8,6 +8,8 @@ rollouts and grading (ours on the run's own engine, TRL's weights on our torch e
 counts for neither. TRL has one thread (with two it kept one core busy all the same), each of our
 processes one too. Ours runs in two ways (`OURS`): in one process, as TRL does, and on Ray and vLLM.
 
+Ours is tuned in nothing but the learning rate, which is the one that TRL is best with.
+
 First every configuration of TRL (`trl_peer.CONFIGS`) runs once, `--at-once` of them side by side;
 then ours and TRL's best alternate alone, so that a noisy machine is noisy for both. `--best NAME`
 takes what an earlier tuning found. Writes `benchmarks/results/versus_trl.json`.
@@ -36,6 +38,8 @@ RESULTS = ROOT / "benchmarks" / "results" / "versus_trl.json"
 CONFIGS = ("plain", "hotter", "one update", "small micro-batches")
 """Of `trl_peer.CONFIGS`; on a CPU bf16 and continuous batching take longer from the first step on,
 so they are left out unless asked for."""
+LEARNING_RATES = {"hotter": 5e-4}
+"""Of the configurations that do not have the demo's."""
 OURS: dict[str, dict[str, dict[str, str]]] = {
     "in one process": {"engine": {"type": "torch"}, "placement": {"type": "inline"}},
     "on Ray and vLLM": {"engine": {"type": "vllm"}, "placement": {"type": "ray"}},
@@ -62,12 +66,23 @@ def seconds_to(curve: list[Point], target: float) -> float | None:
     return None
 
 
-def ours(settings: dict[str, dict[str, str]], steps: int, every: int, seed: int) -> list[Point]:
+@dataclass(frozen=True)
+class Ours:
+    """How ours is run."""
+
+    steps: int
+    every: int
+    lr: float | None
+    """None takes the demo's."""
+
+
+def ours(settings: dict[str, dict[str, str]], how: Ours, seed: int) -> list[Point]:
     """The curve of one run of our trainer, without the service."""
     spec = yaml.safe_load((ROOT / "examples" / "demo.yaml").read_text()) | settings
-    spec["schedule"] |= {"total_steps": steps, "seed": seed}
+    spec["schedule"] |= {"total_steps": how.steps, "seed": seed}
+    spec["optimizer"] |= {} if how.lr is None else {"lr": how.lr}
     sampled = [each for each in spec["eval"]["decodings"] if each["name"] == "sampled"]
-    spec["eval"] |= {"interval": every, "decodings": sampled}
+    spec["eval"] |= {"interval": how.every, "decodings": sampled}
     with tempfile.TemporaryDirectory(prefix="hillclimb-bench-") as root:
         path = Path(root) / "spec.json"
         path.write_text(json.dumps(spec))
@@ -137,6 +152,7 @@ def main() -> None:
     parser.add_argument("--trl-python", type=Path, required=True, help="see README.md")
     parser.add_argument("--configs", nargs="+", default=list(CONFIGS), help="TRL is tuned over")
     parser.add_argument("--best", help="take this one, tune nothing")
+    parser.add_argument("--ways", nargs="+", choices=list(OURS), default=list(OURS))
     parser.add_argument("--at-once", type=int, default=2)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--steps", type=int, default=10)
@@ -147,23 +163,23 @@ def main() -> None:
     earlier = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     tuning = earlier.get("tuning", {}) if options.best else tune(trl, options)
     best = options.best or min(tuning, key=lambda config: tuning[config] or float("inf"))
+    how = Ours(options.steps, options.every, LEARNING_RATES.get(best))
     pairs = []
     for run in range(options.runs):
-        pair = {
-            name: ours(settings, options.steps, options.every, run)
-            for name, settings in OURS.items()
-        } | {"TRL": theirs(trl, best, run)}
+        pair = {name: ours(OURS[name], how, run) for name in options.ways} | {
+            "TRL": theirs(trl, best, run)
+        }
         pairs.append({name: [asdict(point) for point in curve] for name, curve in pair.items()})
         for name, curve in pair.items():
             reached_s = seconds_to(curve, options.target)
             print(f"run {run} {name:16} {reached_s} s to {options.target}", flush=True)
     reached = {
         name: [seconds_to([Point(**p) for p in pair[name]], options.target) for pair in pairs]
-        for name in (*OURS, "TRL")
+        for name in (*options.ways, "TRL")
     }
-    ratios = {name: _ratio(reached["TRL"], reached[name]) for name in OURS}
+    ratios = {name: _ratio(reached["TRL"], reached[name]) for name in options.ways}
     print(f"ratios of medians: {ratios}")
-    document = {"config": best, "tuning": tuning, "target": options.target, "seconds": reached,
+    document = {"config": best, "tuning": tuning, "steps": options.steps, "target": options.target, "seconds": reached,
                 "ratios": ratios, "runs": pairs}  # fmt: skip
     RESULTS.write_text(json.dumps(document, indent=2) + "\n")
 
