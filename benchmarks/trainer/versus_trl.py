@@ -179,7 +179,9 @@ def main() -> None:
     }
     ratios = {name: _ratio(reached["TRL"], reached[name]) for name in options.ways}
     print(f"ratios of medians: {ratios}")
-    document = {"config": best, "tuning": tuning, "steps": options.steps, "target": options.target, "seconds": reached,
+    tuned_to = earlier.get("tuning_target") if options.best else options.target
+    document = {"config": best, "tuning": tuning, "tuning_target": tuned_to, "lr": how.lr,
+                "steps": options.steps, "target": options.target, "seconds": reached,
                 "ratios": ratios, "runs": pairs}  # fmt: skip
     RESULTS.write_text(json.dumps(document, indent=2) + "\n")
 
