@@ -140,6 +140,8 @@ def main() -> None:
     # Of `final` no time counts, and asynchronous runs wait most of theirs.
     with ThreadPoolExecutor(options.at_once if is_final else 1) as side_by_side:
         list(side_by_side.map(one, jobs))
+    for results in found.values():
+        results.sort(key=lambda result: result.seed)
     share: dict[str, Any] = {
         "settings": asdict(settings), "paired": _paired(rows),
         "runs": {name: [asdict(result) for result in results] for name, results in found.items()},

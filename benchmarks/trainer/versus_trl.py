@@ -162,6 +162,8 @@ def main() -> None:
     trl = Trl(options.trl_python, options.steps, options.every)
     earlier = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     tuning = earlier.get("tuning", {}) if options.best else tune(trl, options)
+    if options.best and "tuning_target" not in earlier:
+        parser.error(f"--best needs a tuning in {RESULTS}")
     best = options.best or min(tuning, key=lambda config: tuning[config] or float("inf"))
     how = Ours(options.steps, options.every, LEARNING_RATES.get(best))
     pairs = []
@@ -179,7 +181,7 @@ def main() -> None:
     }
     ratios = {name: _ratio(reached["TRL"], reached[name]) for name in options.ways}
     print(f"ratios of medians: {ratios}")
-    tuned_to = earlier.get("tuning_target") if options.best else options.target
+    tuned_to = earlier["tuning_target"] if options.best else options.target
     document = {"config": best, "tuning": tuning, "tuning_target": tuned_to, "lr": how.lr,
                 "steps": options.steps, "target": options.target, "seconds": reached,
                 "ratios": ratios, "runs": pairs}  # fmt: skip

@@ -16,7 +16,7 @@ from trainer.contract.sections import EngineSpec
 from trainer.contract.spec import RunSpec
 from trainer.engines.base import Engine
 from trainer.engines.vllm.options import VllmOptions
-from trainer.engines.vllm.template import begin_imports
+from trainer.engines.vllm.template import begin_imports, end_imports
 from trainer.errors import SpecError
 from trainer.loading import importing
 
@@ -65,15 +65,18 @@ def why_not_vllm(config: Qwen3Config) -> str | None:
     """Say why vLLM cannot sample this model here; None when it can."""
     if importlib.util.find_spec("vllm") is None:
         return "vLLM is not installed"
-    begin_imports()
     try:
+        begin_imports()
         with importing():
             engine = importlib.import_module(_VLLM_ENGINE)
     except (ImportError, OSError, RuntimeError) as fault:
         # A build for another machine fails in many ways, all of them at import.
         _log.warning("vLLM does not import", exc_info=fault)
+        end_imports()
         return f"vLLM does not import: {fault}"
     refused: str | None = engine.why_not(config)
+    if refused:
+        end_imports()
     return refused
 
 

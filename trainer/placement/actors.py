@@ -56,11 +56,16 @@ class EngineFacts:
     fallback: str | None
 
 
+def _use_one_thread() -> None:
+    """Whatever Ray was started with: on shared cores, threads that spin make all of them slower."""
+    torch.set_num_threads(1)
+
+
 class EngineWorker:
     """One engine. Started again, it takes the weights of the last sync before it samples."""
 
     def __init__(self, recipe: Recipe) -> None:
-        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        _use_one_thread()
         self._recipe = recipe
         self._life = uuid.uuid4().hex
         self._chosen: ChosenEngine | None = None
@@ -172,6 +177,7 @@ class LearnerWorker:
     """One rank of the learner; `main` and `save` calls may run at once."""
 
     def __init__(self, recipe: Recipe, rank: int, size: int) -> None:
+        _use_one_thread()
         self._recipe = recipe
         self._number, self._size = rank, size
         self._rank: LearnerRank | None = None
@@ -268,6 +274,7 @@ class RolloutWorker:
     """Rolls out on engines that are somewhere else."""
 
     def __init__(self, recipe: Recipe, engine: Engine) -> None:
+        _use_one_thread()
         self._life = uuid.uuid4().hex
         self._roller: Roller = recipe.make_roller(engine)
 

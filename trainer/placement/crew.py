@@ -151,9 +151,8 @@ class _Placing:
 
     def _place(self, worker: type, bundle: int, gpus: float, **options: Any) -> Any:  # noqa: ANN401
         return ray.remote(worker).options(
-            # Ray lets such an actor compute with one thread (OMP_NUM_THREADS): threads that spin on
-            # shared cores make all of them slower. A `runtime_env` of our own would say the same,
-            # and cost seconds: no process that Ray has ready could be taken.
+            # No `runtime_env`, even for a variable: it costs seconds, since no process that Ray has
+            # ready could be taken then.
             num_cpus=1.0,
             num_gpus=gpus,
             scheduling_strategy=PlacementGroupSchedulingStrategy(

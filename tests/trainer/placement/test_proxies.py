@@ -16,7 +16,7 @@ from ray.exceptions import ActorDiedError, RayTaskError
 
 from trainer.errors import LearnerError, StorageFull
 from trainer.placement import proxies
-from trainer.placement.actors import LearnerWorker
+from trainer.placement.actors import EngineWorker, LearnerWorker
 from trainer.placement.proxies import RemoteLearner, SpreadEngine
 
 
@@ -105,3 +105,16 @@ def test_a_full_disk_is_named_in_the_rank_that_meets_it(method: str, tmp_path: P
         worker.begin_save(arguments.pop())
     with pytest.raises(StorageFull):
         getattr(worker, method)(*arguments)
+
+
+def test_a_worker_computes_with_one_thread_whatever_ray_was_started_with() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        LearnerWorker(None, 0, 1)  # type: ignore[arg-type]
+        assert torch.get_num_threads() == 1
+        torch.set_num_threads(2)
+        EngineWorker(None)  # type: ignore[arg-type]
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)

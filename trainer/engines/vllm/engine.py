@@ -91,7 +91,7 @@ class VllmEngine:
         try:
             with forks():
                 self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**self.arguments))
-        except (RuntimeError, ValueError, OSError) as fault:
+        except (RuntimeError, ValueError, OSError, EOFError) as fault:
             shutil.rmtree(self._sockets, ignore_errors=True)
             raise EngineError(f"vLLM did not start: {fault}") from fault
         self._max_length = options.max_length
