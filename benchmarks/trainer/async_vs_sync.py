@@ -61,6 +61,8 @@ class Settings:
     concurrent: int
     eval_tasks_per_env: int
     is_final: bool
+    correction: str | None
+    """`algorithm.off_policy_correction.tis_ratio_type` of the asynchronous runs."""
 
 
 def run(settings: Settings, *, staleness: int, seed: int) -> tuple[Result, dict[str, Any]]:
@@ -76,6 +78,8 @@ def run(settings: Settings, *, staleness: int, seed: int) -> tuple[Result, dict[
     spec["schedule"] |= {
         "total_steps": settings.steps, "seed": seed, "max_staleness_steps": staleness,
     }  # fmt: skip
+    if staleness and settings.correction:
+        spec["algorithm"] = {"off_policy_correction": {"tis_ratio_type": settings.correction}}
     spec["eval"] |= {"before_training": False, "interval": 0}
     with tempfile.TemporaryDirectory(prefix="hillclimb-bench-") as root:
         path, run_dir = Path(root) / "spec.json", Path(root) / "runs" / "run_bench"
@@ -113,14 +117,16 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--steps", type=int, help="default: 8, and 30 for `final`")
     parser.add_argument("--staleness", type=int, default=4)
+    parser.add_argument("--correction", choices=("token", "sequence"), help="of asynchronous runs")
     parser.add_argument("--at-once", type=int, default=2, help="runs of `final` side by side")
     parser.add_argument("--concurrent", type=int, default=512)
     parser.add_argument("--eval-tasks", type=int, default=60)
     options = parser.parse_args()
     is_final = options.part == "final"
     settings = Settings(
-        options.steps or (30 if is_final else 8), options.concurrent, options.eval_tasks, is_final
-    )
+        options.steps or (30 if is_final else 8), options.concurrent, options.eval_tasks, is_final,
+        options.correction,
+    )  # fmt: skip
     found: dict[str, list[Result]] = {"synchronous": [], "asynchronous": []}
     rows: dict[str, dict[str, list[OutcomeRow]]] = {name: {} for name in found}
 
