@@ -24,9 +24,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from trainer.contract.spec import RunSpec
 from trainer.data.tasks import minifleet_tasks
@@ -110,7 +111,7 @@ class Alone:
         return num_tokens / seconds
 
     def _generate(self, requests: Sequence[Request]) -> tuple[int, float]:
-        prompts = [
+        prompts: list[Any] = [
             {"prompt_token_ids": list(each.prompt_ids), "cache_salt": str(self._round)}
             for each in requests
         ]
