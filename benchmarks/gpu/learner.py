@@ -21,8 +21,9 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -68,10 +69,10 @@ class Bench:
 
     def config(self, *, layers: int | None = None) -> Qwen3Config:
         """Qwen3-8B's shape, or a toy of it."""
-        wide = {"hidden_size": 4096, "intermediate_size": 12_288, "num_attention_heads": 32}
-        toy = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}
         return Qwen3Config(
-            **(toy if self.tiny else wide),
+            hidden_size=64 if self.tiny else 4096,
+            intermediate_size=128 if self.tiny else 12_288,
+            num_attention_heads=4 if self.tiny else 32,
             vocab_size=512 if self.tiny else 151_936,
             num_hidden_layers=layers or (2 if self.tiny else 36),
             num_key_value_heads=2 if self.tiny else 8,
@@ -94,7 +95,7 @@ class Bench:
         with torch.device(self.device):
             torch.set_default_dtype(kind)
             try:
-                return Qwen3ForCausalLM(config)
+                return Qwen3ForCausalLM(config)  # type: ignore[no-untyped-call, unused-ignore]
             finally:
                 torch.set_default_dtype(torch.float32)
 
@@ -102,7 +103,7 @@ class Bench:
         self,
         *,
         lora: bool = False,
-        dtype: str = "bfloat16",
+        dtype: Literal["float32", "bfloat16"] = "bfloat16",
         layers: int | None = None,
         rope: ModelSpec | None = None,
     ) -> LearnerRank:
@@ -111,7 +112,7 @@ class Bench:
         kind = torch.bfloat16 if lora and dtype == "bfloat16" else torch.float32
         model = self.model(layers=layers, rope=rope, kind=kind)
         spec = LearnerSpec(
-            policy_dtype=dtype,  # type: ignore[arg-type]
+            policy_dtype=dtype,
             activation_checkpointing=True,
             max_micro_tokens=4_000_000,
             lora=LoraSpec(rank=32, alpha=64) if lora else None,
@@ -154,7 +155,7 @@ class Bench:
         """Figures for each number of packed tokens, until one is too many for the memory."""
         figures: Figures = {}
         for tokens in self.lengths:
-            figures[str(tokens)] = attempt(lambda tokens=tokens: self.measured(rank, tokens))
+            figures[str(tokens)] = attempt(partial(self.measured, rank, tokens))
             if "out_of_memory" in figures[str(tokens)]:
                 break
         return figures
@@ -197,21 +198,19 @@ def chunked_logprobs(bench: Bench) -> Figures:
         return token_logprobs(hidden, head, targets, ones, chunk_tokens=rows // 8)[0]
 
     figures: Figures = {}
-    found = {}
+    found: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
     for name, score in (("plain", plain), ("chunked", chunked)):
-        hidden.grad = head.grad = None
-        score().sum().backward()
-        hidden.grad = head.grad = None
+        torch.autograd.grad(score().sum(), (hidden, head))
         clear(bench.device)
         started = time.perf_counter()
         scored = score()
-        scored.sum().backward()
+        gradient, _ = torch.autograd.grad(scored.sum(), (hidden, head))
         synchronize(bench.device)
         figures[name] = {
             "seconds": time.perf_counter() - started,
             "peak_memory_gib": peak(bench.device),
         }
-        found[name] = (scored.detach(), hidden.grad.clone())
+        found[name] = (scored.detach(), gradient)
     figures["max_logprob_difference"] = float((found["plain"][0] - found["chunked"][0]).abs().max())
     figures["max_gradient_difference"] = float(
         (found["plain"][1] - found["chunked"][1]).abs().max()
@@ -292,7 +291,9 @@ def far_logprobs(model: Qwen3ForCausalLM, sequence: TrainingSequence) -> torch.T
     return torch.cat(
         [
             model.lm_head(part).log_softmax(-1).gather(1, wanted[:, None]).squeeze(1)
-            for part, wanted in zip(hidden.split(1024), targets.split(1024), strict=True)
+            for part, wanted in zip(
+                torch.split(hidden, 1024), torch.split(targets, 1024), strict=True
+            )
         ]
     )
 
@@ -423,7 +424,7 @@ def main() -> int:
     results: Figures = {"device": name, "torch": torch.__version__, "tiny": given.tiny}
     for check in given.only:
         clear(given.device)
-        results[check] = attempt(lambda check=check: CHECKS[check](bench))
+        results[check] = attempt(partial(CHECKS[check], bench))
         print(check, json.dumps(results[check]), flush=True)
         if given.out:
             given.out.write_text(json.dumps(results, indent=1) + "\n")

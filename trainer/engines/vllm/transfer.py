@@ -25,6 +25,7 @@ from vllm.model_executor.model_loader.reload import (
     initialize_layerwise_reload,
 )
 
+from trainer.engines.vllm.logs import leave_out_computed_layers
 from trainer.weights.channel import Channel
 from trainer.weights.lending import borrowed
 
@@ -67,6 +68,7 @@ class _Loading(WeightTransferEngine[_Init, _Update], Generic[_Init, _Update]):  
 
     def start_weight_update(self) -> None:
         """Bring the layers back to the form in which weights are loaded."""
+        leave_out_computed_layers()
         initialize_layerwise_reload(self.model)  # type: ignore[no-untyped-call, unused-ignore]
 
     def update_weights(self, update_info: dict[str, Any]) -> None:

@@ -1,0 +1,27 @@
+"""What vLLM says into a run's log that would mislead its reader."""
+
+from __future__ import annotations
+
+import logging
+
+RELOADING = "vllm.model_executor.model_loader.reload.layerwise"
+"""The logger that names every layer into which a weight sync loaded nothing."""
+
+
+class _Computed(logging.Filter):
+    """Drops what is said of rotary embeddings: their tables are computed, no model file has them.
+
+    Any other layer stays, although the canary would find it too.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Tell whether the record is about a layer that has weights."""
+        args = record.args if isinstance(record.args, tuple) else ()
+        return not any(str(each).endswith("RotaryEmbedding") for each in args)
+
+
+def leave_out_computed_layers() -> None:
+    """Warn of layers without new weights only where there are weights; once per process."""
+    logger = logging.getLogger(RELOADING)
+    if not any(isinstance(each, _Computed) for each in logger.filters):
+        logger.addFilter(_Computed())
