@@ -1,11 +1,12 @@
 """Asynchronous against synchronous training where tools are slow: trajectories/s and final pass@1.
 
     python benchmarks/trainer/async_vs_sync.py speed [--runs 3] [--steps 8]
-    python benchmarks/trainer/async_vs_sync.py final [--runs 3] [--steps 30]
+    python benchmarks/trainer/async_vs_sync.py final [--runs 3] [--asynchronous 2 4:token]
 
 Every reset, tool call and verification waits as long as a lognormal distribution says, median 0.5 s
 and 99th percentile 10 s, the same for the same rollout of both. The spec is the demo's, but for
-`schedule.max_staleness_steps` and room for `--concurrent` rollouts at once, which both have.
+`schedule.max_staleness_steps` and room for `--concurrent` rollouts at once, which both have. Each
+of `--asynchronous` is such a bound, and after a colon the off-policy correction, if any.
 
 `speed` alternates short runs. Trajectories/s are those learned from, per second of training steps
 (evaluations apart). `final` is about whole runs, of the demo's length: pass@1 of their last step on
@@ -41,10 +42,36 @@ MEDIAN_S, P99_S = 0.5, 10.0
 
 
 @dataclass(frozen=True, slots=True)
+class Kind:
+    """How groups reach the learner: synchronously, or ahead of it within a bound."""
+
+    staleness: int
+    correction: str | None = None
+    """`algorithm.off_policy_correction.tis_ratio_type`."""
+
+    @classmethod
+    def of(cls, text: str) -> Kind:
+        """Read `BOUND` or `BOUND:CORRECTION`."""
+        bound, _, correction = text.partition(":")
+        if correction not in ("", "token", "sequence") or int(bound) < 1:
+            raise ValueError(text)
+        return cls(int(bound), correction or None)
+
+    @property
+    def name(self) -> str:
+        """`synchronous`, `staleness 2`, `staleness 2, token`."""
+        if not self.staleness:
+            return "synchronous"
+        return f"staleness {self.staleness}" + (f", {self.correction}" if self.correction else "")
+
+
+SYNCHRONOUS = Kind(0)
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """One run."""
 
-    staleness: int
     seed: int
     trajectories_per_s: float
     training_s: float
@@ -61,25 +88,23 @@ class Settings:
     concurrent: int
     eval_tasks_per_env: int
     is_final: bool
-    correction: str | None
-    """`algorithm.off_policy_correction.tis_ratio_type` of the asynchronous runs."""
 
 
-def run(settings: Settings, *, staleness: int, seed: int) -> tuple[Result, dict[str, Any]]:
+def run(settings: Settings, kind: Kind, *, seed: int) -> tuple[Result, dict[str, Any]]:
     """Train once, without the service; also return the last evaluation's rows by decoding."""
     spec = yaml.safe_load((ROOT / "examples" / "demo.yaml").read_text())
     spec["data"]["eval_tasks_per_env"] = settings.eval_tasks_per_env
     waits = {"faults": {"latency_s": MEDIAN_S, "latency_p99_s": P99_S}}
     spec["environment"] = {
-        **({} if settings.is_final and not staleness else waits),
+        **({} if settings.is_final and kind == SYNCHRONOUS else waits),
         "call_timeout_s": 200.0, "trajectory_timeout_s": 600.0,
         "max_concurrent_rollouts": settings.concurrent,
     }  # fmt: skip
     spec["schedule"] |= {
-        "total_steps": settings.steps, "seed": seed, "max_staleness_steps": staleness,
+        "total_steps": settings.steps, "seed": seed, "max_staleness_steps": kind.staleness,
     }  # fmt: skip
-    if staleness and settings.correction:
-        spec["algorithm"] = {"off_policy_correction": {"tis_ratio_type": settings.correction}}
+    if kind.correction:
+        spec["algorithm"] = {"off_policy_correction": {"tis_ratio_type": kind.correction}}
     spec["eval"] |= {"before_training": False, "interval": 0}
     with tempfile.TemporaryDirectory(prefix="hillclimb-bench-") as root:
         path, run_dir = Path(root) / "spec.json", Path(root) / "runs" / "run_bench"
@@ -96,7 +121,6 @@ def run(settings: Settings, *, staleness: int, seed: int) -> tuple[Result, dict[
     evals = {event.decoding: event.outcomes for event in events if isinstance(event, EvalCompleted)}
     seconds = sum(step.metrics["timing/step"] for step in steps)
     result = Result(
-        staleness=staleness,
         seed=seed,
         trajectories_per_s=sum(len(step.outcomes) for step in steps) / seconds,
         training_s=seconds,
@@ -116,40 +140,38 @@ def main() -> None:
     parser.add_argument("part", choices=("speed", "final"))
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--steps", type=int, help="default: 8, and 30 for `final`")
-    parser.add_argument("--staleness", type=int, default=4)
-    parser.add_argument("--correction", choices=("token", "sequence"), help="of asynchronous runs")
+    parser.add_argument("--asynchronous", type=Kind.of, nargs="+", default=[Kind(2)])
     parser.add_argument("--at-once", type=int, default=2, help="runs of `final` side by side")
     parser.add_argument("--concurrent", type=int, default=512)
     parser.add_argument("--eval-tasks", type=int, default=60)
     options = parser.parse_args()
     is_final = options.part == "final"
     settings = Settings(
-        options.steps or (30 if is_final else 8), options.concurrent, options.eval_tasks, is_final,
-        options.correction,
+        options.steps or (30 if is_final else 8), options.concurrent, options.eval_tasks, is_final
     )  # fmt: skip
-    found: dict[str, list[Result]] = {"synchronous": [], "asynchronous": []}
-    rows: dict[str, dict[str, list[OutcomeRow]]] = {name: {} for name in found}
+    kinds = [SYNCHRONOUS, *options.asynchronous]
+    found: dict[str, list[Result]] = {kind.name: [] for kind in kinds}
+    rows: dict[str, dict[str, list[OutcomeRow]]] = {kind.name: {} for kind in kinds}
 
-    def one(job: tuple[int, str, int]) -> None:
-        seed, name, staleness = job
-        result, evals = run(settings, staleness=staleness, seed=seed)
-        found[name].append(result)
-        print(name, asdict(result), flush=True)
+    def one(job: tuple[int, Kind]) -> None:
+        seed, kind = job
+        result, evals = run(settings, kind, seed=seed)
+        found[kind.name].append(result)
+        print(kind.name, asdict(result), flush=True)
         for decoding, outcomes in evals.items():
-            rows[name].setdefault(decoding, []).extend(_of_run(outcomes, seed))
+            rows[kind.name].setdefault(decoding, []).extend(_of_run(outcomes, seed))
 
-    jobs = [
-        (seed, name, staleness)
-        for seed in range(options.runs)
-        for name, staleness in (("synchronous", 0), ("asynchronous", options.staleness))
-    ]
+    jobs = [(seed, kind) for seed in range(options.runs) for kind in kinds]
     # Of `final` no time counts, and asynchronous runs wait most of theirs.
     with ThreadPoolExecutor(options.at_once if is_final else 1) as side_by_side:
         list(side_by_side.map(one, jobs))
     for results in found.values():
         results.sort(key=lambda result: result.seed)
+    compared = {
+        kind.name: _paired(rows[SYNCHRONOUS.name], rows[kind.name]) for kind in kinds[1:]
+    }  # fmt: skip
     share: dict[str, Any] = {
-        "settings": asdict(settings), "paired": _paired(rows),
+        "settings": asdict(settings), "paired": compared,
         "runs": {name: [asdict(result) for result in results] for name, results in found.items()},
     }  # fmt: skip
     if not is_final:
@@ -157,13 +179,17 @@ def main() -> None:
             name: median(result.trajectories_per_s for result in results)
             for name, results in found.items()
         }
-        share["ratio"] = speeds["asynchronous"] / speeds["synchronous"]
+        share["ratio"] = {
+            kind.name: speeds[kind.name] / speeds[SYNCHRONOUS.name] for kind in kinds[1:]
+        }
     document = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     RESULTS.write_text(json.dumps(document | {options.part: share}, indent=2) + "\n")
     print(json.dumps({key: share.get(key) for key in ("ratio", "paired")}))
 
 
-def _paired(rows: dict[str, dict[str, list[OutcomeRow]]]) -> dict[str, Any]:
+def _paired(
+    synchronous: dict[str, list[OutcomeRow]], asynchronous: dict[str, list[OutcomeRow]]
+) -> dict[str, Any]:
     """Asynchronous against synchronous, task by task."""
     return {
         decoding: {
@@ -172,10 +198,8 @@ def _paired(rows: dict[str, dict[str, list[OutcomeRow]]]) -> dict[str, Any]:
             "n": change.num_paired,
             "verdict": change.verdict.value,
         }
-        for decoding, before in rows["synchronous"].items()
-        for change in [
-            compare_rows(before, rows["asynchronous"][decoding], pass_threshold=1.0).overall
-        ]
+        for decoding, before in synchronous.items()
+        for change in [compare_rows(before, asynchronous[decoding], pass_threshold=1.0).overall]
     }
 
 

@@ -63,14 +63,16 @@ def _async_vs_sync(found: dict[str, Any]) -> Iterator[Row]:
             continue
         share = found[part]
         runs, steps = len(share["runs"]["synchronous"]), share["settings"]["steps"]
-        if part == "speed":
-            yield "trajectories/s, asynchronous over synchronous", runs, f"**{share['ratio']:.2f}**"
-        for decoding, change in share["paired"].items():
-            yield (
-                f"pass@1 after {steps} steps, asynchronous minus synchronous, {decoding}",
-                runs,
-                f"{change['delta']:+.1f} points, {_chance(change['p_value'])}, n = {change['n']}",
-            )
+        for name, ratio in share.get("ratio", {}).items():
+            yield f"trajectories/s, {name} over synchronous", runs, f"**{ratio:.2f}**"
+        for name, changes in share["paired"].items():
+            for decoding, change in changes.items():
+                yield (
+                    f"pass@1 after {steps} steps, {name} minus synchronous, {decoding}",
+                    runs,
+                    f"{change['delta']:+.1f} points, {_chance(change['p_value'])},"
+                    f" n = {change['n']}",
+                )
 
 
 def _chance(value: float | None) -> str:
