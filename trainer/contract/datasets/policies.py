@@ -1,0 +1,106 @@
+"""How a version's tasks are parted into train and eval: the settings, with the historic ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from trainer.contract.datasets.rows import Modality
+from trainer.contract.sections import EnvKey, Section, Share
+
+HeldOut = dict[Modality, tuple[EnvKey, ...]]
+
+
+class RankPolicy(Section):
+    """Exact sizes: in each environment the tasks of lowest salted rank are the eval tasks."""
+
+    policy: Literal["rank"] = "rank"
+    eval_ratio: Share = 0.1
+    """Share of an environment's tasks that are eval tasks (rounded down)."""
+    min_eval_per_env: Annotated[int, Field(ge=0, le=10_000)] = 5
+    """An environment whose share is smaller than this has no eval tasks: all are for training."""
+    max_eval_per_env: Annotated[int, Field(ge=0, le=10_000)] | None = 60
+    """Most eval tasks of one environment; held-out ones are not limited by it."""
+    max_eval_total: Annotated[int, Field(ge=0, le=100_000)] | None = None
+    """Most eval tasks of all environments; they take turns until it is reached. What is left over
+    is trained on, except tasks of held-out environments and eval tasks of earlier versions, which
+    are excluded."""
+    max_train_per_env: Annotated[int, Field(ge=1)] | None = None
+    """Most training tasks of one environment; the others are excluded."""
+    max_train_total: Annotated[int, Field(ge=1)] | None = None
+    """Most training tasks of all environments, which take turns; the others are excluded."""
+    max_env_train_share: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
+    """Largest share of the training tasks that one environment may have; what is above it is
+    excluded. Where one environment alone has training tasks it does nothing."""
+    held_out_envs: HeldOut = Field(default_factory=dict)
+    """Environments that are only evaluated on, by modality."""
+    salt: Annotated[int, Field(ge=0)] = 0
+    """Another number draws other eval tasks."""
+    trained_may_become_eval: bool = False
+    """Take eval tasks also from those that an earlier version trained on."""
+
+
+class Md5ThresholdPolicy(Section):
+    """The historic script's rule: eval where the MD5 of the key lies below a threshold.
+
+    Sizes come out at random around the target, and growing data moves tasks; versions with a
+    parent therefore keep the parent's eval tasks, whatever the rule says. `rank` is the better one.
+    """
+
+    policy: Literal["md5_threshold"] = "md5_threshold"
+    eval_ratio: Share = 0.2
+    """Share of an environment's tasks that the threshold aims at."""
+    min_eval_per_env: Annotated[int, Field(ge=0, le=10_000)] = 5
+    """MIN_EVAL_SAMPLES: with a smaller target all tasks are for training."""
+    max_eval_per_env: Annotated[int, Field(ge=0, le=10_000)] | None = 20
+    """MAX_EVAL_SAMPLES: largest target of one environment."""
+    max_eval_total: Annotated[int, Field(ge=1, le=100_000)] | None = 96
+    """MAX_EVAL_PROMPTS: above it eval tasks are excluded, highest hash first, the environments
+    taking turns; `keep_eval_per_env` of each stay even so."""
+    keep_eval_per_env: Annotated[int, Field(ge=0, le=10_000)] = 8
+    """Eval tasks of lowest hash that every environment keeps under `max_eval_total`."""
+    max_env_train_share: Annotated[float, Field(gt=0.0, le=1.0)] | None = 0.2
+    """MAX_ENV_TRAIN_RATIO: share of the training tasks, counted before it is applied, above which
+    an environment's tasks are excluded, highest hash first. Historic, also where one environment
+    is alone: it keeps a fifth of its tasks then; null leaves all in."""
+    held_out_envs: HeldOut = Field(default_factory=dict)
+    """Environments that are only evaluated on, by modality."""
+    trained_may_become_eval: bool = False
+    """Take eval tasks also from those that an earlier version trained on."""
+
+
+class PublishedPolicy(Section):
+    """A split that was published: each task goes where the table says."""
+
+    policy: Literal["published"] = "published"
+    splits: dict[str, Literal["train", "eval"]]
+    """Where each task belongs, by key. Tasks it does not name are excluded."""
+
+
+SplitPolicy = Annotated[
+    RankPolicy | Md5ThresholdPolicy | PublishedPolicy, Field(discriminator="policy")
+]
+
+_ONCE_HELD_OUT: HeldOut = {"tool_use": ("outlook",), "computer_use": ("instacart",)}
+
+HISTORIC: Mapping[str, Md5ThresholdPolicy] = {
+    "first": Md5ThresholdPolicy(
+        eval_ratio=0.02,
+        max_eval_per_env=None,
+        max_eval_total=None,
+        max_env_train_share=None,
+        held_out_envs=_ONCE_HELD_OUT,
+    ),
+    "v0.3": Md5ThresholdPolicy(
+        eval_ratio=0.1,
+        max_eval_per_env=30,
+        max_eval_total=50,
+        keep_eval_per_env=0,
+        max_env_train_share=None,
+    ),
+    "v1": Md5ThresholdPolicy(max_eval_total=60, keep_eval_per_env=4),
+    "v2": Md5ThresholdPolicy(),
+}
+"""The constants of the script at four times, by name."""

@@ -1,0 +1,194 @@
+"""From one parsed JSON object, in any of the forms that Fleet has written, to a row or a sentence.
+
+Nothing here raises, whatever the object holds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from trainer.contract.datasets.rows import MODALITIES, RowProblem, TaskRow
+
+FIELDS: Mapping[str, tuple[str, ...]] = {
+    "key": ("key", "task_key"),
+    "prompt": ("prompt",),
+    "env_key": ("env_key", "env_id"),
+    "env_version": ("env_version", "version"),
+    "data_key": ("data_key", "data_id"),
+    "data_version": ("data_version",),
+    "env_variables": ("env_variables",),
+    "verifier_code": ("verifier_code", "verifier_func", "verifier"),
+    "task_modality": ("task_modality",),
+    "difficulty": ("difficulty",),
+    "metadata": ("metadata",),
+}
+"""Names under which each field is read; the first that holds something counts."""
+
+KEPT_IN_METADATA = ("template", "held_out_template", "tool_calls", "output_json_schema")
+"""Fields beside those of a row that are kept, inside `metadata`."""
+
+KNOWN = frozenset(name for names in FIELDS.values() for name in names) | set(KEPT_IN_METADATA)
+"""Every name that is read; others are counted and left out."""
+
+
+class _Fault(Exception):  # never leaves this module
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+def read_row(value: object, number: int) -> TaskRow | RowProblem:
+    """Read the object at position `number` (from 1) of a file."""
+    if not isinstance(value, dict):
+        return RowProblem(
+            row=number, message=f"is {_kind(value)}, not an object: write each task as {{…}}"
+        )
+    try:
+        return TaskRow.model_validate(_normalised(value))
+    except _Fault as fault:
+        return _problem(value, number, fault.field, str(fault))
+    except ValidationError as error:
+        return _problem(value, number, *_first(error))
+
+
+def _normalised(value: dict[Any, Any]) -> dict[str, object]:
+    """Return a row's fields under their own names, as far as they are given."""
+    fields: dict[str, Any] = {}
+    for field, names in FIELDS.items():
+        given = next((value[name] for name in names if value.get(name) not in (None, "")), None)
+        if given is not None:
+            fields[field] = _tidied(field, given)
+    _part_version(fields)
+    if "env_variables" in fields:
+        fields["env_variables"] = _variables(_object("env_variables", fields["env_variables"]))
+    kept = {name: value[name] for name in KEPT_IN_METADATA if value.get(name) is not None}
+    fields["metadata"] = {**kept, **_object("metadata", fields.get("metadata", {}))}
+    return {name: given for name, given in fields.items() if given is not None}
+
+
+def _tidied(field: str, given: object) -> object:
+    """Return a value in the type of its field, where another one says the same."""
+    if field == "verifier_code" and isinstance(given, dict):
+        return given.get("code") or None
+    if field == "difficulty" and isinstance(given, float) and given.is_integer():
+        return int(given)
+    if field.endswith("_version") and isinstance(given, int) and not isinstance(given, bool):
+        return str(given)[:257]
+    return given
+
+
+def _part_version(fields: dict[str, Any]) -> None:
+    """Part `github:v0.0.12` into the environment and its version."""
+    env_key = fields.get("env_key")
+    if not isinstance(env_key, str) or ":" not in env_key:
+        return
+    fields["env_key"], _, version = env_key.partition(":")
+    if version and fields.setdefault("env_version", version) != version:
+        raise _Fault(
+            "env_version",
+            f"is {_short(fields['env_version'])}, but env_key says {_short(version)}: give one",
+        )
+
+
+def _object(field: str, given: object) -> dict[Any, Any]:
+    """Return a field that is an object, or one written as JSON text."""
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except (ValueError, RecursionError):
+            raise _Fault(field, "is text that is not JSON: write it as an object") from None
+    if given is None:
+        return {}
+    if not isinstance(given, dict):
+        raise _Fault(field, f"is {_kind(given)}, not an object: write it as {{…}}")
+    return given
+
+
+def _variables(given: dict[Any, Any]) -> dict[Any, Any]:
+    """Write values that are not text as JSON, and leave out those that are null."""
+    variables = {}
+    for name, value in given.items():
+        if isinstance(value, str):
+            variables[name] = value
+        elif value is not None:
+            try:
+                variables[name] = json.dumps(value, ensure_ascii=False, allow_nan=False)
+            except (ValueError, TypeError, RecursionError):
+                raise _Fault(
+                    "env_variables", f"{_short(name)} cannot be written as JSON: write it as text"
+                ) from None
+    return variables
+
+
+_SENTENCES: Mapping[str, str] = {
+    "string_type": "must be text, not {kind}",
+    "string_unicode": "holds half of a surrogate pair: remove it",
+    "string_pattern_mismatch": "{given} must be lower-case letters, digits and hyphens, starting"
+    " with a letter, at most 64 of them",
+    "string_too_long": "is longer than {max_length} characters: shorten it",
+    "string_too_short": "is empty: fill it in or leave it out",
+    "literal_error": "{given} must be one of " + ", ".join(MODALITIES),
+    "int_type": "{given} must be 1 (easy), 2 or 3 (hard), or be left out",
+    "greater_than_equal": "{given} must be 1 (easy), 2 or 3 (hard), or be left out",
+    "less_than_equal": "{given} must be 1 (easy), 2 or 3 (hard), or be left out",
+    "value_error": "{error}",
+}
+"""Sentence about each kind of mistake that pydantic finds."""
+
+
+def _first(error: ValidationError) -> tuple[str, str]:
+    """Return the field of the first mistake and a sentence about it."""
+    detail = error.errors(include_url=False)[0]
+    field = str(detail["loc"][0]) if detail["loc"] else "metadata"
+    given = detail["input"]
+    if detail["type"] == "missing":
+        return field, f"is missing: every task needs {' or '.join(FIELDS[field])}"
+    sentence = _SENTENCES.get(detail["type"], "{given} is not valid")
+    return field, sentence.format(given=_short(given), kind=_kind(given), **detail.get("ctx", {}))
+
+
+def _problem(value: dict[Any, Any], number: int, field: str, message: str) -> RowProblem:
+    key = next((value[name] for name in FIELDS["key"] if value.get(name)), None)
+    return RowProblem(row=number, key=_name(key), field=field, message=message)
+
+
+def _name(key: object) -> str | None:
+    """Return a key as far as it can be shown: the problem itself must be storable."""
+    if not isinstance(key, str) or not key:
+        return None
+    shown = key if key.isprintable() else ascii(key)[1:-1]
+    return shown if len(shown) <= 80 else shown[:79] + "…"
+
+
+def _short(given: object) -> str:
+    """Return a value as a message shows it: printable, at most 40 characters."""
+    if isinstance(given, str):
+        shown = ascii(given[:41]) if not given.isprintable() else repr(given[:41])
+    elif isinstance(given, int | float) and abs(given) < 1e15:
+        shown = json.dumps(given)
+    else:
+        return _kind(given)
+    return shown if len(shown) <= 42 else shown[:40] + "…"
+
+
+def _kind(given: object) -> str:
+    """Return what JSON calls a value."""
+    match given:
+        case None:
+            return "null"
+        case bool():
+            return "true or false"
+        case int() | float():
+            return "a number"
+        case str():
+            return "text"
+        case list() | tuple():
+            return "a list"
+        case dict():
+            return "an object"
+        case _:
+            return f"a {type(given).__name__}"

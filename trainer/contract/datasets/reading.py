@@ -1,0 +1,67 @@
+"""Reads the rows of a file or of a list, and keeps account of what was wrong or left out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from trainer.contract.datasets.raw import KNOWN, read_row
+from trainer.contract.datasets.rows import RowProblem, TaskRow
+from trainer.contract.datasets.scanner import Parsed, scan
+
+MAX_PROBLEMS = 100
+"""Problems that are kept in words; further ones are counted."""
+_MAX_IGNORED = 1_000
+"""Distinct names of fields that are counted."""
+
+
+class Reading:
+    """What was read beside the rows. Use one for one file, and look at it after the last row.
+
+    Example:
+        reading = Reading()
+        prepared = prepare(reading.rows(chunks), options)
+        if reading.num_problems: refuse with reading.problems
+    """
+
+    def __init__(self) -> None:
+        self.problems: list[RowProblem] = []
+        """The first problems, in the order of the file."""
+        self.num_problems = 0
+        self.num_rows = 0
+        """Rows without a problem."""
+        self.ignored_fields: Counter[str] = Counter()
+        """In how many rows each field stood that no task has."""
+
+    def rows(self, chunks: Iterable[bytes]) -> Iterator[TaskRow]:
+        """Yield the rows of a UTF-8 file that arrives in pieces (see `scanner` for its forms)."""
+        for found in scan(chunks):
+            if isinstance(found, Parsed):
+                yield from self._row(found.value, found.number)
+            else:
+                self._note(found)
+
+    def rows_of(self, values: Iterable[object]) -> Iterator[TaskRow]:
+        """Yield the rows of objects that were parsed elsewhere."""
+        for number, value in enumerate(values, start=1):
+            yield from self._row(value, number)
+
+    def _row(self, value: object, number: int) -> Iterator[TaskRow]:
+        row = read_row(value, number)
+        if isinstance(row, RowProblem):
+            self._note(row)
+            return
+        self.num_rows += 1
+        if isinstance(value, dict) and not value.keys() <= KNOWN:
+            self._ignore(value.keys() - KNOWN)
+        yield row
+
+    def _ignore(self, names: Iterable[object]) -> None:
+        for name in names:
+            if len(self.ignored_fields) < _MAX_IGNORED or name in self.ignored_fields:
+                self.ignored_fields[str(name)] += 1
+
+    def _note(self, problem: RowProblem) -> None:
+        self.num_problems += 1
+        if len(self.problems) < MAX_PROBLEMS:
+            self.problems.append(problem)
