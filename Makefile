@@ -7,7 +7,7 @@ export HILLCLIMB_HOME ?= $(CURDIR)
 export PYTHONDONTWRITEBYTECODE := 1
 DEMO_ARGS ?=
 
-.PHONY: help setup lock demo up down status test check bench e2e
+.PHONY: help setup lock demo up down status test check bench e2e fuzz
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -49,6 +49,9 @@ status: ## what of the stack runs
 test: setup ## the whole default test suite, both environments
 	@$(CONTROL)/python -m pytest tests --ignore=tests/trainer -n 2 --dist loadfile
 	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest tests/trainer -n 2 --no-loadscope-reorder
+
+fuzz: setup ## thousands of inputs per claim about what agents write
+	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest tests/trainer/rollouts/test_parsing_fuzz.py --hypothesis-profile=fuzz --hypothesis-show-statistics
 
 check: setup ## lint, types, import contracts
 	@$(CONTROL)/ruff check .

@@ -1,8 +1,13 @@
 """From the text of one turn to tool calls: forgiving about truncation, strict about the rest.
 
 What cannot be read becomes a `MalformedCall` whose text the agent sees as an error observation;
-nothing a policy can write raises. Three rules that earlier loops got wrong: tags inside a thought
-do not count, every call of a turn is returned, and `<done>` counts only outside calls and thoughts.
+nothing a policy can write raises, and the time is linear in the text. Four rules that earlier
+loops got wrong: tags inside a thought do not count, every call of a turn is returned, `<done>`
+counts only outside calls and thoughts, and what was mended is what was meant or nothing. Only
+final braces are ever supplied, and only where they cannot change a value: never after a number,
+which could go on, never inside text, never before there are arguments.
+
+`[done]` is no end: agents write it into their checklists. The prompt asks for `<done>`.
 """
 
 from __future__ import annotations
@@ -10,7 +15,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from trainer.envs.base import ToolCall
 
@@ -20,8 +27,22 @@ MAX_DEPTH = 32
 MAX_INT_DIGITS = 18
 """Integers stay within 64 bits, so every store and wire on the way can hold them."""
 
-_MARK = re.compile(r"<(tool_call|function_call|think)>|<done>", re.IGNORECASE)
+_MARK = re.compile(r"<(tool_call|function_call)>|</?think>|<done\s*/?>", re.IGNORECASE)
+_OPENING = re.compile(r"<(?:tool_call|function_call)>", re.IGNORECASE)
+_CLOSE_TAGS = {
+    name: re.compile(rf"</{name}>", re.IGNORECASE) for name in ("tool_call", "function_call")
+}
+_END_OF_THOUGHT = re.compile(r"</think>", re.IGNORECASE)
 _SPACE = re.compile(r"\s*")
+_WHOLE_VALUE = ('"', "}", "]", "true", "false", "null")
+"""How a body ends after a value that more text could not have changed."""
+_FIRST_WINDOW = 512
+_LONGEST_TOKEN = 16
+"""Characters that the decoder may have to see beyond the place where it finds a fault."""
+_UNTERMINATED = "Unterminated string"
+_SPELLINGS = {"name": ("name", "tool"), "arguments": ("arguments", "params")}
+_IGNORED_KEYS = frozenset({"id", "type"})
+"""Other formats put these beside a call; they change nothing about it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,126 +62,223 @@ class ParsedTurn:
     """The text outside thoughts, calls and `<done>`, stripped."""
 
 
-class _Unreadable(ValueError):
-    """A value JSON allows and we do not."""
+@dataclass(slots=True)
+class _Said:
+    """What was read so far; nothing is added after `<done>`."""
+
+    calls: list[ToolCall | MalformedCall] = field(default_factory=list)
+    prose: list[str] = field(default_factory=list)
+    done: bool = False
+
+    def add(self, *, text: str = "", call: ToolCall | MalformedCall | None = None) -> None:
+        if self.done:
+            return
+        self.prose.append(text)
+        if call is not None:
+            self.calls.append(call)
+
+    def parsed(self) -> ParsedTurn:
+        answer = "".join(self.prose).strip()
+        return ParsedTurn(calls=tuple(self.calls), done=self.done, answer=answer)
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """A value that JSON allows and we do not, where it stood."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    """Where in the turn the decoder gave up, and what it said."""
+
+    position: int
+    message: str
 
 
 def parse_turn(text: str) -> ParsedTurn:
     """Read one turn. Never raises; whatever follows the first `<done>` is ignored.
 
+    A `</think>` that nothing opened ends a thought which the generation prompt opened: all before
+    it was thought, not said.
+
     Example:
         parse_turn('<tool_call>{"name": "search", "arguments": {"city": "Brno"}}').calls
         == (ToolCall(name="search", arguments={"city": "Brno"}),)
     """
-    calls: list[ToolCall | MalformedCall] = []
-    prose: list[str] = []
-    position = _end_of_opened_thought(text)
+    said, has_thought, position = _Said(), False, 0
     while (mark := _MARK.search(text, position)) is not None:
-        prose.append(text[position : mark.start()])
-        if mark[1] is None:
-            return _parsed(calls, prose, done=True)
-        if mark[1].lower() == "think":
-            position = _end_of_thought(text, mark.end())
+        said.add(text=text[position : mark.start()])
+        position, tag = mark.end(), mark[0].lower()
+        if mark[1] is not None:
+            call, position = _read_call(text, position, _CLOSE_TAGS[mark[1].lower()])
+            said.add(call=call)
+        elif tag == "<think>":
+            has_thought, position = True, _end_of_thought(text, position)
+        elif tag == "</think>":
+            said, has_thought = (said if has_thought else _Said()), True
         else:
-            call, position = _read_call(text, mark)
-            calls.append(call)
-    prose.append(text[position:])
-    return _parsed(calls, prose, done=False)
-
-
-def _parsed(calls: list[ToolCall | MalformedCall], prose: list[str], *, done: bool) -> ParsedTurn:
-    return ParsedTurn(calls=tuple(calls), done=done, answer="".join(prose).strip())
-
-
-def _end_of_opened_thought(text: str) -> int:
-    """Where speech starts when the generation prompt, not the turn, opened a thought."""
-    closing, opening = text.find("</think>"), text.find("<think>")
-    if closing < 0 or 0 <= opening < closing:
-        return 0
-    return closing + len("</think>")
+            said.done = True
+    said.add(text=text[position:])
+    return said.parsed()
 
 
 def _end_of_thought(text: str, start: int) -> int:
     """The end of the thought begun at `start`; an unclosed one hides the rest of the turn."""
-    closing = text.find("</think>", start)
-    return len(text) if closing < 0 else closing + len("</think>")
+    closing = _END_OF_THOUGHT.search(text, start)
+    return closing.end() if closing else len(text)
 
 
-def _read_call(text: str, opening: re.Match[str]) -> tuple[ToolCall | MalformedCall, int]:
-    """The call that starts at `opening`, and where to go on reading."""
-    close_tag = f"</{opening[1].lower()}>"
-    start = _skip_space(text, opening.end())
-    try:
-        value, json_end = _DECODER.raw_decode(text, start)
-    except (ValueError, RecursionError) as error:
-        return _mend_call(text, start, close_tag, error)
-    after = _skip_space(text, json_end)
-    if text.startswith(close_tag, after):
-        return _as_call(value), after + len(close_tag)
-    closing = text.find(close_tag, json_end, _next_mark(text, json_end))
-    if closing >= 0:
-        problem = "the tool call holds more than one JSON object"
-        return MalformedCall(problem=problem), closing + len(close_tag)
+def _read_call(
+    text: str, start: int, close_tag: re.Pattern[str]
+) -> tuple[ToolCall | MalformedCall, int]:
+    """The call whose body begins at `start`, and where to go on reading."""
+    start = _skip_space(text, start)
+    found = _decode(text, start)
+    if isinstance(found, _Fault):
+        return _mend_call(text, start, close_tag, found)
+    value, json_end = found
+    closing = close_tag.match(text, _skip_space(text, json_end))
+    if closing:
+        return _as_call(value), closing.end()
+    closing = close_tag.search(text, json_end, _next_mark(text, json_end))
+    if closing:
+        problem = "something follows the JSON object of the tool call: write one object, no more"
+        return MalformedCall(problem=problem), closing.end()
     return _as_call(value), json_end
 
 
+def _decode(text: str, start: int) -> tuple[object, int] | _Fault:
+    """The JSON value at `start` and its end.
+
+    Reads a window that grows while the fault may be its end: a fault of the decoder costs the
+    length of all that it was given.
+    """
+    size = _FIRST_WINDOW
+    while True:
+        window = text[start : start + size]
+        is_whole = start + size >= len(text)
+        try:
+            value, end = _DECODER.raw_decode(window)
+        except json.JSONDecodeError as error:
+            is_cut = error.msg.startswith(_UNTERMINATED) or error.pos > size - _LONGEST_TOKEN
+            if is_whole or not is_cut:
+                return _Fault(start + error.pos, error.msg)
+        except RecursionError:
+            return _Fault(start, "nested too deeply")
+        else:
+            if is_whole or end < size:
+                return value, start + end
+        size *= 4
+
+
 def _mend_call(
-    text: str, start: int, close_tag: str, error: Exception
+    text: str, start: int, close_tag: re.Pattern[str], fault: _Fault
 ) -> tuple[ToolCall | MalformedCall, int]:
     """Read a body that is no JSON as it stands: only missing final braces are supplied."""
-    end = _next_mark(text, start)
-    closing = text.find(close_tag, start, end)
-    resume = end if closing < 0 else closing + len(close_tag)
-    body = text[start : end if closing < 0 else closing].rstrip()
-    if isinstance(error, json.JSONDecodeError):
+    end, resume = _body(text, close_tag, fault)
+    body = text[start:end].rstrip()
+    if fault.position >= start + len(body) and body.endswith(_WHOLE_VALUE):
         for missing in range(1, MAX_MISSING_BRACES + 1):
             try:
-                return _as_call(_DECODER.decode(body + "}" * missing)), resume
+                value = _DECODER.decode(body + "}" * missing)
             except (ValueError, RecursionError):
                 continue
-    return MalformedCall(problem=f"the tool call is not valid JSON ({_reason(error)})"), resume
+            if _has_arguments(value):
+                return _as_call(value), resume
+    problem = f"the tool call is not valid JSON ({_reason(body, fault)})"
+    return MalformedCall(problem=problem), resume
+
+
+def _body(text: str, close_tag: re.Pattern[str], fault: _Fault) -> tuple[int, int]:
+    """Where an unreadable body ends, and where to go on reading.
+
+    Tags before the fault stand in text that could be read. The body goes to its close tag, if that
+    comes before another call, else to the next mark; text that no quote closes takes the rest of
+    the turn with it.
+    """
+    opening = _OPENING.search(text, fault.position)
+    limit = opening.start() if opening else len(text)
+    closing = close_tag.search(text, fault.position, limit)
+    if closing:
+        return closing.start(), closing.end()
+    if fault.message.startswith(_UNTERMINATED):
+        return len(text), len(text)
+    end = _next_mark(text, fault.position)
+    return end, end
+
+
+def _has_arguments(value: object) -> bool:
+    return isinstance(value, dict) and any(key in value for key in _SPELLINGS["arguments"])
 
 
 def _as_call(value: object) -> ToolCall | MalformedCall:
     """Check the shape of a decoded body; `tool` and `params` are accepted as older spellings."""
-    if not isinstance(value, dict):
-        return MalformedCall(problem="the tool call must be a JSON object")
-    name = value.get("name", value.get("tool"))
-    arguments = value.get("arguments", value.get("params"))
+    problem = _problem_with(value)
+    if problem is not None or not isinstance(value, dict):
+        return MalformedCall(problem=problem or "the tool call must be a JSON object")
+    name, arguments = (_spelled(value, field) for field in ("name", "arguments"))
     if isinstance(arguments, str):
         try:
             arguments = _DECODER.decode(arguments)
         except (ValueError, RecursionError):
             return MalformedCall(problem='"arguments" must be a JSON object')
+        problem = _problem_with(arguments)
+    if problem is not None:
+        return MalformedCall(problem=problem)
     if not isinstance(name, str) or not name.strip():
         return MalformedCall(problem='the tool call needs a "name"')
     if not isinstance(arguments, dict | None):
         return MalformedCall(problem='"arguments" must be a JSON object')
-    if not _is_plain([name, arguments]):
-        return MalformedCall(problem="the tool call is nested too deeply or is not valid Unicode")
+    strange = _strange_key(value)
+    if strange is not None:
+        return MalformedCall(
+            problem=f'the tool call holds {strange} beside "name" and "arguments": put it inside'
+            ' "arguments"'
+        )
     return ToolCall(name=name.strip(), arguments=arguments or {})
 
 
-def _is_plain(value: object) -> bool:
-    """True when nesting stays within `MAX_DEPTH` and every string can be encoded."""
+def _spelled(value: dict[str, object], field_name: str) -> object:
+    """What a field holds under whichever of its spellings is there."""
+    return next((value[key] for key in _SPELLINGS[field_name] if key in value), None)
+
+
+def _strange_key(value: dict[str, object]) -> str | None:
+    """A key that would be dropped in silence, or a second spelling of one that is there."""
+    left = set(value) - _IGNORED_KEYS
+    for spellings in _SPELLINGS.values():
+        left.discard(next((key for key in spellings if key in value), ""))
+    return _quoted(min(left)) if left else None
+
+
+def _problem_with(value: object) -> str | None:
+    """Say what of a decoded value we refuse: its depth, a number, a key, a half of a character."""
     level: list[object] = [value]
     for _ in range(MAX_DEPTH):
         inner: list[object] = []
         for item in level:
-            if isinstance(item, str) and not _encodable(item):
-                return False
+            if isinstance(item, _Refused):
+                return f"the tool call is not readable ({item.why})"
+            if isinstance(item, str) and not _is_encodable(item):
+                return "the tool call is not valid Unicode"
             if isinstance(item, list):
                 inner += item
             if isinstance(item, dict):
                 inner += [*item.keys(), *item.values()]
         if not inner:
-            return True
+            return None
         level = inner
-    return False
+    return "the tool call is nested too deeply"
 
 
-def _encodable(text: str) -> bool:
-    return not any("\ud800" <= character <= "\udfff" for character in text)
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _skip_space(text: str, position: int) -> int:
@@ -173,29 +291,45 @@ def _next_mark(text: str, position: int) -> int:
     return mark.start() if mark else len(text)
 
 
-def _reason(error: Exception) -> str:
-    if isinstance(error, json.JSONDecodeError):
-        return error.msg.lower()
-    return str(error) if isinstance(error, _Unreadable) else "nested too deeply"
+def _reason(body: str, fault: _Fault) -> str:
+    """Why a body is no JSON, in words that say what to write instead."""
+    if body.startswith("```"):
+        return "it is in a code fence: write the JSON object alone between the tags"
+    if body.startswith(("{'", "'")):
+        return "names and text need double quotes"
+    if fault.message.startswith("Invalid control character"):
+        return "a line break or tab in text is written \\n or \\t"
+    return fault.message.lower()
 
 
-def _parse_int(digits: str) -> int:
+def _quoted(name: str) -> str:
+    """A key as the agent wrote it, short and printable."""
+    return json.dumps(name[:40])
+
+
+def _parse_int(digits: str) -> int | _Refused:
     if len(digits.lstrip("-")) > MAX_INT_DIGITS:
-        raise _Unreadable("an integer is too long")
+        return _Refused("an integer is too long")
     return int(digits)
 
 
-def _parse_float(digits: str) -> float:
+def _parse_float(digits: str) -> float | _Refused:
     number = float(digits)
-    if not math.isfinite(number):
-        raise _Unreadable("a number is too large")
-    return number
+    return number if math.isfinite(number) else _Refused("a number is too large")
 
 
-def _reject_constant(name: str) -> float:
-    raise _Unreadable(f"{name} is not JSON")
+def _parse_object(pairs: Sequence[tuple[str, object]]) -> dict[str, object] | _Refused:
+    """The object, unless a key occurs twice: which of its values was meant is anyone's guess."""
+    found = dict(pairs)
+    if len(found) == len(pairs):
+        return found
+    times = Counter(key for key, _ in pairs)
+    return _Refused(f"the key {_quoted(times.most_common(1)[0][0])} occurs twice")
 
 
 _DECODER = json.JSONDecoder(
-    parse_int=_parse_int, parse_float=_parse_float, parse_constant=_reject_constant
+    parse_int=_parse_int,
+    parse_float=_parse_float,
+    parse_constant=lambda name: _Refused(f"{name} is not JSON"),
+    object_pairs_hook=_parse_object,
 )

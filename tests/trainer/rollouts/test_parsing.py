@@ -2,33 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from trainer.envs.base import ToolCall
 from trainer.rollouts.parsing import MAX_DEPTH, MalformedCall, parse_turn
 from trainer.rollouts.prompts import render_call
-
-JSON_VALUES = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(10**17), 10**17)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(st.characters(exclude_categories=["Cs"])),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc"), inner, max_size=3),
-    max_leaves=8,
-)
-FRAGMENTS = st.sampled_from(
-    [
-        *("<tool_call>", "</tool_call>", "<function_call>", "</function_call>", "<think>"),
-        *("</think>", "<done>", "<DONE>", '{"name":', '"search"', ', "arguments": ', "{", "}"),
-        *("[", "]", '"', "\\", "9" * 5000, "[" * 2000, '{"a":' * 2000, "NaN", "1e999"),
-        *("\ud800", "\\ud800", "\n", "plain "),
-    ]
-)
 
 
 def call(name: str = "search", **arguments: object) -> ToolCall:
@@ -39,34 +17,6 @@ def problem_of(text: str) -> str:
     (malformed,) = parse_turn(text).calls
     assert isinstance(malformed, MalformedCall)
     return malformed.problem
-
-
-@given(
-    name=st.text("abcdef_", min_size=1),
-    arguments=st.dictionaries(st.text("abc"), JSON_VALUES, max_size=3),
-)
-@settings(deadline=None)
-def test_every_rendered_call_is_read_back_unchanged(name: str, arguments: dict) -> None:
-    turn = parse_turn(render_call(name, arguments))
-    assert turn.calls == (ToolCall(name=name, arguments=arguments),)
-    assert not turn.done
-    assert turn.answer == ""
-
-
-@given(parts=st.lists(FRAGMENTS, max_size=25))
-@settings(max_examples=300, deadline=None)
-def test_no_sequence_of_fragments_raises_and_calls_can_be_stored_as_json(parts: list[str]) -> None:
-    for item in parse_turn("".join(parts)).calls:
-        if isinstance(item, ToolCall):
-            json.dumps(dict(item.arguments), allow_nan=False).encode()
-        else:
-            assert item.problem.isprintable()
-
-
-@given(text=st.text())
-@settings(deadline=None)
-def test_arbitrary_text_never_raises(text: str) -> None:
-    parse_turn(text)
 
 
 @pytest.mark.parametrize("missing", [0, 1, 2, 3])
@@ -82,6 +32,29 @@ def test_a_fourth_missing_brace_is_an_error() -> None:
 
 def test_text_cut_inside_a_string_is_an_error() -> None:
     assert "not valid JSON" in problem_of('<tool_call>{"name": "search", "arguments": {"city": "Br')
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        '{"name": "book", "arguments": {"nights": 1',
+        '{"name": "book", "arguments": {"share": 0.5',
+        '{"name": "book"',
+        '{"name": "book", "arguments": {',
+        '{"name": "book", "arguments": {"city"',
+        '{"name": "book", "arguments": {"city": "Brno",',
+        '{"name": "book", "arguments": {"is_flexible": tru',
+    ],
+)
+def test_what_more_text_could_have_changed_is_not_mended(cut: str) -> None:
+    assert "not valid JSON" in problem_of(f"<tool_call>{cut}")
+    assert "not valid JSON" in problem_of(f"<tool_call>{cut}</tool_call>")
+
+
+@pytest.mark.parametrize("end", ["true", "false", "null", '"Brno"', "[1]", "{}"])
+def test_braces_are_supplied_after_a_value_that_is_whole(end: str) -> None:
+    (item,) = parse_turn(f'<tool_call>{{"name": "book", "arguments": {{"x": {end}').calls
+    assert isinstance(item, ToolCall)
 
 
 def test_tags_inside_a_thought_do_not_count() -> None:
@@ -101,10 +74,33 @@ def test_a_thought_opened_by_the_generation_prompt_is_skipped() -> None:
     assert not turn.done
 
 
-def test_a_thought_tag_inside_an_argument_is_data() -> None:
-    turn = parse_turn(render_call("comment", {"body": "use <think> and <done>"}))
-    assert turn.calls == (call("comment", body="use <think> and <done>"),)
+@pytest.mark.parametrize("tag", ["<think>", "</think>", "<done>", "<tool_call>", "</Tool_Call>"])
+def test_a_tag_inside_an_argument_is_data(tag: str) -> None:
+    turn = parse_turn(render_call("comment", {"body": f"use {tag} here"}))
+    assert turn.calls == (call("comment", body=f"use {tag} here"),)
     assert not turn.done
+
+
+@pytest.mark.parametrize("tag", ["<think>", "<done>", "<tool_call>"])
+def test_a_tag_in_the_text_of_an_unreadable_call_is_no_tag(tag: str) -> None:
+    body = f'{{"name": "comment", "arguments": {{"body": "use {tag}", oops}}}}'
+    turn = parse_turn(f"<tool_call>{body}</tool_call> and <done>")
+    assert [type(item) for item in turn.calls] == [MalformedCall]
+    assert turn.done
+    assert turn.answer == "and"
+
+
+def test_text_that_no_quote_closes_takes_the_rest_of_the_turn_with_it() -> None:
+    turn = parse_turn('<tool_call>{"name": "comment", "arguments": {"body": "well <done> and')
+    assert [type(item) for item in turn.calls] == [MalformedCall]
+    assert not turn.done
+
+
+def test_tags_are_read_in_any_case() -> None:
+    turn = parse_turn('<Think><done></THINK><Tool_Call>{"name": "a"}</TOOL_CALL><Done>')
+    assert turn.calls == (call("a"),)
+    assert turn.answer == ""
+    assert turn.done
 
 
 def test_a_close_tag_inside_an_argument_is_data() -> None:
@@ -119,9 +115,13 @@ def test_all_calls_of_a_turn_come_back_in_order_good_and_bad() -> None:
     assert isinstance(second, MalformedCall)
 
 
-@pytest.mark.parametrize("word", ["<done>", "<DONE>", "The answer is 4.\n<done>"])
+@pytest.mark.parametrize("word", ["<done>", "<DONE>", "<done/>", "<done />", "It is 4.\n<done>"])
 def test_done_counts_in_any_case_and_with_text_around_it(word: str) -> None:
     assert parse_turn(word).done
+
+
+def test_done_in_square_brackets_is_a_ticked_box_and_no_end() -> None:
+    assert not parse_turn("- [done] looked up the hotel\n- book it").done
 
 
 def test_done_in_an_unread_call_body_ends_that_body() -> None:
@@ -147,7 +147,7 @@ def test_what_follows_done_is_ignored() -> None:
         ('{"name": 3}', 'needs a "name"'),
         ('{"name": "a", "arguments": [1]}', '"arguments" must be a JSON object'),
         ('{"name": "a", "arguments": "no"}', '"arguments" must be a JSON object'),
-        ('{"name": "a"} {"name": "b"}', "more than one JSON object"),
+        ('{"name": "a"} {"name": "b"}', "something follows the JSON object"),
         ('{"name": "a", "arguments": {"n": ' + "9" * 5000 + "}}", "an integer is too long"),
         ('{"name": "a", "arguments": {"n": NaN}}', "NaN is not JSON"),
         ('{"name": "a", "arguments": {"n": 1e999}}', "a number is too large"),
@@ -155,6 +155,15 @@ def test_what_follows_done_is_ignored() -> None:
         ('{"name": "a", "arguments": {"n": ' + "[" * 99 + "]" * 99 + "}}", "nested too deeply"),
         ("[" * 100_000, "nested too deeply"),
         ("", "not valid JSON"),
+        ('```json\n{"name": "a"}\n```', "in a code fence"),
+        ("{'name': 'a', 'arguments': {}}", "double quotes"),
+        ('{"name": "a", "arguments": {"b": "one\ntwo"}}', "written \\n"),
+        ('{"name": "a", "name": "b", "arguments": {}}', 'the key "name" occurs twice'),
+        ('{"name": "a", "arguments": {"b": 1, "b": 2}}', 'the key "b" occurs twice'),
+        ('{"name": "a", "arguments": "{\\"b\\": 1, \\"b\\": 2}"}', 'the key "b" occurs twice'),
+        ('{"name": "a", "city": "Brno"}', '"city" beside "name" and "arguments"'),
+        ('{"name": "a", "tool": "b", "arguments": {}}', '"tool" beside'),
+        ('{"name": "a", "arguments": {}}}', "something follows the JSON object"),
     ],
 )
 def test_what_cannot_be_read_says_why(body: str, words: str) -> None:
