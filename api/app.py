@@ -64,7 +64,7 @@ def create_app(settings: Settings | None = None, bell: Bell | None = None) -> Fa
         docs_url="/docs",
         redoc_url=None,
     )
-    app.add_middleware(RequestEdge)
+    app.add_middleware(RequestEdge, max_upload_bytes=settings.dataset_max_mb * 1_000_000)
     handlers.install(app)
     openapi.install(app)
     for router in ROUTERS:

@@ -14,6 +14,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
+from api.datasets.errors import DatasetRejected
 from api.problems import (
     BY_STATUS,
     CONTENT_TYPE,
@@ -74,7 +75,8 @@ def _domain(request: Request, error: Exception) -> Response:
     kind = kind_of(error)
     if kind is INTERNAL:
         log.error("%s has no row in api.problems", type(error).__name__, exc_info=error)
-    return respond(request, kind, str(error))
+    errors = error.problems if isinstance(error, DatasetRejected) else ()
+    return respond(request, kind, str(error), errors)
 
 
 def _http(request: Request, error: Exception) -> Response:

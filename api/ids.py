@@ -4,13 +4,29 @@ from __future__ import annotations
 
 import secrets
 import time
+from datetime import UTC, datetime
 
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 """Crockford's base 32 in lower case: no i, l, o, u."""
 RANDOM_BITS = 80
+ULID_CHARS = 26
+MAX_MS = 253_402_300_800_000
+"""The year 10000, where dates end."""
 
 
 def new_id(prefix: str) -> str:
     """Return `<prefix>_` and a ULID: 48 bits of milliseconds, 80 random bits."""
     value = (time.time_ns() // 1_000_000) << RANDOM_BITS | secrets.randbits(RANDOM_BITS)
     return f"{prefix}_{''.join(ALPHABET[value >> shift & 31] for shift in range(125, -1, -5))}"
+
+
+def born_at(identifier: str) -> datetime | None:
+    """Return when an id was made (UTC, to the millisecond), or None for what is no id of ours."""
+    _, _, ulid = identifier.rpartition("_")
+    if len(ulid) != ULID_CHARS or not set(ulid) <= set(ALPHABET):
+        return None
+    value = 0
+    for character in ulid:
+        value = value << 5 | ALPHABET.index(character)
+    milliseconds = value >> RANDOM_BITS
+    return datetime.fromtimestamp(milliseconds / 1000, UTC) if milliseconds < MAX_MS else None

@@ -18,6 +18,8 @@ REQUEST_ID = "x-request-id"
 ACCEPTED_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 MAX_BODY_BYTES = 1_000_000
 MAX_BODY_BYTES_AT: Mapping[str, int] = {"/v1/ingest": 8_000_000}
+UPLOAD = re.compile(r"/v1/datasets/[^/]+/versions")
+"""The path whose body goes to a file as it arrives: its size is a setting."""
 
 log = logging.getLogger(__name__)
 
@@ -32,15 +34,16 @@ class RequestEdge:
     A 500 says nothing but its id; the log has the traceback under the same id.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, max_upload_bytes: int) -> None:
         self._app = app
+        self._max_upload_bytes = max_upload_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request through; lifespan and others go by untouched."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        exchange = _Exchange(scope, receive, send)
+        exchange = _Exchange(scope, receive, send, self._max_bytes(scope["path"]))
         try:
             exchange.check_length()
             await self._app(scope, exchange.receive, exchange.send)
@@ -53,17 +56,22 @@ class RequestEdge:
             limit = f"{exchange.max_bytes:,} bytes"
             await exchange.answer(TOO_LARGE, f"The body may have at most {limit}.")
 
+    def _max_bytes(self, path: str) -> int:
+        if UPLOAD.fullmatch(path):
+            return self._max_upload_bytes
+        return MAX_BODY_BYTES_AT.get(path, MAX_BODY_BYTES)
+
 
 class _Exchange:
     """One request and its response as they pass by."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, max_bytes: int) -> None:
         self._receive, self._send = receive, send
         self._path: str = scope["path"]
         self._headers = Headers(scope=scope)
         given = self._headers.get(REQUEST_ID, "")
         self.request_id = given if ACCEPTED_ID.fullmatch(given) else new_id("req")
-        self.max_bytes = MAX_BODY_BYTES_AT.get(self._path, MAX_BODY_BYTES)
+        self.max_bytes = max_bytes
         self.is_too_large = False
         self._num_bytes = 0
         self._has_started = False

@@ -10,6 +10,17 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from api.artifacts.errors import ArtifactError, ArtifactNotFound
+from api.datasets.errors import (
+    DatasetError,
+    DatasetNotFound,
+    DatasetRejected,
+    DatasetsBusy,
+    DatasetTooLarge,
+    DatasetUnusable,
+    ExclusionNotFound,
+    SourceRefused,
+    TaskNotFound,
+)
 from api.evals.errors import EvalError, NoSuchEval
 from api.identity import IdentityError, NotAllowed, NotAuthenticated, WeakKey
 from api.runs.errors import (
@@ -126,11 +137,35 @@ KINDS: dict[type[Exception], Kind] = {
     NotAllowed: _kind(HTTPStatus.FORBIDDEN, "not_allowed", "The key does not allow it"),
     ArtifactNotFound: _kind(HTTPStatus.NOT_FOUND, "artifact_not_found", "No such artifact"),
     NoSuchEval: _kind(HTTPStatus.NOT_FOUND, "no_such_eval", "No such evaluation"),
+    DatasetNotFound: _kind(HTTPStatus.NOT_FOUND, "dataset_not_found", "No such dataset or version"),
+    TaskNotFound: _kind(HTTPStatus.NOT_FOUND, "task_not_found", "No such task"),
+    ExclusionNotFound: _kind(HTTPStatus.NOT_FOUND, "exclusion_not_found", "No such exclusion"),
+    SourceRefused: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "source_refused", "The file cannot be fetched"
+    ),
+    DatasetRejected: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_dataset", "The tasks are not valid"
+    ),
+    DatasetTooLarge: _kind(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "dataset_too_large", "The file is too large"
+    ),
+    DatasetsBusy: _kind(
+        HTTPStatus.SERVICE_UNAVAILABLE, "datasets_busy", "Other files are read", retryable=True
+    ),
+    DatasetUnusable: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "dataset_unusable", "The run cannot use the dataset"
+    ),
     WeakKey: _kind(HTTPStatus.UNPROCESSABLE_ENTITY, "weak_key", "The key is too short"),
 }
 """Total over the leaves of `DOMAIN_ERRORS` (a test proves it)."""
 
-DOMAIN_ERRORS: tuple[type[Exception], ...] = (RunError, IdentityError, ArtifactError, EvalError)
+DOMAIN_ERRORS: tuple[type[Exception], ...] = (
+    RunError,
+    IdentityError,
+    ArtifactError,
+    EvalError,
+    DatasetError,
+)
 BY_STATUS = {
     kind.status.value: kind
     for kind in (MALFORMED, NOT_FOUND, METHOD_NOT_ALLOWED, TOO_LARGE, INVALID, INTERNAL)

@@ -42,6 +42,17 @@ class Settings(BaseSettings):
     slack_api_base_url: Annotated[str, Field(alias="SLACK_API_BASE_URL")] = "https://slack.com/api"
     """Where Slack's Web API is; tests point it at a fake one."""
 
+    dataset_max_mb: Annotated[int, Field(alias="HILLCLIMB_DATASET_MAX_MB", ge=1)] = 512
+    """Largest file of tasks that is accepted, as it is sent (MB)."""
+    dataset_memory_mb: Annotated[int, Field(alias="HILLCLIMB_DATASET_MEMORY_MB", ge=256)] = 2048
+    """Address space of the process that reads a file of tasks (MB)."""
+    dataset_deadline_s: Annotated[float, Field(alias="HILLCLIMB_DATASET_DEADLINE_S", gt=0)] = 300.0
+    """Seconds that making one version of a dataset may take."""
+    dataset_sources: Annotated[str, Field(alias="HILLCLIMB_DATASET_SOURCES")] = ""
+    """Where the service may fetch files of tasks with its own credentials: prefixes with spaces
+    between, such as `s3://BUCKET/PREFIX` (also `?endpoint_url=…&region=…`) or `file:///DIR`; every
+    other address is refused. Empty: only uploads are accepted."""
+
     @property
     def link_base(self) -> str:
         """What links for people begin with, without a slash at the end."""

@@ -119,6 +119,8 @@ class PlanPayload(Payload):
     spec: dict[str, Any]
     config_hash: str
     warnings: tuple[str, ...]
+    dataset: dict[str, Any] | None
+    """The version and its tasks per environment; null where tasks are generated."""
     queue: QueuePayload
 
 

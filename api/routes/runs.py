@@ -11,6 +11,7 @@ from pydantic import AwareDatetime
 from sqlalchemy.orm import Session
 
 from api.cursor import read_cursor, sign_cursor
+from api.datasets.errors import DatasetUnusable
 from api.identity import NotAllowed, NotAuthenticated
 from api.openapi import json_body
 from api.problems import (
@@ -64,7 +65,13 @@ IdempotencyKey = Annotated[
         description="A repeated request with the same key and body gets the first one's answer.",
     ),
 ]
-SPEC_PROBLEMS = (MALFORMED, TOO_LARGE, INVALID_SPEC, KINDS[CheckpointNotFound])
+SPEC_PROBLEMS = (
+    MALFORMED,
+    TOO_LARGE,
+    INVALID_SPEC,
+    KINDS[CheckpointNotFound],
+    KINDS[DatasetUnusable],
+)
 NO_RUN = KINDS[RunNotFound]
 
 
@@ -135,6 +142,7 @@ def plan_run(services: ServicesDep, caller: Reader, body: RawBody) -> PlanPayloa
         spec=plan.spec,
         config_hash=plan.config_hash,
         warnings=plan.warnings,
+        dataset=plan.dataset,
         queue=QueuePayload(position=plan.queue_position, reason=plan.queue_reason),
     )
 

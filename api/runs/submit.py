@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from api.datasets import submission
 from api.ids import new_id
 from api.runs import slots, store
 from api.runs.errors import CheckpointNotFound
@@ -26,6 +27,8 @@ class Plan:
     """The resolved spec: every default and null written out."""
     config_hash: str
     warnings: tuple[str, ...]
+    dataset: dict[str, Any] | None
+    """Version and numbers of tasks per environment; null where tasks are generated."""
     queue_position: int
     """The place it would get; 1 is next."""
     queue_reason: str | None
@@ -33,8 +36,15 @@ class Plan:
 
 
 def submit(session: Session, spec: RunSpec, *, project_id: str, actor: str, now: datetime) -> Run:
-    """Store a queued run and event 1; raises CheckpointNotFound for an unknown lineage."""
+    """Store a queued run and its first events.
+
+    Raises:
+        CheckpointNotFound: an unknown lineage.
+        DatasetUnusable: the spec names a dataset that the run cannot use.
+    """
     _check_lineage(session, spec, project_id)
+    resolution = submission.resolve(session, spec, project_id=project_id, now=now)
+    spec = resolution.spec
     resolved = resolve(spec)
     run = Run(
         id=new_id("run"),
@@ -59,19 +69,30 @@ def submit(session: Session, spec: RunSpec, *, project_id: str, actor: str, now:
     session.add(run)
     session.flush()
     data = {"name": run.name, "config_hash": run.config_hash, "total_steps": run.progress_total}
-    append(session, run, [Draft(type="run.created", at=now, actor=actor, data=data)])
+    created = Draft(type="run.created", at=now, actor=actor, data=data)
+    warnings = [
+        Draft(type="run.warning", at=now, data={"code": "dataset", "message": sentence})
+        for sentence in resolution.warnings
+    ]
+    append(session, run, [created, *warnings])
     return run
 
 
 def plan(session: Session, spec: RunSpec, *, project_id: str, now: datetime) -> Plan:
-    """Return what `submit` would store and where it would queue; creates nothing."""
+    """Return what `submit` would store and where it would queue; creates nothing.
+
+    Raises as `submit` does.
+    """
     _check_lineage(session, spec, project_id)
+    resolution = submission.resolve(session, spec, project_id=project_id, now=now)
+    spec = resolution.spec
     resolved = resolve(spec)
     waiting = len(store.next_waiting(session, project_id, limit=1_000_000))
     return Plan(
         spec=resolved,
         config_hash=config_hash(spec),
-        warnings=tuple(_warnings(spec)),
+        warnings=(*_warnings(spec), *resolution.warnings, *resolution.advice),
+        dataset=resolution.dataset,
         queue_position=waiting + 1,
         queue_reason=waiting_reason(session, project_id, position=waiting + 1, now=now),
     )

@@ -1,6 +1,7 @@
 """Every table of the service, one module per noun; importing this package registers all."""
 
 from api.tables.base import Base
+from api.tables.datasets import Dataset, DatasetExclusion, DatasetVersion
 from api.tables.notices import OutboxMessage, SlackThread
 from api.tables.projects import ApiKey, Project
 from api.tables.results import Checkpoint, Eval, Metric, OutcomeRecord
@@ -24,4 +25,7 @@ __all__ = [
     "OutboxMessage",
     "SlackThread",
     "SessionCode",
+    "Dataset",
+    "DatasetVersion",
+    "DatasetExclusion",
 ]

@@ -14,7 +14,14 @@ from hillclimb.stack.state import StateDirectory
 from hillclimb.stack.valkey import ValkeyServer
 
 # Read by services and handed through, so that a changed value replaces an adopted process.
-PASSED_THROUGH = ("SLACK_BOT_TOKEN", "SLACK_API_BASE_URL")
+PASSED_THROUGH = (
+    "SLACK_BOT_TOKEN",
+    "SLACK_API_BASE_URL",
+    "HILLCLIMB_DATASET_SOURCES",
+    "HILLCLIMB_DATASET_MAX_MB",
+    "HILLCLIMB_DATASET_MEMORY_MB",
+    "HILLCLIMB_DATASET_DEADLINE_S",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

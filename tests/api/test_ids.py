@@ -2,10 +2,11 @@
 
 import re
 import time
+from datetime import UTC, datetime
 
 import pytest
 
-from api.ids import new_id
+from api.ids import born_at, new_id
 from trainer.contract.sections import ResumedFrom
 
 
@@ -25,3 +26,15 @@ def test_a_later_id_sorts_behind(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(time, "time_ns", lambda later=later: now + later * 1_000_000)
         made.append(new_id("run"))
     assert made == sorted(made)
+
+
+def test_an_id_tells_when_it_was_made() -> None:
+    before = datetime.now(UTC)
+    born = born_at(new_id("dsv"))
+    assert born is not None
+    assert abs((born - before).total_seconds()) < 5
+
+
+@pytest.mark.parametrize("other", ["", "dsv_", "dsv_1", "split-tables", "dsv_" + "u" * 26])
+def test_what_is_no_id_has_no_birth(other: str) -> None:
+    assert born_at(other) is None

@@ -2,11 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from trainer.contract.sections import EnvKey, Section, Share
+
+DatasetName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+
+
+class DatasetRef(Section):
+    """A version of a registered dataset."""
+
+    name: DatasetName
+    """Its name in the project."""
+    version: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """Number of the version; null is the newest when the run is submitted."""
+    id: str | None = None
+    """Id of the version; the service fills it in, and the trainer finds the tasks by it."""
+    digest: str | None = None
+    """SHA-256 of the version's rows; the service fills it in, and the trainer compares it."""
+
+    def __str__(self) -> str:
+        return self.name if self.version is None else f"{self.name}@{self.version}"
+
+
+def _read_reference(value: object) -> object:
+    """Turn `NAME@3` or `NAME` into the fields of a reference."""
+    if not isinstance(value, str):
+        return value
+    name, at, version = value.partition("@")
+    if at and not (version.isascii() and version.isdecimal()):
+        raise ValueError(
+            f"{value!r} names no version: write NAME@3 with the version's number, or NAME alone for"
+            " the newest"
+        )
+    return {"name": name, "version": int(version) if at else None}
+
+
+GENERATOR_KEYS = (
+    "train_tasks_per_env",
+    "train_tasks_by_env",
+    "eval_tasks_per_env",
+    "held_out_template_share",
+)
+"""What only generated tasks have."""
 
 
 class CurriculumSpec(Section):
@@ -26,8 +67,16 @@ class CurriculumSpec(Section):
 class DataSpec(Section):
     """Which tasks to train and evaluate on; train and eval never share an entity."""
 
-    env_keys: Annotated[tuple[EnvKey, ...], Field(min_length=1, max_length=64)]
-    """Environments to draw tasks from, each at most once."""
+    env_keys: Annotated[tuple[EnvKey, ...], Field(max_length=64)] = ()
+    """Environments to draw tasks from, each at most once. With a `dataset` they may be left out:
+    then they are all of its environments that are not in quarantine."""
+    dataset: Annotated[
+        DatasetRef | None,
+        BeforeValidator(_read_reference, json_schema_input_type=DatasetRef | str | None),
+    ] = None
+    """Take the tasks and the split of a registered dataset: `NAME@3`, or `NAME` for the newest
+    version. null generates tasks, as the keys below say. The run is stored with the version's id
+    and digest, so it never changes under it."""
     train_tasks_per_env: Annotated[int, Field(ge=1, le=100_000)] = 2000
     """Training tasks per environment (count)."""
     train_tasks_by_env: dict[EnvKey, Annotated[int, Field(ge=1, le=100_000)]] = Field(
@@ -54,6 +103,22 @@ class DataSpec(Section):
     def _env_keys_are_unique(self) -> Self:
         if len(set(self.env_keys)) != len(self.env_keys):
             raise ValueError("env_keys names an environment twice: list each one once")
+        if not self.env_keys and self.dataset is None:
+            raise ValueError(
+                "env_keys is missing: list the environments to draw tasks from, or set dataset to a"
+                " registered one"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _generator_settings_are_read(self) -> Self:
+        for key in GENERATOR_KEYS if self.dataset is not None else ():
+            field = type(self).model_fields[key]
+            if getattr(self, key) != field.get_default(call_default_factory=True):
+                raise ValueError(
+                    f"{key} is set, but the tasks come from dataset {self.dataset}, which has its"
+                    f" own: leave {key} out, or set dataset to null"
+                )
         return self
 
     @model_validator(mode="after")
@@ -77,19 +142,21 @@ class DataSpec(Section):
         return self
 
     def num_train_tasks(self) -> dict[str, int]:
-        """Return the number of training tasks of each environment."""
+        """Return the number of training tasks that are generated for each environment."""
         return {
             key: self.train_tasks_by_env.get(key, self.train_tasks_per_env) for key in self.env_keys
         }
 
-    def check_step(self, prompts: int) -> None:
+    def check_step(self, prompts: int, tasks: Mapping[str, int]) -> None:
         """Refuse steps of so many prompts where they cannot be drawn as the section asks.
+
+        `tasks` are the numbers of training tasks of the environments that have any.
 
         Raises:
             ValueError: a sentence that names what to change.
         """
-        tasks = self.num_train_tasks()
         num_tasks, share = sum(tasks.values()), -(-prompts // len(tasks))
+        generated = self.dataset is None
         smallest = min(tasks, key=lambda key: tasks[key])
         is_balanced = self.sampling == "balanced"
         if prompts < len(tasks) and is_balanced:
@@ -101,7 +168,8 @@ class DataSpec(Section):
         if prompts > num_tasks:
             raise ValueError(
                 f"schedule.train_batch_size ({prompts}) is larger than the number of training"
-                f" tasks ({num_tasks}): lower it or raise data.train_tasks_per_env"
+                f" tasks ({num_tasks}): lower it or "
+                + ("raise data.train_tasks_per_env" if generated else "take a larger dataset")
             )
         if share > tasks[smallest] and is_balanced and self.curriculum is None:
             raise ValueError(

@@ -25,7 +25,6 @@ PLANNED: frozenset[str] = frozenset(
         "secrets",
         "notify/webhook",
         "backend/cloud",
-        "data/dataset",
         "data/version",
         "environment/modality",
         "rollout/top_p",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -95,12 +96,11 @@ class RunSpec(Section):
                     + ", ".join(MINIFLEET_ENV_KEYS)
                 )
         strangers = sorted(set(self.environment.overrides) - set(keys))
-        if strangers:
+        if strangers and keys:
             raise ValueError(
                 f"environment.overrides names {strangers[0]!r}, which data.env_keys does not list:"
                 " add it there or remove the override"
             )
-        self.data.check_step(self.schedule.train_batch_size)
         return self
 
     @model_validator(mode="after")
@@ -185,14 +185,36 @@ class RunSpec(Section):
             num_rollouts *= self.algorithm.dynamic_sampling.max_sample_batches
             remedy += " or algorithm.dynamic_sampling.max_sample_batches"
         _refuse_too_many(num_rollouts, "a training step", remedy)
-        num_tasks = len(self.data.env_keys) * self.data.eval_tasks_per_env
+        if self.data.dataset is None:
+            num_eval = len(self.data.env_keys) * self.data.eval_tasks_per_env
+            self.check_tasks(self.data.num_train_tasks(), num_eval)
+        return self
+
+    def check_tasks(self, train: Mapping[str, int], num_eval: int) -> None:
+        """Refuse numbers of tasks that the run cannot work with as it is set.
+
+        The service calls it for a dataset: what is in one is not in the spec. `train` are the
+        numbers of training tasks of the environments that have any.
+
+        Raises:
+            ValueError: a sentence that names what to change.
+        """
+        self.data.check_step(self.schedule.train_batch_size, train)
+        self.check_evaluation(num_eval)
+
+    def check_evaluation(self, num_eval: int) -> None:
+        """Refuse a number of eval tasks whose rollouts no event could report.
+
+        Raises:
+            ValueError: a sentence that names what to change.
+        """
+        remedy = "data.eval_tasks_per_env or " if self.data.dataset is None else ""
         for decoding in self.eval.decodings:
             _refuse_too_many(
-                num_tasks * decoding.n_samples_per_prompt,
+                num_eval * decoding.n_samples_per_prompt,
                 f"an evaluation by {decoding.name}",
-                "data.eval_tasks_per_env or the decoding's n_samples_per_prompt",
+                f"{remedy}the decoding's n_samples_per_prompt",
             )
-        return self
 
 
 def _refuse_too_many(num_rollouts: int, wave: str, remedy: str) -> None:

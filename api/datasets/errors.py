@@ -1,0 +1,58 @@
+"""Why the datasets domain refuses; `api/problems.py` alone knows the HTTP status of each.
+
+DatasetError
+├── DatasetNotFound       no such dataset or version in the caller's project
+├── TaskNotFound          the version has no such task
+├── ExclusionNotFound     the dataset has no such exclusion
+├── SourceRefused         the service may not fetch from the address, or nothing is there
+├── DatasetRejected       the file of tasks or its options are wrong; one entry per mistake
+├── DatasetTooLarge       reading the file takes more memory, room or time than is allowed
+├── DatasetsBusy          other files are being read already
+└── DatasetUnusable       a run cannot use the dataset as its spec asks
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trainer.contract.problems import SpecProblem
+
+
+class DatasetError(Exception):
+    """Base; the message is a sentence for the user."""
+
+
+class DatasetNotFound(DatasetError):
+    """No such dataset or version in the caller's project."""
+
+
+class TaskNotFound(DatasetError):
+    """The version has no such task."""
+
+
+class ExclusionNotFound(DatasetError):
+    """The dataset has no such exclusion."""
+
+
+class SourceRefused(DatasetError):
+    """The service may not fetch from this address, or nothing is there."""
+
+
+class DatasetTooLarge(DatasetError):
+    """Reading the file takes more memory, room or time than is allowed."""
+
+
+class DatasetsBusy(DatasetError):
+    """Other files are being read already."""
+
+
+class DatasetUnusable(DatasetError):
+    """A run cannot use the dataset as its spec asks."""
+
+
+class DatasetRejected(DatasetError):
+    """The file of tasks or its options are wrong."""
+
+    def __init__(self, message: str, problems: Sequence[SpecProblem] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)

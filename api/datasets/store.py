@@ -1,0 +1,114 @@
+"""Every query of the datasets domain; each takes the project it may see."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+from sqlalchemy import select, tuple_
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.orm import Session
+
+from api.datasets.errors import DatasetNotFound
+from api.ids import new_id
+from api.tables import Dataset, DatasetExclusion, DatasetVersion
+
+Position = tuple[datetime, str]
+"""Where a page of datasets ends: `created_at` and id of its last one."""
+
+
+def find_dataset(session: Session, project_id: str, name: str) -> Dataset:
+    """Return the dataset; raises DatasetNotFound also for datasets of other projects."""
+    query = select(Dataset).where(Dataset.project_id == project_id, Dataset.name == name)
+    found = session.scalar(query)
+    if found is None:
+        raise DatasetNotFound(f"There is no dataset {name!r}.")
+    return found
+
+
+def lock_dataset(session: Session, project_id: str, name: str, *, actor: str) -> Dataset:
+    """Return the dataset, made if it was not there, locked until the transaction ends."""
+    row = {
+        "id": new_id("ds"),
+        "project_id": project_id,
+        "name": name,
+        "num_versions": 0,
+        "created_by": actor,
+    }
+    session.execute(insert(Dataset).values(**row).on_conflict_do_nothing())
+    query = select(Dataset).where(Dataset.project_id == project_id, Dataset.name == name)
+    return session.scalars(query.with_for_update(key_share=True)).one()
+
+
+def list_datasets(
+    session: Session, project_id: str, *, after: Position | None, limit: int
+) -> Sequence[Dataset]:
+    """Return up to `limit` datasets, newest first, that come after the position."""
+    query = select(Dataset).where(Dataset.project_id == project_id)
+    if after is not None:
+        query = query.where(tuple_(Dataset.created_at, Dataset.id) < after)
+    query = query.order_by(Dataset.created_at.desc(), Dataset.id.desc()).limit(limit)
+    return session.scalars(query).all()
+
+
+def newest_versions(session: Session, datasets: Collection[Dataset]) -> dict[str, DatasetVersion]:
+    """Return the newest version of each of these datasets that has one, by the dataset's id."""
+    places = [(each.id, each.num_versions) for each in datasets]
+    place = tuple_(DatasetVersion.dataset_id, DatasetVersion.number)
+    found = session.scalars(select(DatasetVersion).where(place.in_(places)))
+    return {version.dataset_id: version for version in found}
+
+
+def list_versions(
+    session: Session, dataset: Dataset, *, before: int | None, limit: int
+) -> Sequence[DatasetVersion]:
+    """Return up to `limit` versions, newest first, with numbers below `before`."""
+    query = select(DatasetVersion).where(DatasetVersion.dataset_id == dataset.id)
+    if before is not None:
+        query = query.where(DatasetVersion.number < before)
+    return session.scalars(query.order_by(DatasetVersion.number.desc()).limit(limit)).all()
+
+
+def find_version(
+    session: Session, project_id: str, name: str, number: int | None
+) -> tuple[Dataset, DatasetVersion]:
+    """Return a version and its dataset; no number means the newest.
+
+    Raises:
+        DatasetNotFound: the project has no such dataset, or the dataset no such version; the
+            message says which versions there are.
+    """
+    dataset = find_dataset(session, project_id, name)
+    wanted = dataset.num_versions if number is None else number
+    query = select(DatasetVersion).where(
+        DatasetVersion.dataset_id == dataset.id, DatasetVersion.number == wanted
+    )
+    found = session.scalar(query)
+    if found is None:
+        has = f"versions 1 to {dataset.num_versions}" if dataset.num_versions else "no version yet"
+        raise DatasetNotFound(f"Dataset {name!r} has no version {wanted}; it has {has}.")
+    return dataset, found
+
+
+def same_version(session: Session, dataset: Dataset, identity: str) -> DatasetVersion | None:
+    """Return the version that was made of the same rows, split and options."""
+    query = select(DatasetVersion).where(
+        DatasetVersion.dataset_id == dataset.id, DatasetVersion.identity == identity
+    )
+    return session.scalar(query)
+
+
+def known_versions(session: Session, ids: Collection[str]) -> set[str]:
+    """Return which of these ids are versions, of any project: for the sweep of blobs."""
+    return set(session.scalars(select(DatasetVersion.id).where(DatasetVersion.id.in_(ids))))
+
+
+def list_exclusions(
+    session: Session, dataset: Dataset, *, now: datetime | None = None
+) -> Sequence[DatasetExclusion]:
+    """Return what is kept out, by scope and key; with `now` only what is in force then."""
+    query = select(DatasetExclusion).where(DatasetExclusion.dataset_id == dataset.id)
+    if now is not None:
+        ends = DatasetExclusion.expires_at
+        query = query.where(ends.is_(None) | (ends > now))
+    return session.scalars(query.order_by(DatasetExclusion.scope, DatasetExclusion.key)).all()

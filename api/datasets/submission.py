@@ -1,0 +1,209 @@
+"""From the dataset that a spec names to the version that its run gets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pydantic import ValidationError
+from sqlalchemy.orm import Session
+
+from api.datasets import store
+from api.datasets.errors import DatasetNotFound, DatasetUnusable
+from api.tables import Dataset, DatasetExclusion, DatasetVersion
+from trainer.contract.data import DatasetRef
+from trainer.contract.problems import explain
+from trainer.contract.spec import RunSpec
+
+MAX_NAMED = 5
+"""Environments that a sentence names before it counts the rest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolution:
+    """A spec whose dataset is a certain version, and what its user should know about that."""
+
+    spec: RunSpec
+    warnings: tuple[str, ...] = ()
+    """What the run does otherwise than one might expect; stored with it as events."""
+    advice: tuple[str, ...] = ()
+    """What is wrong with the version itself: shown by a plan."""
+    dataset: dict[str, Any] | None = None
+    """The version with its environments, as a plan shows them; null without a dataset."""
+
+
+def resolve(session: Session, spec: RunSpec, *, project_id: str, now: datetime) -> Resolution:
+    """Return the spec with the version's id and digest, and with the environments the run gets.
+
+    An environment that is excluded or in quarantine is left out with a warning where the spec
+    names no environments, and is refused where it names that one. A spec without a dataset comes
+    back as it is.
+
+    Raises:
+        DatasetUnusable: the version does not exist, or the run cannot work with it.
+    """
+    reference = spec.data.dataset
+    if reference is None:
+        return Resolution(spec=spec)
+    dataset, version = _find(session, project_id, reference)
+    _check_same(reference, version)
+    in_force = store.list_exclusions(session, dataset, now=now)
+    keys, warnings = _choose_environments(spec, dataset, version, in_force)
+    resolved = _with_version(spec, dataset, version, keys)
+    table = {key: version.facts["envs"][key] for key in keys}
+    _check_tasks(resolved, reference, table)
+    warnings += _worth_knowing(dataset, version, table, in_force)
+    return Resolution(
+        spec=resolved,
+        warnings=tuple(warnings),
+        advice=tuple(_lint_errors(version, keys)),
+        dataset={"name": dataset.name, "version": version.number, "id": version.id, "envs": table},
+    )
+
+
+def _find(
+    session: Session, project_id: str, reference: DatasetRef
+) -> tuple[Dataset, DatasetVersion]:
+    try:
+        return store.find_version(session, project_id, reference.name, reference.version)
+    except DatasetNotFound as error:
+        raise DatasetUnusable(f"data.dataset: {error}") from error
+
+
+def _check_same(reference: DatasetRef, version: DatasetVersion) -> None:
+    """Refuse a reference that was filled in for another version than the one it now names."""
+    for name, given, found in (
+        ("id", reference.id, version.id),
+        ("digest", reference.digest, version.digest),
+    ):
+        if given is not None and given != found:
+            raise DatasetUnusable(
+                f"data.dataset.{name} is {given}, but {reference} has {found}: leave id and digest"
+                " out, the service fills them in"
+            )
+
+
+def _choose_environments(
+    spec: RunSpec,
+    dataset: Dataset,
+    version: DatasetVersion,
+    in_force: Sequence[DatasetExclusion],
+) -> tuple[list[str], list[str]]:
+    """Return the environments the run gets and a warning for each that was left out."""
+    there: Mapping[str, Any] = version.facts["envs"]
+    named = spec.data.env_keys
+    strangers = [key for key in named if key not in there]
+    if strangers:
+        raise DatasetUnusable(
+            f"data.env_keys names {_listed(strangers)}, which {spec.data.dataset} does not have; it"
+            f" has {_listed(sorted(there))}"
+        )
+    barred = {each.key: each for each in in_force if each.scope == "env" and each.key in there}
+    if (refused := next((barred[key] for key in named if key in barred), None)) is not None:
+        raise DatasetUnusable(
+            f"data.env_keys names {refused.key}, which is {_barred(refused)}: leave it out, or lift"
+            f" that with `hillclimb datasets include {dataset.name} --env {refused.key}`"
+        )
+    chosen = list(named) or [key for key in sorted(there) if key not in barred]
+    if not chosen:
+        raise DatasetUnusable(
+            f"every environment of {spec.data.dataset} is excluded or in quarantine:"
+            f" {_listed([f'{key} is {_barred(each)}' for key, each in sorted(barred.items())])}"
+        )
+    left_out = [] if named else sorted(barred)
+    return chosen, [f"{key} is left out: it is {_barred(barred[key])}." for key in left_out]
+
+
+def _barred(exclusion: DatasetExclusion) -> str:
+    ends = exclusion.expires_at
+    state = "excluded" if ends is None else f"in quarantine until {ends:%Y-%m-%d %H:%M} UTC"
+    return f"{state} ({exclusion.reason})"
+
+
+def _with_version(
+    spec: RunSpec, dataset: Dataset, version: DatasetVersion, keys: Sequence[str]
+) -> RunSpec:
+    """Fill in version and environments, and check the spec as if its user had."""
+    body = spec.model_dump(mode="json")
+    body["data"]["env_keys"] = list(keys)
+    body["data"]["dataset"] = {
+        "name": dataset.name,
+        "version": version.number,
+        "id": version.id,
+        "digest": version.digest,
+    }
+    try:
+        return RunSpec.model_validate(body)
+    except ValidationError as error:
+        sentences = "; ".join(problem.message for problem in explain(error))
+        raise DatasetUnusable(f"with the environments of {spec.data.dataset}: {sentences}") from (
+            error
+        )
+
+
+def _check_tasks(spec: RunSpec, reference: DatasetRef, table: Mapping[str, Any]) -> None:
+    """Refuse what the version's numbers of tasks do not serve, and modalities we cannot show."""
+    for key, facts in table.items():
+        images = {name: n for name, n in facts["modalities"].items() if name != "tool_use"}
+        for modality, count in images.items():
+            raise DatasetUnusable(
+                f"{count} tasks of {key} in {reference} are {modality}: they need an image"
+                " processor and image tokens, which the trainer does not have yet. Build a version"
+                " of tool_use tasks only, or leave the environment out of data.env_keys"
+            )
+    train = {key: facts["train"] for key, facts in table.items() if facts["train"]}
+    num_eval = sum(facts["eval"] for facts in table.values())
+    if not num_eval:
+        raise DatasetUnusable(
+            f"{reference} has no eval task in {_listed(list(table))}: nothing could be measured."
+            " Build a version with a larger eval_ratio or a smaller min_eval"
+        )
+    if not train and spec.kind == "train":
+        raise DatasetUnusable(f"{reference} has no training task in {_listed(list(table))}")
+    try:
+        if train and spec.kind == "train":
+            spec.check_tasks(train, num_eval)
+        else:
+            spec.check_evaluation(num_eval)
+    except ValueError as error:
+        raise DatasetUnusable(f"with the tasks of {reference}: {error}") from error
+
+
+def _worth_knowing(
+    dataset: Dataset,
+    version: DatasetVersion,
+    table: Mapping[str, Any],
+    in_force: Sequence[DatasetExclusion],
+) -> list[str]:
+    without = [key for key, facts in table.items() if not facts["eval"]]
+    warnings = []
+    if without:
+        warnings.append(
+            f"{_listed(without)} {'has' if len(without) == 1 else 'have'} no eval task: what is"
+            " learned there is not measured."
+        )
+    later = [each for each in in_force if each.scope == "task"]
+    later = [each for each in later if each.created_at > version.created_at]
+    if later:
+        warnings.append(
+            f"{len(later)} exclusion(s) of {dataset.name} are newer than version {version.number},"
+            " which still has those tasks unless they were never in it: create a new version to"
+            " leave them out."
+        )
+    return warnings
+
+
+def _lint_errors(version: DatasetVersion, keys: Sequence[str]) -> list[str]:
+    """Return the errors that lint found in the environments of the run."""
+    return [
+        f"lint: {finding['message']}"
+        for finding in version.lint["findings"]
+        if finding["severity"] == "error" and finding["env_key"] in (None, *keys)
+    ]
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:MAX_NAMED])
+    return shown if len(names) <= MAX_NAMED else f"{shown} and {len(names) - MAX_NAMED} more"
