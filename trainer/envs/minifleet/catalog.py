@@ -15,6 +15,9 @@ from trainer.types import Task
 
 Split = Literal["train", "eval"]
 
+INDEX_DIGITS = 6
+"""Digits of a task's number, at the end of its key."""
+
 APPS: Mapping[str, App] = MappingProxyType(
     {app.APP.key: app.APP for app in (booking, github, outlook, reddit, ticketmaster)}
 )
@@ -23,7 +26,7 @@ APPS: Mapping[str, App] = MappingProxyType(
 
 def make_task(app: App, template: Template, split: Split, index: int) -> Task:
     """Return the task `env/split/template/index`: the same content whenever it is asked for."""
-    key = f"{app.key}/{split}/{template.name}/{index:06d}"
+    key = f"{app.key}/{split}/{template.name}/{index:0{INDEX_DIGITS}d}"
     draw = Draw(key, split)
     problem = template.build(draw)
     payload: dict[str, JsonValue] = {
@@ -42,3 +45,15 @@ def make_task(app: App, template: Template, split: Split, index: int) -> Task:
         env_variables={"CURRENT_DATE": draw.today, "LOGGED_IN_USER": problem.user},
         payload=payload,
     )
+
+
+def find_task(key: str) -> Task | None:
+    """Return the task that `make_task` gave this key, or None where no task can have it."""
+    match key.split("/"):
+        case [env_key, ("train" | "eval") as split, name, index] if len(index) == INDEX_DIGITS:
+            app = APPS.get(env_key)
+            templates = app.templates if app else ()
+            template = next((each for each in templates if each.name == name), None)
+            if app and template and index.isascii() and index.isdigit():
+                return make_task(app, template, "train" if split == "train" else "eval", int(index))
+    return None

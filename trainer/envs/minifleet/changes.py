@@ -46,14 +46,28 @@ def difference(seed: Mapping[str, Table], current: Mapping[str, Table]) -> list[
     return found
 
 
-def complaint(expected: Sequence[Change], found: Iterable[Change]) -> str | None:
-    """Return None when `found` is `expected` in any order, else one sentence saying what is off."""
+def settle(
+    expected: Sequence[Change], found: Iterable[Change]
+) -> tuple[list[Change], list[Change], list[Change]]:
+    """Match changes in any order; return those met, those missing and those nobody asked for."""
     extra = list(found)
+    met: list[Change] = []
+    missing: list[Change] = []
     for wanted in expected:
         match = next((change for change in extra if _satisfies(wanted, change)), None)
         if match is None:
-            return f"missing: {wanted['op']} in {wanted['table']}"
-        extra.remove(match)
+            missing.append(wanted)
+        else:
+            met.append(wanted)
+            extra.remove(match)
+    return met, missing, extra
+
+
+def complaint(expected: Sequence[Change], found: Iterable[Change]) -> str | None:
+    """Return None when `found` is `expected` in any order, else one sentence saying what is off."""
+    _, missing, extra = settle(expected, found)
+    if missing:
+        return f"missing: {missing[0]['op']} in {missing[0]['table']}"
     if extra:
         return f"unexpected: {extra[0]['op']} in {extra[0]['table']}"
     return None

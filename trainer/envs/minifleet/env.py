@@ -12,7 +12,15 @@ from trainer.envs.minifleet.app import App
 from trainer.envs.minifleet.changes import Change, complaint, difference
 from trainer.envs.minifleet.faults import FaultInjector
 from trainer.envs.minifleet.schema import argument_error
-from trainer.envs.minifleet.world import Fields, Row, RuleBroken, World, copy_tables, quoted
+from trainer.envs.minifleet.world import (
+    Fields,
+    Row,
+    RuleBroken,
+    Table,
+    World,
+    copy_tables,
+    quoted,
+)
 from trainer.errors import EnvUnavailable
 from trainer.types import Task
 
@@ -42,6 +50,11 @@ class MinifleetEnv:
             fresh=cast("int", payload["fresh"]),
             tables=copy_tables(self._seed_tables()),
         )
+        return self.tools
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """The app's tools in the order shown."""
         return tuple(tool.spec for tool in self._app.tools)
 
     async def call(self, name: str, arguments: Mapping[str, JsonValue]) -> ToolResult:
@@ -65,9 +78,16 @@ class MinifleetEnv:
         if self._injector:
             await self._injector.before_score()
         expected = cast("list[Change]", self._task.payload["changes"])
-        found = difference(copy_tables(self._seed_tables()), self._started().tables)
-        reason = complaint(expected, found)
+        reason = complaint(expected, difference(*self.tables()))
         return Grade(score=0.0 if reason else 1.0, reason=reason)
+
+    def tables(self) -> tuple[dict[str, Table], dict[str, Table]]:
+        """Return the start state, a copy, and the state reached so far.
+
+        Raises:
+            EnvUnavailable: not between `reset` and `close`.
+        """
+        return copy_tables(self._seed_tables()), self._started().tables
 
     async def close(self) -> None:
         """Forget the state."""

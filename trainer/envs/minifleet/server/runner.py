@@ -1,0 +1,179 @@
+"""An instance's manager: reset, the app's databases, their difference."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable, Callable
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from trainer.envs.minifleet.env import MinifleetEnv
+from trainer.envs.minifleet.server import databases
+from trainer.envs.minifleet.server.databases import Ignored, QueryRefused
+from trainer.envs.minifleet.server.desk import Desk
+from trainer.envs.minifleet.server.instances import Instance, iso
+from trainer.envs.minifleet.server.problems import Problem, not_found, parsed
+from trainer.envs.minifleet.server.strikes import Strike
+from trainer.envs.minifleet.server.wirefaults import Operation
+
+DATABASES = ("seed", "current")
+NO_CODE = "this server runs no code that a client sends; grade by POST /v1/verifiers/execute"
+Answer = Callable[[MinifleetEnv], Awaitable[JsonValue]]
+
+
+class QueryBody(BaseModel):
+    """Body of a query; `read_only` false is refused, as tools are the only way to change state."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    query: str
+    args: list[JsonValue] | None = None
+    read_only: bool = True
+
+
+class IgnoreBody(BaseModel):
+    """What a structured diff leaves out."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    tables: list[str] = []
+    fields: list[str] = []
+    table_fields: dict[str, list[str]] = {}
+
+
+class DiffBody(BaseModel):
+    """Body of a structured diff."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    ignore_config: IgnoreBody = IgnoreBody()
+
+
+class Runner:
+    """The manager routes of every instance."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def routes(self) -> list[Route]:
+        """Return the paths under `{root}api/v1/env`."""
+        base = "/{instance_id}/api/v1/env"
+        database = f"{base}/resources/sqlite/{{database}}"
+        return [
+            Route(f"{base}/reset", self.reset, methods=["POST"]),
+            Route(f"{base}/health", self.health, methods=["GET"]),
+            Route(f"{base}/resources", self.resources, methods=["GET"]),
+            Route(f"{database}/describe", self.describe, methods=["GET"]),
+            Route(f"{database}/query", self.query, methods=["POST"]),
+            Route(f"{base}/diff/structured", self.diff, methods=["POST"]),
+            Route(f"{base}/snapshot", self.refuse_code, methods=["POST"]),
+            Route(f"{base}/execute_verifier_function", self.refuse_code, methods=["POST"]),
+            Route(
+                f"{base}/execute_verifier_function_with_upload", self.refuse_code, methods=["POST"]
+            ),
+        ]
+
+    async def reset(self, request: Request) -> Response:
+        """Start over from the seed; `seed` and `timestamp` change nothing here."""
+
+        async def answer(env: MinifleetEnv) -> JsonValue:
+            await env.reset()
+            return {"success": True, "message": "the environment is at its start state"}
+
+        return await self._struck(request, "reset", answer)
+
+    async def health(self, request: Request) -> Response:
+        """Tell that the instance runs."""
+        now = iso(self._desk.instances.clock())
+
+        async def answer(_: MinifleetEnv) -> JsonValue:
+            return {"status": "healthy", "timestamp": now, "service": "minifleet"}
+
+        return await self._struck(request, "resources", answer)
+
+    async def resources(self, request: Request) -> Response:
+        """List the two databases."""
+
+        async def answer(_: MinifleetEnv) -> JsonValue:
+            return {
+                "resources": [{"name": name, "type": "sqlite", "mode": "ro"} for name in DATABASES]
+            }
+
+        return await self._struck(request, "resources", answer)
+
+    async def describe(self, request: Request) -> Response:
+        """Describe a database's tables."""
+        name = _database(request)
+
+        async def answer(env: MinifleetEnv) -> JsonValue:
+            tables = databases.schema(databases.columns_of(*env.tables()))
+            named: dict[str, JsonValue] = {"success": True, "resource_name": name}
+            return named | {"tables": tables, "message": "the app's tables"}
+
+        return await self._struck(request, "resources", answer)
+
+    async def query(self, request: Request) -> Response:
+        """Run one reading SQL statement; what SQLite refuses is `success` false."""
+        name, body = _database(request), await parsed(request, QueryBody)
+
+        async def answer(env: MinifleetEnv) -> JsonValue:
+            if not body.read_only:
+                text = "databases are read-only here: change state through the tools"
+                return {"success": False, "error": text, "message": text}
+            states = env.tables()
+            try:
+                columns, rows = databases.query(
+                    states[DATABASES.index(name)],
+                    databases.columns_of(*states),
+                    body.query,
+                    body.args or [],
+                )
+            except QueryRefused as refusal:
+                return {"success": False, "error": str(refusal), "message": "the query failed"}
+            table: dict[str, JsonValue] = {"columns": list(columns), "rows": list(rows)}
+            return {"success": True, "message": f"{len(rows)} rows", **table}
+
+        return await self._struck(request, "resources", answer)
+
+    async def diff(self, request: Request) -> Response:
+        """Return what differs between `seed` and `current`."""
+        body = await parsed(request, DiffBody)
+
+        async def answer(env: MinifleetEnv) -> JsonValue:
+            ignored = Ignored(**body.ignore_config.model_dump())
+            found = databases.structured_diff(*env.tables(), ignored)
+            return {"success": True, "diff": found, "message": "current against seed"}
+
+        return await self._struck(request, "resources", answer)
+
+    async def refuse_code(self, request: Request) -> Response:
+        """Refuse to run code or to keep a snapshot."""
+        self._instance(request)
+        return JSONResponse({"success": False, "error": NO_CODE, "message": NO_CODE})
+
+    async def _struck(self, request: Request, operation: Operation, answer: Answer) -> Response:
+        instance = self._instance(request)
+
+        async def work(_: Strike) -> Response:
+            return JSONResponse(await answer(instance.running_env()))
+
+        return await self._desk.struck(request, operation, work, instance)
+
+    def _instance(self, request: Request) -> Instance:
+        """The instance of the path, for who may see it: a gate answers 404, as Fleet's does."""
+        token = self._desk.settings.runner_token
+        sent = request.headers.get("x-runner-token", "")
+        if token is not None and not hmac.compare_digest(sent.encode(), token.encode()):
+            raise Problem(404, "not found")
+        self._desk.check_key(request, needed=False)
+        return self._desk.instances.find(request.path_params["instance_id"])
+
+
+def _database(request: Request) -> str:
+    name: str = request.path_params["database"]
+    if name not in DATABASES:
+        raise not_found("Database", name)
+    return name

@@ -1,0 +1,121 @@
+"""Grading over the wire, without running anything that a client sent.
+
+A client names a verifier by key, by hash, or by its source in a zip file. The source is compared
+as bytes with what minifleet exports for the task; pickled arguments are never opened.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import json
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+from trainer.envs.minifleet.catalog import find_task
+from trainer.envs.minifleet.changes import Change, difference, settle
+from trainer.envs.minifleet.env import MinifleetEnv
+from trainer.envs.minifleet.export import graded_task, verifier_source
+from trainer.envs.minifleet.server.problems import Problem
+from trainer.envs.minifleet.server.taskbook import TaskBook, source_hash
+
+MAX_SOURCE = 1_000_000
+"""Bytes of verifier source that are looked at."""
+
+
+class NotRegistered(Exception):
+    """The client's verifier is none of minifleet's; its text says what to send instead."""
+
+
+class ExecuteRequest(BaseModel):
+    """Body of `POST /v1/verifiers/execute`; `args`, a pickle, is not among what is read."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    key: str | None = None
+    sha256: str | None = None
+    bundle: str | None = None
+    args_array: list[JsonValue] | None = None
+    function_name: str | None = None
+
+    def instance_id(self) -> str:
+        """Return the instance to grade.
+
+        Raises:
+            Problem: 422, the arguments name none.
+        """
+        for argument in reversed(self.args_array or []):
+            match argument:
+                case {"env": str(instance_id)}:
+                    return instance_id
+        raise Problem(422, 'args_array holds no {"env": instance_id}')
+
+
+@dataclass(frozen=True, slots=True)
+class Graded:
+    """What a verifier returned and printed."""
+
+    result: int
+    stdout: str
+
+
+def resolve(request: ExecuteRequest, book: TaskBook) -> list[Change]:
+    """Return the changes that the named verifier expects.
+
+    Raises:
+        NotRegistered: it is not one of minifleet's.
+        Problem: 400, only a hash was sent and nobody knows it: the bundle is needed.
+    """
+    if request.bundle:
+        return _expected(_source_in(request.bundle))
+    own = book.source(request.key) if request.key else None
+    if request.sha256:
+        known = book.key_of_hash(request.sha256)
+        source = book.source(known) if known else own
+        if source is None or source_hash(source) != request.sha256:
+            raise Problem(400, "Verifier not found: send its bundle")
+        return _expected(source)
+    if own is None:
+        raise NotRegistered(f"no verifier of minifleet has the key {request.key!r}")
+    return _expected(own)
+
+
+def grade(expected: Sequence[Change], env: MinifleetEnv) -> Graded:
+    """Grade an environment's state as `MinifleetEnv.score` does, with the source's output."""
+    met, missing, extra = settle(expected, difference(*env.tables()))
+    bad = [f"[X] missing: {change['op']} in {change['table']}" for change in missing]
+    bad += [f"[X] unexpected: {change['op']} in {change['table']}" for change in extra]
+    good = [f"[C] {change['op']} in {change['table']}" for change in met]
+    stdout = (
+        f">>> ERROR_ACCUMULATOR >>>\n{json.dumps(bad)}\n<<< ERROR_ACCUMULATOR <<<\n"
+        f">>> SUCCESS_ACCUMULATOR >>>\n{json.dumps(good)}\n<<< SUCCESS_ACCUMULATOR <<<\n"
+    )
+    return Graded(result=0 if bad else 1, stdout=stdout)
+
+
+def _expected(source: str) -> list[Change]:
+    key = graded_task(source)
+    task = find_task(key) if key else None
+    if task is None or verifier_source(task) != source:
+        raise NotRegistered(
+            "the verifier's source is not one that minifleet exported, and this server runs no"
+            " code that a client sends"
+        )
+    return cast("list[Change]", task.payload["changes"])
+
+
+def _source_in(bundle: str) -> str:
+    try:
+        with zipfile.ZipFile(io.BytesIO(base64.b64decode(bundle, validate=True))) as archive:
+            member = archive.getinfo("verifier.py")
+            with archive.open(member) as file:
+                return file.read(MAX_SOURCE).decode()
+    except (binascii.Error, zipfile.BadZipFile, KeyError, UnicodeDecodeError, OSError) as error:
+        raise NotRegistered(f"the bundle holds no readable verifier.py: {error}") from error
+    except (NotImplementedError, RuntimeError, ValueError) as error:
+        raise NotRegistered(f"the bundle cannot be unpacked: {error}") from error
