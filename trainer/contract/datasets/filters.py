@@ -108,12 +108,13 @@ def filter_rows(rows: Iterable[TaskRow], options: FilterOptions, *, salt: int) -
     tally = _Tally()
     first: dict[str, TaskRow] = {}
     for row in _wanted(rows, options, tally):
-        earlier = first.setdefault(row.key, row)
-        if earlier is not row:
+        if row.key in first:
             repeats = tally.repeats.setdefault(row.key, _Repeats())
             repeats.count += 1
-            repeats.differing += earlier != row
+            repeats.differing += first[row.key] != row
             tally.dropped["duplicates"] += 1
+        else:
+            first[row.key] = row
     taken = [first[key] for key in sorted(first)]
     if options.max_tasks is not None and len(taken) > options.max_tasks:
         tally.dropped["max_tasks"] += len(taken) - options.max_tasks

@@ -23,8 +23,8 @@ class SplitRow:
     split: SplitName
     reason: str | None = None
     """Why it is excluded; null for the others."""
-    print: str
-    """Fingerprint of the task: what it asks, whatever its key."""
+    fingerprint: str
+    """What the task asks, whatever its key (`rows.fingerprint`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class Lineage:
             for row in table:
                 keys, prints = kept[row.split]
                 keys.add(row.key)
-                prints.add(row.print)
+                prints.add(row.fingerprint)
         return Lineage(
             eval_keys=frozenset(kept["eval"][0]),
             eval_prints=frozenset(kept["eval"][1]),
@@ -66,8 +66,12 @@ class Lineage:
             for key, mark in prints.items()
             if key in self.train_keys or mark in self.train_prints
         }
-        keyed = {prints[key] for key in evaluated if key in self.eval_keys}
-        copies = {key for key in evaluated if key not in self.eval_keys and prints[key] in keyed}
+        present = {prints[key] for key in evaluated if key in self.eval_keys}
+        copies = {
+            key
+            for key in evaluated - self.eval_keys
+            if key in self.train_keys or prints[key] in present
+        }
         return Past(
             evaluated=frozenset(evaluated - copies),
             trained=frozenset(trained - evaluated),
@@ -84,4 +88,5 @@ class Past:
     trained: frozenset[str] = frozenset()
     """Once a training task and never an eval task."""
     copies: frozenset[str] = frozenset()
-    """Asks the same as an eval task of an earlier version that is present under its own key."""
+    """Asks the same as an eval task of an earlier version, which is present under its own key or
+    was trained on under this one: neither eval nor train any more."""

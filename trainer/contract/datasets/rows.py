@@ -27,6 +27,10 @@ _ENCODER = json.JSONEncoder(
 )
 
 
+class DatasetError(ValueError):
+    """A version that cannot be made as asked; the sentence says what to change."""
+
+
 class RowProblem(Section):
     """What is wrong with one row of a file, for the person who has to mend it."""
 

@@ -1,0 +1,44 @@
+"""Shares out a limited number of tasks over environments, in whole numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+
+def take_turns(sizes: Mapping[str, int], budget: int) -> dict[str, int]:
+    """Return how many each environment gets when they take one each, in order of name.
+
+    An environment drops out when it has no more; the turns end with the budget. The result is the
+    fairest one, and never more than `budget` in all.
+    """
+    quotas = dict.fromkeys(sorted(sizes), 0)
+    waiting = [name for name in quotas if sizes[name] > 0]
+    left = max(0, budget)
+    while waiting and left >= len(waiting):
+        smallest = min(sizes[name] - quotas[name] for name in waiting)
+        rounds = min(left // len(waiting), smallest)
+        for name in waiting:
+            quotas[name] += rounds
+        left -= rounds * len(waiting)
+        waiting = [name for name in waiting if sizes[name] > quotas[name]]
+    for name in waiting[:left]:
+        quotas[name] += 1
+    return quotas
+
+
+def largest_cap(sizes: Mapping[str, int], share: float) -> int | None:
+    """Return the largest cap under which no environment has more than `share` of what is left.
+
+    None when there is none: with k environments the largest share is at least 1/k. The condition,
+    c <= share * sum(min(n, c)), is concave in c and holds at 0, so it holds up to a largest c.
+    """
+    exact = Fraction(str(share))
+    low, high = 0, max(sizes.values(), default=0)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if middle <= exact * sum(min(size, middle) for size in sizes.values()):
+            low = middle
+        else:
+            high = middle - 1
+    return low or None

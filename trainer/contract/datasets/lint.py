@@ -1,0 +1,206 @@
+"""Looks for what has made training runs useless before they started (codes: `findings.RULES`)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated
+
+from pydantic import Field
+
+from trainer.contract.datasets.dates import partial_dates
+from trainer.contract.datasets.exclusions import Exclusion
+from trainer.contract.datasets.filters import Filtered
+from trainer.contract.datasets.findings import RULES, Finding, finding
+from trainer.contract.datasets.leakage import find_leaks
+from trainer.contract.datasets.lineage import SplitRow
+from trainer.contract.datasets.power import detectable_paired, detectable_unpaired, paired_size
+from trainer.contract.datasets.rows import TaskRow
+from trainer.contract.datasets.splits import COPY, EVAL_CAP, EVALUATED, TRAIN_CAP, TRAINED
+from trainer.contract.datasets.table import CURRENT_DATE, EnvCounts
+from trainer.contract.sections import EnvKey, Section, Share
+
+
+class LintOptions(Section):
+    """What lint holds a version against."""
+
+    min_env_variables: Share = 0.95
+    """Share of an environment's tasks that should have env_variables."""
+    detectable_change: Annotated[float, Field(gt=0.0, le=1.0)] = 0.25
+    """Largest change of a pass rate that an environment's eval set may overlook."""
+    lost_share: Annotated[float, Field(ge=0.0, lt=0.5)] = 0.05
+    """Share of tasks assumed to go from pass to fail while others gain (for paired comparisons)."""
+    before: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5
+    """Pass rate assumed before a change (for unpaired comparisons)."""
+    tool_tokens: dict[EnvKey, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
+    """Tokens that each environment's tool descriptions take, where known."""
+    max_input_length: Annotated[int, Field(ge=1)] | None = None
+    """Tokens of the model's input that they must fit in; null leaves them unchecked."""
+
+
+def lint(
+    filtered: Filtered,
+    split: Mapping[str, SplitRow],
+    table: Sequence[EnvCounts],
+    options: LintOptions,
+    unused: Iterable[Exclusion] = (),
+) -> tuple[Finding, ...]:
+    """Return what there is to say, errors first, then by code and environment."""
+    used: dict[str, list[TaskRow]] = {counts.env_key: [] for counts in table}
+    for row in filtered.rows:
+        if split[row.key].split != "excluded":
+            used[row.env_key].append(row)
+    found = [*_repeats(filtered), *_unused(unused), *_tools(options, used)]
+    for counts in table:
+        rows = used[counts.env_key]
+        found += find_leaks(counts.env_key, rows, split)
+        found += _variables(counts.env_key, rows, options)
+        found += _dates(counts.env_key, rows)
+        found += _sizes(counts, options)
+        found += _unusable(counts.env_key, rows)
+    found += _left_out(filtered.rows, split)
+    found += _overall(table, options)
+    severities = list(dict.fromkeys(rule.severity for rule in RULES.values()))
+    return tuple(
+        sorted(found, key=lambda f: (severities.index(f.severity), f.code, f.env_key or ""))
+    )
+
+
+def _repeats(filtered: Filtered) -> Iterator[Finding]:
+    rows: Counter[str] = Counter()
+    keys: dict[str, list[str]] = {}
+    differing: dict[str, list[str]] = {}
+    for each in filtered.duplicates:
+        rows[each.env_key] += each.count
+        keys.setdefault(each.env_key, []).append(each.key)
+        if each.differing:
+            differing.setdefault(each.env_key, []).append(each.key)
+    for env_key, named in keys.items():
+        message = f"{rows[env_key]} rows repeat {len(named)} keys of earlier rows"
+        yield finding("duplicate_key", env_key, rows[env_key], message, named)
+    for env_key, named in differing.items():
+        message = f"{len(named)} keys name rows that say different things"
+        yield finding("duplicate_key_differs", env_key, len(named), message, named)
+    groups: dict[str, list[str]] = {}
+    for copies in filtered.copies:
+        groups.setdefault(copies.env_key, []).append(" = ".join(copies.keys[:3]))
+    for env_key, shown in groups.items():
+        message = f"{len(shown)} questions are asked under more than one key"
+        yield finding("copies", env_key, len(shown), message, shown)
+
+
+def _variables(env_key: str, rows: Sequence[TaskRow], options: LintOptions) -> Iterator[Finding]:
+    having = [row for row in rows if row.env_variables]
+    if len(having) < options.min_env_variables * len(rows):
+        bare = [row.key for row in rows if not row.env_variables]
+        message = f"{len(bare)} of {len(rows)} tasks have no env_variables"
+        yield finding("env_variables_missing", env_key, len(bare), message, bare)
+    names = Counter(name for row in having for name in row.env_variables)
+    for name, count in sorted(names.items()):
+        if len(having) / 2.0 < count < len(having):
+            without = [row.key for row in having if name not in row.env_variables]
+            message = f"{name} is missing in {len(without)} of {len(having)} tasks with variables"
+            yield finding("env_variable_uneven", env_key, len(without), message, without)
+
+
+def _dates(env_key: str, rows: Sequence[TaskRow]) -> Iterator[Finding]:
+    shown = []
+    for row in rows:
+        if not row.env_variables.get(CURRENT_DATE, "").strip():
+            words = partial_dates(row.prompt)
+            if words:
+                shown.append(f"{row.key}: {', '.join(words[:3])}")
+    if shown:
+        message = f"{len(shown)} tasks speak of a date that needs CURRENT_DATE and do not have it"
+        yield finding("current_date_missing", env_key, len(shown), message, shown)
+
+
+def _sizes(counts: EnvCounts, options: LintOptions) -> Iterator[Finding]:
+    if counts.train and not counts.eval:
+        message = f"{counts.train} training tasks and no eval task"
+        yield finding("no_eval", counts.env_key, counts.train, message)
+    if not counts.unique_eval:
+        return
+    smallest = detectable_paired(counts.unique_eval, lost=options.lost_share)
+    message = _power(counts.unique_eval, options)
+    if smallest is None or smallest > options.detectable_change:
+        needed = paired_size(options.detectable_change, options.lost_share)
+        message += f"; {100 * options.detectable_change:.0f} points take {_up(needed)} tasks"
+        yield finding("eval_too_small", counts.env_key, counts.unique_eval, message)
+    else:
+        yield finding("detectable_change", counts.env_key, counts.unique_eval, message)
+
+
+def _overall(table: Sequence[EnvCounts], options: LintOptions) -> Iterator[Finding]:
+    num_tasks = sum(counts.unique_eval for counts in table)
+    if num_tasks and len(table) > 1:
+        yield finding("detectable_change", None, num_tasks, _power(num_tasks, options))
+
+
+def _power(num_tasks: int, options: LintOptions) -> str:
+    """Say what an eval set shows, at 80 % power and p < 0.05."""
+    paired = detectable_paired(num_tasks, lost=options.lost_share)
+    unpaired = detectable_unpaired(num_tasks, before=options.before)
+    return (
+        f"{num_tasks} different eval tasks show {_points(paired)} on the same tasks before and"
+        f" after ({100 * options.lost_share:.0f} % of them lost), and {_points(unpaired)} from"
+        f" {100 * options.before:.0f} % on different tasks"
+    )
+
+
+def _points(change: float | None) -> str:
+    return "no change at all" if change is None else f"a change of {100 * change:.0f} points"
+
+
+def _up(size: float) -> int:
+    return -int(-size // 1)
+
+
+def _tools(options: LintOptions, used: Mapping[str, Sequence[TaskRow]]) -> Iterator[Finding]:
+    if options.max_input_length is None:
+        return
+    for env_key, tokens in sorted(options.tool_tokens.items()):
+        if not used.get(env_key) or tokens <= options.max_input_length / 2:
+            continue
+        is_over = tokens >= options.max_input_length
+        message = f"the tools take {tokens:,} of {options.max_input_length:,} tokens"
+        code = "tools_over_budget" if is_over else "tools_crowd_context"
+        yield finding(code, env_key, len(used[env_key]), message)
+
+
+def _unusable(env_key: str, rows: Sequence[TaskRow]) -> Iterator[Finding]:
+    images = [row.key for row in rows if row.task_modality != "tool_use"]
+    if images:
+        message = f"{len(images)} tasks are played by looking at screens"
+        yield finding("modality_not_trainable", env_key, len(images), message, images)
+    without = [row.key for row in rows if row.verifier_code is None]
+    if 0 < len(without) < len(rows):
+        message = f"{len(without)} of {len(rows)} tasks carry no verifier_code"
+        yield finding("verifier_missing", env_key, len(without), message, without)
+
+
+_CODE_OF_REASON = {
+    EVAL_CAP: "capped",
+    TRAIN_CAP: "capped",
+    TRAINED: "kept_from_lineage",
+    EVALUATED: "kept_from_lineage",
+    COPY: "kept_from_lineage",
+}
+
+
+def _left_out(rows: Iterable[TaskRow], split: Mapping[str, SplitRow]) -> Iterator[Finding]:
+    """Say what the split policy excluded: a set that shrinks must not do so silently."""
+    keys: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        reason = split[row.key].reason
+        if reason in _CODE_OF_REASON:
+            keys.setdefault((row.env_key, reason), []).append(row.key)
+    for (env_key, reason), named in keys.items():
+        message = f"{len(named)} tasks are excluded: {reason.removeprefix('split: ')}"
+        yield finding(_CODE_OF_REASON[reason], env_key, len(named), message, named)
+
+
+def _unused(unused: Iterable[Exclusion]) -> Iterator[Finding]:
+    for exclusion in unused:
+        message = f"no {exclusion.scope} {exclusion.key!r} to exclude ({exclusion.reason})"
+        yield finding("exclusion_unused", None, 1, message, [exclusion.key])

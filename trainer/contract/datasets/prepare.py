@@ -1,0 +1,137 @@
+"""Makes a version of a dataset: filters, exclusions, split, table and lint, in that order."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from pydantic import Field
+
+from trainer.contract.datasets.exclusions import Exclusion, Exclusions
+from trainer.contract.datasets.filters import Copies, Duplicate, FilterOptions, filter_rows
+from trainer.contract.datasets.findings import Finding
+from trainer.contract.datasets.lineage import Lineage, SplitRow
+from trainer.contract.datasets.lint import LintOptions, lint
+from trainer.contract.datasets.policies import RankPolicy, SplitPolicy
+from trainer.contract.datasets.rows import DatasetError, TaskRow, content_hash
+from trainer.contract.datasets.splits import make_split
+from trainer.contract.datasets.table import EnvCounts, count_by_env
+from trainer.contract.sections import Section
+
+
+class PrepareOptions(Section):
+    """How a version is made from the rows of a file."""
+
+    filters: FilterOptions = Field(default_factory=FilterOptions)
+    """Which rows enter it."""
+    split: SplitPolicy = Field(default_factory=RankPolicy)
+    """How they are parted into train and eval."""
+    lint: LintOptions = Field(default_factory=LintOptions)
+    """What it is held against."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A version of a dataset, ready to be stored."""
+
+    rows: tuple[TaskRow, ...]
+    """Sorted by key: train, eval and excluded ones."""
+    split: tuple[SplitRow, ...]
+    """One for each row, in the same order."""
+    table: tuple[EnvCounts, ...]
+    """By environment, in order of name."""
+    findings: tuple[Finding, ...]
+    """Errors first."""
+    num_read: int
+    """Rows of the file without a problem."""
+    dropped: dict[str, int]
+    """Rows that each filter left out, by its name."""
+    duplicates: tuple[Duplicate, ...]
+    copies: tuple[Copies, ...]
+    content_hash: str
+    """SHA-256 of the canonical rows."""
+    split_hash: str
+    """SHA-256 of the split table."""
+    digest: str
+    """SHA-256 of the two: what a run that names the version is bound to."""
+
+
+def prepare(
+    rows: Iterable[TaskRow],
+    options: PrepareOptions,
+    *,
+    now: datetime,
+    lineage: Lineage | None = None,
+    exclusions: Iterable[Exclusion] = (),
+) -> Prepared:
+    """Make a version from rows in the order of their file.
+
+    Args:
+        rows: consumed once, and only the ones taken are held.
+        options: filters, split policy and lint.
+        now: the moment (with a time zone) that decides which exclusions count.
+        lineage: what *all* earlier versions did; None for a first version.
+        exclusions: tasks and environments to leave out.
+
+    Raises:
+        DatasetError: no task is left, or no split follows the policy.
+    """
+    salt = options.split.salt if isinstance(options.split, RankPolicy) else 0
+    filtered = filter_rows(rows, options.filters, salt=salt)
+    if not filtered.rows:
+        left_out = ", ".join(f"{name} {count}" for name, count in filtered.dropped.items())
+        raise DatasetError(
+            f"no task is left of {filtered.num_read} rows ({left_out or 'the file has none'}):"
+            " widen the filters, or check the file"
+        )
+    active = Exclusions(exclusions, now)
+    split = make_split(
+        filtered.rows,
+        filtered.prints,
+        options.split,
+        excluded=active.reasons(filtered.rows),
+        lineage=lineage or Lineage(),
+    )
+    by_key = {each.key: each for each in split}
+    table = count_by_env(filtered.rows, by_key)
+    content, division = content_hash(filtered.rows), split_hash(split)
+    return Prepared(
+        rows=filtered.rows,
+        split=split,
+        table=table,
+        findings=lint(filtered, by_key, table, options.lint, active.unused(filtered.rows)),
+        num_read=filtered.num_read,
+        dropped=filtered.dropped,
+        duplicates=filtered.duplicates,
+        copies=filtered.copies,
+        content_hash=content,
+        split_hash=division,
+        digest=hashlib.sha256(f"{content}\n{division}".encode()).hexdigest(),
+    )
+
+
+def split_line(row: SplitRow) -> bytes:
+    """Return a split row as the bytes that are stored and hashed: one line, without its newline."""
+    fields = {
+        "fingerprint": row.fingerprint,
+        "key": row.key,
+        "reason": row.reason,
+        "split": row.split,
+    }
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def read_split_line(line: str | bytes) -> SplitRow:
+    """Return the split row of a line that `split_line` wrote."""
+    return SplitRow(**json.loads(line))
+
+
+def split_hash(split: Sequence[SplitRow]) -> str:
+    """Return the SHA-256 over the split lines, each with a newline, sorted by key."""
+    digest = hashlib.sha256()
+    for row in sorted(split, key=lambda row: row.key):
+        digest.update(split_line(row) + b"\n")
+    return digest.hexdigest()

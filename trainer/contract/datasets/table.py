@@ -1,0 +1,58 @@
+"""What a version holds, environment by environment."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from trainer.contract.datasets.lineage import SplitRow
+from trainer.contract.datasets.rows import TaskRow
+from trainer.contract.sections import Section
+
+CURRENT_DATE = "CURRENT_DATE"
+
+
+class EnvCounts(Section):
+    """The tasks of one environment in one version (counts)."""
+
+    env_key: str
+    train: int
+    eval: int
+    excluded: int
+    total: int
+    unique_eval: int
+    """Eval tasks that ask different things."""
+    with_env_variables: int
+    with_current_date: int
+    with_verifier: int
+    difficulties: dict[str, int]
+    """Tasks by difficulty ("1" to "3"), and those without one under "none"."""
+    modalities: dict[str, int]
+
+
+def count_by_env(rows: Iterable[TaskRow], split: Mapping[str, SplitRow]) -> tuple[EnvCounts, ...]:
+    """Count a version's tasks per environment, in order of name; `split` is by key."""
+    groups: dict[str, list[TaskRow]] = {}
+    for row in rows:
+        groups.setdefault(row.env_key, []).append(row)
+    return tuple(_count(env_key, groups[env_key], split) for env_key in sorted(groups))
+
+
+def _count(env_key: str, rows: list[TaskRow], split: Mapping[str, SplitRow]) -> EnvCounts:
+    places = Counter(split[row.key].split for row in rows)
+    difficulties = Counter(str(row.difficulty or "none") for row in rows)
+    return EnvCounts(
+        env_key=env_key,
+        train=places["train"],
+        eval=places["eval"],
+        excluded=places["excluded"],
+        total=len(rows),
+        unique_eval=len(
+            {split[row.key].fingerprint for row in rows if split[row.key].split == "eval"}
+        ),
+        with_env_variables=sum(bool(row.env_variables) for row in rows),
+        with_current_date=sum(CURRENT_DATE in row.env_variables for row in rows),
+        with_verifier=sum(row.verifier_code is not None for row in rows),
+        difficulties=dict(sorted(difficulties.items())),
+        modalities=dict(sorted(Counter(row.task_modality for row in rows).items())),
+    )
