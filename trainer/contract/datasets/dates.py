@@ -58,5 +58,5 @@ def partial_dates(text: str) -> tuple[str, ...]:
         spans = [(match.start(), match.group()) for match in _RELATIVE.finditer(sentence)]
         if _YEAR.search(sentence) is None:
             spans += [(match.start(), match.group()) for match in _YEARLESS.finditer(sentence)]
-        found += [words for _, words in sorted(spans)]
+        found += [words.rstrip(".") for _, words in sorted(spans)]
     return tuple(found)

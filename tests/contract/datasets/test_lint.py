@@ -1,0 +1,224 @@
+"""Each finding is found where it is, with its environment and examples, and not elsewhere."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.contract.datasets.tasks import task, tasks
+from trainer.contract.datasets.exclusions import Exclusion
+from trainer.contract.datasets.findings import MAX_EXAMPLES, RULES, Finding
+from trainer.contract.datasets.leakage import normalised
+from trainer.contract.datasets.lineage import Lineage
+from trainer.contract.datasets.lint import LintOptions
+from trainer.contract.datasets.policies import PublishedPolicy, RankPolicy, SplitPolicy
+from trainer.contract.datasets.prepare import Prepared, PrepareOptions, prepare
+from trainer.contract.datasets.rows import TaskRow
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+def made(rows: list[TaskRow], split: SplitPolicy | None = None, **lint: Any) -> Prepared:
+    options = PrepareOptions(split=split or RankPolicy(), lint=LintOptions(**lint))
+    return prepare(rows, options, now=NOW)
+
+
+def found(version: Prepared, code: str) -> list[Finding]:
+    return [each for each in version.findings if each.code == code]
+
+
+def published(**splits: str) -> PublishedPolicy:
+    return PublishedPolicy.model_validate({"splits": splits})
+
+
+def test_a_clean_dataset_has_nothing_to_answer_for() -> None:
+    version = made(tasks({"booking": 600, "zillow": 600}))
+    assert {each.code for each in version.findings} == {"detectable_change"}
+    assert [each.env_key for each in version.findings] == [None, "booking", "zillow"]
+
+
+def test_training_on_an_eval_task_is_a_leak() -> None:
+    rows = [task("a", prompt="Same."), task("b", prompt="Same."), task("c", prompt="Other.")]
+    rows.append(task("d", "zillow", prompt="Same."))
+    split = published(a="eval", b="train", c="eval", d="train")
+    (leak,) = found(made(rows, split), "leak")
+    assert (leak.severity, leak.env_key, leak.count) == ("error", "booking", 1)
+    assert leak.message == "1 of 2 eval tasks are asked in training too"
+    assert leak.examples == ("a (eval) = b (train)",)
+    assert found(made(rows, published(a="eval", b="eval", c="train", d="train")), "leak") == []
+
+
+def test_a_prompt_that_differs_in_numbers_and_dress_is_a_warning() -> None:
+    rows = [
+        task("a", prompt="Book 3 nights from March 5th, for $1,200!"),
+        task("b", prompt="book 14 nights  from march 12th for $99"),
+        task("c", prompt="Book 3 nights from March 5th, for $1,200!", env_variables={"A": "1"}),
+        task("d", prompt="Cancel 3 nights from March 5th."),
+    ]
+    split = published(a="eval", b="train", c="train", d="train")
+    (similar,) = found(made(rows, split), "leak_similar")
+    assert (similar.severity, similar.count) == ("warning", 1)
+    assert found(made(rows, split), "leak") == []
+    assert found(made([rows[0], rows[3]], split), "leak_similar") == []
+    assert normalised("Room 12/3, at 10:30 — OK?") == "room 0 at 0 ok"
+
+
+def test_excluded_tasks_leak_nothing() -> None:
+    rows = [task("a", prompt="Same."), task("b", prompt="Same."), task("c", prompt="More.")]
+    options = PrepareOptions(split=published(a="eval", b="train", c="train"))
+    out = [Exclusion(scope="task", key="b", reason="copy")]
+    version = prepare(rows, options, now=NOW, exclusions=out)
+    assert found(version, "leak") == []
+    assert found(version, "exclusion_unused") == []
+
+
+def test_eval_tasks_that_are_one_task_are_counted_as_one() -> None:
+    """The seeds' ticketmaster: 28 eval rows, one unique task."""
+    rows = [task(f"t{n:02}", "ticketmaster", prompt="Buy the cheapest.") for n in range(28)]
+    version = made([*rows, task("x", "ticketmaster")], published(**{r.key: "eval" for r in rows}))
+    (repeated,) = found(version, "eval_not_unique")
+    assert (repeated.severity, repeated.count) == ("error", 27)
+    assert repeated.message == "28 eval tasks ask only 1 different things"
+    assert repeated.examples == ("t00 = t01 = t02",)
+    (copies,) = found(version, "copies")
+    assert copies.count == 1
+    (small,) = found(version, "eval_too_small")
+    assert small.count == 1
+    assert small.message.startswith("1 different eval tasks show no change at all on the same")
+    assert version.table[0].unique_eval == 1
+
+
+def test_repeated_keys_are_reported_and_differing_ones_are_errors() -> None:
+    rows = tasks({"booking": 6})
+    same, other = rows[0].model_copy(), rows[1].model_copy(update={"prompt": "Other."})
+    version = made([*rows, same, other, other])
+    (repeats,) = found(version, "duplicate_key")
+    assert (repeats.count, repeats.message) == (3, "3 rows repeat 2 keys of earlier rows")
+    (differing,) = found(version, "duplicate_key_differs")
+    assert (differing.severity, differing.examples) == ("error", ("task_booking_1",))
+
+
+def test_missing_env_variables_are_counted_per_environment() -> None:
+    rows = tasks({"zillow": 100, "booking": 90})
+    rows += tasks({"booking": 10}, start=90, env_variables={})
+    version = made(rows)
+    (missing,) = found(version, "env_variables_missing")
+    assert (missing.env_key, missing.count) == ("booking", 10)
+    assert missing.message == "10 of 100 tasks have no env_variables"
+    assert len(missing.examples) == MAX_EXAMPLES
+    assert found(made(rows, min_env_variables=0.9), "env_variables_missing") == []
+    assert [(c.with_env_variables, c.total) for c in version.table] == [(90, 100), (100, 100)]
+
+
+def test_a_variable_that_some_tasks_lack_is_named() -> None:
+    rows = tasks({"zillow": 20})
+    rows += tasks({"zillow": 2}, start=20, env_variables={"CURRENT_DATE": "2026-03-01", "B": ""})
+    (uneven,) = found(made(rows), "env_variable_uneven")
+    assert uneven.message == "LOGGED_IN_USER is missing in 2 of 22 tasks with variables"
+    assert uneven.examples == ("task_zillow_20", "task_zillow_21")
+
+
+def test_a_partial_date_without_current_date_is_an_error() -> None:
+    bare = {"LOGGED_IN_USER": "mira"}
+    rows = tasks({"zillow": 20})
+    rows += [
+        task("p1", "zillow", prompt="Schedule a tour on January 30th.", env_variables=bare),
+        task("p2", "zillow", prompt="Tour it on January 30th, 2026.", env_variables=bare),
+        task("p3", "zillow", prompt="Schedule a tour on January 30th."),
+        task(
+            "p4",
+            "zillow",
+            prompt="Come next Friday or on May 3.",
+            env_variables={"CURRENT_DATE": " "},
+        ),
+    ]
+    (missing,) = found(made(rows), "current_date_missing")
+    assert (missing.severity, missing.count) == ("error", 2)
+    assert missing.examples == ("p1: January 30th", "p4: next Friday, May 3")
+
+
+def test_an_environment_without_eval_tasks_is_named() -> None:
+    version = made(tasks({"booking": 600, "dropbox": 3}))
+    (none,) = found(version, "no_eval")
+    assert (none.env_key, none.message) == ("dropbox", "3 training tasks and no eval task")
+
+
+def test_the_change_an_eval_set_shows_is_said_from_its_unique_tasks() -> None:
+    version = made(tasks({"booking": 600, "fira": 100}))
+    (small,) = found(version, "eval_too_small")
+    assert small.message == (
+        "10 different eval tasks show a change of 70 points on the same tasks before and after"
+        " (5 % of them lost), and no change at all from 50 % on different tasks;"
+        " 25 points take 42 tasks"
+    )
+    whole, booking = found(version, "detectable_change")
+    assert (whole.env_key, whole.count) == (None, 70)
+    assert booking.message.startswith("60 different eval tasks show a change of 19 points on the")
+    strict = made(tasks({"booking": 600}), detectable_change=0.1)
+    assert "10 points take 155 tasks" in found(strict, "eval_too_small")[0].message
+
+
+def test_tools_are_held_against_the_context() -> None:
+    rows = tasks({"booking": 60, "github": 60, "reddit": 60})
+    tokens = {"booking": 3_000, "github": 26_000, "reddit": 15_000, "unused": 99_000}
+    version = made(rows, tool_tokens=tokens, max_input_length=24_000)
+    (over,) = found(version, "tools_over_budget")
+    assert (over.env_key, over.message) == ("github", "the tools take 26,000 of 24,000 tokens")
+    assert [each.env_key for each in found(version, "tools_crowd_context")] == ["reddit"]
+    assert found(made(rows, tool_tokens=tokens), "tools_over_budget") == []
+
+
+def test_what_cannot_be_trained_or_graded_alike_is_named() -> None:
+    rows = tasks({"booking": 20}, verifier_code="def verify(env): ...")
+    rows += tasks({"booking": 2}, start=20, task_modality="browser_use")
+    version = made(rows)
+    assert [each.count for each in found(version, "modality_not_trainable")] == [2]
+    (without,) = found(version, "verifier_missing")
+    assert without.message == "2 of 22 tasks carry no verifier_code"
+    assert found(made(tasks({"booking": 20})), "verifier_missing") == []
+
+
+def test_what_the_policy_leaves_out_is_never_silent() -> None:
+    rows = tasks({"booking": 200, "zillow": 20})
+    version = made(rows, RankPolicy(max_train_per_env=50))
+    (capped,) = found(version, "capped")
+    assert (capped.env_key, capped.count) == ("booking", 130)
+    assert capped.message == (
+        "130 tasks are excluded: above the most training tasks that the policy allows"
+    )
+    held_out = RankPolicy(held_out_envs={"tool_use": ("zillow",)})
+    second = prepare(
+        rows, PrepareOptions(split=held_out), now=NOW, lineage=Lineage.of([version.split])
+    )
+    (kept,) = found(second, "kept_from_lineage")
+    assert (kept.env_key, kept.count) == ("zillow", 20)
+
+
+def test_an_exclusion_that_names_nothing_is_said() -> None:
+    out = [
+        Exclusion(scope="env", key="bokking", reason="down"),
+        Exclusion(scope="task", key="nope", reason="old", expires_at=NOW),
+    ]
+    version = prepare(tasks({"booking": 9}), PrepareOptions(), now=NOW, exclusions=out)
+    assert [each.message for each in found(version, "exclusion_unused")] == [
+        "no env 'bokking' to exclude (down)"
+    ]
+
+
+def test_errors_come_first_and_carry_the_severity_and_remedy_of_their_code() -> None:
+    rows = [task("a", prompt="Same."), task("b", prompt="Same."), task("c", env_variables={})]
+    version = made(rows, published(a="eval", b="train", c="train"))
+    severities = [each.severity for each in version.findings]
+    assert severities == sorted(severities, key=["error", "warning", "info"].index)
+    assert set(severities) >= {"error", "warning"}
+    for each in version.findings:
+        assert (each.severity, each.remedy) == (RULES[each.code].severity, RULES[each.code].remedy)
+        assert len(each.examples) <= MAX_EXAMPLES
+
+
+@pytest.mark.parametrize("code", sorted(RULES))
+def test_every_code_is_found_by_a_test_here(code: str) -> None:
+    assert f'"{code}"' in Path(__file__).read_text()

@@ -1,0 +1,353 @@
+"""What a split promises, whatever the dataset: exact sizes, each task once, no way back."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.contract.datasets.tasks import task, tasks
+from trainer.contract.datasets.caps import largest_cap, take_turns
+from trainer.contract.datasets.lineage import Lineage, SplitRow
+from trainer.contract.datasets.policies import (
+    Md5ThresholdPolicy,
+    PublishedPolicy,
+    RankPolicy,
+)
+from trainer.contract.datasets.published import read_published
+from trainer.contract.datasets.rows import DatasetError, TaskRow, fingerprint
+from trainer.contract.datasets.splits import (
+    COPY,
+    EVAL_CAP,
+    EVALUATED,
+    TRAIN_CAP,
+    TRAINED,
+    UNPUBLISHED,
+    make_split,
+)
+
+ROOT = Path(__file__).resolve().parents[3]
+Policy = RankPolicy | Md5ThresholdPolicy | PublishedPolicy
+ENVS = ["booking", "fira", "github", "outlook", "zillow"]
+quick = settings(max_examples=60, deadline=None)
+
+
+def split(
+    rows: list[TaskRow],
+    policy: Policy,
+    *versions: tuple[SplitRow, ...],
+    excluded: Mapping[str, str] | None = None,
+) -> tuple[SplitRow, ...]:
+    prints = {row.key: fingerprint(row) for row in rows}
+    lineage = Lineage.of(versions)
+    return make_split(rows, prints, policy, excluded=excluded or {}, lineage=lineage)
+
+
+def keys(made: tuple[SplitRow, ...], name: str) -> set[str]:
+    return {each.key for each in made if each.split == name}
+
+
+def reasons(made: tuple[SplitRow, ...]) -> dict[str, str | None]:
+    return {each.key: each.reason for each in made if each.split == "excluded"}
+
+
+def by_env(rows: list[TaskRow], made: tuple[SplitRow, ...], name: str) -> dict[str, int]:
+    chosen = keys(made, name)
+    return {
+        env: sum(row.key in chosen for row in rows if row.env_key == env)
+        for env in {row.env_key for row in rows}
+    }
+
+
+SIZES = st.dictionaries(st.sampled_from(ENVS), st.integers(1, 70), min_size=1)
+SHARES = st.sampled_from([None, 0.5, 0.9])
+MOST = st.none() | st.integers(0, 40)
+RANK = st.builds(
+    RankPolicy,
+    eval_ratio=st.sampled_from([0.0, 0.1, 0.2, 0.29, 1.0]),
+    min_eval_per_env=st.integers(0, 8),
+    max_eval_per_env=MOST,
+    max_eval_total=MOST,
+    max_train_per_env=st.none() | st.integers(1, 40),
+    max_train_total=st.none() | st.integers(1, 100),
+    held_out_envs=st.sampled_from([{}, {"tool_use": ("outlook",)}]),
+    salt=st.integers(0, 3),
+    trained_may_become_eval=st.booleans(),
+)
+MD5 = st.builds(
+    Md5ThresholdPolicy,
+    eval_ratio=st.sampled_from([0.1, 0.2, 0.5]),
+    min_eval_per_env=st.integers(0, 8),
+    max_eval_per_env=MOST,
+    max_eval_total=st.none() | st.integers(1, 40),
+    held_out_envs=st.sampled_from([{}, {"tool_use": ("outlook",)}]),
+    trained_may_become_eval=st.booleans(),
+)
+
+
+@quick
+@given(sizes=SIZES, policy=RANK)
+def test_rank_sizes_are_exact_and_caps_hold(sizes: dict[str, int], policy: RankPolicy) -> None:
+    rows = tasks(sizes)
+    made = split(rows, policy)
+    held_out = policy.held_out_envs.get("tool_use", ())
+    evals, trains = by_env(rows, made, "eval"), by_env(rows, made, "train")
+    wanted = {}
+    for env, size in sizes.items():
+        target = int(Fraction(str(policy.eval_ratio)) * size)
+        if policy.max_eval_per_env is not None:
+            target = min(target, policy.max_eval_per_env)
+        target = 0 if target < policy.min_eval_per_env else target
+        wanted[env] = size if env in held_out else target
+    if policy.max_eval_total is None or sum(wanted.values()) <= policy.max_eval_total:
+        assert evals == wanted
+    else:
+        assert sum(evals.values()) == policy.max_eval_total
+        assert all(evals[env] <= wanted[env] for env in sizes)
+    for env in sizes:
+        assert policy.max_train_per_env is None or trains[env] <= policy.max_train_per_env
+        assert env not in held_out or trains[env] == 0
+        if policy.max_train_per_env is policy.max_train_total is None and env not in held_out:
+            assert trains[env] == sizes[env] - evals[env]
+    assert policy.max_train_total is None or sum(trains.values()) <= policy.max_train_total
+
+
+@quick
+@given(sizes=SIZES, policy=RANK | MD5, seed=st.integers(0, 99))
+def test_each_task_is_in_one_split_whatever_the_order(
+    sizes: dict[str, int], policy: Policy, seed: int
+) -> None:
+    rows = tasks(sizes)
+    excluded = {row.key: "user: out" for row in rows[::7]}
+    made = split(rows, policy, excluded=excluded)
+    assert [each.key for each in made] == sorted(row.key for row in rows)
+    assert all((each.reason is not None) == (each.split == "excluded") for each in made)
+    assert {each.key: each.reason for each in made if each.key in excluded} == excluded
+    shuffled = random.Random(seed).sample(rows, len(rows))
+    assert split(shuffled, policy, excluded=excluded) == made
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    steps=st.lists(
+        st.tuples(
+            st.dictionaries(st.sampled_from(ENVS), st.integers(1, 60), min_size=1),
+            st.integers(0, 30),
+            RANK | MD5,
+        ),
+        min_size=2,
+        max_size=4,
+    )
+)
+def test_eval_never_becomes_train_over_a_chain_of_versions(steps: list[Any]) -> None:
+    """Data grow, shrink and shift, policies change: no task goes from eval to train, or back."""
+    versions: list[tuple[SplitRow, ...]] = []
+    ever_eval: set[str] = set()
+    ever_train: set[str] = set()
+    for sizes, start, policy in steps:
+        made = split(tasks(sizes, start=start), policy, *versions)
+        assert not keys(made, "train") & ever_eval
+        if not policy.trained_may_become_eval:
+            assert not keys(made, "eval") & (ever_train - ever_eval)
+        ever_eval |= keys(made, "eval")
+        ever_train |= keys(made, "train")
+        versions.append(made)
+
+
+def test_the_split_does_not_depend_on_the_process() -> None:
+    """Another hash seed, another locale: the same hashes (`test_prepare` has them written down)."""
+    code = (
+        "from tests.contract.datasets.test_prepare import *;"
+        "print(prepare(tasks({'booking': 100, 'zillow': 60}), OPTIONS, now=NOW).digest)"
+    )
+    digests = set()
+    for seed, locale in (("0", "C"), ("7", "tr_TR.UTF-8")):
+        environ = {"PYTHONHASHSEED": seed, "LC_ALL": locale, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environ, cwd=ROOT, check=True, capture_output=True
+        )
+        digests.add(done.stdout)
+    assert len(digests) == 1
+
+
+def test_growing_data_keeps_the_eval_tasks_and_takes_new_ones_from_new_tasks() -> None:
+    """600 tasks become 6,000: the historic rule moved 83 of 96 eval tasks into train."""
+    policy = RankPolicy(eval_ratio=0.02, max_eval_per_env=None)
+    first = split(tasks({"booking": 600}), policy)
+    second = split(tasks({"booking": 6000}), policy, first)
+    assert len(keys(first, "eval")) == 12
+    assert keys(first, "eval") < keys(second, "eval")
+    assert keys(first, "train") < keys(second, "train")
+    assert len(keys(second, "eval")) == 120
+
+
+def test_a_larger_eval_share_of_the_same_data_needs_leave_to_take_training_tasks() -> None:
+    rows = tasks({"booking": 100})
+    first = split(rows, RankPolicy(eval_ratio=0.1))
+    more = RankPolicy(eval_ratio=0.2)
+    allowed = RankPolicy(eval_ratio=0.2, trained_may_become_eval=True)
+    assert keys(split(rows, more, first), "eval") == keys(first, "eval")
+    taken = keys(split(rows, allowed, first), "eval")
+    assert len(taken) == 20
+    assert taken > keys(first, "eval")
+
+
+def test_an_eval_task_that_comes_back_after_a_version_without_it_is_an_eval_task() -> None:
+    rows = tasks({"booking": 100})
+    policy = RankPolicy()
+    first = split(rows, policy)
+    without = split([row for row in rows if row.key not in keys(first, "eval")], policy, first)
+    assert keys(split(rows, policy, first, without), "eval") == keys(first, "eval")
+
+
+def test_an_eval_task_under_a_new_key_is_known_by_what_it_asks() -> None:
+    rows = tasks({"booking": 100})
+    first = split(rows, RankPolicy())
+    renamed = [row.model_copy(update={"key": f"new-{row.key}"}) for row in rows]
+    second = split(renamed, RankPolicy(), first)
+    assert keys(second, "eval") == {f"new-{key}" for key in keys(first, "eval")}
+    both = split([*rows, *renamed], RankPolicy(), first)
+    assert keys(both, "eval") == keys(first, "eval")
+    assert {key for key, reason in reasons(both).items() if reason == COPY} == {
+        f"new-{key}" for key in keys(first, "eval")
+    }
+
+
+def test_of_two_tasks_that_ask_the_same_and_were_split_the_trained_one_never_evaluates() -> None:
+    twins = [task("a", prompt="Same."), task("b", prompt="Same.")]
+    first = split(twins, PublishedPolicy(splits={"a": "eval", "b": "train"}))
+    second = split([twins[1]], RankPolicy(), first)
+    assert reasons(second) == {"b": COPY}
+
+
+def test_an_environment_held_out_after_it_was_trained_on_is_excluded() -> None:
+    rows = tasks({"outlook": 20, "booking": 20})
+    held_out = RankPolicy(held_out_envs={"tool_use": ("outlook",)})
+    first = split(rows, RankPolicy(min_eval_per_env=1))
+    second = split(rows, held_out, first)
+    outlook = {row.key for row in rows if row.env_key == "outlook"}
+    assert keys(second, "eval") >= outlook & keys(first, "eval")
+    assert reasons(second) == dict.fromkeys(outlook & keys(first, "train"), TRAINED)
+
+
+def test_an_environment_is_held_out_in_one_modality_only() -> None:
+    rows = tasks({"instacart": 10})
+    rows += tasks({"instacart": 10}, start=10, task_modality="computer_use")
+    policy = RankPolicy(held_out_envs={"computer_use": ("instacart",)})
+    assert keys(split(rows, policy), "eval") == {row.key for row in rows[10:]}
+
+
+def test_eval_tasks_above_a_new_cap_are_excluded_and_old_ones_stay_before_new_ones() -> None:
+    rows = tasks({"booking": 100, "zillow": 100})
+    first = split(rows, RankPolicy())
+    capped = RankPolicy(max_eval_total=25)
+    grown = tasks({"booking": 400, "zillow": 100, "fira": 100})
+    second = split(grown, capped, first)
+    assert keys(second, "eval") > keys(first, "eval")
+    assert len(keys(second, "eval")) == 25
+    assert reasons(second) == {}
+    third = split(grown, RankPolicy(max_eval_total=7), first, second)
+    assert len(keys(third, "eval")) == 7
+    assert set(reasons(third).values()) == {EVAL_CAP}
+    assert keys(second, "eval") == keys(third, "eval") | set(reasons(third))
+
+
+def test_the_share_of_one_environment_is_what_was_asked() -> None:
+    sizes = {"google-maps": 4695, "github": 2048, "booking": 1313, "fostgres": 923, "reddit": 432}
+    rows = tasks(sizes)
+    made = split(rows, RankPolicy(eval_ratio=0.0, max_env_train_share=0.25))
+    trains = by_env(rows, made, "train")
+    assert max(trains.values()) / sum(trains.values()) <= 0.25
+    # c <= 0.25 (3 c + 923 + 432) holds up to c = 1355, above booking's 1313: two are cut.
+    # c <= 0.25 (2 c + 1313 + 923 + 432) holds up to c = 1334.
+    assert trains == {
+        "google-maps": 1334,
+        "github": 1334,
+        "booking": 1313,
+        "fostgres": 923,
+        "reddit": 432,
+    }
+    assert set(reasons(made).values()) == {TRAIN_CAP}
+
+
+def test_a_share_never_shrinks_a_single_environment_and_is_refused_where_it_cannot_hold() -> None:
+    one = split(tasks({"booking": 500}), RankPolicy(max_env_train_share=0.2))
+    assert len(keys(one, "train")) == 450
+    with pytest.raises(DatasetError, match=r"3 environments .* Set it to 0\.33 or more"):
+        split(tasks({"a": 9, "b": 9, "c": 9}), RankPolicy(max_env_train_share=0.2))
+
+
+@quick
+@given(sizes=SIZES, share=st.sampled_from([0.2, 0.25, 0.34, 0.5, 0.9, 1.0]))
+def test_the_largest_cap_is_the_largest(sizes: dict[str, int], share: float) -> None:
+    def holds(cap: int) -> bool:
+        return cap <= Fraction(str(share)) * sum(min(size, cap) for size in sizes.values())
+
+    cap = largest_cap(sizes, share)
+    best = max((c for c in range(max(sizes.values()) + 1) if holds(c)), default=0)
+    assert cap == (best or None)
+
+
+@quick
+@given(sizes=SIZES, budget=st.integers(-3, 200))
+def test_turns_are_fair(sizes: dict[str, int], budget: int) -> None:
+    quotas = take_turns(sizes, budget)
+    expected = dict.fromkeys(sizes, 0)
+    left = budget
+    while left > 0 and any(expected[env] < sizes[env] for env in sizes):
+        for env in sorted(sizes):
+            if left > 0 and expected[env] < sizes[env]:
+                expected[env] += 1
+                left -= 1
+    assert quotas == expected
+
+
+PUBLISHED = {"a": "eval", "b": "train", "c": "train"}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        PUBLISHED,
+        {"train": ["b", "c"], "validation": ["a"]},
+        [{"task_key": key, "split": name} for key, name in PUBLISHED.items()]
+        + [{"key": "d", "split": "excluded"}],
+    ],
+)
+def test_a_published_split_is_followed_in_every_form(document: Any) -> None:
+    made = split([task(key) for key in "abcd"], read_published(document))
+    assert (keys(made, "eval"), keys(made, "train")) == ({"a"}, {"b", "c"})
+    assert reasons(made) == {"d": UNPUBLISHED}
+
+
+def test_a_published_split_does_not_undo_what_earlier_versions_did() -> None:
+    rows = [task(key) for key in "abc"]
+    first = split(rows, read_published(PUBLISHED))
+    swapped = split(rows, read_published({"a": "train", "b": "eval", "c": "train"}), first)
+    assert reasons(swapped) == {"a": EVALUATED, "b": TRAINED}
+
+
+@pytest.mark.parametrize(
+    ("document", "sentence"),
+    [
+        (5, "a published split is"),
+        ([["a", "train"]], "a published split is"),
+        ({}, "names no task"),
+        ({"a": "dev"}, "'a' has 'dev'"),
+        ({"a": 7, "b": []}, "'a' has '7'"),
+        ([{"key": None, "split": "train"}], "'None' has 'train'"),
+        ({"train": ["a"], "eval": ["a"]}, "'a' in both"),
+        ({"train": [["a"]]}, "has 'train'"),
+    ],
+)
+def test_a_published_split_of_another_form_is_refused(document: Any, sentence: str) -> None:
+    with pytest.raises(DatasetError, match=sentence):
+        read_published(document)
