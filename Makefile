@@ -2,6 +2,7 @@
 PYTHON ?= python3
 CONTROL := .venv/bin
 TRAINER := .venv-trainer/bin
+PEERS := .venv-peers/bin
 PIP := -m pip install --quiet --disable-pip-version-check
 export HILLCLIMB_HOME ?= $(CURDIR)
 export PYTHONDONTWRITEBYTECODE := 1
@@ -30,9 +31,17 @@ setup: .venv/.ready .venv-trainer/.ready ## make both virtual environments (quic
 	@$(TRAINER)/python $(PIP) --no-deps --no-build-isolation -e . 2>>.venv-trainer/pip.log || { cat .venv-trainer/pip.log; exit 1; }
 	@touch $@
 
-lock: ## write requirements/*.txt from what the two environments hold
+# What stands at the other end of a wire in tests: it cannot share an environment with vLLM.
+.venv-peers/.ready: requirements/peers.txt
+	@test -x $(PEERS)/python || $(PYTHON) -m venv .venv-peers
+	@echo "setup: installing the peers of the tests into .venv-peers"
+	@$(PEERS)/python $(PIP) --no-deps -r requirements/peers.txt 2>.venv-peers/pip.log || { cat .venv-peers/pip.log; exit 1; }
+	@touch $@
+
+lock: ## write requirements/*.txt from what the environments hold
 	@$(CONTROL)/python requirements/lock.py $(CONTROL)/python requirements/control.txt
 	@$(CONTROL)/python requirements/lock.py $(TRAINER)/python requirements/trainer.txt
+	@$(CONTROL)/python requirements/lock.py $(PEERS)/python requirements/peers.txt
 
 demo: setup ## the main job: start the stack, train the example run, print the verdict table
 	@$(CONTROL)/hillclimb demo $(DEMO_ARGS)
@@ -46,7 +55,7 @@ down: ## stop the embedded stack; running trainers checkpoint first
 status: ## what of the stack runs
 	@$(CONTROL)/hillclimb status
 
-test: setup ## the whole default test suite, both environments
+test: setup .venv-peers/.ready ## the whole default test suite, both environments
 	@$(CONTROL)/python -m pytest tests --ignore=tests/trainer -n 2 --dist loadfile
 	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest tests/trainer -n 2 --no-loadscope-reorder
 
