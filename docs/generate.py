@@ -105,13 +105,20 @@ def cli_page() -> str:
         Exit.INTERRUPTED: "Ctrl-C; what was watched goes on",
     }
     lines += [f"| {code.value} | {code.name.lower()} | {meanings[code]} |" for code in Exit]
-    for name, command in sorted(cli.commands.items()):
+    for name, command in _commands("hillclimb", cli):
         # As under the group: click remembers the help option that it made first.
-        context = click.Context(
-            command, info_name=f"hillclimb {name}", terminal_width=88, **cli.context_settings
-        )
-        lines += ["", f"## `hillclimb {name}`", "", "```", command.get_help(context), "```"]
+        context = click.Context(command, info_name=name, terminal_width=88, **cli.context_settings)
+        lines += ["", f"## `{name}`", "", "```", command.get_help(context), "```"]
     return "\n".join(lines) + "\n"
+
+
+def _commands(prefix: str, group: click.Group) -> Iterator[tuple[str, click.Command]]:
+    """Yield every command that does something, with its words."""
+    for name, command in sorted(group.commands.items()):
+        if isinstance(command, click.Group):
+            yield from _commands(f"{prefix} {name}", command)
+        else:
+            yield f"{prefix} {name}", command
 
 
 def api_page() -> str:

@@ -1,0 +1,136 @@
+"""`fleet`: a local server of Fleet's contract, and minifleet's tasks in Fleet's form."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+
+from hillclimb.cli.console import out, print_json
+from hillclimb.cli.main import command, main
+from hillclimb.cli.stack import read_options
+from hillclimb.errors import HillclimbError
+
+MODULE = "trainer.envs.minifleet.server"
+API_KEY_VARIABLE = "FLEET_API_KEY"
+
+
+class FleetRefused(HillclimbError):
+    """The data plane could not do what was asked."""
+
+
+@main.group()
+def fleet() -> None:
+    """Serve the miniature apps as Fleet does, and export their tasks."""
+
+
+@fleet.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Default: any free one.")
+@click.option("--api-key", help="Key clients send. Default: FLEET_API_KEY, else `minifleet`.")
+@click.option(
+    "--instance-limit",
+    type=click.IntRange(0),
+    default=100,
+    show_default=True,
+    help="Instances that may run at once.",
+)
+@click.option(
+    "--default-ttl",
+    type=click.IntRange(1),
+    default=3600,
+    show_default=True,
+    help="Seconds an instance lives that asks for no time.",
+)
+@click.option(
+    "--tasks-per-env",
+    type=click.IntRange(0),
+    default=50,
+    show_default=True,
+    help="Tasks of each environment and split in the list of tasks.",
+)
+@click.option("--runner-token", help="Answer 404 to manager calls without this X-Runner-Token.")
+@click.option("--mcp-sessions", is_flag=True, help="Give out MCP session ids.")
+@click.option(
+    "--faults",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="Fault rules (JSON).",
+)
+@click.option("--latency", type=click.FloatRange(0), help="Seconds every request takes longer.")
+@click.option("--error-rate", type=click.FloatRange(0, 1), help="Share of requests answered 502.")
+@click.option("--hang-rate", type=click.FloatRange(0, 1), help="Share of requests that hang.")
+@click.option("--seed", type=int, help="Seed of the faults; the file's by default.")
+@command
+def serve(
+    *, api_key: str | None, as_json: bool, **options: str | float | Path | bool | None
+) -> None:
+    """Serve Fleet's HTTP and MCP contract until Ctrl-C; FLEET_BASE_URL leads clients to it."""
+    arguments = ["--json"] if as_json else []
+    for name, value in options.items():
+        flag = f"--{name.replace('_', '-')}"
+        if value is True:
+            arguments.append(flag)
+        elif value is not None and value is not False:
+            arguments += [flag, str(value)]
+    environment = dict(os.environ) | ({API_KEY_VARIABLE: api_key} if api_key else {})
+    sys.stdout.flush()
+    # The server takes this process's place: what stops the command stops the server.
+    python = str(_python())
+    os.execve(python, [python, "-m", MODULE, "serve", *arguments], environment)  # noqa: S606
+
+
+@fleet.command("tasks")
+@click.option("--env", "env_keys", multiple=True, required=True, help="Environment; repeatable.")
+@click.option("--split", type=click.Choice(["train", "eval"]), required=True, help="Which side.")
+@click.option("-n", "--number", type=click.IntRange(1), required=True, help="Tasks of each.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Chooses the tasks.")
+@click.option(
+    "--held-out-share",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    show_default=True,
+    help="Share of eval tasks whose template no train task has.",
+)
+@click.option(
+    "--out",
+    "target",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File to write; standard output by default.",
+)
+@command
+def export_tasks(
+    *, env_keys: tuple[str, ...], target: Path | None, as_json: bool, **options: str | float
+) -> None:
+    """Write minifleet tasks as Fleet's tasks JSON, verifier source included."""
+    arguments = [word for key in env_keys for word in ("--env", key)]
+    for name, value in options.items():
+        arguments += [f"--{name.replace('_', '-')}", str(value)]
+    done = subprocess.run(
+        [str(_python()), "-m", MODULE, "tasks", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise FleetRefused(done.stderr.strip().removeprefix("error: "))
+    if target is None:
+        sys.stdout.write(done.stdout)
+        return
+    target.write_text(done.stdout)
+    number = len(json.loads(done.stdout)["tasks"])
+    if as_json:
+        print_json({"tasks": number, "file": str(target)})
+    else:
+        out.print(f"{number} tasks in {target}", soft_wrap=True)
+
+
+def _python() -> Path:
+    """The data plane's interpreter."""
+    python = read_options().find_trainer_python()
+    if not python.exists():
+        raise FleetRefused(f"no data plane at {python}: run `make setup`")
+    return python
