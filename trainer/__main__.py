@@ -86,7 +86,8 @@ def _start_logging(log: Path) -> None:
     if not (log.exists() and os.path.samestat(mine, log.stat())):
         handlers.append(logging.FileHandler(log))
     logging.basicConfig(level=logging.INFO, format=_FORMAT, handlers=handlers)
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    for name in ("httpx", "httpx2", "mcp"):
+        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 if __name__ == "__main__":

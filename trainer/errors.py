@@ -17,6 +17,7 @@ TrainerError                 the run cannot go on; the attempt ends with `reason
 
 RolloutError                 one rollout failed for reasons that are not the policy's
 ├── EnvUnavailable           the environment did not start or does not answer
+├── EnvAtCapacity            as many environments run as may: no fault, the rollout waits
 ├── ToolTransport            a tool call got no answer (not: an answer that says "error")
 ├── VerifierUnavailable      the grade could not be computed
 └── RolloutDeadline          the environment, not the policy, used up the trajectory's time
@@ -137,6 +138,12 @@ class EnvUnavailable(RolloutError):
     """The environment did not start, or stopped answering."""
 
     code = "env_unavailable"
+
+
+class EnvAtCapacity(RolloutError):
+    """As many environments run as may: nothing is wrong, the rollout waits and begins again."""
+
+    code = "env_at_capacity"
 
 
 class ToolTransport(RolloutError):

@@ -31,12 +31,20 @@ def inline_crew(recipe: Recipe) -> Crew:
         weights = weight_sync(recipe, learner, [engine], keeps=False)
     else:
         raise TypeError(f"{chosen.name} has no way in for weights")
+    roller = recipe.make_roller(engine)
+
+    async def close() -> None:
+        try:
+            await roller.close()
+        finally:
+            await engine.close()
+
     return Crew(
         learner=learner,
         engines=(engine,),
         weights=weights,
-        rolls=recipe.make_roller(engine),
+        rolls=roller,
         engine_name=chosen.name,
         fallback=chosen.fallback,
-        close=engine.close,
+        close=close,
     )

@@ -51,6 +51,20 @@ def rollout_metrics(rows: Sequence[OutcomeRow], *, n: int, pass_threshold: float
     return metrics | _generation("generate", rows)
 
 
+def provider_metrics(measures: Mapping[str, Sequence[Mapping[str, float]]]) -> Metrics:
+    """Return what environments took, from their rollouts' measures by environment.
+
+    Counts (`num_...`) are added up, everything else is averaged.
+    """
+    metrics: Metrics = {}
+    for env_key, rollouts in measures.items():
+        for name in sorted({name for each in rollouts for name in each}):
+            values = [each[name] for each in rollouts if name in each]
+            value = sum(values) if name.startswith("num_") else fmean(values)
+            metrics[f"environment/{env_key.replace('/', '_')}/provider/{name}"] = value
+    return metrics
+
+
 def eval_metrics(rows: Sequence[OutcomeRow], *, n: int, pass_threshold: float) -> Metrics:
     """pass@1, pass@n, mean score and coverage, per environment, over all and per template kind.
 

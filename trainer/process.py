@@ -20,6 +20,7 @@ from trainer.contract.problems import explain
 from trainer.contract.reasons import ReasonCode
 from trainer.contract.rundir import AttemptDir, ExitRecord
 from trainer.contract.spec import RunSpec
+from trainer.envs.choose import check_provider
 from trainer.errors import (
     AttemptSuperseded,
     CheckpointError,
@@ -171,6 +172,7 @@ async def _train(
                 on_blocked=lambda late: _leave_blocked(launch.dir, journal, progress, late),
             )
             _track(attempt, launch.environ)
+            await check_provider(attempt.spec)
             progress.trainer = build_trainer(attempt)
             await progress.trainer.train()
     except StopRequested:

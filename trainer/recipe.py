@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainer.contract.rundir import run_tag
 from trainer.contract.spec import RunSpec
 from trainer.engines.base import Engine
 from trainer.envs.base import EnvProvider
@@ -47,6 +48,11 @@ class Recipe:
         if self.spec.engine.weight_transport == "disk":
             return self.attempt_dir / "weights"
         return self.shared_dir
+
+    @property
+    def run_tag(self) -> str:
+        """The attempt's name with platforms that hold something for it."""
+        return run_tag(self.attempt_dir.parent.name, self.attempt)
 
     def learner_options(self) -> LearnerOptions:
         """How the learner updates."""
@@ -104,7 +110,7 @@ class Recipe:
         parts = RolloutParts(
             engine=engine,
             chat=load_chat(self.model_dir, self.vocab_size),
-            provider=self.provider or choose_provider(spec),
+            provider=self.provider or choose_provider(spec, self.run_tag),
             environment=spec.environment,
             rollout=spec.rollout,
             seed=spec.schedule.seed,

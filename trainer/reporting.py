@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from trainer.contract.events import StepCompleted
 from trainer.contract.spec import RunSpec
 from trainer.engines.base import EngineStats
-from trainer.metrics import Metrics, rollout_metrics
+from trainer.metrics import Metrics, provider_metrics, rollout_metrics
 from trainer.schedule import Schedule
 from trainer.sinks.journal import Journal
 from trainer.timing import Clock
@@ -40,7 +40,7 @@ class StepReporter:
             pass_threshold=self.spec.eval.pass_threshold,
         )
         num_tokens = sum(row.num_tokens for row in result.rows)
-        metrics |= {**extra, **timing}
+        metrics |= {**extra, **timing, **provider_metrics(_measures(result))}
         metrics["trainer/global_step"] = float(step)
         metrics["trainer/tokens_per_second"] = num_tokens / timing["timing/step"]
         self.journal.emit(
@@ -57,6 +57,13 @@ class StepReporter:
         _log.info(
             "step %d/%d: pass@1 %.3f in %.1f s", step, schedule.total, rate, timing["timing/step"]
         )
+
+
+def _measures(result: WaveResult) -> dict[str, list[Mapping[str, float]]]:
+    found: dict[str, list[Mapping[str, float]]] = {}
+    for rollout in (rollout for group in result.rollouts for rollout in group):
+        found.setdefault(rollout.trajectory.task.env_key, []).append(rollout.measures)
+    return found
 
 
 def engine_metrics(before: EngineStats, after: EngineStats) -> Metrics:

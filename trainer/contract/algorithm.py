@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from trainer.contract.sections import Section
+from trainer.contract.section import Section
 
 Ratio = Annotated[float, Field(gt=0.0, le=1e4)]
 

@@ -51,6 +51,11 @@ def refuse_clocks(environment: EnvironmentSpec, evaluation: EvalSpec) -> None:
             " time a machine takes would decide outcomes. Leave it out; schedule.step_timeout_s"
             " ends a step that hangs"
         )
+    if environment.provider != "minifleet":
+        raise ValueError(
+            "a server of environments answers from a state of its own: deterministic needs"
+            " environment.provider minifleet"
+        )
     faults = [environment.faults, *(each.faults for each in environment.overrides.values())]
     if any(each not in (None, FaultSpec()) for each in faults):
         raise ValueError(

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainer.contract.sections import EngineSpec
+from trainer.contract.fleet import is_loopback
+from trainer.contract.sections import EngineSpec, EnvironmentSpec
 from trainer.contract.tracking import TrackingSpec
 
 
-def never_run(engine: EngineSpec, tracking: TrackingSpec) -> Iterator[tuple[str, str]]:
+def never_run(
+    engine: EngineSpec, tracking: TrackingSpec, environment: EnvironmentSpec
+) -> Iterator[tuple[str, str]]:
     """Yield (setting, what to do instead) for each such path that these sections ask for."""
     if engine.tensor_parallel_size > 1:
         yield "engine.tensor_parallel_size above 1", "set the size to 1"
@@ -23,4 +26,10 @@ def never_run(engine: EngineSpec, tracking: TrackingSpec) -> Iterator[tuple[str,
         yield (
             "tracking.wandb.mode online",
             "set the mode to offline and send the files with `wandb sync`",
+        )
+    url = environment.fleet.base_url
+    if url is not None and not is_loopback(url):
+        yield (
+            "environment.fleet.base_url outside the runner's machine",
+            "point it to a server there (`hillclimb fleet serve` starts one)",
         )

@@ -80,6 +80,11 @@ def attempt_name(attempt: int) -> str:
     return f"attempt-{attempt}"
 
 
+def run_tag(run_id: str, attempt: int) -> str:
+    """Return the name under which platforms hold something for an attempt, such as instances."""
+    return f"hillclimb.{run_id}.{attempt}"
+
+
 def checkpoint_name(step: int | Literal["*"], attempt: int) -> str:
     """Return the checkpoint's path relative to the run; `*` gives a pattern for all steps."""
     return f"{CHECKPOINTS}/global_step_{step}/{attempt_name(attempt)}"

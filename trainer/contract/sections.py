@@ -8,21 +8,15 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-EnvKey = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,63}$")]
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
-Seconds = Annotated[float, Field(gt=0.0, le=86_400.0)]
+from trainer.contract.fleet import FleetSpec
+from trainer.contract.section import EnvKey as EnvKey
+from trainer.contract.section import Seconds as Seconds
+from trainer.contract.section import Section as Section
+from trainer.contract.section import Share as Share
 
 _PINNED = re.compile(r"hf:[\w.-]+/[\w.-]+@[0-9a-f]{40}")
-
-
-class Section(BaseModel):
-    """Frozen, refuses unknown keys and NaN, documents each field by the string under it."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False
-    )
 
 
 class BackendSpec(Section):
@@ -107,8 +101,11 @@ class EnvironmentOverride(Section):
 class EnvironmentSpec(Section):
     """How rollouts meet their environments."""
 
-    provider: Literal["minifleet"] = "minifleet"
-    """`minifleet`: the miniature Fleet apps shipped with Hillclimb, in the trainer's process."""
+    provider: Literal["minifleet", "fleet"] = "minifleet"
+    """`minifleet`: the miniature Fleet apps shipped with Hillclimb, in the trainer's process.
+    `fleet`: a platform that speaks Fleet's contract, such as `hillclimb fleet serve`."""
+    fleet: FleetSpec = FleetSpec()
+    """The platform of the provider `fleet`."""
     max_turns: Annotated[int, Field(ge=1, le=200)] = 8
     """Model turns before a rollout is stopped and graded 0."""
     call_timeout_s: Seconds = 30.0
@@ -138,6 +135,41 @@ class EnvironmentSpec(Section):
     """Injected faults, for all environments."""
     overrides: dict[EnvKey, EnvironmentOverride] = Field(default_factory=dict)
     """Settings for single environments, by environment key."""
+
+    @model_validator(mode="after")
+    def _faults_have_a_place(self) -> Self:
+        faults = [self.faults, *(each.faults for each in self.overrides.values())]
+        injected = any(each not in (None, FaultSpec()) for each in faults)
+        if injected and self.provider != "minifleet":
+            raise ValueError(
+                f"faults are injected into minifleet alone, and the provider is {self.provider}:"
+                " leave faults out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _instances_outlive_rollouts(self) -> Self:
+        fleet = self.fleet
+        if self.provider != "fleet":
+            if fleet != FleetSpec():
+                raise ValueError(
+                    f"environment.fleet is read by the provider fleet, and this is {self.provider}:"
+                    " set environment.provider to fleet or leave the section out"
+                )
+            return self
+        if fleet.ttl_s is not None and fleet.ttl_s <= self.longest_rollout_s:
+            raise ValueError(
+                f"fleet.ttl_s ({fleet.ttl_s}) must be larger than what a rollout may take"
+                f" ({self.longest_rollout_s:g} s: trajectory_timeout_s, infra_retry_allowance_s and"
+                " verifier_timeout_s): raise it or leave it out"
+            )
+        if fleet.operation_timeout_s is not None:
+            own = (each.call_timeout_s for each in self.overrides.values())
+            call_s = min([self.call_timeout_s, *(each for each in own if each)])
+            _refuse_unnested(
+                "fleet.operation_timeout_s", fleet.operation_timeout_s, "call_timeout_s", call_s
+            )
+        return self
 
     @model_validator(mode="after")
     def _deadlines_nest(self) -> Self:

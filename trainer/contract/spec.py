@@ -12,6 +12,7 @@ from trainer.contract.data import DataSpec
 from trainer.contract.deterministic import refuse_clocks, refuse_what_races
 from trainer.contract.neverrun import never_run
 from trainer.contract.placement import PlacementSpec
+from trainer.contract.section import Section
 from trainer.contract.sections import (
     BackendSpec,
     CheckpointSpec,
@@ -25,7 +26,6 @@ from trainer.contract.sections import (
     OptimizerSpec,
     RolloutSpec,
     ScheduleSpec,
-    Section,
 )
 from trainer.contract.tracking import TrackingSpec
 
@@ -88,7 +88,8 @@ class RunSpec(Section):
     @model_validator(mode="after")
     def _sections_agree(self) -> Self:
         keys = self.data.env_keys
-        if self.environment.provider == "minifleet":
+        provider, is_made = self.environment.provider, self.data.dataset is None
+        if provider == "minifleet" or (provider == "fleet" and is_made):
             unknown = [key for key in keys if key not in MINIFLEET_ENV_KEYS]
             if unknown:
                 raise ValueError(
@@ -170,7 +171,7 @@ class RunSpec(Section):
 
     @model_validator(mode="after")
     def _never_run_paths_are_asked_for(self) -> Self:
-        for setting, instead in never_run(self.engine, self.tracking):
+        for setting, instead in never_run(self.engine, self.tracking, self.environment):
             if not self.experimental:
                 raise ValueError(
                     f"{setting} was never run: set experimental to true to try it, or {instead}"

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from trainer.contract.sections import Section
+from trainer.contract.section import Section
 
 
 class WandbSpec(Section):

@@ -6,9 +6,10 @@ returns an error *text* for the policy's; the difference decides whether a rollo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from pydantic import JsonValue
 
@@ -83,6 +84,24 @@ class Env(Protocol):
         ...
 
 
+@runtime_checkable
+class HearsConversation(Protocol):
+    """What an `Env` also is when its verifier may read the conversation."""
+
+    def hear(self, conversation: Sequence[Mapping[str, JsonValue]]) -> None:
+        """Take the messages (`role`, `content`) from the task to the last one, before grading."""
+        ...
+
+
+@runtime_checkable
+class Measured(Protocol):
+    """What an `Env` also is when it tells what its episode took."""
+
+    def measures(self) -> Mapping[str, float]:
+        """Return figures by name; names that begin with `num_` are counts (docs/metrics.md)."""
+        ...
+
+
 class EnvProvider(Protocol):
     """Makes environments for tasks of the keys it serves."""
 
@@ -93,4 +112,22 @@ class EnvProvider(Protocol):
 
     def make(self, task: Task) -> Env:
         """Return a fresh episode of `task`; cheap, the work happens in `reset`."""
+        ...
+
+
+@runtime_checkable
+class Queues(Protocol):
+    """What an `EnvProvider` also is when it can have only so many episodes at once."""
+
+    def slot(self, task: Task) -> AbstractAsyncContextManager[None]:
+        """Wait for a place for an episode of `task` and hold it; its clock stands meanwhile."""
+        ...
+
+
+@runtime_checkable
+class Closes(Protocol):
+    """What an `EnvProvider` also is when it holds something beyond its episodes."""
+
+    async def close(self) -> None:
+        """Give back whatever the provider holds; every episode was closed before."""
         ...

@@ -4,14 +4,45 @@ from __future__ import annotations
 
 from trainer.contract.sections import FaultSpec
 from trainer.contract.spec import RunSpec
+from trainer.envs.base import EnvProvider
 from trainer.envs.minifleet.faults import Faults
 from trainer.envs.minifleet.provider import MinifleetProvider
+from trainer.loading import importing
 
 _NONE = FaultSpec()
 
 
-def choose_provider(spec: RunSpec) -> MinifleetProvider:
-    """Make the provider of a spec's environments, with the faults asked for."""
+def choose_provider(spec: RunSpec, run_tag: str = "hillclimb") -> EnvProvider:
+    """Make the provider of a spec's environments.
+
+    `run_tag` names the attempt to platforms that hold something for it.
+
+    Raises:
+        SpecError: it cannot be made on this machine.
+    """
+    if spec.environment.provider == "fleet":
+        with importing():
+            # Brings MCP's client along, which no other provider needs.
+            from trainer.envs.fleet.choice import fleet_provider  # noqa: PLC0415
+        return fleet_provider(spec, run_tag)
+    return _minifleet(spec)
+
+
+async def check_provider(spec: RunSpec) -> None:
+    """Look whether the environments' platform is there, before anything is loaded for it.
+
+    Raises:
+        SpecError: it refuses us, or must not be asked.
+        EnvironmentOutage: it does not answer.
+    """
+    if spec.environment.provider == "fleet":
+        from trainer.envs.fleet.sweep import check_platform  # noqa: PLC0415 - as above
+
+        await check_platform(spec)
+
+
+def _minifleet(spec: RunSpec) -> MinifleetProvider:
+    """Make the miniature apps, with the faults asked for."""
     environment = spec.environment
     chosen = {
         key: environment.overrides[key].faults if key in environment.overrides else None

@@ -284,3 +284,7 @@ class RolloutWorker:
     async def roll(self, task: Task, sample_index: int, wave: Wave) -> Reply[Rollout]:
         """See `Rolls.roll`."""
         return Reply(await self._roller.roll(task, sample_index, wave), self._life)
+
+    async def close(self) -> None:
+        """See `Roller.close`."""
+        await self._roller.close()

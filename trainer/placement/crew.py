@@ -117,7 +117,7 @@ class _Placing:
 
         async def close() -> None:
             try:
-                await asyncio.gather(*map(_closed, proxies))
+                await asyncio.gather(*map(_left, workers), *map(_closed, proxies))
             finally:
                 abandon()
 
@@ -211,3 +211,10 @@ async def _closed(engine: RemoteEngine) -> None:
     with suppress(EngineError, RayActorError, RayTaskError, TimeoutError):
         async with asyncio.timeout(CLOSE_S):
             await engine.close()
+
+
+async def _left(worker: Any) -> None:  # noqa: ANN401 - a handle of Ray's
+    """Let a rollout worker give back what its provider holds; whoever sweeps takes the rest."""
+    with suppress(RayActorError, RayTaskError, TimeoutError):
+        async with asyncio.timeout(CLOSE_S):
+            await worker.close.remote()

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
+from trainer.envs.deadline import within
 from trainer.errors import RolloutDeadline, RolloutError
 from trainer.rollouts.limits import Limits
 
@@ -32,15 +33,30 @@ class RolloutClock:
     started: float = field(default_factory=time.monotonic)
     lost_s: float = 0.0
     """By tries that came to nothing, for faults of the environment."""
+    queued_s: float = 0.0
+    """Spent in a queue for a free environment: time that nobody used."""
 
     def lose(self) -> None:
         """Count all the time so far as lost."""
         self.lost_s = self.elapsed_s
 
+    @contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """Count what is in the block as queueing, which moves every deadline of the rollout."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.queued_s += time.monotonic() - began
+
+    def turn_back(self, elapsed_s: float) -> None:
+        """Count everything since `elapsed_s` as queueing: the try met no free environment."""
+        self.queued_s += self.elapsed_s - elapsed_s
+
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the first try began."""
-        return time.monotonic() - self.started
+        """Seconds since the first try began, without those in a queue."""
+        return time.monotonic() - self.started - self.queued_s
 
     @property
     def left_s(self) -> float:
@@ -119,7 +135,7 @@ class TimeBudget:
         left, spent = self._left(), self._stopwatch()
         try:
             async with asyncio.timeout(left) as deadline:
-                with self._call_limit(deadline, spent, at_most_s):
+                with self._call_limit(deadline, spent, at_most_s), within(min(left, at_most_s)):
                     yield
         except TimeoutError:
             self.env_s += spent()
@@ -139,7 +155,7 @@ class TimeBudget:
         try:
             async with asyncio.timeout(None) as deadline:
                 limit_s = self.limits.verifier_timeout_s
-                with self._call_limit(deadline, self._stopwatch(), limit_s):
+                with self._call_limit(deadline, self._stopwatch(), limit_s), within(limit_s):
                     yield
         except TimeoutError:
             raise on_timeout from None

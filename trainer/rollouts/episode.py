@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from trainer.contract.outcomes import Outcome, OutcomeStatus, StopReason
 from trainer.engines.base import Engine
-from trainer.envs.base import Env, Grade, ToolCall, ToolResult, ToolSpec
+from trainer.envs.base import Env, Grade, HearsConversation, ToolCall, ToolResult, ToolSpec
 from trainer.errors import EnvUnavailable, SpecError, ToolTransport, VerifierUnavailable
 from trainer.rollouts.budget import PolicyTimeUp, TimeBudget
 from trainer.rollouts.chat import Chat
@@ -175,6 +175,8 @@ class Episode:
 
     async def _grade(self) -> Grade:
         """Grade the state; an episode that ended in time is graded even if its time is over now."""
+        if isinstance(self._env, HearsConversation):
+            self._env.hear(self._transcript.conversation(self._task.prompt))
         async with self._budget.grading(VerifierUnavailable("the verifier took too long")):
             return await self._env.score()
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from trainer.contract.outcomes import Outcome, OutcomeStatus, StopReason
 from trainer.contract.sections import EnvironmentSpec, RolloutSpec
 from trainer.engines.base import Engine
-from trainer.envs.base import Env, EnvProvider
-from trainer.errors import RolloutError, TrainerError, VerifierUnavailable
+from trainer.envs.base import Closes, Env, EnvProvider, Measured, Queues
+from trainer.errors import EnvAtCapacity, RolloutError, TrainerError, VerifierUnavailable
 from trainer.rollouts.budget import RolloutClock, TimeBudget
 from trainer.rollouts.chat import Chat
 from trainer.rollouts.episode import Draw, Episode
@@ -66,12 +68,19 @@ class Roller:
         parts = self._parts
         limits = limits_for(task.env_key, parts.environment, parts.rollout)
         clock = RolloutClock(limits if parts.has_deadlines else without_deadlines(limits))
-        if wave.is_over:
-            return self._unstarted(task, sample_index, wave)
+        measures: dict[str, float] = {}
         errors: list[str] = []
         while True:
-            draw = self._draw(task, sample_index, wave, retry=len(errors))
-            found = await self._try(task, draw, clock)
+            queued_s, begun_s = clock.queued_s, clock.elapsed_s
+            async with self._slot(task, clock):
+                if wave.is_over and not errors:
+                    return self._unstarted(task, sample_index, wave)
+                _add(measures, {"slot_wait_s": clock.queued_s - queued_s})
+                draw = self._draw(task, sample_index, wave, retry=len(errors))
+                found = await self._try(task, draw, clock, measures)
+            if found.error == EnvAtCapacity.code:
+                clock.turn_back(begun_s)
+                continue
             retries = len(errors)
             errors += [found.error] if found.error else []
             if found.error is None or retries >= parts.environment.max_infra_retries:
@@ -89,7 +98,26 @@ class Roller:
             num_turns=found.transcript.num_turns,
             duration_s=clock.elapsed_s,
             infra_errors=tuple(errors),
+            measures=measures if isinstance(self._parts.provider, Queues) else {},
         )
+
+    async def close(self) -> None:
+        """Give back what the environments' provider holds; it fails quietly, and says so."""
+        provider = self._parts.provider
+        if isinstance(provider, Closes):
+            try:
+                await provider.close()
+            except Exception:  # noqa: BLE001 - what is left is swept by name afterwards
+                _log.exception("closing the environments' provider")
+
+    @asynccontextmanager
+    async def _slot(self, task: Task, clock: RolloutClock) -> AsyncIterator[None]:
+        """Hold a place for an episode, where there are only so many; the clock stands meanwhile."""
+        async with AsyncExitStack() as held:
+            if isinstance(self._parts.provider, Queues):
+                with clock.standing_still():
+                    await held.enter_async_context(self._parts.provider.slot(task))
+            yield
 
     def _unstarted(self, task: Task, sample_index: int, wave: Wave) -> Rollout:
         outcome = Outcome(status=OutcomeStatus.UNGRADED, reason=NOT_STARTED)
@@ -105,9 +133,16 @@ class Roller:
             infra_errors=(),
         )
 
-    async def _try(self, task: Task, draw: Draw, clock: RolloutClock) -> _Try:
-        """Roll once; whatever the environment raises is in what is returned."""
-        transcript, env = Transcript(), None
+    async def _try(
+        self, task: Task, draw: Draw, clock: RolloutClock, measures: dict[str, float]
+    ) -> _Try:
+        """Roll once; whatever the environment raises is in what is returned, its figures are added.
+
+        Raises:
+            TrainerError: the engine failed, or the task cannot be done.
+        """
+        transcript = Transcript()
+        env: Env | None = None
         try:
             env = self._parts.provider.make(task)
             engine, chat = self._parts.engine, self._parts.chat
@@ -132,6 +167,7 @@ class Roller:
             self._parts.engine.release(draw.session)
             if env is not None:
                 await _close(env, draw.session)
+                _add(measures, _measures(env))
 
     def _draw(self, task: Task, sample_index: int, wave: Wave, *, retry: int) -> Draw:
         place = (self._parts.seed, wave.step, wave.split, wave.decoding, task.key)
@@ -148,6 +184,17 @@ class Roller:
     def _rollout_id(self, task: Task, sample_index: int, wave: Wave) -> str:
         place = f"{self._parts.attempt}/{wave.step}/{wave.split}/{wave.decoding}"
         return f"{place}/{task.key}/{sample_index}"
+
+
+def _measures(env: Env) -> Mapping[str, float]:
+    return env.measures() if isinstance(env, Measured) else {}
+
+
+def _add(measures: dict[str, float], more: Mapping[str, float]) -> None:
+    """Add counts and seconds of a try; of what is neither, such as a limit, the last one stands."""
+    for name, value in more.items():
+        sums = name.startswith("num_") or name.endswith("_s")
+        measures[name] = measures.get(name, 0.0) + value if sums else value
 
 
 def _infra_error(code: str, transcript: Transcript) -> _Try:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from pydantic import JsonValue
+
 from trainer.contract.outcomes import Outcome, StopReason
+from trainer.rollouts.prompts import render_observation
 from trainer.types import Sample, Task, Trajectory, Turn
 
 
@@ -41,6 +44,17 @@ class Transcript:
         self.logprobs += sample.logprobs
         self.weight_versions += sample.weight_versions
         self.num_turns += 1
+
+    def conversation(self, prompt: str) -> list[dict[str, JsonValue]]:
+        """Return what was said as messages: the task, then turns and what they were answered."""
+        messages: list[dict[str, JsonValue]] = [{"role": "user", "content": prompt}]
+        for turn in self.turns:
+            if turn.response:
+                messages.append({"role": "assistant", "content": turn.response})
+            if turn.observation is not None:
+                said = render_observation(turn.observation, is_error=turn.is_error)
+                messages.append({"role": "user", "content": said})
+        return messages
 
     def trajectory(
         self, task: Task, outcome: Outcome, stop_reason: StopReason, identity: RolloutIdentity

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from trainer.types import Task, Trajectory
@@ -41,6 +41,8 @@ class Rollout:
     """From the first try to the end (seconds)."""
     infra_errors: tuple[str, ...]
     """Error codes met on the way, of tries that were repeated too."""
+    measures: Mapping[str, float] = field(default_factory=dict)
+    """What its environments say that it took (`trainer.envs.base.Measured`), over all tries."""
 
 
 class Rolls(Protocol):

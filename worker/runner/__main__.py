@@ -19,6 +19,7 @@ from worker.runner.launch import Launcher
 from worker.runner.mirror import TailMirror
 from worker.runner.runner import Runner
 from worker.runner.settings import RunnerSettings
+from worker.runner.sweep import Sweeper
 
 
 def main() -> int:
@@ -45,6 +46,7 @@ def make_runner(settings: RunnerSettings) -> Runner:
         client=ServiceClient(settings.api_url, settings.token),
         holdings=Holdings(launcher, Journal(settings.own_dir / "attempts")),
         mirror=TailMirror.at(settings.blobs_url),
+        sweeper=Sweeper(settings, dict(os.environ)),
     )
 
 

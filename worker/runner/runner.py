@@ -20,7 +20,9 @@ from worker.runner.errors import RunnerUnknown, ServiceRefused, ServiceUnreachab
 from worker.runner.holdings import Holdings
 from worker.runner.journal import HeldAttempt
 from worker.runner.mirror import TailMirror
+from worker.runner.processes import kill_marked
 from worker.runner.settings import RunnerSettings
+from worker.runner.sweep import Sweeper
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +41,7 @@ class Runner:
     client: ServiceClient
     holdings: Holdings
     mirror: TailMirror
+    sweeper: Sweeper
     stopping: bool = False
     _registered: RegisteredRunner | None = None
     _register_again: bool = True
@@ -110,6 +113,9 @@ class Runner:
     ) -> AttemptEnd:
         where = self.holdings.launcher.directory(held.run_id, held.attempt)
         self.mirror.complete(held.run_id, where)
+        # Whoever is left of the attempt would go on holding what is swept.
+        kill_marked(self.settings.own_dir, held.attempt_id)
+        self.sweeper.sweep(where)
         return attempt_end(where, exit_code, asked_to_stop=asked_to_stop)
 
     def _register(self) -> None:

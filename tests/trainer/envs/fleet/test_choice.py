@@ -1,0 +1,102 @@
+"""From a spec and the environment of a process to a platform, a key and the terms of instances."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from tests.factories import spec_body
+from trainer.contract.spec import RunSpec
+from trainer.envs.choose import choose_provider
+from trainer.envs.fleet.choice import account_of, fleet_provider, terms_of
+from trainer.envs.fleet.provider import FleetProvider
+from trainer.errors import SpecError
+
+LOCAL = "http://127.0.0.1:7777"
+KEY = {"FLEET_API_KEY": "very-secret"}
+
+
+def spec(fleet: dict[str, Any] | None = None, **environment: Any) -> RunSpec:
+    section = {"provider": "fleet", "fleet": fleet or {}, **environment}
+    return RunSpec.model_validate(spec_body(environment=section))
+
+
+def test_the_address_is_the_specs_then_the_runners() -> None:
+    environ = {"FLEET_BASE_URL": LOCAL, **KEY}
+    assert account_of(spec(), environ).base_url == LOCAL
+    other = {"base_url": "http://localhost:8888"}
+    assert account_of(spec(other), environ).base_url == "http://localhost:8888"
+
+
+def test_fleets_own_platform_is_taken_only_as_an_experiment() -> None:
+    with pytest.raises(
+        SpecError, match=r"would use https://orchestrator\.fleetai\.com.*experimental"
+    ):
+        account_of(spec(), KEY)
+    tried = RunSpec.model_validate(spec_body(environment={"provider": "fleet"}, experimental=True))
+    assert account_of(tried, KEY).base_url == "https://orchestrator.fleetai.com"
+
+
+def test_a_missing_key_is_named_and_a_key_is_never_shown() -> None:
+    with pytest.raises(SpecError, match="set FLEET_API_KEY in the runner's environment"):
+        account_of(spec({"base_url": LOCAL}), {})
+    account = account_of(spec({"base_url": LOCAL}), KEY)
+    assert "very-secret" not in repr(account)
+    assert account.headers["Authorization"] == "Bearer very-secret"
+
+
+def test_instances_outlive_rollouts_and_operations_are_shorter_than_calls() -> None:
+    terms = terms_of(spec(call_timeout_s=12.0, overrides={"booking": {"call_timeout_s": 9.0}}), "t")
+    assert terms.operation_s == pytest.approx(3.0)
+    # 300 s of trajectory, 60 s for retries, 12 s for the verifier; a quarter and a minute more
+    assert terms.ttl_s == int(1.25 * 372.0 + 60.0)
+    assert terms.body() == {
+        "run_id": "t",
+        "ttl_seconds": 525,
+        "heartbeat_interval": 60,
+        "created_from": "sdk",
+    }
+    assert terms_of(spec({"region": "us-east-1"}), "t").body()["region"] == "us-east-1"
+
+
+@pytest.mark.parametrize(
+    ("environment", "sentence"),
+    [
+        (
+            {"fleet": {"ttl_s": 300}},
+            "fleet.ttl_s .300. must be larger than what a rollout may take",
+        ),
+        ({"fleet": {"operation_timeout_s": 30}}, "must be smaller than call_timeout_s"),
+        ({"fleet": {"base_url": "ftp://x"}}, "should match pattern"),
+        ({"fleet": {"base_url": "http://user:word@127.0.0.1"}}, "should match pattern"),
+        ({"fleet": {"api_key": "x"}}, "Extra inputs are not permitted"),
+        ({"faults": {"call_error_rate": 0.1}}, "faults are injected into minifleet alone"),
+        (
+            {"provider": "minifleet", "fleet": {"partial_reward": True}},
+            "read by the provider fleet",
+        ),
+    ],
+)
+def test_what_would_be_read_by_nobody_or_cannot_work_is_refused(
+    environment: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ValidationError, match=sentence):
+        RunSpec.model_validate(spec_body(environment={"provider": "fleet", **environment}))
+
+
+def test_rollout_workers_share_the_bound_of_instances() -> None:
+    body = spec_body(
+        environment={"provider": "fleet", "fleet": {"base_url": LOCAL, "max_instances": 10}},
+        placement={"type": "ray", "rollout_workers": 4},
+    )
+    provider = fleet_provider(RunSpec.model_validate(body), "t", KEY)
+    assert provider.limiter("booking").bound == 3
+
+
+def test_the_spec_chooses_the_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEET_API_KEY", "k")
+    chosen = choose_provider(spec({"base_url": LOCAL}), "t")
+    assert isinstance(chosen, FleetProvider)
+    assert chosen.env_keys == ("booking",)

@@ -1,0 +1,59 @@
+"""The section `environment.fleet`: where the platform is, and how its instances are held."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import Field
+
+from trainer.contract.section import Seconds, Section
+
+DEFAULT_BASE_URL = "https://orchestrator.fleetai.com"
+IMAGE_MODALITIES = ("computer_use", "browser_use")
+
+
+class FleetSpec(Section):
+    """The platform of the provider `fleet`. The key comes from `FLEET_API_KEY` of the runner."""
+
+    base_url: (
+        Annotated[str, Field(pattern=r"^https?://[^/?#\s@]+(/[^?#\s]*)?$", max_length=2048)] | None
+    ) = None
+    """Where the platform is; null: `FLEET_BASE_URL` of the runner's environment, else Fleet's own.
+    Anything but a server on the runner's machine needs `experimental: true`."""
+    region: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")] | None = None
+    """Region of instances and verifiers; null: the platform's choice."""
+    ttl_s: Annotated[int, Field(ge=10, le=86_400)] | None = None
+    """Life of an instance (seconds), longer than a rollout may take; null: a quarter and a minute
+    more than that."""
+    heartbeat_interval_s: Annotated[int, Field(ge=3, le=3600)] = 60
+    """The platform ends an instance that was silent for so long (seconds); three times in it a
+    heartbeat is sent."""
+    operation_timeout_s: Seconds | None = None
+    """Longest single request (seconds), smaller than `call_timeout_s`, within which it is tried
+    again; null: a third of it."""
+    max_instances: Annotated[int, Field(ge=1, le=4096)] = 32
+    """Instances of one environment at once, at the most; fewer after timeouts and where the
+    account's limit is met (count)."""
+    partial_reward: bool = False
+    """Give a task that was not done the share of its checks that passed, as its verifier prints
+    them. A pass stays a score of at least `eval.pass_threshold`."""
+
+
+def is_loopback(url: str) -> bool:
+    """Tell whether a URL names a server on this machine."""
+    host = urlsplit(url).hostname or ""
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def refuse_images(modality: str, what: str) -> None:
+    """Refuse a modality in which the model looks at a screen.
+
+    Raises:
+        ValueError: a sentence that names what to change.
+    """
+    if modality in IMAGE_MODALITIES:
+        raise ValueError(
+            f"{what} is of modality {modality}, for which the model has to see the screen, and this"
+            " version gives models no images: keep to tasks of modality tool_use"
+        )

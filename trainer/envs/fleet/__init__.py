@@ -1,0 +1,1 @@
+"""See docs/environments.md: the `fleet` provider."""

@@ -1,0 +1,209 @@
+"""Fleet's REST calls, each of them once; who tries again, and how long, is not decided here.
+
+Source: the wire contract (`GET/POST/DELETE /v1/env/instances`, manager reset, verifiers, account).
+Every request carries an `X-Request-ID`; a creation keeps its id over repetitions, so that the
+server can tell a repetition from a second wish.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import httpx
+from pydantic import JsonValue
+
+from trainer.envs.fleet.faults import WireFault, of_network, of_response
+
+_UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+Json = dict[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """Where the platform is and with which key it is asked."""
+
+    base_url: str
+    key: str = field(repr=False)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers of every request."""
+        return {"Authorization": f"Bearer {self.key}", "User-Agent": "hillclimb"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """A running environment: what of it the trainer needs."""
+
+    id: str
+    status: str
+    root_url: str
+    manager_url: str
+
+    @property
+    def mcp_url(self) -> str:
+        """Where its tools are."""
+        return f"{self.root_url.rstrip('/')}/mcp"
+
+
+class FleetApi:
+    """The platform's HTTP face. Every method raises `WireFault` when it gets no good answer."""
+
+    def __init__(self, account: Account) -> None:
+        self.account = account
+        self.tls = ssl.create_default_context()
+        """Made once: every connection to an instance takes it, and loading the roots is slow."""
+        self._client = httpx.AsyncClient(
+            headers=account.headers,
+            timeout=None,  # noqa: S113 - every call is bounded by `Persistence`
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
+            verify=self.tls,
+        )
+        self.num_requests = 0
+
+    async def create(self, wish: Json, request_id: str) -> Instance:
+        """Make an instance, or adopt the one that an earlier request of this id has made."""
+        try:
+            return _instance(await self._ask("POST", "/v1/env/instances", wish, request_id))
+        except WireFault as fault:
+            made = fault.detail.get("instance_id")
+            if fault.kind == "duplicate_request_id" and isinstance(made, str):
+                return await self.instance(made)
+            raise
+
+    async def instance(self, instance_id: str) -> Instance:
+        """Return how an instance is."""
+        return _instance(await self._ask("GET", f"/v1/env/instances/{instance_id}"))
+
+    async def delete(self, instance_id: str) -> None:
+        """Delete an instance; one that is gone already is deleted."""
+        try:
+            await self._ask("DELETE", f"/v1/env/instances/{instance_id}")
+        except WireFault as fault:
+            if fault.status not in (404, 410):
+                raise
+
+    async def delete_run(self, run_tag: str) -> None:
+        """Delete every instance that carries the tag of a run."""
+        await self._ask("DELETE", "/v1/env/instances/batch", params={"run_id": run_tag})
+
+    async def instances_of(self, run_tag: str) -> tuple[str, ...]:
+        """Return the ids of the instances of a run that still run."""
+        found = await self._ask_any("GET", "/v1/env/instances", params={"run_id": run_tag})
+        rows = found if isinstance(found, list) else []
+        return tuple(
+            str(row["instance_id"])
+            for row in rows
+            if isinstance(row, dict)
+            and row.get("run_id") in (run_tag, None)
+            and row.get("status") not in ("stopped", "error")
+        )
+
+    async def heartbeat(self, instance_id: str) -> None:
+        """Say that somebody still wants an instance."""
+        await self._ask("POST", f"/v1/env/instances/{instance_id}/heartbeat", {})
+
+    async def reset(self, instance: Instance) -> None:
+        """Put an instance into its start state."""
+        answer = await self._ask("POST", f"{instance.manager_url.rstrip('/')}/reset", {})
+        if answer.get("success") is False:
+            message = str(answer.get("message") or "no message")
+            raise WireFault(
+                kind="reset_refused", message=message, is_transient=True, may_be_done=False
+            )
+
+    async def task(self, key: str) -> Json:
+        """Return a task as the platform has it, with its verifier."""
+        found = await self._ask("GET", "/v1/tasks", params={"task_keys": key})
+        rows = found.get("tasks")
+        for row in rows if isinstance(rows, list) else []:
+            if isinstance(row, dict) and row.get("key") == key:
+                return row
+        raise WireFault(
+            kind="not_found", message=f"no task {key}", is_transient=False, may_be_done=False
+        )
+
+    async def me(self) -> Json:
+        """Return the account that the key belongs to, with its limit of instances."""
+        return await self._ask("GET", "/v1/account")
+
+    async def execute(self, verification: Json) -> Json:
+        """Run a verifier over there and return what came out."""
+        return await self._ask("POST", "/v1/verifiers/execute", verification)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        body: Json | None = None,
+        request_id: str | None = None,
+        *,
+        params: Mapping[str, str] | None = None,
+    ) -> Json:
+        answer = await self._ask_any(method, path, body, request_id, params=params)
+        return answer if isinstance(answer, dict) else {}
+
+    async def _ask_any(
+        self,
+        method: str,
+        path: str,
+        body: Json | None = None,
+        request_id: str | None = None,
+        *,
+        params: Mapping[str, str] | None = None,
+    ) -> JsonValue:
+        url = path if "://" in path else f"{self.account.base_url.rstrip('/')}{path}"
+        headers = {
+            "X-Request-ID": request_id or uuid.uuid4().hex,
+            "X-Request-Timestamp": str(int(1000 * time.time())),
+        }
+        self.num_requests += 1
+        try:
+            response = await self._client.request(
+                method, url, json=body, headers=headers, params=params
+            )
+        except httpx.RequestError as error:
+            raise of_network(error, was_sent=not isinstance(error, _UNSENT)) from error
+        if response.status_code >= 400:
+            raise of_response(response.status_code, response.headers, response.content)
+        return _read(response.content)
+
+
+def _read(content: bytes) -> JsonValue:
+    if not content.strip():
+        return {}
+    try:
+        found: JsonValue = json.loads(content)
+    except ValueError as error:
+        raise WireFault(
+            kind="no_json",
+            message="the answer is not JSON",
+            is_transient=True,
+            may_be_done=True,
+        ) from error
+    return found
+
+
+def _instance(found: Json) -> Instance:
+    urls = found.get("urls")
+    urls = urls if isinstance(urls, dict) else {}
+    manager = urls.get("manager")
+    manager = manager if isinstance(manager, dict) else {}
+    root, api, name = urls.get("root"), manager.get("api"), found.get("instance_id")
+    if not (isinstance(root, str) and isinstance(api, str) and isinstance(name, str)):
+        raise WireFault(
+            kind="no_instance",
+            message="the answer names no instance with its urls",
+            is_transient=False,
+            may_be_done=True,
+        )
+    return Instance(id=name, status=str(found.get("status")), root_url=root, manager_url=api)

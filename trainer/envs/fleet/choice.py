@@ -1,0 +1,81 @@
+"""From a spec and the process's environment to the platform: address, key, tag, terms.
+
+The key comes from `FLEET_API_KEY` of the runner's environment and from nowhere else; it is in no
+spec, no error and no log.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from trainer.contract.fleet import DEFAULT_BASE_URL, is_loopback
+from trainer.contract.spec import RunSpec
+from trainer.envs.fleet.api import Account
+from trainer.envs.fleet.instances import Terms
+from trainer.envs.fleet.provider import FleetProvider
+from trainer.errors import SpecError
+
+BASE_URL, API_KEY = "FLEET_BASE_URL", "FLEET_API_KEY"
+TTL_FACTOR, TTL_MARGIN_S = 1.25, 60.0
+"""What an instance lives longer than a rollout may take, where the spec does not say."""
+OPERATION_SHARE = 1.0 / 3.0
+"""Of `call_timeout_s`: a call leaves room for two more tries."""
+
+
+def account_of(spec: RunSpec, environ: Mapping[str, str] | None = None) -> Account:
+    """Return the platform that a spec asks for, with the key of this process.
+
+    Raises:
+        SpecError: there is no key, or the platform is one that was never run against.
+    """
+    environ = os.environ if environ is None else environ
+    url = spec.environment.fleet.base_url or environ.get(BASE_URL) or DEFAULT_BASE_URL
+    if not is_loopback(url) and not spec.experimental:
+        raise SpecError(
+            f"environment.provider fleet would use {url}, and it was never run against anything but"
+            " a server on this machine (docs/verified.md): set experimental to true to try it, or"
+            f" set environment.fleet.base_url (or {BASE_URL} of the runner) to"
+            " such a server (`hillclimb fleet serve` starts one)"
+        )
+    key = environ.get(API_KEY, "").strip()
+    if not key:
+        raise SpecError(
+            f"environment.provider fleet needs a key: set {API_KEY} in the runner's environment"
+        )
+    return Account(base_url=url, key=key)
+
+
+def terms_of(spec: RunSpec, tag: str) -> Terms:
+    """Return how the instances of an attempt are held."""
+    fleet, environment = spec.environment.fleet, spec.environment
+    own = (each.call_timeout_s for each in environment.overrides.values())
+    call_s = [environment.call_timeout_s, *(each for each in own if each)]
+    lifetime = TTL_FACTOR * environment.longest_rollout_s + TTL_MARGIN_S
+    return Terms(
+        run_tag=tag,
+        ttl_s=fleet.ttl_s or int(lifetime),
+        heartbeat_interval_s=fleet.heartbeat_interval_s,
+        operation_s=fleet.operation_timeout_s or OPERATION_SHARE * min(call_s),
+        region=fleet.region,
+    )
+
+
+def fleet_provider(
+    spec: RunSpec, tag: str, environ: Mapping[str, str] | None = None
+) -> FleetProvider:
+    """Make the provider that a spec asks for.
+
+    Raises:
+        SpecError: as `account_of`.
+    """
+    fleet = spec.environment.fleet
+    # Every rollout worker has a provider, and none knows of the others.
+    share = -(-fleet.max_instances // spec.placement.rollout_workers)
+    return FleetProvider(
+        account_of(spec, environ),
+        spec.data.env_keys,
+        terms_of(spec, tag),
+        max_instances=share,
+        partial_reward=fleet.partial_reward,
+    )

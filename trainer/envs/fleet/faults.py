@@ -1,0 +1,172 @@
+"""What can go wrong on Fleet's wire, by class, with the two facts that decide about a repetition.
+
+`is_transient`: the same request may well succeed later. What the server says (`retryable` in the
+body) wins over what its status usually means. `may_be_done`: the request may have been carried out
+although no answer came, so only a request that changes nothing, or that carries an id the server
+knows it by, may be sent again.
+
+Source: the wire contract's table of errors (detail is a text or `{error_type, message, ...}`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue
+
+INSTANCE_LIMIT = "instance_limit_exceeded"
+DUPLICATE = "duplicate_request_id"
+SESSION_LOST = "session_lost"
+TIMEOUT = "timeout"
+UNREACHABLE = "unreachable"
+DROPPED = "dropped"
+OVERLOAD = frozenset({TIMEOUT, "rate_limit", INSTANCE_LIMIT})
+"""Classes after which fewer instances should be held at once."""
+
+MAX_SHOWN = 300
+"""Characters of a server's message that an error repeats."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Meaning:
+    kind: str
+    is_transient: bool
+    may_be_done: bool
+
+
+def _is(kind: str, *, transient: bool = False, done: bool = False) -> _Meaning:
+    return _Meaning(kind=kind, is_transient=transient, may_be_done=done)
+
+
+_BY_STATUS: Mapping[int, _Meaning] = {
+    400: _is("bad_request"),
+    401: _is("unauthorized"),
+    403: _is("forbidden"),
+    404: _is("not_found"),
+    408: _is("request_timeout", transient=True),
+    409: _is("conflict"),
+    410: _is("gone"),
+    422: _is("unprocessable"),
+    425: _is("too_early", transient=True),
+    429: _is("rate_limit", transient=True),
+    500: _is("server_error", transient=True, done=True),
+    502: _is("bad_gateway", transient=True, done=True),
+    # The server says that it did not handle the request (RFC 9110, 15.6.4).
+    503: _is("unavailable", transient=True),
+    504: _is("gateway_timeout", transient=True, done=True),
+}
+
+
+@dataclass(eq=False, kw_only=True)
+class WireFault(Exception):
+    """One request came to nothing."""
+
+    kind: str
+    """Its class; counted where nothing here knows it (`is_known`)."""
+    message: str
+    is_transient: bool
+    may_be_done: bool
+    status: int | None = None
+    retry_after_s: float | None = None
+    """What the server asks to wait, if it does."""
+    is_known: bool = True
+    detail: Mapping[str, JsonValue] = field(default_factory=dict)
+    """What the body said beside the message."""
+
+    def __str__(self) -> str:
+        status = f" ({self.status})" if self.status else ""
+        return f"{self.kind}{status}: {self.message}"
+
+    @property
+    def is_overload(self) -> bool:
+        """Whether the server had too much to do."""
+        return self.kind in OVERLOAD
+
+
+@dataclass(eq=False, kw_only=True)
+class Refused(Exception):
+    """The server answered, and the answer is that the call is wrong: the policy's own mistake."""
+
+    message: str
+
+
+def of_response(status: int, headers: Mapping[str, str], body: bytes) -> WireFault:
+    """Return what an answer with a status of 400 or above means."""
+    said = _parse(body)
+    detail = said.get("detail", said.get("error", said))
+    inner = detail if isinstance(detail, dict) else {}
+    name = next((v for k in ("error_type", "error") if isinstance(v := inner.get(k), str)), None)
+    usual = _BY_STATUS.get(status) or _is(f"http_{status}", transient=status >= 500, done=True)
+    retryable = next(
+        (v for v in (inner.get("retryable"), said.get("retryable")) if v is not None), None
+    )
+    is_transient = retryable if isinstance(retryable, bool) else usual.is_transient
+    return WireFault(
+        kind=name if name in (INSTANCE_LIMIT, DUPLICATE) else usual.kind,
+        message=_message(detail, inner, body),
+        is_transient=is_transient,
+        # A server that asks for the request again knows that it did not carry it out.
+        may_be_done=usual.may_be_done and retryable is not True,
+        status=status,
+        retry_after_s=_seconds(headers.get("retry-after")),
+        is_known=status in _BY_STATUS,
+        detail=inner,
+    )
+
+
+def of_network(error: BaseException, *, was_sent: bool) -> WireFault:
+    """Return what an error of the connection means; `was_sent` unless no byte can have left."""
+    return WireFault(
+        kind=DROPPED if was_sent else UNREACHABLE,
+        message=f"{type(error).__name__}: {error}".strip(": "),
+        is_transient=True,
+        may_be_done=was_sent,
+    )
+
+
+def of_timeout(what: str, seconds: float) -> WireFault:
+    """Return what an operation that did not answer in time means."""
+    return WireFault(
+        kind=TIMEOUT,
+        message=f"{what} did not answer in {seconds:.1f} s",
+        is_transient=True,
+        may_be_done=True,
+    )
+
+
+def of_unknown(error: Exception) -> WireFault:
+    """Return what an error that nothing here foresaw means: it is recorded by its class."""
+    return WireFault(
+        kind=type(error).__name__,
+        message=str(error)[:MAX_SHOWN],
+        is_transient=False,
+        may_be_done=True,
+        is_known=False,
+    )
+
+
+def _parse(body: bytes) -> dict[str, JsonValue]:
+    try:
+        said = json.loads(body)
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _message(detail: JsonValue, inner: Mapping[str, JsonValue], body: bytes) -> str:
+    said = inner.get("message") or inner.get("error_type") or inner.get("error")
+    if isinstance(detail, str):
+        said = detail
+    text = said if isinstance(said, str) else body[: 4 * MAX_SHOWN].decode(errors="replace")
+    return text[:MAX_SHOWN] or "no message"
+
+
+def _seconds(text: str | None) -> float | None:
+    """Read `Retry-After` in seconds; its other form, a date, is not used by Fleet."""
+    try:
+        value = float(text or "")
+    except ValueError:
+        return None
+    return value if 0.0 <= value < 3600.0 else None

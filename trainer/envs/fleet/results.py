@@ -1,0 +1,68 @@
+"""From a tool's result as MCP carries it to the answer the agent reads.
+
+Fleet's tools say in three ways that something went wrong: `isError`, a JSON object with a truthy
+`error` or the status `failed`, and a text that begins with `Error:`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+
+from pydantic import JsonValue
+
+from trainer.envs.base import ToolResult
+
+_PREFIX = "error:"
+
+
+def tool_result(wire: Mapping[str, JsonValue]) -> ToolResult:
+    """Return the answer that a `CallToolResult` holds."""
+    texts: list[str] = []
+    images: list[bytes] = []
+    blocks = wire.get("content")
+    for block in blocks if isinstance(blocks, list) else []:
+        if isinstance(block, dict):
+            _read(block, texts, images)
+    structured = wire.get("structuredContent")
+    if not texts and not images and structured is not None:
+        texts.append(json.dumps(structured, ensure_ascii=False))
+    text = "\n".join(texts)
+    is_error = wire.get("isError") is True or _says_error(text)
+    if is_error and text[: len(_PREFIX)].lower() == _PREFIX:
+        # The observation of an error begins with these words anyway.
+        text = text[len(_PREFIX) :].strip()
+    return ToolResult(text=text, is_error=is_error, images=tuple(images))
+
+
+def _read(block: Mapping[str, JsonValue], texts: list[str], images: list[bytes]) -> None:
+    kind = block.get("type")
+    if kind == "text":
+        texts.append(str(block.get("text", "")))
+    elif kind == "image":
+        try:
+            images.append(base64.b64decode(str(block.get("data", "")), validate=True))
+        except binascii.Error:
+            texts.append("[an image that cannot be read]")
+    elif kind == "resource":
+        resource = block.get("resource")
+        inner = resource if isinstance(resource, dict) else {}
+        texts.append(str(inner.get("text", f"[{inner.get('uri', 'a resource')}]")))
+    else:
+        texts.append(json.dumps(dict(block), ensure_ascii=False))
+
+
+def _says_error(text: str) -> bool:
+    if text[: len(_PREFIX)].lower() == _PREFIX:
+        return True
+    if not text.startswith("{"):
+        return False
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    if not isinstance(said, dict):
+        return False
+    return bool(said.get("error")) or said.get("status") == "failed" or bool(said.get("isError"))

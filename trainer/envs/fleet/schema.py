@@ -1,0 +1,86 @@
+"""From a tool as MCP lists it to a tool as the model sees it.
+
+The schema is brought into the plain form that Fleet's own client gives models: no `title` and no
+`default`, no `anyOf` with null, no `prefixItems`. Names of properties are names, not keywords: a
+property called `title` stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from pydantic import JsonValue
+
+from trainer.envs.base import ToolSpec
+
+_DROPPED = frozenset({"title", "default", "$schema"})
+_NAMED = frozenset({"properties", "$defs", "definitions", "patternProperties"})
+"""Keywords whose keys are names that somebody chose."""
+
+
+def tool_spec(wire: Mapping[str, JsonValue]) -> ToolSpec:
+    """Return the tool that an entry of `tools/list` describes."""
+    schema = wire.get("inputSchema")
+    plain = normalised(schema if isinstance(schema, dict) else {})
+    parameters = cast("dict[str, JsonValue]", plain)
+    return ToolSpec(
+        name=str(wire.get("name", "")),
+        description=str(wire.get("description") or ""),
+        parameters=parameters if "type" in parameters else {"type": "object", **parameters},
+    )
+
+
+def changes_nothing(wire: Mapping[str, JsonValue]) -> bool:
+    """Tell whether a tool says that calling it twice is like calling it once.
+
+    MCP's annotations are hints; a tool without them counts as one that changes something.
+    """
+    hints = wire.get("annotations")
+    if not isinstance(hints, dict):
+        return False
+    return hints.get("readOnlyHint") is True or hints.get("idempotentHint") is True
+
+
+def normalised(schema: JsonValue) -> JsonValue:
+    """Return a JSON Schema in the plain form."""
+    if isinstance(schema, list):
+        return [normalised(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    plain: dict[str, JsonValue] = {}
+    for key, value in schema.items():
+        if key in _NAMED and isinstance(value, dict):
+            plain[key] = {name: normalised(inner) for name, inner in value.items()}
+        elif key == "enum" or key == "const":
+            plain[key] = value
+        elif key not in _DROPPED:
+            plain[key] = normalised(value)
+    return _without_prefix(_without_null(plain))
+
+
+def _without_null(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Collapse `anyOf: [X, null]` to X; several others stay alternatives."""
+    choices = schema.get("anyOf")
+    if not isinstance(choices, list):
+        return schema
+    rest = {key: value for key, value in schema.items() if key != "anyOf"}
+    kept = [each for each in choices if each != {"type": "null"}]
+    if len(kept) == 1 and isinstance(kept[0], dict):
+        return {**kept[0], **rest}
+    return {**rest, "anyOf": kept} if kept else rest
+
+
+def _without_prefix(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Say of a tuple what its items may be, not which of them is where."""
+    prefix = schema.get("prefixItems")
+    if not isinstance(prefix, list):
+        return schema
+    rest = {key: value for key, value in schema.items() if key != "prefixItems"}
+    distinct: list[JsonValue] = []
+    for each in prefix:
+        if each not in distinct:
+            distinct.append(each)
+    if not distinct:
+        return rest
+    return {**rest, "items": distinct[0] if len(distinct) == 1 else {"anyOf": distinct}}

@@ -1,0 +1,207 @@
+"""What is sent to have a state graded, and what the answer means.
+
+A verifier's source is bytes to us. It is parsed to see which arguments its function takes, which
+runs nothing, and is put into an archive whose bytes depend on the source alone; it is never
+imported, compiled or executed here.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import hashlib
+import io
+import json
+import math
+import pickle
+import re
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from trainer.envs.base import Grade
+from trainer.envs.fleet.api import Json
+
+VERIFY = "verify"
+REGION = "us-west-1"
+JUDGE_ERROR = "JUDGE ERROR:"
+CRASHED, JUDGED, NONE, ODD = "verifier_crashed", "judge_error", "verifier_none", "verifier_odd"
+"""Reasons why a state has no grade although the verifier's server answered."""
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_APP = re.compile(r"^App ([^\s:]+): ([01](?:\.0+)?)\s*$", re.MULTILINE)
+_UNCHANGED = "no unexpected changes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verifier:
+    """A verifier, as a dataset or the platform gives its source."""
+
+    key: str
+    sha256: str
+    """Of the source; Fleet's own client hashes an archive that holds the time it was made."""
+    function_name: str
+    bundle: bytes
+    """The archive to send where the platform does not have it yet."""
+    takes_conversation: bool
+    takes_answer: bool
+
+
+def of_source(key: str, source: str) -> Verifier:
+    """Return the verifier that a dataset's source is, without running it."""
+    name, arguments, takes_any = _signature(source)
+    return Verifier(
+        key=key,
+        sha256=hashlib.sha256(source.encode()).hexdigest(),
+        function_name=name,
+        bundle=archive(source),
+        takes_conversation="conversation" in arguments,
+        takes_answer=takes_any or "final_answer" in arguments,
+    )
+
+
+def archive(source: str) -> bytes:
+    """Return the zip of a verifier: the same bytes for the same source, whenever it is made.
+
+    Fleet's own client writes the time into it, so the platform's cache never knows it again.
+    """
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as packed:
+        for name, content in (("requirements.txt", ""), ("verifier.py", source)):
+            entry = zipfile.ZipInfo(name, _EPOCH)
+            entry.external_attr = 0o644 << 16
+            entry.create_system = 3
+            packed.writestr(entry, content.encode())
+    return target.getvalue()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Testimony:
+    """What a verifier may be told beside the state."""
+
+    answer: str | None
+    """What `submit_final_answer` was given; None where it was not called."""
+    conversation: Sequence[Mapping[str, JsonValue]]
+
+
+def request(
+    verifier: Verifier,
+    instance_id: str,
+    testimony: Testimony,
+    *,
+    with_bundle: bool,
+    timeout_s: float,
+    region: str | None,
+) -> Json:
+    """Return the body of `POST /v1/verifiers/execute`."""
+    kwargs: dict[str, JsonValue] = {}
+    if testimony.answer is not None and verifier.takes_answer:
+        kwargs["final_answer"] = testimony.answer
+    if verifier.takes_conversation:
+        kwargs["conversation"] = json.dumps(list(testimony.conversation), ensure_ascii=False)
+    # Plain values in the standard pickle are what the platform's unpickler (cloudpickle) reads.
+    packed = pickle.dumps({"args": (None, {"env": instance_id}), "kwargs": kwargs}, protocol=4)
+    body: Json = {
+        "key": verifier.key,
+        "sha256": verifier.sha256,
+        "args": base64.b64encode(packed).decode(),
+        "args_array": [{"env": instance_id}],
+        "kwargs": kwargs,
+        "function_name": verifier.function_name,
+        "timeout": max(1, int(timeout_s)) if math.isfinite(timeout_s) else 30,
+        "region": region or REGION,
+    }
+    if with_bundle:
+        body["bundle"] = base64.b64encode(verifier.bundle).decode()
+    return body
+
+
+def may_pass(answer: Json) -> bool:
+    """Tell whether asking again may help: the verifier crashed, or its judge was out."""
+    return answer.get("success") is not True or JUDGE_ERROR in str(answer.get("stdout") or "")
+
+
+def grade(answer: Json, *, partial_reward: bool) -> Grade:
+    """Return what the platform's answer says about a state. Nothing but a number is a score."""
+    stdout = str(answer.get("stdout") or "")
+    if JUDGE_ERROR in stdout:
+        return Grade(score=None, reason=JUDGED)
+    if answer.get("success") is not True:
+        return Grade(score=None, reason=CRASHED)
+    result = answer.get("result")
+    if result is None:
+        return Grade(score=None, reason=NONE)
+    if not isinstance(result, (bool, int, float)) or not 0.0 <= result <= 1.0:
+        return Grade(score=None, reason=ODD)
+    score = float(result)
+    if score == 0.0 and partial_reward:
+        score = partial_score(stdout) or 0.0
+    return Grade(score=score, reason=_complaint(stdout) if score < 1.0 else None)
+
+
+def partial_score(stdout: str) -> float | None:
+    """Return the share of checks that passed, as Fleet's verifiers print them; None without any.
+
+    Several apps: the share of apps that passed, without those whose only check was that nothing
+    changed. One app: checks passed over checks made.
+    """
+    apps = _APP.findall(stdout)
+    if apps:
+        real = [(name, verdict) for name, verdict in apps if not _is_idle(stdout, name)]
+        return sum(float(verdict) >= 1.0 for _, verdict in real) / len(real) if real else None
+    errors, successes = _checks(stdout, "ERROR"), _checks(stdout, "SUCCESS")
+    if errors is None and successes is None:
+        return None
+    num_errors, num_successes = len(errors or []), len(successes or [])
+    total = num_errors + num_successes
+    return num_successes / total if total else None
+
+
+def _is_idle(stdout: str, app: str) -> bool:
+    """Tell whether an app had nothing to do: it only had to stay as it was, and did."""
+    block = re.search(
+        rf"<<< VERIFY_{re.escape(app)} <<<\n(.*?)\n>>> VERIFY_{re.escape(app)} >>>",
+        stdout,
+        re.DOTALL,
+    )
+    if block is None or _checks(block[1], "ERROR"):
+        return False
+    checks = _checks(block[1], "SUCCESS")
+    return bool(checks) and all(_UNCHANGED in str(check).lower() for check in checks or [])
+
+
+def _checks(stdout: str, kind: str) -> list[object] | None:
+    """Return a printed list of checks; literals alone are read."""
+    found = re.search(
+        rf">>> {kind}_ACCUMULATOR >>>\n(.*?)\n<<< {kind}_ACCUMULATOR <<<", stdout, re.DOTALL
+    )
+    if found is None:
+        return None
+    try:
+        listed = ast.literal_eval(found[1].strip())
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+    return listed if isinstance(listed, list) else None
+
+
+def _complaint(stdout: str) -> str | None:
+    """Return the last line a verifier printed: what it found missing."""
+    lines = [line.strip() for line in stdout.splitlines() if line.strip()]
+    return lines[-1][:200] if lines else None
+
+
+def _signature(source: str) -> tuple[str, frozenset[str], bool]:
+    """Return name and arguments of the function to call, and whether it takes any others too."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return VERIFY, frozenset(), True
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    functions = [node for node in tree.body if isinstance(node, kinds)]
+    if not functions:
+        return VERIFY, frozenset(), True
+    chosen = next((each for each in functions if each.name == VERIFY), functions[0])
+    given = chosen.args
+    names = frozenset(each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs))
+    return chosen.name, names, given.kwarg is not None

@@ -1,0 +1,103 @@
+"""From a task to what is asked of the platform for it.
+
+A dataset's task brings everything in its payload. One that does not, such as a minifleet task made
+from its key, is looked up on the platform, once.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue
+
+from trainer.contract.fleet import refuse_images
+from trainer.envs.fleet.api import FleetApi, Json
+from trainer.envs.fleet.persistence import Persistence
+from trainer.envs.fleet.verification import Verifier, of_source
+from trainer.errors import SpecError
+from trainer.types import Task
+
+KEPT = 10_000
+"""Tasks remembered: the rollouts of a group, and of later epochs, look up nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What an episode of a task needs."""
+
+    env_key: str
+    env_version: str | None
+    data_key: str | None
+    data_version: str | None
+    env_variables: Mapping[str, str]
+    verifier: Verifier | None
+    """None: nothing can grade the task."""
+
+    def body(self) -> Json:
+        """Return the part of `POST /v1/env/instances` that the task decides."""
+        wanted: Json = {
+            "env_key": self.env_key,
+            "env_version": self.env_version,
+            "data_key": self.data_key,
+            "data_version": self.data_version,
+            "env_variables": dict(self.env_variables) or None,
+        }
+        return {key: value for key, value in wanted.items() if value is not None}
+
+
+@dataclass(slots=True)
+class Wishes:
+    """Knows what tasks need."""
+
+    api: FleetApi
+    _looked_up: OrderedDict[str, Json] = field(default_factory=OrderedDict)
+
+    async def of(self, task: Task, persistence: Persistence) -> Wish:
+        """Return what an episode of `task` needs.
+
+        Raises:
+            SpecError: the task needs images, or the platform is not told what grades it.
+            WireFault: the platform does not say.
+        """
+        refuse_modality(task)
+        found = task.payload
+        if "verifier_code" not in found:
+            found = await self._look_up(task.key, persistence)
+        source = _text(found, "verifier_code") or _text(found, "verifier_func")
+        return Wish(
+            env_key=task.env_key,
+            env_version=_text(found, "env_version") or _text(found, "version"),
+            data_key=_text(found, "data_key") or _text(found, "data_id"),
+            data_version=_text(found, "data_version"),
+            env_variables=task.env_variables,
+            verifier=of_source(task.key, source) if source else None,
+        )
+
+    async def _look_up(self, key: str, persistence: Persistence) -> Json:
+        row = self._looked_up.get(key)
+        if row is None:
+            row = await persistence.insist(f"task {key}", lambda: self.api.task(key))
+            self._looked_up[key] = row
+            if len(self._looked_up) > KEPT:
+                self._looked_up.popitem(last=False)
+        return row
+
+
+def refuse_modality(task: Task) -> None:
+    """Refuse tasks that are done by looking at a screen.
+
+    Raises:
+        SpecError: the task's modality needs images.
+    """
+    modality = task.payload.get("task_modality")
+    try:
+        refuse_images(str(modality or ""), f"task {task.key}")
+    except ValueError as error:
+        raise SpecError(str(error)) from error
+
+
+def _text(found: Mapping[str, JsonValue], key: str) -> str | None:
+    value = found.get(key)
+    return value if isinstance(value, str) and value else None

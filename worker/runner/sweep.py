@@ -1,0 +1,64 @@
+"""Deleting what a trainer that is gone left on platforms, through the data plane's Python."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from trainer.contract.rundir import AttemptDir
+from trainer.contract.spec import RunSpec
+from worker.runner.launch import NOT_THE_TRAINERS
+from worker.runner.settings import RunnerSettings
+
+SWEEP_S = 90.0
+"""Longer than the sweep tries."""
+HOLDING = ("fleet",)
+"""Providers whose episodes hold something elsewhere."""
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Sweeper:
+    """Sweeps for one runner."""
+
+    settings: RunnerSettings
+    environment: Mapping[str, str]
+
+    def sweep(self, where: AttemptDir) -> None:
+        """Delete what an attempt left. What fails is logged: silent instances end by themselves."""
+        if not _holds_something(where):
+            return
+        command = (
+            *(self.settings.trainer_python, "-m", "trainer.sweep"),
+            *("--run-dir", str(where.run_dir), "--attempt", str(where.attempt)),
+        )
+        kept = {k: v for k, v in self.environment.items() if k not in NOT_THE_TRAINERS}
+        try:
+            done = subprocess.run(
+                command,
+                cwd=where.path,
+                env=kept,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=SWEEP_S,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            log.warning("attempt %s was not swept: %s", where.path, error)
+            return
+        if done.returncode:
+            log.warning("attempt %s was not swept: %s", where.path, done.stderr.strip()[-500:])
+        else:
+            log.info("swept attempt %s: %s", where.path, done.stdout.strip())
+
+
+def _holds_something(where: AttemptDir) -> bool:
+    try:
+        spec = RunSpec.model_validate_json(where.spec.read_bytes())
+    except (OSError, ValidationError):
+        return False
+    return spec.environment.provider in HOLDING
