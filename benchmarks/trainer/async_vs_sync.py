@@ -19,6 +19,7 @@ paired pass@1 after the few steps of `speed`.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import subprocess
@@ -90,32 +91,12 @@ class Settings:
     is_final: bool
 
 
-def run(settings: Settings, kind: Kind, *, seed: int) -> tuple[Result, dict[str, Any]]:
+def run(
+    settings: Settings, kind: Kind, *, seed: int, keep: Path | None = None
+) -> tuple[Result, dict[str, Any]]:
     """Train once, without the service; also return the last evaluation's rows by decoding."""
-    spec = yaml.safe_load((ROOT / "examples" / "demo.yaml").read_text())
-    spec["data"]["eval_tasks_per_env"] = settings.eval_tasks_per_env
-    waits = {"faults": {"latency_s": MEDIAN_S, "latency_p99_s": P99_S}}
-    spec["environment"] = {
-        **({} if settings.is_final and kind == SYNCHRONOUS else waits),
-        "call_timeout_s": 200.0, "trajectory_timeout_s": 600.0,
-        "max_concurrent_rollouts": settings.concurrent,
-    }  # fmt: skip
-    spec["schedule"] |= {
-        "total_steps": settings.steps, "seed": seed, "max_staleness_steps": kind.staleness,
-    }  # fmt: skip
-    if kind.correction:
-        spec["algorithm"] = {"off_policy_correction": {"tis_ratio_type": kind.correction}}
-    spec["eval"] |= {"before_training": False, "interval": 0}
-    with tempfile.TemporaryDirectory(prefix="hillclimb-bench-") as root:
-        path, run_dir = Path(root) / "spec.json", Path(root) / "runs" / "run_bench"
-        path.write_text(json.dumps(spec))
-        command = ["-m", "trainer", "run", "--spec", str(path), "--run-dir", str(run_dir)]
-        subprocess.run(
-            [str(ROOT / ".venv-trainer" / "bin" / "python"), *command, "--attempt", "1"],
-            check=True, capture_output=True,
-            env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
-        )  # fmt: skip
-        lines = (run_dir / "attempt-1" / "events.jsonl").read_bytes().splitlines()
+    spec = _spec(settings, kind, seed)
+    lines = _kept(spec, keep) or _trained(spec, keep)
     events = [EVENTS.validate_json(line) for line in lines]
     steps = [event for event in events if isinstance(event, StepCompleted)]
     evals = {event.decoding: event.outcomes for event in events if isinstance(event, EvalCompleted)}
@@ -134,6 +115,54 @@ def run(settings: Settings, kind: Kind, *, seed: int) -> tuple[Result, dict[str,
     return result, evals
 
 
+def _spec(settings: Settings, kind: Kind, seed: int) -> dict[str, Any]:
+    spec: dict[str, Any] = yaml.safe_load((ROOT / "examples" / "demo.yaml").read_text())
+    spec["data"]["eval_tasks_per_env"] = settings.eval_tasks_per_env
+    waits = {"faults": {"latency_s": MEDIAN_S, "latency_p99_s": P99_S}}
+    spec["environment"] = {
+        **({} if settings.is_final and kind == SYNCHRONOUS else waits),
+        "call_timeout_s": 200.0, "trajectory_timeout_s": 600.0,
+        "max_concurrent_rollouts": settings.concurrent,
+    }  # fmt: skip
+    spec["schedule"] |= {
+        "total_steps": settings.steps, "seed": seed, "max_staleness_steps": kind.staleness,
+    }  # fmt: skip
+    if kind.correction:
+        spec["algorithm"] = {"off_policy_correction": {"tis_ratio_type": kind.correction}}
+    spec["eval"] |= {"before_training": False, "interval": 0}
+    return spec
+
+
+def _trained(spec: dict[str, Any], keep: Path | None) -> list[bytes]:
+    """Return the lines of the events of a new run."""
+    with tempfile.TemporaryDirectory(prefix="hillclimb-bench-") as root:
+        path, run_dir = Path(root) / "spec.json", Path(root) / "runs" / "run_bench"
+        path.write_text(json.dumps(spec))
+        command = ["-m", "trainer", "run", "--spec", str(path), "--run-dir", str(run_dir)]
+        done = subprocess.run(
+            [str(ROOT / ".venv-trainer" / "bin" / "python"), *command, "--attempt", "1"],
+            check=False, capture_output=True, text=True,
+            env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+        if done.returncode:
+            raise RuntimeError(f"the trainer left with {done.returncode}: {done.stderr[-4000:]}")
+        events = (run_dir / "attempt-1" / "events.jsonl").read_bytes()
+    if keep is not None:
+        _place(spec, keep).write_bytes(events)
+    return events.splitlines()
+
+
+def _kept(spec: dict[str, Any], keep: Path | None) -> list[bytes] | None:
+    """Return the lines of a finished run of the same spec, if there was one."""
+    place = None if keep is None else _place(spec, keep)
+    return place.read_bytes().splitlines() if place is not None and place.exists() else None
+
+
+def _place(spec: dict[str, Any], keep: Path) -> Path:
+    digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()
+    return keep / f"{digest[:16]}.jsonl"
+
+
 def main() -> None:
     """Alternate both, compare, write."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
@@ -144,6 +173,9 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, default=2, help="runs of `final` side by side")
     parser.add_argument("--concurrent", type=int, default=512)
     parser.add_argument("--eval-tasks", type=int, default=60)
+    parser.add_argument(
+        "--keep", type=Path, help="a folder for the events of finished `final` runs, not run again"
+    )
     options = parser.parse_args()
     is_final = options.part == "final"
     settings = Settings(
@@ -155,7 +187,7 @@ def main() -> None:
 
     def one(job: tuple[int, Kind]) -> None:
         seed, kind = job
-        result, evals = run(settings, kind, seed=seed)
+        result, evals = run(settings, kind, seed=seed, keep=options.keep if is_final else None)
         found[kind.name].append(result)
         print(kind.name, asdict(result), flush=True)
         for decoding, outcomes in evals.items():
