@@ -18,8 +18,10 @@ from api.middleware import RequestEdge
 from api.routes import (
     checkpoints,
     dashboard,
+    datasets,
     evals,
     events,
+    exclusions,
     health,
     ingest,
     logs,
@@ -48,6 +50,8 @@ ROUTERS = (
     trajectories.router,
     checkpoints.router,
     logs.router,
+    exclusions.router,
+    datasets.router,
     sessions.router,
     dashboard.router,
 )

@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
+from api.datasets.request import VersionRequest
 from api.problems import ProblemBody
 from trainer.contract.events import IngestBatch
 from trainer.contract.spec import RunSpec
@@ -52,6 +53,16 @@ def json_body(model: str) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"application/json": media}}}
 
 
+def upload_body() -> dict[str, Any]:
+    """Return the `openapi_extra` of the route that takes a file of tasks."""
+    file = {"schema": {"type": "string", "format": "binary"}}
+    options = {"$ref": REF_TEMPLATE.format(model="VersionRequest")}
+    form = {"type": "object", "properties": {"tasks": file["schema"], "options": options}}
+    kinds = ("application/json", "application/x-ndjson", "application/gzip")
+    content = {**dict.fromkeys(kinds, file), "multipart/form-data": {"schema": form}}
+    return {"requestBody": {"required": False, "content": content}}
+
+
 def install(app: FastAPI) -> None:
     """Make `app.openapi()` build the whole document, once."""
 
@@ -68,7 +79,12 @@ def _document(app: FastAPI) -> dict[str, Any]:
         title=app.title, version=app.version, description=app.description, routes=app.routes
     )
     _, extra = models_json_schema(
-        [(RunSpec, "validation"), (IngestBatch, "validation"), (ProblemBody, "serialization")],
+        [
+            (RunSpec, "validation"),
+            (IngestBatch, "validation"),
+            (VersionRequest, "validation"),
+            (ProblemBody, "serialization"),
+        ],
         ref_template=REF_TEMPLATE,
     )
     schemas = document.setdefault("components", {}).setdefault("schemas", {})

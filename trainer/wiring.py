@@ -17,6 +17,7 @@ from trainer.contract.manifest import config_hash
 from trainer.contract.rundir import AttemptDir
 from trainer.contract.spec import RunSpec
 from trainer.crew import Crew
+from trainer.data.dataset import TaskSets, dataset_tasks
 from trainer.data.sampler import TaskSampler
 from trainer.data.sampling import Sampling
 from trainer.data.tasks import minifleet_tasks
@@ -42,7 +43,6 @@ from trainer.sources import resolve_source
 from trainer.stopping import Stop
 from trainer.stores.base import BlobStore
 from trainer.timing import Clock
-from trainer.types import Task
 from trainer.watchdog import Watchdog
 from trainer.waves import Waves
 
@@ -69,17 +69,11 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Tasks:
-    train: tuple[Task, ...]
-    eval: tuple[Task, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Draws:
     """Which tasks there are, and where their order stands."""
 
     sampler: TaskSampler
-    tasks: _Tasks
+    tasks: TaskSets
     saved: Saved | None
 
 
@@ -103,7 +97,7 @@ def build_trainer(attempt: Attempt, provider: EnvProvider | None = None) -> Trai
         from trainer.models import load_config  # noqa: PLC0415 - see trainer.loading
     config = load_config(model_dir, spec.model)
     _check_lengths(spec, config.max_position_embeddings)
-    tasks = _load_tasks(spec)
+    tasks = _load_tasks(spec, attempt.store)
     crew = _gather_crew(
         Recipe(
             spec=spec,
@@ -121,7 +115,7 @@ def build_trainer(attempt: Attempt, provider: EnvProvider | None = None) -> Trai
         raise
 
 
-def _with_crew(attempt: Attempt, crew: Crew, tasks: _Tasks, canary: tuple[int, ...]) -> Trainer:
+def _with_crew(attempt: Attempt, crew: Crew, tasks: TaskSets, canary: tuple[int, ...]) -> Trainer:
     saved = _resume(attempt, crew.learner)
     # An evaluation draws nothing: it may be over other tasks than the checkpoint was trained on.
     drawn = None if attempt.spec.kind == "eval" else saved
@@ -234,9 +228,11 @@ def _check_lengths(spec: RunSpec, positions: int) -> None:
         )
 
 
-def _load_tasks(spec: RunSpec) -> _Tasks:
+def _load_tasks(spec: RunSpec, store: BlobStore) -> TaskSets:
     data = spec.data
-    return _Tasks(
+    if data.dataset is not None:
+        return dataset_tasks(store, data.dataset, data.env_keys, spec.environment.provider)
+    return TaskSets(
         train=minifleet_tasks(data.env_keys, "train", data.num_train_tasks(), data.seed),
         eval=minifleet_tasks(
             data.env_keys,
@@ -248,8 +244,11 @@ def _load_tasks(spec: RunSpec) -> _Tasks:
     )
 
 
-def _sampler(spec: RunSpec, tasks: _Tasks, saved: Saved | None) -> TaskSampler:
+def _sampler(spec: RunSpec, tasks: TaskSets, saved: Saved | None) -> TaskSampler:
     size, sampling = spec.schedule.train_batch_size, Sampling.of(spec.data)
+    if spec.kind == "eval":
+        # It draws nothing, and a dataset to evaluate on may have nothing to draw.
+        return TaskSampler(tasks.eval, 1, spec.data.seed)
     if saved is not None:
         return TaskSampler.from_state(
             tasks.train, saved.manifest.sampler, prompts_per_step=size, sampling=sampling

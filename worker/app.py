@@ -21,8 +21,9 @@ SWEEP = "runs.sweep"
 RELAY = "relay.sweep"
 DELIVER = "outbox.deliver"
 REAP = "reaper.sweep"
+SWEEP_DATASETS = "datasets.sweep"
 
-EVERY_S = {SWEEP: 2.0, DELIVER: 2.0, RELAY: 5.0, REAP: 30.0}
+EVERY_S = {SWEEP: 2.0, DELIVER: 2.0, RELAY: 5.0, REAP: 30.0, SWEEP_DATASETS: 900.0}
 """The clock's period of each sweep."""
 
 VISIBILITY_TIMEOUT_S = 60

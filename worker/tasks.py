@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from api.bell import RECONCILE_TASK
+from api.datasets.blobs import sweep_orphans
 from api.notices.deliver import deliver_due
 from api.runs.journal import utc_now
 from api.runs.leases import due_runs
 from worker import driver, reaper, relay
-from worker.app import DELIVER, REAP, RELAY, SWEEP, app, task
+from worker.app import DELIVER, REAP, RELAY, SWEEP, SWEEP_DATASETS, app, task
 from worker.parts import load_parts
 
 BELL_LIFE_S = 10.0
@@ -45,3 +46,10 @@ def deliver_messages() -> None:
 def reap() -> None:
     """End what has no live owner."""
     reaper.sweep(load_parts())
+
+
+@task(SWEEP_DATASETS)
+def sweep_datasets() -> None:
+    """Delete the files of dataset versions whose making was cut off."""
+    parts = load_parts()
+    sweep_orphans(parts.database, parts.store, now=utc_now())

@@ -84,6 +84,11 @@ def open_file(store: BlobStore, checkpoint: Checkpoint, path: str) -> tuple[int,
         raise
 
 
+def stream_file(path: Path) -> tuple[int, Iterator[bytes]]:
+    """Return the size and the content, in chunks, of a file, which may go as soon as it is open."""
+    return _stream(path.open("rb"), path.stat().st_size)
+
+
 def _stream(file: Any, size: int) -> tuple[int, Iterator[bytes]]:  # noqa: ANN401
     def chunks() -> Iterator[bytes]:
         with file:

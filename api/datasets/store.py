@@ -98,6 +98,17 @@ def same_version(session: Session, dataset: Dataset, identity: str) -> DatasetVe
     return session.scalar(query)
 
 
+def ancestry(session: Session, versions: Sequence[DatasetVersion]) -> tuple[str, ...]:
+    """Return the ids of these versions and of all that they descend from, sorted."""
+    found = {each.id for each in versions}
+    wanted = {each.parent_id for each in versions if each.parent_id} - found
+    while wanted:
+        found |= wanted
+        query = select(DatasetVersion.parent_id).where(DatasetVersion.id.in_(wanted))
+        wanted = {parent for parent in session.scalars(query) if parent} - found
+    return tuple(sorted(found))
+
+
 def known_versions(session: Session, ids: Collection[str]) -> set[str]:
     """Return which of these ids are versions, of any project: for the sweep of blobs."""
     return set(session.scalars(select(DatasetVersion.id).where(DatasetVersion.id.in_(ids))))

@@ -32,6 +32,17 @@ class Answer:
     response: dict[str, Any]
 
 
+def find(session: Session, request: RequestKey) -> Answer | None:
+    """Return the stored answer without waiting for one that is being made, or null.
+
+    For work that takes long and is done before the transaction that begins and finishes the key.
+    Raises IdempotencyKeyReused when the key came with another body before.
+    """
+    names = (request.project_id, request.method, request.path, request.key)
+    stored = session.get(IdempotencyKey, names)
+    return None if stored is None else _same(stored, request)
+
+
 def begin(session: Session, request: RequestKey) -> Answer | None:
     """Return the stored answer, or null when the caller is the first and must `finish`.
 
@@ -51,7 +62,12 @@ def begin(session: Session, request: RequestKey) -> Answer | None:
     )
     if inserted is not None:
         return None
-    stored = session.get_one(IdempotencyKey, tuple(names.values()))
+    return _same(session.get_one(IdempotencyKey, tuple(names.values())), request)
+
+
+def _same(stored: IdempotencyKey, request: RequestKey) -> Answer:
+    """Return the answer; raises IdempotencyKeyReused when it is another request's."""
+    body_hash = hashlib.sha256(request.body).hexdigest()
     if stored.body_hash != body_hash or stored.status is None or stored.response is None:
         raise IdempotencyKeyReused(
             f"The idempotency key {request.key!r} was used with another body."

@@ -40,11 +40,9 @@ class DatasetVersion(Created, Base):
     number: Mapped[int]
     parent_id: Mapped[str | None] = mapped_column(ForeignKey("dataset_versions.id"))
     digest: Mapped[str]
-    """SHA-256 of the canonical rows."""
-    split_digest: Mapped[str]
-    """SHA-256 of the split table."""
+    """SHA-256 of the canonical rows and the split table: what a run is bound to."""
     identity: Mapped[str]
-    """SHA-256 of both digests and the options: the same again is the same version."""
+    """SHA-256 of the digest and the options: the same again is the same version."""
     source: Mapped[str]
     """`upload`, or the address it was fetched from."""
     num_tasks: Mapped[int]

@@ -37,7 +37,6 @@ def upgrade() -> None:
         sa.Column("number", sa.Integer(), nullable=False),
         sa.Column("parent_id", sa.String(), nullable=True),
         sa.Column("digest", sa.String(), nullable=False),
-        sa.Column("split_digest", sa.String(), nullable=False),
         sa.Column("identity", sa.String(), nullable=False),
         sa.Column("source", sa.String(), nullable=False),
         sa.Column("num_tasks", sa.Integer(), nullable=False),

@@ -22,7 +22,7 @@ class DatasetRef(Section):
     id: str | None = None
     """Id of the version; the service fills it in, and the trainer finds the tasks by it."""
     digest: str | None = None
-    """SHA-256 of the version's rows; the service fills it in, and the trainer compares it."""
+    """SHA-256 of its rows and its split; the service fills it in, and the trainer compares it."""
 
     def __str__(self) -> str:
         return self.name if self.version is None else f"{self.name}@{self.version}"

@@ -45,7 +45,6 @@ def _stored(database: Database) -> None:
                     dataset_id="ds_1",
                     number=number,
                     digest=f"{number}" * 64,
-                    split_digest="0" * 64,
                     identity=f"{number}",
                     source="upload",
                     num_tasks=125,

@@ -109,7 +109,7 @@ def prepare(
         copies=filtered.copies,
         content_hash=content,
         split_hash=division,
-        digest=hashlib.sha256(f"{content}\n{division}".encode()).hexdigest(),
+        digest=version_digest(content, division),
     )
 
 
@@ -135,3 +135,8 @@ def split_hash(split: Sequence[SplitRow]) -> str:
     for row in sorted(split, key=lambda row: row.key):
         digest.update(split_line(row) + b"\n")
     return digest.hexdigest()
+
+
+def version_digest(content: str, division: str) -> str:
+    """Return the SHA-256 of a version from those of its rows and of its split table."""
+    return hashlib.sha256(f"{content}\n{division}".encode()).hexdigest()

@@ -1,0 +1,78 @@
+"""Where a version's files are in the blob store, and how they come and go.
+
+Beside `tasks.jsonl.gz` and `split.jsonl.gz` nothing is stored: a version exists when its row in the
+database does, and that is written last. Files without one are swept.
+"""
+
+from __future__ import annotations
+
+import gzip
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import IO
+
+from api.database import Database
+from api.datasets import store as queries
+from api.datasets.errors import DatasetNotFound
+from api.ids import born_at
+from trainer.contract.datasets.files import PREFIX, SPLIT, TASKS, version_key
+from trainer.stores.base import BlobMissing, BlobStore
+
+ORPHAN_AGE = timedelta(hours=1)
+"""Far more than the making of a version may take: a younger one may still get its row."""
+
+
+def put_version(store: BlobStore, version_id: str, folder: Path) -> None:
+    """Store the files of a version; its id is new, so nothing can be there yet."""
+    for name in (TASKS, SPLIT):
+        store.put_file(version_key(version_id, name), folder / name)
+
+
+def delete_version(store: BlobStore, version_id: str) -> None:
+    """Delete the files of a version that has no row."""
+    store.delete_prefix(f"{PREFIX}/{version_id}")
+
+
+def fetch(store: BlobStore, version_id: str, name: str, target: Path) -> None:
+    """Bring a file of a version here; raises DatasetNotFound when it is gone."""
+    try:
+        store.get_file(version_key(version_id, name), target)
+    except BlobMissing as error:
+        raise DatasetNotFound(f"The file {name} of {version_id} is not in the store.") from error
+
+
+@contextmanager
+def opened(store: BlobStore, version_id: str, name: str) -> Iterator[IO[bytes]]:
+    """Give a file of a version, unpacked as it is read; raises DatasetNotFound when it is gone."""
+    with local_copy(store, version_id, name) as path, gzip.open(path, "rb") as lines:
+        yield lines  # type: ignore[misc]
+
+
+@contextmanager
+def local_copy(store: BlobStore, version_id: str, name: str) -> Iterator[Path]:
+    """Give the path of a file of a version: its own where the store is a directory."""
+    key = version_key(version_id, name)
+    local = store.local_path(key)
+    if local is not None and local.is_file():
+        yield local
+        return
+    with tempfile.TemporaryDirectory(prefix="hillclimb-dataset-") as folder:
+        copy = Path(folder) / name
+        fetch(store, version_id, name, copy)
+        yield copy
+
+
+def sweep_orphans(database: Database, store: BlobStore, *, now: datetime) -> int:
+    """Delete the files of versions that were never finished; return how many versions."""
+    ids = {key.split("/")[1] for key in store.list(PREFIX)}
+    old = {each for each in ids if (born := born_at(each)) and born < now - ORPHAN_AGE}
+    if not old:
+        return 0
+    with database.transaction() as session:
+        orphans = old - queries.known_versions(session, old)
+    for version_id in sorted(orphans):
+        delete_version(store, version_id)
+    return len(orphans)

@@ -1,0 +1,91 @@
+"""What is kept out of a dataset: single tasks and whole environments, each with a reason.
+
+A task is left out of every version built while its exclusion is in force. So is an environment
+that is excluded for good; one in quarantine (its exclusion has an end) stays in the versions, which
+outlive the quarantine, and no run gets its tasks before the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import CursorResult, delete
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.orm import Session
+
+from api.datasets.errors import ExclusionNotFound
+from api.ids import new_id
+from api.tables import Dataset, DatasetExclusion
+from trainer.contract.datasets.exclusions import Exclusion
+
+MAX_AT_ONCE = 5000
+"""Exclusions in one request: a validation of a large dataset finds many."""
+
+
+def add(
+    session: Session, dataset: Dataset, drafts: Sequence[Exclusion], *, actor: str
+) -> list[DatasetExclusion]:
+    """Keep these out from now on; one that is kept out already gets the new reason and end."""
+    rows = {
+        (draft.scope, draft.key): {
+            "id": new_id("dsx"),
+            "project_id": dataset.project_id,
+            "dataset_id": dataset.id,
+            "created_by": actor,
+            **draft.model_dump(),
+        }
+        for draft in drafts
+    }
+    if not rows:
+        return []
+    statement = insert(DatasetExclusion).values(list(rows.values()))
+    changed = {
+        name: statement.excluded[name] for name in ("reason", "source", "expires_at", "created_by")
+    }
+    upsert = statement.on_conflict_do_update(
+        index_elements=["dataset_id", "scope", "key"], set_=changed
+    )
+    found = session.scalars(
+        upsert.returning(DatasetExclusion), execution_options={"populate_existing": True}
+    )
+    return sorted(found, key=lambda each: (each.scope, each.key))
+
+
+def remove(session: Session, dataset: Dataset, exclusion_id: str) -> None:
+    """Let it in again, from the next version or run on; raises ExclusionNotFound."""
+    mine = (DatasetExclusion.dataset_id == dataset.id) & (DatasetExclusion.id == exclusion_id)
+    result = session.execute(delete(DatasetExclusion).where(mine))
+    assert isinstance(result, CursorResult)
+    if not result.rowcount:
+        raise ExclusionNotFound(f"Dataset {dataset.name!r} has no exclusion {exclusion_id!r}.")
+
+
+def counts_at_building(exclusion: Exclusion) -> bool:
+    """Whether a new version leaves it out: not an environment that is in quarantine."""
+    return exclusion.scope == "task" or exclusion.expires_at is None
+
+
+def as_contract(exclusion: DatasetExclusion) -> Exclusion:
+    """Return a stored exclusion as the value that versions are built with."""
+    return Exclusion.model_validate(
+        {name: getattr(exclusion, name) for name in Exclusion.model_fields}
+    )
+
+
+def exclusion_facts(exclusion: DatasetExclusion, *, now: datetime) -> dict[str, Any]:
+    """Return an exclusion as JSON."""
+    ends = exclusion.expires_at
+    return {
+        "object": "exclusion",
+        "id": exclusion.id,
+        "scope": exclusion.scope,
+        "key": exclusion.key,
+        "reason": exclusion.reason,
+        "source": exclusion.source,
+        "expires_at": ends,
+        "in_force": ends is None or ends > now,
+        "created_by": exclusion.created_by,
+        "created_at": exclusion.created_at,
+    }

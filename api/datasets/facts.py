@@ -1,0 +1,58 @@
+"""What clients see of datasets and versions, as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from api.tables import Dataset, DatasetVersion
+
+SUMMARY = (
+    "id",
+    "number",
+    "parent_id",
+    "digest",
+    "source",
+    "num_tasks",
+    "num_train",
+    "num_eval",
+    "size_bytes",
+    "created_by",
+    "created_at",
+)
+
+
+def dataset_facts(dataset: Dataset, newest: DatasetVersion | None) -> dict[str, Any]:
+    """Return a dataset with its newest version in short."""
+    return {
+        "object": "dataset",
+        "id": dataset.id,
+        "name": dataset.name,
+        "num_versions": dataset.num_versions,
+        "created_by": dataset.created_by,
+        "created_at": dataset.created_at.isoformat(),
+        "newest": version_summary(dataset, newest) if newest else None,
+    }
+
+
+def version_summary(dataset: Dataset, version: DatasetVersion) -> dict[str, Any]:
+    """Return a version as lists show it."""
+    facts = {name: getattr(version, name) for name in SUMMARY}
+    severities = [finding["severity"] for finding in version.lint["findings"]]
+    return {
+        "object": "dataset_version",
+        "name": dataset.name,
+        **facts,
+        "created_at": version.created_at.isoformat(),
+        "num_envs": len(version.facts["envs"]),
+        "num_lint_errors": severities.count("error"),
+        "num_lint_warnings": severities.count("warning"),
+    }
+
+
+def version_facts(dataset: Dataset, version: DatasetVersion) -> dict[str, Any]:
+    """Return a version whole: its environments, its options, what was left out, its lint."""
+    return version_summary(dataset, version) | {
+        "options": version.options,
+        **version.facts,
+        "lint": version.lint["findings"],
+    }

@@ -1,0 +1,50 @@
+"""Heavy reads of versions: lint under other options, and the difference between two."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from api.datasets import blobs
+from api.datasets.process import Limits, run_job
+from api.tables import DatasetVersion
+from trainer.contract.datasets.files import SPLIT, TASKS
+from trainer.contract.datasets.lint import LintOptions
+from trainer.stores.base import BlobStore
+
+
+def lint(
+    store: BlobStore, version: DatasetVersion, options: LintOptions, limits: Limits
+) -> list[dict[str, Any]]:
+    """Return the findings in a version under these options, errors first.
+
+    Raises:
+        DatasetNotFound: the version's files are gone.
+        DatasetTooLarge, DatasetsBusy: as `run_job`.
+    """
+    with tempfile.TemporaryDirectory(prefix="hillclimb-dataset-") as name:
+        folder = Path(name)
+        _bring(store, version, folder)
+        job = {
+            "options": options.model_dump(mode="json"),
+            "duplicates": version.facts["duplicates"],
+        }
+        findings: list[dict[str, Any]] = run_job("lint", folder, job, limits)["findings"]
+        return findings
+
+
+def diff(
+    store: BlobStore, before: DatasetVersion, after: DatasetVersion, limits: Limits
+) -> dict[str, Any]:
+    """Return what changed between two versions; raises as `lint`."""
+    with tempfile.TemporaryDirectory(prefix="hillclimb-dataset-") as name:
+        folder = Path(name)
+        _bring(store, before, folder / "before")
+        _bring(store, after, folder / "after")
+        return run_job("diff", folder, {}, limits)
+
+
+def _bring(store: BlobStore, version: DatasetVersion, folder: Path) -> None:
+    for name in (TASKS, SPLIT):
+        blobs.fetch(store, version.id, name, folder / name)

@@ -1,0 +1,108 @@
+"""Runs the heavy work on datasets in processes of their own, bounded in memory and time.
+
+A file of tasks takes seconds of pure Python: in a thread it would hold up every event stream. The
+process gets a folder and nothing else: `job.json` and the files that it names go in, files and
+`result.json` come out. It has none of the service's secrets in its environment.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from api.datasets.errors import DatasetRejected, DatasetsBusy, DatasetTooLarge
+from trainer.contract.problems import SpecProblem
+
+JOB, RESULT, LOG = "job.json", "result.json", "log"
+AT_ONCE = 2
+WAIT_S = 30.0
+"""How long a request waits for others to be done before it is sent away."""
+PASSED_ON = ("PATH", "PYTHONPATH", "VIRTUAL_ENV", "HILLCLIMB_STATE_DIR", "SYSTEMROOT", "TMPDIR")
+"""The state directory is the mark by which the embedded stack finds processes of its own."""
+OUT_OF_MEMORY, REJECTED = 12, 22
+"""Exit codes of `api.datasets.work`."""
+ROOT = Path(__file__).resolve().parents[2]
+
+log = logging.getLogger(__name__)
+_turns = threading.BoundedSemaphore(AT_ONCE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one process may take."""
+
+    memory_mb: int
+    """Address space."""
+    deadline_s: float
+
+
+def run_job(kind: str, folder: Path, job: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
+    """Do `kind` of work on the files in `folder` and return its result.
+
+    Raises:
+        DatasetRejected: the tasks or the options are wrong.
+        DatasetTooLarge: the memory or the time was not enough.
+        DatasetsBusy: other files were being read for too long.
+    """
+    (folder / JOB).write_text(json.dumps(job, default=str))
+    command = [sys.executable, "-m", "api.datasets.work", kind, str(folder), str(limits.memory_mb)]
+    with _turn(), (folder / LOG).open("wb") as said:
+        try:
+            code = subprocess.run(
+                command,
+                cwd=ROOT,
+                env=_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                timeout=limits.deadline_s,
+                check=False,
+            ).returncode
+        except subprocess.TimeoutExpired as error:
+            raise DatasetTooLarge(
+                f"The tasks take longer than {limits.deadline_s:.0f} s: split the file in two"
+                " datasets, or raise HILLCLIMB_DATASET_DEADLINE_S."
+            ) from error
+    return _result(code, folder, limits)
+
+
+def _result(code: int, folder: Path, limits: Limits) -> dict[str, Any]:
+    if code == OUT_OF_MEMORY:
+        raise DatasetTooLarge(
+            f"The tasks take more than {limits.memory_mb} MB of memory: split the file in two"
+            " datasets, or raise HILLCLIMB_DATASET_MEMORY_MB."
+        )
+    if code not in (0, REJECTED):
+        log.error("datasets: process ended with %d: %s", code, (folder / LOG).read_text()[-4000:])
+        raise RuntimeError(f"the process that reads datasets ended with {code}")
+    result: dict[str, Any] = json.loads((folder / RESULT).read_text())
+    if code == REJECTED:
+        problems = [SpecProblem(**each) for each in result["problems"]]
+        raise DatasetRejected(result["message"], problems)
+    return result
+
+
+@contextmanager
+def _turn() -> Iterator[None]:
+    if not _turns.acquire(timeout=WAIT_S):
+        raise DatasetsBusy("Other files of tasks are being read: try again in a minute.")
+    try:
+        yield
+    finally:
+        _turns.release()
+
+
+def _environment() -> dict[str, str]:
+    return {name: os.environ[name] for name in PASSED_ON if name in os.environ} | {
+        "PYTHONUTF8": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }

@@ -1,0 +1,106 @@
+"""What a user asks for when making a version of a dataset."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, Field, ValidationError, model_validator
+
+from api.datasets.errors import DatasetRejected
+from trainer.contract.datasets.exclusions import Exclusion
+from trainer.contract.datasets.filters import FilterOptions
+from trainer.contract.datasets.lint import LintOptions
+from trainer.contract.datasets.policies import Md5ThresholdPolicy, PublishedPolicy, RankPolicy
+from trainer.contract.datasets.prepare import PrepareOptions
+from trainer.contract.problems import SpecProblem
+
+MAX_EXCLUSIONS = 5000
+VERSION = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}@[1-9][0-9]{0,6}"
+"""`NAME@3`."""
+VersionName = Annotated[str, Field(pattern=rf"^{VERSION}$")]
+
+
+POLICIES: Mapping[str, type[BaseModel]] = {
+    "rank": RankPolicy,
+    "md5_threshold": Md5ThresholdPolicy,
+    "published": PublishedPolicy,
+}
+SECTIONS: Mapping[str, type[BaseModel]] = {"filters": FilterOptions, "lint": LintOptions}
+
+
+class VersionRequest(PrepareOptions):
+    """Options of a new version; what is left out takes the default."""
+
+    source: Annotated[str, Field(min_length=1, max_length=2048)] | None = None
+    """Where the tasks are when they are not sent along: an address that the operator allows, or
+    `NAME@3` for the tasks of another version."""
+    exclusions: Annotated[tuple[Exclusion, ...], Field(max_length=MAX_EXCLUSIONS)] = ()
+    """Kept out from now on, like those added by themselves."""
+    parent: VersionName | None = None
+    """A version, of any dataset of the project, whose eval tasks never become training tasks here;
+    the dataset's own earlier versions always count."""
+
+    @model_validator(mode="after")
+    def _source_is_an_address_or_a_version(self) -> Self:
+        source = self.source
+        if source is not None and "://" not in source and not re.fullmatch(VERSION, source):
+            raise ValueError(
+                f"source {source!r} is neither an address such as s3://BUCKET/PATH nor a version"
+                " such as NAME@3"
+            )
+        return self
+
+    def prepare_options(self) -> dict[str, Any]:
+        """Return what the tasks are prepared with, as JSON."""
+        return self.model_dump(mode="json", include=set(PrepareOptions.model_fields))
+
+    def stored(self) -> dict[str, Any]:
+        """Return the options as they are stored with the version: a published split by its hash."""
+        options = self.model_dump(mode="json", exclude={"exclusions"})
+        if isinstance(self.split, PublishedPolicy):
+            canonical = json.dumps(self.split.splits, sort_keys=True).encode()
+            options["split"] = {
+                "policy": "published",
+                "num_tasks": len(self.split.splits),
+                "sha256": hashlib.sha256(canonical).hexdigest(),
+            }
+        return options
+
+
+def parse_request(body: bytes) -> VersionRequest:
+    """Return the options in a JSON document; none at all are the defaults.
+
+    Raises:
+        DatasetRejected: one entry per mistake.
+    """
+    try:
+        return VersionRequest.model_validate_json(body or b"{}")
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_input=False)[:50]
+        problems = [_problem(tuple(detail["loc"]), detail) for detail in details]
+        sentences = "; ".join(f"{each.pointer}: {each.message}" for each in problems[:3])
+        raise DatasetRejected(sentences, problems) from error
+
+
+def _problem(loc: tuple[int | str, ...], detail: Mapping[str, Any]) -> SpecProblem:
+    """Return a mistake with where it is in the document: the policy's name is no part of it."""
+    model: type[BaseModel] = VersionRequest
+    path: list[str] = []
+    for part in loc:
+        if part in POLICIES:
+            model = POLICIES[str(part)]
+        else:
+            path.append(str(part))
+            model = SECTIONS.get(str(part), model)
+    message = str(detail["msg"]).removeprefix("Value error, ")
+    if detail["type"] == "extra_forbidden":
+        close = difflib.get_close_matches(path[-1], model.model_fields, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        message = f"unknown key {path[-1]!r}{hint}"
+    pointer = "".join(f"/{part}" for part in ("options", *path))
+    return SpecProblem(pointer=pointer, code=str(detail["type"]), message=message)

@@ -1,0 +1,77 @@
+"""Reads the tasks of a version: a page by key, or one.
+
+The two files of a version are in one order, by key, and are unpacked as they are read: a page costs
+at most one pass over the version and holds no more than the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from api.datasets.blobs import opened
+from api.datasets.errors import TaskNotFound
+from api.tables import DatasetVersion
+from trainer.contract.datasets.files import SPLIT, TASKS
+from trainer.stores.base import BlobStore
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFilters:
+    """Which tasks a page shows; null does not filter."""
+
+    env: str | None = None
+    split: str | None = None
+    search: str | None = None
+    """Part of the key, in any case."""
+
+    def admits(self, place: Json) -> bool:
+        """Whether a task may be shown, by its line of the split table."""
+        if self.split is not None and place["split"] != self.split:
+            return False
+        return self.search is None or self.search.casefold() in place["key"].casefold()
+
+
+def list_tasks(
+    store: BlobStore, version: DatasetVersion, filters: TaskFilters, *, after: str, limit: int
+) -> list[Json]:
+    """Return up to `limit` tasks with keys above `after`, each with its split and reason.
+
+    Raises:
+        DatasetNotFound: the version's files are gone.
+        StoreError: the store does not answer.
+    """
+    found: list[Json] = []
+    for place, line in _pairs(store, version):
+        if place["key"] <= after or not filters.admits(place):
+            continue
+        row = _shown(place, line)
+        if filters.env is None or row["env_key"] == filters.env:
+            found.append(row)
+            if len(found) == limit:
+                break
+    return found
+
+
+def find_task(store: BlobStore, version: DatasetVersion, key: str) -> Json:
+    """Return one task with its split; raises TaskNotFound, or as `list_tasks`."""
+    for place, line in _pairs(store, version):
+        if place["key"] == key:
+            return _shown(place, line)
+    raise TaskNotFound(f"Version {version.number} has no task {key!r}.")
+
+
+def _pairs(store: BlobStore, version: DatasetVersion) -> Iterator[tuple[Json, bytes]]:
+    with opened(store, version.id, SPLIT) as splits, opened(store, version.id, TASKS) as tasks:
+        for place, line in zip(splits, tasks, strict=True):
+            yield orjson.loads(place), line
+
+
+def _shown(place: Json, line: bytes) -> Json:
+    row: Json = orjson.loads(line)
+    return row | {"split": place["split"], "reason": place["reason"]}

@@ -1,0 +1,73 @@
+"""Fetches a file of tasks from where the operator allows it.
+
+The service reads with the operator's credentials: an address that a user makes up could name any
+bucket they open. So a source is allowed by its prefix, and nothing else of it is up to the user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+from api.datasets.errors import DatasetTooLarge, SourceRefused
+from trainer.stores.base import BlobMissing, StoreError, checked_key
+from trainer.stores.locate import open_store
+
+SCHEMES = ("s3", "file")
+
+
+def allowed_prefixes(setting: str) -> tuple[str, ...]:
+    """Return the prefixes in a setting: addresses with white space between."""
+    return tuple(setting.split())
+
+
+def is_address(source: str) -> bool:
+    """Whether a source is an address, not the name of a version."""
+    return "://" in source
+
+
+def fetch_source(address: str, prefixes: Sequence[str], target: Path, *, max_bytes: int) -> None:
+    """Write the file at an allowed address to `target`.
+
+    Raises:
+        SourceRefused: no prefix covers the address, or there is no file.
+        DatasetTooLarge: the file is larger than an upload may be.
+        StoreError: the store does not answer.
+    """
+    store_url, key = _allowed(address, prefixes)
+    try:
+        open_store(store_url).get_file(checked_key(key), target)
+    except BlobMissing as error:
+        raise SourceRefused(f"There is no file at {address}.") from error
+    if (size := target.stat().st_size) > max_bytes:
+        raise DatasetTooLarge(
+            f"{address} has {size:,} bytes, and at most {max_bytes:,} are read: compress it, or"
+            " raise HILLCLIMB_DATASET_MAX_MB."
+        )
+
+
+def _allowed(address: str, prefixes: Sequence[str]) -> tuple[str, str]:
+    """Return the store of the prefix that covers an address, and the key in it."""
+    parts = urlsplit(address)
+    if parts.scheme not in SCHEMES or parts.query or parts.fragment:
+        raise SourceRefused(
+            f"{address} is no source: write s3://BUCKET/PATH or file:///PATH, without a query."
+        )
+    for prefix in prefixes:
+        allowed = urlsplit(prefix)
+        start = allowed.path.strip("/")
+        key = parts.path.lstrip("/")
+        same_place = (allowed.scheme, allowed.netloc) == (parts.scheme, parts.netloc)
+        if same_place and (not start or key.startswith(f"{start}/")):
+            inside = key[len(start) :].lstrip("/")
+            try:
+                return urlunsplit(allowed._replace(fragment="")), checked_key(inside)
+            except StoreError as error:
+                raise SourceRefused(f"{address} is no address of a file.") from error
+    shown = ", ".join(urlunsplit(urlsplit(each)._replace(query="")) for each in prefixes)
+    raise SourceRefused(
+        f"{address} is not among the sources that this service may read"
+        f" ({shown or 'there are none'}): upload the file, or have the operator add its prefix to"
+        " HILLCLIMB_DATASET_SOURCES."
+    )

@@ -1,0 +1,207 @@
+"""`python -m api.datasets.work KIND FOLDER MEMORY_MB`: the process that `process.run_job` starts.
+
+It reads `job.json` in the folder, writes `result.json` there, and knows neither the database nor
+the blob store.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import resource
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from api.datasets.process import JOB, OUT_OF_MEMORY, REJECTED, RESULT
+from trainer.contract.datasets.diff import diff_versions
+from trainer.contract.datasets.exclusions import Exclusion
+from trainer.contract.datasets.files import SPLIT, TASKS
+from trainer.contract.datasets.filters import Duplicate, FilterOptions, filter_rows
+from trainer.contract.datasets.lineage import Lineage, SplitRow
+from trainer.contract.datasets.lint import LintOptions, lint
+from trainer.contract.datasets.prepare import (
+    Prepared,
+    PrepareOptions,
+    prepare,
+    read_split_line,
+    split_line,
+)
+from trainer.contract.datasets.reading import Reading
+from trainer.contract.datasets.rows import DatasetError, RowProblem, TaskRow, canonical_json
+from trainer.contract.datasets.table import count_by_env
+
+CHUNK_BYTES = 1 << 18
+GZIP_MAGIC = b"\x1f\x8b"
+MAX_SHOWN = 50
+"""Mistakes that one answer lists; all are counted."""
+MAX_LISTED = 1000
+"""Duplicates, copies and differences that a result lists; all are counted."""
+GZIP_LEVEL = 6
+
+
+class _Rejected(Exception):  # never leaves this module
+    def __init__(self, message: str, problems: Iterable[RowProblem] = ()) -> None:
+        super().__init__(message)
+        self.problems = [
+            {
+                "pointer": f"/rows/{each.row}" + (f"/{each.field}" if each.field else ""),
+                "code": "invalid_row",
+                "message": each.sentence,
+            }
+            for each in problems
+        ]
+
+
+def build(folder: Path, job: Mapping[str, Any]) -> dict[str, Any]:
+    """Make a version of the file `source`: writes its two files, returns what is stored with it."""
+    reading = Reading()
+    lineage = Lineage.of(_splits(folder / name) for name in job["lineage"])
+    try:
+        prepared = prepare(
+            reading.rows(_chunks(folder / "source")),
+            PrepareOptions.model_validate(job["options"]),
+            now=datetime.fromisoformat(job["now"]),
+            lineage=lineage,
+            exclusions=[Exclusion.model_validate(each) for each in job["exclusions"]],
+        )
+    except DatasetError as error:
+        _refuse_problems(reading)
+        raise _Rejected(str(error)) from error
+    _refuse_problems(reading)
+    size_bytes = _write(folder / TASKS, map(canonical_json, prepared.rows))
+    _write(folder / SPLIT, map(split_line, prepared.split))
+    return _facts(prepared, reading) | {"size_bytes": size_bytes}
+
+
+def relint(folder: Path, job: Mapping[str, Any]) -> dict[str, Any]:
+    """Hold a stored version against other options."""
+    split = {row.key: row for row in _splits(folder / SPLIT)}
+    filtered = filter_rows(_rows(folder / TASKS), FilterOptions(), salt=0)
+    duplicates = tuple(Duplicate.model_validate(each) for each in job["duplicates"])
+    filtered = replace(filtered, duplicates=duplicates)
+    table = count_by_env(filtered.rows, split)
+    options = LintOptions.model_validate(job["options"])
+    found = lint(filtered, split, table, options)
+    return {"findings": [each.model_dump(mode="json") for each in found]}
+
+
+def diff(folder: Path, _job: Mapping[str, Any]) -> dict[str, Any]:
+    """Compare the versions in the folders `before` and `after`."""
+    sides: list[Any] = []
+    for name in ("before", "after"):
+        split = {row.key: row for row in _splits(folder / name / SPLIT)}
+        sides += [_rows(folder / name / TASKS), split]
+    found = diff_versions(*sides).model_dump(mode="json")
+    counts = {name: len(found[name]) for name in ("added", "removed", "changed", "moved")}
+    cut = {name: found[name][:MAX_LISTED] for name in counts}
+    return found | cut | {"counts": counts, "is_cut": any(n > MAX_LISTED for n in counts.values())}
+
+
+def _facts(prepared: Prepared, reading: Reading) -> dict[str, Any]:
+    places = dict.fromkeys(("train", "eval", "excluded"), 0)
+    reasons: dict[str, int] = {}
+    for row in prepared.split:
+        places[row.split] += 1
+        if row.reason is not None:
+            reasons[row.reason] = reasons.get(row.reason, 0) + 1
+    return {
+        "digest": prepared.digest,
+        "content_hash": prepared.content_hash,
+        "split_hash": prepared.split_hash,
+        "num_tasks": len(prepared.rows),
+        **{f"num_{name}": count for name, count in places.items()},
+        "num_read": prepared.num_read,
+        "envs": {
+            each.env_key: each.model_dump(mode="json", exclude={"env_key"})
+            for each in prepared.table
+        },
+        "dropped": prepared.dropped,
+        "excluded": dict(sorted(reasons.items())),
+        "num_duplicates": len(prepared.duplicates),
+        "duplicates": [each.model_dump(mode="json") for each in prepared.duplicates[:MAX_LISTED]],
+        "num_copies": len(prepared.copies),
+        "copies": [each.model_dump(mode="json") for each in prepared.copies[:MAX_LISTED]],
+        "ignored_fields": dict(reading.ignored_fields.most_common(50)),
+        "findings": [each.model_dump(mode="json") for each in prepared.findings],
+    }
+
+
+def _refuse_problems(reading: Reading) -> None:
+    if not reading.num_problems:
+        return
+    shown = reading.problems[:MAX_SHOWN]
+    more = reading.num_problems - len(shown)
+    rest = f" (and {more} more)" if more else ""
+    raise _Rejected("; ".join(each.sentence for each in shown[:3]) + rest, shown)
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    """Yield a file in pieces, unpacked if it is compressed."""
+    with path.open("rb") as plain:
+        is_gzip = plain.read(2) == GZIP_MAGIC
+        plain.seek(0)
+        with closing(gzip.open(plain, "rb") if is_gzip else plain) as file:
+            try:
+                while chunk := file.read(CHUNK_BYTES):
+                    yield chunk
+            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+                raise _Rejected(
+                    f"the compressed file is damaged or cut off ({error}): send it again"
+                ) from error
+
+
+def _write(path: Path, lines: Iterable[bytes]) -> int:
+    """Write lines, compressed the same way wherever that is; return their size in bytes."""
+    size = 0
+    with path.open("wb") as raw, _compressor(raw) as packed:
+        for line in lines:
+            size += packed.write(line + b"\n")
+    return size
+
+
+def _compressor(raw: BinaryIO) -> gzip.GzipFile:
+    return gzip.GzipFile("", "wb", compresslevel=GZIP_LEVEL, fileobj=raw, mtime=0)
+
+
+def _rows(path: Path) -> Iterator[TaskRow]:
+    with gzip.open(path, "rb") as lines:
+        for line in lines:
+            yield TaskRow.model_validate_json(line)
+
+
+def _splits(path: Path) -> Iterator[SplitRow]:
+    with gzip.open(path, "rb") as lines:
+        for line in lines:
+            yield read_split_line(line)
+
+
+KINDS: Mapping[str, Callable[[Path, Mapping[str, Any]], dict[str, Any]]] = {
+    "build": build,
+    "lint": relint,
+    "diff": diff,
+}
+
+
+def main(kind: str, folder: Path, memory_mb: int) -> int:
+    """Do the work and return the exit code."""
+    resource.setrlimit(resource.RLIMIT_AS, (memory_mb << 20, memory_mb << 20))
+    try:
+        result = KINDS[kind](folder, json.loads((folder / JOB).read_text()))
+    except MemoryError:
+        return OUT_OF_MEMORY
+    except _Rejected as refusal:
+        rejection = {"message": str(refusal), "problems": refusal.problems}
+        (folder / RESULT).write_text(json.dumps(rejection))
+        return REJECTED
+    (folder / RESULT).write_text(json.dumps(result))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])))

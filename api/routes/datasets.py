@@ -1,0 +1,342 @@
+"""`/v1/datasets`: versions of tasks, made from uploads and sources, and what is read of them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path as FilePath
+from typing import Annotated, Any, Literal
+
+from anyio.to_thread import run_sync
+from fastapi import APIRouter, Path, Query, Request
+from fastapi.responses import JSONResponse, StreamingResponse
+from sqlalchemy.orm import Session
+
+from api.artifacts.checkpoints import stream_file
+from api.cursor import read_cursor, sign_cursor
+from api.datasets import blobs, creation, inspection, rows, store
+from api.datasets.creation import Order, Workshop
+from api.datasets.errors import (
+    DatasetNotFound,
+    DatasetRejected,
+    DatasetsBusy,
+    DatasetTooLarge,
+    SourceRefused,
+    TaskNotFound,
+)
+from api.datasets.facts import dataset_facts, version_facts, version_summary
+from api.datasets.process import Limits
+from api.datasets.request import parse_request
+from api.datasets.rows import TaskFilters
+from api.datasets.sources import allowed_prefixes
+from api.identity import NotAllowed, NotAuthenticated
+from api.openapi import upload_body
+from api.problems import INVALID, KINDS, MALFORMED, TOO_LARGE, documented
+from api.routes.context import Reader, Services, ServicesDep, Writer
+from api.routes.reads import as_list
+from api.routes.runs import IdempotencyKey
+from api.routes.uploads import receive
+from api.runs.errors import CursorRejected, IdempotencyKeyReused
+from api.runs.idempotency import RequestKey
+from api.tables import Dataset, DatasetVersion
+from trainer.contract.datasets.files import SPLIT, TASKS
+from trainer.contract.datasets.lint import LintOptions
+
+router = APIRouter(
+    prefix="/v1/datasets",
+    tags=["datasets"],
+    responses={**documented(KINDS[NotAuthenticated], KINDS[NotAllowed], INVALID)},
+)
+
+Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$", examples=["fleet-v4"])]
+Number = Annotated[
+    Literal["latest"] | Annotated[int, Path(ge=1, le=2**31 - 1)],
+    Path(description="Number of the version, or `latest`."),
+]
+Cursor = Annotated[str | None, Query(max_length=4000)]
+Limit = Annotated[int, Query(ge=1, le=200)]
+GONE = documented(KINDS[DatasetNotFound])
+FILES = {"tasks": TASKS, "split": SPLIT}
+CREATION = (
+    MALFORMED,
+    TOO_LARGE,
+    KINDS[DatasetRejected],
+    KINDS[DatasetTooLarge],
+    KINDS[DatasetsBusy],
+    KINDS[SourceRefused],
+    KINDS[IdempotencyKeyReused],
+    KINDS[DatasetNotFound],
+)
+
+
+@router.post(
+    "/{name}/versions",
+    operation_id="create_dataset_version",
+    summary="Create a version from a file of tasks",
+    status_code=201,
+    response_model=dict[str, Any],
+    responses={
+        200: {"description": "The version that the same tasks and options made before"},
+        **documented(*CREATION),
+    },
+    openapi_extra=upload_body(),
+)
+async def create_version(
+    request: Request,
+    services: ServicesDep,
+    caller: Writer,
+    name: Name,
+    options: Annotated[
+        str | None, Query(max_length=16_000, description="JSON, where the body is the file.")
+    ] = None,
+    idempotency_key: IdempotencyKey = None,
+) -> JSONResponse:
+    """Read the tasks, split them, and store the version; answers when it is there.
+
+    The body is the file (JSON list, `{"tasks": [...]}`, or JSON lines; plain or gzip), or a form
+    with the parts `tasks` and `options`. The same tasks with the same options give the same
+    version again, with status 200.
+    """
+    with tempfile.TemporaryDirectory(prefix="hillclimb-upload-") as folder:
+        upload = await receive(request, FilePath(folder), options)
+        order = Order(
+            project_id=caller.project_id,
+            name=name,
+            actor=caller.actor,
+            request=await run_sync(parse_request, upload.options),
+            upload=upload.path,
+            key=RequestKey(
+                project_id=caller.project_id,
+                method="POST",
+                path=request.url.path,
+                key=idempotency_key,
+                body=upload.options + b"\n" + upload.sha256.encode(),
+            )
+            if idempotency_key
+            else None,
+        )
+        answer, replayed = await run_sync(creation.create_version, workshop(services), order)
+    number = answer.response["number"]
+    headers = {"Location": f"/v1/datasets/{name}/versions/{number}"}
+    if replayed:
+        headers["Idempotent-Replayed"] = "true"
+    return JSONResponse(answer.response, status_code=answer.status, headers=headers)
+
+
+@router.get(
+    "",
+    operation_id="list_datasets",
+    summary="List datasets, newest first",
+    responses={**documented(KINDS[CursorRejected])},
+)
+def list_datasets(
+    services: ServicesDep, caller: Reader, limit: Limit = 50, cursor: Cursor = None
+) -> dict[str, Any]:
+    """Return one page, each dataset with its newest version in short."""
+    scope, secret = {"project": caller.project_id, "list": "datasets"}, services.cursor_secret
+    after = None
+    if cursor is not None:
+        moment, dataset_id = read_cursor(cursor, scope, secret=secret)
+        after = (datetime.fromisoformat(moment), dataset_id)
+    with services.database.transaction() as session:
+        found = store.list_datasets(session, caller.project_id, after=after, limit=limit + 1)
+        page, has_more = found[:limit], len(found) > limit
+        newest = store.newest_versions(session, page)
+    position = [page[-1].created_at.isoformat(), page[-1].id] if has_more else None
+    return as_list(
+        [dataset_facts(each, newest.get(each.id)) for each in page],
+        has_more=has_more,
+        next_cursor=sign_cursor(position, scope, secret=secret) if position else None,
+    )
+
+
+@router.get("/{name}", operation_id="get_dataset", summary="Get a dataset", responses={**GONE})
+def get_dataset(services: ServicesDep, caller: Reader, name: Name) -> dict[str, Any]:
+    """Return the dataset with its newest version in short."""
+    with services.database.transaction() as session:
+        dataset = store.find_dataset(session, caller.project_id, name)
+        newest = store.newest_versions(session, [dataset]).get(dataset.id)
+        return dataset_facts(dataset, newest)
+
+
+@router.get(
+    "/{name}/versions",
+    operation_id="list_dataset_versions",
+    summary="List versions, newest first",
+    responses={**GONE},
+)
+def list_versions(
+    services: ServicesDep,
+    caller: Reader,
+    name: Name,
+    limit: Limit = 50,
+    before: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
+) -> dict[str, Any]:
+    """Return one page; `before` is the number of the last version of the page before."""
+    with services.database.transaction() as session:
+        dataset = store.find_dataset(session, caller.project_id, name)
+        found = store.list_versions(session, dataset, before=before, limit=limit + 1)
+        page = [version_summary(dataset, each) for each in found[:limit]]
+    return as_list(page, has_more=len(found) > limit)
+
+
+@router.get(
+    "/{name}/versions/{number}",
+    operation_id="get_dataset_version",
+    summary="Get a version",
+    responses={**GONE},
+)
+def get_version(
+    services: ServicesDep, caller: Reader, name: Name, number: Number
+) -> dict[str, Any]:
+    """Return the version: environments, options, duplicates, what was left out, lint."""
+    with open_version(services, caller, name, number) as (_, dataset, version):
+        return version_facts(dataset, version)
+
+
+@router.get(
+    "/{name}/versions/{number}/tasks",
+    operation_id="list_dataset_tasks",
+    summary="List the tasks of a version, by key",
+    responses={**documented(KINDS[DatasetNotFound], KINDS[CursorRejected])},
+)
+def list_tasks(  # noqa: PLR0913 - one parameter per filter
+    services: ServicesDep,
+    caller: Reader,
+    name: Name,
+    number: Number,
+    env: Annotated[str | None, Query(max_length=64)] = None,
+    split: Annotated[Literal["train", "eval", "excluded"] | None, Query()] = None,
+    search: Annotated[str | None, Query(max_length=512, description="Part of the key.")] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> dict[str, Any]:
+    """Return one page of whole tasks, each with its split and, if it is excluded, the reason."""
+    with open_version(services, caller, name, number) as (_, dataset, version):
+        pass
+    filters = TaskFilters(env=env, split=split, search=search)
+    scope, secret = {"version": version.id, "filters": repr(filters)}, services.cursor_secret
+    after = read_cursor(cursor, scope, secret=secret)[0] if cursor is not None else ""
+    found = rows.list_tasks(services.store, version, filters, after=after, limit=limit + 1)
+    page, has_more = found[:limit], len(found) > limit
+    return as_list(
+        page,
+        has_more=has_more,
+        next_cursor=sign_cursor([page[-1]["key"]], scope, secret=secret) if has_more else None,
+        name=dataset.name,
+        number=version.number,
+    )
+
+
+@router.get(
+    "/{name}/versions/{number}/tasks/{key:path}",
+    operation_id="get_dataset_task",
+    summary="Get one task",
+    responses={**documented(KINDS[DatasetNotFound], KINDS[TaskNotFound])},
+)
+def get_task(
+    services: ServicesDep, caller: Reader, name: Name, number: Number, key: str
+) -> dict[str, Any]:
+    """Return one task whole, with its split."""
+    with open_version(services, caller, name, number) as (*_, version):
+        pass
+    return rows.find_task(services.store, version, key)
+
+
+@router.get(
+    "/{name}/versions/{number}/files/{file}",
+    operation_id="download_dataset_file",
+    summary="Download the tasks or the split of a version",
+    response_class=StreamingResponse,
+    responses={200: {"content": {"application/gzip": {}}, "description": "The file"}, **GONE},
+)
+def download_file(
+    services: ServicesDep,
+    caller: Reader,
+    name: Name,
+    number: Number,
+    file: Literal["tasks", "split"],
+) -> StreamingResponse:
+    """Return JSON lines, compressed by gzip, sorted by key."""
+    with open_version(services, caller, name, number) as (*_, version):
+        pass
+    with blobs.local_copy(services.store, version.id, FILES[file]) as path:
+        # The open file outlives its name: nothing is left behind, whatever the client does.
+        size, chunks = stream_file(path)
+    filename = f"{name}-{version.number}-{FILES[file]}"
+    headers = {
+        "Content-Length": str(size),
+        "Content-Disposition": f'attachment; filename="{filename}"',
+        "X-Content-Type-Options": "nosniff",
+        "X-Dataset-Version": str(version.number),
+    }
+    return StreamingResponse(chunks, media_type="application/gzip", headers=headers)
+
+
+@router.get(
+    "/{name}/versions/{number}/diff",
+    operation_id="diff_dataset_versions",
+    summary="Compare a version with an earlier one",
+    responses={**documented(KINDS[DatasetNotFound], KINDS[DatasetTooLarge], KINDS[DatasetsBusy])},
+)
+def diff_versions(
+    services: ServicesDep,
+    caller: Reader,
+    name: Name,
+    number: Number,
+    base: Annotated[int, Query(ge=1, le=2**31 - 1, description="The version to compare with.")],
+    base_name: Annotated[str | None, Query(max_length=63, description="Its dataset.")] = None,
+) -> dict[str, Any]:
+    """Return which tasks came, went, changed and moved from `base` to this version."""
+    with open_version(services, caller, name, number) as (session, _, after):
+        before = store.find_version(session, caller.project_id, base_name or name, base)[1]
+    return inspection.diff(services.store, before, after, limits(services))
+
+
+@router.post(
+    "/{name}/versions/{number}/lint",
+    operation_id="lint_dataset_version",
+    summary="Lint a version again",
+    responses={**documented(KINDS[DatasetNotFound], KINDS[DatasetTooLarge], KINDS[DatasetsBusy])},
+)
+def lint_version(
+    services: ServicesDep,
+    caller: Reader,
+    name: Name,
+    number: Number,
+    options: LintOptions | None = None,
+) -> dict[str, Any]:
+    """Return the findings under these options, for example with the tokens that tools take."""
+    with open_version(services, caller, name, number) as (*_, version):
+        pass
+    findings = inspection.lint(services.store, version, options or LintOptions(), limits(services))
+    return as_list(findings, name=name, number=version.number)
+
+
+@contextmanager
+def open_version(
+    services: Services, caller: Reader, name: str, number: int | str
+) -> Iterator[tuple[Session, Dataset, DatasetVersion]]:
+    """Give a session and a version; raises DatasetNotFound also for other projects' datasets."""
+    with services.database.transaction() as session:
+        wanted = None if isinstance(number, str) else number
+        yield session, *store.find_version(session, caller.project_id, name, wanted)
+
+
+def limits(services: Services) -> Limits:
+    """Return what a process that works on datasets may take."""
+    settings = services.settings
+    return Limits(memory_mb=settings.dataset_memory_mb, deadline_s=settings.dataset_deadline_s)
+
+
+def workshop(services: Services) -> Workshop:
+    """Return what making versions needs."""
+    return Workshop(
+        database=services.database,
+        store=services.store,
+        limits=limits(services),
+        prefixes=allowed_prefixes(services.settings.dataset_sources),
+        max_bytes=services.settings.dataset_max_mb * 1_000_000,
+    )

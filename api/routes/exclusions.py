@@ -1,0 +1,82 @@
+"""`/v1/datasets/{name}/exclusions`: tasks and environments that are kept out, with the reason."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from api.datasets import exclusions, store
+from api.datasets.errors import DatasetNotFound, ExclusionNotFound
+from api.datasets.exclusions import MAX_AT_ONCE, exclusion_facts
+from api.identity import NotAllowed, NotAuthenticated
+from api.problems import INVALID, KINDS, documented
+from api.routes.context import Reader, ServicesDep, Writer
+from api.routes.datasets import Name
+from api.routes.reads import as_list
+from api.runs.journal import utc_now
+from trainer.contract.datasets.exclusions import Exclusion
+
+router = APIRouter(
+    prefix="/v1/datasets/{name}/exclusions",
+    tags=["datasets"],
+    responses={
+        **documented(KINDS[NotAuthenticated], KINDS[NotAllowed], KINDS[DatasetNotFound], INVALID)
+    },
+)
+
+
+class Additions(BaseModel):
+    """What to keep out from now on."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    exclusions: Annotated[tuple[Exclusion, ...], Field(min_length=1, max_length=MAX_AT_ONCE)]
+
+
+@router.get("", operation_id="list_exclusions", summary="List what is kept out")
+def list_exclusions(
+    services: ServicesDep,
+    caller: Reader,
+    name: Name,
+    all_: Annotated[bool, Query(alias="all", description="Also those that are over.")] = False,  # noqa: FBT002
+) -> dict[str, Any]:
+    """Return the exclusions in force, by scope and key."""
+    now = utc_now()
+    with services.database.transaction() as session:
+        dataset = store.find_dataset(session, caller.project_id, name)
+        found = store.list_exclusions(session, dataset, now=None if all_ else now)
+        return as_list([exclusion_facts(each, now=now) for each in found])
+
+
+@router.post("", operation_id="add_exclusions", summary="Keep tasks or environments out")
+def add_exclusions(
+    services: ServicesDep, caller: Writer, name: Name, body: Additions
+) -> dict[str, Any]:
+    """Add exclusions; one that is there already gets the new reason and end. Repeatable.
+
+    A task, and an environment without `expires_at`, are left out of the versions made from now on.
+    An environment with `expires_at` is in quarantine: until then no run gets its tasks.
+    """
+    now = utc_now()
+    with services.database.transaction() as session:
+        dataset = store.find_dataset(session, caller.project_id, name)
+        added = exclusions.add(session, dataset, body.exclusions, actor=caller.actor)
+        return as_list([exclusion_facts(each, now=now) for each in added])
+
+
+@router.delete(
+    "/{exclusion_id}",
+    operation_id="remove_exclusion",
+    summary="Let a task or an environment in again",
+    responses={**documented(KINDS[ExclusionNotFound])},
+)
+def remove_exclusion(
+    services: ServicesDep, caller: Writer, name: Name, exclusion_id: str
+) -> dict[str, Any]:
+    """Remove an exclusion; it no longer counts from the next version or run on."""
+    with services.database.transaction() as session:
+        dataset = store.find_dataset(session, caller.project_id, name)
+        exclusions.remove(session, dataset, exclusion_id)
+    return {"object": "exclusion", "id": exclusion_id, "removed": True}

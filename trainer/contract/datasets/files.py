@@ -1,0 +1,17 @@
+"""Names of a version's files in the blob store; nothing else spells them.
+
+Under `datasets/<version_id>/` are `tasks.jsonl.gz`, the canonical rows sorted by key, one per line,
+and `split.jsonl.gz`, the split table in the same order. The SHA-256 of a file's lines, unpacked, is
+the content hash and the split hash that `prepare` gives.
+"""
+
+from __future__ import annotations
+
+PREFIX = "datasets"
+TASKS = "tasks.jsonl.gz"
+SPLIT = "split.jsonl.gz"
+
+
+def version_key(version_id: str, name: str) -> str:
+    """Return the blob key of a file of a version."""
+    return f"{PREFIX}/{version_id}/{name}"
