@@ -1,0 +1,134 @@
+"""Grading over the wire: which verifiers are recognised, and that nothing sent is ever run."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.envs.fleet_server import FleetServer
+from tests.trainer.envs.minifleet.server.test_episodes import bundle, execute
+from tests.trainer.envs.minifleet.server.test_manager import solve
+from trainer.data.tasks import minifleet_tasks
+from trainer.envs.minifleet.catalog import APPS, find_task
+from trainer.envs.minifleet.export import graded_task, verifier_source
+
+TASK = minifleet_tasks(["booking"], "train", 1, seed=0)[0]
+SOURCE = verifier_source(TASK)
+SHA = hashlib.sha256(SOURCE.encode()).hexdigest()
+
+
+class Hostile:
+    """Unpickling this makes a file."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.write_text, (self.target, "owned")
+
+
+async def test_a_pickle_and_a_source_that_a_client_sends_are_never_run(
+    server: FleetServer, tmp_path: Path
+) -> None:
+    target = tmp_path / "owned"
+    poison = pickle.dumps({"args": (None, Hostile(target)), "kwargs": {}})
+    pickle.loads(poison)
+    assert target.read_text() == "owned", "the pickle is harmless: it proves nothing"
+    target.unlink()
+    made = await server.make(data_key=TASK.key)
+    arguments = base64.b64encode(poison).decode()
+    graded = await execute(server, made["instance_id"], key=TASK.key, args=arguments)
+    evil = f"open({str(target)!r}, 'w').write('owned')\n"
+    for source in (evil, evil + SOURCE, SOURCE + evil, SOURCE.replace("return 0", "return 1")):
+        refused = await execute(
+            server, made["instance_id"], key=TASK.key, args=arguments, bundle=bundle(source)
+        )
+        assert refused["success"] is False
+        assert refused["error"]["type"] == "VerifierNotRegistered"
+    assert (graded["success"], graded["result"]) == (True, 0)
+    assert not target.exists()
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"key": TASK.key},
+        {"key": TASK.key, "sha256": SHA},
+        {"key": "another-name", "bundle": bundle(SOURCE)},
+        {"key": TASK.key, "sha256": "0" * 64, "bundle": bundle(SOURCE)},
+    ],
+    ids=["key", "key and hash", "source", "source under a hash of the zip file"],
+)
+async def test_a_verifier_is_recognised(server: FleetServer, named: dict[str, str]) -> None:
+    made = await server.make(data_key=TASK.key)
+    await solve(server, made, TASK)
+    graded = await execute(server, made["instance_id"], **named)
+    assert (graded["success"], graded["result"]) == (True, 1)
+    assert graded["execution_time_ms"] >= 0
+    assert graded["execution_id"]
+    assert ">>> SUCCESS_ACCUMULATOR >>>\n" in graded["stdout"]
+
+
+async def test_a_hash_alone_is_recognised_once_its_task_was_served(server: FleetServer) -> None:
+    made = await server.make(data_key=TASK.key)
+    unknown = await server.json("GET", "/v1/verifiers/check", params={"sha256": SHA})
+    body = {"sha256": SHA, "args_array": [{"env": made["instance_id"]}]}
+    refusal = await server.json("POST", "/v1/verifiers/execute", 400, json=body)
+    await server.json("GET", f"/v1/tasks/{TASK.key}")
+    known = await server.json("GET", "/v1/verifiers/check", params={"sha256": SHA})
+    assert (unknown["success"], known["success"]) == (False, True)
+    assert "not found" in refusal["detail"]
+    assert (await execute(server, made["instance_id"], sha256=SHA))["result"] == 0
+
+
+@pytest.mark.parametrize(
+    "sent",
+    ["%%%", base64.b64encode(b"no zip").decode(), bundle("é" * 10)[:40]],
+    ids=["no base64", "no zip", "half a zip"],
+)
+async def test_a_broken_bundle_gets_a_sentence(server: FleetServer, sent: str) -> None:
+    made = await server.make(data_key=TASK.key)
+    refused = await execute(server, made["instance_id"], bundle=sent)
+    assert refused["success"] is False
+    assert refused["error"]["message"].startswith("the bundle ")
+
+
+async def test_what_cannot_be_graded_is_no_zero(server: FleetServer) -> None:
+    made = await server.make(data_key=TASK.key)
+    unknown = await execute(server, made["instance_id"], key="no-such-task")
+    assert (unknown["success"], unknown.get("result")) == (False, None)
+    await server.json("DELETE", f"/v1/env/instances/{made['instance_id']}")
+    gone = await execute(server, made["instance_id"], key=TASK.key)
+    assert gone["error"]["type"] == "InstanceNotRunning"
+    body = {"key": TASK.key, "args_array": ["answer"]}
+    await server.json("POST", "/v1/verifiers/execute", 422, json=body)
+
+
+async def test_an_instance_is_graded_by_the_verifier_that_is_named(server: FleetServer) -> None:
+    other = minifleet_tasks(["booking"], "train", 2, seed=0)[1]
+    made = await server.make(data_key=TASK.key)
+    await solve(server, made, TASK)
+    assert (await execute(server, made["instance_id"], key=TASK.key))["result"] == 1
+    assert (await execute(server, made["instance_id"], key=other.key))["result"] == 0
+
+
+@pytest.mark.parametrize("app", APPS)
+def test_every_apps_source_names_its_task_and_compiles(app: str) -> None:
+    for task in minifleet_tasks([app], "eval", 12, seed=1, held_out_share=0.5):
+        source = verifier_source(task)
+        compile(source, "verifier.py", "exec")
+        assert graded_task(source) == task.key
+        assert find_task(task.key) == task
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["booking", "booking/train/none/000001", "booking/test/x/1", "nowhere/train/a/000001", ""],
+)
+def test_a_key_of_no_task_finds_none(key: str) -> None:
+    assert find_task(key) is None
