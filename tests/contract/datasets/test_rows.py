@@ -144,6 +144,15 @@ def test_a_row_that_is_no_object_says_so() -> None:
     assert found.sentence == "row 3: is a list, not an object: write each task as {…}"
 
 
+@pytest.mark.parametrize("field", sorted(FIELDS))
+def test_a_number_too_long_for_python_to_write_is_a_problem_in_any_field(field: str) -> None:
+    for value in (10**5000, {"A": 10**5000, "code": 10**5000}):
+        found = read_row(TASK | {field: value}, 1)
+        assert isinstance(found, RowProblem)
+        assert found.field == field
+        found.model_dump_json()
+
+
 def test_metadata_may_be_nested_only_so_deep() -> None:
     nested: Any = "leaf"
     for _ in range(MAX_DEPTH - 1):

@@ -59,26 +59,33 @@ def _normalised(value: dict[Any, Any]) -> dict[str, object]:
     """Return a row's fields under their own names, as far as they are given."""
     fields: dict[str, Any] = {}
     for field, names in FIELDS.items():
-        given = next((value[name] for name in names if value.get(name) not in (None, "")), None)
-        if given is not None:
-            fields[field] = _tidied(field, given)
+        for name in names:
+            given = value.get(name)
+            if given is not None and given != "":
+                fields[field] = given
+                break
+    _tidy(fields)
     _part_version(fields)
     if "env_variables" in fields:
         fields["env_variables"] = _variables(_object("env_variables", fields["env_variables"]))
+    metadata = _object("metadata", fields.get("metadata", {}))
     kept = {name: value[name] for name in KEPT_IN_METADATA if value.get(name) is not None}
-    fields["metadata"] = {**kept, **_object("metadata", fields.get("metadata", {}))}
-    return {name: given for name, given in fields.items() if given is not None}
+    fields["metadata"] = {**kept, **metadata}
+    return fields
 
 
-def _tidied(field: str, given: object) -> object:
-    """Return a value in the type of its field, where another one says the same."""
-    if field == "verifier_code" and isinstance(given, dict):
-        return given.get("code") or None
-    if field == "difficulty" and isinstance(given, float) and given.is_integer():
-        return int(given)
-    if field.endswith("_version") and isinstance(given, int) and not isinstance(given, bool):
-        return str(given)[:257]
-    return given
+def _tidy(fields: dict[str, Any]) -> None:
+    """Put values into the type of their field, where another one says the same."""
+    for field in ("env_version", "data_version"):
+        given = fields.get(field)
+        if isinstance(given, int) and not isinstance(given, bool) and abs(given) < 2**63:
+            fields[field] = str(given)
+    verifier = fields.get("verifier_code")
+    if isinstance(verifier, dict):
+        fields["verifier_code"] = verifier.get("code") or None
+    difficulty = fields.get("difficulty")
+    if isinstance(difficulty, float) and difficulty.is_integer():
+        fields["difficulty"] = int(difficulty)
 
 
 def _part_version(fields: dict[str, Any]) -> None:
