@@ -7,12 +7,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from tests.contract.datasets.historic import Call, Constants, Raw, historic_split
 from tests.contract.datasets.tasks import tasks
 from trainer.contract.datasets.exclusions import Exclusion
 from trainer.contract.datasets.filters import FilterOptions
-from trainer.contract.datasets.policies import HISTORIC, Md5ThresholdPolicy
+from trainer.contract.datasets.policies import PRESETS, Md5ThresholdPolicy
 from trainer.contract.datasets.prepare import PrepareOptions, prepare
 from trainer.contract.datasets.reading import Reading
 
@@ -133,17 +134,23 @@ def test_the_named_constants_are_those_of_the_script() -> None:
         "v1": Constants(0.2, 5, 20, 0.2, 60, 4),
         "v2": Constants(0.2, 5, 20, 0.2, 96, 8),
     }
-    assert set(HISTORIC) == set(expected)
+    assert set(PRESETS) == set(expected)
     rng = random.Random(9)
     rows = [row for _ in range(4) for row in raw_dataset(rng)]
     for name, constants in expected.items():
         call = Call(modality="tool_use")
-        assert ours(rows, call, HISTORIC[name]) == historic_split(rows, call, constants), name
+        policy = Md5ThresholdPolicy.model_validate({"preset": name})
+        assert ours(rows, call, policy) == historic_split(rows, call, constants), name
+    mine = Md5ThresholdPolicy(preset="v1", max_eval_total=7)
+    assert (mine.max_eval_total, mine.keep_eval_per_env) == (7, 4)
+    assert Md5ThresholdPolicy.model_validate(mine.model_dump()) == mine
+    with pytest.raises(ValidationError, match="preset"):
+        Md5ThresholdPolicy.model_validate({"preset": "v9"})
 
 
 def test_the_defects_that_made_rank_the_default_are_there() -> None:
     """500 tasks of one environment: a fifth stays for training; a target of 5 gives other sizes."""
-    options = PrepareOptions(split=HISTORIC["v2"])
+    options = PrepareOptions(split=Md5ThresholdPolicy())
     one_env = prepare(tasks({"booking": 500}), options, now=NOW)
     counts = one_env.table[0]
     assert counts.train == (counts.train + counts.excluded) // 5

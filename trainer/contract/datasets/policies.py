@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from trainer.contract.datasets.rows import Modality
 from trainer.contract.sections import EnvKey, Section, Share
@@ -42,6 +42,27 @@ class RankPolicy(Section):
     """Take eval tasks also from those that an earlier version trained on."""
 
 
+PRESETS: Mapping[str, Mapping[str, object]] = {
+    "first": {
+        "eval_ratio": 0.02,
+        "max_eval_per_env": None,
+        "max_eval_total": None,
+        "max_env_train_share": None,
+        "held_out_envs": {"tool_use": ("outlook",), "computer_use": ("instacart",)},
+    },
+    "v0.3": {
+        "eval_ratio": 0.1,
+        "max_eval_per_env": 30,
+        "max_eval_total": 50,
+        "keep_eval_per_env": 0,
+        "max_env_train_share": None,
+    },
+    "v1": {"max_eval_total": 60, "keep_eval_per_env": 4},
+    "v2": {},
+}
+"""The constants of the historic script at four times, where they are not the defaults."""
+
+
 class Md5ThresholdPolicy(Section):
     """The historic script's rule: eval where the MD5 of the key lies below a threshold.
 
@@ -50,6 +71,8 @@ class Md5ThresholdPolicy(Section):
     """
 
     policy: Literal["md5_threshold"] = "md5_threshold"
+    preset: Literal["first", "v0.3", "v1", "v2"] | None = None
+    """The script's constants at one time, for the settings left out; null is the newest, v2."""
     eval_ratio: Share = 0.2
     """Share of an environment's tasks that the threshold aims at."""
     min_eval_per_env: Annotated[int, Field(ge=0, le=10_000)] = 5
@@ -70,6 +93,13 @@ class Md5ThresholdPolicy(Section):
     trained_may_become_eval: bool = False
     """Take eval tasks also from those that an earlier version trained on."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _preset_fills_in(cls, given: object) -> object:
+        if not isinstance(given, dict) or not isinstance(given.get("preset"), str):
+            return given
+        return {**PRESETS.get(given["preset"], {}), **given}
+
 
 class PublishedPolicy(Section):
     """A split that was published: each task goes where the table says."""
@@ -82,25 +112,3 @@ class PublishedPolicy(Section):
 SplitPolicy = Annotated[
     RankPolicy | Md5ThresholdPolicy | PublishedPolicy, Field(discriminator="policy")
 ]
-
-_ONCE_HELD_OUT: HeldOut = {"tool_use": ("outlook",), "computer_use": ("instacart",)}
-
-HISTORIC: Mapping[str, Md5ThresholdPolicy] = {
-    "first": Md5ThresholdPolicy(
-        eval_ratio=0.02,
-        max_eval_per_env=None,
-        max_eval_total=None,
-        max_env_train_share=None,
-        held_out_envs=_ONCE_HELD_OUT,
-    ),
-    "v0.3": Md5ThresholdPolicy(
-        eval_ratio=0.1,
-        max_eval_per_env=30,
-        max_eval_total=50,
-        keep_eval_per_env=0,
-        max_env_train_share=None,
-    ),
-    "v1": Md5ThresholdPolicy(max_eval_total=60, keep_eval_per_env=4),
-    "v2": Md5ThresholdPolicy(),
-}
-"""The constants of the script at four times, by name."""
