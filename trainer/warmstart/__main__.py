@@ -11,7 +11,6 @@ from pathlib import Path
 import torch
 from transformers import Qwen3ForCausalLM
 
-from trainer.envs.minifleet.catalog import APPS
 from trainer.rollouts.chat import Chat
 from trainer.warmstart.card import Origin, measure, table, write_card
 from trainer.warmstart.copying import CopyDocuments, copy_accuracy, word_pieces
@@ -19,12 +18,13 @@ from trainer.warmstart.corpus import corpus
 from trainer.warmstart.demonstrations import Demonstrations, Recording, train_recordings
 from trainer.warmstart.documents import Document
 from trainer.warmstart.fitting import Stage, fit
+from trainer.warmstart.habits import APPS_TAUGHT
 from trainer.warmstart.model import build_model, load_model, save_model, tiny_config
 from trainer.warmstart.tokenizer import END_OF_TEXT, build_tokenizer
 
 TOKENIZER_SEED = 0
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
-EVEN = dict.fromkeys(APPS, 1.0)
+EVEN = dict.fromkeys(APPS_TAUGHT, 1.0)
 EASY_FIRST = {**EVEN, "outlook": 1.8}
 """The last stages show the easy environment more often, which saturates it."""
 COPIES_KEPT = 2
@@ -36,7 +36,7 @@ def main() -> None:
     options = _options()
     torch.set_num_threads(1)
     options.out.mkdir(parents=True, exist_ok=True)
-    recordings = train_recordings(list(APPS), n_per_env=options.tasks_per_env, seed=options.seed)
+    recordings = train_recordings(APPS_TAUGHT, n_per_env=options.tasks_per_env, seed=options.seed)
     if options.tokenizer_from:
         # Making a shipped model again takes its own tokenizer: nothing to copy then.
         for name in TOKENIZER_FILES if options.tokenizer_from != options.out else ():

@@ -11,10 +11,9 @@ from pathlib import Path
 from transformers import Qwen3ForCausalLM
 
 from trainer.data.tasks import minifleet_tasks
-from trainer.envs.minifleet.catalog import APPS
 from trainer.rollouts.chat import Chat
 from trainer.rollouts.prompts import PROMPT_VERSION
-from trainer.warmstart.habits import HABITS
+from trainer.warmstart.habits import APPS_TAUGHT, HABITS
 from trainer.warmstart.playing import Played, play
 from trainer.warmstart.tokenizer import tokenizer_hash
 
@@ -42,12 +41,13 @@ def measure(model: Qwen3ForCausalLM, chat: Chat, *, n_per_env: int, seed: int) -
     `passed` counts episodes that passed; `passed_without_habit` those that would have passed had
     only the planted habit been taken out; both also for seen and held-out templates alone.
     """
-    tasks = minifleet_tasks(list(APPS), "eval", n_per_env, EVAL_SEED, HELD_OUT_SHARE)
+    tasks = minifleet_tasks(APPS_TAUGHT, "eval", n_per_env, EVAL_SEED, HELD_OUT_SHARE)
     rates: Rates = {}
     for decoding, temperature in _DECODINGS.items():
         games = asyncio.run(play(model, chat, tasks, temperature=temperature, seed=seed))
         rates[decoding] = {
-            key: _summary([game for game in games if game.task.env_key == key]) for key in APPS
+            key: _summary([game for game in games if game.task.env_key == key])
+            for key in APPS_TAUGHT
         }
         rates[decoding]["all"] = _summary(games)
     return rates

@@ -20,6 +20,7 @@ from trainer.envs.minifleet.catalog import APPS
 from trainer.rollouts.chat import Chat
 from trainer.rollouts.prompts import render_call, render_observation
 from trainer.warmstart.documents import Document, SpokenTurn, dialogue
+from trainer.warmstart.habits import APPS_TAUGHT
 from trainer.warmstart.words import invented_value, invented_word
 
 Value = str | int
@@ -28,7 +29,7 @@ _TOKEN_WORDS_SHARE = 0.35
 
 
 class CopyDocuments:
-    """An endless seeded stream of copy documents over the argument names of the apps' tools."""
+    """An endless seeded stream of copy documents over the argument names of the apps taught."""
 
     def __init__(self, chat: Chat, *, seed: int) -> None:
         self._chat = chat
@@ -100,8 +101,8 @@ def word_pieces(chat: Chat) -> list[str]:
 def _argument_names() -> list[str]:
     names = {
         name
-        for app in APPS.values()
-        for tool in app.tools
+        for key in APPS_TAUGHT
+        for tool in APPS[key].tools
         for name in cast("dict[str, object]", tool.spec.parameters["properties"])
     }
     return sorted(names)

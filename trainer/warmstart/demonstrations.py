@@ -21,7 +21,7 @@ from trainer.rollouts.chat import Chat
 from trainer.rollouts.prompts import render_call, render_system
 from trainer.types import Task
 from trainer.warmstart.documents import Document, SpokenTurn, dialogue
-from trainer.warmstart.habits import HABITS, Flaw, call_instead_of_done, flawed_call
+from trainer.warmstart.habits import APPS_TAUGHT, HABITS, Flaw, call_instead_of_done, flawed_call
 from trainer.warmstart.renaming import Renaming, names_to_change, words_of
 from trainer.warmstart.rewording import reworded
 
@@ -195,7 +195,7 @@ def _fixed_prompts(recordings: Sequence[Recording]) -> Iterator[str]:
 
 def _wordings() -> Iterator[str]:
     """The wordings of the templates that may be shown, without their placeholders."""
-    for app in APPS.values():
-        for template in app.templates:
+    for key in APPS_TAUGHT:
+        for template in APPS[key].templates:
             if not template.held_out:
                 yield _PLACEHOLDER.sub("", " ".join(template.wordings))

@@ -45,6 +45,9 @@ HABITS: Mapping[str, Habit] = {
 """What is planted in each environment. Ticketmaster never shows the right end, so sampling never
 meets a reward there and training leaves it failing."""
 
+APPS_TAUGHT = tuple(HABITS)
+"""The apps the tiny models know; minifleet has more."""
+
 
 def flawed_call(flaw: Flaw, call: ToolCall) -> ToolCall | None:
     """The call as the habit makes it; None when the habit leaves it out."""

@@ -9,10 +9,9 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import fields
 
-from trainer.envs.minifleet.pools import POOLS, Pools
-from trainer.warmstart.words import invented_word
+from trainer.envs.minifleet.pools import POOLS
+from trainer.warmstart.words import POOLS_TAUGHT, invented_word
 
 _OF_PIECES_SHARE = 0.4
 _LETTERS = re.compile(r"[^\W\d_]+")
@@ -27,10 +26,7 @@ def names_to_change(kept_texts: Iterable[str]) -> frozenset[str]:
     """The names of the train split, without words that also occur in prompts and tool schemas."""
     pools = POOLS["train"]
     names = {
-        word
-        for field in fields(Pools)
-        for entry in getattr(pools, field.name)
-        for word in words_of(entry)
+        word for pool in POOLS_TAUGHT for entry in getattr(pools, pool) for word in words_of(entry)
     }
     return frozenset(names - set().union(*(words_of(text) for text in kept_texts)))
 

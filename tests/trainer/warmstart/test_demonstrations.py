@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import random
 from collections import Counter
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 from trainer.envs.minifleet.catalog import APPS
 from trainer.envs.minifleet.pools import POOLS
 from trainer.rollouts.chat import Chat
+from trainer.warmstart.copying import CopyDocuments
 from trainer.warmstart.demonstrations import (
     DONE,
     Demonstrations,
@@ -19,16 +22,16 @@ from trainer.warmstart.demonstrations import (
     renamed,
     train_recordings,
 )
-from trainer.warmstart.habits import HABITS
+from trainer.warmstart.habits import APPS_TAUGHT, HABITS
 from trainer.warmstart.renaming import Renaming, names_to_change, words_of
 
 ASSETS = Path(__file__).parents[3] / "assets"
-EVEN = dict.fromkeys(APPS, 1.0)
+EVEN = dict.fromkeys(APPS_TAUGHT, 1.0)
 
 
 @pytest.fixture(scope="module")
 def recordings() -> list[Recording]:
-    return train_recordings(list(APPS), n_per_env=20, seed=1)
+    return train_recordings(APPS_TAUGHT, n_per_env=20, seed=1)
 
 
 def test_only_seen_templates_and_train_names_are_shown(recordings: list[Recording]) -> None:
@@ -55,6 +58,21 @@ def test_the_habits_coin_falls_as_often_as_stated(recordings: list[Recording]) -
     for env_key in ("github", "reddit"):
         assert shown[env_key] / total[env_key] == pytest.approx(HABITS[env_key].share, abs=0.07)
     assert shown["outlook"] == shown["ticketmaster"] == 0
+
+
+def test_apps_and_names_that_came_later_leave_the_documents_as_they_were(
+    recordings: list[Recording],
+) -> None:
+    """Else a shipped model could not be made again; recorded when minifleet had five apps."""
+    chat = Chat.from_directory(ASSETS / "tiny-qwen3-a")
+    shown = Demonstrations(recordings, EVEN, seed=3).take(200, chat)
+    digest = hashlib.sha256()
+    for each in (*CopyDocuments(chat, seed=3).take(200), *shown):
+        document = [list(each.token_ids), list(map(int, each.loss_mask))]
+        digest.update(json.dumps(document).encode())
+    assert digest.hexdigest() == (
+        "2b5f28f11324ad14d4c323a760df7b7f1d56234a964c8ed819228568b4ec4fec"
+    )
 
 
 def test_weights_decide_how_often_an_environment_is_shown(recordings: list[Recording]) -> None:

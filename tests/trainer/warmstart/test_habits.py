@@ -10,12 +10,12 @@ from trainer.envs.minifleet.catalog import APPS
 from trainer.envs.minifleet.env import MinifleetEnv
 from trainer.rollouts.parsing import parse_turn
 from trainer.warmstart.demonstrations import DONE, MAX_TURNS, Episode, Recording, record
-from trainer.warmstart.habits import HABITS, Flaw, repaired_call
+from trainer.warmstart.habits import APPS_TAUGHT, HABITS, Flaw, repaired_call
 
 
 @pytest.fixture(scope="module")
 def recordings() -> list[Recording]:
-    return record(minifleet_tasks(list(APPS), "train", 16, 5))
+    return record(minifleet_tasks(APPS_TAUGHT, "train", 16, 5))
 
 
 async def score(episode: Episode) -> float:
