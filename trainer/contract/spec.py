@@ -29,7 +29,10 @@ from trainer.contract.sections import (
 )
 from trainer.contract.tracking import TrackingSpec
 
-MINIFLEET_ENV_KEYS = ("booking", "github", "outlook", "reddit", "ticketmaster")
+MINIFLEET_ENV_KEYS = (
+    *("booking", "github", "outlook", "reddit", "ticketmaster"),
+    *("fira", "hubspot", "zillow"),
+)
 
 MAX_ROLLOUTS = 10_000
 """Of one training step or one evaluation: the event that reports them all must fit ingest."""

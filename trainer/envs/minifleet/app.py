@@ -82,4 +82,9 @@ def call(name: str, /, **arguments: Scalar) -> ToolCall:
 
 def first_row(result: ToolResult) -> Fields:
     """Return the first JSON line of an observation, as an expert reads it."""
-    return Fields(json.loads(result.text.splitlines()[0]))
+    return all_rows(result)[0]
+
+
+def all_rows(result: ToolResult) -> list[Fields]:
+    """Return every JSON line of an observation, as an expert reads it."""
+    return [Fields(json.loads(row)) for row in result.text.splitlines()]

@@ -8,7 +8,16 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from trainer.envs.minifleet import booking, github, outlook, reddit, ticketmaster
+from trainer.envs.minifleet import (
+    booking,
+    fira,
+    github,
+    hubspot,
+    outlook,
+    reddit,
+    ticketmaster,
+    zillow,
+)
 from trainer.envs.minifleet.app import App
 from trainer.envs.minifleet.template import Draw, Template
 from trainer.types import Task
@@ -19,7 +28,10 @@ INDEX_DIGITS = 6
 """Digits of a task's number, at the end of its key."""
 
 APPS: Mapping[str, App] = MappingProxyType(
-    {app.APP.key: app.APP for app in (booking, github, outlook, reddit, ticketmaster)}
+    {
+        app.APP.key: app.APP
+        for app in (booking, github, outlook, reddit, ticketmaster, fira, hubspot, zillow)
+    }
 )
 """Every app by its key, in a fixed order."""
 

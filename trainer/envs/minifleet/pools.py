@@ -35,6 +35,14 @@ class Pools:
     crafts: tuple[str, ...]
     moods: tuple[str, ...]
     animals: tuple[str, ...]
+    efforts: tuple[str, ...]
+    modules: tuple[str, ...]
+    firms: tuple[str, ...]
+    wares: tuple[str, ...]
+    terms: tuple[str, ...]
+    mailboxes: tuple[str, ...]
+    streets: tuple[str, ...]
+    lenders: tuple[str, ...]
 
 
 _WORDS: Mapping[str, str] = {
@@ -96,6 +104,33 @@ _WORDS: Mapping[str, str] = {
     "animals": """Owls Foxes Tigers Wolves Herons Badgers Crows Dragons Eagles Ferrets Geckos
         Hornets Jaguars Koalas Lemurs Moths Newts Otters Pandas Ravens Sharks Turtles Vipers
         Whales""",
+    "efforts": """migrate refactor document automate localise encrypt compress throttle paginate
+        benchmark deprecate harden instrument modernise normalise prototype rename sandbox
+        serialise simplify stabilise streamline unify upgrade validate wrap decouple inline""",
+    "modules": """payouts ledgers accounts catalogues refunds tariffs vouchers permissions manifests
+        snapshots schemas tenants timers toggles wallets translations fixtures fonts heartbeats
+        keyrings locales mutexes payloads quotas replicas shards thumbnails addresses cursors
+        digests""",
+    "firms": """Brightpath Halcyon Nordwind Quantic Redstone Silverline Trellis Vantage Westbrook
+        Zenith Argonaut Bluefin Castellan Driftwood Everfield Foxglove Greywater Hearthside
+        Ironbark Kingsley Longreach Mirabel Northgate Oakhurst Pinecrest Ravenna Stonebridge
+        Tidewell Umbria Wellspring Yellowtail Ashdown""",
+    "wares": """scanner turbine forklift elevator freezer generator inverter joystick kiosk lathe
+        nozzle pallet sprinkler thermostat ventilator welder conveyor drill excavator crane
+        battery camera antenna boiler carton dryer engine funnel gasket hoist""",
+    "terms": """lease retrofit rollout pilot bundle extension replacement licence maintenance refit
+        expansion consignment subscription trial escrow warranty installation fitting order buyout
+        pooling hire rental stocking""",
+    "mailboxes": """letterbee postino quickwire mailmoth inkpigeon stamply notedove parcela envelo
+        writeo mailoak postfinch inboxer wireleaf penpost scribbo airpost mailbay lettero
+        postnest""",
+    "streets": """Ashgrove Bellmont Coppergate Dunmore Eastcliff Fairholm Glenwood Highfield
+        Inglewood Jarrow Kirkstall Larkhill Millbrook Newbury Oakfield Parkside Queensway Ridgeway
+        Sandgate Thornbury Underhill Whitehall Yewtree Ashford Beechmont Clifton Dovecote Elmhurst
+        Foxhill Greenbank Hillcrest Ivydale""",
+    "lenders": """Keystone Meridian Fidelis Lombard Provident Concord Sterling Harborview Alderbank
+        Cornerstone Trident Bulwark Evergreen Paragon Heritage Granite Crescent Landmark Compass
+        Pinnacle Citadel Anchorage Solvera Truscott""",
 }
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from pydantic import JsonValue
 
 from trainer.envs.minifleet.changes import Change
 from trainer.envs.minifleet.pools import POOLS, Pools
 from trainer.envs.minifleet.world import Row
+
+_T = TypeVar("_T")
 
 
 class Draw:
@@ -28,11 +31,11 @@ class Draw:
         self.tomorrow = f"2026-{self.month:02d}-{self.day + 1:02d}"
         self.fresh = self._random.randrange(90)
 
-    def one(self, pool: Sequence[str]) -> str:
+    def one(self, pool: Sequence[_T]) -> _T:
         """Return one of the pool."""
         return self._random.choice(pool)
 
-    def some(self, pool: Sequence[str], count: int) -> list[str]:
+    def some(self, pool: Sequence[_T], count: int) -> list[_T]:
         """Return `count` distinct members of the pool."""
         return self._random.sample(pool, count)
 
@@ -51,6 +54,10 @@ class Draw:
     def soon(self) -> str:
         """Return an ISO date in this month, today or later and before any `later`."""
         return f"2026-{self.month:02d}-{self.number(self.day, 28):02d}"
+
+    def earlier(self) -> str:
+        """Return an ISO date in this month, today or before."""
+        return f"2026-{self.month:02d}-{self.number(1, self.day):02d}"
 
     def later(self) -> str:
         """Return an ISO date in a later month than today's."""

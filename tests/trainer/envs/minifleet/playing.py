@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+
+from pydantic import JsonValue
 
 from trainer.envs.base import Grade, ToolCall, ToolResult
+from trainer.envs.minifleet.catalog import APPS, make_task
 from trainer.envs.minifleet.env import MinifleetEnv
 from trainer.envs.minifleet.experts import expert
 from trainer.envs.minifleet.provider import MinifleetProvider
+from trainer.envs.minifleet.world import World
 from trainer.types import Task
 
 Rewrite = Callable[[ToolCall], Sequence[ToolCall]]
@@ -61,6 +65,54 @@ async def play_last_row(task: Task, search: str) -> tuple[Grade, bool]:
 async def play_then(task: Task, *after: ToolCall) -> tuple[Grade, list[ToolResult]]:
     """Play the expert's calls and then some more."""
     return await play(task, after=after)
+
+
+async def replay(task: Task, calls: Sequence[ToolCall]) -> Grade:
+    """Make these calls, whatever they answer; new ids are those of the first time."""
+    env = await started(task)
+    for call in calls:
+        await env.call(call.name, call.arguments)
+    return await env.score()
+
+
+async def calls_of(task: Task) -> list[ToolCall]:
+    """The calls of the expert."""
+    calls: list[ToolCall] = []
+
+    def record(call: ToolCall) -> Sequence[ToolCall]:
+        calls.append(call)
+        return (call,)
+
+    await play(task, record)
+    return calls
+
+
+def changes_something(call: ToolCall) -> bool:
+    """Tell whether a call does more than to look something up."""
+    return not call.name.startswith(("find_", "list_", "search_"))
+
+
+async def episode(env_key: str, template: str) -> tuple[MinifleetEnv, World]:
+    """A fresh episode of some task of a template, and its state."""
+    app = APPS[env_key]
+    chosen = next(each for each in app.templates if each.name == template)
+    env = await started(make_task(app, chosen, "train", 7))
+    assert env._world is not None
+    return env, env._world
+
+
+async def refused(env: MinifleetEnv, tool: str, arguments: Mapping[str, JsonValue]) -> str:
+    """The text of an error result."""
+    result = await env.call(tool, arguments)
+    assert result.is_error, result.text
+    return result.text
+
+
+async def done(env: MinifleetEnv, tool: str, **arguments: JsonValue) -> str:
+    """The text of a result that is no error."""
+    result = await env.call(tool, arguments)
+    assert not result.is_error, result.text
+    return result.text
 
 
 async def started(task: Task) -> MinifleetEnv:

@@ -8,6 +8,7 @@ import random
 import pytest
 
 from trainer.contract.sections import FaultSpec
+from trainer.contract.spec import MINIFLEET_ENV_KEYS
 from trainer.data.tasks import minifleet_tasks
 from trainer.envs.base import EnvProvider
 from trainer.envs.minifleet.faults import FaultInjector, Faults
@@ -23,9 +24,9 @@ from trainer.errors import (
 TASK = minifleet_tasks(("outlook",), "train", 1, 0)[0]
 
 
-def test_the_provider_is_an_env_provider_and_serves_five_apps() -> None:
+def test_the_provider_is_an_env_provider_and_serves_what_a_spec_may_name() -> None:
     provider: EnvProvider = MinifleetProvider()
-    assert provider.env_keys == ("booking", "github", "outlook", "reddit", "ticketmaster")
+    assert provider.env_keys == MINIFLEET_ENV_KEYS
 
 
 def test_unknown_apps_and_stray_faults_are_refused() -> None:

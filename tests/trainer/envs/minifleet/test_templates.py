@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from pydantic import JsonValue
 
 from tests.trainer.envs.minifleet.playing import (
+    calls_of,
+    changes_something,
     play,
     play_last_row,
     play_then,
     repeating,
+    replay,
     started,
     with_argument,
     without,
@@ -20,6 +25,7 @@ from tests.trainer.envs.minifleet.playing import (
 from trainer.data.tasks import minifleet_tasks
 from trainer.envs.base import ToolCall
 from trainer.envs.minifleet.catalog import APPS, make_task
+from trainer.envs.minifleet.hubspot.tools import CLOSED
 from trainer.types import Task
 
 ENVS = tuple(APPS)
@@ -110,6 +116,28 @@ async def test_stopping_one_call_early_fails(env_key: str) -> None:
         assert grade.score == 0.0, task.key
 
 
+@pytest.mark.parametrize("env_key", ENVS)
+async def test_leaving_out_any_call_that_changes_something_fails(env_key: str) -> None:
+    for task in tasks_of(env_key, 60):
+        calls = await calls_of(task)
+        assert (await replay(task, calls)).score == 1.0
+        for at, call in enumerate(calls):
+            grade = await replay(task, [*calls[:at], *calls[at + 1 :]])
+            assert grade.score == (0.0 if changes_something(call) else 1.0), (task.key, call.name)
+
+
+@pytest.mark.parametrize("env_key", ENVS)
+async def test_a_number_that_is_one_too_large_fails(env_key: str) -> None:
+    for task in tasks_of(env_key, 60):
+        calls = await calls_of(task)
+        for at, call in enumerate(calls):
+            numbers = {n: v + 1 for n, v in call.arguments.items() if isinstance(v, int)}
+            if changes_something(call) and numbers:
+                wrong = replace(call, arguments={**call.arguments, **numbers})
+                grade = await replay(task, [*calls[:at], wrong, *calls[at + 1 :]])
+                assert grade.score == 0.0, (task.key, wrong)
+
+
 @pytest.mark.parametrize(
     ("env_key", "search"),
     [
@@ -117,6 +145,12 @@ async def test_stopping_one_call_early_fails(env_key: str) -> None:
         ("reddit", "search_posts"),
         ("ticketmaster", "search_events"),
         ("ticketmaster", "list_seats"),
+        ("fira", "list_sprints"),
+        ("hubspot", "list_reps"),
+        ("zillow", "find_homes"),
+        ("zillow", "list_alerts"),
+        ("zillow", "list_lenders"),
+        ("zillow", "list_slots"),
     ],
 )
 async def test_acting_on_the_wrong_row_fails(env_key: str, search: str) -> None:
@@ -125,7 +159,7 @@ async def test_acting_on_the_wrong_row_fails(env_key: str, search: str) -> None:
         grade, chose = await play_last_row(task, search)
         choices += chose
         assert grade.score == (0.0 if chose else 1.0), task.key
-    assert choices > 50
+    assert choices > 20
 
 
 async def test_any_free_room_that_is_large_enough_will_do() -> None:
@@ -143,6 +177,9 @@ SIDE_EFFECTS: dict[str, tuple[str, str, str, dict[str, JsonValue]]] = {
     "outlook": ("mails", "mail", "move_mail", {"folder": "archive"}),
     "reddit": ("posts", "post", "upvote", {}),
     "ticketmaster": ("offers", "seat", "hold_seats", {"count": 2}),
+    "fira": ("tickets", "ticket", "plan_ticket", {"sprint": "backlog"}),
+    "hubspot": ("deals", "deal", "set_deal", {"amount": 55}),
+    "zillow": ("homes", "home", "book_tour", {"date": "2027-01-04", "slot": "09:00"}),
 }
 """Per app: a table, the argument that names a row of it, and a call that changes one."""
 
@@ -159,6 +196,14 @@ async def test_one_change_too_many_fails(env_key: str) -> None:
         assert grade.score == 0.0, task.key
 
 
+def may_change(row: Mapping[str, JsonValue], user: str) -> bool:
+    """Tell whether the call in `SIDE_EFFECTS` is allowed on a row, as far as the row says."""
+    if row.get("author") == user or row.get("status") == "under contract":
+        return False
+    is_planned = row.get("status") == "todo" and row["sprint"] != "backlog"
+    return is_planned if "sprint" in row else row.get("stage") not in CLOSED
+
+
 def bystander(task: Task, table: str) -> str | int:
     """Id of a row that the task does not touch and the user may change."""
     tables, wanted = task.payload["tables"], json.dumps(task.payload["changes"])
@@ -169,8 +214,8 @@ def bystander(task: Task, table: str) -> str | int:
         assert isinstance(row, dict)
         row_id = row["id"]
         assert isinstance(row_id, str | int)
-        mine = row.get("author") == task.env_variables["LOGGED_IN_USER"]
-        if not mine and f'"{row_id}"' not in wanted and f'"issue": {row_id}' not in wanted:
+        is_free = may_change(row, task.env_variables["LOGGED_IN_USER"])
+        if is_free and f'"{row_id}"' not in wanted and f'"issue": {row_id}' not in wanted:
             return row_id
     raise AssertionError(f"{task.key} leaves no {table} alone")
 
