@@ -18,6 +18,7 @@ import httpx
 from pydantic import JsonValue
 
 from trainer.envs.fleet.faults import WireFault, of_network, of_response
+from trainer.envs.fleet.persistence import IDLE_S
 
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 Json = dict[str, JsonValue]
@@ -61,10 +62,12 @@ class FleetApi:
         self._client = httpx.AsyncClient(
             headers=account.headers,
             timeout=None,  # noqa: S113 - every call is bounded by `Persistence`
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
+            limits=httpx.Limits(
+                max_connections=None, max_keepalive_connections=64, keepalive_expiry=IDLE_S
+            ),
             verify=self.tls,
         )
-        self.num_requests = 0
+        self._gate: Mapping[str, str] = {}
 
     async def create(self, wish: Json, request_id: str) -> Instance:
         """Make an instance, or adopt the one that an earlier request of this id has made."""
@@ -109,8 +112,21 @@ class FleetApi:
         await self._ask("POST", f"/v1/env/instances/{instance_id}/heartbeat", {})
 
     async def reset(self, instance: Instance) -> None:
-        """Put an instance into its start state."""
-        answer = await self._ask("POST", f"{instance.manager_url.rstrip('/')}/reset", {})
+        """Put an instance into its start state; a gated cluster's manager gets the token it wants.
+
+        Such a manager answers 404 to whoever comes without.
+        """
+        url = f"{instance.manager_url.rstrip('/')}/reset"
+        try:
+            answer = await self._ask("POST", url, {}, more=self._gate)
+        except WireFault as fault:
+            if fault.status != 404 or self._gate:
+                raise
+            token = (await self._ask("GET", "/v1/runner-auth/token")).get("token")
+            if not isinstance(token, str):
+                raise
+            self._gate = {"X-Runner-Token": token}
+            answer = await self._ask("POST", url, {}, more=self._gate)
         if answer.get("success") is False:
             message = str(answer.get("message") or "no message")
             raise WireFault(
@@ -148,8 +164,9 @@ class FleetApi:
         request_id: str | None = None,
         *,
         params: Mapping[str, str] | None = None,
+        more: Mapping[str, str] | None = None,
     ) -> Json:
-        answer = await self._ask_any(method, path, body, request_id, params=params)
+        answer = await self._ask_any(method, path, body, request_id, params=params, more=more)
         return answer if isinstance(answer, dict) else {}
 
     async def _ask_any(
@@ -160,13 +177,15 @@ class FleetApi:
         request_id: str | None = None,
         *,
         params: Mapping[str, str] | None = None,
+        more: Mapping[str, str] | None = None,
     ) -> JsonValue:
+        """Send one request; `more` are headers beside the usual ones."""
         url = path if "://" in path else f"{self.account.base_url.rstrip('/')}{path}"
         headers = {
+            **(more or {}),
             "X-Request-ID": request_id or uuid.uuid4().hex,
             "X-Request-Timestamp": str(int(1000 * time.time())),
         }
-        self.num_requests += 1
         try:
             response = await self._client.request(
                 method, url, json=body, headers=headers, params=params

@@ -218,7 +218,7 @@ class FleetEnv:
         body = verification.request(
             verifier,
             instance.id,
-            verification.Testimony(answer=self._answer, conversation=self._conversation),
+            verification.Statement(answer=self._answer, conversation=self._conversation),
             with_bundle=verifier.sha256 not in known,
             timeout_s=remaining_s(),
             region=self._platform.region,

@@ -21,7 +21,7 @@ DECREASE = 0.75
 COOLDOWN_S = 5.0
 """Between two decreases: what was in flight before the first says nothing new."""
 FIRST_HOLD_S, LONGEST_HOLD_S = 0.1, 5.0
-"""Pauses before another instance is asked for after the account's limit was met."""
+"""Pauses before an instance is asked for again where others of the account hold all of them."""
 
 
 @dataclass(slots=True)
@@ -71,8 +71,10 @@ class Limiter:
             self.num_limits += 1
             self._shrink(max(1.0, float(self.held)))
             self._calm_until = now + COOLDOWN_S
-            self._held_until = now + self._hold_s * self.rng.uniform(0.5, 1.0)
-            self._hold_s = min(2.0 * self._hold_s, LONGEST_HOLD_S)
+            if not self.held and now >= self._held_until:
+                # Others hold all there are: look again after a while. Else ours end by themselves.
+                self._held_until = now + self._hold_s * self.rng.uniform(0.5, 1.0)
+                self._hold_s = min(2.0 * self._hold_s, LONGEST_HOLD_S)
         elif now >= self._calm_until:
             self._shrink(max(1.0, DECREASE * self.limit))
             self._calm_until = now + COOLDOWN_S

@@ -33,7 +33,7 @@ from trainer.envs.fleet.faults import (
     of_network,
     of_response,
 )
-from trainer.envs.fleet.persistence import Meter
+from trainer.envs.fleet.persistence import IDLE_S, Meter
 
 IS_FIRST = version("mcp").startswith("1.")
 _http = import_module("httpx" if IS_FIRST else "httpx2")
@@ -54,7 +54,9 @@ class _Wire(_http.AsyncBaseTransport):  # type: ignore[misc, name-defined]
     """Carries the library's requests; `fault` is what became of the last one that was refused."""
 
     def __init__(self, meter: Meter, tls: ssl.SSLContext) -> None:
-        self._inner = _http.AsyncHTTPTransport(verify=tls)
+        self._inner = _http.AsyncHTTPTransport(
+            verify=tls, limits=_http.Limits(keepalive_expiry=IDLE_S)
+        )
         self._meter = meter
         self.fault: WireFault | None = None
 
@@ -139,8 +141,10 @@ class McpSession:
 
     def abandon(self) -> None:
         """Let go of the session without waiting; `close` waits for it."""
-        self._session = None
-        if self._holder is not None:
+        was_open, self._session = self._session is not None, None
+        self._leave.set()
+        if self._holder is not None and not was_open:
+            # It shakes hands, perhaps with nobody.
             self._holder.cancel()
 
     async def close(self) -> None:

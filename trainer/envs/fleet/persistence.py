@@ -11,7 +11,8 @@ import asyncio
 import logging
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -26,6 +27,11 @@ PATIENCE_S = 90.0
 """How long is tried where no caller sets a deadline; Fleet's own client gives a call as long."""
 LEAST_S = 0.05
 """A try shorter than this is not begun."""
+IDLE_S = 4.0
+"""An idle connection is used again for so long: servers close theirs after five seconds and more,
+and a request that meets a closing connection may or may not have been carried out."""
+LATE_S = 0.25
+"""A timer later than this tells of a loop that was blocked, as by an engine that computes in it."""
 _log = logging.getLogger(__name__)
 
 
@@ -100,7 +106,7 @@ class Persistence:
     async def _once(self, what: str, operation: Callable[[], Awaitable[T]], at_most_s: float) -> T:
         seconds = max(min(at_most_s, remaining_s()), LEAST_S)
         try:
-            async with asyncio.timeout(seconds) as deadline:
+            async with _bounded(seconds) as deadline:
                 return await operation()
         except TimeoutError as late:
             if deadline.expired():
@@ -121,3 +127,29 @@ class Persistence:
             _log.warning("%s: nothing foresaw %s", what, fault)
         asked = fault.retry_after_s or 0.0
         return max(asked, pause * self.rng.uniform(0.5, 1.0))
+
+
+@asynccontextmanager
+async def _bounded(seconds: float) -> AsyncIterator[asyncio.Timeout]:
+    """Bound what is in the block; after a loop that was blocked, what came in meanwhile goes first.
+
+    Else the timer, due together with the answer, would turn each long computation into a timeout.
+    """
+    loop = asyncio.get_running_loop()
+    due = loop.time() + seconds
+    async with asyncio.timeout(None) as deadline:
+
+        def check() -> None:
+            nonlocal due, timer
+            now = loop.time()
+            if now - due > LATE_S:
+                due = now + LATE_S
+                timer = loop.call_at(due, check)
+            else:
+                deadline.reschedule(now)
+
+        timer = loop.call_at(due, check)
+        try:
+            yield deadline
+        finally:
+            timer.cancel()

@@ -77,7 +77,7 @@ def archive(source: str) -> bytes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Testimony:
+class Statement:
     """What a verifier may be told beside the state."""
 
     answer: str | None
@@ -88,7 +88,7 @@ class Testimony:
 def request(
     verifier: Verifier,
     instance_id: str,
-    testimony: Testimony,
+    testimony: Statement,
     *,
     with_bundle: bool,
     timeout_s: float,

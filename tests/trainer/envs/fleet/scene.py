@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -20,18 +20,23 @@ from trainer.envs.minifleet.experts import expert
 from trainer.types import Task
 
 TASK = minifleet_tasks(["booking"], "train", 1, seed=0)[0]
-TERMS = Terms(run_tag="hillclimb.run_x.1", ttl_s=600, heartbeat_interval_s=60, operation_s=2.0)
+TERMS = Terms(run_tag="hillclimb.run_x.1", ttl_s=600, heartbeat_interval_s=60, operation_s=20.0)
 
 
 @asynccontextmanager
 async def on_server(
-    *, max_instances: int = 8, terms: Terms = TERMS, partial_reward: bool = False, **settings: Any
+    *,
+    env_keys: Sequence[str] = ("booking", "github", "outlook"),
+    max_instances: int = 8,
+    terms: Terms = TERMS,
+    partial_reward: bool = False,
+    **settings: Any,
 ) -> AsyncIterator[tuple[FleetServer, FleetProvider]]:
     """A server of minifleet and a provider on it; both are closed at the end."""
     async with fleet_server(replace(SETTINGS, **settings)) as server:
         provider = FleetProvider(
             Account(base_url=server.url, key=API_KEY),
-            ("booking", "github", "outlook"),
+            env_keys,
             terms,
             max_instances=max_instances,
             partial_reward=partial_reward,

@@ -1,0 +1,104 @@
+"""The limit of instances: additive increase, multiplicative decrease, never beyond the bound."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import pytest
+
+from tests.trainer.envs.fleet.scene import TASK, TERMS, on_server
+from trainer.envs.fleet.faults import INSTANCE_LIMIT, WireFault, of_timeout
+from trainer.envs.fleet.limiter import COOLDOWN_S, Limiter
+from trainer.envs.fleet.provider import FleetProvider
+from trainer.errors import EnvAtCapacity
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+FULL = WireFault(kind=INSTANCE_LIMIT, message="full", is_transient=False, may_be_done=False)
+LATE = of_timeout("a call", 1.0)
+
+
+def test_a_timeout_takes_a_quarter_once_per_cooldown_and_a_round_of_answers_gives_one() -> None:
+    clock = Clock()
+    limiter = Limiter(16, clock=clock)
+    for _ in range(5):
+        limiter.overloaded(LATE)
+    assert limiter.limit == 12.0
+    limiter.went_well()
+    assert limiter.limit == 12.0, "not within the cooldown"
+    clock.now += COOLDOWN_S
+    for _ in range(12):
+        limiter.went_well()
+    assert limiter.limit == pytest.approx(13.0, abs=0.1)
+    for _ in range(1000):
+        limiter.went_well()
+    assert limiter.limit == 16.0
+
+
+def test_many_timeouts_leave_one() -> None:
+    clock = Clock()
+    limiter = Limiter(16, clock=clock)
+    for _ in range(50):
+        limiter.overloaded(LATE)
+        clock.now += COOLDOWN_S
+    assert limiter.limit == 1.0
+
+
+def test_a_full_account_sets_the_limit_to_what_is_held() -> None:
+    limiter = Limiter(16, clock=Clock())
+    limiter.held = 5
+    limiter.overloaded(FULL)
+    assert (limiter.limit, limiter.num_limits) == (5.0, 1)
+
+
+async def test_who_waits_gets_a_place_in_order_and_a_cancelled_one_loses_none() -> None:
+    limiter = Limiter(1)
+    order: list[str] = []
+
+    async def hold(name: str) -> None:
+        async with limiter.slot():
+            order.append(name)
+            await asyncio.sleep(0)
+
+    async with limiter.slot():
+        waiting = [asyncio.create_task(hold(name)) for name in "abc"]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        await asyncio.sleep(0)
+        assert order == []
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert order == ["b", "c"]
+    assert limiter.in_use == 0
+
+
+async def episode(provider: FleetProvider) -> int:
+    """One episode that is begun again while the account is full; how often it was."""
+    refused = 0
+    while True:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(provider.slot(TASK))
+            env = provider.make(TASK)
+            stack.push_async_callback(env.close)
+            try:
+                await env.reset()
+            except EnvAtCapacity:
+                refused += 1
+                continue
+            return refused
+
+
+async def test_the_accounts_limit_is_found_and_kept_to() -> None:
+    async with on_server(max_instances=32, terms=TERMS, instance_limit=4) as (server, provider):
+        refused = await asyncio.gather(*(episode(provider) for _ in range(40)))
+        stats = await server.stats()
+    assert stats["instances"]["created"] == 40
+    assert stats["instances"]["running"] == 0
+    # One round of refusals, then at most a few probes: not one for each that waits.
+    assert sum(refused) <= 32 + 8
