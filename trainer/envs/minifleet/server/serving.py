@@ -14,6 +14,9 @@ from trainer.envs.minifleet.server.app import create_app
 from trainer.envs.minifleet.server.settings import ServerSettings
 
 BACKLOG = 2048
+KEEP_ALIVE_S = 75
+"""Idle seconds after which a connection is closed: longer than a model thinks between two calls,
+as closing one that a client is about to use looks like a fault."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -48,6 +51,7 @@ def configure(settings: ServerSettings, clock: Callable[[], float] = time.time) 
         access_log=False,
         lifespan="off",
         timeout_graceful_shutdown=1,
+        timeout_keep_alive=KEEP_ALIVE_S,
     )
 
 
