@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import httpx
 
+from hillclimb.datasets import Datasets
 from hillclimb.errors import ApiProblem, ApiUnreachable
 from hillclimb.sse import ServerEvent, lines_of, parse_stream
 from hillclimb.stack.control import Connection
@@ -41,6 +42,8 @@ class Client:
             transport=transport,
         )
         self.url = connection.url
+        self.datasets = Datasets(self._json, self._download)
+        """Datasets of the project."""
 
     def __enter__(self) -> Self:
         return self
@@ -156,16 +159,8 @@ class Client:
         return self._json("GET", f"/v1/runs/{run_id}/checkpoints/{step}")
 
     def checkpoint_file(self, run_id: str, step: int, path: str) -> Iterator[bytes]:
-        """Yield the bytes of one file of a checkpoint."""
-        url = f"/v1/runs/{run_id}/checkpoints/{step}/files/{path}"
-        try:
-            with self._http.stream("GET", url) as response:
-                if response.is_error:
-                    response.read()
-                    raise _problem(response)
-                yield from response.iter_bytes()
-        except httpx.TransportError as error:
-            raise ApiUnreachable(f"{self.url} does not answer: {error}") from error
+        """Return the bytes of one file of a checkpoint, as they come."""
+        return self._download(f"/v1/runs/{run_id}/checkpoints/{step}/files/{path}")
 
     def session_url(self, path: str) -> str:
         """Return a link that logs a browser in once and opens `path`."""
@@ -175,6 +170,16 @@ class Client:
     def ready(self) -> Json:
         """Return what the service says of its own parts."""
         return self._json("GET", "/v1/health/ready")
+
+    def _download(self, path: str) -> Iterator[bytes]:
+        try:
+            with self._http.stream("GET", path) as response:
+                if response.is_error:
+                    response.read()
+                    raise _problem(response)
+                yield from response.iter_bytes()
+        except httpx.TransportError as error:
+            raise ApiUnreachable(f"{self.url} does not answer: {error}") from error
 
     def _json(self, method: str, path: str, **options: Any) -> Json:
         try:

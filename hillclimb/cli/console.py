@@ -50,11 +50,11 @@ def print_error(error: HillclimbError, *, as_json: bool) -> None:
         err.print("[red]error:[/red]", escape(sentence), soft_wrap=True)
 
 
-def print_table(grid: Table) -> None:
+def print_table(grid: Table, *, stderr: bool = False) -> None:
     """Print a table as wide as it needs to be: an id that is cut off is of no use."""
     unbounded = out.options.update(max_width=MAX_TABLE_WIDTH)
     needed = Measurement.get(out, unbounded, grid).maximum
-    Console(highlight=False, width=max(out.width, needed)).print(grid)
+    Console(highlight=False, stderr=stderr, width=max(out.width, needed)).print(grid)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import click
 
-from hillclimb.cli.console import out, print_json, print_text
+from hillclimb.cli.console import err, out, print_json
+from hillclimb.cli.dataset_view import print_environments
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.watch import follow_run
+from hillclimb.client import Json
 from hillclimb.spec_file import read_spec
 
 SPEC = click.argument("spec_file", metavar="SPEC", type=click.Path(path_type=Path, dir_okay=False))
@@ -51,6 +53,15 @@ def plan(*, spec_file: Path, assignments: tuple[str, ...], as_json: bool) -> Non
     """Validate SPEC and print it with every default filled in; creates nothing."""
     with connect() as client:
         planned = client.plan(read_spec(spec_file, assignments))
-    for warning in () if as_json else planned.get("warnings", ()):
-        print_text(f"warning: {warning}", style="yellow")
+    if not as_json:
+        _print_advice(planned)
     print_json(planned if as_json else planned["spec"])
+
+
+def _print_advice(planned: Json) -> None:
+    """Print the dataset's numbers and the warnings on standard error: stdout is the spec."""
+    if dataset := planned.get("dataset"):
+        err.print(f"{dataset['name']}@{dataset['version']}  {dataset['id']}", style="bold")
+        print_environments(dataset["envs"], stderr=True)
+    for warning in planned.get("warnings", ()):
+        err.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)

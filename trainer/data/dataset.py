@@ -126,4 +126,9 @@ def _minifleet_task(row: TaskRow) -> Task:
             " ENV/SPLIT/TEMPLATE/NUMBER, as `hillclimb fleet tasks` writes them. Set"
             " environment.provider to where the dataset's tasks are played"
         )
+    if missing := sorted(task.env_variables.keys() - row.env_variables.keys()):
+        raise DataError(
+            f"task {row.key!r} has no {missing[0]} in its env_variables, which its world is made"
+            " with: register the tasks again as `hillclimb fleet tasks` writes them"
+        )
     return replace(task, prompt=row.prompt, env_variables=dict(row.env_variables))

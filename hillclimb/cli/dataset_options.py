@@ -1,0 +1,111 @@
+"""Turns the arguments of `hillclimb datasets` into what the service is asked."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hillclimb.errors import HillclimbError
+from hillclimb.spec_file import assign
+from trainer.contract.datasets.published import read_published
+from trainer.contract.datasets.rows import DatasetError
+
+UNITS = {"d": "days", "h": "hours", "m": "minutes"}
+READ_PUBLISHED = click.option(
+    "--published",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Take the split from a JSON file: which key is train, which eval.",
+)
+
+
+class BadDataset(HillclimbError):
+    """The file or the options cannot be read."""
+
+
+def parse_version(text: str) -> tuple[str, str]:
+    """Return name and number of `NAME@3`; the number of `NAME` is `latest`."""
+    name, at, number = text.partition("@")
+    if not name or (at and not number.isdecimal()):
+        raise click.BadParameter(f"{text!r}: write NAME@3, or NAME for the newest version")
+    return name, number or "latest"
+
+
+def parse_end(text: str) -> str:
+    """Return the moment that `3d`, `12h`, `30m` or a date means, as ISO text with a time zone."""
+    if found := re.fullmatch(r"(\d{1,5})([dhm])", text.strip()):
+        return (datetime.now(UTC) + timedelta(**{UNITS[found[2]]: int(found[1])})).isoformat()
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r}: write 3d, 12h, 30m or 2026-03-01") from error
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()
+
+
+def tool_tokens(pairs: tuple[str, ...]) -> dict[str, int]:
+    """Return `ENV=N` pairs as numbers by environment."""
+    found = {}
+    for pair in pairs:
+        env, equals, number = pair.partition("=")
+        if not (env and equals and number.isdecimal()):
+            raise click.BadParameter(f"{pair!r}: write ENV=N, such as github=26000")
+        found[env] = int(number)
+    return found
+
+
+def build_options(
+    source: str, *, assignments: tuple[str, ...] = (), **choices: Any
+) -> tuple[Path | None, dict[str, Any]]:
+    """Return the file to send, if any, and the options of a new version.
+
+    Raises:
+        BadDataset: the file, or that of a published split, is not there or cannot be read.
+    """
+    options: dict[str, Any] = {"filters": _filters(choices), "split": _split(choices)}
+    if choices.get("parent"):
+        options["parent"] = choices["parent"]
+    for assignment in assignments:
+        assign(options, assignment)
+    file = Path(source)
+    if "://" in source or (not file.exists() and re.fullmatch(r"[^/@]+@\d+", source)):
+        return None, options | {"source": source}
+    if not file.is_file():
+        raise BadDataset(f"there is no file {source}: name one, s3://BUCKET/PATH, or NAME@N")
+    return file, options
+
+
+def _filters(choices: dict[str, Any]) -> dict[str, Any]:
+    given = {
+        "env_keys": list(choices.get("envs") or ()),
+        "difficulty": list(choices.get("difficulty") or ()),
+        "modality": choices.get("modality"),
+        "max_tasks": choices.get("max_tasks"),
+    }
+    return {name: value for name, value in given.items() if value}
+
+
+def _split(choices: dict[str, Any]) -> dict[str, Any]:
+    if choices.get("published"):
+        return _published(choices["published"])
+    split: dict[str, Any] = {"policy": choices.get("policy") or "rank"}
+    if choices.get("eval_ratio") is not None:
+        split["eval_ratio"] = choices["eval_ratio"]
+    if choices.get("held_out_env"):
+        modality = choices.get("modality") or "tool_use"
+        split["held_out_envs"] = {modality: list(choices["held_out_env"])}
+    return split
+
+
+def _published(path: Path) -> dict[str, Any]:
+    try:
+        return read_published(json.loads(path.read_bytes())).model_dump(mode="json")
+    except OSError as error:
+        raise BadDataset(f"cannot read {path}: {error.strerror}") from error
+    except DatasetError as error:
+        raise BadDataset(f"{path}: {error}") from error
+    except ValueError as error:
+        raise BadDataset(f"{path} is not JSON: {error}") from error

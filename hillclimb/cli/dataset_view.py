@@ -1,0 +1,122 @@
+"""Prints versions of datasets: environments, what was left out, lint, differences."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.markup import escape
+
+from hillclimb.cli.console import out, print_table, print_text, table
+
+STYLES = {"error": "red", "warning": "yellow", "info": "dim"}
+MAX_LINES = 5
+"""Duplicates, differences and the like that are shown before they are counted."""
+WIDTH = 78
+Json = Mapping[str, Any]
+
+
+def print_version(version: Json) -> None:
+    """Print a version whole."""
+    name = f"{version['name']}@{version['number']}"
+    print_text(f"{name}  {version['id']}  from {version['source']}", style="bold")
+    counts = f"{version['num_tasks']:,} tasks: {version['num_train']:,} train"
+    counts += f", {version['num_eval']:,} eval, {version['num_excluded']:,} excluded"
+    print_text(f"{counts}  ({version['size_bytes'] / 1e6:,.1f} MB)")
+    print_text(f"digest {version['digest'][:16]}…  split by {_policy(version['options']['split'])}")
+    print_environments(version["envs"])
+    _print_left_out(version)
+    print_findings(version["lint"])
+
+
+def print_environments(envs: Json, *, stderr: bool = False) -> None:
+    """Print the numbers of each environment of a version, and their sum."""
+    columns = ("environment", "train>", "eval>", "different>", "excluded>", "dated>", "variables>")
+    names = ("train", "eval", "unique_eval", "excluded", "with_current_date", "with_env_variables")
+    rows: list[list[object]] = [[key, *(env[name] for name in names)] for key, env in envs.items()]
+    if len(envs) > 1:
+        sums = [sum(env[name] for env in envs.values()) for name in names]
+        rows.append(["[bold]all[/bold]", *sums])
+    print_table(table(columns, rows), stderr=stderr)
+
+
+def print_findings(findings: Sequence[Json]) -> None:
+    """Print what lint found, errors first, each kind with its remedy once."""
+    counts = {
+        severity: sum(each["severity"] == severity for each in findings) for severity in STYLES
+    }
+    print_text(
+        f"lint: {counts['error']} errors, {counts['warning']} warnings, {counts['info']} notes"
+    )
+    for number, each in enumerate(findings):
+        style = STYLES[each["severity"]]
+        where = f"{each['env_key']}: " if each["env_key"] else ""
+        _print_wrapped(f"{each['severity']:<8}", f"{where}{each['message']}", style)
+        if each["severity"] == "info":
+            continue
+        if each["examples"]:
+            _print_wrapped("", f"such as {'; '.join(each['examples'][:2])}", "dim")
+        following = findings[number + 1]["code"] if number + 1 < len(findings) else None
+        if following != each["code"]:
+            _print_wrapped("", f"→ {each['remedy']}", "dim")
+
+
+def print_diff(diff: Json, before: str, after: str) -> None:
+    """Print what changed between two versions."""
+    counts = diff["counts"]
+    print_text(
+        f"{before} → {after}: {counts['added']:,} added, {counts['removed']:,} removed,"
+        f" {counts['changed']:,} changed, {counts['moved']:,} moved, {diff['unchanged']:,} the same"
+    )
+    names = ("added", "removed", "changed", "moved")
+    if diff["by_env"]:
+        rows = [[env["env_key"], *(env[name] for name in names)] for env in diff["by_env"]]
+        print_table(table(["environment", *(f"{name}>" for name in names)], rows))
+    _print_some("added", counts["added"], (each["key"] for each in diff["added"]))
+    _print_some("removed", counts["removed"], (each["key"] for each in diff["removed"]))
+    changed = (f"{each['key']} ({', '.join(each['fields'])})" for each in diff["changed"])
+    _print_some("changed", counts["changed"], changed)
+    moved = (f"{each['key']} ({each['before']} → {each['after']})" for each in diff["moved"])
+    _print_some("moved", counts["moved"], moved)
+
+
+def _print_left_out(version: Json) -> None:
+    """Say what of the file is not in the version, or not used, and why."""
+    repeated = sum(each["count"] for each in version["duplicates"])
+    for filter_name, count in version["dropped"].items():
+        print_text(f"left out by {filter_name}: {count:,} of {version['num_read']:,} rows")
+    for reason, count in version["excluded"].items():
+        _print_wrapped("", f"{count:,} excluded: {reason}", "dim")
+    if repeated:
+        keys = (each["key"] for each in version["duplicates"])
+        _print_some("repeated keys", version["num_duplicates"], keys)
+    if version["num_copies"]:
+        copies = (" = ".join(each["keys"][:3]) for each in version["copies"])
+        _print_some("the same under other keys", version["num_copies"], copies)
+    if version["ignored_fields"]:
+        names = ", ".join(version["ignored_fields"])
+        _print_wrapped("", f"fields that no task has, not stored: {names}", "dim")
+
+
+def _print_some(what: str, count: int, lines: Iterable[str]) -> None:
+    shown = [line for line, _ in zip(lines, range(MAX_LINES), strict=False)]
+    if shown:
+        print_text(f"{what}:")
+    for line in shown:
+        print_text(f"  {line}")
+    if count > len(shown):
+        print_text(f"  and {count - len(shown):,} more", style="dim")
+
+
+def _print_wrapped(label: str, text: str, style: str) -> None:
+    lines = textwrap.wrap(text, WIDTH - 10, break_on_hyphens=False, break_long_words=False)
+    for number, line in enumerate(lines):
+        head = label if number == 0 else ""
+        out.print(f"  [{style}]{head:<8}[/{style}]{escape(line)}", soft_wrap=True, style="")
+
+
+def _policy(split: Json) -> str:
+    given = {name: value for name, value in split.items() if name in ("eval_ratio", "salt")}
+    details = ", ".join(f"{name} {value}" for name, value in given.items())
+    return f"{split['policy']} ({details})" if details else str(split["policy"])

@@ -1,0 +1,60 @@
+"""`datasets pull`: bring a version's files here."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import zlib
+from pathlib import Path
+
+import click
+
+from hillclimb.cli.console import out, print_json
+from hillclimb.cli.control import DownloadFailed
+from hillclimb.cli.dataset_options import parse_version
+from hillclimb.cli.datasets import VERSION, datasets
+from hillclimb.cli.main import command, connect
+from hillclimb.client import Client, Json
+
+HASHES = {"tasks": "content_hash", "split": "split_hash"}
+
+
+@datasets.command()
+@VERSION
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@command
+def pull(*, version: str, directory: Path, as_json: bool) -> None:
+    """Bring the tasks and the split of a version into DIR, as compressed JSON lines."""
+    name, number = parse_version(version)
+    with connect() as client:
+        found = client.datasets.version(name, number)
+        directory.mkdir(parents=True, exist_ok=True)
+        files = [_pull(client, found, kind, directory) for kind in HASHES]
+    if as_json:
+        print_json({"name": name, "number": found["number"], "files": files})
+    else:
+        out.print(f"{name}@{found['number']}: {found['num_tasks']:,} tasks", soft_wrap=True)
+        for file in files:
+            out.print(f"  {file}", soft_wrap=True)
+
+
+def _pull(client: Client, version: Json, kind: str, directory: Path) -> str:
+    target = directory / f"{version['name']}-{version['number']}.{kind}.jsonl.gz"
+    partial = target.with_name(f".{target.name}.partial")
+    with partial.open("wb") as file:
+        for block in client.datasets.file(version["name"], kind, version["number"]):
+            file.write(block)
+    if _content_hash(partial) != version[HASHES[kind]]:
+        partial.unlink()
+        raise DownloadFailed(f"{target.name} arrived damaged: its checksum differs; pull again")
+    partial.replace(target)
+    return str(target)
+
+
+def _content_hash(path: Path) -> str | None:
+    """Return the SHA-256 of the lines in a file, or null for one that cannot be unpacked."""
+    try:
+        with gzip.open(path, "rb") as lines:
+            return hashlib.file_digest(lines, "sha256").hexdigest()
+    except (OSError, EOFError, zlib.error):
+        return None

@@ -1,0 +1,120 @@
+"""The client's methods for datasets; reached as `client.datasets`."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+Json = dict[str, Any]
+UPLOAD_TIMEOUT = httpx.Timeout(660.0, connect=5.0)
+"""Of requests that the service works on: longer than it gives itself by default."""
+
+
+class Datasets:
+    """Datasets of the key's project; raises what `Client` does.
+
+    A version is named by its number, or `latest`.
+    """
+
+    def __init__(
+        self, call: Callable[..., Json], download: Callable[[str], Iterator[bytes]]
+    ) -> None:
+        self._call = call
+        self._download = download
+
+    def create(
+        self,
+        name: str,
+        file: Path | None = None,
+        options: Mapping[str, Any] | None = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> Json:
+        """Create a version from a file, or from the `source` in the options.
+
+        Returns the version; the one made before when tasks and options are the same.
+        """
+        with ExitStack() as stack:
+            form: dict[str, Any] = {
+                "options": ("options.json", json.dumps(options or {}).encode(), "application/json")
+            }
+            if file is not None:
+                form["tasks"] = (file.name, stack.enter_context(file.open("rb")))
+            return self._call(
+                "POST",
+                f"/v1/datasets/{name}/versions",
+                files=form,
+                headers={"Idempotency-Key": idempotency_key or uuid.uuid4().hex},
+                timeout=UPLOAD_TIMEOUT,
+            )
+
+    def list(self, **page: str | int | None) -> Json:
+        """Return one page of datasets, newest first, each with its newest version."""
+        return self._call("GET", "/v1/datasets", params=_given(page))
+
+    def get(self, name: str) -> Json:
+        """Return one dataset."""
+        return self._call("GET", f"/v1/datasets/{name}")
+
+    def versions(self, name: str, **page: int | None) -> Json:
+        """Return one page of versions, newest first."""
+        return self._call("GET", f"/v1/datasets/{name}/versions", params=_given(page))
+
+    def version(self, name: str, number: int | str = "latest") -> Json:
+        """Return one version whole: environments, options, duplicates, lint."""
+        return self._call("GET", f"/v1/datasets/{name}/versions/{number}")
+
+    def tasks(self, name: str, number: int | str = "latest", **filters: str | int | None) -> Json:
+        """Return one page of tasks, by key: filters are `env`, `split` and `search`."""
+        path = f"/v1/datasets/{name}/versions/{number}/tasks"
+        return self._call("GET", path, params=_given(filters))
+
+    def task(self, name: str, key: str, number: int | str = "latest") -> Json:
+        """Return one task whole."""
+        return self._call("GET", f"/v1/datasets/{name}/versions/{number}/tasks/{key}")
+
+    def file(self, name: str, file: str, number: int | str = "latest") -> Iterator[bytes]:
+        """Yield the bytes of the file `tasks` or `split`: JSON lines, compressed by gzip."""
+        return self._download(f"/v1/datasets/{name}/versions/{number}/files/{file}")
+
+    def diff(
+        self, name: str, base: int, number: int | str = "latest", *, base_name: str | None = None
+    ) -> Json:
+        """Return what changed from version `base` to another one."""
+        return self._call(
+            "GET",
+            f"/v1/datasets/{name}/versions/{number}/diff",
+            params=_given({"base": base, "base_name": base_name}),
+            timeout=UPLOAD_TIMEOUT,
+        )
+
+    def lint(
+        self, name: str, number: int | str = "latest", options: Mapping[str, Any] | None = None
+    ) -> Json:
+        """Return what lint finds under these options, errors first."""
+        path = f"/v1/datasets/{name}/versions/{number}/lint"
+        return self._call("POST", path, json=dict(options or {}), timeout=UPLOAD_TIMEOUT)
+
+    def exclusions(self, name: str, *, also_past: bool = False) -> Json:
+        """Return what is kept out now, or ever was."""
+        params = {"all": "true"} if also_past else {}
+        return self._call("GET", f"/v1/datasets/{name}/exclusions", params=params)
+
+    def exclude(self, name: str, exclusions: Iterable[Mapping[str, Any]]) -> Json:
+        """Keep tasks or environments out: `scope`, `key`, `reason`, and an end for a quarantine."""
+        body = {"exclusions": [dict(each) for each in exclusions]}
+        return self._call("POST", f"/v1/datasets/{name}/exclusions", json=body)
+
+    def include(self, name: str, exclusion_id: str) -> Json:
+        """Remove an exclusion."""
+        return self._call("DELETE", f"/v1/datasets/{name}/exclusions/{exclusion_id}")
+
+
+def _given(values: Mapping[str, str | int | None]) -> dict[str, str | int]:
+    return {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,136 @@
+"""Tasks of a registered dataset, as the trainer gets them from the blob store."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.short_run import ShortRun
+from trainer.contract.data import DatasetRef
+from trainer.contract.datasets.files import SPLIT, TASKS, version_key
+from trainer.contract.datasets.policies import PublishedPolicy
+from trainer.contract.datasets.prepare import PrepareOptions, prepare, split_line
+from trainer.contract.datasets.reading import Reading
+from trainer.contract.datasets.rows import canonical_json
+from trainer.contract.events import EvalCompleted, StepCompleted, TrainerStarted
+from trainer.data.dataset import dataset_tasks
+from trainer.data.tasks import minifleet_tasks
+from trainer.envs.minifleet.export import task_row
+from trainer.envs.minifleet.provider import MinifleetProvider
+from trainer.errors import DataError, SpecError
+from trainer.stores.disk import DiskStore
+
+TRAIN = minifleet_tasks(("booking", "github"), "train", 3, seed=1)
+EVAL = minifleet_tasks(("booking", "github"), "eval", 2, seed=1, held_out_share=0.5)
+ROWS = [task_row(task) for task in (*TRAIN, *EVAL)]
+SPLITS = {task.key: "train" for task in TRAIN} | {task.key: "eval" for task in EVAL[1:]}
+
+
+def register(store: DiskStore, rows: list[Any], splits: Mapping[str, Any]) -> DatasetRef:
+    options = PrepareOptions(split=PublishedPolicy(splits=dict(splits)))
+    now = datetime(2026, 3, 1, tzinfo=UTC)
+    prepared = prepare(Reading().rows_of(rows), options, now=now)
+    for name, lines in (
+        (TASKS, map(canonical_json, prepared.rows)),
+        (SPLIT, map(split_line, prepared.split)),
+    ):
+        packed = gzip.compress(b"".join(line + b"\n" for line in lines))
+        store.put(version_key("dsv_1", name), packed)
+    return DatasetRef(name="fleet", version=1, id="dsv_1", digest=prepared.digest)
+
+
+def test_minifleet_tasks_come_back_with_what_the_dataset_says(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path)
+    said = {**ROWS[0], "prompt": "Other words."}
+    reference = register(store, [*ROWS[1:], said], SPLITS)
+    found = dataset_tasks(store, reference, ("github", "booking"), "minifleet")
+    expected = (replace(TRAIN[0], prompt="Other words."), *TRAIN[1:])
+    in_order = sorted(expected, key=lambda task: (task.env_key == "booking", task.key))
+    assert found.train == tuple(in_order)
+    left = {task.key for task in EVAL[1:]}
+    assert {task.key for task in found.eval} == left, "the excluded task is in neither"
+    only = dataset_tasks(store, reference, ("booking",), "minifleet")
+    assert {task.env_key for task in (*only.train, *only.eval)} == {"booking"}
+
+
+def test_tasks_of_other_providers_carry_what_their_environment_needs(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path)
+    row = {
+        "key": "t1",
+        "prompt": "Go.",
+        "env_key": "wallst",
+        "env_version": "v2",
+        "data_key": "d",
+        "verifier_code": "def verify(env): return 1",
+        "metadata": {"tool_calls": []},
+    }
+    found = dataset_tasks(store, register(store, [row], {"t1": "train"}), ("wallst",), "fleet")
+    (task,) = found.train
+    assert (task.template, task.difficulty, task.held_out_template) == ("wallst", 1, False)
+    assert task.payload == {
+        "env_version": "v2",
+        "data_key": "d",
+        "data_version": None,
+        "verifier_code": "def verify(env): return 1",
+        "task_modality": "tool_use",
+        "metadata": {"tool_calls": []},
+    }
+
+
+def test_files_that_are_not_those_of_the_version_are_refused(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path)
+    reference = register(store, ROWS, SPLITS)
+    envs = ("booking", "github")
+    with pytest.raises(SpecError, match="submit the spec to the service"):
+        dataset_tasks(store, DatasetRef(name="fleet"), envs, "minifleet")
+    other = reference.model_copy(update={"digest": "0" * 64})
+    with pytest.raises(DataError, match="is not what the run was given"):
+        dataset_tasks(store, other, envs, "minifleet")
+    key = version_key("dsv_1", SPLIT)
+    lines = gzip.decompress(store.get(key)).replace(b'"split":"eval"', b'"split":"train"')
+    store.put(key, gzip.compress(lines))
+    with pytest.raises(DataError, match="is not what the run was given"):
+        dataset_tasks(store, reference, envs, "minifleet")
+    store.put(key, gzip.compress(lines)[:-9])
+    with pytest.raises(DataError, match="is damaged"):
+        dataset_tasks(store, reference, envs, "minifleet")
+    store.delete_prefix(key)
+    with pytest.raises(DataError, match="are gone"):
+        dataset_tasks(store, reference, envs, "minifleet")
+
+
+def test_a_task_that_minifleet_does_not_have_is_named(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path)
+    key = "booking/train/x/000001"
+    reference = register(store, [{**ROWS[0], "key": key}], {key: "eval"})
+    with pytest.raises(DataError, match=f"{key!r} of booking is none that minifleet has"):
+        dataset_tasks(store, reference, ("booking",), "minifleet")
+    bare = {**ROWS[0], "env_variables": {"CURRENT_DATE": "2026-01-02"}}
+    reference = register(store, [bare], {bare["key"]: "eval"})
+    with pytest.raises(DataError, match="has no LOGGED_IN_USER in its env_variables"):
+        dataset_tasks(store, reference, ("booking",), "minifleet")
+
+
+async def test_a_run_trains_and_measures_on_the_tasks_of_its_dataset(tmp_path: Path) -> None:
+    reference = register(DiskStore(tmp_path / "blobs"), ROWS, SPLITS)
+    data = {"dataset": json.loads(reference.model_dump_json()), "env_keys": ["booking", "github"]}
+    run = ShortRun(
+        tmp_path,
+        data={**data, "train_tasks_per_env": 2000, "eval_tasks_per_env": 60},
+        schedule={"total_steps": 1, "train_batch_size": 2, "mini_batch_size": 2},
+        rollout={"n_samples_per_prompt": 2},
+    )
+    await run.train(provider=MinifleetProvider(env_keys=("booking", "github")))
+    (started,) = run.events(TrainerStarted)
+    assert (started.num_train_tasks, started.num_eval_tasks) == (6, 3)
+    trained = {row.task_key for step in run.events(StepCompleted) for row in step.outcomes}
+    assert trained <= {task.key for task in TRAIN}
+    measured = {row.task_key for each in run.events(EvalCompleted) for row in each.outcomes}
+    assert measured == {task.key for task in EVAL[1:]}
