@@ -21,6 +21,7 @@ os.environ["RAY_AUTH_TOKEN"] = "0123456789abcdef" * 4
 ROOT = Path(__file__).parent
 FORKED = (
     "test_bit_exact_resume.py",
+    "envs/fleet/test_lifetime.py",
     "test_gpu_benchmark.py",
     "test_process.py",
     "test_watchdog.py",

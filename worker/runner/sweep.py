@@ -14,7 +14,7 @@ from trainer.contract.spec import RunSpec
 from worker.runner.launch import NOT_THE_TRAINERS
 from worker.runner.settings import RunnerSettings
 
-SWEEP_S = 90.0
+SWEEP_S = 45.0
 """Longer than the sweep tries."""
 HOLDING = ("fleet",)
 """Providers whose episodes hold something elsewhere."""

@@ -21,7 +21,8 @@ from trainer.envs.fleet.persistence import Meter, Persistence
 from trainer.errors import EnvironmentOutage, SpecError
 
 CHECK_S = 20.0
-SWEEP_S = 60.0
+SWEEP_S = 20.0
+"""The end of an attempt waits for this; what is not swept sends no heartbeat and ends by itself."""
 OPERATION_S = 10.0
 _log = logging.getLogger(__name__)
 

@@ -1,0 +1,161 @@
+"""No instance is left: after success, failure, cancel and `kill -9`, each a real process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.trainer.envs.fleet.leaving import run
+from tests.trainer.envs.fleet.scene import TASK, TERMS, on_server
+from tests.trainer.envs.fleet_server import API_KEY, HEADERS, fleet_server_thread
+from tests.trainer.forked import run_forked
+from tests.trainer.short_run import short_spec
+from tests.trainer.tiny_model import write_tiny_model
+from trainer.contract.rundir import AttemptDir, ExitRecord
+from trainer.envs.deadline import within
+from trainer.errors import EnvUnavailable
+
+ROOT = Path(__file__).parents[4]
+SHORT = {
+    "data": {"env_keys": ["booking"], "train_tasks_per_env": 4, "eval_tasks_per_env": 1},
+    "rollout": {
+        "n_samples_per_prompt": 4,
+        "max_input_length": 3900,
+        "max_generate_length": 8,
+        "max_sequence_length": 4000,
+    },
+    "schedule": {"total_steps": 1, "train_batch_size": 2, "mini_batch_size": 1},
+    "eval": {"before_training": False, "interval": 0},
+}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[httpx.Client]:
+    with fleet_server_thread() as url, httpx.Client(base_url=url, headers=HEADERS) as client:
+        yield client
+
+
+def stats(server: httpx.Client) -> Any:
+    return server.get("/admin/stats").raise_for_status().json()["instances"]
+
+
+def trained(
+    root: Path, server: httpx.Client, how: str, monkeypatch: pytest.MonkeyPatch
+) -> tuple[int, AttemptDir, str]:
+    """Train in a process that leaves in the given way."""
+    monkeypatch.setenv("FLEET_API_KEY", API_KEY)
+    monkeypatch.setenv("FLEET_BASE_URL", str(server.base_url).rstrip("/"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    model = write_tiny_model(root / "model", positions=4000)
+    spec = short_spec(model, environment={"provider": "fleet", "max_turns": 2}, **SHORT)
+    where = AttemptDir(root / "runs" / f"run_{root.name}", 1)
+    where.path.mkdir(parents=True)
+    where.spec.write_text(json.dumps(spec.model_dump(mode="json")))
+    command = ["run", "--spec", str(where.spec), "--run-dir", str(where.run_dir)]
+    done = run_forked(run, [how, *command], timeout_s=300.0)
+    assert API_KEY not in where.log.read_text() + done.stderr
+    return done.returncode, where, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("how", "exit_code", "reason"),
+    [
+        ("not at all", 0, "completed"),
+        ("failure", 1, "non_finite_update"),
+        ("SIGTERM", 0, "runner_stopped"),
+    ],
+)
+def test_a_trainer_that_leaves_takes_its_instances_along(
+    how: str,
+    exit_code: int,
+    reason: str,
+    server: httpx.Client,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = stats(server)["created"]
+    code, where, errors = trained(tmp_path, server, how, monkeypatch)
+    assert (code, ExitRecord.model_validate_json(where.exit.read_bytes()).reason.value) == (
+        exit_code,
+        reason,
+    ), errors
+    after = stats(server)
+    assert after["created"] > before
+    assert after["running"] == 0
+
+
+def test_what_a_killed_trainer_holds_is_swept_by_name(
+    server: httpx.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, where, _ = trained(tmp_path, server, "SIGKILL", monkeypatch)
+    assert code == -signal.SIGKILL
+    num_left = stats(server)["running"]
+    assert num_left > 0
+    command = [sys.executable, "-m", "trainer.sweep", "--run-dir", str(where.run_dir)]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    for found in (num_left, 0):
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (0, f"{found} instances deleted\n"), done.stderr
+        assert stats(server)["running"] == 0
+    environ["FLEET_API_KEY"] = "wrong"
+    wrong = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    assert wrong.returncode == 1
+    assert "unauthorized (401)" in wrong.stderr
+
+
+async def test_heartbeats_keep_an_instance_and_silence_ends_it() -> None:
+    async with on_server(terms=replace(TERMS, heartbeat_interval_s=1)) as (server, provider):
+        env = provider.make(TASK)
+        await env.reset()
+        await asyncio.sleep(1.6)
+        assert (await server.stats())["instances"]["running"] == 1
+        # As after a kill: nobody sends heartbeats any more.
+        platform = provider._platform
+        assert platform is not None
+        assert platform.instances._beating is not None
+        platform.instances._beating.cancel()
+        await asyncio.sleep(1.2)
+        assert (await server.stats())["instances"]["ended"] == {"heartbeat_missed": 1}
+        with pytest.raises(EnvUnavailable, match="the instance is gone"):
+            await env.call("search", {})
+        await env.close()
+
+
+async def test_an_instance_that_is_made_after_its_rollout_gave_up_is_deleted() -> None:
+    async with on_server() as (server, provider):
+        await server.faults({"on": ["create"], "latency_s": 0.5})
+        env = provider.make(TASK)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await env.reset()
+        await env.close()
+        platform = provider._platform
+        assert platform is not None
+        await asyncio.gather(*platform.instances._strays)
+        assert (await server.stats())["instances"]["ended"] == {"deleted": 1}
+
+
+async def test_a_deletion_that_fails_is_tried_again_and_at_last_by_name() -> None:
+    async with on_server(terms=replace(TERMS, heartbeat_interval_s=1)) as (server, provider):
+        env, other = provider.make(TASK), provider.make(TASK)
+        await env.reset()
+        await other.reset()
+        await server.faults({"on": ["delete"], "error_rate": 1.0, "for_s": 0.9})
+        with within(0.3):
+            await env.close()
+        assert (await server.stats())["instances"]["running"] == 2
+        await asyncio.sleep(1.2)
+        assert (await server.stats())["instances"]["running"] == 1
+        await provider.close()
+        assert (await server.stats())["instances"]["running"] == 0
