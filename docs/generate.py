@@ -1,4 +1,4 @@
-"""Writes the reference pages from the code: `docs/spec.md`, `docs/cli.md`, `docs/api.md`.
+"""Writes the reference pages from the code: spec, command line, routes, miniature apps.
 
     .venv/bin/python docs/generate.py
 
@@ -7,9 +7,11 @@ A test compares the pages with what this makes, so they cannot disagree with the
 
 from __future__ import annotations
 
+import importlib
 import json
 import runpy
 import types
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin
@@ -23,6 +25,8 @@ from api.settings import Settings
 from hillclimb.cli.commands import main as cli
 from hillclimb.cli.exits import Exit
 from trainer.contract.spec import RunSpec
+from trainer.envs.minifleet.app import App
+from trainer.envs.minifleet.catalog import APPS
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
@@ -155,6 +159,41 @@ def readme() -> str:
     return _between(text, "bench", list(_bench()))
 
 
+def apps_page() -> str:
+    """Return the page of the miniature apps: what a person wrote, then every app."""
+    path = DOCS / "minifleet.md"
+    written, _, _ = path.read_text().partition(MADE)
+    lines = [written.rstrip("\n"), "", MADE, ""]
+    lines += ["| app | tools | templates | of them held out | difficulty 1, 2, 3 |"]
+    lines += ["|---|---|---|---|---|"]
+    for app in APPS.values():
+        counts = Counter(each.difficulty for each in app.templates)
+        held_out = sum(each.held_out for each in app.templates)
+        shares = ", ".join(str(counts[level]) for level in (1, 2, 3))
+        cells = (f"[{app.key}](#{app.key})", len(app.tools), len(app.templates), held_out, shares)
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    for app in APPS.values():
+        lines += ["", *_app(app)]
+    return "\n".join(lines) + "\n"
+
+
+def _app(app: App) -> Iterator[str]:
+    """Yield what an app's own code says of its entities, rules, tools and requests."""
+    tools = importlib.import_module(f"trainer.envs.minifleet.{app.key}.tools")
+    about = [_sentence(part) for part in (tools.__doc__ or "").split("\n\n")]
+    yield from (f"## {app.key}", "", about[0], "", *about[1:], "")
+    yield from ("| tool | arguments | what it does |", "|---|---|---|")
+    for each in app.tools:
+        properties, required = each.spec.parameters["properties"], each.spec.parameters["required"]
+        names = [name if name in required else f"[{name}]" for name in properties]
+        does = (each.run.__doc__ or "").split("\n\n")[0]
+        yield f"| `{each.spec.name}` | {', '.join(names)} | {_cell(does)} |"
+    yield from ("", "| template | difficulty | for example |", "|---|---|---|")
+    for template in app.templates:
+        name = f"`{template.name}`, held out" if template.held_out else f"`{template.name}`"
+        yield f"| {name} | {template.difficulty} | {_cell(template.wordings[0])} |"
+
+
 def _between(text: str, name: str, lines: list[str]) -> str:
     begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
     before, _, rest = text.partition(begin)
@@ -216,6 +255,7 @@ def pages() -> dict[Path, str]:
         DOCS / "cli.md": cli_page(),
         DOCS / "api.md": api_page(),
         DOCS / "deploy.md": deploy_page(),
+        DOCS / "minifleet.md": apps_page(),
         ROOT / "README.md": readme(),
         ROOT / "benchmarks" / "trainer" / "README.md": trainer_benchmarks(),
     }

@@ -84,7 +84,8 @@ def move_ticket(world: World, given: Fields) -> str:
     ticket, status = _unfinished(world, given), given.text("status")
     following = STATUSES[STATUSES.index(str(ticket["status"])) + 1]
     if status not in (following, TODO):
-        raise RuleBroken(f"a {ticket['status']} ticket goes to {following} or back to todo")
+        back = "" if ticket["status"] == TODO else f" or back to {TODO}"
+        raise RuleBroken(f"a {ticket['status']} ticket goes to {following}{back}")
     if status == DOING:
         _require_startable(world, ticket)
     if status == DONE and not world.rows("worklogs", ticket=ticket["id"]):
