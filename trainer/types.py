@@ -28,6 +28,7 @@ class Task:
     key: str
     env_key: str
     prompt: str
+    """What is asked of the agent; empty where only the environment knows it, after its reset."""
     template: str
     """Which generator made it; eval tasks of templates never trained on carry `held_out=True`."""
     difficulty: int

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from trainer.contract.sections import EnvironmentSpec, RolloutSpec
 from trainer.engines.base import EngineStats
-from trainer.envs.base import Grade, ToolResult, ToolSpec
+from trainer.envs.base import EnvProvider, Grade, ToolResult, ToolSpec
 from trainer.errors import ToolTransport, VerifierUnavailable
 from trainer.rollouts.chat import Chat
 from trainer.rollouts.collect import Collector
@@ -170,7 +170,7 @@ def a_wave(n: int = 1, *, step: int = 1, temperature: float = 1.0) -> Wave:
 
 def a_collector(
     engine: ScriptedEngine,
-    provider: CountingProvider,
+    provider: EnvProvider,
     *,
     environment: EnvironmentSpec | None = None,
     rollout: RolloutSpec | None = None,

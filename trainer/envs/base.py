@@ -102,6 +102,16 @@ class Measured(Protocol):
         ...
 
 
+@runtime_checkable
+class WordsTask(Protocol):
+    """What an `Env` also is when it knows the words of its task, after `reset`."""
+
+    @property
+    def prompt(self) -> str:
+        """The task in words, for tasks that come without; empty where it has none either."""
+        ...
+
+
 class EnvProvider(Protocol):
     """Makes environments for tasks of the keys it serves."""
 

@@ -7,11 +7,19 @@ the environment causes leaves as a `RolloutError`; only `roller.py` turns that i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainer.contract.outcomes import Outcome, OutcomeStatus, StopReason
 from trainer.engines.base import Engine
-from trainer.envs.base import Env, Grade, HearsConversation, ToolCall, ToolResult, ToolSpec
+from trainer.envs.base import (
+    Env,
+    Grade,
+    HearsConversation,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+    WordsTask,
+)
 from trainer.errors import EnvUnavailable, SpecError, ToolTransport, VerifierUnavailable
 from trainer.rollouts.budget import PolicyTimeUp, TimeBudget
 from trainer.rollouts.chat import Chat
@@ -65,7 +73,8 @@ class Episode:
         Raises:
             RolloutError: the environment failed, or its verifier did.
             EngineError: sampling failed, or the engine no longer answers.
-            SpecError: not even the prompt fits the input limit, which is no fault of the policy.
+            SpecError: there is no prompt, or it does not fit the input limit, which is no fault of
+                the policy.
         """
         try:
             tools = await self._reset()
@@ -78,6 +87,8 @@ class Episode:
             return _FAILED, StopReason.POLICY_DEADLINE
 
     def _start(self, tools: Sequence[ToolSpec]) -> None:
+        if not self._task.prompt:
+            self._ask_environment()
         prompt, limit = self._chat.encode_prompt(self._task, tools), self._limits.max_input_length
         if len(prompt) > limit:
             raise SpecError(
@@ -85,6 +96,17 @@ class Episode:
                 f" rollout.max_input_length ({limit}): raise it"
             )
         self._transcript.start(prompt)
+
+    def _ask_environment(self) -> None:
+        """Take the prompt from the environment, for a task that has none."""
+        prompt = self._env.prompt if isinstance(self._env, WordsTask) else ""
+        if not prompt:
+            raise SpecError(
+                f"{self._task.key} has no prompt, and its environment gave none when it was reset:"
+                " give the task one, or let the environment's reset answer with it"
+            )
+        self._transcript.prompt = prompt
+        self._task = replace(self._task, prompt=prompt)
 
     async def _turns(self, draw: Draw) -> StopReason:
         for turn in range(self._limits.max_turns):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pydantic import JsonValue
 
@@ -22,6 +22,8 @@ class Transcript:
     weight_versions: list[int] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
     prompt_length: int = 0
+    prompt: str = ""
+    """The task in words, where they came from the environment."""
     num_turns: int = 0
     """Model turns begun; `turns` has one entry per call, so it may be longer."""
 
@@ -66,7 +68,7 @@ class Transcript:
         """
         end = max(self.prompt_length, _end_of_actions(self.action_mask))
         return Trajectory(
-            task=task,
+            task=replace(task, prompt=self.prompt) if self.prompt else task,
             token_ids=tuple(self.token_ids[:end]),
             action_mask=tuple(self.action_mask[:end]),
             logprobs=tuple(self.logprobs[:end]),

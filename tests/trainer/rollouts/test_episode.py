@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -167,3 +168,28 @@ async def test_a_slow_environment_that_uses_up_the_time_is_an_infra_error() -> N
 async def test_nothing_a_policy_says_raises(turn: str) -> None:
     found, _, _ = await roll(turn, environment=EnvironmentSpec(max_turns=2))
     assert found.trajectory.outcome.status is OutcomeStatus.GRADED
+
+
+class Wording(CountingEnv):
+    """Knows what its task is once it was reset."""
+
+    prompt = "Count to 1, please."
+
+
+async def roll_without_prompt(env: CountingEnv) -> Rollout:
+    collector = a_collector(
+        ScriptedEngine(lambda turn, _: (ADD, DONE)[turn]), CountingProvider(lambda _: env)
+    )
+    ((found,),) = await collector.collect([replace(a_task(), prompt="")], a_wave())
+    return found
+
+
+async def test_a_task_without_a_prompt_gets_its_environments() -> None:
+    found = await roll_without_prompt(Wording(goal=1))
+    assert found.trajectory.task.prompt == Wording.prompt
+    assert Wording.prompt in CHAT.decode(found.trajectory.token_ids)
+
+
+async def test_a_task_that_nobody_words_ends_the_run() -> None:
+    with pytest.raises(SpecError, match="t0 has no prompt, and its environment gave none"):
+        await roll_without_prompt(CountingEnv(goal=1))
