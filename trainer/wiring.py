@@ -20,6 +20,7 @@ from trainer.crew import Crew
 from trainer.data.dataset import TaskSets, dataset_tasks
 from trainer.data.sampler import TaskSampler
 from trainer.data.sampling import Sampling
+from trainer.data.seeded import seeded_eval_tasks, seeded_train_tasks
 from trainer.data.tasks import minifleet_tasks
 from trainer.determinism import make_deterministic
 from trainer.engines.canary import canary_tokens
@@ -232,6 +233,8 @@ def _load_tasks(spec: RunSpec, store: BlobStore) -> TaskSets:
     data = spec.data
     if data.dataset is not None:
         return dataset_tasks(store, data.dataset, data.env_keys, spec.environment.provider)
+    if spec.environment.provider == "openenv":
+        return TaskSets(train=seeded_train_tasks(spec), eval=seeded_eval_tasks(spec))
     return TaskSets(
         train=minifleet_tasks(data.env_keys, "train", data.num_train_tasks(), data.seed),
         eval=minifleet_tasks(

@@ -32,7 +32,11 @@ def imported(package: str) -> set[str]:
 @pytest.mark.parametrize("extra", VLLM)
 def test_the_extras_of_the_trainer_name_all_that_it_imports(extra: str) -> None:
     named = names([*extras()[""], *extras()["trainer"], *extras()[extra]]) - {"hillclimb"}
-    modules = {name.replace("-", "_") for name in named - {VLLM[extra]}} | {"vllm", "botocore"}
+    modules = {name.replace("-", "_") for name in named - {VLLM[extra]}} | {
+        "vllm",
+        "botocore",
+        "openenv",
+    }
     assert VLLM[extra] in named
     assert imported("trainer") <= modules
 

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from trainer.contract.fleet import FleetSpec
+from trainer.contract.openenv import OpenEnvServer
 from trainer.contract.section import EnvKey as EnvKey
 from trainer.contract.section import Seconds as Seconds
 from trainer.contract.section import Section as Section
@@ -101,11 +102,14 @@ class EnvironmentOverride(Section):
 class EnvironmentSpec(Section):
     """How rollouts meet their environments."""
 
-    provider: Literal["minifleet", "fleet"] = "minifleet"
+    provider: Literal["minifleet", "fleet", "openenv"] = "minifleet"
     """`minifleet`: the miniature Fleet apps shipped with Hillclimb, in the trainer's process.
-    `fleet`: a platform that speaks Fleet's contract, such as `hillclimb fleet serve`."""
+    `fleet`: a platform that speaks Fleet's contract, such as `hillclimb fleet serve`.
+    `openenv`: the OpenEnv servers that `openenv` names (docs/environments.md)."""
     fleet: FleetSpec = FleetSpec()
     """The platform of the provider `fleet`."""
+    openenv: dict[EnvKey, OpenEnvServer] = Field(default_factory=dict)
+    """The server of each environment of the provider `openenv`, by environment key."""
     max_turns: Annotated[int, Field(ge=1, le=200)] = 8
     """Model turns before a rollout is stopped and graded 0."""
     call_timeout_s: Seconds = 30.0

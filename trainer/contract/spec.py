@@ -11,6 +11,7 @@ from trainer.contract.algorithm import AlgorithmSpec
 from trainer.contract.data import DataSpec
 from trainer.contract.deterministic import refuse_clocks, refuse_what_races
 from trainer.contract.neverrun import never_run
+from trainer.contract.openenv import refuse_unserved
 from trainer.contract.placement import PlacementSpec
 from trainer.contract.section import Section
 from trainer.contract.sections import (
@@ -99,6 +100,13 @@ class RunSpec(Section):
                     f"unknown environment {unknown[0]!r} in data.env_keys: minifleet has "
                     + ", ".join(MINIFLEET_ENV_KEYS)
                 )
+        if self.environment.provider == "openenv":
+            refuse_unserved(self.environment.openenv, self.data)
+        elif self.environment.openenv:
+            raise ValueError(
+                "environment.openenv names servers that nobody asks: set environment.provider to"
+                " openenv or leave the section out"
+            )
         strangers = sorted(set(self.environment.overrides) - set(keys))
         if strangers and keys:
             raise ValueError(

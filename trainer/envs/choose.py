@@ -25,6 +25,11 @@ def choose_provider(spec: RunSpec, run_tag: str = "hillclimb") -> EnvProvider:
             # Brings MCP's client along, which no other provider needs.
             from trainer.envs.fleet.choice import fleet_provider  # noqa: PLC0415
         return fleet_provider(spec, run_tag)
+    if spec.environment.provider == "openenv":
+        with importing():
+            from trainer.envs.openenv.provider import OpenEnvProvider  # noqa: PLC0415 - as above
+        servers = spec.environment.openenv
+        return OpenEnvProvider({key: servers[key] for key in spec.data.env_keys})
     return _minifleet(spec)
 
 
@@ -39,6 +44,10 @@ async def check_provider(spec: RunSpec) -> None:
         from trainer.envs.fleet.sweep import check_platform  # noqa: PLC0415 - as above
 
         await check_platform(spec)
+    if spec.environment.provider == "openenv":
+        from trainer.envs.openenv.provider import check_servers  # noqa: PLC0415 - as above
+
+        await check_servers(spec.environment.openenv)
 
 
 def _minifleet(spec: RunSpec) -> MinifleetProvider:

@@ -1,0 +1,105 @@
+"""What a spec says of OpenEnv servers, and what it may not say."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from tests.factories import make_spec
+from trainer.contract.spec import RunSpec
+
+ROOT = Path(__file__).resolve().parents[2]
+SERVER = {"url": "http://127.0.0.1:8765"}
+
+
+def with_servers(**sections: Any) -> RunSpec:
+    environment = {"provider": "openenv", "openenv": {"wiki": SERVER}}
+    base: dict[str, Any] = {"data": {"env_keys": ["wiki"]}, "environment": environment}
+    return make_spec(**(base | sections))
+
+
+def test_environments_of_a_server_have_any_name() -> None:
+    server = with_servers().environment.openenv["wiki"]
+    assert (server.reward, server.max_message_mib, server.headers) == ("last", 16, {})
+
+
+def test_environments_of_a_dataset_may_be_left_out_until_it_is_resolved() -> None:
+    data = {"dataset": "questions@3"}
+    assert with_servers(data=data).environment.openenv["wiki"].url == SERVER["url"]
+
+
+@pytest.mark.parametrize(
+    ("sections", "sentence"),
+    [
+        ({"data": {"env_keys": ["wiki", "maps"]}}, "no server for 'maps'"),
+        ({"data": {"env_keys": ["maps"]}}, "add environment.openenv.maps.url"),
+        (
+            {
+                "environment": {
+                    "provider": "openenv",
+                    "openenv": {"wiki": SERVER, "maps": SERVER},
+                }
+            },
+            "a server for 'maps', which data.env_keys does not list",
+        ),
+        (
+            {"data": {"env_keys": ["wiki"], "held_out_template_share": 0.0}},
+            "an OpenEnv server has no templates, so leave it out",
+        ),
+        (
+            {
+                "environment": {
+                    "provider": "openenv",
+                    "openenv": {"wiki": SERVER},
+                    "faults": {"latency_s": 1.0},
+                }
+            },
+            "faults are injected into minifleet alone",
+        ),
+        (
+            {
+                "data": {"env_keys": ["booking"]},
+                "environment": {"openenv": {"booking": SERVER}},
+            },
+            "set environment.provider to openenv or leave the section out",
+        ),
+        (
+            {
+                "deterministic": True,
+                "engine": {"type": "torch"},
+                "placement": {"type": "inline"},
+            },
+            "deterministic needs environment.provider minifleet",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_what_to_change(
+    sections: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ValidationError, match=re.escape(sentence)):
+        with_servers(**sections)
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        {"url": "ftp://127.0.0.1"},
+        {"url": "http://user:secret@127.0.0.1"},
+        {"url": "http://127.0.0.1/ws?token=secret"},
+        {"url": "http://127.0.0.1", "headers": {"Authorization": "Bearer secret"}},
+        {"url": "http://127.0.0.1", "connect_timeout_s": 0},
+    ],
+)
+def test_a_server_is_an_address_and_holds_no_secret(server: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        with_servers(environment={"provider": "openenv", "openenv": {"wiki": server}})
+
+
+def test_the_environment_of_the_how_to_has_less_than_40_lines_and_is_shown_whole() -> None:
+    file = (ROOT / "examples" / "openenv_search" / "environment.py").read_text()
+    assert sum(bool(line.strip()) for line in file.splitlines()) < 40
+    assert f"```python\n{file}```" in (ROOT / "docs" / "environments.md").read_text()
+    spec = (ROOT / "examples" / "search.yaml").read_text()
+    assert f"```yaml\n{spec}```" in (ROOT / "docs" / "environments.md").read_text()

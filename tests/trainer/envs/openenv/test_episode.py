@@ -1,0 +1,309 @@
+"""Episodes against a real OpenEnv server whose environment has an action of its own."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.trainer.envs.openenv.servers import Served, countdown_server
+from tests.trainer.scripted import ScriptedEngine, a_collector, a_wave
+from trainer.contract.openenv import OpenEnvServer
+from trainer.contract.outcomes import OutcomeStatus, StopReason
+from trainer.contract.sections import EnvironmentSpec
+from trainer.envs.base import Grade
+from trainer.envs.openenv.env import OpenEnvEpisode
+from trainer.envs.openenv.provider import OpenEnvProvider, check_servers
+from trainer.errors import (
+    EnvironmentOutage,
+    EnvUnavailable,
+    SpecError,
+    ToolTransport,
+    VerifierUnavailable,
+)
+from trainer.types import Task
+
+WORD = {"WORD": "Bearer countdown"}
+
+
+def a_provider(served: Served, **settings: Any) -> OpenEnvProvider:
+    server = OpenEnvServer.model_validate(
+        {"url": served.url, "headers": {"Authorization": "WORD"}, **settings}
+    )
+    return OpenEnvProvider({"countdown": server}, WORD)
+
+
+def a_task(**arguments: Any) -> Task:
+    return Task(
+        key="countdown/train/7",
+        env_key="countdown",
+        prompt="",
+        template="countdown",
+        difficulty=1,
+        payload={"metadata": {"reset": {"seed": 7, **arguments}}},
+    )
+
+
+@asynccontextmanager
+async def an_episode(
+    served: Served, settings: dict[str, Any] | None = None, **arguments: Any
+) -> AsyncIterator[OpenEnvEpisode]:
+    episode = a_provider(served, **(settings or {})).make(a_task(**arguments))
+    try:
+        await episode.reset()
+        yield episode
+    finally:
+        await episode.close()
+
+
+async def played(
+    served: Served, takes: list[int], settings: dict[str, Any] | None = None, **arguments: Any
+) -> Grade:
+    async with an_episode(served, settings, **arguments) as episode:
+        for take in takes:
+            await episode.call("act", {"take": take})
+        return await episode.score()
+
+
+async def test_an_action_becomes_one_tool_with_its_schema(countdown: Served) -> None:
+    episode = a_provider(countdown).make(a_task())
+    (tool,) = await episode.reset()
+    await episode.close()
+    assert (tool.name, tool.description) == ("act", "Take some away.")
+    assert tool.parameters == {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            "take": {"description": "How many.", "maximum": 3, "minimum": 1, "type": "integer"},
+            "voice": {"default": "quiet", "enum": ["loud", "quiet"], "type": "string"},
+        },
+        "required": ["take"],
+    }
+
+
+async def test_the_prompt_is_what_the_reset_says(countdown: Served) -> None:
+    async with an_episode(countdown, {"reset": {"start": 5}}) as episode:
+        assert episode.prompt == '{"left": 5, "hint": "seed 7"}'
+    async with an_episode(countdown, {"text_field": "hint", "reset": {"start": 5}}) as episode:
+        assert episode.prompt == "seed 7"
+
+
+async def test_a_step_answers_and_the_last_one_ends_the_episode(countdown: Served) -> None:
+    async with an_episode(countdown) as episode:
+        first = await episode.call("act", {"take": 1})
+        assert (first.text, first.ends_episode) == ('{"left": 2}', False)
+        assert (await episode.call("act", {"take": 2})).ends_episode
+        assert await episode.score() == Grade(score=1.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"take": 9}, "take: Input should be less than or equal to 3"),
+        ({}, "take: Field required"),
+        ({"take": 1, "wildly": True}, "wildly: Extra inputs are not permitted"),
+    ],
+)
+async def test_an_invalid_action_is_told_to_the_model_and_changes_nothing(
+    countdown: Served, arguments: dict[str, Any], said: str
+) -> None:
+    async with an_episode(countdown) as episode:
+        told = await episode.call("act", arguments)
+        assert (told.text, told.is_error) == (said, True)
+        assert (await episode.call("jump", {})).text == "no tool jump, use one of act"
+        assert (await episode.call("act", {"take": 1})).text == '{"left": 2}'
+
+
+@pytest.mark.parametrize(
+    ("takes", "how", "expected"),
+    [
+        ([3], {}, Grade(score=1.0)),
+        ([2, 2], {}, Grade(score=0.0)),
+        ([1, 1, 1], {"rewards": [0.0, 0.25, 0.5, 0.75]}, Grade(score=0.75)),
+        ([3], {"rewards": [0.0, 2.0]},
+         Grade(score=None, reason="the server's reward (2) lies outside [0, 1]")),
+        ([3], {"rewards": [0.0, -1.0]},
+         Grade(score=None, reason="the server's reward (-1) lies outside [0, 1]")),
+        ([3], {"wrong": "no reward"},
+         Grade(score=None, reason="the server ended the episode without a reward")),
+        ([3], {"wrong": "no reward", "state": 0.5}, Grade(score=0.5)),
+        ([1], {}, Grade(score=0.0, reason="the model stopped before the server gave a reward")),
+        ([], {"rewards": [0.5]}, Grade(score=0.5)),
+    ],
+)  # fmt: skip
+async def test_the_last_reward_is_the_grade_as_it_is(
+    countdown: Served, takes: list[int], how: dict[str, Any], expected: Grade
+) -> None:
+    assert await played(countdown, takes, **how) == expected
+
+
+async def test_rewards_are_added_up_where_the_spec_says_so(countdown: Served) -> None:
+    rewards = [0.1] * 11
+    added = {"reward": "sum", "reset": {"start": 9}}
+    assert await played(countdown, [1] * 9, added, rewards=rewards) == Grade(score=1.0)
+    over = await played(countdown, [1] * 9 + [1], added, rewards=rewards)
+    assert over == Grade(score=None, reason="the server's reward (1.1) lies outside [0, 1]")
+
+
+@pytest.mark.parametrize("wrong", ["bug", "nonsense"])
+async def test_a_step_that_fails_in_the_server_is_no_fault_of_the_model(
+    countdown: Served, wrong: str
+) -> None:
+    async with an_episode(countdown, wrong=wrong) as episode:
+        with pytest.raises(ToolTransport, match="the server refused"):
+            await episode.call("act", {"take": 1})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"), [("start", "the backend is down"), ("over", "over when it began")]
+)
+async def test_a_reset_that_fails_in_the_server_is_an_infra_error(
+    countdown: Served, wrong: str, said: str
+) -> None:
+    episode = a_provider(countdown).make(a_task(wrong=wrong))
+    with pytest.raises(EnvUnavailable, match=said):
+        await episode.reset()
+    await episode.close()
+
+
+async def test_who_does_not_know_the_word_is_an_infra_error(countdown: Served) -> None:
+    provider = OpenEnvProvider({"countdown": OpenEnvServer(url=countdown.url)}, {})
+    with pytest.raises(EnvUnavailable, match="401"):
+        await provider.make(a_task()).reset()
+
+
+def test_a_header_whose_variable_is_not_set_is_refused_at_once() -> None:
+    server = OpenEnvServer(url="http://127.0.0.1:1", headers={"Authorization": "NOT_THERE"})
+    with pytest.raises(SpecError, match="the variable NOT_THERE, which is not set"):
+        OpenEnvProvider({"countdown": server}, {})
+
+
+async def test_a_server_that_is_not_there_is_an_infra_error() -> None:
+    provider = OpenEnvProvider({"countdown": OpenEnvServer(url="ws://127.0.0.1:1/env")}, {})
+    with pytest.raises(EnvUnavailable, match="gave no schema"):
+        await provider.make(a_task()).reset()
+
+
+async def test_servers_are_looked_for_before_a_run(countdown: Served) -> None:
+    guarded = OpenEnvServer(url=countdown.url, headers={"Authorization": "WORD"})
+    await check_servers({"countdown": guarded}, WORD)
+    for server, fault, said in (
+        (OpenEnvServer(url=countdown.url), SpecError, "answers 401 to GET /schema"),
+        (OpenEnvServer(url=f"{countdown.url}/other", headers=guarded.headers), SpecError, "404"),
+        (OpenEnvServer(url="http://127.0.0.1:1"), EnvironmentOutage, "start the server"),
+    ):
+        with pytest.raises(fault, match=said):
+            await check_servers({"countdown": server}, WORD)
+
+
+async def test_a_message_larger_than_allowed_is_an_infra_error(countdown: Served) -> None:
+    async with an_episode(countdown, padding=2**21) as episode:
+        assert len(episode.prompt) > 2**21
+    small = a_provider(countdown, max_message_mib=1).make(a_task(padding=2**21))
+    with pytest.raises(EnvUnavailable, match="did not answer"):
+        await small.reset()
+    await small.close()
+
+
+async def test_a_full_server_is_asked_again_until_a_session_is_free(countdown: Served) -> None:
+    provider = a_provider(countdown)
+    first, second, third = (provider.make(a_task()) for _ in range(3))
+    await first.reset()
+    await second.reset()
+    waiting = asyncio.create_task(third.reset())
+    done, _ = await asyncio.wait([waiting], timeout=0.3)
+    assert not done
+    await first.close()
+    (tool,) = await asyncio.wait_for(waiting, 5.0)
+    assert tool.name == "act"
+    await second.close()
+    await third.close()
+
+
+async def test_rollouts_cut_off_leave_no_session_and_no_task(countdown: Served) -> None:
+    provider = a_provider(countdown)
+    for _ in range(3):
+        episodes = [provider.make(a_task(wrong="hang")) for _ in range(2)]
+        for episode in episodes:
+            await episode.reset()
+        calls = [asyncio.create_task(each.call("act", {"take": 1})) for each in episodes]
+        await asyncio.wait(calls, timeout=0.05)
+        for call, episode in zip(calls, episodes, strict=True):
+            call.cancel()
+            await asyncio.gather(call, return_exceptions=True)
+            await episode.close()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert await played(countdown, [3]) == Grade(score=1.0)
+
+
+WAVE = replace(a_wave(), temperatures={"countdown": 1.0})
+ACT = '<tool_call>{"name": "act", "arguments": {"take": %d}}</tool_call>'
+
+
+async def test_a_rollout_gets_its_prompt_from_the_server_and_keeps_it(countdown: Served) -> None:
+    engine = ScriptedEngine(lambda _, __: ACT % 3)
+    collector = a_collector(engine, a_provider(countdown))
+    ((found,),) = await collector.collect([a_task()], WAVE)
+    assert found.trajectory.stop_reason is StopReason.ENV_ENDED
+    assert found.trajectory.reward == 1.0
+    assert found.trajectory.task.prompt == '{"left": 3, "hint": "seed 7"}'
+
+
+async def test_a_call_that_hangs_is_an_infra_error_within_its_deadline(countdown: Served) -> None:
+    engine = ScriptedEngine(lambda _, __: ACT % 3)
+    environment = EnvironmentSpec(
+        call_timeout_s=0.2, reset_timeout_s=10.0, max_infra_retries=0, trajectory_timeout_s=20.0
+    )
+    collector = a_collector(engine, a_provider(countdown), environment=environment)
+    ((found,),) = await collector.collect([a_task(wrong="hang")], WAVE)
+    assert found.trajectory.outcome.status is OutcomeStatus.INFRA_ERROR
+    assert found.infra_errors == ("tool_transport",)
+
+
+async def test_a_server_that_dies_is_rolled_again_when_it_is_back() -> None:
+    served = countdown_server()
+    again: list[Served] = []
+
+    def policy(turn: int, _: object) -> str:
+        if turn == 1 and not again:
+            served.kill()
+            again.append(countdown_server(served.port))
+        return ACT % (1 if turn == 0 else 2)
+
+    try:
+        collector = a_collector(ScriptedEngine(policy), a_provider(served))
+        ((found,),) = await collector.collect([a_task()], WAVE)
+        assert found.infra_errors == ("tool_transport",)
+        assert found.trajectory.reward == 1.0
+    finally:
+        for each in (served, *again):
+            each.stop()
+
+
+async def test_a_server_that_dies_before_the_grade_leaves_no_zero() -> None:
+    served = countdown_server()
+    try:
+        async with an_episode(served, wrong="no reward") as episode:
+            await episode.call("act", {"take": 3})
+            served.kill()
+            with pytest.raises(VerifierUnavailable, match="did not answer"):
+                await episode.score()
+    finally:
+        served.stop()
+
+
+def test_the_client_brings_no_server_into_the_trainer() -> None:
+    heavy = ("fastapi", "starlette", "fastmcp", "gradio", "mcp", "openai", "openenv.core")
+    code = (
+        "import sys, trainer.envs.openenv.provider;"
+        f" print([name for name in {heavy} if name in sys.modules])"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, env=os.environ
+    )
+    assert found.stdout.strip() == "[]"

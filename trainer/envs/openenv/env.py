@@ -1,0 +1,162 @@
+"""One episode in an OpenEnv server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+from pydantic import JsonValue
+
+from trainer.contract.openenv import OpenEnvServer
+from trainer.envs.base import Grade, ToolResult, ToolSpec
+from trainer.envs.openenv.actions import LIST_TOOLS, Actions, complaint
+from trainer.envs.openenv.session import FAULTS, Refusal, Session
+from trainer.errors import EnvUnavailable, RolloutError, ToolTransport, VerifierUnavailable
+
+_FULL = "CAPACITY_REACHED"
+_INVALID = "VALIDATION_ERROR"
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 1.0
+_log = logging.getLogger(__name__)
+_Answer = TypeVar("_Answer")
+
+
+class OpenEnvEpisode:
+    """An `Env` over one session of a server; its `prompt` is what the server's reset says.
+
+    Args:
+        server: as the spec has it.
+        headers: of the connection.
+        actions: tells what the server's actions are; asked once the episode begins.
+        arguments: of the server's reset.
+    """
+
+    def __init__(
+        self,
+        server: OpenEnvServer,
+        headers: Mapping[str, str],
+        actions: Callable[[], Awaitable[Actions]],
+        arguments: Mapping[str, JsonValue],
+    ) -> None:
+        self._server = server
+        self._headers = headers
+        self._find_actions = actions
+        self._arguments = dict(arguments)
+        self._session: Session | None = None
+        self._actions: Actions | None = None
+        self._tools: tuple[ToolSpec, ...] = ()
+        self._rewards: list[object] = []
+        self._is_over = False
+        self._prompt = ""
+
+    @property
+    def prompt(self) -> str:
+        """The text of the observation that `reset` got."""
+        return self._prompt
+
+    async def reset(self) -> tuple[ToolSpec, ...]:
+        """Open a session, reset the environment in it and return its tools.
+
+        A server without a free session is asked again, for as long as the caller waits.
+        """
+        self._actions = actions = await self._find_actions()
+        first = await _answer(self._begin(), EnvUnavailable)
+        if first.done:
+            raise EnvUnavailable("the episode was over when it began")
+        self._prompt = actions.text(first.observation)
+        self._note(first)
+        listed: dict[str, Any] = {}
+        if actions.are_tools:
+            answer = await _answer(self._running().step(LIST_TOOLS), EnvUnavailable)
+            listed = answer.observation
+        self._tools = actions.tools(listed)
+        return self._tools
+
+    async def call(self, name: str, arguments: Mapping[str, JsonValue]) -> ToolResult:
+        """Take one step; an action that is not valid is told to the model and changes nothing."""
+        names = [tool.name for tool in self._tools]
+        if self._actions is None or not names:
+            raise ToolTransport("the episode is not running")
+        if name not in names:
+            return ToolResult(text=f"no tool {name}, use one of {', '.join(names)}", is_error=True)
+        try:
+            step = self._running().step(self._actions.action(name, arguments))
+            answer = await _answer(step, ToolTransport)
+        except ToolTransport as fault:
+            refusal = fault.__cause__
+            if not isinstance(refusal, Refusal) or refusal.code != _INVALID:
+                raise
+            if not self._actions.caused_by_policy(refusal.errors, arguments):
+                raise
+            return ToolResult(text=complaint(refusal.errors) or refusal.message, is_error=True)
+        self._note(answer)
+        return self._actions.result(answer.observation, ends_episode=self._is_over)
+
+    async def score(self) -> Grade:
+        """Return the episode's reward as the spec has it added up, never cut to fit [0, 1].
+
+        Where no step had a reward, the server's state may have one (`reward`). Where there is none
+        at all, a server that ended the episode owes it; a model that ended it early gets 0.
+        """
+        rewards = list(self._rewards)
+        if not rewards:
+            state = await _answer(self._running().state(), VerifierUnavailable)
+            rewards = [state["reward"]] if state.get("reward") is not None else []
+        if not rewards and self._is_over:
+            return Grade(score=None, reason="the server ended the episode without a reward")
+        if not rewards:
+            return Grade(score=0.0, reason="the model stopped before the server gave a reward")
+        if not all(isinstance(each, bool | int | float) for each in rewards):
+            return Grade(score=None, reason="the server gave a reward that is no number")
+        numbers = [float(each) for each in rewards if isinstance(each, bool | int | float)]
+        total = math.fsum(numbers) if self._server.reward == "sum" else numbers[-1]
+        if not 0.0 <= total <= 1.0:
+            reason = f"the server's reward ({total:g}) lies outside [0, 1]"
+            return Grade(score=None, reason=reason)
+        return Grade(score=total)
+
+    async def close(self) -> None:
+        """End the session, which also frees the server's side of it."""
+        session, self._session, self._tools = self._session, None, ()
+        if session is not None:
+            await session.close()
+
+    async def _begin(self) -> Any:  # noqa: ANN401 - openenv-core's StepResult
+        wait_s = _FIRST_WAIT_S
+        while True:
+            session = self._session = Session(self._server, self._headers)
+            try:
+                return await session.reset(**self._arguments)
+            except Refusal as refusal:
+                if refusal.code != _FULL:
+                    raise
+                _log.info("%s: %s; asking again", self._server.url, refusal.message)
+            await self.close()
+            await asyncio.sleep(wait_s)
+            wait_s = min(2.0 * wait_s, _LONGEST_WAIT_S)
+
+    def _note(self, answer: Any) -> None:  # noqa: ANN401 - openenv-core's StepResult
+        if answer.reward is not None:
+            self._rewards.append(answer.reward)
+        self._is_over = self._is_over or bool(answer.done)
+
+    def _running(self) -> Session:
+        if self._session is None:
+            raise EnvUnavailable("the episode is not running")
+        return self._session
+
+
+async def _answer(asked: Awaitable[_Answer], kind: type[RolloutError]) -> _Answer:
+    """Wait for an answer of the server.
+
+    Raises:
+        RolloutError: of `kind`; none came, or the server says that it failed.
+    """
+    try:
+        return await asked
+    except Refusal as refusal:
+        raise kind(f"the server refused: {refusal}") from refusal
+    except FAULTS as fault:
+        raise kind(f"the server did not answer: {fault or type(fault).__name__}") from fault

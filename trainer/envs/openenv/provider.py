@@ -1,0 +1,131 @@
+"""OpenEnv servers as an environment provider."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+
+import httpx
+from pydantic import JsonValue
+
+from trainer.contract.openenv import OpenEnvServer
+from trainer.envs.openenv.actions import Actions
+from trainer.envs.openenv.env import OpenEnvEpisode
+from trainer.envs.openenv.session import action_schema
+from trainer.errors import EnvironmentOutage, EnvUnavailable, SpecError
+from trainer.types import Task
+
+
+class OpenEnvProvider:
+    """Makes episodes in the servers of a spec; an `EnvProvider`.
+
+    Args:
+        servers: by environment key, in the order of `env_keys`.
+        variables: where headers come from (default: this process's environment).
+
+    Raises:
+        SpecError: a variable that a header is taken from is not set.
+    """
+
+    def __init__(
+        self, servers: Mapping[str, OpenEnvServer], variables: Mapping[str, str] = os.environ
+    ) -> None:
+        self._servers = {
+            key: _Server(key, server, _headers(key, server, variables))
+            for key, server in servers.items()
+        }
+
+    @property
+    def env_keys(self) -> tuple[str, ...]:
+        """The environments served."""
+        return tuple(self._servers)
+
+    def make(self, task: Task) -> OpenEnvEpisode:
+        """Return a fresh episode; the task's reset arguments are those under `metadata.reset`.
+
+        Raises:
+            SpecError: the task's environment is not served, or its reset arguments are none.
+        """
+        server = self._servers.get(task.env_key)
+        if server is None:
+            raise SpecError(f"{task.env_key} is not among the served environments")
+        arguments = {**server.spec.reset, **_reset_arguments(task)}
+        return OpenEnvEpisode(server.spec, server.headers, server.actions, arguments)
+
+
+async def check_servers(
+    servers: Mapping[str, OpenEnvServer], variables: Mapping[str, str] = os.environ
+) -> None:
+    """Ask each server what its actions are, to see that it is there.
+
+    Raises:
+        SpecError: a server refuses us, or is none of OpenEnv's.
+        EnvironmentOutage: a server does not answer.
+    """
+    for key, server in servers.items():
+        where = f"environment.openenv.{key}.url ({server.url})"
+        try:
+            await action_schema(server, _headers(key, server, variables))
+        except httpx.HTTPStatusError as fault:
+            if fault.response.is_server_error:
+                raise EnvironmentOutage(f"{where} fails: {fault}") from fault
+            status = fault.response.status_code
+            raise SpecError(
+                f"{where} answers {status} to GET /schema: check address and headers"
+            ) from fault
+        except httpx.DecodingError as fault:
+            raise SpecError(f"{where} is no OpenEnv server: {fault}; check the address") from fault
+        except httpx.HTTPError as fault:
+            raise EnvironmentOutage(
+                f"{where} does not answer ({fault or type(fault).__name__}): start the server"
+            ) from fault
+
+
+class _Server:
+    """One server, asked once for what its actions are."""
+
+    def __init__(self, key: str, spec: OpenEnvServer, headers: Mapping[str, str]) -> None:
+        self.spec = spec
+        self.headers = headers
+        self._key = key
+        self._actions: Actions | None = None
+        self._asking = asyncio.Lock()
+
+    async def actions(self) -> Actions:
+        """Return what the server's actions are.
+
+        Raises:
+            EnvUnavailable: it did not say.
+        """
+        async with self._asking:
+            if self._actions is None:
+                try:
+                    schema = await action_schema(self.spec, self.headers)
+                except httpx.HTTPError as fault:
+                    raise EnvUnavailable(
+                        f"the OpenEnv server of {self._key} gave no schema: {fault}"
+                    ) from fault
+                self._actions = Actions(schema=schema, text_field=self.spec.text_field)
+        return self._actions
+
+
+def _headers(key: str, server: OpenEnvServer, variables: Mapping[str, str]) -> dict[str, str]:
+    for header, variable in server.headers.items():
+        if not variables.get(variable):
+            raise SpecError(
+                f"environment.openenv.{key}.headers takes {header} from the variable {variable},"
+                " which is not set where the trainer runs: set it for the runner"
+            )
+    return {header: variables[variable] for header, variable in server.headers.items()}
+
+
+def _reset_arguments(task: Task) -> dict[str, JsonValue]:
+    metadata = task.payload.get("metadata")
+    arguments = metadata.get("reset") if isinstance(metadata, dict) else None
+    if arguments is not None and not isinstance(arguments, dict):
+        raise SpecError(
+            f"metadata.reset of task {task.key} is no object: it holds the arguments of the"
+            " server's reset by name"
+        )
+    return dict(arguments or {})
