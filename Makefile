@@ -8,7 +8,7 @@ export HILLCLIMB_HOME ?= $(CURDIR)
 export PYTHONDONTWRITEBYTECODE := 1
 DEMO_ARGS ?=
 
-.PHONY: help setup lock demo up down status test check bench e2e fuzz
+.PHONY: help setup lock demo up down status test check bench e2e fuzz search-environment
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -54,6 +54,9 @@ down: ## stop the embedded stack; running trainers checkpoint first
 
 status: ## what of the stack runs
 	@$(CONTROL)/hillclimb status
+
+search-environment: .venv-peers/.ready ## serve the OpenEnv environment of examples/search.yaml
+	@$(PEERS)/python -m uvicorn --app-dir examples/openenv_search environment:app --port 8765
 
 test: setup .venv-peers/.ready ## the whole default test suite, both environments
 	@$(CONTROL)/python -m pytest tests --ignore=tests/trainer -n 2 --dist loadfile

@@ -1,0 +1,141 @@
+"""The example of the how-to, by a real OpenEnv server: scripted agents, and a run of training."""
+
+import re
+from pathlib import Path
+
+import yaml
+
+from tests.trainer.envs.openenv.servers import ROOT, Served
+from tests.trainer.short_run import ShortRun
+from trainer.contract.events import EvalCompleted, StepCompleted, TrainerStarted
+from trainer.contract.outcomes import OutcomeStatus
+from trainer.contract.spec import RunSpec
+from trainer.data.seeded import seeded_eval_tasks, seeded_train_tasks
+from trainer.envs.choose import choose_provider
+from trainer.envs.openenv.env import OpenEnvEpisode
+from trainer.envs.openenv.provider import OpenEnvProvider
+from trainer.types import Task
+
+EXAMPLE = ROOT / "examples" / "search.yaml"
+FILE = ROOT / "examples" / "openenv_search" / "environment.py"
+
+
+def example(url: str) -> RunSpec:
+    body = yaml.safe_load(EXAMPLE.read_text())
+    body["environment"]["openenv"]["search"]["url"] = url
+    return RunSpec.model_validate(body)
+
+
+async def says(episode: OpenEnvEpisode, name: str, **arguments: str) -> str:
+    return (await episode.call(name, arguments)).text
+
+
+async def find(episode: OpenEnvEpisode, title: str) -> str:
+    """Open the page of a title, as an agent does: search, then the page's id."""
+    hits = await says(episode, "search", query=title)
+    (page_id,) = re.findall(rf"^(p\d+): {title}$", hits, re.M)
+    return await says(episode, "open", page_id=page_id)
+
+
+def one(pattern: str, text: str) -> str:
+    (found,) = re.findall(pattern, text)
+    return str(found)
+
+
+async def solve(episode: OpenEnvEpisode) -> tuple[str, int]:
+    """The answer to the episode's question and the number of pages it took."""
+    question = episode.prompt
+    firm = one(r"(\w+ Works)", question)
+    page = await find(episode, firm)
+    place, pages = one(r"founded in (\w+)", page), 1
+    if "born" in question:
+        founder = one(r"by (Ada \w+)", page)
+        place, pages = one(r"born in (\w+)", await find(episode, founder)), 2
+    if "river" in question:
+        return one(r"the river (\w+)", await find(episode, place)), pages + 1
+    return place, pages
+
+
+async def test_a_perfect_agent_gets_1_and_a_wrong_one_0(search: Served) -> None:
+    spec = example(search.url)
+    provider = choose_provider(spec)
+    assert isinstance(provider, OpenEnvProvider)
+    for task in (*seeded_train_tasks(spec)[:8], *seeded_eval_tasks(spec)[:8]):
+        for is_right in (True, False):
+            episode = provider.make(task)
+            tools = await episode.reset()
+            assert [tool.name for tool in tools] == ["search", "open", "answer"]
+            answer, num_pages = await solve(episode)
+            assert num_pages >= 2
+            given = f"  {answer.upper()}. " if is_right else "Atlantis"
+            ended = await episode.call("answer", {"text": given})
+            assert (ended.text, ended.ends_episode) == ("noted", True)
+            assert (await episode.score()).score == float(is_right)
+            await episode.close()
+
+
+async def test_an_agent_that_stops_without_an_answer_gets_0(search: Served) -> None:
+    spec = example(search.url)
+    episode = choose_provider(spec).make(seeded_train_tasks(spec)[0])
+    await episode.reset()
+    assert (await episode.score()).score == 0.0
+    await episode.close()
+
+
+async def test_what_a_tool_refuses_is_told_to_the_model(search: Served) -> None:
+    spec = example(search.url)
+    episode = choose_provider(spec).make(seeded_train_tasks(spec)[0])
+    await episode.reset()
+    assert (await episode.call("open", {"page_id": "p-1"})).text == "no page p-1"
+    assert (await episode.call("delete", {})).is_error
+    wrong = await episode.call("open", {"page": "p1"})
+    assert wrong.is_error
+    assert "page_id" in wrong.text
+    assert (await episode.call("open", {"page_id": "p1"})).is_error is False
+    await episode.close()
+
+
+def names(text: str) -> set[str]:
+    return set(re.findall(r"\b[A-Z][a-z]+\b", text)) - {"Ada", "Works", "Where", "On"}
+
+
+async def test_train_and_eval_share_no_name_and_no_seed(search: Served) -> None:
+    spec = example(search.url)
+    seen: dict[str, set[str]] = {}
+    for split, tasks in (("train", seeded_train_tasks(spec)), ("eval", seeded_eval_tasks(spec))):
+        seen[split] = set()
+        for task in tasks[:12]:
+            episode = choose_provider(spec).make(task)
+            await episode.reset()
+            answer, _ = await solve(episode)
+            seen[split] |= names(episode.prompt) | {answer}
+            await episode.close()
+    assert seen["train"]
+    assert seen["train"].isdisjoint(seen["eval"])
+    keys = [task.key for task in (*seeded_train_tasks(spec), *seeded_eval_tasks(spec))]
+    assert len(set(keys)) == 960
+
+
+def turns_of(task: Task, played: dict[str, list[str]]) -> list[str]:
+    return played[task.key]
+
+
+async def test_a_short_training_run_is_made_of_it(search: Served, tmp_path: Path) -> None:
+    run = ShortRun(
+        tmp_path,
+        data={"env_keys": ["search"], "train_tasks_per_env": 8, "eval_tasks_per_env": 2},
+        environment={
+            "provider": "openenv",
+            "openenv": {"search": {"url": search.url, "eval_reset": {"split": "eval"}}},
+        },
+        schedule={"total_steps": 2, "train_batch_size": 2, "mini_batch_size": 2},
+        eval={"interval": 0},
+    )
+    await run.train(provider=choose_provider(run.spec))
+    (started,) = run.events(TrainerStarted)
+    assert (started.num_train_tasks, started.num_eval_tasks) == (8, 2)
+    steps, evals = run.events(StepCompleted), run.events(EvalCompleted)
+    assert [step.step for step in steps] == [1, 2]
+    rows = [row for each in (*steps, *evals) for row in each.outcomes]
+    assert {row.status for row in rows} == {OutcomeStatus.GRADED}
+    assert {row.task_key.split("/")[1] for row in rows} == {"train", "eval"}
