@@ -18,6 +18,7 @@ from trainer.contract.rundir import AttemptDir
 from trainer.contract.spec import RunSpec
 from trainer.crew import Crew
 from trainer.data.dataset import TaskSets, dataset_tasks
+from trainer.data.modality import refuse_screens
 from trainer.data.sampler import TaskSampler
 from trainer.data.sampling import Sampling
 from trainer.data.seeded import seeded_eval_tasks, seeded_train_tasks
@@ -99,6 +100,7 @@ def build_trainer(attempt: Attempt, provider: EnvProvider | None = None) -> Trai
     config = load_config(model_dir, spec.model)
     _check_lengths(spec, config.max_position_embeddings)
     tasks = _load_tasks(spec, attempt.store)
+    refuse_screens((*tasks.train, *tasks.eval))
     crew = _gather_crew(
         Recipe(
             spec=spec,

@@ -70,13 +70,14 @@ class ShortRun:
         *,
         experimental: bool = False,
         deterministic: bool = False,
+        positions: int = 1600,
         **sections: dict[str, Any],
     ) -> None:
         self.root = root
         self.run_id = run_id or f"run_{root.name}"
         """Like the folder's: weights of runs with other names pass through other files."""
         self.store = DiskStore(root / "blobs")
-        model = write_tiny_model(root / "model", positions=1600)
+        model = write_tiny_model(root / "model", positions=positions)
         self.spec = short_spec(
             model, experimental=experimental, deterministic=deterministic, **sections
         )

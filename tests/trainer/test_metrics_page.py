@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.trainer.envs.fleet_server import API_KEY, fleet_server_thread
 from tests.trainer.short_run import ShortRun
 from trainer.contract.events import EvalCompleted, StepCompleted
+from trainer.envs.choose import choose_provider
 from trainer.learners.summary import speed_metrics
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
@@ -39,7 +41,13 @@ OTHERS: Sections = {
         "off_policy_correction": {"tis_ratio_type": "sequence", "sequence_mask_metric": "product"}
     }
 }
+FLEET: Sections = {
+    "environment": {"provider": "fleet", "max_turns": 1},
+    "rollout": {"max_input_length": 3900, "max_generate_length": 8, "max_sequence_length": 4000},
+    "schedule": {"total_steps": 1, "train_batch_size": 2, "mini_batch_size": 1},
+}
 ONLY_WITH: Mapping[str, Sections] = {
+    "`environment.provider: fleet`": FLEET,
     "`algorithm.use_kl_loss`": MANY,
     "`algorithm.policy_loss_type: dual_clip`": MANY,
     "`algorithm.apply_overlong_filtering`": MANY,
@@ -88,9 +96,10 @@ def documented() -> dict[str, str]:
 
 
 def emitted(root: Path, sections: Sections) -> set[str]:
-    """Every name that a short run emits."""
-    run = ShortRun(root, **{"eval": {"interval": 1, "decodings": [SAMPLED]}, **sections})
-    asyncio.run(run.train())
+    """Every name that a short run emits; on a platform the spec chooses the environments."""
+    everything = {"eval": {"interval": 1, "decodings": [SAMPLED]}, **sections}
+    run = ShortRun(root, positions=4000 if sections is FLEET else 1600, **everything)
+    asyncio.run(run.train(provider=choose_provider(run.spec) if sections is FLEET else None))
     events = [*run.events(StepCompleted), *run.events(EvalCompleted)]
     return {name for event in events for name in event.metrics}
 
@@ -106,7 +115,17 @@ def test_the_page_names_exactly_what_a_plain_run_emits(plain: set[str]) -> None:
     assert sorted(names - plain) == [], "in docs/metrics.md, not emitted"
 
 
-@pytest.mark.parametrize("sections", [MANY, OTHERS], ids=["many", "others"])
+@pytest.fixture
+def platform(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A platform of the provider fleet, for the run that asks for it."""
+    with fleet_server_thread() as url:
+        monkeypatch.setenv("FLEET_BASE_URL", url)
+        monkeypatch.setenv("FLEET_API_KEY", API_KEY)
+        yield
+
+
+@pytest.mark.usefixtures("platform")
+@pytest.mark.parametrize("sections", [MANY, OTHERS, FLEET], ids=["many", "others", "fleet"])
 def test_what_needs_a_setting_is_there_exactly_with_it(
     plain: set[str], tmp_path: Path, sections: Sections
 ) -> None:

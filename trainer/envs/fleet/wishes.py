@@ -1,7 +1,7 @@
 """From a task to what is asked of the platform for it.
 
-A dataset's task brings everything in its payload. One that does not, such as a minifleet task made
-from its key, is looked up on the platform, once.
+A dataset's task brings everything in its payload. One without a verifier, such as a minifleet task
+made from its key, is looked up on the platform, once.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from trainer.contract.fleet import refuse_images
+from trainer.data.modality import refuse_screens
 from trainer.envs.fleet.api import FleetApi, Json
+from trainer.envs.fleet.faults import WireFault
 from trainer.envs.fleet.persistence import Persistence
 from trainer.envs.fleet.verification import Verifier, of_source
-from trainer.errors import SpecError
 from trainer.types import Task
 
 KEPT = 10_000
@@ -58,13 +58,14 @@ class Wishes:
         """Return what an episode of `task` needs.
 
         Raises:
-            SpecError: the task needs images, or the platform is not told what grades it.
+            SpecError: the task needs images.
             WireFault: the platform does not say.
         """
-        refuse_modality(task)
-        found = task.payload
-        if "verifier_code" not in found:
-            found = await self._look_up(task.key, persistence)
+        refuse_screens([task])
+        found = dict(task.payload)
+        if not found.get("verifier_code"):
+            known = await self._look_up(task.key, persistence)
+            found = {**known, **{key: value for key, value in found.items() if value is not None}}
         source = _text(found, "verifier_code") or _text(found, "verifier_func")
         return Wish(
             env_key=task.env_key,
@@ -78,24 +79,16 @@ class Wishes:
     async def _look_up(self, key: str, persistence: Persistence) -> Json:
         row = self._looked_up.get(key)
         if row is None:
-            row = await persistence.insist(f"task {key}", lambda: self.api.task(key))
+            try:
+                row = await persistence.insist(f"task {key}", lambda: self.api.task(key))
+            except WireFault as fault:
+                if fault.kind != "not_found":
+                    raise
+                row = {}
             self._looked_up[key] = row
             if len(self._looked_up) > KEPT:
                 self._looked_up.popitem(last=False)
         return row
-
-
-def refuse_modality(task: Task) -> None:
-    """Refuse tasks that are done by looking at a screen.
-
-    Raises:
-        SpecError: the task's modality needs images.
-    """
-    modality = task.payload.get("task_modality")
-    try:
-        refuse_images(str(modality or ""), f"task {task.key}")
-    except ValueError as error:
-        raise SpecError(str(error)) from error
 
 
 def _text(found: Mapping[str, JsonValue], key: str) -> str | None:

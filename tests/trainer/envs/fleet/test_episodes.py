@@ -72,7 +72,8 @@ async def test_a_verifier_that_the_platform_does_not_run_gives_no_grade() -> Non
 
 async def test_a_task_without_a_verifier_gets_no_grade() -> None:
     async with on_server() as (_, provider):
-        env = provider.make(with_payload(verifier_code=None))
+        unknown = replace(with_payload(verifier_code=None), key="nobody-knows-it")
+        env = provider.make(unknown)
         await env.reset()
         assert (await env.score()).reason == "no_verifier"
         await env.close()
