@@ -37,7 +37,10 @@ from api.runs.journal import utc_now
 from api.runs.runners import forgive_absence
 from api.settings import Settings, load_settings
 from trainer.stores.locate import open_store
+from trainer.stores.patience import Patience
 
+STORE_PATIENCE = Patience(total_s=10.0)
+"""A request waits for a store no longer than its caller does."""
 ROUTERS = (
     health.router,
     schemas.router,
@@ -87,7 +90,7 @@ def _lifespan(
             settings=settings,
             database=database,
             bell=bell or celery,
-            store=open_store(settings.blobs_url),
+            store=open_store(settings.blobs_url, STORE_PATIENCE),
         )
         await anyio.to_thread.run_sync(_bootstrap, settings, database)
         app.state.services = services

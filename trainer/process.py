@@ -38,7 +38,7 @@ from trainer.sinks.segments import Segments
 from trainer.sinks.wandb_run import WandbPlan, tracking_sink
 from trainer.stopping import Stop, StopRequested
 from trainer.storage import space_checked
-from trainer.stores.base import BlobStore, StoreError
+from trainer.stores.base import BlobStore, StoreError, StoreRefused
 from trainer.stores.locate import open_store
 from trainer.timing import Clock
 from trainer.wiring import Attempt, build_trainer
@@ -98,7 +98,7 @@ async def run_attempt(launch: Launch) -> int:
     attempt_dir.exit.unlink(missing_ok=True)
     reserve_exit(attempt_dir)
     try:
-        store = open_store(launch.blobs_url)
+        store = await asyncio.to_thread(_open_checked, launch.blobs_url)
     except StoreError as error:
         return _stay_out(attempt_dir, f"{BLOBS_URL}: {error}")
     journal = Journal(JsonlFile(attempt_dir.events), _sinks(launch, store, stop))
@@ -121,6 +121,22 @@ async def run_attempt(launch: Launch) -> int:
                 _log.warning("the service or the store does not have all events yet")
     _record_exit(attempt_dir, end, step=progress.step, last_trainer_seq=journal.last_seq)
     return end.exit_code
+
+
+def _open_checked(url: str) -> BlobStore:
+    """Open the store; one that is away for a while is no reason not to begin.
+
+    Raises:
+        StoreError: there can be no store at that address, or it will not serve us.
+    """
+    store = open_store(url)
+    try:
+        store.check()
+    except StoreRefused:
+        raise
+    except StoreError as error:
+        _log.warning("the store does not answer yet: %s", error)
+    return store
 
 
 def _stay_out(attempt_dir: AttemptDir, problem: str) -> int:

@@ -13,6 +13,10 @@ from api.notices.slack import SlackApi
 from api.settings import Settings, load_settings
 from trainer.stores.base import BlobStore
 from trainer.stores.locate import open_store
+from trainer.stores.patience import Patience
+
+STORE_PATIENCE = Patience(total_s=10.0)
+"""A step of a run waits for a store for less than its lease lasts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +46,7 @@ def make_parts(settings: Settings) -> Parts:
     )
     return Parts(
         database=database,
-        store=open_store(settings.blobs_url),
+        store=open_store(settings.blobs_url, STORE_PATIENCE),
         owner=f"{socket.gethostname()}:{os.getpid()}",
         delivery=Delivery(database=database, slack=slack, public_url=settings.link_base),
     )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import errno
 import json
-import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from sqlalchemy import select
 from sqlalchemy.dialects.postgresql import distinct_on
@@ -19,6 +19,10 @@ from trainer.contract.rundir import MANIFEST, run_key
 from trainer.stores.base import BlobMissing, BlobStore, StoreError, checked_key
 
 CHUNK_BYTES = 1 << 20
+FETCH_BYTES = 8 << 20
+"""Of a file that is elsewhere, asked for at once and held in memory."""
+ADDRESS_S = 3600
+"""How long an address of a file works (seconds)."""
 NO_FILE = frozenset({errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG})
 """What a file system says of a name under which no file can be."""
 
@@ -55,47 +59,71 @@ def read_manifest(store: BlobStore, checkpoint: Checkpoint) -> Any:  # noqa: ANN
         raise ArtifactNotFound(f"The manifest of step {checkpoint.step} is damaged.") from error
 
 
-def open_file(store: BlobStore, checkpoint: Checkpoint, path: str) -> tuple[int, Iterator[bytes]]:
-    """Return the size and the content, in chunks, of one file of the checkpoint.
+def file_address(store: BlobStore, checkpoint: Checkpoint, path: str) -> str | None:
+    """Return an address at which anyone can fetch one file of the checkpoint for a while.
+
+    None where the store has no addresses. Raises what `open_file` does.
+    """
+    with _named(checkpoint, path) as key:
+        store.size(key)
+        return store.presign(key, method="GET", expires_s=ADDRESS_S)
+
+
+def open_file(
+    store: BlobStore, checkpoint: Checkpoint, path: str, *, wanted_from: int = 0
+) -> tuple[int, int, Iterator[bytes]]:
+    """Return one file of the checkpoint: its size, where what is given begins, and that in chunks.
+
+    It begins where it is wanted from, or at 0 when there is nothing there.
 
     Raises:
         ArtifactNotFound: the checkpoint has no such file, or `path` is not inside it.
         StoreError: the store does not answer.
     """
+    with _named(checkpoint, path) as key:
+        size, local = store.size(key), store.local_path(key)
+        start = wanted_from if wanted_from < size else 0
+        if local is None:
+            return size, start, _fetch(store, key, start, size)
+        # An open file outlives its name: retention may delete it while it is read.
+        file = local.open("rb")
+        file.seek(start)
+        return size, start, _read(file)
+
+
+@contextmanager
+def _named(checkpoint: Checkpoint, path: str) -> Iterator[str]:
+    """Give the key of a file; what cannot be one, or is none, is said to be missing."""
     gone = ArtifactNotFound(f"The checkpoint at step {checkpoint.step} has no file {path!r}.")
     try:
         key = checked_key(run_key(checkpoint.run_id, checkpoint.path, path))
     except StoreError as error:
         raise gone from error
     try:
-        local = store.local_path(key)
-        if local is not None:
-            return _stream(local.open("rb"), local.stat().st_size)
-        with tempfile.TemporaryDirectory() as folder:
-            copy = Path(folder) / "file"
-            store.get_file(key, copy)
-            # The open file outlives its name: nothing is left behind, whatever the client does.
-            return _stream(copy.open("rb"), copy.stat().st_size)
+        yield key
     except BlobMissing as error:
         raise gone from error
-    except OSError as error:
-        if error.errno in NO_FILE:
+    except (OSError, StoreError) as error:
+        cause = error.__cause__ if isinstance(error, StoreError) else error
+        if isinstance(cause, OSError) and cause.errno in NO_FILE:
             raise gone from error
         raise
 
 
 def stream_file(path: Path) -> tuple[int, Iterator[bytes]]:
     """Return the size and the content, in chunks, of a file, which may go as soon as it is open."""
-    return _stream(path.open("rb"), path.stat().st_size)
+    return path.stat().st_size, _read(path.open("rb"))
 
 
-def _stream(file: Any, size: int) -> tuple[int, Iterator[bytes]]:  # noqa: ANN401
-    def chunks() -> Iterator[bytes]:
-        with file:
-            while chunk := file.read(CHUNK_BYTES):
-                yield chunk
+def _read(file: BinaryIO) -> Iterator[bytes]:
+    with file:
+        while chunk := file.read(CHUNK_BYTES):
+            yield chunk
 
-    return size, chunks()
+
+def _fetch(store: BlobStore, key: str, start: int, size: int) -> Iterator[bytes]:
+    for position in range(start, size, FETCH_BYTES):
+        yield store.get_range(key, position, min(FETCH_BYTES, size - position))
 
 
 def checkpoint_facts(checkpoint: Checkpoint) -> dict[str, Any]:

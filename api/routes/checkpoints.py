@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path
-from fastapi.responses import StreamingResponse
+from fastapi import APIRouter, Depends, Header, Path, Response
+from fastapi.responses import RedirectResponse, StreamingResponse
 
 from api.artifacts.checkpoints import (
     checkpoint_facts,
+    file_address,
     find_checkpoint,
     list_checkpoints,
     open_file,
@@ -23,7 +25,23 @@ from api.runs.errors import RunNotFound
 router = APIRouter(prefix="/v1/runs/{run_id}/checkpoints", tags=["results"], responses=PROBLEMS)
 
 Step = Annotated[int, Path(ge=0, le=2**31 - 1)]
+REST = re.compile(r"bytes=(\d{1,15})-")
+"""The one kind of range that is served; others are answered with the whole file."""
 GONE = documented(KINDS[RunNotFound], KINDS[ArtifactNotFound])
+
+
+class Wanted:
+    """Which part of a file is wanted, and whether from the store itself."""
+
+    def __init__(
+        self,
+        *,
+        direct: bool = False,
+        span: Annotated[str | None, Header(alias="Range")] = None,
+    ) -> None:
+        rest = REST.fullmatch(span or "")
+        self.direct = direct
+        self.start = int(rest[1]) if rest else 0
 
 
 @router.get("", operation_id="list_checkpoints", summary="List checkpoints, newest first")
@@ -50,15 +68,37 @@ def get_checkpoint(
     response_class=StreamingResponse,
     responses={
         200: {"content": {"application/octet-stream": {}}, "description": "The file"},
+        206: {"content": {"application/octet-stream": {}}, "description": "Its end"},
+        307: {"description": "Where to fetch it, with `direct=true`"},
         **GONE,
     },
 )
 def download_file(
-    services: ServicesDep, caller: Reader, run_id: RunId, step: Step, path: str
-) -> StreamingResponse:
-    """Return the bytes of one file; its hash is in the manifest."""
+    services: ServicesDep,
+    caller: Reader,
+    run_id: RunId,
+    step: Step,
+    path: str,
+    wanted: Annotated[Wanted, Depends()],
+) -> Response:
+    """Return the bytes of one file; its hash is in the manifest.
+
+    `Range: bytes=N-` gives the rest of a download that broke off. With `direct=true` a store that
+    has addresses, such as S3, is pointed to instead: for an hour, without a key of this service.
+    """
     with open_run(services, caller, run_id) as (session, run):
         found = find_checkpoint(session, run.id, step)
-    size, chunks = open_file(services.store, found, path)
-    headers = {"Content-Length": str(size), "X-Content-Type-Options": "nosniff"}
-    return StreamingResponse(chunks, media_type="application/octet-stream", headers=headers)
+    if wanted.direct:
+        address = file_address(services.store, found, path)
+        if address is not None:
+            return RedirectResponse(address, status_code=307)
+    size, start, chunks = open_file(services.store, found, path, wanted_from=wanted.start)
+    headers = {"X-Content-Type-Options": "nosniff", "Accept-Ranges": "bytes"}
+    if start:
+        headers |= {"Content-Range": f"bytes {start}-{size - 1}/{size}"}
+    return StreamingResponse(
+        chunks,
+        status_code=206 if start else 200,
+        media_type="application/octet-stream",
+        headers=headers | {"Content-Length": str(size - start)},
+    )

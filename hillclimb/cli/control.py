@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+import time
 from pathlib import Path
+from typing import BinaryIO
 
 import click
 
@@ -13,10 +15,16 @@ from hillclimb.cli.console import out, print_json
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.watch import follow_run
 from hillclimb.client import Client, Json
-from hillclimb.errors import HillclimbError
+from hillclimb.errors import ApiUnreachable, HillclimbError
 
 POLICY = "policy/"
 """Where a checkpoint keeps its Hugging Face directory."""
+
+
+PULL_TRIES = 5
+"""Connections per file that may break before a pull gives up; each goes on where the last ended."""
+PULL_PAUSE_S = 1.0
+BLOCK_BYTES = 1 << 20
 
 
 class DownloadFailed(HillclimbError):
@@ -96,14 +104,24 @@ def _weights(checkpoint: Json) -> list[Json]:
 
 
 def _pull_file(client: Client, run_id: str, checkpoint: Json, entry: Json, directory: Path) -> str:
+    """Bring one file here; what an earlier pull has left of it is gone on from."""
     target = directory / Path(entry["path"]).relative_to(POLICY)
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.partial")
-    digest = hashlib.sha256()
-    with partial.open("wb") as file:
-        for block in client.checkpoint_file(run_id, checkpoint["step"], entry["path"]):
-            digest.update(block)
-            file.write(block)
+    with partial.open("a+b") as file:
+        digest = _digest(file, entry["size_bytes"])
+        for left in reversed(range(PULL_TRIES)):
+            try:
+                for block in client.checkpoint_file(
+                    run_id, checkpoint["step"], entry["path"], start=file.tell()
+                ):
+                    digest.update(block)
+                    file.write(block)
+                break
+            except ApiUnreachable:
+                if not left:
+                    raise
+            time.sleep(PULL_PAUSE_S)
         file.flush()
         os.fsync(file.fileno())
     if digest.hexdigest() != entry["sha256"]:
@@ -111,3 +129,14 @@ def _pull_file(client: Client, run_id: str, checkpoint: Json, entry: Json, direc
         raise DownloadFailed(f"{entry['path']} arrived damaged: its checksum differs; pull again")
     partial.replace(target)
     return str(target)
+
+
+def _digest(file: BinaryIO, size: int) -> hashlib._Hash:
+    """The digest of what a file holds; one that cannot be a beginning of it is emptied."""
+    digest = hashlib.sha256()
+    if file.tell() >= size:
+        file.truncate(0)
+    file.seek(0)
+    while block := file.read(BLOCK_BYTES):
+        digest.update(block)
+    return digest

@@ -69,7 +69,7 @@ def make_key(database: Database, project_id: str) -> str:
 
 
 @contextmanager
-def serve(database_url: str, database: Database, blobs: Path) -> Iterator[Served]:
+def serve(database_url: str, database: Database, blobs: Path | str) -> Iterator[Served]:
     settings = Settings(
         database_url=database_url,
         redis_url="redis://127.0.0.1:1",

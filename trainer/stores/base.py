@@ -3,13 +3,16 @@
 Errors:
     StoreError          the store did not do what was asked
     ├── BlobMissing     no blob under that key
-    └── StoreFull       no space, or over quota
+    ├── StoreFull       no space, or over quota
+    └── StoreRefused    never will as things are set up: credentials, bucket, region, clock
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
+
+Method: TypeAlias = Literal["GET", "PUT"]
 
 
 class StoreError(Exception):
@@ -24,12 +27,24 @@ class StoreFull(StoreError):
     """The store has no space left, or the quota is used up."""
 
 
+class StoreRefused(StoreError):
+    """The store will not serve us until something is set up otherwise; the message says what."""
+
+
 class BlobStore(Protocol):
     """Bytes under keys such as `runs/run_1/attempt-1/events/000001.jsonl`.
 
     A blob is there whole or not at all. A prefix means whole path segments: `a/b` covers `a/b` and
     `a/b/c`, never `a/bc`. All methods block and raise `StoreError`; async callers use a thread.
     """
+
+    def check(self) -> None:
+        """Find out now what would fail later: that the store is there and can `put_if_absent`.
+
+        Raises:
+            StoreRefused: it cannot serve us; the message says what to change.
+        """
+        ...
 
     def put(self, key: str, data: bytes) -> None:
         """Store `data`, replacing what was there."""
@@ -54,8 +69,24 @@ class BlobStore(Protocol):
         """
         ...
 
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        """Return up to `length` bytes of a blob from byte `start`; none from its end on.
+
+        Raises:
+            BlobMissing: there is none.
+        """
+        ...
+
+    def size(self, key: str) -> int:
+        """Return a blob's size (bytes).
+
+        Raises:
+            BlobMissing: there is none.
+        """
+        ...
+
     def get_file(self, key: str, path: Path) -> None:
-        """Write a blob to `path`, making its parents.
+        """Write a blob to `path`, whole or not at all, making its parents.
 
         Raises:
             BlobMissing: there is none.
@@ -74,6 +105,14 @@ class BlobStore(Protocol):
         """Delete every blob under a prefix (not empty) and return how many there were."""
         ...
 
+    def presign(self, key: str, *, method: Method, expires_s: int) -> str | None:
+        """Return an address at which anyone can GET or PUT the blob until it expires.
+
+        None when the store has no addresses: its blobs are read and written here. Whether there is
+        a blob to GET is not looked up.
+        """
+        ...
+
     def local_path(self, key: str) -> Path | None:
         """Return where the blob lies on this machine, or None when the store is elsewhere."""
         ...
@@ -83,9 +122,11 @@ def checked_key(key: str) -> str:
     """Return `key` when it is a plain relative path.
 
     Raises:
-        StoreError: it is empty, absolute, or has an empty, `.` or `..` segment.
+        StoreError: it is empty, absolute, has an empty, `.` or `..` segment, or characters that
+            cannot be written in a name or a listing.
     """
     segments = key.split("/")
-    if "\\" in key or "\0" in key or any(part in ("", ".", "..") for part in segments):
+    is_plain = "\\" not in key and "\x7f" not in key and all(char >= " " for char in key)
+    if not is_plain or any(part in ("", ".", "..") for part in segments):
         raise StoreError(f"not a blob key: {key!r}")
     return key

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
-import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
-from trainer.stores.base import BlobMissing, StoreError, StoreFull, checked_key
-
-_PART = ".part-"
-"""Prefix of a file being written; never a blob."""
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+from trainer.stores.base import Method, StoreRefused, checked_key
+from trainer.stores.files import PART, partial, translated
 
 
 class DiskStore:
@@ -22,6 +17,18 @@ class DiskStore:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+
+    def check(self) -> None:
+        """Make the directory, and see that files can be written there."""
+        try:
+            self._root.mkdir(parents=True, exist_ok=True)
+            with partial(self._root / "check") as part:
+                part.touch()
+        except OSError as error:
+            raise StoreRefused(
+                f"nothing can be written to {self._root} ({error.strerror or error}): choose"
+                " another directory for the store, or give this user the right"
+            ) from error
 
     def put(self, key: str, data: bytes) -> None:
         """Store `data`, replacing what was there."""
@@ -34,7 +41,7 @@ class DiskStore:
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """Store `data` unless the key exists: a hard link, which fails where a file is."""
         target = self._path(key)
-        with _translated(key), _written(target, lambda part: part.write_bytes(data)) as part:
+        with translated(key), _written(target, lambda part: part.write_bytes(data)) as part:
             try:
                 target.hardlink_to(part)
             except FileExistsError:
@@ -44,14 +51,27 @@ class DiskStore:
 
     def get(self, key: str) -> bytes:
         """Return a blob."""
-        with _translated(key):
+        with translated(key):
             return self._path(key).read_bytes()
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        """Return up to `length` bytes from byte `start`."""
+        with translated(key), self._path(key).open("rb") as file:
+            file.seek(start)
+            return file.read(length)
+
+    def size(self, key: str) -> int:
+        """Return a blob's size (bytes)."""
+        with translated(key):
+            if not self._path(key).is_file():
+                raise FileNotFoundError
+            return self._path(key).stat().st_size
 
     def get_file(self, key: str, path: Path) -> None:
         """Copy a blob to `path`."""
-        with _translated(key):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(self._path(key), path)
+        with translated(key), partial(path) as part:
+            shutil.copyfile(self._path(key), part)
+            part.replace(path)
 
     def exists(self, key: str) -> bool:
         """Tell whether there is a blob under exactly this key."""
@@ -67,19 +87,23 @@ class DiskStore:
             sorted(
                 path.relative_to(self._root).as_posix()
                 for path in files
-                if not path.name.startswith(_PART)
+                if not path.name.startswith(PART)
             )
         )
 
     def delete_prefix(self, prefix: str) -> int:
         """Delete every blob under a prefix."""
         start, keys = self._path(prefix), self.list(prefix)
-        with _translated(prefix):
+        with translated(prefix):
             if start.is_file():
                 start.unlink()
             elif start.is_dir():
                 shutil.rmtree(start)
         return len(keys)
+
+    def presign(self, key: str, *, method: Method, expires_s: int) -> None:
+        """Return None: a directory has no address that others could use."""
+        checked_key(key)
 
     def local_path(self, key: str) -> Path | None:
         """Return the blob's file."""
@@ -90,7 +114,7 @@ class DiskStore:
 
     def _place(self, key: str, write: Callable[[Path], object]) -> None:
         target = self._path(key)
-        with _translated(key), _written(target, write) as part:
+        with translated(key), _written(target, write) as part:
             part.replace(target)
             _sync_directory(target.parent)
 
@@ -98,16 +122,11 @@ class DiskStore:
 @contextmanager
 def _written(target: Path, write: Callable[[Path], object]) -> Iterator[Path]:
     """A finished, flushed file beside `target`; gone afterwards unless it was renamed."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.parent / f"{_PART}{uuid.uuid4().hex}"
-    try:
+    with partial(target) as part:
         write(part)
         with part.open("rb") as handle:
             os.fsync(handle.fileno())
         yield part
-    finally:
-        with suppress(FileNotFoundError):
-            part.unlink()
 
 
 def _sync_directory(directory: Path) -> None:
@@ -116,14 +135,3 @@ def _sync_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-@contextmanager
-def _translated(key: str) -> Iterator[None]:
-    try:
-        yield
-    except (FileNotFoundError, IsADirectoryError) as error:
-        raise BlobMissing(f"no blob {key!r}") from error
-    except OSError as error:
-        kind = StoreFull if error.errno in _FULL else StoreError
-        raise kind(f"blob {key!r}: {error.strerror or error}") from error

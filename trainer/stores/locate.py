@@ -3,32 +3,45 @@
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
-from trainer.stores.base import BlobStore, StoreError
+from trainer.stores.base import BlobStore, StoreError, StoreRefused
 from trainer.stores.disk import DiskStore
+from trainer.stores.patience import Patience
+
+_S3_SETTINGS = frozenset({"endpoint_url", "region", "public_url"})
 
 
-def open_store(url: str) -> BlobStore:
+def open_store(url: str, patience: Patience | None = None) -> BlobStore:
     """Return the store at `url`: a directory, `file:///dir`, or `s3://bucket/prefix`.
 
-    An S3 address may name another service: `s3://bucket/prefix?endpoint_url=http://host:9000`
-    (and `&region=...`).
+    An S3 address may name another service: `s3://bucket/prefix?endpoint_url=http://host:9000`, its
+    `region`, and as `public_url` the address under which others reach it, for links. `patience` is
+    how long faults are waited out. Nothing is asked of a service here: `BlobStore.check` does.
 
     Raises:
         StoreError: the address is of no known kind.
+        StoreRefused: no service can be at that address.
     """
     parts = urlsplit(url)
     if parts.scheme == "s3":
         # boto3 takes about a second to import, and most stores are directories.
-        from trainer.stores.s3 import S3Store  # noqa: PLC0415
+        from trainer.stores.s3.store import S3Store  # noqa: PLC0415
 
-        query = parse_qs(parts.query)
+        query = dict(parse_qsl(parts.query))
+        strange = sorted(set(query) - _S3_SETTINGS)
+        if strange:
+            raise StoreRefused(
+                f"{strange[0]!r} is no setting of an S3 address: there are"
+                f" {', '.join(sorted(_S3_SETTINGS))}"
+            )
         return S3Store(
             parts.netloc,
-            parts.path,
-            endpoint_url=query.get("endpoint_url", [None])[0],
-            region=query.get("region", [None])[0],
+            unquote(parts.path),
+            endpoint_url=query.get("endpoint_url"),
+            region=query.get("region"),
+            public_url=query.get("public_url"),
+            patience=patience,
         )
     if parts.scheme == "file":
         return DiskStore(Path(unquote(parts.path)))

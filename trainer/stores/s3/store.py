@@ -1,0 +1,352 @@
+"""A blob store in an S3 bucket, AWS or compatible."""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from trainer.stores.base import BlobMissing, Method, StoreError, StoreRefused, checked_key
+from trainer.stores.explain import Place
+from trainer.stores.files import partial, translated
+from trainer.stores.parts import MULTIPART_FROM, Part, at_once, plan_parts
+from trainer.stores.patience import Patience
+from trainer.stores.s3.service import (
+    UNKNOWN,
+    BeyondEnd,
+    NotDeleted,
+    Service,
+    code_of,
+    connect,
+    status_of,
+)
+
+_log = logging.getLogger(__name__)
+
+PROBE = ".conditional-writes"
+"""Written once per prefix, to see whether the service honours `If-None-Match`; never listed."""
+WRITER = "hillclimb-writer"
+"""Metadata by which a writer knows its own blob again when the answer to its write was lost."""
+DELETE_AT_ONCE = 200
+"""Keys of one deletion: S3 takes 1000, which slow services do not get done in time."""
+_NEXT_KEYS = {"ContinuationToken": "NextContinuationToken"}
+_NEXT_UPLOADS = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
+"""Parameters that ask for the next page, by the fields of the reply that hold their values."""
+
+
+class S3Store:
+    """Blobs under `s3://bucket/prefix`; credentials and defaults come from the usual AWS places.
+
+    `public_url` is how others reach the service: presigned addresses are made for it.
+
+    Raises:
+        StoreRefused: the address cannot be one of a service.
+    """
+
+    def __init__(
+        self,
+        bucket: str,
+        prefix: str = "",
+        *,
+        endpoint_url: str | None,
+        region: str | None,
+        public_url: str | None = None,
+        patience: Patience | None = None,
+    ) -> None:
+        patience = patience or Patience()
+        client = connect(endpoint_url, region, silence_s=patience.silence_s)
+        public = connect(public_url, region, silence_s=patience.silence_s) if public_url else client
+        self._signer = public
+        place = Place(
+            bucket=bucket,
+            service=endpoint_url or "AWS",
+            region=str(client.meta.region_name),
+        )
+        self._service = Service(client=client, place=place, patience=patience)
+        self._prefix = prefix.strip("/")
+        self._is_conditional = False
+        self._is_there = False
+        """The bucket; a HEAD does not tell its absence from a blob's."""
+
+    def check(self) -> None:
+        """See that the bucket is there, that we may use it, and that one of two writers wins."""
+        self._require_conditional_writes()
+
+    def put(self, key: str, data: bytes) -> None:
+        """Store `data`, replacing what was there."""
+        self._service.ask("put_object", self._key(key), Body=data)
+
+    def put_file(self, key: str, path: Path) -> None:
+        """Upload a file; a large one in parts, several at once, none of which stay on failure."""
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size < MULTIPART_FROM:
+                self.put(key, _read_part(file.fileno(), Part(1, 0, size)))
+            else:
+                self._put_parts(key, file.fileno(), size)
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        """Store `data` unless the key exists (`If-None-Match: *`)."""
+        self._require_conditional_writes()
+        return self._put_once(key, data)
+
+    def get(self, key: str) -> bytes:
+        """Return a blob."""
+        return self._read(key)
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        """Return up to `length` bytes from byte `start`."""
+        if length <= 0:
+            return self.get(key)[:0]
+        try:
+            return self._read(key, Range=f"bytes={start}-{start + length - 1}")
+        except BeyondEnd:
+            return b""
+
+    def size(self, key: str) -> int:
+        """Return a blob's size (bytes)."""
+        return int(self._head(key)["ContentLength"])
+
+    def get_file(self, key: str, path: Path) -> None:
+        """Download a blob to `path`; a large one in parts, several at once."""
+        head = self._head(key)
+        parts = plan_parts(int(head["ContentLength"]))
+        with translated(key), partial(path) as local:
+            with local.open("wb") as file:
+                if len(parts) <= 1:
+                    file.write(self.get(key))
+                else:
+                    at_once(lambda part: self._get_part(key, file.fileno(), head, part), parts)
+            local.replace(path)
+
+    def exists(self, key: str) -> bool:
+        """Tell whether there is a blob under exactly this key."""
+        try:
+            self._head(key)
+        except BlobMissing:
+            return False
+        return True
+
+    def list(self, prefix: str) -> tuple[str, ...]:
+        """Return the keys under a prefix, sorted."""
+        start = self._key(prefix) if prefix else self._prefix
+        cut = len(self._prefix) + 1 if self._prefix else 0
+        found = (
+            item["Key"]
+            for page in self._service.pages("list_objects_v2", start, _NEXT_KEYS)
+            for item in page.get("Contents", ())
+        )
+        inside = (key for key in found if not start or key == start or key.startswith(f"{start}/"))
+        return tuple(sorted(key[cut:] for key in inside if key[cut:] != PROBE))
+
+    def delete_prefix(self, prefix: str) -> int:
+        """Delete every blob under a prefix, many per request, and uploads cut short there."""
+        checked_key(prefix)
+        keys = self.list(prefix)
+        for start in range(0, len(keys), DELETE_AT_ONCE):
+            self._delete(prefix, [self._key(key) for key in keys[start : start + DELETE_AT_ONCE]])
+        self._drop_uploads(prefix)
+        return len(keys)
+
+    def presign(self, key: str, *, method: Method, expires_s: int) -> str | None:
+        """Return an address that carries our right to this one blob; at most a week."""
+        operation = "get_object" if method == "GET" else "put_object"
+        with self._service.translated(key):
+            address: str = self._signer.generate_presigned_url(
+                operation,
+                Params={"Bucket": self._service.bucket, "Key": self._key(key)},
+                ExpiresIn=expires_s,
+            )
+            return address
+
+    def local_path(self, key: str) -> Path | None:
+        """Return None: the blob is elsewhere."""
+        checked_key(key)
+        return None
+
+    def _require_conditional_writes(self) -> None:
+        """Refuse a service on which the last of two writers would win, without a word.
+
+        Raises:
+            StoreRefused: it does not know `If-None-Match`, or ignores it.
+        """
+        if self._is_conditional:
+            return
+        # The first write may be the one that makes the probe; a second one never may.
+        if self._put_once(PROBE, b"") and self._put_once(PROBE, b""):
+            raise self._unconditional()
+        self._is_conditional = True
+
+    def _put_once(self, key: str, data: bytes) -> bool:
+        writer = uuid.uuid4().hex
+
+        def attempt(number: int) -> bool:
+            try:
+                self._service.client.put_object(
+                    Bucket=self._service.bucket,
+                    Key=self._key(key),
+                    Body=data,
+                    IfNoneMatch="*",
+                    Metadata={WRITER: writer},
+                )
+            except ClientError as error:
+                if status_of(error) == 412:
+                    # An answer of ours may have been lost on the way.
+                    return number > 0 and self._wrote(key, writer)
+                if code_of(error) in UNKNOWN:
+                    raise self._unconditional() from error
+                raise
+            return True
+
+        return self._service.persist(key, attempt)
+
+    def _wrote(self, key: str, writer: str) -> bool:
+        return bool(self._head(key).get("Metadata", {}).get(WRITER) == writer)
+
+    def _unconditional(self) -> StoreRefused:
+        return StoreRefused(
+            f"{self._service.place.service} does not honour If-None-Match, so two attempts could"
+            " overwrite each other's manifests: use a service with conditional writes (such as"
+            " AWS S3, MinIO or Cloudflare R2), or a directory"
+        )
+
+    def _put_parts(self, key: str, descriptor: int, size: int) -> None:
+        upload = self._service.ask("create_multipart_upload", self._key(key))["UploadId"]
+        try:
+
+            def put(part: Part) -> dict[str, object]:
+                body = _read_part(descriptor, part)
+                tag = self._service.ask(
+                    "upload_part",
+                    self._key(key),
+                    UploadId=upload,
+                    PartNumber=part.number,
+                    Body=body,
+                )["ETag"]
+                return {"PartNumber": part.number, "ETag": tag}
+
+            self._complete(key, upload, at_once(put, plan_parts(size)), size)
+        except BaseException:
+            self._abort(self._key(key), upload)
+            raise
+
+    def _complete(
+        self, key: str, upload: str, parts: Sequence[dict[str, object]], size: int
+    ) -> None:
+        def attempt(number: int) -> None:
+            try:
+                self._service.client.complete_multipart_upload(
+                    Bucket=self._service.bucket,
+                    Key=self._key(key),
+                    UploadId=upload,
+                    MultipartUpload={"Parts": parts},
+                )
+            except ClientError as error:
+                # The answer to a first try may have been lost: then the blob is there.
+                if number and code_of(error) == "NoSuchUpload" and self.size(key) == size:
+                    return
+                raise
+
+        self._service.persist(key, attempt)
+
+    def _abort(self, full_key: str, upload: str) -> None:
+        try:
+            self._service.persist(
+                full_key,
+                lambda _: self._service.client.abort_multipart_upload(
+                    Bucket=self._service.bucket, Key=full_key, UploadId=upload
+                ),
+            )
+        except StoreError as error:
+            _log.warning("parts of %r stay in bucket %s: %s", full_key, self._service.bucket, error)
+
+    def _drop_uploads(self, prefix: str) -> None:
+        """Give back what uploads that were killed have left under a prefix."""
+        start = self._key(prefix)
+        try:
+            pages = list(self._service.pages("list_multipart_uploads", start, _NEXT_UPLOADS))
+        except StoreError as error:
+            _log.info("uploads under %r are not listed: %s", prefix, error)
+            return
+        for upload in (each for page in pages for each in page.get("Uploads", ())):
+            if upload["Key"] == start or upload["Key"].startswith(f"{start}/"):
+                self._abort(upload["Key"], upload["UploadId"])
+
+    def _get_part(self, key: str, descriptor: int, head: dict[str, Any], part: Part) -> None:
+        last = part.start + part.length - 1
+        data = self._read(key, Range=f"bytes={part.start}-{last}", IfMatch=head["ETag"])
+        if len(data) != part.length:
+            raise StoreError(f"blob {key!r} changed while it was read")
+        os.pwrite(descriptor, data, part.start)
+
+    def _read(self, key: str, **options: str) -> bytes:
+        def attempt(_: int) -> bytes:
+            reply = self._service.client.get_object(
+                Bucket=self._service.bucket, Key=self._key(key), **options
+            )
+            data: bytes = reply["Body"].read()
+            return data
+
+        return self._service.persist(key, attempt)
+
+    def _head(self, key: str) -> dict[str, Any]:
+        """Sizes and tags. The answer to HEAD has no body: what is wrong is asked another way."""
+        try:
+            return self._service.ask("head_object", self._key(key))
+        except BlobMissing:
+            if not self._is_there:
+                self._ask_why(key)
+            raise
+        except StoreError as error:
+            if isinstance(error.__cause__, ClientError):
+                self._ask_why(key)
+            raise
+
+    def _ask_why(self, key: str) -> None:
+        """Raise what is wrong with bucket or credentials, if it is that."""
+        options = {"Bucket": self._service.bucket, "Prefix": self._key(key), "MaxKeys": 1}
+        self._service.persist(key, lambda _: self._service.client.list_objects_v2(**options))
+        self._is_there = True
+
+    def _delete(self, prefix: str, keys: Sequence[str]) -> None:
+        left = tuple(keys)
+
+        def attempt(_: int) -> None:
+            nonlocal left
+            failed = self._delete_once(left)
+            left = tuple(each["Key"] for each in failed)
+            if failed:
+                raise NotDeleted(failed)
+
+        self._service.persist(prefix, attempt)
+
+    def _delete_once(self, keys: Sequence[str]) -> Sequence[Mapping[str, str]]:
+        """Return the errors of those that are still there."""
+        client, bucket = self._service.client, self._service.bucket
+        objects = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
+        try:
+            reply = client.delete_objects(Bucket=bucket, Delete=objects)
+        except ClientError as error:
+            if code_of(error) not in UNKNOWN:
+                raise
+            for key in keys:
+                client.delete_object(Bucket=bucket, Key=key)
+            return ()
+        failed: Sequence[Mapping[str, str]] = reply.get("Errors", ())
+        return failed
+
+    def _key(self, key: str) -> str:
+        checked_key(key)
+        return f"{self._prefix}/{key}" if self._prefix else key
+
+
+def _read_part(descriptor: int, part: Part) -> bytes:
+    data = os.pread(descriptor, part.length, part.start)
+    if len(data) != part.length:
+        raise StoreError("the file became shorter while it was uploaded")
+    return data
