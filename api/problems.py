@@ -21,7 +21,7 @@ from api.datasets.errors import (
     SourceRefused,
     TaskNotFound,
 )
-from api.evals.errors import EvalError, NoSuchEval
+from api.evals.errors import EvalError, NoSuchEval, NoSuchProbe
 from api.identity import IdentityError, NotAllowed, NotAuthenticated, WeakKey
 from api.runs.errors import (
     AttemptNotFound,
@@ -155,6 +155,7 @@ KINDS: dict[type[Exception], Kind] = {
     DatasetUnusable: _kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "dataset_unusable", "The run cannot use the dataset"
     ),
+    NoSuchProbe: _kind(HTTPStatus.NOT_FOUND, "no_such_probe", "The run has reported no probe"),
     WeakKey: _kind(HTTPStatus.UNPROCESSABLE_ENTITY, "weak_key", "The key is too short"),
 }
 """Total over the leaves of `DOMAIN_ERRORS` (a test proves it)."""

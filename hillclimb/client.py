@@ -121,6 +121,10 @@ class Client:
         """Return the before/after report: per environment, per decoding, with p-values."""
         return self._json("GET", f"/v1/runs/{run_id}/evals/report")
 
+    def probe(self, run_id: str) -> Json:
+        """Return what a run of kind `probe` found, per environment."""
+        return self._json("GET", f"/v1/runs/{run_id}/probe")
+
     def trajectories(self, run_id: str, **filters: str | int | None) -> Json:
         """Return one page of rollouts with their outcomes."""
         return self._json("GET", f"/v1/runs/{run_id}/trajectories", params=_given(filters))

@@ -247,8 +247,10 @@ def read_saved(store: BlobStore, key: str) -> Saved:
     )
 
 
-def fetch(store: BlobStore, key: str, directory: Path) -> Saved:
+def fetch(store: BlobStore, key: str, directory: Path, *, only: str = "") -> Saved:
     """Bring a checkpoint into an empty `directory`, every file checked.
+
+    `only` brings just the files whose path begins so.
 
     Raises:
         CheckpointError: no manifest, a file is missing, or its size or hash is another one.
@@ -257,6 +259,8 @@ def fetch(store: BlobStore, key: str, directory: Path) -> Saved:
     saved = read_saved(store, key)
     shutil.rmtree(directory, ignore_errors=True)
     for file in saved.manifest.files:
+        if not file.path.startswith(only):
+            continue
         target = directory / file.path
         with space_checked(directory):
             try:

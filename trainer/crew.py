@@ -32,13 +32,11 @@ async def _fresh() -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Crew:
-    """The workers of one attempt."""
+class Samplers:
+    """The workers of an attempt that only rolls out."""
 
-    learner: Learner
     engines: tuple[Engine, ...]
-    """Every copy of the policy that samples: each has to pass the canary."""
-    weights: WeightSync
+    """Every copy of the policy that samples."""
     rolls: Rolls
     engine_name: str
     """As `trainer.started` reports it."""
@@ -55,6 +53,14 @@ class Crew:
     def engine_stats(self) -> EngineStats:
         """Counters of all engines together."""
         return sum_stats([engine.stats() for engine in self.engines])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crew(Samplers):
+    """The workers of an attempt that trains or evaluates: each engine has to pass the canary."""
+
+    learner: Learner
+    weights: WeightSync
 
 
 class WritesBoth(WritesWeights, WritesAdapter, Protocol):

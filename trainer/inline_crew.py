@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from trainer.crew import Crew, weight_sync
+from functools import partial
+
+from trainer.crew import Crew, Samplers, weight_sync
+from trainer.engines.base import Engine
 from trainer.learners.inline import InlineLearner
 from trainer.models import load_policy
 from trainer.recipe import Recipe
+from trainer.rollouts.roller import Roller
 from trainer.weights.base import WeightSync
 from trainer.weights.file import TakesFile
 from trainer.weights.inline import InlineSync, TakesWeights
@@ -32,13 +36,6 @@ def inline_crew(recipe: Recipe) -> Crew:
     else:
         raise TypeError(f"{chosen.name} has no way in for weights")
     roller = recipe.make_roller(engine)
-
-    async def close() -> None:
-        try:
-            await roller.close()
-        finally:
-            await engine.close()
-
     return Crew(
         learner=learner,
         engines=(engine,),
@@ -46,5 +43,29 @@ def inline_crew(recipe: Recipe) -> Crew:
         rolls=roller,
         engine_name=chosen.name,
         fallback=chosen.fallback,
-        close=close,
+        close=partial(_close, roller, engine),
     )
+
+
+def inline_samplers(recipe: Recipe) -> Samplers:
+    """Make engine and rollouts in this process; the engine's weights stay those of the recipe.
+
+    Raises:
+        SpecError, ModelUnavailable, EngineError: as `inline_crew`.
+    """
+    chosen = recipe.make_engine()
+    roller = recipe.make_roller(chosen.engine)
+    return Samplers(
+        engines=(chosen.engine,),
+        rolls=roller,
+        engine_name=chosen.name,
+        fallback=chosen.fallback,
+        close=partial(_close, roller, chosen.engine),
+    )
+
+
+async def _close(roller: Roller, engine: Engine) -> None:
+    try:
+        await roller.close()
+    finally:
+        await engine.close()

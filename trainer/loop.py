@@ -116,6 +116,12 @@ class Trainer:
                 await self._save_last_step()
             raise
 
+    def summary(self) -> str:
+        """Say what was done."""
+        if self._parts.spec.kind == "eval":
+            return f"evaluated step {self.step}"
+        return f"trained {self._schedule.total} steps"
+
     async def close(self) -> None:
         """Stop the background work of the engine and of saving."""
         try:

@@ -89,6 +89,13 @@ def check_supported(config: object) -> Qwen3Config:
     return config
 
 
+def count_parameters(config: Qwen3Config) -> int:
+    """Return how many parameters a policy of this config has; tied weights count once."""
+    with torch.device("meta"):
+        model = Qwen3ForCausalLM(config)  # type: ignore[no-untyped-call]
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
 def save_config(config: Qwen3Config, directory: Path, dtype: torch.dtype | None = None) -> None:
     """Write `config.json` with its architecture named, and `dtype` as that of the weights."""
     named = copy.deepcopy(config)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from trainer.attempt import Attempt, Work
 from trainer.checkpoints import find_latest
 from trainer.contract.events import TrainerEnded
 from trainer.contract.problems import explain
@@ -29,7 +30,7 @@ from trainer.errors import (
     TrainerError,
 )
 from trainer.exitrecord import MAX_MESSAGE, reserve_exit, write_exit
-from trainer.loop import Trainer
+from trainer.loading import importing
 from trainer.sinks.base import Sink
 from trainer.sinks.journal import Journal
 from trainer.sinks.jsonl import JsonlFile
@@ -41,7 +42,6 @@ from trainer.storage import space_checked
 from trainer.stores.base import BlobStore, StoreError, StoreRefused
 from trainer.stores.locate import open_store
 from trainer.timing import Clock
-from trainer.wiring import Attempt, build_trainer
 
 LATEST = "latest"
 """Given instead of a key: this run's newest complete checkpoint."""
@@ -160,11 +160,11 @@ def _record_exit(attempt_dir: AttemptDir, end: _End, *, step: int, last_trainer_
 class _Progress:
     """The step reached, also after an error."""
 
-    trainer: Trainer | None = None
+    work: Work | None = None
 
     @property
     def step(self) -> int:
-        return self.trainer.step if self.trainer else 0
+        return self.work.step if self.work else 0
 
 
 async def _train(
@@ -189,8 +189,8 @@ async def _train(
             )
             _track(attempt, launch.environ)
             await check_provider(attempt.spec)
-            progress.trainer = build_trainer(attempt)
-            await progress.trainer.train()
+            progress.work = work = build_work(attempt)
+            await work.train()
     except StopRequested:
         message = f"stopped on request after step {progress.step}"
         return _End(reason=ReasonCode.RUNNER_STOPPED, message=message, exit_code=0)
@@ -205,19 +205,31 @@ async def _train(
         message = f"{type(error).__name__}: {error}"
         return _End(reason=ReasonCode.TRAINER_CRASHED, message=message, exit_code=EXIT_FAILED)
     finally:
-        if progress.trainer:
-            await _close(progress.trainer)
-    message = f"trained {attempt.spec.schedule.total_steps} steps"
-    if attempt.spec.kind == "eval":
-        message = f"evaluated step {progress.step}"
-    return _End(reason=ReasonCode.COMPLETED, message=message, exit_code=0)
+        if progress.work:
+            await _close(progress.work)
+    return _End(reason=ReasonCode.COMPLETED, message=work.summary(), exit_code=0)
 
 
-async def _close(trainer: Trainer) -> None:
-    """Close what the trainer holds; what hangs there too is left behind."""
+def build_work(attempt: Attempt) -> Work:
+    """Make what the spec's kind of run does; each imports what it needs (`trainer.loading`).
+
+    Raises:
+        TrainerError: as the kind's own builder.
+    """
+    build: Callable[[Attempt], Work]
+    with importing():
+        if attempt.spec.kind == "probe":
+            from trainer.probing.wiring import build_prober as build  # noqa: PLC0415
+        else:
+            from trainer.wiring import build_trainer as build  # noqa: PLC0415
+    return build(attempt)
+
+
+async def _close(work: Work) -> None:
+    """Close what the attempt holds; what hangs there too is left behind."""
     try:
         async with asyncio.timeout(CLOSE_S):
-            await trainer.close()
+            await work.close()
     except TimeoutError:
         _log.warning("what the trainer held did not close in %g s", CLOSE_S)
 

@@ -11,6 +11,7 @@ from trainer.contract.events import StepCompleted
 from trainer.contract.spec import RunSpec
 from trainer.engines.base import EngineStats
 from trainer.metrics import Metrics, provider_metrics, rollout_metrics
+from trainer.rollouts.operations import latency_metrics
 from trainer.schedule import Schedule
 from trainer.sinks.journal import Journal
 from trainer.timing import Clock
@@ -40,6 +41,7 @@ class StepReporter:
             pass_threshold=self.spec.eval.pass_threshold,
         )
         num_tokens = sum(row.num_tokens for row in result.rows)
+        metrics |= latency_metrics(rollout for group in result.rollouts for rollout in group)
         metrics |= {**extra, **timing, **provider_metrics(_measures(result))}
         metrics["trainer/global_step"] = float(step)
         metrics["trainer/tokens_per_second"] = num_tokens / timing["timing/step"]

@@ -18,9 +18,9 @@ class Schedule:
 
     @classmethod
     def of(cls, spec: RunSpec, *, start: int = 0) -> Schedule:
-        """Return a spec's schedule; that of an evaluation ends at the step where it starts."""
+        """Return a spec's schedule; that of a run that takes no step ends where it starts."""
         return cls(
-            total=start if spec.kind == "eval" else spec.schedule.total_steps,
+            total=spec.schedule.total_steps if spec.kind == "train" else start,
             eval_interval=spec.eval.interval,
             checkpoint_interval=spec.checkpoints.interval,
         )

@@ -57,8 +57,8 @@ class Waves:
             EnvironmentOutage: too many rollouts have no grade.
             StorageFull: the trajectories cannot be written.
         """
-        self._announce(wave, num_groups=len(tasks))
-        return await self._keep(await self.stop.unless(self.collector.collect(tasks, wave)), wave)
+        self.announce(wave, num_groups=len(tasks))
+        return await self.keep(await self.stop.unless(self.collector.collect(tasks, wave)), wave)
 
     async def take(self, stream: GroupStream, wave: Wave) -> tuple[Taken, WaveResult]:
         """Return what a training step learns from, and every rollout that was made for it.
@@ -66,11 +66,12 @@ class Waves:
         Raises:
             StopRequested, AttemptSuperseded, EnvironmentOutage, StorageFull: as `run`.
         """
-        self._announce(wave, num_groups=stream.batch_size)
+        self.announce(wave, num_groups=stream.batch_size)
         taken = await self.stop.unless(stream.take(wave.step))
-        return taken, await self._keep((*taken.groups, *taken.dropped), wave)
+        return taken, await self.keep((*taken.groups, *taken.dropped), wave)
 
-    def _announce(self, wave: Wave, *, num_groups: int) -> None:
+    def announce(self, wave: Wave, *, num_groups: int) -> None:
+        """Say that the rollouts of a wave begin."""
         self.journal.emit(
             PhaseStarted,
             step=wave.step,
@@ -79,7 +80,12 @@ class Waves:
             num_rollouts=num_groups * wave.n_samples_per_prompt,
         )
 
-    async def _keep(self, groups: Sequence[DrawnGroup], wave: Wave) -> WaveResult:
+    async def keep(self, groups: Sequence[DrawnGroup], wave: Wave) -> WaveResult:
+        """Store the trajectories of a wave and report what went wrong.
+
+        Raises:
+            EnvironmentOutage, StorageFull: as `run`.
+        """
         flat = [rollout for group in groups for rollout in group]
         name = wave_name(wave)
         with space_checked(self.attempt_dir.path):

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import platform
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import version
 from importlib.util import find_spec
 
 import torch
 
+from trainer.announcing import Loaded, announce
+from trainer.attempt import Attempt
 from trainer.checkpoints import Checkpoints, Saved, fetch
-from trainer.contract.events import RunWarning, TrainerStarted
+from trainer.contract.events import RunWarning
 from trainer.contract.manifest import config_hash
-from trainer.contract.rundir import AttemptDir
 from trainer.contract.spec import RunSpec
 from trainer.crew import Crew
-from trainer.data.dataset import TaskSets, dataset_tasks
-from trainer.data.modality import refuse_screens
+from trainer.data.dataset import TaskSets
 from trainer.data.sampler import TaskSampler
 from trainer.data.sampling import Sampling
-from trainer.data.seeded import seeded_eval_tasks, seeded_train_tasks
-from trainer.data.tasks import minifleet_tasks
+from trainer.data.sets import load_tasks
 from trainer.determinism import make_deterministic
 from trainer.engines.canary import canary_tokens
 from trainer.envs.base import EnvProvider
-from trainer.errors import CheckpointError, SpecError, StepTimeout
+from trainer.errors import CheckpointError, SpecError
 from trainer.evaluation import Evaluator
 from trainer.learners.base import Learner
 from trainer.loading import importing
@@ -34,17 +30,12 @@ from trainer.loop import Parts, Start, Trainer
 from trainer.recipe import Recipe
 from trainer.reporting import StepReporter
 from trainer.rollouts.collect import Collector
-from trainer.rollouts.prompts import PROMPT_VERSION
 from trainer.rollouts.redrawing import Redrawing
 from trainer.rollouts.stream import GroupStream, StreamOptions
 from trainer.rollouts.training import training_wave
 from trainer.saving import Saver
 from trainer.schedule import Schedule
-from trainer.sinks.journal import Journal
 from trainer.sources import resolve_source
-from trainer.stopping import Stop
-from trainer.stores.base import BlobStore
-from trainer.timing import Clock
 from trainer.watchdog import Watchdog
 from trainer.waves import Waves
 
@@ -52,22 +43,6 @@ RESUME = "resume"
 """Directory of the attempt in which the checkpoint to go on from is unpacked."""
 MODEL = "model"
 """Directory of the attempt for models that have to be brought here."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
-    """What a process was started with."""
-
-    spec: RunSpec
-    dir: AttemptDir
-    store: BlobStore
-    journal: Journal
-    stop: Stop
-    clock: Clock
-    resume_from: str | None
-    """Blob key of a complete checkpoint, of this run or of another."""
-    on_blocked: Callable[[StepTimeout], None] = lambda _: None
-    """See `Watchdog`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,9 +73,8 @@ def build_trainer(attempt: Attempt, provider: EnvProvider | None = None) -> Trai
     with importing():
         from trainer.models import load_config  # noqa: PLC0415 - see trainer.loading
     config = load_config(model_dir, spec.model)
-    _check_lengths(spec, config.max_position_embeddings)
-    tasks = _load_tasks(spec, attempt.store)
-    refuse_screens((*tasks.train, *tasks.eval))
+    check_lengths(spec, config.max_position_embeddings)
+    tasks = load_tasks(spec, attempt.store)
     crew = _gather_crew(
         Recipe(
             spec=spec,
@@ -223,30 +197,17 @@ def refuse_gpu(spec: RunSpec, *, has_gpu: bool) -> None:
         )
 
 
-def _check_lengths(spec: RunSpec, positions: int) -> None:
+def check_lengths(spec: RunSpec, positions: int) -> None:
+    """Refuse sequences longer than the model.
+
+    Raises:
+        SpecError: a rollout may be longer than `positions`.
+    """
     if spec.rollout.max_sequence_length > positions:
         raise SpecError(
             f"rollout.max_sequence_length ({spec.rollout.max_sequence_length}) is larger than the"
             f" model's positions ({positions}): lower it"
         )
-
-
-def _load_tasks(spec: RunSpec, store: BlobStore) -> TaskSets:
-    data = spec.data
-    if data.dataset is not None:
-        return dataset_tasks(store, data.dataset, data.env_keys, spec.environment.provider)
-    if spec.environment.provider == "openenv":
-        return TaskSets(train=seeded_train_tasks(spec), eval=seeded_eval_tasks(spec))
-    return TaskSets(
-        train=minifleet_tasks(data.env_keys, "train", data.num_train_tasks(), data.seed),
-        eval=minifleet_tasks(
-            data.env_keys,
-            "eval",
-            data.eval_tasks_per_env,
-            data.seed,
-            held_out_share=data.held_out_template_share,
-        ),
-    )
 
 
 def _sampler(spec: RunSpec, tasks: TaskSets, saved: Saved | None) -> TaskSampler:
@@ -314,29 +275,19 @@ def _ran_before(attempt: Attempt, saved: Saved | None) -> float:
 
 def _announce(attempt: Attempt, draws: _Draws, crew: Crew) -> None:
     saved, tasks = draws.saved, draws.tasks
-    step, config = saved.manifest.step if saved else 0, config_hash(attempt.spec)
-    attempt.journal.emit(
-        TrainerStarted,
+    step = saved.manifest.step if saved else 0
+    loaded = Loaded(
         step=step,
-        total_steps=Schedule.of(attempt.spec, start=step).total,
         resumed_from_step=step if saved else None,
-        config_hash=config,
-        prompt_version=PROMPT_VERSION,
         engine=crew.engine_name,
+        fallback=crew.fallback,
         num_parameters=crew.learner.num_parameters,
         num_train_tasks=len(tasks.train),
         num_eval_tasks=len(tasks.eval),
-        versions={
-            "python": platform.python_version(),
-            "torch": version("torch"),
-            "transformers": version("transformers"),
-        },
     )
-    if crew.fallback:
-        message = f"the torch engine samples, because {crew.fallback}"
-        attempt.journal.emit(RunWarning, step=step, code="engine_fallback", message=message)
+    announce(attempt, loaded)
     own = saved is not None and saved.manifest.run_id == attempt.dir.run_dir.name
-    if saved is not None and own and saved.manifest.config_hash != config:
+    if saved is not None and own and saved.manifest.config_hash != config_hash(attempt.spec):
         attempt.journal.emit(
             RunWarning,
             step=step,

@@ -1,7 +1,8 @@
 """Errors of the eval figures.
 
 EvalError
-└── NoSuchEval    there is no evaluation at that step
+├── NoSuchEval     there is no evaluation at that step
+└── NoSuchProbe    the run has reported no probe
 """
 
 
@@ -11,3 +12,7 @@ class EvalError(Exception):
 
 class NoSuchEval(EvalError):
     """No evaluation was stored where one was asked for."""
+
+
+class NoSuchProbe(EvalError):
+    """The run has reported no probe; the message says why that may be."""

@@ -26,6 +26,28 @@ class FailureGroup:
     count: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Outcomes that belong together: of one evaluation, or of one probe."""
+
+    run_id: str
+    split: str
+    decoding: str
+    step: int
+    attempt: int
+    pass_threshold: float
+
+    def where(self) -> tuple[ColumnElement[bool], ...]:
+        """Return the conditions that its outcomes, and no others, fulfil."""
+        return (
+            OutcomeRecord.run_id == self.run_id,
+            OutcomeRecord.split == self.split,
+            OutcomeRecord.decoding == self.decoding,
+            OutcomeRecord.step == self.step,
+            OutcomeRecord.attempt == self.attempt,
+        )
+
+
 def list_evals(session: Session, run_id: str) -> Sequence[Eval]:
     """Return the evaluations that count, by step and decoding, the hottest decoding first."""
     query = (
@@ -43,9 +65,13 @@ def count_outcomes(
     """Return per (step, decoding) the counts of its tasks, sorted by environment and task."""
     counts: dict[tuple[int, str], list[TaskCount]] = defaultdict(list)
     for found in evals:
-        for row in session.execute(_count_query(run_id, found)).mappings():
-            counts[found.step, found.decoding].append(TaskCount(**row))
+        counts[found.step, found.decoding] = count_batch(session, _of_eval(run_id, found))
     return counts
+
+
+def count_batch(session: Session, batch: Batch) -> list[TaskCount]:
+    """Return the counts of a batch's tasks, sorted by environment and task."""
+    return [TaskCount(**row) for row in session.execute(_count_query(batch)).mappings()]
 
 
 def count_failures(session: Session, run_id: str, found: Eval) -> list[FailureGroup]:
@@ -54,7 +80,7 @@ def count_failures(session: Session, run_id: str, found: Eval) -> list[FailureGr
     query = (
         select(OutcomeRecord.env_key, OutcomeRecord.stop_reason, repeated, func.count())
         .where(
-            *_of(run_id, found),
+            *_of_eval(run_id, found).where(),
             OutcomeRecord.status == OutcomeStatus.GRADED,
             OutcomeRecord.score < found.pass_threshold,
         )
@@ -77,20 +103,21 @@ def training_seconds(session: Session, run_id: str) -> float:
     return float(session.scalar(query) or 0.0)
 
 
-def _of(run_id: str, found: Eval) -> tuple[ColumnElement[bool], ...]:
-    return (
-        OutcomeRecord.run_id == run_id,
-        OutcomeRecord.split == "eval",
-        OutcomeRecord.decoding == found.decoding,
-        OutcomeRecord.step == found.step,
-        OutcomeRecord.attempt == found.attempt,
+def _of_eval(run_id: str, found: Eval) -> Batch:
+    return Batch(
+        run_id=run_id,
+        split="eval",
+        decoding=found.decoding,
+        step=found.step,
+        attempt=found.attempt,
+        pass_threshold=found.pass_threshold,
     )
 
 
-def _count_query(run_id: str, found: Eval) -> Select[*tuple[Any, ...]]:
+def _count_query(batch: Batch) -> Select[*tuple[Any, ...]]:
     """Count as `trainer.contract.passrate.count_tasks` does, in the database."""
     graded = OutcomeRecord.status == OutcomeStatus.GRADED
-    passed = graded & (OutcomeRecord.score >= found.pass_threshold)
+    passed = graded & (OutcomeRecord.score >= batch.pass_threshold)
     return (
         select(
             OutcomeRecord.env_key,
@@ -101,7 +128,7 @@ def _count_query(run_id: str, found: Eval) -> Select[*tuple[Any, ...]]:
             func.count().filter(passed).label("num_passed"),
             func.count().filter(~graded).label("num_missing"),
         )
-        .where(*_of(run_id, found))
+        .where(*batch.where())
         .group_by(
             OutcomeRecord.env_key,
             OutcomeRecord.task_key,

@@ -20,8 +20,10 @@ from trainer.contract.events import (
     CheckpointSaved,
     EvalCompleted,
     Event,
+    ProbeCompleted,
     StepCompleted,
 )
+from trainer.contract.probereport import report_facts, report_rows
 
 TRAINER = "trainer"
 TRAIN = "train"
@@ -36,6 +38,8 @@ def to_draft(event: Event, attempt: int, *, pass_threshold: float) -> Draft:
     if isinstance(event, StepCompleted | EvalCompleted):
         threshold = event.pass_threshold if isinstance(event, EvalCompleted) else pass_threshold
         data |= summarise(event.outcomes, pass_threshold=threshold)
+    if isinstance(event, ProbeCompleted):
+        data |= _probe_facts(event, health=data["environments"])
     return Draft(
         type=event.type,
         actor=TRAINER,
@@ -51,7 +55,8 @@ def derive(session: Session, run: Run, attempt: int, events: Sequence[Event]) ->
     key = {"run_id": run.id, "attempt": attempt}
     measured = [e for e in events if isinstance(e, StepCompleted | EvalCompleted)]
     _upsert(session, Metric, (row for e in measured for row in _metrics(e, key)))
-    _upsert(session, OutcomeRecord, (row for e in measured for row in _outcomes(e, key)))
+    rolled_out = [*measured, *(e for e in events if isinstance(e, ProbeCompleted))]
+    _upsert(session, OutcomeRecord, (row for e in rolled_out for row in _outcomes(e, key)))
     _upsert(session, Eval, (_eval(e, key) for e in events if isinstance(e, EvalCompleted)))
     saved = [_checkpoint(e, key) for e in events if isinstance(e, CheckpointSaved)]
     _upsert(session, Checkpoint, saved)
@@ -79,6 +84,18 @@ def _without_nul(value: Any) -> Any:  # noqa: ANN401 (any JSON)
     return value
 
 
+def _probe_facts(event: ProbeCompleted, *, health: Row) -> Row:
+    """What a probe's event says in place of its rows: sums and verdicts; health moves aside."""
+    report = report_rows(
+        event.outcomes, pass_threshold=event.pass_threshold, group_size=event.group_size
+    )
+    return {
+        **summarise(event.outcomes, pass_threshold=event.pass_threshold),
+        **report_facts(report),
+        "health": health,
+    }
+
+
 def _metrics(event: StepCompleted | EvalCompleted, key: Row) -> Iterable[Row]:
     decoding = event.decoding if isinstance(event, EvalCompleted) else TRAIN
     for name, value in event.metrics.items():
@@ -87,7 +104,7 @@ def _metrics(event: StepCompleted | EvalCompleted, key: Row) -> Iterable[Row]:
             yield {**key, **place, "value": value}
 
 
-def _outcomes(event: StepCompleted | EvalCompleted, key: Row) -> Iterable[Row]:
+def _outcomes(event: StepCompleted | EvalCompleted | ProbeCompleted, key: Row) -> Iterable[Row]:
     for outcome in event.outcomes:
         yield {**key, "step": event.step, **_without_nul(outcome.model_dump(mode="json"))}
 

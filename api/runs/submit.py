@@ -140,7 +140,7 @@ def _warnings(spec: RunSpec) -> list[str]:
     """Return sentences about settings that are allowed but rarely meant."""
     faulty = spec.environment.faults != type(spec.environment.faults)()
     injected = ["environment.faults is set: failures are injected on purpose."] if faulty else []
-    return injected if spec.kind == "eval" else _training_warnings(spec) + injected
+    return _training_warnings(spec) + injected if spec.kind == "train" else injected
 
 
 def _training_warnings(spec: RunSpec) -> list[str]:

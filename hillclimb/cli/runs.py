@@ -66,19 +66,20 @@ def show(*, run_id: str, with_spec: bool, as_json: bool) -> None:
     if reason or queue:
         print_text(reason.get("message") or f"{queue['reason']} (place {queue.get('position')})")
     out.print(f"step {_progress(run)}  attempt {run.get('attempt')}  created {run['created_at']}")
-    if run["spec"].get("kind") == "eval":
-        print_text(_evaluated(run["spec"]))
+    if run["spec"].get("kind", "train") != "train":
+        print_text(_instead_of_training(run["spec"]))
     if with_spec:
         print_json(run["spec"])
     if report:
         print_report(report)
 
 
-def _evaluated(spec: dict[str, Any]) -> str:
+def _instead_of_training(spec: dict[str, Any]) -> str:
+    does = {"eval": "evaluates", "probe": "probes"}.get(spec["kind"], spec["kind"])
     source = spec["lineage"]["resumed_from"]
     if source is None:
-        return f"evaluates {spec['model']['source']} and trains nothing"
-    return f"evaluates step {source['step']} of {source['run_id']} and trains nothing"
+        return f"{does} {spec['model']['source']} and trains nothing"
+    return f"{does} step {source['step']} of {source['run_id']} and trains nothing"
 
 
 def _report_or_none(client: Client, run_id: str) -> dict[str, Any] | None:

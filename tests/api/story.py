@@ -220,6 +220,51 @@ class Story:
             duration_s=3.0,
         )
 
+    def probed(
+        self,
+        run_id: str,
+        passes: Mapping[str, int],
+        *,
+        tasks: int = 20,
+        k: int = 8,
+        complete: bool = True,
+    ) -> events.ProbeCompleted:
+        """A probe in which so many of the k rollouts of every task pass; -1 is an infra error."""
+        attempt = self.plans[run_id].attempt
+        rows = tuple(
+            rollout(
+                env,
+                task,
+                passed=None if passed < 0 else sample < passed,
+                decoding="probe",
+                split="train",
+                sample=sample,
+                attempt=attempt,
+            )
+            for env, passed in passes.items()
+            for task in range(tasks)
+            for sample in range(k)
+        )
+        answered = {"num": 10, "num_failed": 0, "p50_s": 0.004, "p95_s": 0.012}
+        health = {"num_tools": 4, "prompt_tokens_p50": 310.0, "prompt_tokens_max": 350}
+        health |= dict.fromkeys(("reset", "call", "verification"), answered)
+        return events.ProbeCompleted.model_validate(
+            {
+                **self.place(run_id, 0),
+                "complete": complete,
+                "n_samples_per_prompt": k,
+                "group_size": 8,
+                "pass_threshold": 1.0,
+                "temperatures": dict.fromkeys(passes, 1.0),
+                "environments": {
+                    env: health | {"infra_errors": {"connect_timeout": k} if passed < 0 else {}}
+                    for env, passed in passes.items()
+                },
+                "outcomes": rows,
+                "duration_s": 9.0,
+            }
+        )
+
     def _outcome(
         self, env: str, task: int, passing: float, where: tuple[str, int, int], infra_share: float
     ) -> OutcomeRow:

@@ -28,7 +28,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"environment": {"reset_timeout_s": 300}}, "reset_timeout_s (300) must be smaller than"),
     ({"schedule": {"step_timeout_s": 300}}, "a rollout may take 390 s"),
     ({"eval": {"budget_minutes": 20}}, "(1200 s and 390 s) do not fit schedule.step_timeout_s"),
-    ({"kind": "sweep"}, "'train' or 'eval'"),
+    ({"kind": "probe", "probe": {"budget_minutes": 20}}, "lower the budget or raise the deadline"),
+    ({"kind": "probe", "probe": {"tasks_per_env": 5000}}, "a probe would have"),
+    ({"kind": "sweep"}, "'train', 'eval'"),
     ({"engine": {"weight_transport": "nccl"}}, "weight_transport nccl needs vLLM"),
     (
         {"engine": {"type": "vllm", "weight_transport": "nccl"}},
@@ -173,6 +175,10 @@ def test_a_spec_is_its_own_json() -> None:
             "injected faults are counted",
         ),
         ({"eval": {"budget_minutes": 1.0}}, "eval.budget_minutes lets a clock decide"),
+        (
+            {"kind": "probe", "probe": {"budget_minutes": 1.0}},
+            "probe.budget_minutes lets a clock decide",
+        ),
     ],
 )
 def test_a_deterministic_run_has_nothing_that_races(

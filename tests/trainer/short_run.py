@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.trainer.scripted import CountingEnv, CountingProvider
 from tests.trainer.tiny_model import write_tiny_model
+from trainer.attempt import Attempt, Work
 from trainer.contract.events import EVENTS, Event
 from trainer.contract.rundir import AttemptDir, checkpoint_name
 from trainer.contract.spec import RunSpec
@@ -17,7 +18,7 @@ from trainer.sinks.jsonl import JsonlFile
 from trainer.stopping import Stop
 from trainer.stores.disk import DiskStore
 from trainer.timing import Clock
-from trainer.wiring import Attempt, build_trainer
+from trainer.wiring import build_trainer
 
 
 def short_spec(
@@ -95,9 +96,18 @@ class ShortRun:
         provider: EnvProvider | None = None,
     ) -> Trainer:
         """Make an attempt's trainer; needs a running event loop."""
+        parts = self.begin(attempt, resume_from=resume_from)
+        try:
+            return build_trainer(parts, provider or saying_done_is_right())
+        except BaseException:
+            self.journal.abandon()
+            raise
+
+    def begin(self, attempt: int = 1, *, resume_from: str | None = None) -> Attempt:
+        """Open an attempt's journal and say what its process would be given."""
         self.stop = Stop()
         self.journal = Journal(JsonlFile(self.dir(attempt).events))
-        parts = Attempt(
+        return Attempt(
             spec=self.spec,
             dir=self.dir(attempt),
             store=self.store,
@@ -106,11 +116,6 @@ class ShortRun:
             clock=Clock(),
             resume_from=resume_from,
         )
-        try:
-            return build_trainer(parts, provider or saying_done_is_right())
-        except BaseException:
-            self.journal.abandon()
-            raise
 
     async def train(
         self,
@@ -122,8 +127,8 @@ class ShortRun:
         """Run an attempt to its end."""
         await self.finish(self.build(attempt, resume_from=resume_from, provider=provider))
 
-    async def finish(self, trainer: Trainer) -> None:
-        """Train to the end and close what was opened."""
+    async def finish(self, trainer: Work) -> None:
+        """Do all of it and close what was opened."""
         try:
             await trainer.train()
         finally:

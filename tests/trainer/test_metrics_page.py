@@ -6,16 +6,20 @@ import asyncio
 import itertools
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.trainer.envs.fleet_server import API_KEY, fleet_server_thread
+from tests.trainer.rollouts.test_episode import roll
+from tests.trainer.scripted import ADD, DONE
 from tests.trainer.short_run import ShortRun
 from trainer.contract.events import EvalCompleted, StepCompleted
 from trainer.envs.choose import choose_provider
 from trainer.learners.summary import speed_metrics
+from trainer.rollouts.operations import latency_metrics
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
 ENVS, K = ("booking", "github"), 2
@@ -137,7 +141,18 @@ def test_what_needs_a_setting_is_there_exactly_with_it(
 
 
 def test_every_condition_on_the_page_is_shown() -> None:
-    assert set(documented().values()) == {"", "a GPU", *ONLY_WITH}
+    assert set(documented().values()) == {"", "a GPU", "a tool call", *ONLY_WITH}
+
+
+async def test_a_tool_call_adds_what_the_page_says() -> None:
+    """The random model of short runs never makes one."""
+    found = []
+    for env_key in ENVS:
+        rollout, _, _ = await roll(ADD, DONE)
+        task = replace(rollout.trajectory.task, env_key=env_key)
+        found.append(replace(rollout, trajectory=replace(rollout.trajectory, task=task)))
+    wanted = {name for name, condition in documented().items() if condition == "a tool call"}
+    assert set(latency_metrics(found)) == wanted
 
 
 def test_a_gpu_adds_what_the_page_says() -> None:

@@ -16,7 +16,7 @@ from tests.trainer.sinks.ingest import serving
 from tests.trainer.tiny_model import write_tiny_model
 from trainer.__main__ import main
 from trainer.checkpoints import find_latest
-from trainer.contract.events import EVENTS, Event, TrainerEnded
+from trainer.contract.events import EVENTS, Event, ProbeCompleted, TrainerEnded
 from trainer.contract.reasons import ReasonCode
 from trainer.contract.rundir import AttemptDir, ExitRecord
 from trainer.process import EXIT_FAILED, EXIT_SUPERSEDED, Launch, run_attempt
@@ -149,6 +149,30 @@ async def test_an_attempt_that_only_evaluates_says_so_and_saves_nothing(tmp_path
     assert event.training_seconds == 0.0
     assert event.eval_seconds > 0.0
     assert find_latest(store, "run_2") is None
+
+
+async def test_an_attempt_that_probes_says_what_it_found_also_where_environments_fail(
+    tmp_path: Path,
+) -> None:
+    sections: dict[str, dict[str, Any]] = {
+        "environment": {
+            "max_turns": 1,
+            "overrides": {"github": {"faults": {"reset_error_rate": 1.0}}},
+            "max_infra_error_rate": 0.0,
+        },
+        "probe": {"tasks_per_env": 5, "n_samples_per_prompt": 2},
+    }
+    spec = a_spec(tmp_path, **sections) | {"kind": "probe"}
+    given = launch(tmp_path, spec)
+    assert await run_attempt(given) == 0
+    event, record = ended(given.dir)
+    assert record.reason is ReasonCode.COMPLETED
+    assert record.message == "probed 10 tasks: booking inconclusive, github unhealthy"
+    assert (record.step, event.training_seconds) == (0, 0.0)
+    lines = given.dir.events.read_bytes().splitlines()
+    (probe,) = [e for e in map(EVENTS.validate_json, lines) if isinstance(e, ProbeCompleted)]
+    assert probe.environments["github"].infra_errors == {"env_unavailable": 5 * 2 * 3}
+    assert find_latest(DiskStore(tmp_path / "blobs"), "run_1") is None
 
 
 async def test_injected_faults_reach_the_environments_and_pause_the_run(

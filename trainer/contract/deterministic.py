@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainer.contract.preflight import ProbeSpec
 from trainer.contract.sections import (
     EngineSpec,
     EnvironmentOverride,
@@ -39,7 +40,9 @@ def refuse_what_races(engine: EngineSpec, placement: str, schedule: ScheduleSpec
             raise ValueError(f"deterministic needs {key} {needed}, not {value}: set it so")
 
 
-def refuse_clocks(environment: EnvironmentSpec, evaluation: EvalSpec) -> None:
+def refuse_clocks(
+    environment: EnvironmentSpec, evaluation: EvalSpec, probe: ProbeSpec | None
+) -> None:
     """Refuse settings by which the time that something takes would change what comes out.
 
     Raises:
@@ -66,6 +69,11 @@ def refuse_clocks(environment: EnvironmentSpec, evaluation: EvalSpec) -> None:
         raise ValueError(
             "eval.budget_minutes lets a clock decide what is evaluated: a deterministic run has"
             " none, so set it to null"
+        )
+    if probe is not None and probe.budget_minutes is not None:
+        raise ValueError(
+            "probe.budget_minutes lets a clock decide what is probed: a deterministic run has none,"
+            " so set it to null"
         )
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from trainer.contract.health import EnvHealth
 from trainer.contract.outcomes import OutcomeRow
 from trainer.contract.reasons import ReasonCode
 
@@ -78,6 +79,28 @@ class EvalCompleted(_Event):
     n_samples_per_prompt: int
     pass_threshold: float
     metrics: dict[str, float]
+    outcomes: tuple[OutcomeRow, ...]
+    duration_s: float
+
+
+class ProbeCompleted(_Event):
+    """What a run of kind `probe` found; its figures are computed from its rows.
+
+    `step` is that of the checkpoint that was probed, 0 for the starting policy.
+    """
+
+    type: Literal["probe.completed"] = "probe.completed"
+    complete: bool
+    """False when it was stopped before every rollout had ended; the others then have rows too, as
+    not started."""
+    n_samples_per_prompt: int
+    """Rollouts per task."""
+    group_size: int
+    """Rollouts per prompt that training would take."""
+    pass_threshold: float
+    temperatures: dict[str, float]
+    """Of the rollouts, by environment."""
+    environments: dict[str, EnvHealth]
     outcomes: tuple[OutcomeRow, ...]
     duration_s: float
 
@@ -150,6 +173,7 @@ Event: TypeAlias = (
     | PhaseStarted
     | StepCompleted
     | EvalCompleted
+    | ProbeCompleted
     | CheckpointSaved
     | CheckpointDeleted
     | EnvDegraded

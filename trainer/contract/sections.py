@@ -494,4 +494,4 @@ class LineageSpec(Section):
 
     resumed_from: ResumedFrom | None = None
     """Set by `resume`: weights, optimizer, data order and random state of that checkpoint. In a run
-    of kind `eval`: the checkpoint to evaluate."""
+    of kind `eval` or `probe`: the checkpoint whose policy is evaluated or probed."""

@@ -13,6 +13,7 @@ from trainer.contract.deterministic import refuse_clocks, refuse_what_races
 from trainer.contract.neverrun import never_run
 from trainer.contract.openenv import refuse_unserved
 from trainer.contract.placement import PlacementSpec
+from trainer.contract.preflight import ProbeSpec
 from trainer.contract.section import Section
 from trainer.contract.sections import (
     BackendSpec,
@@ -46,10 +47,12 @@ class RunSpec(Section):
     """Version of this schema."""
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._:-]{0,119}$")]
     """A name for people; need not be unique."""
-    kind: Literal["train", "eval"] = "train"
-    """`train`, or `eval`: only evaluate, under every decoding, the checkpoint that
-    `lineage.resumed_from` names, or the starting policy. No step is taken and nothing is saved;
-    the sections that concern training are only kept."""
+    kind: Literal["train", "eval", "probe"] = "train"
+    """`train`, or a kind that takes no step, saves nothing, and only keeps the sections that
+    concern training. `eval`: evaluate, under every decoding, the checkpoint that
+    `lineage.resumed_from` names, or the starting policy. `probe`: roll out training tasks on that
+    policy and say per environment whether it is healthy and whether groups will carry signal
+    (docs/preflight.md)."""
     backend: BackendSpec = BackendSpec()
     """Where the trainer runs."""
     model: ModelSpec = ModelSpec()
@@ -74,6 +77,8 @@ class RunSpec(Section):
     """How long and in what portions."""
     eval: EvalSpec = EvalSpec()
     """Held-out evaluation."""
+    probe: ProbeSpec = ProbeSpec()
+    """What a run of kind `probe` tries."""
     checkpoints: CheckpointSpec = CheckpointSpec()
     """When state is saved."""
     notify: NotifySpec = NotifySpec()
@@ -126,12 +131,17 @@ class RunSpec(Section):
                 f" infra_retry_allowance_s and verifier_timeout_s) and a step {step_s:g}: lower one"
                 " of these or raise schedule.step_timeout_s"
             )
-        budget_s = 60.0 * (self.eval.budget_minutes or 0.0)
-        if budget_s + rollout_s >= step_s:
-            raise ValueError(
-                f"eval.budget_minutes and one rollout ({budget_s:g} s and {rollout_s:g} s) do not"
-                f" fit schedule.step_timeout_s ({step_s:g}): lower the budget or raise the deadline"
-            )
+        budgets = {"eval": self.eval.budget_minutes}
+        if self.kind == "probe":
+            budgets["probe"] = self.probe.budget_minutes
+        for section, minutes in budgets.items():
+            budget_s = 60.0 * (minutes or 0.0)
+            if budget_s + rollout_s >= step_s:
+                raise ValueError(
+                    f"{section}.budget_minutes and one rollout ({budget_s:g} s and {rollout_s:g} s)"
+                    f" do not fit schedule.step_timeout_s ({step_s:g}): lower the budget or raise"
+                    " the deadline"
+                )
         return self
 
     @model_validator(mode="after")
@@ -177,7 +187,7 @@ class RunSpec(Section):
     def _is_deterministic_throughout(self) -> Self:
         if self.deterministic:
             refuse_what_races(self.engine, self.placement.type, self.schedule)
-            refuse_clocks(self.environment, self.eval)
+            refuse_clocks(self.environment, self.eval, self.probe if self.kind == "probe" else None)
         return self
 
     @model_validator(mode="after")
@@ -200,6 +210,13 @@ class RunSpec(Section):
         if self.data.dataset is None:
             num_eval = len(self.data.env_keys) * self.data.eval_tasks_per_env
             self.check_tasks(self.data.num_train_tasks(), num_eval)
+        if self.kind == "probe":
+            num_tasks = len(self.data.env_keys) * self.probe.tasks_per_env
+            _refuse_too_many(
+                num_tasks * self.probe.n_samples_per_prompt,
+                "a probe",
+                "probe.tasks_per_env or probe.n_samples_per_prompt",
+            )
         return self
 
     def check_tasks(self, train: Mapping[str, int], num_eval: int) -> None:

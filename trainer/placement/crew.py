@@ -8,17 +8,18 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import ray
 import torch
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from trainer.crew import Crew, Notice, weight_sync
+from trainer.crew import Crew, Notice, Samplers, weight_sync
 from trainer.engines.base import Engine
 from trainer.errors import EngineError, PlacementError, SpecError, TrainerError
 from trainer.placement.actors import EngineFacts, EngineWorker, LearnerWorker, RolloutWorker
@@ -26,6 +27,7 @@ from trainer.placement.cluster import Bundle, Cluster
 from trainer.placement.proxies import RemoteEngine, RemoteLearner, RemoteRolls, SpreadEngine
 from trainer.recipe import Recipe
 
+_Workers = TypeVar("_Workers", Crew, Samplers)
 _MAX_RESTARTS = 5
 """Of an engine or rollout worker over a run; a worker that dies more often has a cause."""
 _ENDLESS = {"max_restarts": _MAX_RESTARTS, "max_task_retries": -1}
@@ -42,18 +44,37 @@ def ray_crew(recipe: Recipe, environ: Mapping[str, str] | None = None) -> Crew:
         PlacementError: no cluster, or too small a one.
         SpecError, ModelUnavailable, EngineError: as the workers meet them.
     """
-    return _Placing(recipe, os.environ if environ is None else environ).crew()
+    return _Placing(recipe, os.environ if environ is None else environ, learns=True).crew()
+
+
+def ray_samplers(recipe: Recipe, environ: Mapping[str, str] | None = None) -> Samplers:
+    """Start or join a cluster and place engines and rollout workers: nothing is learned.
+
+    Raises:
+        PlacementError, SpecError, ModelUnavailable, EngineError: as `ray_crew`.
+    """
+    return _Placing(recipe, os.environ if environ is None else environ, learns=False).samplers()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sampling:
+    """Workers that have been placed and are starting."""
+
+    proxies: list[RemoteEngine]
+    workers: list[Any]
+    starting: list[Any]
+    """What Ray gives for the start of each; the engines' come first."""
 
 
 class _Placing:
-    def __init__(self, recipe: Recipe, environ: Mapping[str, str]) -> None:
+    def __init__(self, recipe: Recipe, environ: Mapping[str, str], *, learns: bool) -> None:
         spec = recipe.spec
         self._recipe = recipe
         self._num_engines = spec.engine.data_parallel_size
-        self._num_ranks = spec.placement.learner_ranks
+        self._num_ranks = spec.placement.learner_ranks if learns else 0
         self._num_workers = spec.placement.rollout_workers
         self._gpus = 1.0 if torch.cuda.is_available() else 0.0
-        self._shares_gpus = spec.engine.weight_transport == "ipc"
+        self._shares_gpus = learns and spec.engine.weight_transport == "ipc"
         self._notices: list[Notice] = []
         shutil.rmtree(recipe.weights_dir, ignore_errors=True)
         self._cluster = Cluster(self._bundles(), environ)
@@ -70,8 +91,14 @@ class _Placing:
             )
 
     def crew(self) -> Crew:
+        return self._placed(self._crew)
+
+    def samplers(self) -> Samplers:
+        return self._placed(self._samplers)
+
+    def _placed(self, place: Callable[[], _Workers]) -> _Workers:
         try:
-            return self._crew()
+            return place()
         except (RayActorError, RayTaskError) as fault:
             self._cluster.leave()
             cause = fault.cause if isinstance(fault, RayTaskError) else None
@@ -86,51 +113,68 @@ class _Placing:
             raise
 
     def _crew(self) -> Crew:
-        recipe = self._recipe
         # Found by name elsewhere; Ray ends an actor when the handle that made it is gone.
-        self._engines = engines = [self._engine(number) for number in range(self._num_engines)]
+        self._engines = [self._engine(number) for number in range(self._num_engines)]
         ranks = [self._rank(number) for number in range(self._num_ranks)]
-        starting = [engine.start.remote() for engine in engines]
+        sampling = self._begin_sampling()
         address = ray.get(ranks[0].address.remote(), timeout=START_S)
         loading = [rank.start.remote(address) for rank in ranks]
+        # Whichever fails first is not waited for behind one that takes long.
+        ray.get([*loading, *sampling.starting], timeout=START_S)
+        num_parameters: int = ray.get(loading[0])
+        learner = RemoteLearner(ranks, num_parameters)
+        samplers = self._made(sampling)
+        return Crew(
+            learner=learner,
+            weights=weight_sync(self._recipe, learner, sampling.proxies, keeps=True),
+            **{each.name: getattr(samplers, each.name) for each in fields(samplers)},
+        )
+
+    def _samplers(self) -> Samplers:
+        self._engines = [self._engine(number) for number in range(self._num_engines)]
+        sampling = self._begin_sampling()
+        ray.get(sampling.starting, timeout=START_S)
+        return self._made(sampling)
+
+    def _begin_sampling(self) -> _Sampling:
+        """Start the engines that are placed, and place and start what rolls out on them."""
+        starting = [engine.start.remote() for engine in self._engines]
         proxies = [
             RemoteEngine(
                 _engine_name(number),
                 partial(self._note, "engine", number),
-                num_processes=recipe.spec.engine.tensor_parallel_size,
+                num_processes=self._recipe.spec.engine.tensor_parallel_size,
             )
-            for number in range(len(engines))
+            for number in range(self._num_engines)
         ]
         spread = proxies[0] if len(proxies) == 1 else SpreadEngine(proxies)
         workers = [self._worker(number, spread) for number in range(self._num_workers)]
         ready = [worker.ready.remote() for worker in workers]
-        # Whichever fails first is not waited for behind one that takes long.
-        ray.get([*loading, *starting, *ready], timeout=START_S)
-        num_parameters: int = ray.get(loading[0])
-        facts: list[EngineFacts] = ray.get(starting)
-        learner = RemoteLearner(ranks, num_parameters)
-        weights = weight_sync(recipe, learner, proxies, keeps=True)
+        return _Sampling(proxies=proxies, workers=workers, starting=[*starting, *ready])
+
+    def _made(self, sampling: _Sampling) -> Samplers:
+        """Return the workers that have started."""
+        facts: EngineFacts = ray.get(sampling.starting[0])
+        proxies = sampling.proxies
 
         def abandon() -> None:
-            shutil.rmtree(recipe.weights_dir, ignore_errors=True)
+            shutil.rmtree(self._recipe.weights_dir, ignore_errors=True)
             self._cluster.leave()
 
         async def close() -> None:
             try:
-                await asyncio.gather(*map(_left, workers), *map(_closed, proxies))
+                await asyncio.gather(*map(_left, sampling.workers), *map(_closed, proxies))
             finally:
                 abandon()
 
         async def refresh() -> None:
             await asyncio.gather(*(proxy.refresh() for proxy in proxies))
 
-        return Crew(
-            learner=learner,
+        return Samplers(
             engines=tuple(proxies),
-            weights=weights,
-            rolls=RemoteRolls(workers, partial(self._note, "rollout worker")),
-            engine_name=facts[0].name,
-            fallback=facts[0].fallback,
+            rolls=RemoteRolls(sampling.workers, partial(self._note, "rollout worker")),
+            engine_name=facts.name,
+            fallback=facts.fallback,
             close=close,
             abandon=abandon,
             refresh=refresh,

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from trainer.envs.deadline import within
 from trainer.errors import RolloutDeadline, RolloutError
 from trainer.rollouts.limits import Limits
+from trainer.rollouts.operations import EnvOperation, Kind
 
 
 class PolicyTimeUp(Exception):
@@ -83,6 +84,8 @@ class TimeBudget:
     """Seconds, since any fixed moment, for which the event loop could not run."""
     policy_s: float = 0.0
     env_s: float = 0.0
+    operations: list[EnvOperation] = field(default_factory=list)
+    """What was asked of the environment, in order; what the policy's time cut off is left out."""
     _turn: _Turn | None = None
     _call_expired: bool = False
 
@@ -123,7 +126,7 @@ class TimeBudget:
 
     @asynccontextmanager
     async def environment(
-        self, on_timeout: RolloutError, *, at_most_s: float
+        self, kind: Kind, on_timeout: RolloutError, *, at_most_s: float
     ) -> AsyncIterator[None]:
         """Spend the environment's time: one operation.
 
@@ -133,16 +136,17 @@ class TimeBudget:
             RolloutDeadline: it is over and was mostly the environment's.
         """
         left, spent = self._left(), self._stopwatch()
-        try:
-            async with asyncio.timeout(left) as deadline:
-                with self._call_limit(deadline, spent, at_most_s), within(min(left, at_most_s)):
-                    yield
-        except TimeoutError:
-            self.env_s += spent()
-            # An environment may raise a TimeoutError of its own: that is no deadline of ours.
-            if self._call_expired or not deadline.expired():
-                raise on_timeout from None
-            raise self._time_up() from None
+        with self._noting(kind, spent):
+            try:
+                async with asyncio.timeout(left) as deadline:
+                    with self._call_limit(deadline, spent, at_most_s), within(min(left, at_most_s)):
+                        yield
+            except TimeoutError:
+                self.env_s += spent()
+                # An environment may raise a TimeoutError of its own: that is no deadline of ours.
+                if self._call_expired or not deadline.expired():
+                    raise on_timeout from None
+                raise self._time_up() from None
         self.env_s += spent()
 
     @asynccontextmanager
@@ -152,13 +156,26 @@ class TimeBudget:
         Raises:
             RolloutError: `on_timeout`, when the grade took too long.
         """
+        limit_s, spent = self.limits.verifier_timeout_s, self._stopwatch()
+        with self._noting("verification", spent):
+            try:
+                async with asyncio.timeout(None) as deadline:
+                    with self._call_limit(deadline, spent, limit_s), within(limit_s):
+                        yield
+            except TimeoutError:
+                raise on_timeout from None
+
+    @contextmanager
+    def _noting(self, kind: Kind, spent: Callable[[], float]) -> Iterator[None]:
+        """Write down the operation in the block; an error of the policy's says nothing of it."""
         try:
-            async with asyncio.timeout(None) as deadline:
-                limit_s = self.limits.verifier_timeout_s
-                with self._call_limit(deadline, self._stopwatch(), limit_s), within(limit_s):
-                    yield
-        except TimeoutError:
-            raise on_timeout from None
+            yield
+        except PolicyTimeUp:
+            raise
+        except Exception:
+            self.operations.append(EnvOperation(kind, spent(), failed=True))
+            raise
+        self.operations.append(EnvOperation(kind, spent(), failed=False))
 
     def _stopwatch(self) -> Callable[[], float]:
         """Seconds from now on in which the event loop was free to receive an answer."""

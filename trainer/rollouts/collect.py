@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from trainer.rollouts.wave import Rollout, Rolls, Wave
 from trainer.types import Group, Task
@@ -16,15 +16,23 @@ class Collector:
         self._rolls = rolls
         self._free = asyncio.Semaphore(max_concurrent_rollouts)
 
-    async def collect(self, tasks: Sequence[Task], wave: Wave) -> tuple[tuple[Rollout, ...], ...]:
+    async def collect(
+        self,
+        tasks: Sequence[Task],
+        wave: Wave,
+        *,
+        on_ended: Callable[[Rollout], None] = lambda _: None,
+    ) -> tuple[tuple[Rollout, ...], ...]:
         """Return the rollouts of each task, in the order of `tasks` and of their samples.
+
+        `on_ended` gets each as it ends: it has them also where this is cancelled.
 
         Raises:
             TrainerError: the engine failed; rollouts in flight are cancelled and closed.
         """
         n = wave.n_samples_per_prompt
         done = await self._gather(
-            [(task, sample_index) for task in tasks for sample_index in range(n)], wave
+            [(task, sample_index) for task in tasks for sample_index in range(n)], wave, on_ended
         )
         return tuple(tuple(done[start : start + n]) for start in range(0, len(done), n))
 
@@ -34,11 +42,18 @@ class Collector:
             await self._gather([(task, index) for index in range(wave.n_samples_per_prompt)], wave)
         )
 
-    async def _gather(self, samples: Sequence[tuple[Task, int]], wave: Wave) -> list[Rollout]:
-        running = [
-            asyncio.create_task(self._bounded(task, sample_index, wave))
-            for task, sample_index in samples
-        ]
+    async def _gather(
+        self,
+        samples: Sequence[tuple[Task, int]],
+        wave: Wave,
+        on_ended: Callable[[Rollout], None] = lambda _: None,
+    ) -> list[Rollout]:
+        async def roll(task: Task, sample_index: int) -> Rollout:
+            rollout = await self._bounded(task, sample_index, wave)
+            on_ended(rollout)
+            return rollout
+
+        running = [asyncio.create_task(roll(task, index)) for task, index in samples]
         try:
             return await asyncio.gather(*running)
         finally:

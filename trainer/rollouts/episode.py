@@ -96,6 +96,7 @@ class Episode:
                 f" rollout.max_input_length ({limit}): raise it"
             )
         self._transcript.start(prompt)
+        self._transcript.num_tools = len(tools)
 
     def _ask_environment(self) -> None:
         """Take the prompt from the environment, for a task that has none."""
@@ -158,10 +159,10 @@ class Episode:
 
     async def _reset(self) -> Sequence[ToolSpec]:
         late = EnvUnavailable("the reset took too long")
-        async with self._budget.environment(late, at_most_s=self._limits.reset_timeout_s):
+        async with self._budget.environment("reset", late, at_most_s=self._limits.reset_timeout_s):
             tools = await self._env.reset()
-        if not tools:
-            raise EnvUnavailable(f"{self._task.env_key} offers no tools")
+            if not tools:
+                raise EnvUnavailable(f"{self._task.env_key} offers no tools")
         return tools
 
     async def _sample(self, draw: Draw, turn: int) -> Sample:
@@ -192,7 +193,7 @@ class Episode:
         if isinstance(call, MalformedCall):
             return ToolResult(text=call.problem, is_error=True)
         late = ToolTransport(f"{call.name} did not answer in time")
-        async with self._budget.environment(late, at_most_s=self._limits.call_timeout_s):
+        async with self._budget.environment("call", late, at_most_s=self._limits.call_timeout_s):
             return await self._env.call(call.name, call.arguments)
 
     async def _grade(self) -> Grade:

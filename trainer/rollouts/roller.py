@@ -22,13 +22,15 @@ from trainer.rollouts.budget import RolloutClock, TimeBudget
 from trainer.rollouts.chat import Chat
 from trainer.rollouts.episode import Draw, Episode
 from trainer.rollouts.limits import limits_for, without_deadlines
+from trainer.rollouts.operations import EnvOperation
 from trainer.rollouts.seeds import derive_seed
 from trainer.rollouts.transcript import RolloutIdentity, Transcript
+from trainer.rollouts.unstarted import rollout_id, unstarted
 from trainer.rollouts.wave import Rollout, Wave
 from trainer.types import Task
 
 CLOSE_TIMEOUT_S = 10.0
-NOT_STARTED = "the evaluation's time was over"
+NOT_STARTED = "the time to begin it was over"
 _log = logging.getLogger(__name__)
 
 
@@ -70,11 +72,14 @@ class Roller:
         clock = RolloutClock(limits if parts.has_deadlines else without_deadlines(limits))
         measures: dict[str, float] = {}
         errors: list[str] = []
+        operations: list[EnvOperation] = []
         while True:
             queued_s, begun_s = clock.queued_s, clock.elapsed_s
             async with self._slot(task, clock):
                 if wave.is_over and not errors:
-                    return self._unstarted(task, sample_index, wave)
+                    return unstarted(
+                        task, sample_index, wave, attempt=parts.attempt, why=NOT_STARTED
+                    )
                 _add(measures, {"slot_wait_s": clock.queued_s - queued_s})
                 draw = self._draw(task, sample_index, wave, retry=len(errors))
                 found = await self._try(task, draw, clock, measures)
@@ -82,6 +87,7 @@ class Roller:
                 clock.turn_back(begun_s)
                 continue
             retries = len(errors)
+            operations += found.transcript.operations
             errors += [found.error] if found.error else []
             if found.error is None or retries >= parts.environment.max_infra_retries:
                 break
@@ -89,7 +95,7 @@ class Roller:
             if clock.left_s <= 0.0:
                 break
         identity = RolloutIdentity(
-            rollout_id=self._rollout_id(task, sample_index, wave),
+            rollout_id=rollout_id(parts.attempt, wave, task, sample_index),
             sample_index=sample_index,
             num_infra_retries=retries,
         )
@@ -99,6 +105,8 @@ class Roller:
             duration_s=clock.elapsed_s,
             infra_errors=tuple(errors),
             measures=measures if isinstance(self._parts.provider, Queues) else {},
+            operations=tuple(operations),
+            num_tools=found.transcript.num_tools,
         )
 
     async def close(self) -> None:
@@ -119,20 +127,6 @@ class Roller:
                     await held.enter_async_context(self._parts.provider.slot(task))
             yield
 
-    def _unstarted(self, task: Task, sample_index: int, wave: Wave) -> Rollout:
-        outcome = Outcome(status=OutcomeStatus.UNGRADED, reason=NOT_STARTED)
-        identity = RolloutIdentity(
-            rollout_id=self._rollout_id(task, sample_index, wave),
-            sample_index=sample_index,
-            num_infra_retries=0,
-        )
-        return Rollout(
-            trajectory=Transcript().trajectory(task, outcome, StopReason.NOT_STARTED, identity),
-            num_turns=0,
-            duration_s=0.0,
-            infra_errors=(),
-        )
-
     async def _try(
         self, task: Task, draw: Draw, clock: RolloutClock, measures: dict[str, float]
     ) -> _Try:
@@ -146,7 +140,9 @@ class Roller:
         try:
             env = self._parts.provider.make(task)
             engine, chat = self._parts.engine, self._parts.chat
-            budget = TimeBudget(clock, lambda: engine.stats().loop_blocked_s)
+            budget = TimeBudget(
+                clock, lambda: engine.stats().loop_blocked_s, operations=transcript.operations
+            )
             episode = Episode(task, env, budget, engine, chat, transcript)
             outcome, stop = await episode.run(draw)
             return _Try(outcome=outcome, stop=stop, error=None, transcript=transcript)
@@ -175,15 +171,11 @@ class Roller:
             temperature=wave.temperatures[task.env_key],
             top_p=wave.top_p,
             seed=derive_seed(*place, sample_index, retry),
-            session=f"{self._rollout_id(task, sample_index, wave)}/{retry}",
+            session=f"{rollout_id(self._parts.attempt, wave, task, sample_index)}/{retry}",
             prefix_key=f"{wave.step}/{wave.split}/{wave.decoding}/{task.key}"
             if wave.n_samples_per_prompt > 1
             else "",
         )
-
-    def _rollout_id(self, task: Task, sample_index: int, wave: Wave) -> str:
-        place = f"{self._parts.attempt}/{wave.step}/{wave.split}/{wave.decoding}"
-        return f"{place}/{task.key}/{sample_index}"
 
 
 def _measures(env: Env) -> Mapping[str, float]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pydantic import JsonValue
 
 from trainer.contract.outcomes import Outcome, StopReason
+from trainer.rollouts.operations import EnvOperation
 from trainer.rollouts.prompts import render_observation
 from trainer.types import Sample, Task, Trajectory, Turn
 
@@ -26,6 +27,10 @@ class Transcript:
     """The task in words, where they came from the environment."""
     num_turns: int = 0
     """Model turns begun; `turns` has one entry per call, so it may be longer."""
+    num_tools: int = 0
+    """Tools that the environment offered."""
+    operations: list[EnvOperation] = field(default_factory=list)
+    """What was asked of the environment, in order."""
 
     def start(self, prompt_ids: Sequence[int]) -> None:
         """Begin with the prompt."""

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from trainer.rollouts.operations import EnvOperation
 from trainer.types import Task, Trajectory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wave:
-    """Rollouts that belong together: those of one training step, or of one evaluation."""
+    """Rollouts that belong together: those of one training step, one evaluation, one probe."""
 
     step: int
     split: Literal["train", "eval"]
@@ -43,6 +44,10 @@ class Rollout:
     """Error codes met on the way, of tries that were repeated too."""
     measures: Mapping[str, float] = field(default_factory=dict)
     """What its environments say that it took (`trainer.envs.base.Measured`), over all tries."""
+    operations: tuple[EnvOperation, ...] = ()
+    """What was asked of the environment, in order, of tries that were repeated too."""
+    num_tools: int = 0
+    """Tools that the environment offered (count)."""
 
 
 class Rolls(Protocol):

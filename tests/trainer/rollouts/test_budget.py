@@ -37,7 +37,7 @@ def a_budget(
 async def test_a_call_that_waits_for_the_engine_is_not_late() -> None:
     began = time.monotonic()
     budget = a_budget(blocked=lambda: time.monotonic() - began)
-    async with budget.environment(ToolTransport("late"), at_most_s=CALL_S):
+    async with budget.environment("call", ToolTransport("late"), at_most_s=CALL_S):
         await asyncio.sleep(3 * CALL_S)
     async with budget.grading(VerifierUnavailable("late")):
         await asyncio.sleep(3 * CALL_S)
@@ -61,14 +61,14 @@ async def test_an_answer_that_came_while_the_loop_was_blocked_counts(is_known: b
     loop.call_soon(block)
     loop.call_later(CALL_S / 2, answered.set_result, None)
     budget = a_budget(blocked=lambda: blocked if is_known else 0.0)
-    async with budget.environment(ToolTransport("late"), at_most_s=CALL_S):
+    async with budget.environment("call", ToolTransport("late"), at_most_s=CALL_S):
         await answered
 
 
 async def test_a_hanging_call_is_the_environments_and_a_hanging_verifier_gives_no_grade() -> None:
     budget = a_budget()
     with pytest.raises(ToolTransport):
-        async with budget.environment(ToolTransport("late"), at_most_s=CALL_S):
+        async with budget.environment("call", ToolTransport("late"), at_most_s=CALL_S):
             await asyncio.sleep(HANGS_S)
     with pytest.raises(VerifierUnavailable):
         async with budget.grading(VerifierUnavailable("late")):
@@ -79,14 +79,14 @@ async def test_an_environments_own_timeout_error_is_never_the_policys() -> None:
     budget = a_budget(trajectory_s=CALL_S / 2)
     budget.policy_s = 1.0
     with pytest.raises(ToolTransport):
-        async with budget.environment(ToolTransport("late"), at_most_s=CALL_S):
+        async with budget.environment("call", ToolTransport("late"), at_most_s=CALL_S):
             raise TimeoutError
 
 
 async def test_who_used_most_of_the_trajectorys_time_answers_for_its_end() -> None:
     budget = a_budget(trajectory_s=CALL_S / 2)
     with pytest.raises(RolloutDeadline):
-        async with budget.environment(ToolTransport("late"), at_most_s=CALL_S):
+        async with budget.environment("call", ToolTransport("late"), at_most_s=CALL_S):
             await asyncio.sleep(HANGS_S)
     budget.policy_s = HANGS_S
     with pytest.raises(PolicyTimeUp):

@@ -1,0 +1,89 @@
+"""What a probe found: its event's facts, and figures computed again from its stored outcomes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from api.evals.errors import NoSuchProbe
+from api.evals.store import Batch, count_batch
+from api.tables import OutcomeRecord, Run, RunEvent
+from trainer.contract.events import ProbeCompleted
+from trainer.contract.outcomes import OutcomeStatus, StopReason
+from trainer.contract.probereport import Begun, report_facts, report_probe
+
+TYPE: str = ProbeCompleted.model_fields["type"].default
+DECODING = "probe"
+FACTS = (
+    "complete", "n_samples_per_prompt", "group_size", "pass_threshold", "temperatures",
+    "duration_s",
+)  # fmt: skip
+"""What the answer takes from the event as it is."""
+
+
+def read_probe(session: Session, run: Run) -> dict[str, Any]:
+    """Return the newest attempt's probe.
+
+    `environments` holds per key the verdict, the shares of groups with signal and `health`.
+
+    Raises:
+        NoSuchProbe: the run has not reported one.
+    """
+    event = session.scalar(
+        select(RunEvent)
+        .where(RunEvent.run_id == run.id, RunEvent.type == TYPE)
+        .order_by(RunEvent.seq.desc())
+        .limit(1)
+    )
+    if event is None:
+        kind = run.spec.get("kind", "train")
+        hint = "" if kind == "probe" else f": it is of kind {kind}, submit one of kind probe"
+        raise NoSuchProbe(f"Run {run.id} has reported no probe{hint}.")
+    data: dict[str, Any] = event.data
+    batch = Batch(
+        run_id=run.id,
+        split="train",
+        decoding=DECODING,
+        step=data["step"],
+        attempt=event.attempt or 0,
+        pass_threshold=data["pass_threshold"],
+    )
+    facts = report_facts(
+        report_probe(
+            count_batch(session, batch), _begun(session, batch), group_size=data["group_size"]
+        )
+    )
+    for key, found in facts["environments"].items():
+        found["health"] = data["health"].get(key)
+    return {
+        "object": "probe",
+        "run_id": run.id,
+        "step": data["step"],
+        "attempt": event.attempt,
+        "created_at": event.at,
+        **{name: data[name] for name in FACTS},
+        **facts,
+    }
+
+
+def _begun(session: Session, batch: Batch) -> dict[str, Begun]:
+    """Count rollouts per environment, as `probereport.report_rows` does, in the database."""
+    begun = OutcomeRecord.stop_reason != StopReason.NOT_STARTED
+    troubled = (OutcomeRecord.num_infra_retries > 0) | (
+        OutcomeRecord.status != OutcomeStatus.GRADED
+    )
+    query = (
+        select(
+            OutcomeRecord.env_key,
+            func.count().filter(begun),
+            func.count().filter(begun & troubled),
+        )
+        .where(*batch.where())
+        .group_by(OutcomeRecord.env_key)
+    )
+    return {
+        key: Begun(num_begun=num_begun, num_troubled=num_troubled)
+        for key, num_begun, num_troubled in session.execute(query)
+    }

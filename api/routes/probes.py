@@ -1,0 +1,31 @@
+"""`/v1/runs/{id}/probe`: what a preflight probe found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+
+from api.evals.errors import NoSuchProbe
+from api.evals.probe import read_probe
+from api.problems import KINDS, documented
+from api.routes.context import Reader, ServicesDep
+from api.routes.reads import PROBLEMS, RunId, open_run
+from api.runs.errors import RunNotFound
+
+router = APIRouter(prefix="/v1/runs/{run_id}/probe", tags=["results"], responses=PROBLEMS)
+
+
+@router.get(
+    "",
+    operation_id="get_probe",
+    summary="Read what a probe found",
+    responses={**documented(KINDS[RunNotFound], KINDS[NoSuchProbe])},
+)
+def get_probe(services: ServicesDep, caller: Reader, run_id: RunId) -> dict[str, Any]:
+    """Return per environment its health, pass rate, shares of groups with signal and verdict.
+
+    A run that was stopped early reports what it had, with `complete` false.
+    """
+    with open_run(services, caller, run_id) as (session, run):
+        return read_probe(session, run)

@@ -1,0 +1,125 @@
+"""`probe`: what training would meet, before it is paid for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hillclimb.cli.console import out, print_json, print_table, print_text, table
+from hillclimb.cli.exits import Exit
+from hillclimb.cli.main import command, connect, main
+from hillclimb.cli.submit import SET
+from hillclimb.cli.watch import follow_run
+from hillclimb.client import Client
+from hillclimb.errors import ApiProblem
+from hillclimb.spec_file import read_spec
+
+VERDICT_STYLE = {
+    "informative": "green",
+    "saturated": "cyan",
+    "hopeless": "red",
+    "unhealthy": "red",
+    "inconclusive": "yellow",
+}
+COLUMNS = ("environment", "n>", "pass@1>", "signal>", "best G>", "infra>", "call p95>", "verdict")
+SHOWN_SIZES = (2, 4, 6, 8, 10, 12, 16)
+
+
+@main.command()
+@click.argument(
+    "spec_file", metavar="[SPEC]", required=False, type=click.Path(path_type=Path, dir_okay=False)
+)
+@SET
+@click.option("--show", "run_id", metavar="RUN", help="Print what a former probe found.")
+@command
+def probe(
+    *, spec_file: Path | None, assignments: tuple[str, ...], run_id: str | None, as_json: bool
+) -> None:
+    """Try the tasks of SPEC before training: which environments work, and which can teach.
+
+    SPEC may be that of a training run; its section `probe` says how much is tried.
+    """
+    if (spec_file is None) == (run_id is None):
+        raise click.UsageError("give a SPEC to probe, or --show RUN")
+    with connect() as client:
+        if spec_file is None:
+            _show(client, str(run_id), as_json=as_json)
+            return
+        spec = read_spec(spec_file, assignments) | {"kind": "probe"}
+        run = client.submit(spec)["id"]
+        code = follow_run(client, run, as_json=as_json)
+        if not as_json:
+            _show_if_any(client, run, must_be_there=code == Exit.OK)
+    sys.exit(code)
+
+
+def print_probe(found: Mapping[str, Any]) -> None:
+    """Print the verdicts per environment, the shares of groups with signal, and the advice."""
+    size = found["group_size"]
+    whole = "" if found["complete"] else " (stopped early: the rest is missing)"
+    out.print(
+        f"\n[bold]probe[/bold] at step {found['step']}, {found['n_samples_per_prompt']} rollouts"
+        f" per task, signal in groups of {size} with 95 % intervals{whole}"
+    )
+    environments = found["environments"]
+    print_table(table(COLUMNS, [_row(key, env) for key, env in environments.items()]))
+    for key, env in environments.items():
+        if env["verdict"] != "informative":
+            print_text(f"{key}: {env['why']}", style="dim")
+    out.print("\nshare of groups with signal, by rollouts per prompt")
+    columns = ["environment", *(f"{size}>" for size in SHOWN_SIZES)]
+    print_table(table(columns, [_shares(key, env) for key, env in environments.items()]))
+    print_text(f"advice: {found['advice']}")
+
+
+def _show(client: Client, run_id: str, *, as_json: bool) -> None:
+    found = client.probe(run_id)
+    if as_json:
+        print_json(found)
+    else:
+        print_probe(found)
+
+
+def _show_if_any(client: Client, run_id: str, *, must_be_there: bool) -> None:
+    """Print the probe of a run that has ended; one that failed may not have reported any."""
+    try:
+        _show(client, run_id, as_json=False)
+    except ApiProblem as problem:
+        if must_be_there or problem.status != 404:
+            raise
+
+
+def _row(key: str, env: Mapping[str, Any]) -> list[object]:
+    rate, signal, begun = env["pass_rate"], env["signal"], env["begun"]
+    style = VERDICT_STYLE.get(env["verdict"], "")
+    verdict = env["verdict"].upper()
+    return [
+        key,
+        rate["num_graded"],
+        _percent(rate["value"]),
+        f"{_percent(signal['value'])} ({100 * signal['low']:.0f}–{100 * signal['high']:.0f})",
+        env["advised_group_size"] or "–",
+        _percent(begun["num_troubled"] / begun["num_begun"]) if begun["num_begun"] else "–",
+        _latency(env["health"]),
+        f"[{style}]{verdict}[/{style}]" if style else verdict,
+    ]
+
+
+def _shares(key: str, env: Mapping[str, Any]) -> list[object]:
+    by_size = {share["group_size"]: share["value"] for share in env["shares"]}
+    return [key, *(_percent(by_size[size]) for size in SHOWN_SIZES)]
+
+
+def _percent(rate: float | None) -> str:
+    return "–" if rate is None else f"{100 * rate:.0f} %"
+
+
+def _latency(health: Mapping[str, Any] | None) -> str:
+    seconds = (health or {}).get("call", {}).get("p95_s")
+    if seconds is None:
+        return "–"
+    return f"{seconds:.1f} s" if seconds >= 1.0 else f"{1000 * seconds:.3g} ms"

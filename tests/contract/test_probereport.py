@@ -1,0 +1,175 @@
+"""The words a probe says about an environment, and what it takes to say them."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.contract.test_passrate import row
+from trainer.contract.groupsignal import SignalShare
+from trainer.contract.outcomes import OutcomeRow, OutcomeStatus, StopReason
+from trainer.contract.probereport import (
+    PROBE_RULE,
+    ProbeVerdict,
+    advise,
+    report_facts,
+    report_rows,
+)
+
+
+def rows(
+    passes: Sequence[int], *, k: int = 8, env: str = "booking", missing: int = 0
+) -> list[OutcomeRow]:
+    """k rollouts of one task per entry, of which so many pass and the last `missing` have none."""
+    return [
+        row(
+            f"{env}-{task:03d}",
+            None if sample >= k - missing else float(sample < passed),
+            env=env,
+            sample=sample,
+        )
+        for task, passed in enumerate(passes)
+        for sample in range(k)
+    ]
+
+
+def unstarted(found: OutcomeRow) -> OutcomeRow:
+    return found.model_copy(
+        update={
+            "status": OutcomeStatus.UNGRADED,
+            "score": None,
+            "reason": "late",
+            "stop_reason": StopReason.NOT_STARTED,
+        }
+    )
+
+
+def verdict_of(found: Sequence[OutcomeRow], *, group_size: int = 8) -> ProbeVerdict:
+    report = report_rows(found, pass_threshold=1.0, group_size=group_size)
+    return report.environments["booking"].verdict
+
+
+@pytest.mark.parametrize(
+    ("passes", "verdict"),
+    [
+        ([8] * 20, ProbeVerdict.SATURATED),
+        ([8] * 19 + [7], ProbeVerdict.SATURATED),
+        ([0] * 20, ProbeVerdict.HOPELESS),
+        ([0] * 12, ProbeVerdict.HOPELESS),
+        ([0] * 11, ProbeVerdict.INCONCLUSIVE),  # Wilson's 0 of 11 reaches to 25.9 %
+        ([4] * 20, ProbeVerdict.INFORMATIVE),
+        ([0, 8] * 8 + [4] * 4, ProbeVerdict.INCONCLUSIVE),  # 4 of 20 groups: 8 % to 42 %
+        ([0, 8] * 10 + [4] * 10, ProbeVerdict.INFORMATIVE),
+        ([4] * 4, ProbeVerdict.INCONCLUSIVE),  # too few tasks, however clear they are
+        ([4] * 5, ProbeVerdict.INFORMATIVE),
+    ],
+)
+def test_the_rule_on_complete_probes(passes: list[int], verdict: ProbeVerdict) -> None:
+    assert verdict_of(rows(passes)) is verdict
+
+
+def test_an_environment_that_passes_seldom_is_not_hopeless_for_large_groups() -> None:
+    """3.6 % of passes, spread over the tasks: `reference/lessons.md` has such an environment."""
+    seldom = rows([1 if task % 4 == 0 else 0 for task in range(40)], k=8)
+    report = report_rows(seldom, pass_threshold=1.0, group_size=16)
+    assert report.environments["booking"].pass_rate.value == pytest.approx(0.03125)
+    assert report.environments["booking"].verdict is ProbeVerdict.INFORMATIVE
+    assert report.environments["booking"].signal.method == "fitted"
+
+
+def test_one_in_ten_rollouts_in_trouble_is_unhealthy_also_where_retries_mended_it() -> None:
+    found = rows([4] * 10)
+    mended = [
+        each.model_copy(update={"num_infra_retries": 1}) if index % 10 == 0 else each
+        for index, each in enumerate(found)
+    ]
+    assert verdict_of(mended) is ProbeVerdict.UNHEALTHY
+    fewer = [each.model_copy(update={"num_infra_retries": 0}) if i < 10 else each
+             for i, each in enumerate(mended)]  # fmt: skip
+    assert verdict_of(fewer) is ProbeVerdict.INFORMATIVE
+    assert verdict_of([row(f"t{task}", None) for task in range(3)]) is ProbeVerdict.UNHEALTHY
+
+
+def test_missing_outcomes_that_could_change_the_word_make_it_inconclusive() -> None:
+    """Few enough to be healthy; counted as fails they make signal where there was none."""
+    saturated = rows([8] * 20)
+    assert verdict_of(saturated) is ProbeVerdict.SATURATED
+    for task in range(4):
+        saturated[8 * task] = row(f"booking-{task:03d}", None)
+    assert verdict_of(saturated) is ProbeVerdict.INCONCLUSIVE
+    informative = rows([4] * 20)
+    for task in range(4):
+        informative[8 * task] = row(f"booking-{task:03d}", None)
+    assert verdict_of(informative) is ProbeVerdict.INFORMATIVE
+
+
+def test_rollouts_never_begun_are_missing_and_no_sign_of_ill_health() -> None:
+    found = rows([8] * 20)
+    half = [*found[:80], *map(unstarted, found[80:])]
+    report = report_rows(half, pass_threshold=1.0, group_size=8)
+    booking = report.environments["booking"]
+    assert booking.verdict is ProbeVerdict.INCONCLUSIVE
+    assert (booking.begun.num_begun, booking.begun.num_troubled) == (80, 0)
+    assert booking.pass_rate.coverage == 0.5
+    assert "80 of 160 rollouts have no outcome" in booking.why
+    nothing = report_rows([*map(unstarted, found)], pass_threshold=1.0, group_size=8)
+    assert nothing.environments["booking"].verdict is ProbeVerdict.INCONCLUSIVE
+    assert nothing.environments["booking"].why == "no task has two graded rollouts"
+    assert nothing.advised_group_size is None
+
+
+def test_a_report_says_why_in_numbers() -> None:
+    report = report_rows(
+        [*rows([4] * 10), *rows([8] * 12, env="hubspot"), *rows([0] * 12, k=2, env="zillow")],
+        pass_threshold=1.0,
+        group_size=8,
+    )
+    assert list(report.environments) == ["booking", "hubspot", "zillow"]
+    booking, hubspot = report.environments["booking"], report.environments["hubspot"]
+    assert booking.why == (
+        "100% of groups of 8 are expected to carry signal (72%–100%, 10 tasks); pass@1 is 50% over"
+        " 80 rollouts"
+    )
+    assert hubspot.why.endswith("pass@1 is 100% over 96 rollouts")
+    assert report.environments["zillow"].why.endswith("12 tasks): probe more tasks")
+    assert report.rule == PROBE_RULE
+
+
+def share(size: int, value: float | None) -> SignalShare:
+    return SignalShare(
+        group_size=size, value=value, low=0.0, high=1.0, num_tasks=9, method="counted"
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "advised"),
+    [
+        ({2: 0.3, 4: 0.49, 6: 0.5, 16: 0.9}, 6),  # half of the groups
+        ({2: 0.05, 8: 0.3, 12: 0.37, 14: 0.4, 16: 0.44}, 14),  # 90 % of 0.44 is 0.396
+        ({2: 0.6, 16: 0.9}, 2),
+        ({2: 0.0, 16: 0.0}, 2),
+        ({2: None, 16: None}, None),
+    ],
+)
+def test_the_advice_is_the_smallest_size_with_enough_signal(
+    values: dict[int, float | None], advised: int | None
+) -> None:
+    assert advise([share(size, value) for size, value in values.items()]) == advised
+
+
+def test_the_run_is_advised_on_its_informative_environments_alone() -> None:
+    found = [*rows([4] * 10), *rows([8] * 20, env="hubspot"), *rows([1] * 10, env="github")]
+    report = report_rows(found, pass_threshold=1.0, group_size=8)
+    verdicts = {key: each.verdict.value for key, each in report.environments.items()}
+    assert verdicts == {"booking": "informative", "hubspot": "saturated", "github": "informative"}
+    # 1 of 8 passes: 2/8 of pairs are mixed; 4 of 8: 32/56 of pairs. Their mean is 0.41, and of
+    # threes (3/8 + 6/7) / 2 = 0.62.
+    assert report.advised_group_size == 3
+    assert report.advice.startswith("rollout.n_samples_per_prompt 3: 62% of groups carry signal")
+
+
+def test_the_facts_are_json() -> None:
+    facts = report_facts(report_rows(rows([4] * 5), pass_threshold=1.0, group_size=4))
+    booking = facts["environments"]["booking"]
+    assert (booking["verdict"], booking["pass_rate"]["coverage"]) == ("informative", 1.0)
+    assert [each["group_size"] for each in booking["shares"]] == list(range(2, 17))
+    assert facts["rule"] == PROBE_RULE

@@ -1,0 +1,95 @@
+"""`hillclimb probe`: submit and watch, or show what was found, within 80 columns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from hillclimb.cli.exits import Exit
+from tests.api.serving import Served
+from tests.api.story import Story, spec
+from tests.hillclimb.cli.conftest import Invoke, from_json
+from trainer.contract.reasons import ReasonCode
+
+FOUND = {"booking": 4, "github": -1, "outlook": 0}
+
+
+def a_finished_probe(story: Story) -> str:
+    run_id = story.running(spec().model_copy(update={"kind": "probe"}))
+    story.push(run_id, story.probed(run_id, FOUND))
+    story.finish(run_id, 0)
+    return run_id
+
+
+def test_show_prints_a_table_that_fits_a_terminal(hc: Invoke, story: Story) -> None:
+    run_id = a_finished_probe(story)
+    shown = hc("probe", "--show", run_id).stdout
+    tables = [line for line in shown.splitlines() if not line.startswith(("advice", "probe at"))]
+    assert max(len(line) for line in tables if ": " not in line) <= 80
+    row = next(line.split() for line in shown.splitlines() if line.startswith("booking"))
+    assert row == ["booking", "160", "50", "%", "100", "%", "(84–100)", "2", "0", "%",
+                   "12", "ms", "INFORMATIVE"]  # fmt: skip
+    assert "github: 160 of 160 rollouts met an infra error" in shown
+    assert "advice: rollout.n_samples_per_prompt 2: 57% of groups carry signal" in shown
+    assert from_json(hc("probe", "--show", run_id, "--json"))["object"] == "probe"
+    assert "probes builtin:tiny-qwen3-a and trains nothing" in hc("show", run_id).stdout
+
+
+def test_a_training_spec_is_probed_followed_and_shown(
+    hc: Invoke, story: Story, tmp_path: Path
+) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text("name: mine\ndata: {env_keys: [booking, github, outlook]}\n")
+    done = []
+    watching = Thread(target=lambda: done.append(hc("probe", str(path))))
+    watching.start()
+    run_id = _submitted(hc)
+    story.launch(run_id)
+    story.push(run_id, story.started(run_id), story.probed(run_id, FOUND))
+    story.finish(run_id, 0)
+    watching.join(30.0)
+    (result,) = done
+    assert result.exit_code == Exit.OK
+    assert "INFORMATIVE" in result.stdout
+    assert from_json(hc("show", run_id, "--json"))["spec"]["kind"] == "probe"
+
+
+def test_a_probe_that_failed_before_it_reported_is_its_own_exit_code(
+    hc: Invoke, story: Story, tmp_path: Path
+) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text("name: mine\ndata: {env_keys: [booking]}\n")
+    done = []
+    watching = Thread(target=lambda: done.append(hc("probe", str(path))))
+    watching.start()
+    run_id = _submitted(hc)
+    story.launch(run_id)
+    story.push(run_id, story.started(run_id))
+    story.finish(run_id, 0, ReasonCode.MODEL_UNAVAILABLE, message="no such model")
+    watching.join(30.0)
+    assert done[0].exit_code == Exit.RUN_FAILED
+    assert "no such model" in done[0].stdout
+
+
+@pytest.mark.parametrize("arguments", [(), ("x.yaml", "--show", "run_1")])
+def test_a_probe_needs_a_spec_or_a_run(hc: Invoke, arguments: tuple[str, ...]) -> None:
+    result = hc("probe", *arguments)
+    assert result.exit_code == Exit.USAGE
+    assert "give a SPEC to probe, or --show RUN" in result.stderr
+
+
+def test_a_run_without_a_probe_is_not_found(hc: Invoke, story: Story, served: Served) -> None:
+    result = hc("probe", "--show", story.running())
+    assert result.exit_code == Exit.NOT_FOUND
+    assert "has reported no probe" in result.stderr
+
+
+def _submitted(hc: Invoke) -> str:
+    """Wait for the run that a command in a thread submits."""
+    for _ in range(500):
+        found = from_json(hc("runs", "--json"))["data"]
+        if found:
+            return str(found[0]["id"])
+    raise AssertionError("nothing was submitted")

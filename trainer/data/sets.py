@@ -1,0 +1,73 @@
+"""The tasks of a run: generated, or those of a registered dataset."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from itertools import groupby
+
+from trainer.contract.spec import RunSpec
+from trainer.data.dataset import TaskSets, dataset_tasks
+from trainer.data.modality import refuse_screens
+from trainer.data.seeded import seeded_eval_tasks, seeded_train_tasks
+from trainer.data.tasks import minifleet_tasks
+from trainer.errors import DataError
+from trainer.stores.base import BlobStore
+from trainer.types import Task
+
+
+def load_tasks(spec: RunSpec, store: BlobStore) -> TaskSets:
+    """Return what a run trains on and what it is measured on.
+
+    Raises:
+        SpecError, DataError, StoreError: as `dataset_tasks`, `minifleet_tasks` and
+            `refuse_screens`.
+    """
+    tasks = _all_tasks(spec, store)
+    refuse_screens((*tasks.train, *tasks.eval))
+    return tasks
+
+
+def _all_tasks(spec: RunSpec, store: BlobStore) -> TaskSets:
+    data = spec.data
+    if data.dataset is not None:
+        return dataset_tasks(store, data.dataset, data.env_keys, spec.environment.provider)
+    if spec.environment.provider == "openenv":
+        return TaskSets(train=seeded_train_tasks(spec), eval=seeded_eval_tasks(spec))
+    return TaskSets(
+        train=minifleet_tasks(data.env_keys, "train", data.num_train_tasks(), data.seed),
+        eval=minifleet_tasks(
+            data.env_keys,
+            "eval",
+            data.eval_tasks_per_env,
+            data.seed,
+            held_out_share=data.held_out_template_share,
+        ),
+    )
+
+
+def some_train_tasks(spec: RunSpec, store: BlobStore, per_env: int) -> tuple[Task, ...]:
+    """Return at most `per_env` training tasks of each environment, drawn by `data.seed`.
+
+    Raises:
+        DataError: there is no training task; and as `load_tasks`.
+    """
+    data = spec.data
+    if data.dataset is None:
+        # Generated tasks are in random order already, the same whatever their number.
+        counts = {key: min(number, per_env) for key, number in data.num_train_tasks().items()}
+        fewer = data.model_copy(update={"train_tasks_by_env": counts, "eval_tasks_per_env": 0})
+        return load_tasks(spec.model_copy(update={"data": fewer}), store).train
+    found = _drawn(load_tasks(spec, store).train, per_env, data.seed)
+    if not found:
+        raise DataError(f"dataset {data.dataset} has no training task in these environments")
+    return found
+
+
+def _drawn(tasks: Sequence[Task], per_env: int, seed: int) -> tuple[Task, ...]:
+    """Draw from each environment's tasks, which stand together."""
+    found: list[Task] = []
+    for env_key, group in groupby(tasks, key=lambda task: task.env_key):
+        own = list(group)
+        found += random.Random(f"{seed}/{env_key}/some").sample(own, min(per_env, len(own)))
+    return tuple(found)

@@ -1,0 +1,30 @@
+"""Rollouts that never ended: rows for them say so, and nobody takes them for zeros."""
+
+from __future__ import annotations
+
+from trainer.contract.outcomes import Outcome, OutcomeStatus, StopReason
+from trainer.rollouts.transcript import RolloutIdentity, Transcript
+from trainer.rollouts.wave import Rollout, Wave
+from trainer.types import Task
+
+
+def rollout_id(attempt: int, wave: Wave, task: Task, sample_index: int) -> str:
+    """Return the name of a rollout, unique in its run."""
+    place = f"{attempt}/{wave.step}/{wave.split}/{wave.decoding}"
+    return f"{place}/{task.key}/{sample_index}"
+
+
+def unstarted(task: Task, sample_index: int, wave: Wave, *, attempt: int, why: str) -> Rollout:
+    """Return the rollout that was not begun, or not ended, for a reason outside of it."""
+    identity = RolloutIdentity(
+        rollout_id=rollout_id(attempt, wave, task, sample_index),
+        sample_index=sample_index,
+        num_infra_retries=0,
+    )
+    outcome = Outcome(status=OutcomeStatus.UNGRADED, reason=why)
+    return Rollout(
+        trajectory=Transcript().trajectory(task, outcome, StopReason.NOT_STARTED, identity),
+        num_turns=0,
+        duration_s=0.0,
+        infra_errors=(),
+    )
