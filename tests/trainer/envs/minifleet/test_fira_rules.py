@@ -113,6 +113,17 @@ async def test_hours_are_worked_before_they_are_logged_and_eight_a_day() -> None
     assert "todo" in await refused(env, "log_work", {**entry, "ticket": idle})
 
 
+async def test_an_owner_is_found_by_name_and_not_by_titles_that_hold_it() -> None:
+    env, world = await episode("fira", "test_mine")
+    other = next(row for row in world.rows("tickets") if row["owner"] != world.user)
+    other["title"] = f"in{world.user}o"
+    found = (await done(env, "find_tickets", query=world.user.lower())).splitlines()
+    assert len(found) == 1
+    assert str(ticket(world, owner=world.user)["id"]) in found[0]
+    by_title = await done(env, "find_tickets", query=str(other["title"]).upper())
+    assert f'"{other["id"]}"' in by_title
+
+
 async def test_new_tickets_need_a_title_of_their_own_points_of_the_scale_and_an_epic() -> None:
     env, world = await episode("fira", "create")
     new = {"title": "tidy up", "epic": world.rows("epics")[0]["id"], "points": 3}

@@ -1,54 +1,88 @@
-"""Every template fits the tiny models and the default lengths of a rollout."""
+"""Every template, rolled out as in training by an engine that speaks as the expert does."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from tests.trainer.envs.minifleet.playing import started
+from tests.trainer.envs.minifleet.playing import calls_of
+from tests.trainer.scripted import ScriptedEngine
+from trainer.contract.outcomes import StopReason
 from trainer.contract.sections import EnvironmentSpec, RolloutSpec
 from trainer.data.tasks import minifleet_tasks
 from trainer.envs.minifleet.catalog import APPS
-from trainer.envs.minifleet.experts import expert
+from trainer.envs.minifleet.provider import MinifleetProvider
 from trainer.rollouts.chat import Chat
+from trainer.rollouts.collect import Collector
 from trainer.rollouts.prompts import render_call
-from trainer.types import Task
+from trainer.rollouts.roller import Roller, RolloutParts
+from trainer.rollouts.wave import Wave
+from trainer.types import Sample, SamplingParams, Task
 
 ASSETS = Path(__file__).parents[4] / "assets"
-LENGTHS = RolloutSpec()
+CHAT = Chat.from_directory(ASSETS / "tiny-qwen3-a")
 MAX_PROMPT, MAX_EPISODE = 360, 640
-"""Tokens of the longest prompt and the longest episode of an expert: half of what there is."""
+"""Tokens of the longest prompt and of the longest episode of an expert."""
 
 
-async def lengths(chat: Chat, task: Task) -> tuple[int, int, int, int]:
-    """Tokens of the prompt, of what the last turn reads, of the longest turn; number of turns."""
-    env, plan = await started(task), expert(task)
-    tools = tuple(tool.spec for tool in APPS[task.env_key].tools)
-    prompt = total = len(chat.encode_prompt(task, tools))
-    call, longest, turns = next(plan), 0, 1
-    while True:
-        result = await env.call(call.name, call.arguments)
-        turn = len(chat.encode_turn(render_call(call.name, call.arguments)))
-        total += turn + len(chat.encode_observation(result.text, is_error=result.is_error))
-        longest, turns = max(longest, turn), turns + 1
-        try:
-            call = plan.send(result)
-        except StopIteration:
-            return prompt, total, longest, turns
+@dataclass(slots=True)
+class SpokenEngine(ScriptedEngine):
+    """Says the turns of each task in order; a session is named `1/1/train/train/TASK/0/0`."""
+
+    turns: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    said: dict[str, int] = field(default_factory=dict)
+
+    async def sample(
+        self, prompt_ids: Sequence[int], params: SamplingParams, *, session: str, prefix_key: str
+    ) -> Sample:
+        at = self.said.get(session, 0)
+        self.said[session] = at + 1
+        task_key = "/".join(session.split("/")[4:8])
+        ids = CHAT.encode_turn(self.turns[task_key][at])[: params.max_new_tokens]
+        return Sample(
+            token_ids=ids,
+            logprobs=(-0.5,) * len(ids),
+            stopped=ids[-1] in params.stop_token_ids,
+            weight_versions=(0,) * len(ids),
+        )
+
+
+async def spoken(task: Task) -> list[str]:
+    """The turns of the expert."""
+    calls = [render_call(call.name, call.arguments) for call in await calls_of(task)]
+    return [*calls, "<done>"]
 
 
 @pytest.mark.parametrize("env_key", tuple(APPS))
-async def test_an_experts_episode_of_every_template_fits_the_default_lengths(env_key: str) -> None:
-    chat = Chat.from_directory(ASSETS / "tiny-qwen3-a")
-    done = len(chat.encode_turn("<done>"))
-    tasks = minifleet_tasks((env_key,), "train", 100, 9)
-    tasks += minifleet_tasks((env_key,), "eval", 100, 9, 0.5)
+async def test_an_experts_rollout_of_every_template_passes_within_the_default_limits(
+    env_key: str,
+) -> None:
+    tasks = minifleet_tasks((env_key,), "train", 80, 9)
+    tasks += minifleet_tasks((env_key,), "eval", 40, 9, 0.5)
     assert {task.template for task in tasks} == {each.name for each in APPS[env_key].templates}
-    for task in tasks:
-        prompt, total, longest, turns = await lengths(chat, task)
-        assert prompt <= MAX_PROMPT, task.key
-        assert total + done <= MAX_EPISODE, task.key
-        assert turns <= EnvironmentSpec().max_turns
-        assert longest <= LENGTHS.max_generate_length
-    assert LENGTHS.max_input_length >= MAX_EPISODE
+    parts = RolloutParts(
+        engine=SpokenEngine(
+            lambda _turn, _params: "", turns={task.key: await spoken(task) for task in tasks}
+        ),
+        chat=CHAT,
+        provider=MinifleetProvider(env_keys=(env_key,)),
+        environment=EnvironmentSpec(),
+        rollout=RolloutSpec(),
+        seed=0,
+        attempt=1,
+        has_deadlines=False,
+    )
+    wave = Wave(
+        step=1, split="train", decoding="train", n_samples_per_prompt=1, temperatures={env_key: 1.0}
+    )
+    groups = await Collector(Roller(parts), max_concurrent_rollouts=64).collect(tasks, wave)
+    assert len(groups) == len(tasks)
+    for (rollout,) in groups:
+        trajectory = rollout.trajectory
+        assert trajectory.stop_reason is StopReason.DONE, trajectory.turns
+        assert trajectory.reward == 1.0
+        assert trajectory.prompt_length <= MAX_PROMPT
+        assert len(trajectory.token_ids) <= MAX_EPISODE <= RolloutSpec().max_input_length
