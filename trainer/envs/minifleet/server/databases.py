@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
@@ -107,6 +108,9 @@ def _create(name: str, fields: Sequence[str]) -> str:
 
 
 def _plain(value: object) -> JsonValue:
+    """Blobs and infinite numbers, which JSON has not, as text."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
     return value if isinstance(value, str | int | float | None) else str(value)
 
 

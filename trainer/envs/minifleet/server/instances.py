@@ -64,6 +64,11 @@ class Instance:
         interval = self.request.heartbeat_interval
         return None if interval is None else self.heartbeat_at + interval
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether it counts against the limit: it runs or is about to."""
+        return self.status != "stopped"
+
     def running_env(self) -> MinifleetEnv:
         """Return the environment.
 

@@ -98,7 +98,7 @@ class Orchestrator:
         instance = self._named(request)
 
         async def work(_: Strike) -> Response:
-            alive = instance.status != "stopped"
+            alive = instance.is_alive
             answer: dict[str, JsonValue] = {"success": alive, "instance_id": instance.id}
             if alive and instance.request.heartbeat_interval is not None:
                 self._desk.instances.beat(instance)
@@ -112,14 +112,14 @@ class Orchestrator:
         return await self._desk.struck(request, "heartbeat", work, instance)
 
     async def list_all(self, request: Request) -> Response:
-        """List instances: `status` (default running), `region`, `run_id`."""
+        """List instances: `status` (default: all that are alive), `region`, `run_id`."""
         query = request.query_params
 
         async def work(_: Strike) -> Response:
             found = [
                 each
                 for each in self._desk.instances
-                if each.status == query.get("status", "running")
+                if (each.status == query["status"] if "status" in query else each.is_alive)
                 and query.get("region") in (None, each.region)
                 and query.get("run_id") in (None, each.request.run_id)
             ]
@@ -137,7 +137,7 @@ class Orchestrator:
             alive = [
                 each
                 for each in self._desk.instances
-                if each.request.run_id == run_id and each.status != "stopped"
+                if each.request.run_id == run_id and each.is_alive
             ]
             for instance in alive:
                 self._desk.instances.end(instance, "deleted")

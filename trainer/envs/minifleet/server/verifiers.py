@@ -7,10 +7,12 @@ as bytes with what minifleet exports for the task; pickled arguments are never o
 from __future__ import annotations
 
 import base64
-import binascii
 import io
 import json
+import lzma
+import struct
 import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -26,6 +28,19 @@ from trainer.envs.minifleet.server.taskbook import TaskBook, source_hash
 
 MAX_SOURCE = 1_000_000
 """Bytes of verifier source that are looked at."""
+UNREADABLE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    EOFError,
+    KeyError,
+    OSError,
+    RuntimeError,
+    ValueError,
+)
+"""What a damaged or unusual zip file makes the standard library raise (no base64 and no UTF-8 are
+`ValueError`, a password and an unknown compression `RuntimeError`)."""
 
 
 class NotRegistered(Exception):
@@ -115,7 +130,5 @@ def _source_in(bundle: str) -> str:
             member = archive.getinfo("verifier.py")
             with archive.open(member) as file:
                 return file.read(MAX_SOURCE).decode()
-    except (binascii.Error, zipfile.BadZipFile, KeyError, UnicodeDecodeError, OSError) as error:
+    except UNREADABLE as error:
         raise NotRegistered(f"the bundle holds no readable verifier.py: {error}") from error
-    except (NotImplementedError, RuntimeError, ValueError) as error:
-        raise NotRegistered(f"the bundle cannot be unpacked: {error}") from error

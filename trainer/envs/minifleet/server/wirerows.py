@@ -64,7 +64,7 @@ def run_rows(instances: Iterable[Instance]) -> list[Row]:
     return [
         {
             "run_id": run_id,
-            "running_count": sum(each.status != "stopped" for each in group),
+            "running_count": sum(each.is_alive for each in group),
             "total_count": len(group),
             "first_created_at": iso(min(each.created_at for each in group)),
             "last_created_at": iso(max(each.created_at for each in group)),

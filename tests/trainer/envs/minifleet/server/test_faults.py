@@ -59,6 +59,7 @@ async def test_a_slow_create_can_be_adopted_while_it_is_pending(server: FleetSer
     again = await server.json("POST", "/v1/env/instances", 409, headers=header, **CREATE)
     path = f"/v1/env/instances/{again['detail']['instance_id']}"
     assert (await server.json("GET", path))["status"] == "pending"
+    assert len(await server.json("GET", "/v1/env/instances")) == 1
     assert (await first)["instance_id"] == again["detail"]["instance_id"]
     assert (await server.json("GET", path))["status"] == "running"
 

@@ -89,6 +89,11 @@ async def test_a_query_only_reads_and_ends(server: FleetServer, sql: str) -> Non
     assert answer["error"]
 
 
+async def test_values_that_json_has_not_are_text(server: FleetServer) -> None:
+    answer = await query(server, await server.make(), "seed", "SELECT 9e999, x'00', NULL, 1.5")
+    assert answer["rows"] == [["inf", "b'\\x00'", None, 1.5]]
+
+
 async def test_writing_through_a_query_is_refused(server: FleetServer) -> None:
     answer = await query(server, await server.make(), "current", "SELECT 1", read_only=False)
     assert "through the tools" in answer["error"]

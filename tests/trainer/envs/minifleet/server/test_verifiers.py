@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import pickle
+import random
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from tests.trainer.envs.minifleet.server.test_manager import solve
 from trainer.data.tasks import minifleet_tasks
 from trainer.envs.minifleet.catalog import APPS, find_task
 from trainer.envs.minifleet.export import graded_task, verifier_source
+from trainer.envs.minifleet.server.taskbook import TaskBook
+from trainer.envs.minifleet.server.verifiers import ExecuteRequest, NotRegistered, resolve
 
 TASK = minifleet_tasks(["booking"], "train", 1, seed=0)[0]
 SOURCE = verifier_source(TASK)
@@ -96,6 +99,20 @@ async def test_a_broken_bundle_gets_a_sentence(server: FleetServer, sent: str) -
     refused = await execute(server, made["instance_id"], bundle=sent)
     assert refused["success"] is False
     assert refused["error"]["message"].startswith("the bundle ")
+
+
+def test_a_damaged_bundle_is_never_more_than_refused() -> None:
+    whole, rng, book = base64.b64decode(bundle(SOURCE)), random.Random(0), TaskBook(0)
+    refused = 0
+    for _ in range(1000):
+        damaged = bytearray(whole)
+        for _ in range(rng.randint(1, 4)):
+            damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+        try:
+            resolve(ExecuteRequest(bundle=base64.b64encode(damaged).decode()), book)
+        except NotRegistered:
+            refused += 1
+    assert refused > 500
 
 
 async def test_what_cannot_be_graded_is_no_zero(server: FleetServer) -> None:
