@@ -137,6 +137,7 @@ async def _bounded(seconds: float) -> AsyncIterator[asyncio.Timeout]:
     """
     loop = asyncio.get_running_loop()
     due = loop.time() + seconds
+    timer: asyncio.TimerHandle
     async with asyncio.timeout(None) as deadline:
 
         def check() -> None:
