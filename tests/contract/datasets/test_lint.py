@@ -48,6 +48,7 @@ def test_training_on_an_eval_task_is_a_leak() -> None:
     assert (leak.severity, leak.env_key, leak.count) == ("error", "booking", 1)
     assert leak.message == "1 of 2 eval tasks are asked in training too"
     assert leak.examples == ("a (eval) = b (train)",)
+    assert found(made(rows, split), "leak_similar") == [], "said once"
     assert found(made(rows, published(a="eval", b="eval", c="train", d="train")), "leak") == []
 
 

@@ -164,6 +164,16 @@ def test_a_bad_line_costs_that_line_alone() -> None:
     assert [each.row for each in found if isinstance(each, RowProblem)] == [2, 4, 5, 6]
 
 
+@pytest.mark.parametrize("size", range(1, 6))
+def test_a_number_is_read_to_its_end_wherever_the_file_is_cut(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scanner, "_MIN_READ_CHARS", 1)
+    numbers = [0.25, 1.5e-7, -2e300, 120, 3e5, 0, -1]
+    text = "[" + ", ".join(["0.25", "1.5e-7", "-2E+300", "120", "3e5", "0", "-1"]) + "]"
+    assert values(cut(text.encode(), size)) == numbers
+
+
 def test_whole_numbers_that_python_refuses_are_read_as_infinite() -> None:
     assert values([b"[" + b"9" * 5000 + b"]"]) == [float("inf")]
 
