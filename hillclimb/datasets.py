@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 Json = dict[str, Any]
+MAX_IN_QUERY = 2000
+"""Characters of options that go into the address."""
 UPLOAD_TIMEOUT = httpx.Timeout(660.0, connect=5.0)
 """Of requests that the service works on: longer than it gives itself by default."""
 
@@ -40,19 +41,24 @@ class Datasets:
 
         Returns the version; the one made before when tasks and options are the same.
         """
-        with ExitStack() as stack:
-            form: dict[str, Any] = {
-                "options": ("options.json", json.dumps(options or {}).encode(), "application/json")
+        given = json.dumps(options or {})
+        request: dict[str, Any] = {
+            "headers": {"Idempotency-Key": idempotency_key or uuid.uuid4().hex},
+            "timeout": UPLOAD_TIMEOUT,
+        }
+        path = f"/v1/datasets/{name}/versions"
+        if file is None:
+            form = {"options": ("options.json", given.encode())}
+            return self._call("POST", path, files=form, **request)
+        with file.open("rb") as tasks:
+            if len(given) <= MAX_IN_QUERY:
+                # The plain body costs the service less than a form.
+                return self._call("POST", path, params={"options": given}, content=tasks, **request)
+            parts: dict[str, Any] = {
+                "options": ("options.json", given.encode()),
+                "tasks": (file.name, tasks),
             }
-            if file is not None:
-                form["tasks"] = (file.name, stack.enter_context(file.open("rb")))
-            return self._call(
-                "POST",
-                f"/v1/datasets/{name}/versions",
-                files=form,
-                headers={"Idempotency-Key": idempotency_key or uuid.uuid4().hex},
-                timeout=UPLOAD_TIMEOUT,
-            )
+            return self._call("POST", path, files=parts, **request)
 
     def list(self, **page: str | int | None) -> Json:
         """Return one page of datasets, newest first, each with its newest version."""

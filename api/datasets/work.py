@@ -42,7 +42,7 @@ MAX_SHOWN = 50
 """Mistakes that one answer lists; all are counted."""
 MAX_LISTED = 1000
 """Duplicates, copies and differences that a result lists; all are counted."""
-GZIP_LEVEL = 6
+GZIP_LEVEL = 3
 
 
 class _Rejected(Exception):  # never leaves this module

@@ -1,7 +1,11 @@
-"""The real stack with the real trainer: each process is killed, then all of it is stopped."""
+"""The real stack with the real trainer: each process is killed, then all of it is stopped.
+
+The last test trains on a registered dataset; it is here because a stack takes long to start.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -34,6 +38,14 @@ from tests.trainer.tiny_model import write_tiny_model
 write_tiny_model(Path(sys.argv[1]))
 """
 
+WRITE_TASKS = """
+import json, sys
+from trainer.data.tasks import minifleet_tasks
+from trainer.envs.minifleet.export import tasks_document
+tasks = minifleet_tasks(("booking",), "train", 40, seed=3)
+json.dump(tasks_document(tasks), open(sys.argv[1], "w"))
+"""
+
 
 @dataclass(slots=True)
 class Stack:
@@ -46,8 +58,8 @@ class Stack:
     run_id: str = ""
     log: list[str] = field(default_factory=list)
 
-    def submit(self, model: Path) -> None:
-        answer = self.http.post("/v1/runs", json=short_spec(model))
+    def submit(self, model: Path, **sections: dict[str, Any]) -> None:
+        answer = self.http.post("/v1/runs", json=short_spec(model) | sections)
         assert answer.is_success, answer.text
         self.run_id = answer.json()["id"]
 
@@ -212,6 +224,37 @@ def test_stopped_stack_checkpoints_its_trainer_and_goes_on_when_it_is_up_again(
     assert [data["resumed_from_step"] for data in started] == [None, left.step]
     assert stack.http.post(f"/v1/runs/{stack.run_id}/cancel").is_success
     stack.until(lambda: stack.run()["status"] == "cancelled")
+
+
+def test_a_run_trains_on_a_dataset_that_was_registered(
+    stack: Stack, model: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "tasks.json"
+    subprocess.run([str(TRAINER_PYTHON), "-c", WRITE_TASKS, str(file)], cwd=CODE_ROOT, check=True)
+    answer = stack.http.post(
+        "/v1/datasets/mine/versions",
+        params={"options": json.dumps({"split": {"policy": "rank", "eval_ratio": 0.2}})},
+        content=file.read_bytes(),
+        timeout=DEADLINE_S,
+    )
+    assert answer.status_code == 201, answer.text
+    version = answer.json()
+    assert (version["num_train"], version["num_eval"]) == (32, 8)
+    schedule = {"total_steps": 2, "train_batch_size": 4, "mini_batch_size": 4}
+    stack.submit(model, data={"dataset": "mine@1"}, schedule=schedule)
+    stack.until(lambda: stack.run()["status"] in ("succeeded", "failed"))
+    run = stack.run()
+    assert run["status"] == "succeeded", run["end_reason"]
+    assert run["spec"]["data"]["dataset"]["digest"] == version["digest"]
+    (started,) = [e["data"] for e in stack.events() if e["type"] == "trainer.started"]
+    assert (started["num_train_tasks"], started["num_eval_tasks"]) == (32, 8)
+    page = stack.http.get("/v1/datasets/mine/versions/1/tasks", params={"limit": 200}).json()
+    place = {row["key"]: row["split"] for row in page["data"]}
+    played = stack.http.get(f"/v1/runs/{run['id']}/trajectories", params={"limit": 200}).json()
+    assert {(each["split"], place[each["task_key"]]) for each in played["data"]} == {
+        ("train", "train"),
+        ("eval", "eval"),
+    }
 
 
 def check_history(stack: Stack, follower: Follower) -> None:

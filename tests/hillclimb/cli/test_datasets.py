@@ -44,6 +44,16 @@ def test_a_dataset_is_made_looked_at_and_compared(hc: Invoke, file: Path, tmp_pa
     assert [line.split()[0] for line in versions.stdout.splitlines()[1:]] == ["fleet@2", "fleet@1"]
 
 
+def test_a_published_split_is_followed(hc: Invoke, file: Path, tmp_path: Path) -> None:
+    keys = [row["key"] for row in tasks(booking=60, github=60)]
+    table = tmp_path / "split.json"
+    table.write_text(json.dumps({"train": keys[:100], "validation": keys[100:]}))
+    made = hc("datasets", "create", "fleet", str(file), "--published", str(table), "--json")
+    version = from_json(made)
+    assert (version["num_train"], version["num_eval"]) == (100, 20)
+    assert version["options"]["split"]["policy"] == "published"
+
+
 def test_what_is_kept_out_is_listed_and_let_in_again(hc: Invoke, file: Path) -> None:
     assert hc("datasets", "create", "fleet", str(file)).exit_code == 0
     said = hc("datasets", "quarantine", "fleet", "github", "--for", "3d", "--reason", "502")
