@@ -17,6 +17,10 @@ from trainer.contract.data import DatasetRef
 from trainer.contract.problems import explain
 from trainer.contract.spec import RunSpec
 
+MEASURED = ("train", "eval")
+"""Kinds of runs whose result is a figure on the eval tasks."""
+TRAINED_ON = ("train", "probe")
+"""Kinds of runs that draw training tasks."""
 MAX_NAMED = 5
 """Environments that a sentence names before it counts the rest."""
 
@@ -38,8 +42,9 @@ def resolve(session: Session, spec: RunSpec, *, project_id: str, now: datetime) 
     """Return the spec with the version's id and digest, and with the environments the run gets.
 
     An environment that is excluded or in quarantine is left out with a warning where the spec
-    names no environments, and is refused where it names that one. A spec without a dataset comes
-    back as it is.
+    names no environments. Where it names that one, it is refused for training and evaluation, and
+    let through with a warning for other kinds of runs: they find out whether it works again. A spec
+    without a dataset comes back as it is.
 
     Raises:
         DatasetUnusable: the version does not exist, or the run cannot work with it.
@@ -101,7 +106,8 @@ def _choose_environments(
             f" has {_listed(sorted(there))}"
         )
     barred = {each.key: each for each in in_force if each.scope == "env" and each.key in there}
-    if (refused := next((barred[key] for key in named if key in barred), None)) is not None:
+    refused = next((barred[key] for key in named if key in barred), None)
+    if refused is not None and spec.kind in MEASURED:
         raise DatasetUnusable(
             f"data.env_keys names {refused.key}, which is {_barred(refused)}: leave it out, or lift"
             f" that with `hillclimb datasets include {dataset.name} --env {refused.key}`"
@@ -112,8 +118,9 @@ def _choose_environments(
             f"every environment of {spec.data.dataset} is excluded or in quarantine:"
             f" {_listed([f'{key} is {_barred(each)}' for key, each in sorted(barred.items())])}"
         )
-    left_out = [] if named else sorted(barred)
-    return chosen, [f"{key} is left out: it is {_barred(barred[key])}." for key in left_out]
+    verb = "is taken though" if named else "is left out:"
+    told = sorted(set(barred) & set(chosen)) if named else sorted(barred)
+    return chosen, [f"{key} {verb} it is {_barred(barred[key])}." for key in told]
 
 
 def _barred(exclusion: DatasetExclusion) -> str:
@@ -155,17 +162,17 @@ def _check_tasks(spec: RunSpec, reference: DatasetRef, table: Mapping[str, Any])
             )
     train = {key: facts["train"] for key, facts in table.items() if facts["train"]}
     num_eval = sum(facts["eval"] for facts in table.values())
-    if not num_eval:
+    if not num_eval and spec.kind in MEASURED:
         raise DatasetUnusable(
             f"{reference} has no eval task in {_listed(list(table))}: nothing could be measured."
             " Build a version with a larger eval_ratio or a smaller min_eval"
         )
-    if not train and spec.kind == "train":
+    if not train and spec.kind in TRAINED_ON:
         raise DatasetUnusable(f"{reference} has no training task in {_listed(list(table))}")
     try:
-        if train and spec.kind == "train":
+        if spec.kind == "train":
             spec.check_tasks(train, num_eval)
-        else:
+        elif spec.kind == "eval":
             spec.check_evaluation(num_eval)
     except ValueError as error:
         raise DatasetUnusable(f"with the tasks of {reference}: {error}") from error

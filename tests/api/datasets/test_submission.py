@@ -165,6 +165,13 @@ def test_a_quarantine_never_empties_a_run_silently(database: Database) -> None:
         resolved(database, data={"dataset": "fleet"})
 
 
+def test_a_probe_may_look_whether_an_environment_works_again(database: Database) -> None:
+    bar(database, "reddit", days=1)
+    found = resolved(database, kind="probe", data={"dataset": "fleet", "env_keys": ["reddit"]})
+    assert found.spec.data.env_keys == ("reddit",)
+    assert found.warnings[0].startswith("reddit is taken though it is in quarantine until")
+
+
 def test_an_evaluation_needs_no_training_tasks(database: Database) -> None:
     found = resolved(database, kind="eval", data={"dataset": "fleet@1", "env_keys": ["outlook"]})
     assert found.spec.data.env_keys == ("outlook",)
