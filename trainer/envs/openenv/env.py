@@ -43,7 +43,7 @@ class OpenEnvEpisode:
         self._server = server
         self._headers = headers
         self._find_actions = actions
-        self._arguments = dict(arguments)
+        self.arguments = dict(arguments)
         self._session: Session | None = None
         self._actions: Actions | None = None
         self._tools: tuple[ToolSpec, ...] = ()
@@ -128,7 +128,7 @@ class OpenEnvEpisode:
         while True:
             session = self._session = Session(self._server, self._headers)
             try:
-                return await session.reset(**self._arguments)
+                return await session.reset(**self.arguments)
             except Refusal as refusal:
                 if refusal.code != _FULL:
                     raise
