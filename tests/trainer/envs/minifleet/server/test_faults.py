@@ -66,10 +66,14 @@ async def test_a_slow_create_can_be_adopted_while_it_is_pending(server: FleetSer
 
 async def test_a_hang_ends_with_the_client_and_nothing_was_done(server: FleetServer) -> None:
     await server.faults({"on": ["create"], "hang_rate": 1.0})
+    before = len(asyncio.all_tasks())
     async with httpx.AsyncClient(base_url=server.url, timeout=0.2) as impatient:
         headers = dict(server.http.headers)
         with pytest.raises(httpx.ReadTimeout):
             await impatient.post("/v1/env/instances", headers=headers, **CREATE)
+    async with asyncio.timeout(5.0):
+        while len(asyncio.all_tasks()) > before:  # the server runs in this event loop
+            await server.stats()
     await server.faults({"on": ["create"], "hang_rate": 1.0, "hang_s": 0.05})
     await server.json("POST", "/v1/env/instances", 504, **CREATE)
     stats = await server.stats()
