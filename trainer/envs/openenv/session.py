@@ -98,6 +98,8 @@ class Session(GenericEnvClient):
 
     async def _send_and_receive(self, message: dict[str, Any]) -> dict[str, Any]:
         await self._ensure_connected()
+        if self._is_waiting:
+            raise ConnectionError("an earlier answer is still due")
         self._is_waiting = True
         try:
             await self._send(message)

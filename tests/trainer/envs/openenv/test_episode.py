@@ -236,6 +236,8 @@ async def test_rollouts_cut_off_leave_no_session_and_no_task(countdown: Served) 
         for call, episode in zip(calls, episodes, strict=True):
             call.cancel()
             await asyncio.gather(call, return_exceptions=True)
+            with pytest.raises(ToolTransport, match="an earlier answer is still due"):
+                await episode.call("act", {"take": 1})
             await episode.close()
     assert asyncio.all_tasks() == {asyncio.current_task()}
     assert await played(countdown, [3]) == Grade(score=1.0)
@@ -265,7 +267,7 @@ async def test_a_call_that_hangs_is_an_infra_error_within_its_deadline(countdown
     assert found.infra_errors == ("tool_transport",)
 
 
-async def test_a_server_that_dies_is_rolled_again_when_it_is_back() -> None:
+async def test_a_server_that_dies_leaves_no_zero_and_its_rollouts_go_on_when_it_is_back() -> None:
     served = countdown_server()
     again: list[Served] = []
 
@@ -276,25 +278,17 @@ async def test_a_server_that_dies_is_rolled_again_when_it_is_back() -> None:
         return ACT % (1 if turn == 0 else 2)
 
     try:
-        collector = a_collector(ScriptedEngine(policy), a_provider(served))
-        ((found,),) = await collector.collect([a_task()], WAVE)
+        async with an_episode(served, wrong="no reward") as ungraded:
+            await ungraded.call("act", {"take": 3})
+            collector = a_collector(ScriptedEngine(policy), a_provider(served))
+            ((found,),) = await collector.collect([a_task()], WAVE)
+            with pytest.raises(VerifierUnavailable, match="did not answer"):
+                await ungraded.score()
         assert found.infra_errors == ("tool_transport",)
         assert found.trajectory.reward == 1.0
     finally:
         for each in (served, *again):
             each.stop()
-
-
-async def test_a_server_that_dies_before_the_grade_leaves_no_zero() -> None:
-    served = countdown_server()
-    try:
-        async with an_episode(served, wrong="no reward") as episode:
-            await episode.call("act", {"take": 3})
-            served.kill()
-            with pytest.raises(VerifierUnavailable, match="did not answer"):
-                await episode.score()
-    finally:
-        served.stop()
 
 
 def test_the_client_brings_no_server_into_the_trainer() -> None:
