@@ -8,15 +8,18 @@ from typing import Any
 
 import yaml
 
+from tests.trainer.data.test_dataset import register
 from tests.trainer.envs.openenv.servers import ROOT, Served
 from tests.trainer.short_run import ShortRun
 from trainer.contract.events import EvalCompleted, StepCompleted, TrainerStarted
 from trainer.contract.outcomes import OutcomeStatus
 from trainer.contract.spec import RunSpec
+from trainer.data.dataset import dataset_tasks
 from trainer.data.seeded import seeded_eval_tasks, seeded_train_tasks
 from trainer.envs.base import EnvProvider
 from trainer.envs.choose import choose_provider
 from trainer.envs.openenv.env import OpenEnvEpisode
+from trainer.stores.disk import DiskStore
 from trainer.types import Task
 
 EXAMPLE = ROOT / "examples" / "search.yaml"
@@ -141,6 +144,23 @@ def test_train_and_eval_share_no_seed() -> None:
     assert len(set(keys)) == 960
     first = seeded_eval_tasks(spec)[0]
     assert first.payload == {"metadata": {"reset": {"split": "eval", "seed": 1_000_000}}}
+
+
+async def test_the_rows_of_a_dataset_say_which_episode_is_theirs(
+    search: Served, tmp_path: Path
+) -> None:
+    row = {
+        "key": "firm-7",
+        "env_key": "search",
+        "prompt": "Find out what the library knows.",
+        "metadata": {"reset": {"split": "eval", "seed": 7}},
+    }
+    store = DiskStore(tmp_path)
+    reference = register(store, [row], {"firm-7": "train"})
+    (task,) = dataset_tasks(store, reference, ("search",), "openenv").train
+    assert (task.key, task.prompt) == ("firm-7", row["prompt"])
+    right = library("eval").question(7).answer
+    assert await answered(choose_provider(example(search.url)), task, right) == 1.0
 
 
 async def test_a_short_training_run_is_made_of_it(search: Served, tmp_path: Path) -> None:
