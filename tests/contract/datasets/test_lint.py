@@ -67,13 +67,15 @@ def test_a_prompt_that_differs_in_numbers_and_dress_is_a_warning() -> None:
     assert normalised("Room 12/3, at 10:30 — OK?") == "room 0 at 0 ok"
 
 
-def test_excluded_tasks_leak_nothing() -> None:
+def test_excluded_tasks_are_at_no_fault() -> None:
     rows = [task("a", prompt="Same."), task("b", prompt="Same."), task("c", prompt="More.")]
-    options = PrepareOptions(split=published(a="eval", b="train", c="train"))
-    out = [Exclusion(scope="task", key="b", reason="copy")]
+    rows.append(task("d", prompt="Come next Friday.", env_variables={}))
+    options = PrepareOptions(split=published(a="eval", b="train", c="train", d="train"))
+    out = [Exclusion(scope="task", key=key, reason="bad") for key in ("b", "d")]
     version = prepare(rows, options, now=NOW, exclusions=out)
-    assert found(version, "leak") == []
-    assert found(version, "exclusion_unused") == []
+    codes = {each.code for each in version.findings}
+    assert not codes & {"leak", "current_date_missing", "env_variables_missing"}
+    assert "exclusion_unused" not in codes
 
 
 def test_eval_tasks_that_are_one_task_are_counted_as_one() -> None:
