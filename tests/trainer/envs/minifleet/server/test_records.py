@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from tests.trainer.envs.fleet_server import FleetServer
 from tests.trainer.envs.minifleet.server.test_episodes import bundle, execute
+from trainer.contract.datasets.reading import Reading
 from trainer.data.tasks import minifleet_tasks
-from trainer.envs.minifleet.catalog import APPS
-from trainer.envs.minifleet.export import task_row
+from trainer.envs.minifleet.catalog import APPS, find_task
+from trainer.envs.minifleet.export import task_row, tasks_document
 
 TASK = minifleet_tasks(["booking"], "eval", 1, seed=9)[0]
 
@@ -31,6 +32,17 @@ async def test_any_task_can_be_asked_for_by_key(server: FleetServer) -> None:
     await server.json("GET", "/v1/tasks/no-such-task", 404)
     wrong = {"task_keys": TASK.key, "data_version": "v2"}
     assert (await server.json("GET", "/v1/tasks", params=wrong))["total"] == 0
+
+
+async def test_an_export_and_a_list_are_the_same_rows_of_a_dataset(server: FleetServer) -> None:
+    listed = (await server.json("GET", "/v1/tasks"))["tasks"]
+    tasks = [task for row in listed if (task := find_task(row["key"]))]
+    from_export, from_list = Reading(), Reading()
+    exported = list(from_export.rows_of(tasks_document(tasks)["tasks"]))
+    assert exported == list(from_list.rows_of(listed))
+    assert len(exported) == len(listed)
+    assert (from_export.problems, from_list.problems) == ([], [])
+    assert not from_export.ignored_fields
 
 
 async def test_a_changed_task_keeps_what_was_not_changed(server: FleetServer) -> None:
