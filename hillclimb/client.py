@@ -133,6 +133,11 @@ class Client:
         """Return one rollout whole: prompt, turns, tokens."""
         return self._json("GET", f"/v1/runs/{run_id}/trajectories/{rollout_id}")
 
+    def prompts(self, run_id: str, *, env: str | None = None, task: str | None = None) -> Json:
+        """Return what the agents read first: tokens and hashes per environment, whole prompts."""
+        params = _given({"env": env, "task": task})
+        return self._json("GET", f"/v1/runs/{run_id}/prompts", params=params)
+
     def logs(self, run_id: str, *, attempt: int | None = None, after: int = 0) -> Json:
         """Return the trainer's log from byte `after` on."""
         params = _given({"attempt": attempt, "after": after})

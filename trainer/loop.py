@@ -21,6 +21,7 @@ from trainer.data.sampler import TaskSampler
 from trainer.engines.canary import canary_gap, canary_tolerance
 from trainer.errors import EnvironmentOutage, RunTimeout, StepTimeout, TrainerError
 from trainer.evaluation import Evaluator
+from trainer.prompting import PromptReport
 from trainer.reporting import StepReporter, engine_metrics
 from trainer.rollouts.collect import as_groups
 from trainer.rollouts.seeds import derive_seed
@@ -56,6 +57,7 @@ class Parts:
     clock: Clock
     watchdog: Watchdog
     canary_tokens: Sequence[int]
+    prompts: PromptReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +98,7 @@ class Trainer:
         """
         watchdog = self._parts.watchdog
         watchdog.watch_run()
+        await self._parts.prompts.tell(self.step)
         try:
             async with watchdog.step(self.step):
                 await self._sync_weights(self.step)

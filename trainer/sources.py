@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from trainer.errors import ModelUnavailable
@@ -24,11 +25,14 @@ def assets_dir() -> Path:
     return Path(given) if given else Path(__file__).resolve().parent.parent / "assets"
 
 
-def resolve_source(source: str, downloads: Path | None = None) -> Path:
+def resolve_source(
+    source: str, downloads: Path | None = None, *, wanted: Sequence[str] = _WANTED
+) -> Path:
     """Return the model directory that `model.source` names, bringing it here where needed.
 
     A model of the hub lands in the hub's own cache (`HF_HOME`), one of S3 under `downloads`,
     which S3 needs; it should belong to the attempt alone, because objects in S3 can be replaced.
+    `wanted`: patterns of the files to bring.
 
     Raises:
         ModelUnavailable: it is not there, cannot be had, or holds no `config.json`.
@@ -36,9 +40,9 @@ def resolve_source(source: str, downloads: Path | None = None) -> Path:
     if source.startswith(_BUILTIN):
         directory = _builtin(source.removeprefix(_BUILTIN))
     elif source.startswith(_HUB):
-        directory = _from_hub(source.removeprefix(_HUB))
+        directory = _from_hub(source.removeprefix(_HUB), wanted)
     elif source.startswith(_S3):
-        directory = _from_store(source, downloads)
+        directory = _from_store(source, downloads, wanted)
     else:
         directory = Path(source)
     if not (directory / "config.json").is_file():
@@ -57,18 +61,18 @@ def _builtin(name: str) -> Path:
     return assets / name
 
 
-def _from_hub(pinned: str) -> Path:
+def _from_hub(pinned: str, wanted: Sequence[str]) -> Path:
     # Only runs that start from the hub need its client, which takes a while to import.
     from huggingface_hub import snapshot_download  # noqa: PLC0415
 
     name, _, revision = pinned.partition("@")
     try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=list(_WANTED)))
+        return Path(snapshot_download(name, revision=revision, allow_patterns=list(wanted)))
     except (OSError, ValueError) as fault:
         raise ModelUnavailable(f"cannot get {name} at {revision} from the hub: {fault}") from fault
 
 
-def _from_store(url: str, downloads: Path | None) -> Path:
+def _from_store(url: str, downloads: Path | None, wanted: Sequence[str]) -> Path:
     if downloads is None:
         raise ModelUnavailable(f"nowhere to bring {url} to")
     directory = downloads / hashlib.sha256(url.encode()).hexdigest()[:16]
@@ -76,7 +80,7 @@ def _from_store(url: str, downloads: Path | None) -> Path:
         store = open_store(url)
         for key in store.list(""):
             path = Path(key)
-            if len(path.parts) == 1 and any(path.match(pattern) for pattern in _WANTED):
+            if len(path.parts) == 1 and any(path.match(pattern) for pattern in wanted):
                 store.get_file(key, directory / key)
     except StoreError as fault:
         raise ModelUnavailable(f"cannot get the model from {url}: {fault}") from fault

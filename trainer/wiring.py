@@ -27,6 +27,7 @@ from trainer.evaluation import Evaluator
 from trainer.learners.base import Learner
 from trainer.loading import importing
 from trainer.loop import Parts, Start, Trainer
+from trainer.prompting import PromptReport
 from trainer.recipe import Recipe
 from trainer.reporting import StepReporter
 from trainer.rollouts.collect import Collector
@@ -75,30 +76,29 @@ def build_trainer(attempt: Attempt, provider: EnvProvider | None = None) -> Trai
     config = load_config(model_dir, spec.model)
     check_lengths(spec, config.max_position_embeddings)
     tasks = load_tasks(spec, attempt.store)
-    crew = _gather_crew(
-        Recipe(
-            spec=spec,
-            model_dir=model_dir,
-            vocab_size=config.vocab_size,
-            attempt_dir=attempt.dir.path,
-            attempt=attempt.dir.attempt,
-            provider=provider,
-        )
+    recipe = Recipe(
+        spec=spec,
+        model_dir=model_dir,
+        vocab_size=config.vocab_size,
+        attempt_dir=attempt.dir.path,
+        attempt=attempt.dir.attempt,
+        provider=provider,
     )
+    crew = _gather_crew(recipe)
     try:
-        return _with_crew(attempt, crew, tasks, canary_tokens(config.vocab_size))
+        return _with_crew(attempt, crew, tasks, recipe)
     except BaseException:
         crew.abandon()
         raise
 
 
-def _with_crew(attempt: Attempt, crew: Crew, tasks: TaskSets, canary: tuple[int, ...]) -> Trainer:
+def _with_crew(attempt: Attempt, crew: Crew, tasks: TaskSets, recipe: Recipe) -> Trainer:
     saved = _resume(attempt, crew.learner)
     # An evaluation draws nothing: it may be over other tasks than the checkpoint was trained on.
     drawn = None if attempt.spec.kind == "eval" else saved
     draws = _Draws(sampler=_sampler(attempt.spec, tasks, drawn), tasks=tasks, saved=saved)
     _announce(attempt, draws, crew)
-    return Trainer(_parts(attempt, crew, draws, canary), _start(attempt, saved))
+    return Trainer(_parts(attempt, crew, draws, recipe), _start(attempt, saved))
 
 
 def _gather_crew(recipe: Recipe) -> Crew:
@@ -117,12 +117,7 @@ def _gather_crew(recipe: Recipe) -> Crew:
     return ray_crew(recipe)
 
 
-def _parts(
-    attempt: Attempt,
-    crew: Crew,
-    draws: _Draws,
-    canary: tuple[int, ...],
-) -> Parts:
+def _parts(attempt: Attempt, crew: Crew, draws: _Draws, recipe: Recipe) -> Parts:
     spec, journal, clock = attempt.spec, attempt.journal, attempt.clock
     collector = Collector(
         crew.rolls, max_concurrent_rollouts=spec.environment.max_concurrent_rollouts
@@ -163,7 +158,17 @@ def _parts(
         stop=attempt.stop,
         clock=clock,
         watchdog=watchdog,
-        canary_tokens=canary,
+        canary_tokens=canary_tokens(recipe.vocab_size),
+        prompts=PromptReport(
+            spec=spec,
+            tasks=(*draws.tasks.train, *draws.tasks.eval),
+            model_dir=recipe.model_dir,
+            vocab_size=recipe.vocab_size,
+            provider=recipe.provider,
+            journal=journal,
+            store=attempt.store,
+            attempt_dir=attempt.dir,
+        ),
     )
 
 

@@ -74,12 +74,19 @@ def heartbeat(
     response_model=LaunchPlan,
     responses={204: {"description": "Nothing to start"}, **UNKNOWN},
 )
-def claim(services: ServicesDep, caller: RunnerKey, runner_id: RunnerId) -> LaunchPlan | Response:
-    """Return what to start, with the attempt's token, which is shown only here."""
+def claim(
+    services: ServicesDep, caller: RunnerKey, runner_id: RunnerId, *, only_light: bool = False
+) -> LaunchPlan | Response:
+    """Return what to start, with the attempt's token, which is shown only here.
+
+    `only_light=true` asks for what needs no slot, such as a preview.
+    """
     ingest_url = services.settings.public_url.rstrip("/") + "/v1/ingest"
     with services.database.transaction() as session:
         runner = runners.get_runner(session, caller.project_id, runner_id)
-        plan = runners.claim(session, runner, ingest_url=ingest_url, now=utc_now())
+        plan = runners.claim(
+            session, runner, only_light=only_light, ingest_url=ingest_url, now=utc_now()
+        )
     return plan if plan is not None else Response(status_code=204)
 
 

@@ -16,6 +16,7 @@ from api.runs.attempts import hash_token
 from api.runs.derive import derive, to_draft
 from api.runs.errors import AttemptSuperseded, UnknownToken, UnsupportedSchema
 from api.runs.journal import Draft, append
+from api.runs.prompts import changed_prompts
 from api.runs.reasons import REASONS, AfterEnd
 from api.runs.settle import settle
 from api.runs.status import DEADLINES_S, AttemptState, RunStatus
@@ -26,6 +27,7 @@ from trainer.contract.events import (
     Event,
     IngestReply,
     PhaseStarted,
+    PromptsRendered,
     StepCompleted,
     TrainerEnded,
     TrainerStarted,
@@ -111,6 +113,9 @@ def _journal(session: Session, run: Run, attempt: Attempt, events: Sequence[Even
         if isinstance(event, TrainerStarted):
             drafts.extend(_rewound(run, attempt, event))
         drafts.append(to_draft(event, attempt.number, pass_threshold=threshold))
+        if isinstance(event, PromptsRendered):
+            changed = changed_prompts(session, run, attempt.number, event)
+            drafts.extend([changed] if changed else [])
         _progress(run, event)
     append(session, run, drafts)
 

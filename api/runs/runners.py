@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, false, or_, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
@@ -17,6 +17,7 @@ from api.ids import new_id
 from api.runs import attempts, store
 from api.runs.attempts import End
 from api.runs.errors import AttemptNotFound, RunnerNotFound
+from api.runs.light import light
 from api.runs.reasons import OVERDUE, REASONS
 from api.runs.status import AttemptState, RunStatus
 from api.tables import Attempt, Run, Runner
@@ -33,6 +34,8 @@ from trainer.contract.spec import RunSpec
 
 LEASE_S = 60.0
 """A runner that was not heard for this long is gone."""
+LIGHT_AT_ONCE = 2
+"""Attempts a runner gets beside those that fill its slots."""
 HEARTBEAT_INTERVAL_S = 2.0
 """How soon a cancellation reaches a trainer."""
 
@@ -115,13 +118,21 @@ def heartbeat(
     return HeartbeatReply(commands=tuple(commands), lease_until=runner.lease_until)
 
 
-def claim(session: Session, runner: Runner, *, ingest_url: str, now: datetime) -> LaunchPlan | None:
-    """Give the runner the oldest offered attempt of its project; null when it gets none."""
-    num_held = len(store.held_attempts(session, runner.id))
-    if runner.draining or num_held >= runner.slots:
+def claim(
+    session: Session, runner: Runner, *, ingest_url: str, now: datetime, only_light: bool = False
+) -> LaunchPlan | None:
+    """Give the runner the oldest offered attempt of its project; null when it gets none.
+
+    A runner without a free slot gets only what needs none.
+    """
+    if runner.draining:
         return None
+    num_held, num_light = store.num_held(session, runner.id)
+    only_light = only_light or num_held - num_light >= runner.slots
+    kinds = [] if only_light else [~light()]
+    kinds += [light()] if num_light < LIGHT_AT_ONCE else []
     runner.lease_until = now + timedelta(seconds=LEASE_S)
-    found = _oldest_offer(session, runner.project_id)
+    found = _oldest_offer(session, runner.project_id, or_(false(), *kinds))
     if found is None:
         return None
     run, attempt = found
@@ -162,13 +173,16 @@ def report_end(
     return run
 
 
-def _oldest_offer(session: Session, project_id: str) -> tuple[Run, Attempt] | None:
+def _oldest_offer(
+    session: Session, project_id: str, kinds: ColumnElement[bool]
+) -> tuple[Run, Attempt] | None:
     """Return an offered attempt with its run locked; runs that someone works on are skipped."""
     query = (
         select(Run)
         .join(Attempt, (Attempt.run_id == Run.id) & (Attempt.number == Run.attempt))
         .where(Run.project_id == project_id, Attempt.state == AttemptState.OFFERED.value)
         .where(Run.status == RunStatus.PROVISIONING.value)
+        .where(kinds)
         .order_by(Attempt.offered_at)
         .limit(1)
         .with_for_update(of=Run, skip_locked=True, key_share=True)

@@ -8,6 +8,7 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
+from api.runs.light import light
 from api.runs.status import AttemptState
 from api.tables import Attempt, Run, Runner
 
@@ -28,7 +29,10 @@ def count_live_runners(session: Session, project_id: str, *, now: datetime) -> i
 
 
 def count_free(session: Session, project_id: str, *, now: datetime) -> int:
-    """Return slots of live runners that no attempt holds and no offer waits for."""
+    """Return slots of live runners that no attempt holds and no offer waits for.
+
+    Attempts of light runs hold none.
+    """
     total = session.scalar(select(func.sum(Runner.slots)).where(*_is_live(project_id, now))) or 0
     live = select(Runner.id).where(*_is_live(project_id, now))
     offered = (Attempt.state == AttemptState.OFFERED.value) & (Run.project_id == project_id)
@@ -37,7 +41,7 @@ def count_free(session: Session, project_id: str, *, now: datetime) -> int:
         select(func.count())
         .select_from(Attempt)
         .join(Run, Run.id == Attempt.run_id)
-        .where(offered | (held & Attempt.runner_id.in_(live)))
+        .where(offered | (held & Attempt.runner_id.in_(live)), ~light())
     )
     return max(0, total - (used or 0))
 

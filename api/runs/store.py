@@ -10,6 +10,7 @@ from sqlalchemy import exists, func, select, tuple_
 from sqlalchemy.orm import Session
 
 from api.runs.errors import AttemptNotFound, RunNotFound
+from api.runs.light import light
 from api.runs.status import AttemptState, RunStatus
 from api.tables import Attempt, Checkpoint, Run
 
@@ -100,6 +101,17 @@ def held_attempts(session: Session, runner_id: str) -> Sequence[Attempt]:
     return session.scalars(query).all()
 
 
+def num_held(session: Session, runner_id: str) -> tuple[int, int]:
+    """Return how many attempts a runner has, and how many of them are light and take no slot."""
+    states = (AttemptState.CLAIMED.value, AttemptState.RUNNING.value)
+    counts = select(func.count(), func.count().filter(light())).select_from(Attempt)
+    query = counts.join(Run, Run.id == Attempt.run_id)
+    found = session.execute(
+        query.where(Attempt.runner_id == runner_id, Attempt.state.in_(states))
+    ).one()
+    return found[0], found[1]
+
+
 def newest_checkpoint(session: Session, run_id: str) -> Checkpoint | None:
     """Return the complete checkpoint to go on from.
 
@@ -137,13 +149,13 @@ def find_checkpoint(
 def queue_position(session: Session, run: Run) -> int:
     """Return the run's place among those of its project that wait for a slot; 1 is next.
 
-    Runs that recover go first: they have something to lose.
+    Runs that recover go first: they have something to lose. Light runs are in nobody's way.
     """
     same = (Run.status == run.status) & (tuple_(Run.created_at, Run.id) < (run.created_at, run.id))
     recovering = Run.status == RunStatus.RECOVERING.value
     ahead = same | recovering if run.status == RunStatus.QUEUED.value else same
     query = select(func.count()).select_from(Run).where(Run.project_id == run.project_id)
-    return 1 + (session.scalar(query.where(ahead)) or 0)
+    return 1 + (session.scalar(query.where(ahead, ~light())) or 0)
 
 
 def next_waiting(session: Session, project_id: str, *, limit: int) -> Sequence[str]:

@@ -91,6 +91,12 @@ class ScriptedEngine:
         pass
 
 
+TOOLS = (
+    ToolSpec(name="add", description="Add n.", parameters={"type": "object"}),
+    ToolSpec(name="end", description="Stop.", parameters={"type": "object"}),
+)
+
+
 @dataclass(slots=True)
 class CountingEnv:
     """Counts up; a task is solved when the count is its goal. A call of `end` ends the episode."""
@@ -108,10 +114,7 @@ class CountingEnv:
     async def reset(self) -> tuple[ToolSpec, ...]:
         if self.unreachable:
             raise ConnectionError("no route")
-        return (
-            ToolSpec(name="add", description="Add n.", parameters={"type": "object"}),
-            ToolSpec(name="end", description="Stop.", parameters={"type": "object"}),
-        )
+        return TOOLS
 
     async def call(self, name: str, arguments: Mapping[str, JsonValue]) -> ToolResult:
         await asyncio.sleep(self.call_delay_s)
@@ -148,6 +151,9 @@ class CountingProvider:
     make_env: Callable[[int], CountingEnv] = lambda _: CountingEnv(goal=1)
     envs: list[CountingEnv] = field(default_factory=list)
     env_keys: tuple[str, ...] = ("counting",)
+
+    def tools_of(self, env_key: str) -> tuple[ToolSpec, ...]:
+        return TOOLS
 
     def make(self, task: Task) -> CountingEnv:
         self.envs.append(self.make_env(len(self.envs)))

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from trainer.contract.health import EnvHealth
 from trainer.contract.outcomes import OutcomeRow
+from trainer.contract.prompts import EnvPrompts
 from trainer.contract.reasons import ReasonCode
 
 EVENT_SCHEMA = 1
@@ -123,6 +124,19 @@ class CheckpointDeleted(_Event):
     path: str
 
 
+class PromptsRendered(_Event):
+    """What the agents read before their first turn, in every environment of the run."""
+
+    type: Literal["prompts.rendered"] = "prompts.rendered"
+    version: str
+    """Version of the wording; `digest` of each environment covers the rest."""
+    max_input_length: int
+    """`rollout.max_input_length` (tokens)."""
+    environments: dict[str, EnvPrompts]
+    file: str
+    """Blob key relative to the run of the prompts kept in full: `attempt-1/prompts.jsonl.gz`."""
+
+
 class EnvDegraded(_Event):
     """An environment failed for a noticeable share of a step's rollouts."""
 
@@ -176,6 +190,7 @@ Event: TypeAlias = (
     | ProbeCompleted
     | CheckpointSaved
     | CheckpointDeleted
+    | PromptsRendered
     | EnvDegraded
     | CurriculumReweighted
     | RunWarning

@@ -26,6 +26,7 @@ EXIT = "exit.json"
 TRAJECTORIES = "trajectories"
 CHECKPOINTS = "checkpoints"
 MANIFEST = "manifest.json"
+PROMPTS = "prompts.jsonl.gz"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,11 @@ def log_segment(attempt: int, number: int) -> str:
 def trajectory_file(attempt: int, name: str) -> str:
     """Return the blob key, relative to the run, of a trajectory file (gzip, one JSON per line)."""
     return f"{attempt_name(attempt)}/{TRAJECTORIES}/{name}.jsonl.gz"
+
+
+def prompts_file(attempt: int) -> str:
+    """Return the blob key, relative to the run, of the prompts an attempt kept in full."""
+    return f"{attempt_name(attempt)}/{PROMPTS}"
 
 
 class ExitRecord(BaseModel):

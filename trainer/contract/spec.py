@@ -14,6 +14,7 @@ from trainer.contract.neverrun import never_run
 from trainer.contract.openenv import refuse_unserved
 from trainer.contract.placement import PlacementSpec
 from trainer.contract.preflight import ProbeSpec
+from trainer.contract.previewing import PreviewSpec
 from trainer.contract.section import Section
 from trainer.contract.sections import (
     BackendSpec,
@@ -36,6 +37,9 @@ MINIFLEET_ENV_KEYS = (
     *("fira", "hubspot", "zillow"),
 )
 
+LIGHT_KINDS = ("preview",)
+"""Kinds of runs that hold no model: they wait for no slot of a runner."""
+
 MAX_ROLLOUTS = 10_000
 """Of one training step or one evaluation: the event that reports them all must fit ingest."""
 
@@ -47,12 +51,13 @@ class RunSpec(Section):
     """Version of this schema."""
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._:-]{0,119}$")]
     """A name for people; need not be unique."""
-    kind: Literal["train", "eval", "probe"] = "train"
+    kind: Literal["train", "eval", "probe", "preview"] = "train"
     """`train`, or a kind that takes no step, saves nothing, and only keeps the sections that
     concern training. `eval`: evaluate, under every decoding, the checkpoint that
     `lineage.resumed_from` names, or the starting policy. `probe`: roll out training tasks on that
     policy and say per environment whether it is healthy and whether groups will carry signal
-    (docs/preflight.md)."""
+    (docs/preflight.md). `preview`: render and count the prompts of all tasks, without a model or
+    a slot (docs/prompts.md)."""
     backend: BackendSpec = BackendSpec()
     """Where the trainer runs."""
     model: ModelSpec = ModelSpec()
@@ -79,6 +84,8 @@ class RunSpec(Section):
     """Held-out evaluation."""
     probe: ProbeSpec = ProbeSpec()
     """What a run of kind `probe` tries."""
+    preview: PreviewSpec = PreviewSpec()
+    """What a run of kind `preview` shows."""
     checkpoints: CheckpointSpec = CheckpointSpec()
     """When state is saved."""
     notify: NotifySpec = NotifySpec()

@@ -135,6 +135,15 @@ class Queues(Protocol):
 
 
 @runtime_checkable
+class KnowsTools(Protocol):
+    """What an `EnvProvider` also is when it can tell tools without starting an environment."""
+
+    def tools_of(self, env_key: str) -> tuple[ToolSpec, ...]:
+        """Return what a reset of the environment would."""
+        ...
+
+
+@runtime_checkable
 class Closes(Protocol):
     """What an `EnvProvider` also is when it holds something beyond its episodes."""
 

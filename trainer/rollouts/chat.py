@@ -80,11 +80,19 @@ class Chat:
 
     def encode_prompt(self, task: Task, tools: Sequence[ToolSpec]) -> tuple[int, ...]:
         """System message, the task as the first user message, and the open assistant turn."""
+        return self.encode_opening(render_system(task, tools), task.prompt)
+
+    def encode_opening(self, system: str, prompt: str) -> tuple[int, ...]:
+        """A system message, the first user message, and the open assistant turn."""
         return (
-            *self.encode_message("system", render_system(task, tools)),
-            *self.encode_message("user", task.prompt),
+            *self.encode_message("system", system),
+            *self.encode_message("user", prompt),
             *self.open_turn_ids,
         )
+
+    def num_tokens(self, text: str) -> int:
+        """How many tokens a text is on its own."""
+        return len(self._encode(text))
 
     def encode_observation(
         self, text: str, *, is_error: bool, turn_closed: bool = True
@@ -122,8 +130,8 @@ class Chat:
         return tuple(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
 
-def load_chat(model_dir: Path, vocab_size: int) -> Chat:
-    """Load the chat of a model with `vocab_size` embeddings.
+def load_chat(model_dir: Path, vocab_size: int | None) -> Chat:
+    """Load the chat of a model with `vocab_size` embeddings; None does not compare.
 
     Raises:
         ModelUnavailable: there is no tokenizer.
@@ -133,7 +141,7 @@ def load_chat(model_dir: Path, vocab_size: int) -> Chat:
         chat = Chat(load_tokenizer(model_dir))
     except ValueError as fault:
         raise SpecError(f"the model in {model_dir} cannot chat: {fault}") from fault
-    if chat.vocab_size > vocab_size:
+    if vocab_size is not None and chat.vocab_size > vocab_size:
         raise SpecError(
             f"the tokenizer in {model_dir} has {chat.vocab_size} tokens, the model {vocab_size}:"
             " they do not belong together"

@@ -34,15 +34,22 @@ NO_CALL_OBSERVATION = (
 
 def render_system(task: Task, tools: Sequence[ToolSpec]) -> str:
     """The system message of `task`: deterministic, one tool per line, no trailing newline."""
+    return compose_system(task, render_tools(tools))
+
+
+def render_tools(tools: Sequence[ToolSpec]) -> str:
+    """The part of a system message that describes the tools."""
+    return "\n".join(["Tools:", *(_render_tool(tool) for tool in tools)])
+
+
+def compose_system(task: Task, tools_text: str) -> str:
+    """The system message of `task` around its rendered tools, which most tasks share."""
     context = {key: value for key, value in task.env_variables.items() if key != "CURRENT_DATE"}
     lines = [f"You are an agent working in the app {task.env_key}."]
     if "CURRENT_DATE" in task.env_variables:
         lines.append(f"Current date: {task.env_variables['CURRENT_DATE']}")
     lines += [f"{key}: {value}" for key, value in sorted(context.items())]
-    lines.append("Tools:")
-    lines += [_render_tool(tool) for tool in tools]
-    lines += INSTRUCTIONS
-    return "\n".join(lines)
+    return "\n".join([*lines, tools_text, *INSTRUCTIONS])
 
 
 def render_observation(text: str, *, is_error: bool) -> str:
@@ -56,9 +63,9 @@ def render_call(name: str, arguments: Mapping[str, JsonValue]) -> str:
     return f"<tool_call>{json.dumps(call, ensure_ascii=False)}</tool_call>"
 
 
-def prompt_hash(task: Task, tools: Sequence[ToolSpec]) -> str:
-    """SHA-256 (hex) of everything the agent reads before its first turn."""
-    text = f"{PROMPT_VERSION}\0{render_system(task, tools)}\0{task.prompt}"
+def prompt_hash(system: str, prompt: str) -> str:
+    """SHA-256 (hex) of everything the agent reads before its first turn, and of its version."""
+    text = f"{PROMPT_VERSION}\0{system}\0{prompt}"
     return hashlib.sha256(text.encode()).hexdigest()
 
 

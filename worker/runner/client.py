@@ -54,9 +54,10 @@ class ServiceClient:
         answer = self._post(f"/v1/runners/{runner_id}/heartbeat", body)
         return _parse(HeartbeatReply, answer)
 
-    def claim(self, runner_id: str) -> LaunchPlan | None:
-        """The next attempt to start, or None when there is none."""
-        answer = self._post(f"/v1/runners/{runner_id}/claim", None)
+    def claim(self, runner_id: str, *, only_light: bool = False) -> LaunchPlan | None:
+        """The next attempt to start, or None when there is none; perhaps one without a slot."""
+        wish = "?only_light=true" if only_light else ""
+        answer = self._post(f"/v1/runners/{runner_id}/claim{wish}", None)
         return _parse(LaunchPlan, answer) if answer.status_code == httpx.codes.OK else None
 
     def report_end(self, runner_id: str, attempt_id: str, end: AttemptEnd) -> None:

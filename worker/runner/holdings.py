@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from trainer.contract.launch import AttemptEnd, LaunchPlan
 from trainer.contract.reasons import ReasonCode
+from trainer.contract.spec import LIGHT_KINDS
 from worker.runner.journal import HeldAttempt, Journal
 from worker.runner.launch import Launcher, launch_failure, read_pid, write_pid
 from worker.runner.processes import (
@@ -41,7 +42,13 @@ class Holdings:
     @property
     def busy_slots(self) -> int:
         """Slots taken: trainers alive, and ends still being concluded."""
-        return len(self.trainers) + len(self.gone)
+        return len(self.trainers) + len(self.gone) - self.num_light
+
+    @property
+    def num_light(self) -> int:
+        """Those of them that take no slot."""
+        held = (self.journal.get(name) for name in (*self.trainers, *self.gone))
+        return sum(each.light for each in held if each is not None)
 
     def names(self) -> tuple[str, ...]:
         """Every attempt the service must not give up yet: also those whose end it has to hear."""
@@ -57,7 +64,12 @@ class Holdings:
 
     def begin(self, plan: LaunchPlan) -> None:
         """Start a claimed attempt; a failure becomes the attempt's end."""
-        held = HeldAttempt(attempt_id=plan.attempt_id, run_id=plan.run_id, attempt=plan.attempt)
+        held = HeldAttempt(
+            attempt_id=plan.attempt_id,
+            run_id=plan.run_id,
+            attempt=plan.attempt,
+            light=plan.spec.kind in LIGHT_KINDS,
+        )
         where = self.launcher.directory(plan.run_id, plan.attempt)
         try:
             self.journal.put(held)

@@ -21,6 +21,8 @@ class HeldAttempt(BaseModel):
     attempt_id: str
     run_id: str
     attempt: int
+    light: bool = False
+    """It takes no slot."""
     launched: bool = False
     """Set just before the trainer is started: from then on there may be a process."""
     stop_sent: bool = False

@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 TICK_S = 0.2
 CLAIM_INTERVAL_S = 0.5
+LIGHT_AT_ONCE = 2
+"""Attempts that take no slot, beside those that do."""
 RETRY_S = 1.0
 REPORT_GRACE_S = 5.0
 """How long a stopping runner tries to tell the service how its trainers ended."""
@@ -70,8 +72,12 @@ class Runner:
         self._every("report", RETRY_S, self._report)
         pause = self._registered.heartbeat_interval_s
         self._every("heartbeat", pause, lambda: self._heartbeat(draining=draining))
-        if not draining and self.holdings.busy_slots < self.settings.slots:
+        if draining:
+            return
+        if self.holdings.busy_slots < self.settings.slots:
             self._every("claim", CLAIM_INTERVAL_S, self._claim)
+        elif self.holdings.num_light < LIGHT_AT_ONCE:
+            self._every("claim", CLAIM_INTERVAL_S, lambda: self._claim(only_light=True))
 
     def _drain(self) -> None:
         held = list(self.holdings.trainers)
@@ -145,8 +151,8 @@ class Runner:
             else:
                 self.holdings.stop(command.attempt_id)
 
-    def _claim(self) -> None:
-        plan = self.client.claim(self._runner_id)
+    def _claim(self, *, only_light: bool = False) -> None:
+        plan = self.client.claim(self._runner_id, only_light=only_light)
         if plan is not None:
             self.holdings.begin(plan)
             self._due.pop("report", None)

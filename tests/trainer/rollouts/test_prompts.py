@@ -22,6 +22,10 @@ TASK = Task(
 )
 
 
+def hashed(task: Task, tool: ToolSpec) -> str:
+    return prompt_hash(render_system(task, (tool,)), task.prompt)
+
+
 def test_the_system_message_has_its_sections_in_order() -> None:
     assert render_system(TASK, (TOOL,)) == "\n".join(
         [
@@ -49,13 +53,12 @@ def test_observations_say_whether_they_are_errors() -> None:
 
 
 def test_the_hash_changes_with_everything_shown_and_with_nothing_else() -> None:
-    tools = (TOOL,)
-    first = prompt_hash(TASK, tools)
-    assert prompt_hash(replace(TASK, key="other", payload={"seed": 3}), tools) == first
-    assert prompt_hash(replace(TASK, prompt="Cancel it."), tools) != first
-    assert prompt_hash(TASK, (replace(TOOL, description="by id"),)) != first
+    first = hashed(TASK, TOOL)
+    assert hashed(replace(TASK, key="other", payload={"seed": 3}), TOOL) == first
+    assert hashed(replace(TASK, prompt="Cancel it."), TOOL) != first
+    assert hashed(TASK, replace(TOOL, description="by id")) != first
     moved = {**TASK.env_variables, "CURRENT_DATE": "2021-02-04"}
-    assert prompt_hash(replace(TASK, env_variables=moved), tools) != first
+    assert hashed(replace(TASK, env_variables=moved), TOOL) != first
 
 
 def test_a_rendered_call_is_what_the_parser_reads() -> None:

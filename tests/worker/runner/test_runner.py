@@ -214,6 +214,20 @@ def test_slots_limit_the_trainers_at_once(bench: Bench, service: ScriptedService
     bench.until(lambda: len(service.ends) == 2)
 
 
+def test_a_preview_runs_beside_what_fills_the_slots(bench: Bench, service: ScriptedService) -> None:
+    gate = bench.hold(1)
+    light = plan(service.url, 3)
+    spec = light.spec.model_copy(update={"kind": "preview"})
+    service.plans += [plan(service.url, 1), plan(service.url, 2)]
+    bench.start()
+    bench.until(bench.attempt_dir(RUN, 1).pid.exists)
+    service.plans.append(light.model_copy(update={"spec": spec}))
+    bench.until(bench.attempt_dir(RUN, 3).pid.exists)
+    assert [left.attempt for left in service.plans] == [2]
+    gate.unlink()
+    bench.until(lambda: len(service.ends) == 3)
+
+
 def test_service_that_is_away_costs_no_trainer_and_no_report(
     bench: Bench, service: ScriptedService
 ) -> None:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from trainer.envs.base import ToolSpec
 from trainer.envs.minifleet.catalog import APPS
 from trainer.envs.minifleet.env import MinifleetEnv
 from trainer.envs.minifleet.faults import FaultInjector, Faults
@@ -39,6 +40,10 @@ class MinifleetProvider:
         stray = [key for key in self.faults if key not in self.env_keys]
         if stray:
             raise SpecError(f"faults for apps that are not served: {', '.join(stray)}")
+
+    def tools_of(self, env_key: str) -> tuple[ToolSpec, ...]:
+        """Return the tools of a served app, without an episode."""
+        return tuple(tool.spec for tool in APPS[env_key].tools)
 
     def make(self, task: Task) -> MinifleetEnv:
         """Return a fresh episode.

@@ -1,0 +1,23 @@
+"""The prompts that a trainer kept in full."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from typing import Any
+
+from api.artifacts.errors import ArtifactNotFound
+from trainer.contract.rundir import run_key
+from trainer.stores.base import BlobMissing, BlobStore
+
+
+def read_prompts(store: BlobStore, run_id: str, file: str) -> list[dict[str, Any]]:
+    """Return the prompts of a file in its order; raises ArtifactNotFound."""
+    try:
+        lines = gzip.decompress(store.get(run_key(run_id, file))).splitlines()
+        return [json.loads(line) for line in lines]
+    except BlobMissing as error:
+        raise ArtifactNotFound(f"The prompts of run {run_id} are not in the store.") from error
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise ArtifactNotFound(f"The file of the prompts of run {run_id} is damaged.") from error

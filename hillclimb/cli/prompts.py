@@ -1,0 +1,151 @@
+"""`prompts` and `preview`: what the model reads before its first turn, to the token."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hillclimb.cli.console import out, print_json, print_table, print_text, table
+from hillclimb.cli.exits import Exit
+from hillclimb.cli.main import command, connect, main
+from hillclimb.cli.submit import SET, SPEC
+from hillclimb.client import Client, Json
+from hillclimb.errors import HillclimbError
+from hillclimb.spec_file import read_spec
+
+ENDED = frozenset({"succeeded", "failed", "cancelled"})
+POLL_S = 0.3
+COLUMNS = (
+    *("environment", "tasks>", "tools>", "system>", "tool lines>", "task>", "total>"),
+    *("too long>", "hash"),
+)
+
+
+class PreviewFailed(HillclimbError):
+    """A preview ended without showing anything."""
+
+
+@main.command()
+@click.argument("run_id", metavar="RUN")
+@click.option("--env", help="Only this environment.")
+@click.option("--task", help="Print the prompt of this task in full.")
+@click.option("--show", is_flag=True, help="Print every prompt that the run has kept in full.")
+@command
+def prompts(*, run_id: str, env: str | None, task: str | None, show: bool, as_json: bool) -> None:
+    """Show what the agents of RUN read first: tokens per environment, hashes, whole prompts."""
+    with connect() as client:
+        told = client.prompts(run_id, env=env, task=task)
+    if as_json:
+        print_json(told)
+        return
+    if task and not told["texts"]:
+        raise PreviewFailed(
+            f"{run_id} has not kept the prompt of {task!r}: hillclimb preview SPEC --task {task}"
+        )
+    print_prompts(told, env=env, with_texts=show or task is not None)
+
+
+@main.command()
+@SPEC
+@SET
+@click.option("--env", help="Only this environment.")
+@click.option("--task", "tasks", multiple=True, metavar="KEY", help="This task, in full.")
+@click.option("--tasks-per-env", default=1, show_default=True, type=click.IntRange(0, 100))
+@click.option("--wait", "wait_s", default=300.0, show_default=True, help="Longest wait (seconds).")
+@command
+def preview(
+    *, spec_file: Path, assignments: tuple[str, ...], wait_s: float, as_json: bool, **wanted: Any
+) -> None:
+    """Print what the model would read in a run of SPEC, with its numbers of tokens.
+
+    Nothing is trained: the prompts are rendered and counted on a runner, which needs no free slot.
+    """
+    env, tasks = wanted["env"], wanted["tasks"]
+    spec = preview_spec(read_spec(spec_file, assignments), tasks, wanted["tasks_per_env"])
+    with connect() as client:
+        run = client.submit(spec)
+        _await_end(client, run["id"], wait_s)
+        told = client.prompts(run["id"], env=env)
+    if as_json:
+        print_json(told)
+        return
+    print_prompts(told, env=env, with_texts=True, only=frozenset(tasks))
+    too_long = sum(each["num_too_long"] for each in told["environments"].values())
+    sys.exit(Exit.ERROR if too_long else Exit.OK)
+
+
+def preview_spec(spec: Mapping[str, Any], tasks: tuple[str, ...], per_env: int) -> dict[str, Any]:
+    """Return the spec of a preview of a run: the same tasks, tools and tokenizer."""
+    shown = {"tasks_per_env": 0 if tasks else per_env, "task_keys": list(tasks)}
+    return {**spec, "kind": "preview", "preview": shown}
+
+
+def _await_end(client: Client, run_id: str, wait_s: float) -> None:
+    deadline = time.monotonic() + wait_s
+    run: Json = client.run(run_id)
+    while run["status"] not in ENDED:
+        if time.monotonic() > deadline:
+            client.cancel(run_id)
+            why = (run.get("queue") or {}).get("reason") or f"it is {run['status']}"
+            raise PreviewFailed(f"{run_id} did not end in {wait_s:g} s: {why}")
+        time.sleep(POLL_S)
+        run = client.run(run_id)
+    if run["status"] != "succeeded":
+        raise PreviewFailed(f"{run_id} {run['status']}: {(run['end_reason'] or {}).get('message')}")
+
+
+def print_prompts(
+    told: Json, *, env: str | None, with_texts: bool, only: frozenset[str] = frozenset()
+) -> None:
+    """Print a line per environment, then whole prompts exactly as the model reads them."""
+    rows = [
+        _row(env_key, each)
+        for env_key, each in told["environments"].items()
+        if env in (None, env_key)
+    ]
+    print_table(table(COLUMNS, rows))
+    limit = told["max_input_length"]
+    out.print(
+        f"tokens: median (most); wording version {told['version']}; rollout.max_input_length"
+        f" {limit}",
+        style="dim",
+    )
+    for text in told["texts"] if with_texts else ():
+        if not only or text["task_key"] in only:
+            _print_text(text, limit)
+
+
+def _row(env_key: str, each: Json) -> tuple[object, ...]:
+    counted = "" if each["num_counted"] == each["num_tasks"] else f" of {each['num_counted']}"
+    too_long = each["num_too_long"]
+    return (
+        env_key,
+        each["num_tasks"],
+        each["num_tools"],
+        _spread(each["system_tokens"]),
+        _spread(each["tools_tokens"]),
+        _spread(each["task_tokens"]),
+        _spread(each["total_tokens"]),
+        f"[red]{too_long}{counted}[/red]" if too_long else f"0{counted}",
+        each["digest"][:12],
+    )
+
+
+def _spread(tokens: Json) -> str:
+    same = tokens["min"] == tokens["max"]
+    return f"{tokens['median']:g}" if same else f"{tokens['median']:g} ({tokens['max']})"
+
+
+def _print_text(text: Json, limit: int) -> None:
+    beyond = f", {text['total_tokens'] - limit} beyond the limit" if text["is_too_long"] else ""
+    print_text(
+        f"\n{text['task_key']}: {text['total_tokens']} tokens (system {text['system_tokens']},"
+        f" tools {text['tools_tokens']}, task {text['task_tokens']}){beyond}",
+        style="bold red" if beyond else "bold",
+    )
+    click.echo(text["text"])

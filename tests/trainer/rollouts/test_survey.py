@@ -1,0 +1,85 @@
+"""What agents read first: counted as it is sent, hashed so that any change shows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from trainer.data.tasks import minifleet_tasks
+from trainer.envs.minifleet.catalog import APPS
+from trainer.rollouts.chat import Chat
+from trainer.rollouts.survey import Survey, survey
+
+MODEL = Path(__file__).parents[3] / "assets" / "tiny-qwen3-a"
+TASKS = minifleet_tasks(("booking",), "train", {"booking": 12}, 0)
+TOOLS = tuple(tool.spec for tool in APPS["booking"].tools)
+
+
+@pytest.fixture(scope="module")
+def chat() -> Chat:
+    return Chat.from_directory(MODEL)
+
+
+def of(chat: Chat, tasks: object = TASKS, tools: object = TOOLS, **more: object) -> Survey:
+    return survey(tasks, tools, chat, **{"limit": 880, **more})  # type: ignore[arg-type]
+
+
+def test_tokens_are_those_that_are_sent(chat: Chat) -> None:
+    found = of(chat)
+    lengths = sorted(len(chat.encode_prompt(task, TOOLS)) for task in TASKS)
+    total = found.prompts.total_tokens
+    assert (total.min, total.max) == (lengths[0], lengths[-1])
+    assert total.median == (lengths[5] + lengths[6]) / 2
+    assert (found.prompts.num_tasks, found.prompts.num_counted) == (12, 12)
+    assert found.prompts.num_tools == len(TOOLS)
+    (text,) = found.texts
+    assert text.task_key == found.prompts.longest_task
+    assert text.total_tokens == lengths[-1]
+    # What is left are the markers, the names of the roles and line breaks between the parts.
+    parts = text.system_tokens + text.tools_tokens + text.task_tokens
+    assert 0 < text.total_tokens - parts < 25
+
+
+def test_a_prompt_is_shown_exactly_as_it_is_sent(chat: Chat) -> None:
+    (text,) = of(chat, shown=[TASKS[3].key]).texts
+    assert text.task_key == TASKS[3].key
+    assert text.text == chat.decode(chat.encode_prompt(TASKS[3], TOOLS))
+    assert text.text.startswith("<|im_start|>system\nYou are an agent working in the app booking.")
+    assert text.text.endswith(f"{TASKS[3].prompt}<|im_end|>\n<|im_start|>assistant\n")
+
+
+def test_prompts_beyond_the_limit_are_counted(chat: Chat) -> None:
+    longest = of(chat).prompts.total_tokens.max
+    assert of(chat, limit=longest).prompts.num_too_long == 0
+    assert of(chat, limit=longest - 1).prompts.num_too_long >= 1
+    assert of(chat, limit=10).prompts.num_too_long == 12
+    assert of(chat, limit=10).texts[0].is_too_long
+
+
+def test_a_few_tasks_are_counted_and_all_are_hashed(chat: Chat) -> None:
+    few = of(chat, num_counted=3).prompts
+    assert (few.num_counted, few.num_tasks) == (3, 12)
+    assert few.digest == of(chat).prompts.digest
+
+
+def test_the_digest_changes_with_whatever_an_agent_reads_and_with_nothing_else(
+    chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def digest(tasks: object = TASKS, tools: object = TOOLS) -> str:
+        return of(chat, tasks, tools).prompts.digest
+
+    first, task = digest(), TASKS[0]
+    assert digest(tuple(reversed(TASKS))) == first
+    assert digest((replace(task, payload={}), *TASKS[1:])) == first
+    dated = {**task.env_variables, "CURRENT_DATE": "2020-01-01"}
+    changed = {
+        "date": digest((replace(task, env_variables=dated), *TASKS[1:])),
+        "words": digest((replace(task, prompt=task.prompt + " Please."), *TASKS[1:])),
+        "tools": digest(TASKS, TOOLS[1:]),
+        "tasks": digest(TASKS[1:]),
+    }
+    monkeypatch.setattr("trainer.rollouts.prompts.PROMPT_VERSION", "next")
+    changed["version"] = digest()
+    assert len({first, *changed.values()}) == 6

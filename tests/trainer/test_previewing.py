@@ -1,0 +1,112 @@
+"""What a run's agents read, told before the first rollout and in previews."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.scripted import TOOLS, CountingEnv
+from tests.trainer.short_run import ShortRun
+from trainer.contract.events import EVENTS, PromptsRendered, RunWarning
+from trainer.contract.prompts import PromptText
+from trainer.contract.rundir import prompts_file, run_key
+from trainer.envs.base import EnvProvider
+from trainer.errors import DataError
+from trainer.previewing import build_preview
+from trainer.types import Task
+
+
+class Previewed(ShortRun):
+    """A short run that is only previewed, with the tokenizer of a shipped model."""
+
+    def __init__(self, root: Path, **sections: dict[str, Any]) -> None:
+        super().__init__(root, model={"source": "builtin:tiny-qwen3-a"}, **sections)
+        self.spec = self.spec.model_copy(update={"kind": "preview"})
+
+    async def preview(self, provider: EnvProvider | None = None) -> None:
+        await self.finish(build_preview(self.begin(), provider))
+
+    def told(self) -> PromptsRendered:
+        (event,) = (e for e in self.events() if isinstance(e, PromptsRendered))
+        return event
+
+    def events(self) -> list[Any]:
+        lines = self.dir().events.read_text().splitlines()
+        return [EVENTS.validate_json(line) for line in lines]
+
+    def texts(self) -> list[PromptText]:
+        data = self.store.get(run_key(self.run_id, prompts_file(1)))
+        return [PromptText.model_validate_json(line) for line in gzip.decompress(data).splitlines()]
+
+
+@dataclass(slots=True)
+class Unforeseen:
+    """A provider that cannot tell tools without starting an environment."""
+
+    make_env: Callable[[], CountingEnv]
+    envs: list[CountingEnv]
+    env_keys: tuple[str, ...] = ("booking", "github")
+
+    def make(self, task: Task) -> CountingEnv:
+        self.envs.append(self.make_env())
+        return self.envs[-1]
+
+
+async def test_a_preview_counts_every_task_and_keeps_those_asked_for(tmp_path: Path) -> None:
+    run = Previewed(tmp_path, preview={"tasks_per_env": 2, "task_keys": ["github-eval-3"]})
+    with pytest.raises(DataError, match="'github-eval-3', which is no task of this run"):
+        await run.preview()
+    run = Previewed(tmp_path / "b", preview={"tasks_per_env": 2})
+    await run.preview()
+    told = run.told()
+    assert set(told.environments) == {"booking", "github"}
+    assert all(each.num_counted == each.num_tasks == 34 for each in told.environments.values())
+    texts = run.texts()
+    assert [text.env_key for text in texts] == ["booking", "booking", "github", "github"]
+    last = texts[-1].task_key
+    run = Previewed(tmp_path / "c", preview={"tasks_per_env": 0, "task_keys": [last]})
+    await run.preview()
+    assert [text for text in run.texts() if text.env_key == "github"] == [texts[-1]]
+    assert run.told().environments == told.environments
+
+
+async def test_a_preview_asks_environments_for_their_tools_and_closes_them(tmp_path: Path) -> None:
+    provider = Unforeseen(lambda: CountingEnv(goal=1), [])
+    run = Previewed(tmp_path)
+    await run.preview(provider)
+    assert [env.num_closed for env in provider.envs] == [1, 1]
+    assert {each.num_tools for each in run.told().environments.values()} == {len(TOOLS)}
+    assert all('"name":"add"' in text.system for text in run.texts())
+
+
+async def test_an_environment_that_does_not_start_is_left_out_with_a_warning(
+    tmp_path: Path,
+) -> None:
+    broken = iter([CountingEnv(goal=1, unreachable=True), CountingEnv(goal=1)])
+    provider = Unforeseen(lambda: next(broken), [])
+    run = Previewed(tmp_path)
+    await run.preview(provider)
+    assert list(run.told().environments) == ["github"]
+    (warning,) = (event for event in run.events() if isinstance(event, RunWarning))
+    assert warning.code == "prompts_unknown"
+    assert warning.message.startswith("booking did not start, so its prompts are not known yet")
+
+
+async def test_training_tells_its_prompts_before_the_first_rollout(tmp_path: Path) -> None:
+    run = Previewed(tmp_path, schedule={"total_steps": 1}, eval={"before_training": False})
+    run.spec = run.spec.model_copy(
+        update={"kind": "train", "model": ShortRun(tmp_path / "tiny").spec.model}
+    )
+    await run.train()
+    types = [event.type for event in run.events()]
+    assert types.index("trainer.started") < types.index("prompts.rendered")
+    assert types.index("prompts.rendered") < types.index("phase.started")
+    told = run.told()
+    assert {each.num_tasks for each in told.environments.values()} == {34}
+    kept = {text.env_key: text.task_key for text in run.texts()}
+    assert kept == {key: each.longest_task for key, each in told.environments.items()}

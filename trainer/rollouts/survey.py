@@ -1,0 +1,121 @@
+"""What the agents of an environment read before their first turn: hashed, counted, shown."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from trainer.contract.prompts import EnvPrompts, PromptText, TokenSpread
+from trainer.envs.base import ToolSpec
+from trainer.rollouts.chat import Chat
+from trainer.rollouts.prompts import compose_system, prompt_hash, render_tools
+from trainer.types import Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """The prompts of one environment, and some of them in full."""
+
+    prompts: EnvPrompts
+    texts: tuple[PromptText, ...]
+
+
+def survey(
+    tasks: Sequence[Task],
+    tools: Sequence[ToolSpec],
+    chat: Chat,
+    *,
+    limit: int,
+    num_counted: int | None = None,
+    shown: Iterable[str] = (),
+) -> Survey:
+    """Render the prompts of all `tasks` of one environment, which share their tools.
+
+    `limit`: tokens from which on a prompt is too long. `num_counted`: tasks whose tokens are
+    counted, spread evenly; None counts all. `shown`: keys of the tasks to give in full; without
+    any, the longest of those counted is shown.
+    """
+    reader = _Reader(chat=chat, tools_text=render_tools(tools), limit=limit)
+    in_order = sorted(tasks, key=lambda task: task.key)
+    digest = hashlib.sha256()
+    for task in in_order:
+        digest.update(prompt_hash(reader.system(task), task.prompt).encode())
+    counted = [reader.count(task) for task in _spread(in_order, num_counted)]
+    longest = max(counted, key=lambda each: each.total)
+    keys = set(shown) or {longest.task.key}
+    prompts = EnvPrompts(
+        digest=digest.hexdigest(),
+        num_tasks=len(in_order),
+        num_tools=len(tools),
+        num_counted=len(counted),
+        num_too_long=sum(each.total > limit for each in counted),
+        system_tokens=_spread_of([each.system - each.tools for each in counted]),
+        tools_tokens=_spread_of([each.tools for each in counted]),
+        task_tokens=_spread_of([each.prompt for each in counted]),
+        total_tokens=_spread_of([each.total for each in counted]),
+        longest_task=longest.task.key,
+    )
+    texts = tuple(reader.show(task) for task in in_order if task.key in keys)
+    return Survey(prompts=prompts, texts=texts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Counts:
+    """Tokens of one task's prompt; `system` includes `tools`."""
+
+    task: Task
+    system: int
+    tools: int
+    prompt: int
+    total: int
+
+
+class _Reader:
+    """Reads prompts as the agents of one environment do."""
+
+    def __init__(self, *, chat: Chat, tools_text: str, limit: int) -> None:
+        self._chat = chat
+        self._tools_text = tools_text
+        self._num_tools = chat.num_tokens(tools_text)
+        self._limit = limit
+
+    def system(self, task: Task) -> str:
+        return compose_system(task, self._tools_text)
+
+    def count(self, task: Task) -> _Counts:
+        system = self.system(task)
+        return _Counts(
+            task=task,
+            system=self._chat.num_tokens(system),
+            tools=self._num_tools,
+            prompt=self._chat.num_tokens(task.prompt),
+            total=len(self._chat.encode_opening(system, task.prompt)),
+        )
+
+    def show(self, task: Task) -> PromptText:
+        counts, system = self.count(task), self.system(task)
+        return PromptText(
+            env_key=task.env_key,
+            task_key=task.key,
+            system=system,
+            task=task.prompt,
+            text=self._chat.decode(self._chat.encode_opening(system, task.prompt)),
+            system_tokens=counts.system - counts.tools,
+            tools_tokens=counts.tools,
+            task_tokens=counts.prompt,
+            total_tokens=counts.total,
+            is_too_long=counts.total > self._limit,
+        )
+
+
+def _spread(tasks: Sequence[Task], number: int | None) -> Sequence[Task]:
+    """Return so many tasks, evenly spread; all of them for None."""
+    if number is None or number >= len(tasks):
+        return tasks
+    return [tasks[index * len(tasks) // number] for index in range(number)]
+
+
+def _spread_of(numbers: Sequence[int]) -> TokenSpread:
+    return TokenSpread(min=min(numbers), median=median(numbers), max=max(numbers))
