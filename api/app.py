@@ -33,6 +33,7 @@ from api.routes import (
     schemas,
     sessions,
     trajectories,
+    validations,
 )
 from api.routes.context import Services
 from api.runs.journal import utc_now
@@ -54,6 +55,7 @@ ROUTERS = (
     evals.router,
     probes.router,
     prompts.router,
+    validations.router,
     trajectories.router,
     checkpoints.router,
     logs.router,

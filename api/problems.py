@@ -21,7 +21,7 @@ from api.datasets.errors import (
     SourceRefused,
     TaskNotFound,
 )
-from api.evals.errors import EvalError, NoSuchEval, NoSuchProbe
+from api.evals.errors import EvalError, NoSuchEval, NoSuchProbe, NoSuchValidation
 from api.identity import IdentityError, NotAllowed, NotAuthenticated, WeakKey
 from api.runs.errors import (
     AttemptNotFound,
@@ -156,6 +156,9 @@ KINDS: dict[type[Exception], Kind] = {
         HTTPStatus.UNPROCESSABLE_ENTITY, "dataset_unusable", "The run cannot use the dataset"
     ),
     NoSuchProbe: _kind(HTTPStatus.NOT_FOUND, "no_such_probe", "The run has reported no probe"),
+    NoSuchValidation: _kind(
+        HTTPStatus.NOT_FOUND, "no_such_validation", "The run has reported no validation"
+    ),
     WeakKey: _kind(HTTPStatus.UNPROCESSABLE_ENTITY, "weak_key", "The key is too short"),
 }
 """Total over the leaves of `DOMAIN_ERRORS` (a test proves it)."""

@@ -125,6 +125,10 @@ class Client:
         """Return what a run of kind `probe` found, per environment."""
         return self._json("GET", f"/v1/runs/{run_id}/probe")
 
+    def validation(self, run_id: str, **filters: str | int | None) -> Json:
+        """Return what a run of kind `validate` found, with one page of its rows."""
+        return self._json("GET", f"/v1/runs/{run_id}/validation", params=_given(filters))
+
     def trajectories(self, run_id: str, **filters: str | int | None) -> Json:
         """Return one page of rollouts with their outcomes."""
         return self._json("GET", f"/v1/runs/{run_id}/trajectories", params=_given(filters))

@@ -27,6 +27,8 @@ class RunView:
     """Latest training pass@1 per environment, in [0, 1]."""
     evals: Mapping[tuple[int, str], Mapping[str, float]] = field(default_factory=dict)
     """(step, decoding) -> environment -> pass@1; `all` is the whole set."""
+    found: str = ""
+    """What a probe or a validation found, in a line."""
     end_reason: str | None = None
     message: str = ""
 
@@ -100,6 +102,17 @@ def _eval(view: RunView, data: Mapping[str, Any]) -> RunView:
     return replace(view, evals={**view.evals, key: _pass_rates(data)})
 
 
+def _probe(view: RunView, data: Mapping[str, Any]) -> RunView:
+    found = ", ".join(f"{key} {env['verdict']}" for key, env in data["environments"].items())
+    return replace(view, found=f"probe: {found}")
+
+
+def _validation(view: RunView, data: Mapping[str, Any]) -> RunView:
+    verdicts = data["summary"]["verdicts"].items()
+    found = ", ".join(f"{number} {verdict}" for verdict, number in verdicts)
+    return replace(view, found=f"validation: {found}")
+
+
 def _pass_rates(data: Mapping[str, Any]) -> dict[str, float]:
     rates = {
         key: float(env["pass_at_1"])
@@ -118,4 +131,6 @@ _HANDLERS = {
     "phase.started": _phase,
     "step.completed": _step,
     "eval.completed": _eval,
+    "probe.completed": _probe,
+    "validation.completed": _validation,
 }

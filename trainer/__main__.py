@@ -10,8 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-
+from trainer.loading import importing
 from trainer.process import EXIT_FAILED, EXIT_HUNG, Launch, run_attempt
 from trainer.stores.base import StoreError
 
@@ -29,6 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         environ=os.environ,
     )
     if given.threads:
+        with importing():
+            import torch  # noqa: PLC0415 - see trainer.loading
         torch.set_num_threads(given.threads)
     try:
         launch.dir.path.mkdir(parents=True, exist_ok=True)

@@ -222,6 +222,8 @@ def build_work(attempt: Attempt) -> Work:
             from trainer.probing.wiring import build_prober as build  # noqa: PLC0415
         elif attempt.spec.kind == "preview":
             from trainer.previewing import build_preview as build  # noqa: PLC0415
+        elif attempt.spec.kind == "validate":
+            from trainer.validation.wiring import build_validator as build  # noqa: PLC0415
         else:
             from trainer.wiring import build_trainer as build  # noqa: PLC0415
     return build(attempt)

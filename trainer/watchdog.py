@@ -30,6 +30,7 @@ HUNG = {
     "train": "the learner's step did not return",
     "sync": "the engine did not take the learner's weights, or did not answer the canary",
     "checkpoint": "a checkpoint was not stored",
+    "validate": "the checks of some tasks did not end",
 }
 
 

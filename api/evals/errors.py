@@ -2,7 +2,8 @@
 
 EvalError
 ├── NoSuchEval     there is no evaluation at that step
-└── NoSuchProbe    the run has reported no probe
+├── NoSuchProbe         the run has reported no probe
+└── NoSuchValidation    the run has reported no validation, or its rows are gone
 """
 
 
@@ -16,3 +17,7 @@ class NoSuchEval(EvalError):
 
 class NoSuchProbe(EvalError):
     """The run has reported no probe; the message says why that may be."""
+
+
+class NoSuchValidation(EvalError):
+    """The run has reported no validation, or its rows are not in the store."""

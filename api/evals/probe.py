@@ -8,8 +8,9 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from api.evals.errors import NoSuchProbe
+from api.evals.newest import newest_event
 from api.evals.store import Batch, count_batch
-from api.tables import OutcomeRecord, Run, RunEvent
+from api.tables import OutcomeRecord, Run
 from trainer.contract.events import ProbeCompleted
 from trainer.contract.outcomes import OutcomeStatus, StopReason
 from trainer.contract.probereport import Begun, report_facts, report_probe
@@ -31,12 +32,7 @@ def read_probe(session: Session, run: Run) -> dict[str, Any]:
     Raises:
         NoSuchProbe: the run has not reported one.
     """
-    event = session.scalar(
-        select(RunEvent)
-        .where(RunEvent.run_id == run.id, RunEvent.type == TYPE)
-        .order_by(RunEvent.seq.desc())
-        .limit(1)
-    )
+    event = newest_event(session, run.id, TYPE)
     if event is None:
         kind = run.spec.get("kind", "train")
         hint = "" if kind == "probe" else f": it is of kind {kind}, submit one of kind probe"

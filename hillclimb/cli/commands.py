@@ -13,6 +13,7 @@ from hillclimb.cli import (
     runs,
     stack,
     submit,
+    validate,
     watch,
 )
 from hillclimb.cli.main import main
@@ -31,5 +32,6 @@ __all__ = [
     "runs",
     "stack",
     "submit",
+    "validate",
     "watch",
 ]

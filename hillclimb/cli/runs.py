@@ -75,6 +75,8 @@ def show(*, run_id: str, with_spec: bool, as_json: bool) -> None:
 
 
 def _instead_of_training(spec: dict[str, Any]) -> str:
+    if spec["kind"] == "validate":
+        return "validates tasks and trains nothing"
     does = {"eval": "evaluates", "probe": "probes"}.get(spec["kind"], spec["kind"])
     source = spec["lineage"]["resumed_from"]
     if source is None:

@@ -23,6 +23,8 @@ def render(view: RunView) -> RenderableType:
         parts.append(Text(f"reward  {sparkline(view.rewards)}  {view.rewards[-1]:.3f}"))
     if view.envs or view.evals:
         parts.append(_environments(view))
+    if view.found:
+        parts.append(Text(view.found))
     if view.message:
         parts.append(Text(view.message, style="dim"))
     return Group(*parts)
@@ -45,6 +47,8 @@ def lines_of_event(view: RunView, kind: str) -> list[str]:
         (step, decoding), rates = list(view.evals.items())[-1]
         cells = "  ".join(f"{env} {percent(rate)}" for env, rate in sorted(rates.items()))
         return [f"eval at step {step} ({decoding}): {cells}"]
+    if kind in ("probe.completed", "validation.completed"):
+        return [view.found]
     return []
 
 

@@ -265,6 +265,22 @@ class Story:
             }
         )
 
+    def validated(
+        self, run_id: str, summary: Mapping[str, Any], *, complete: bool = True
+    ) -> events.ValidationCompleted:
+        """A validation; its rows are a file that the test stores."""
+        use = {"num_requests": 9, "num_retries": 1, "input_tokens": 900, "output_tokens": 80}
+        return events.ValidationCompleted.model_validate(
+            {
+                **self.place(run_id, 0),
+                "complete": complete,
+                "rows": "validation.jsonl.gz",
+                "summary": dict(summary),
+                "teacher": use,
+                "duration_s": 4.0,
+            }
+        )
+
     def _outcome(
         self, env: str, task: int, passing: float, where: tuple[str, int, int], infra_share: float
     ) -> OutcomeRow:

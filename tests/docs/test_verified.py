@@ -87,7 +87,8 @@ def test_every_refusal_has_a_row() -> None:
     settings = [setting for row in NEVER if (setting := setting_of(row))]
     refused = [spec_with(setting, experimental=True) for setting in settings]
     found = [
-        next(iter(never_run(spec.engine, spec.tracking, spec.environment))) for spec in refused
+        next(iter(never_run(spec.engine, spec.tracking, spec.environment, spec.validation.teacher)))
+        for spec in refused
     ]
     assert len(set(found)) == len(settings)
     source = (ROOT / "trainer" / "contract" / "neverrun.py").read_text()

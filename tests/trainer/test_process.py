@@ -175,6 +175,19 @@ async def test_an_attempt_that_probes_says_what_it_found_also_where_environments
     assert find_latest(DiskStore(tmp_path / "blobs"), "run_1") is None
 
 
+async def test_an_attempt_that_validates_needs_no_model(tmp_path: Path) -> None:
+    spec = a_spec(tmp_path, validation={"tasks_per_env": 3}) | {"kind": "validate"}
+    given = launch(tmp_path, {**spec, "model": {"source": "/no/such"}})
+    assert await run_attempt(given) == 0
+    event, record = ended(given.dir)
+    assert record.reason is ReasonCode.COMPLETED
+    assert record.message == "validated 6 tasks: 6 valid"
+    assert event.eval_seconds > 0.0
+    assert DiskStore(tmp_path / "blobs").list("runs/run_1/attempt-1/validation") == (
+        "runs/run_1/attempt-1/validation.jsonl.gz",
+    )
+
+
 async def test_injected_faults_reach_the_environments_and_pause_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,6 +16,7 @@ from trainer.contract.health import EnvHealth
 from trainer.contract.outcomes import OutcomeRow
 from trainer.contract.prompts import EnvPrompts
 from trainer.contract.reasons import ReasonCode
+from trainer.contract.validation import TeacherUse, ValidationSummary
 
 EVENT_SCHEMA = 1
 ACCEPTED_SCHEMAS = (EVENT_SCHEMA, EVENT_SCHEMA - 1)
@@ -56,7 +57,7 @@ class PhaseStarted(_Event):
     """The trainer entered a phase; the dashboard and `watch` show it."""
 
     type: Literal["phase.started"] = "phase.started"
-    phase: Literal["eval", "rollout", "train", "sync", "checkpoint"]
+    phase: Literal["eval", "rollout", "train", "sync", "checkpoint", "validate"]
     decoding: str | None = None
     num_rollouts: int | None = None
 
@@ -103,6 +104,19 @@ class ProbeCompleted(_Event):
     """Of the rollouts, by environment."""
     environments: dict[str, EnvHealth]
     outcomes: tuple[OutcomeRow, ...]
+    duration_s: float
+
+
+class ValidationCompleted(_Event):
+    """What a run of kind `validate` found; the rows, one per task, are in the blob store."""
+
+    type: Literal["validation.completed"] = "validation.completed"
+    complete: bool
+    """False when it was stopped before every task was checked; the others are unknown."""
+    rows: str
+    """Key of the rows' file, relative to the attempt."""
+    summary: ValidationSummary
+    teacher: TeacherUse | None = None
     duration_s: float
 
 
@@ -188,6 +202,7 @@ Event: TypeAlias = (
     | StepCompleted
     | EvalCompleted
     | ProbeCompleted
+    | ValidationCompleted
     | CheckpointSaved
     | CheckpointDeleted
     | PromptsRendered

@@ -8,12 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainer.contract.fleet import is_loopback
+from trainer.contract.preflight import TeacherSpec
 from trainer.contract.sections import EngineSpec, EnvironmentSpec
 from trainer.contract.tracking import TrackingSpec
 
 
 def never_run(
-    engine: EngineSpec, tracking: TrackingSpec, environment: EnvironmentSpec
+    engine: EngineSpec,
+    tracking: TrackingSpec,
+    environment: EnvironmentSpec,
+    teacher: TeacherSpec | None,
 ) -> Iterator[tuple[str, str]]:
     """Yield (setting, what to do instead) for each such path that these sections ask for."""
     if engine.tensor_parallel_size > 1:
@@ -32,4 +36,9 @@ def never_run(
         yield (
             "environment.fleet.base_url outside the runner's machine",
             "point it to a server there (`hillclimb fleet serve` starts one)",
+        )
+    if teacher is not None and not is_loopback(teacher.base_url):
+        yield (
+            "validation.teacher.base_url outside the runner's machine",
+            "point it to a server there",
         )

@@ -13,7 +13,7 @@ from trainer.contract.deterministic import refuse_clocks, refuse_what_races
 from trainer.contract.neverrun import never_run
 from trainer.contract.openenv import refuse_unserved
 from trainer.contract.placement import PlacementSpec
-from trainer.contract.preflight import ProbeSpec
+from trainer.contract.preflight import ProbeSpec, ValidationSpec
 from trainer.contract.previewing import PreviewSpec
 from trainer.contract.section import Section
 from trainer.contract.sections import (
@@ -51,13 +51,14 @@ class RunSpec(Section):
     """Version of this schema."""
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._:-]{0,119}$")]
     """A name for people; need not be unique."""
-    kind: Literal["train", "eval", "probe", "preview"] = "train"
+    kind: Literal["train", "eval", "probe", "validate", "preview"] = "train"
     """`train`, or a kind that takes no step, saves nothing, and only keeps the sections that
     concern training. `eval`: evaluate, under every decoding, the checkpoint that
     `lineage.resumed_from` names, or the starting policy. `probe`: roll out training tasks on that
-    policy and say per environment whether it is healthy and whether groups will carry signal
-    (docs/preflight.md). `preview`: render and count the prompts of all tasks, without a model or
-    a slot (docs/prompts.md)."""
+    policy and say per environment whether it is healthy and whether groups will carry signal.
+    `validate`: check every task without a policy, and exclude those that fail (docs/preflight.md).
+    `preview`: render and count the prompts of all tasks, without a model or a slot
+    (docs/prompts.md)."""
     backend: BackendSpec = BackendSpec()
     """Where the trainer runs."""
     model: ModelSpec = ModelSpec()
@@ -86,6 +87,8 @@ class RunSpec(Section):
     """What a run of kind `probe` tries."""
     preview: PreviewSpec = PreviewSpec()
     """What a run of kind `preview` shows."""
+    validation: ValidationSpec = ValidationSpec()
+    """What a run of kind `validate` checks."""
     checkpoints: CheckpointSpec = CheckpointSpec()
     """When state is saved."""
     notify: NotifySpec = NotifySpec()
@@ -199,7 +202,9 @@ class RunSpec(Section):
 
     @model_validator(mode="after")
     def _never_run_paths_are_asked_for(self) -> Self:
-        for setting, instead in never_run(self.engine, self.tracking, self.environment):
+        for setting, instead in never_run(
+            self.engine, self.tracking, self.environment, self.validation.teacher
+        ):
             if not self.experimental:
                 raise ValueError(
                     f"{setting} was never run: set experimental to true to try it, or {instead}"
@@ -235,7 +240,8 @@ class RunSpec(Section):
         Raises:
             ValueError: a sentence that names what to change.
         """
-        self.data.check_step(self.schedule.train_batch_size, train)
+        if self.kind in ("train", "eval"):
+            self.data.check_step(self.schedule.train_batch_size, train)
         self.check_evaluation(num_eval)
 
     def check_evaluation(self, num_eval: int) -> None:
@@ -245,7 +251,7 @@ class RunSpec(Section):
             ValueError: a sentence that names what to change.
         """
         remedy = "data.eval_tasks_per_env or " if self.data.dataset is None else ""
-        for decoding in self.eval.decodings:
+        for decoding in self.eval.decodings if self.kind in ("train", "eval") else ():
             _refuse_too_many(
                 num_eval * decoding.n_samples_per_prompt,
                 f"an evaluation by {decoding.name}",

@@ -81,6 +81,13 @@ const WORDS = {
     text: `Trainer started: ${data.engine}, ${(data.num_parameters / 1e6).toFixed(1)} M parameters`
       + (data.resumed_from_step ? `, resumed from step ${data.resumed_from_step}` : "") }),
   "eval.completed": (data) => ({ text: `Eval at step ${data.step}, ${data.decoding}: ${share(data.all)}`, tone: "good" }),
+  "probe.completed": (data) => ({
+    text: `Probe${data.complete ? "" : " (stopped early)"}: `
+      + Object.entries(data.environments).map(([key, env]) => `${key} ${env.verdict}`).join(", ")
+      + `; ${data.advice}`, tone: "good" }),
+  "validation.completed": (data) => ({
+    text: `Validation${data.complete ? "" : " (stopped early)"} of ${data.summary.num_tasks} tasks: `
+      + Object.entries(data.summary.verdicts).map(([verdict, n]) => `${n} ${verdict}`).join(", "), tone: "good" }),
   "checkpoint.saved": (data) => ({ text: `Checkpoint at step ${data.step}, ${mib(data.size_bytes)}` }),
   "env.degraded": (data) => ({
     text: `${data.env_key}: ${(100 * data.infra_error_rate).toFixed(0)} % infra errors at step ${data.step}`, tone: "bad" }),

@@ -45,7 +45,7 @@ def test_a_training_spec_is_probed_followed_and_shown(
     done = []
     watching = Thread(target=lambda: done.append(hc("probe", str(path))))
     watching.start()
-    run_id = _submitted(hc)
+    run_id = submitted(hc)
     story.launch(run_id)
     story.push(run_id, story.started(run_id), story.probed(run_id, FOUND))
     story.finish(run_id, 0)
@@ -64,7 +64,7 @@ def test_a_probe_that_failed_before_it_reported_is_its_own_exit_code(
     done = []
     watching = Thread(target=lambda: done.append(hc("probe", str(path))))
     watching.start()
-    run_id = _submitted(hc)
+    run_id = submitted(hc)
     story.launch(run_id)
     story.push(run_id, story.started(run_id))
     story.finish(run_id, 0, ReasonCode.MODEL_UNAVAILABLE, message="no such model")
@@ -86,7 +86,7 @@ def test_a_run_without_a_probe_is_not_found(hc: Invoke, story: Story, served: Se
     assert "has reported no probe" in result.stderr
 
 
-def _submitted(hc: Invoke) -> str:
+def submitted(hc: Invoke) -> str:
     """Wait for the run that a command in a thread submits."""
     for _ in range(500):
         found = from_json(hc("runs", "--json"))["data"]

@@ -1,0 +1,63 @@
+"""`/v1/runs/{id}/validation`: what a validation found, task by task."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from api.evals.errors import NoSuchValidation
+from api.evals.validation import find_validation, read_rows
+from api.problems import KINDS, documented
+from api.routes.context import Reader, ServicesDep
+from api.routes.reads import PROBLEMS, RunId, open_run
+from api.runs.errors import RunNotFound
+from trainer.contract.validation import TaskVerdict
+
+router = APIRouter(prefix="/v1/runs/{run_id}/validation", tags=["results"], responses=PROBLEMS)
+
+
+class RowQuery(BaseModel):
+    """Filters and page of the rows; a key that is not one of these is refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    verdict: TaskVerdict | None = None
+    """Only rows with this verdict."""
+    env: Annotated[str | None, Field(max_length=300)] = None
+    """Only this environment."""
+    after: Annotated[int, Field(ge=0)] = 0
+    """Rows to leave out at the beginning."""
+    limit: Annotated[int, Field(ge=0, le=1000)] = 200
+
+
+@router.get(
+    "",
+    operation_id="get_validation",
+    summary="Read what a validation found",
+    responses={**documented(KINDS[RunNotFound], KINDS[NoSuchValidation])},
+)
+def get_validation(
+    services: ServicesDep,
+    caller: Reader,
+    run_id: RunId,
+    query: Annotated[RowQuery, Query()],
+) -> dict[str, Any]:
+    """Return the summary and one page of rows; `next_after` leads to the next.
+
+    A run that was stopped early reports what it had, with `complete` false.
+    """
+    with open_run(services, caller, run_id) as (session, run):
+        found = find_validation(session, run)
+    # Outside the session: the store may be across a network.
+    rows = read_rows(services.store, found.key, verdict=query.verdict, env=query.env)
+    end = query.after + query.limit
+    has_more = end < len(rows)
+    return {
+        **found.facts,
+        "rows": rows[query.after : end],
+        "num_rows": len(rows),
+        "has_more": has_more,
+        "next_after": end if has_more else None,
+    }

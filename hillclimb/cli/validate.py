@@ -1,0 +1,139 @@
+"""`validate`: which tasks can be trusted, before anything is trained or measured on them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hillclimb.cli.console import out, print_json, print_table, print_text, table
+from hillclimb.cli.exits import Exit
+from hillclimb.cli.main import command, connect, main
+from hillclimb.cli.submit import SET
+from hillclimb.cli.watch import follow_run
+from hillclimb.client import Client
+from hillclimb.errors import ApiProblem
+from hillclimb.spec_file import read_spec
+
+VERDICTS = ("valid", "excluded", "unproven", "unknown")
+MAX_SHOWN = 20
+PAGE = 1000
+
+
+@main.command()
+@click.argument(
+    "spec_file", metavar="[SPEC]", required=False, type=click.Path(path_type=Path, dir_okay=False)
+)
+@SET
+@click.option("--show", "run_id", metavar="RUN", help="Print what a former validation found.")
+@click.option(
+    "--exclude", "excludes", is_flag=True, help="Leave what failed out of its dataset from now on."
+)
+@command
+def validate(
+    *,
+    spec_file: Path | None,
+    assignments: tuple[str, ...],
+    run_id: str | None,
+    excludes: bool,
+    as_json: bool,
+) -> None:
+    """Check every task of SPEC: its recorded calls, its verifier, and with a teacher.
+
+    SPEC may be that of a training run; its section `validation` names the teacher.
+    """
+    if (spec_file is None) == (run_id is None):
+        raise click.UsageError("give a SPEC to validate, or --show RUN")
+    code = 0
+    with connect() as client:
+        if spec_file is not None:
+            spec = read_spec(spec_file, assignments) | {"kind": "validate"}
+            run_id = client.submit(spec)["id"]
+            code = follow_run(client, run_id, as_json=as_json)
+            if as_json or not _has_reported(client, run_id):
+                sys.exit(code or (Exit.ERROR if excludes else 0))
+        _show(client, str(run_id), as_json=as_json)
+        if excludes:
+            _exclude(client, str(run_id), as_json=as_json)
+    sys.exit(code)
+
+
+def print_validation(found: Mapping[str, Any], failures: list[Mapping[str, Any]]) -> None:
+    """Print the numbers per environment, then the first tasks that failed, with the reason."""
+    whole = "" if found["complete"] else ", stopped early"
+    out.print(
+        f"\n[bold]validation[/bold] of {found['num_tasks']} tasks, coverage"
+        f" {100 * found['coverage']:.0f} %{whole}"
+    )
+    rows = [
+        (key, sum(counts.values()), *(counts.get(verdict, 0) for verdict in VERDICTS))
+        for key, counts in found["environments"].items()
+    ]
+    print_table(table(["environment", "n>", *(f"{verdict}>" for verdict in VERDICTS)], rows))
+    for row in failures[:MAX_SHOWN]:
+        print_text(f"{row['task_key']}: {row['detail'] or row['reason']}", style="dim")
+    if len(failures) > MAX_SHOWN:
+        print_text(f"and {len(failures) - MAX_SHOWN} more: --json lists them all", style="dim")
+    teacher = found["teacher"]
+    if teacher is not None:
+        print_text(
+            f"teacher: {teacher['num_requests']} requests ({teacher['num_retries']} retries),"
+            f" {teacher['input_tokens']} tokens read, {teacher['output_tokens']} written"
+        )
+
+
+def _show(client: Client, run_id: str, *, as_json: bool) -> None:
+    if as_json:
+        rows = list(_rows(client, run_id))
+        print_json({**client.validation(run_id, limit=0), "rows": rows, "has_more": False})
+        return
+    print_validation(
+        client.validation(run_id, limit=0), list(_rows(client, run_id, verdict="excluded"))
+    )
+
+
+def _exclude(client: Client, run_id: str, *, as_json: bool) -> None:
+    """Hand what failed to the dataset's exclusions; repeating it changes nothing."""
+    dataset = client.validation(run_id, limit=0)["dataset"]
+    if dataset is None:
+        raise click.UsageError(
+            f"{run_id} validated generated tasks: only a registered dataset has exclusions"
+        )
+    failures = [
+        {
+            "scope": "task",
+            "key": row["task_key"],
+            "reason": f"{row['reason']}: {row['detail'] or ''}"[:1000],
+            "source": "validation",
+        }
+        for row in _rows(client, run_id, verdict="excluded")
+    ]
+    for start in range(0, len(failures), PAGE):
+        client.datasets.exclude(dataset["name"], failures[start : start + PAGE])
+    if not as_json:
+        print_text(
+            f"{len(failures)} tasks are excluded from {dataset['name']}: the next version leaves"
+            " them out"
+        )
+
+
+def _rows(client: Client, run_id: str, **filters: str) -> Iterator[Mapping[str, Any]]:
+    after: int | None = 0
+    while after is not None:
+        page = client.validation(run_id, after=after, limit=PAGE, **filters)
+        yield from page["rows"]
+        after = page["next_after"]
+
+
+def _has_reported(client: Client, run_id: str) -> bool:
+    """Tell whether the run got as far as to report: one that failed may not have."""
+    try:
+        client.validation(run_id, limit=0)
+    except ApiProblem as problem:
+        if problem.status == 404:
+            return False
+        raise
+    return True

@@ -1,0 +1,104 @@
+"""`hillclimb validate`: show what was found, and hand the failures to the dataset."""
+
+from __future__ import annotations
+
+from threading import Thread
+
+import pytest
+
+from hillclimb.cli.exits import Exit
+from tests.api.datasets.samples import lines, tasks
+from tests.api.results.test_validation import a_validation, rows, store_rows
+from tests.api.story import Story
+from tests.hillclimb.cli.conftest import Invoke, from_json
+from tests.hillclimb.cli.test_probe import submitted
+from trainer.contract.reasons import ReasonCode
+from trainer.contract.validation import summarise_tasks
+from trainer.stores.disk import DiskStore
+
+
+def a_finished_validation(story: Story, blobs: DiskStore) -> str:
+    run_id = story.running(a_validation())
+    store_rows(blobs, run_id, rows())
+    story.push(run_id, story.validated(run_id, summarise_tasks(rows()).model_dump()))
+    story.finish(run_id, 0)
+    return run_id
+
+
+def test_show_prints_numbers_and_the_reasons_of_failures(
+    hc: Invoke, story: Story, blobs: DiskStore
+) -> None:
+    run_id = a_finished_validation(story, blobs)
+    shown = hc("validate", "--show", run_id).stdout
+    assert "validation of 5 tasks, coverage 100 %" in shown
+    row = next(line.split() for line in shown.splitlines() if line.startswith("github "))
+    assert row == ["github", "2", "0", "2", "0", "0"]
+    assert "github-1: the verifier gives the untouched start state 1" in shown
+    assert "teacher: 9 requests (1 retries), 900 tokens read, 80 written" in shown
+    as_json = from_json(hc("validate", "--show", run_id, "--json"))
+    assert [row["task_key"] for row in as_json["rows"]] == [row.task_key for row in rows()]
+    assert "validates tasks and trains nothing" in hc("show", run_id).stdout
+
+
+def test_a_spec_is_validated_followed_and_shown(
+    hc: Invoke, story: Story, blobs: DiskStore, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("spec") / "spec.yaml"
+    path.write_text("name: mine\ndata: {env_keys: [booking, github]}\n")
+    done = []
+    watching = Thread(target=lambda: done.append(hc("validate", str(path))))
+    watching.start()
+    run_id = submitted(hc)
+    story.launch(run_id)
+    store_rows(blobs, run_id, rows())
+    story.push(run_id, story.started(run_id))
+    story.push(run_id, story.validated(run_id, summarise_tasks(rows()).model_dump()))
+    story.finish(run_id, 0, ReasonCode.COMPLETED)
+    watching.join(30.0)
+    assert done[0].exit_code == Exit.OK
+    assert "validation: 3 valid, 2 excluded" in done[0].stdout
+    assert "github-0: the verifier gives" in done[0].stdout
+
+
+def test_what_failed_is_left_out_of_the_datasets_next_version(
+    hc: Invoke, story: Story, blobs: DiskStore, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("dataset")
+    (folder / "tasks.jsonl").write_bytes(lines(tasks(booking=12, github=12)))
+    (folder / "spec.yaml").write_text("name: x\nkind: validate\ndata: {dataset: fleet}\n")
+    assert hc("datasets", "create", "fleet", str(folder / "tasks.jsonl")).exit_code == 0
+    run_id = from_json(hc("submit", str(folder / "spec.yaml"), "--json"))["id"]
+    found = [
+        row.model_copy(update={"task_key": row.task_key.replace("-", "-00")}) for row in rows()
+    ]
+    story.launch(run_id)
+    store_rows(blobs, run_id, found)
+    story.push(run_id, story.started(run_id))
+    story.push(run_id, story.validated(run_id, summarise_tasks(found).model_dump()))
+    story.finish(run_id, 0)
+    for _ in range(2):  # repeating it changes nothing
+        said = hc("validate", "--show", run_id, "--exclude")
+        assert said.exit_code == Exit.OK, said.stderr
+        assert "2 tasks are excluded from fleet: the next version leaves them out" in said.stdout
+    listed = from_json(hc("datasets", "exclusions", "fleet", "--json"))["data"]
+    assert [(each["key"], each["source"]) for each in listed] == [
+        ("github-000", "validation"),
+        ("github-001", "validation"),
+    ]
+    assert listed[0]["reason"].startswith("passes_untouched: the verifier gives")
+    second = from_json(hc("datasets", "create", "fleet", "fleet@1", "--json"))
+    assert second["num_excluded"] == 2
+
+
+def test_generated_tasks_have_nothing_to_be_excluded_from(
+    hc: Invoke, story: Story, blobs: DiskStore
+) -> None:
+    result = hc("validate", "--show", a_finished_validation(story, blobs), "--exclude")
+    assert result.exit_code == Exit.USAGE
+    assert "only a registered dataset has exclusions" in result.stderr
+
+
+def test_a_validation_needs_a_spec_or_a_run(hc: Invoke) -> None:
+    result = hc("validate")
+    assert result.exit_code == Exit.USAGE
+    assert "give a SPEC to validate, or --show RUN" in result.stderr

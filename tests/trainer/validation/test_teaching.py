@@ -1,0 +1,171 @@
+"""Teachers over HTTP, in both protocols, and all that can go wrong with one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.validation.runs import Validation
+from tests.trainer.validation.teacher_server import GARBAGE, TeacherServer, teaching
+from trainer.contract.validation import Reason, TaskVerdict
+from trainer.errors import SpecError
+
+OVERLOADED = (529, {}, b"{}")
+LATER = (429, {"Retry-After": "0"}, b"{}")
+
+
+@pytest.fixture(params=["openai", "anthropic"])
+def protocol(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[TeacherServer]:
+    with teaching(Validation(tmp_path / "tasks").tasks()) as running:
+        yield running
+
+
+def a_run(
+    root: Path, server: TeacherServer, protocol: str = "openai", **teacher: Any
+) -> Validation:
+    section = {"type": protocol, "base_url": server.url, "model": "scripted", **teacher}
+    return Validation(root, teacher=section)
+
+
+async def test_a_teacher_that_solves_everything_makes_every_task_valid(
+    tmp_path: Path, server: TeacherServer, protocol: str
+) -> None:
+    run = a_run(tmp_path, server, protocol, temperature=0.5, max_output_tokens=77)
+    found = await run.run()
+    assert found.summary.verdicts == {"valid": 6}
+    assert all(row.teacher is not None and row.teacher.passed == 1 for row in run.rows())
+    assert found.teacher is not None
+    assert found.teacher.num_requests == len(server.requests) >= 6 * 3
+    assert found.teacher.input_tokens == 100 * len(server.requests)
+    assert found.teacher.output_tokens == 10 * len(server.requests)
+    asked = server.requests[0]
+    assert (asked["model"], asked["temperature"], asked["max_tokens"]) == ("scripted", 0.5, 77)
+    assert "CURRENT_DATE: 2026-" in str(asked.get("system") or asked["messages"][0]["content"])
+    path = {"openai": "/chat/completions", "anthropic": "/v1/messages"}[protocol]
+    assert set(server.paths) == {path}
+
+
+async def test_what_the_teacher_fails_is_excluded_unless_that_is_not_required(
+    tmp_path: Path, server: TeacherServer, protocol: str
+) -> None:
+    server.gives_up = lambda task: task.env_key == "github"
+    run = a_run(tmp_path / "a", server, protocol, n=2)
+    found = await run.run()
+    assert found.summary.environments == {"booking": {"valid": 3}, "github": {"excluded": 3}}
+    assert found.summary.reasons == {"teacher_failed": 3}
+    (row, *_) = [row for row in run.rows() if row.verdict is TaskVerdict.EXCLUDED]
+    assert row.detail == "the teacher passed in none of 2 tries"
+    lenient = await a_run(tmp_path / "b", server, protocol, required=False).run()
+    assert lenient.summary.verdicts == {"valid": 6}
+
+
+async def test_a_later_try_that_passes_is_enough(tmp_path: Path, server: TeacherServer) -> None:
+    seen: set[str] = set()
+
+    def only_at_first(task: Any) -> bool:
+        is_first = task.key not in seen
+        seen.add(task.key)
+        return is_first
+
+    server.gives_up = only_at_first
+    run = a_run(tmp_path, server, n=3)
+    found = await run.run()
+    assert found.summary.verdicts == {"valid": 6}
+    tries = [row.teacher for row in run.rows()]
+    assert all(each is not None and (each.failed, each.passed) == (1, 1) for each in tries)
+
+
+async def test_busy_endpoints_are_asked_again_when_they_say(
+    tmp_path: Path, server: TeacherServer, protocol: str
+) -> None:
+    server.faults = [LATER, (429, {"Retry-After": "0.2"}, b"{}"), (503, {}, b"no"), LATER]
+    began = time.monotonic()
+    found = await a_run(tmp_path, server, protocol, concurrency=1).run()
+    assert 0.2 <= time.monotonic() - began < 20.0
+    assert found.summary.verdicts == {"valid": 6}
+    assert found.teacher is not None
+    assert found.teacher.num_retries == 4
+
+
+async def test_an_endpoint_that_stays_away_or_answers_garbage_leaves_tasks_unknown(
+    tmp_path: Path, server: TeacherServer, protocol: str
+) -> None:
+    server.faults = [(200, {}, GARBAGE), (400, {}, b"too long"), (200, {}, b'{"choices": []}')]
+    run = a_run(tmp_path / "a", server, protocol, concurrency=1)
+    found = await run.run()
+    assert found.summary.verdicts == {"unknown": 3, "valid": 3}
+    assert found.summary.reasons == {"teacher_unavailable": 3}
+    details = [row.detail or "" for row in run.rows() if row.reason is Reason.TEACHER_UNAVAILABLE]
+    assert "what is no JSON object" in details[0]
+    assert "answers 400: too long" in details[1]
+    assert "is no " in details[2]
+
+    server.faults = [OVERLOADED] * 100
+    gone = await a_run(tmp_path / "b", server, protocol, max_retries=0).run()
+    assert gone.summary.verdicts == {"unknown": 6}
+    assert gone.summary.coverage == 0.0
+
+
+async def test_arguments_that_are_no_json_are_an_error_that_the_teacher_sees(
+    tmp_path: Path, server: TeacherServer, protocol: str
+) -> None:
+    server.damages_first_call = True
+    found = await a_run(tmp_path, server, protocol).run()
+    assert found.summary.verdicts == {"valid": 6}
+    assert "the arguments are no JSON object" in str(server.requests)
+
+
+async def test_the_budget_ends_the_asking_and_what_was_not_asked_is_unknown(
+    tmp_path: Path, server: TeacherServer
+) -> None:
+    run = a_run(tmp_path / "a", server, max_requests=9, concurrency=1)
+    found = await run.run()
+    assert len(server.requests) == 9
+    known = found.summary.verdicts["valid"]
+    assert 1 <= known <= 3
+    assert found.summary.verdicts["unknown"] == 6 - known
+    assert {row.detail for row in run.rows() if row.reason is not None} == {
+        "validation.teacher.max_requests are used up"
+    }
+    server.requests.clear()
+    await a_run(tmp_path / "b", server, max_tokens=500, concurrency=1).run()
+    assert len(server.requests) == 5
+
+
+async def test_the_key_comes_from_the_environment_and_goes_as_the_protocol_wants(
+    tmp_path: Path, server: TeacherServer, protocol: str
+) -> None:
+    run = a_run(tmp_path, server, protocol, api_key_env="TEACHER_KEY")
+    with pytest.raises(SpecError, match="names TEACHER_KEY, which is not set"):
+        run.validator()
+    await run.run(attempt=2, environ={"TEACHER_KEY": "k-1"})
+    header = {"openai": ("authorization", "Bearer k-1"), "anthropic": ("x-api-key", "k-1")}
+    name, value = header[protocol]
+    assert {each[name] for each in server.headers} == {value}
+    assert "k-1" not in run.dir(2).events.read_text()
+
+
+async def test_an_endpoint_that_refuses_the_key_ends_the_run(
+    tmp_path: Path, server: TeacherServer
+) -> None:
+    server.faults = [(401, {}, b"bad key")] * 50
+    with pytest.raises(SpecError, match=r"the teacher refuses: .* answers 401: bad key"):
+        await a_run(tmp_path, server).run()
+
+
+async def test_a_teacher_that_never_ends_fails_after_its_turns(
+    tmp_path: Path, server: TeacherServer
+) -> None:
+    run = a_run(tmp_path, server, max_turns=1)
+    found = await run.run()
+    assert found.summary.reasons == {"teacher_failed": 6}

@@ -1,0 +1,154 @@
+"""What a validation found of each task, and the word that follows from it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+VALIDATION_ROWS = "validation.jsonl.gz"
+"""File of the rows in the blob store, relative to the attempt: one JSON object per line."""
+
+
+class _Facts(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class Check(StrEnum):
+    """How one check of a task came out."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+    """The environment, the verifier or the teacher's endpoint failed: that says nothing."""
+    ABSENT = "absent"
+    """There was nothing to check: no recorded calls, or no teacher."""
+
+
+class TaskVerdict(StrEnum):
+    """What is to be done with a task."""
+
+    VALID = "valid"
+    """Every check passed, and one of them shows that it can be solved."""
+    EXCLUDED = "excluded"
+    """A check failed: it is not worth training or measuring on."""
+    UNPROVEN = "unproven"
+    """No check failed, and none shows that it can be solved."""
+    UNKNOWN = "unknown"
+    """A check could not be made: it is no failure, and no proof."""
+
+
+class Reason(StrEnum):
+    """Why a task is excluded or unknown: a closed list."""
+
+    REPLAY_REFUSED = "replay_refused"
+    """A recorded call is refused by the environment."""
+    PASSES_UNTOUCHED = "passes_untouched"
+    """The verifier passes the start state, in which nothing was done."""
+    REPLAY_NOT_PASSED = "replay_not_passed"
+    """The verifier does not pass the state after the recorded calls."""
+    TEACHER_FAILED = "teacher_failed"
+    """The teacher solved it in none of its tries."""
+    NOT_ANSWERED = "not_answered"
+    """Environment or verifier failed, retries included."""
+    TEACHER_UNAVAILABLE = "teacher_unavailable"
+    """The teacher's endpoint failed, or its budget was used up."""
+    NOT_REACHED = "not_reached"
+    """The validation was stopped before."""
+
+
+class TeacherTries(_Facts):
+    """How a teacher's tries at one task came out."""
+
+    passed: int = 0
+    failed: int = 0
+    unknown: int = 0
+    """Tries that the environment or the endpoint ended."""
+
+
+class TaskValidation(_Facts):
+    """One task: what was checked, and the verdict."""
+
+    task_key: str
+    env_key: str
+    replay: Check = Check.ABSENT
+    """Recorded calls in a fresh environment: each must be carried out."""
+    verifier_on_start: Check = Check.UNKNOWN
+    """A known fail: the untouched start state must not pass."""
+    verifier_on_replay: Check = Check.ABSENT
+    """A known pass: the state after the recorded calls must pass."""
+    teacher: TeacherTries | None = None
+    verdict: TaskVerdict
+    reason: Reason | None = None
+    detail: str | None = None
+    """The reason in a sentence."""
+
+
+class TeacherUse(_Facts):
+    """What a teacher was asked, over the whole run."""
+
+    num_requests: int
+    """Retries included."""
+    num_retries: int
+    input_tokens: int
+    output_tokens: int
+
+
+class ValidationSummary(_Facts):
+    """Numbers of tasks by verdict and by reason."""
+
+    num_tasks: int
+    verdicts: dict[str, int]
+    environments: dict[str, dict[str, int]]
+    """Verdicts by environment."""
+    reasons: dict[str, int]
+    coverage: Annotated[float, Field(ge=0.0, le=1.0)]
+    """Share of tasks of which something is known."""
+
+
+def judge(found: TaskValidation, *, teacher_is_required: bool) -> TaskValidation:
+    """Return what was found with its verdict; `reason` and `detail` of a check that failed stay.
+
+    A check that failed decides, whatever could not be checked besides; what is unknown otherwise
+    makes the task unknown, unless it is proven without.
+    """
+    tries = found.teacher
+    replayed = found.replay is found.verifier_on_replay is Check.PASSED
+    solved = tries is not None and tries.passed > 0
+    checks = (found.replay, found.verifier_on_start, found.verifier_on_replay)
+    if Check.FAILED in checks:
+        return _with(found, TaskVerdict.EXCLUDED)
+    if Check.UNKNOWN in checks:
+        return _with(found, TaskVerdict.UNKNOWN)
+    needs_teacher = tries is not None and (teacher_is_required or not replayed)
+    if needs_teacher and tries is not None and not solved:
+        if tries.unknown:
+            return _with(found, TaskVerdict.UNKNOWN)
+        total = tries.failed
+        detail = f"the teacher passed in none of {total} {'try' if total == 1 else 'tries'}"
+        failed = found.model_copy(update={"reason": Reason.TEACHER_FAILED, "detail": detail})
+        return _with(failed, TaskVerdict.EXCLUDED)
+    proven = TaskVerdict.VALID if replayed or solved else TaskVerdict.UNPROVEN
+    return _with(found.model_copy(update={"reason": None, "detail": None}), proven)
+
+
+def summarise_tasks(rows: Sequence[TaskValidation]) -> ValidationSummary:
+    """Return the numbers of a validation."""
+    by_env: dict[str, Counter[str]] = {}
+    for row in rows:
+        by_env.setdefault(row.env_key, Counter())[row.verdict.value] += 1
+    unknown = sum(row.verdict is TaskVerdict.UNKNOWN for row in rows)
+    return ValidationSummary(
+        num_tasks=len(rows),
+        verdicts=dict(sorted(Counter(row.verdict.value for row in rows).items())),
+        environments={key: dict(sorted(counts.items())) for key, counts in sorted(by_env.items())},
+        reasons=dict(sorted(Counter(row.reason.value for row in rows if row.reason).items())),
+        coverage=1.0 - unknown / len(rows) if rows else 0.0,
+    )
+
+
+def _with(found: TaskValidation, verdict: TaskVerdict) -> TaskValidation:
+    return found.model_copy(update={"verdict": verdict})

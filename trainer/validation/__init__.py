@@ -1,0 +1,1 @@
+"""Validations: every task checked by its recorded calls, its verifier, and a teacher."""

@@ -1,0 +1,106 @@
+"""Teachers behind Anthropic's messages with tool use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainer.envs.base import ToolSpec
+from trainer.validation.conversation import Answer, Call, Message, Result, Results, User
+from trainer.validation.endpoint import Endpoint
+from trainer.validation.errors import TeacherUnavailable
+
+VERSION = "2023-06-01"
+
+
+def anthropic_headers(api_key: str | None) -> dict[str, str]:
+    """Return what every request carries."""
+    key = {} if api_key is None else {"x-api-key": api_key}
+    return {"anthropic-version": VERSION, **key}
+
+
+class AnthropicTeacher:
+    """A `Teacher` by `POST {base_url}/v1/messages`."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+
+    async def answer(
+        self, system: str, conversation: Sequence[Message], tools: Sequence[ToolSpec]
+    ) -> Answer:
+        """See `Teacher.answer`."""
+        spec = self._endpoint.spec
+        body: dict[str, Any] = {
+            "model": spec.model,
+            "system": system,
+            "messages": [_message(each) for each in conversation],
+            "tools": [_tool(tool) for tool in tools],
+            "max_tokens": spec.max_output_tokens,
+        }
+        if spec.temperature is not None:
+            body["temperature"] = spec.temperature
+        found = await self._endpoint.post("/v1/messages", body)
+        usage = found.get("usage")
+        if isinstance(usage, dict):
+            self._endpoint.count(
+                input_tokens=usage.get("input_tokens"), output_tokens=usage.get("output_tokens")
+            )
+        return _answer(found)
+
+
+def _tool(tool: ToolSpec) -> dict[str, Any]:
+    return {
+        "name": tool.name,
+        "description": tool.description,
+        "input_schema": dict(tool.parameters),
+    }
+
+
+def _message(message: Message) -> dict[str, Any]:
+    match message:
+        case User(text):
+            return {"role": "user", "content": text}
+        case Answer(text, calls):
+            content: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
+            content += [_tool_use(call) for call in calls]
+            return {"role": "assistant", "content": content}
+        case Results(results):
+            return {"role": "user", "content": [_tool_result(each) for each in results]}
+
+
+def _tool_use(call: Call) -> dict[str, Any]:
+    return {
+        "type": "tool_use",
+        "id": call.id,
+        "name": call.name,
+        "input": dict(call.arguments or {}),
+    }
+
+
+def _tool_result(result: Result) -> dict[str, Any]:
+    return {
+        "type": "tool_result",
+        "tool_use_id": result.id,
+        "content": result.text,
+        "is_error": result.is_error,
+    }
+
+
+def _answer(found: Mapping[str, Any]) -> Answer:
+    try:
+        blocks = list(found["content"])
+        text = "".join(str(block["text"]) for block in blocks if block["type"] == "text")
+        return Answer(text, tuple(_read(each) for each in blocks if each["type"] == "tool_use"))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise TeacherUnavailable("the teacher's answer is no message") from error
+
+
+def _read(block: Mapping[str, Any]) -> Call:
+    given = block.get("input")
+    return Call(
+        id=str(block["id"]),
+        name=str(block["name"]),
+        arguments=given if isinstance(given, dict) else None,
+        written=json.dumps(given),
+    )
