@@ -167,7 +167,7 @@ def test_the_command_line_shows_tokens_and_the_prompt_as_the_model_reads_it(
     assert "hillclimb preview SPEC --task github-9" in missing.stderr
 
 
-@pytest.mark.parametrize("content", [b"no gzip", gzip.compress(b"{")])
+@pytest.mark.parametrize("content", [b"no gzip", gzip.compress(b"{", mtime=0)])
 def test_a_damaged_file_is_said_to_be_damaged(
     story: Story, served: Served, blobs: DiskStore, content: bytes, tmp_path: Path
 ) -> None:
