@@ -105,7 +105,7 @@ def print_prompts(
     """Print a line per environment, then whole prompts exactly as the model reads them."""
     rows = [
         _row(env_key, each)
-        for env_key, each in told["environments"].items()
+        for env_key, each in sorted(told["environments"].items())
         if env in (None, env_key)
     ]
     print_table(table(COLUMNS, rows))
