@@ -9,7 +9,7 @@ import asyncio
 import gzip
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from trainer.contract.events import PromptsRendered, RunWarning
 from trainer.contract.prompts import PromptText
 from trainer.contract.rundir import AttemptDir, prompts_file, run_key
 from trainer.contract.spec import RunSpec
-from trainer.envs.base import Closes, EnvProvider, KnowsTools, ToolSpec
+from trainer.envs.base import Closes, EnvProvider, KnowsTools, ToolSpec, WordsTask
 from trainer.envs.choose import choose_provider
 from trainer.rollouts.chat import load_chat
 from trainer.rollouts.limits import limits_for
@@ -29,6 +29,8 @@ from trainer.types import Task
 
 COUNTED = 64
 """Tasks of an environment whose tokens are counted at the start of a run."""
+WORDED = 16
+"""Tasks without a prompt for which each environment is asked at the least, besides those shown."""
 CLOSE_S = 10.0
 _log = logging.getLogger(__name__)
 
@@ -67,9 +69,8 @@ class PromptReport:
             SpecError: the tokenizer cannot chat, or the provider cannot be made.
             ModelUnavailable: there is no tokenizer.
         """
-        by_env = _by_env(self.tasks)
-        tools = await self._tools(by_env, step)
-        found = await asyncio.to_thread(self._survey, by_env, tools)
+        known = await self._ask_all(step)
+        found = await asyncio.to_thread(self._survey, known)
         texts = tuple(text for each in found.values() for text in each.texts)
         key = prompts_file(self.attempt_dir.attempt)
         try:
@@ -88,51 +89,80 @@ class PromptReport:
         )
         return texts
 
-    async def _tools(
-        self, by_env: dict[str, list[Task]], step: int
-    ) -> dict[str, tuple[ToolSpec, ...]]:
+    async def _ask_all(self, step: int) -> dict[str, _Known]:
+        by_env = _by_env(self.tasks)
         tag = f"{self.attempt_dir.run_dir.name}-{self.attempt_dir.attempt}-prompts"
         provider = self.provider or choose_provider(self.spec, tag)
-        asked = [self._tools_of(provider, tasks[0], step) for tasks in by_env.values()]
+        asked = [self._ask(provider, tasks, step) for tasks in by_env.values()]
         try:
             answers = await asyncio.gather(*asked)
         finally:
             if self.provider is None and isinstance(provider, Closes):
                 await _close(provider)
-        return {key: tools for key, tools in zip(by_env, answers, strict=True) if tools}
+        return {key: known for key, known in zip(by_env, answers, strict=True) if known.tools}
 
-    async def _tools_of(self, provider: EnvProvider, task: Task, step: int) -> tuple[ToolSpec, ...]:
+    async def _ask(self, provider: EnvProvider, tasks: Sequence[Task], step: int) -> _Known:
+        env_key = tasks[0].env_key
         if isinstance(provider, KnowsTools):
-            return provider.tools_of(task.env_key)
-        limits = limits_for(task.env_key, self.spec.environment, self.spec.rollout)
-        env = provider.make(task)
+            return _Known(tools=provider.tools_of(env_key), tasks=tasks)
+        limit_s = limits_for(env_key, self.spec.environment, self.spec.rollout).reset_timeout_s
         try:
-            async with asyncio.timeout(limits.reset_timeout_s):
-                return await env.reset()
+            if tasks[0].prompt:
+                tools, _ = await _reset(provider, tasks[0], limit_s)
+                return _Known(tools=tools, tasks=tasks)
+            worded = [await _reset(provider, task, limit_s) for task in self._sample(tasks)]
+            return _Known(tools=worded[0][0], tasks=[task for _, task in worded])
         except Exception as error:  # noqa: BLE001 - the rollout edge: a run goes on without it
-            message = f"{task.env_key} did not start, so its prompts are not known yet: "
-            message += str(error) or f"its reset took more than {limits.reset_timeout_s:g} s"
+            message = f"{env_key} did not start, so its prompts are not known yet: "
+            message += str(error) or f"its reset took more than {limit_s:g} s"
             self.journal.emit(RunWarning, step=step, code="prompts_unknown", message=message)
-            return ()
-        finally:
-            await _close(env)
+            return _Known(tools=(), tasks=())
 
-    def _survey(
-        self, by_env: dict[str, list[Task]], tools: dict[str, tuple[ToolSpec, ...]]
-    ) -> dict[str, Survey]:
-        chat, shown = load_chat(self.model_dir, self.vocab_size), self.shown
+    def _sample(self, tasks: Sequence[Task]) -> list[Task]:
+        """Return the tasks to be shown and some more, spread evenly."""
+        spread = tasks[:: -(-len(tasks) // WORDED)]
+        keys = {task.key for task in spread} | self._shown(tasks)
+        return [task for task in tasks if task.key in keys]
+
+    def _shown(self, tasks: Sequence[Task]) -> set[str]:
+        first = {task.key for task in tasks[: self.shown.per_env]}
+        return first | {task.key for task in tasks if task.key in self.shown.task_keys}
+
+    def _survey(self, known: dict[str, _Known]) -> dict[str, Survey]:
+        chat = load_chat(self.model_dir, self.vocab_size)
         return {
             env_key: survey(
-                by_env[env_key],
-                tools[env_key],
+                each.tasks,
+                each.tools,
                 chat,
                 limit=self.spec.rollout.max_input_length,
-                num_counted=shown.num_counted,
-                shown=[task.key for task in by_env[env_key][: shown.per_env]]
-                + [task.key for task in by_env[env_key] if task.key in shown.task_keys],
+                num_counted=self.shown.num_counted,
+                shown=self._shown(each.tasks),
             )
-            for env_key in tools
+            for env_key, each in known.items()
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """What an environment offers, and those of its tasks whose words are known."""
+
+    tools: tuple[ToolSpec, ...]
+    tasks: Sequence[Task]
+
+
+async def _reset(
+    provider: EnvProvider, task: Task, limit_s: float
+) -> tuple[tuple[ToolSpec, ...], Task]:
+    """Return the tools, and the task in the environment's words where it has none of its own."""
+    env = provider.make(task)
+    try:
+        async with asyncio.timeout(limit_s):
+            tools = await env.reset()
+        words = env.prompt if isinstance(env, WordsTask) else ""
+        return tools, task if task.prompt else replace(task, prompt=words)
+    finally:
+        await _close(env)
 
 
 async def _close(opened: Closes) -> None:

@@ -24,6 +24,7 @@ class EnvPrompts(_Prompts):
     """SHA-256 over the rendered prompts of all its tasks: it changes with wording, tools, dates,
     variables and with the tasks themselves."""
     num_tasks: int
+    """Where the environment words its tasks (OpenEnv without a dataset): those it was asked for."""
     num_tools: int
     num_counted: int
     """Tasks whose tokens were counted, spread evenly; a run of kind `preview` counts all."""

@@ -11,6 +11,7 @@ import yaml
 from tests.trainer.data.test_dataset import register
 from tests.trainer.envs.openenv.servers import ROOT, Served
 from tests.trainer.short_run import ShortRun
+from tests.trainer.test_previewing import Previewed
 from trainer.contract.events import EvalCompleted, StepCompleted, TrainerStarted
 from trainer.contract.outcomes import OutcomeStatus
 from trainer.contract.spec import RunSpec
@@ -161,6 +162,25 @@ async def test_the_rows_of_a_dataset_say_which_episode_is_theirs(
     assert (task.key, task.prompt) == ("firm-7", row["prompt"])
     right = library("eval").question(7).answer
     assert await answered(choose_provider(example(search.url)), task, right) == 1.0
+
+
+async def test_a_preview_asks_the_server_for_the_words_of_some_tasks(
+    search: Served, tmp_path: Path
+) -> None:
+    run = Previewed(
+        tmp_path,
+        data={"env_keys": ["search"], "train_tasks_per_env": 62, "eval_tasks_per_env": 2},
+        environment={
+            "provider": "openenv",
+            "openenv": {"search": {"url": search.url, "eval_reset": {"split": "eval"}}},
+        },
+        preview={"tasks_per_env": 0, "task_keys": ["search/eval/1000001"]},
+    )
+    await run.preview(choose_provider(run.spec))
+    assert run.told().environments["search"].num_tasks == 17
+    (text,) = run.texts()
+    assert text.task == library("eval").question(1_000_001).text
+    assert text.task in text.text
 
 
 async def test_a_short_training_run_is_made_of_it(search: Served, tmp_path: Path) -> None:
