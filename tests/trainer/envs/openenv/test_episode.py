@@ -227,7 +227,7 @@ async def test_a_full_server_is_asked_again_until_a_session_is_free(countdown: S
 
 async def test_rollouts_cut_off_leave_no_session_and_no_task(countdown: Served) -> None:
     provider = a_provider(countdown)
-    for _ in range(3):
+    for _ in range(2):
         episodes = [provider.make(a_task(wrong="hang")) for _ in range(2)]
         for episode in episodes:
             await episode.reset()
