@@ -248,6 +248,13 @@ def trainer_benchmarks() -> str:
     return _between(text, "figures", list(figures["trainer_figures"]()))
 
 
+def environment_benchmarks() -> str:
+    """Return the page of the environments' benchmarks with its figures made anew."""
+    folder = ROOT / "benchmarks" / "envs"
+    text, figures = (folder / "README.md").read_text(), runpy.run_path(str(folder / "figures.py"))
+    return _between(text, "figures", list(figures["environment_figures"]()))
+
+
 def pages() -> dict[Path, str]:
     """Return every page by its path."""
     return {
@@ -258,6 +265,7 @@ def pages() -> dict[Path, str]:
         DOCS / "minifleet.md": apps_page(),
         ROOT / "README.md": readme(),
         ROOT / "benchmarks" / "trainer" / "README.md": trainer_benchmarks(),
+        ROOT / "benchmarks" / "envs" / "README.md": environment_benchmarks(),
     }
 
 

@@ -27,7 +27,7 @@ from trainer.envs.fleet import verification
 from trainer.envs.fleet.api import FleetApi, Instance, Json
 from trainer.envs.fleet.faults import INSTANCE_LIMIT, SESSION_LOST, Refused, WireFault
 from trainer.envs.fleet.instances import Instances
-from trainer.envs.fleet.limiter import Limiter
+from trainer.envs.fleet.limiter import Share
 from trainer.envs.fleet.mcp_session import McpSession
 from trainer.envs.fleet.persistence import Persistence
 from trainer.envs.fleet.results import tool_result
@@ -75,12 +75,12 @@ class FleetEnv:
     """An `Env`; also hears the conversation, for verifiers that read it, and tells what it took."""
 
     def __init__(
-        self, platform: Platform, task: Task, persistence: Persistence, limiter: Limiter
+        self, platform: Platform, task: Task, persistence: Persistence, share: Share
     ) -> None:
         self._platform = platform
         self._task = task
         self._persistence = persistence
-        self._limiter = limiter
+        self._share = share
         self._wish: Wish | None = None
         self._instance: Instance | None = None
         self._session: McpSession | None = None
@@ -102,7 +102,7 @@ class FleetEnv:
         try:
             self._wish = await platform.wishes.of(self._task, self._persistence)
             instance = await platform.instances.make(
-                self._wish.body(), self._persistence, self._limiter
+                self._wish.body(), self._persistence, self._share.account
             )
             self._instance = instance
             await insist("the reset", partial(platform.api.reset, instance))
@@ -186,7 +186,7 @@ class FleetEnv:
         return {
             **{f"num_{name}": float(meter.counts[name]) for name in counted},
             "num_unknown_errors": float(sum(meter.unknown.values())),
-            "concurrency_limit": float(int(self._limiter.limit)),
+            "concurrency_limit": float(self._share.limit),
         }
 
     def _submit(self, arguments: Mapping[str, JsonValue]) -> ToolResult:

@@ -1,8 +1,9 @@
-"""How many instances of one environment are held at once, by AIMD.
+"""How many instances are held at once: additive increase, multiplicative decrease.
 
-The limit grows by one for each round of answered operations and shrinks by a quarter at most once a
-cooldown after a timeout or a rate limit. When the account's own limit is met, it falls to what is
-held, and stays there for a cooldown: what others of the account hold is not ours to press.
+Each environment has a limit that grows by one for each round of answered operations and shrinks by
+a quarter, at most once a cooldown, after a timeout or a rate limit. All of them share the account's
+limit: when the platform says that it is met, we keep to what it leaves us, for a cooldown; what
+others of the account hold is not ours to press.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ FIRST_HOLD_S, LONGEST_HOLD_S = 0.1, 5.0
 
 @dataclass(slots=True)
 class Limiter:
-    """The slots of one environment, at most `bound`; `limit` is how many there are now."""
+    """Slots for instances, at most `bound`; `limit` is how many there are now."""
 
     bound: int
     clock: Callable[[], float] = time.monotonic
@@ -35,7 +36,7 @@ class Limiter:
     in_use: int = field(default=0, init=False)
     """Slots given out: episodes that hold an instance, or are about to ask for one."""
     held: int = field(default=0, init=False)
-    """Of those, how many have their instance; whoever makes and deletes them counts."""
+    """Of those, how many have their instance; whoever makes and deletes instances counts."""
     num_limits: int = field(default=0, init=False)
     num_decreases: int = field(default=0, init=False)
     _waiting: deque[asyncio.Future[None]] = field(default_factory=deque, init=False)
@@ -69,7 +70,7 @@ class Limiter:
         now = self.clock()
         if fault.kind == INSTANCE_LIMIT:
             self.num_limits += 1
-            self._shrink(max(1.0, float(self.held)))
+            self._shrink(max(1.0, float(self._left_to_us(fault))))
             self._calm_until = now + COOLDOWN_S
             if not self.held and now >= self._held_until:
                 # Others hold all there are: look again after a while. Else ours end by themselves.
@@ -78,6 +79,14 @@ class Limiter:
         elif now >= self._calm_until:
             self._shrink(max(1.0, DECREASE * self.limit))
             self._calm_until = now + COOLDOWN_S
+
+    def _left_to_us(self, fault: WireFault) -> int:
+        """How many instances we may hold, from what the platform says of its account."""
+        running, limit = (fault.detail.get(k) for k in ("running_instances", "instance_limit"))
+        if not isinstance(running, int) or not isinstance(limit, int):
+            return self.held
+        # Who was refused holds a place until it gives it back, hence one less.
+        return min(limit - max(0, running - self.in_use), self.in_use - 1)
 
     def _shrink(self, limit: float) -> None:
         if limit < self.limit:
@@ -114,3 +123,31 @@ class Limiter:
             if not turn.done():
                 turn.set_result(None)
                 free -= 1
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """An environment's places within those of the account."""
+
+    environment: Limiter
+    account: Limiter
+
+    @property
+    def limit(self) -> int:
+        """Instances of the environment that may be held now."""
+        return int(min(self.environment.limit, self.account.limit))
+
+    @asynccontextmanager
+    async def slot(self) -> AsyncIterator[None]:
+        """Wait for a place of both and hold it."""
+        async with self.environment.slot(), self.account.slot():
+            yield
+
+    def went_well(self) -> None:
+        """Let both grow."""
+        self.environment.went_well()
+        self.account.went_well()
+
+    def overloaded(self, fault: WireFault) -> None:
+        """Shrink the one that the fault tells of."""
+        (self.account if fault.kind == INSTANCE_LIMIT else self.environment).overloaded(fault)

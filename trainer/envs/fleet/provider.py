@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from trainer.envs.fleet.api import Account, FleetApi
 from trainer.envs.fleet.env import FleetEnv, Platform
 from trainer.envs.fleet.instances import Instances, Terms
-from trainer.envs.fleet.limiter import Limiter
+from trainer.envs.fleet.limiter import Limiter, Share
 from trainer.envs.fleet.persistence import Meter, Persistence
 from trainer.envs.fleet.wishes import Wishes
 from trainer.errors import SpecError
@@ -39,7 +39,10 @@ class FleetProvider:
         self._account, self._terms = account, terms
         self._env_keys = tuple(env_keys)
         self._partial_reward = partial_reward
-        self._limiters = {key: Limiter(max_instances) for key in env_keys}
+        self.account_limiter = Limiter(max_instances * len(self._env_keys))
+        self._shares = {
+            key: Share(Limiter(max_instances), self.account_limiter) for key in env_keys
+        }
         self._platform: Platform | None = None
 
     @property
@@ -47,15 +50,15 @@ class FleetProvider:
         """The environments served."""
         return self._env_keys
 
-    def limiter(self, env_key: str) -> Limiter:
+    def share(self, env_key: str) -> Share:
         """Return what bounds an environment's instances.
 
         Raises:
             SpecError: the environment is not served.
         """
-        if env_key not in self._limiters:
+        if env_key not in self._shares:
             raise SpecError(f"{env_key} is not among the served environments")
-        return self._limiters[env_key]
+        return self._shares[env_key]
 
     def make(self, task: Task) -> FleetEnv:
         """Return a fresh episode.
@@ -63,14 +66,14 @@ class FleetProvider:
         Raises:
             SpecError: the task's environment is not served.
         """
-        limiter = self.limiter(task.env_key)
-        persistence = Persistence(operation_s=self._terms.operation_s, meter=Meter(), load=limiter)
-        return FleetEnv(self._connected(), task, persistence, limiter)
+        share = self.share(task.env_key)
+        persistence = Persistence(operation_s=self._terms.operation_s, meter=Meter(), load=share)
+        return FleetEnv(self._connected(), task, persistence, share)
 
     @asynccontextmanager
     async def slot(self, task: Task) -> AsyncIterator[None]:
         """Wait until the task's environment can hold another instance; leave a place for it."""
-        async with self.limiter(task.env_key).slot():
+        async with self.share(task.env_key).slot():
             yield
 
     async def close(self) -> None:

@@ -6,6 +6,7 @@ made from its key, is looked up on the platform, once.
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -53,6 +54,8 @@ class Wishes:
 
     api: FleetApi
     _looked_up: OrderedDict[str, Json] = field(default_factory=OrderedDict)
+    _asking: dict[str, asyncio.Lock] = field(default_factory=dict)
+    """The rollouts of a group begin at once: one of them asks, the others wait for it."""
 
     async def of(self, task: Task, persistence: Persistence) -> Wish:
         """Return what an episode of `task` needs.
@@ -77,6 +80,13 @@ class Wishes:
         )
 
     async def _look_up(self, key: str, persistence: Persistence) -> Json:
+        async with self._asking.setdefault(key, asyncio.Lock()):
+            try:
+                return await self._ask(key, persistence)
+            finally:
+                self._asking.pop(key, None)
+
+    async def _ask(self, key: str, persistence: Persistence) -> Json:
         row = self._looked_up.get(key)
         if row is None:
             try:

@@ -92,7 +92,7 @@ def test_rollout_workers_share_the_bound_of_instances() -> None:
         placement={"type": "ray", "rollout_workers": 4},
     )
     provider = fleet_provider(RunSpec.model_validate(body), "t", KEY)
-    assert provider.limiter("booking").bound == 3
+    assert provider.share("booking").environment.bound == 3
 
 
 def test_the_spec_chooses_the_provider(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,7 +171,7 @@ async def test_a_full_account_is_no_fault() -> None:
         with pytest.raises(EnvAtCapacity):
             await second.reset()
         assert (await server.stats())["requests"]["create"] == 2
-        assert provider.limiter("booking").limit == 1.0
+        assert provider.account_limiter.limit == 1.0
         await first.close()
         await second.reset()
         await second.close()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 
 from tests.trainer.envs.fleet.scene import TASK, TERMS, on_server
 from trainer.envs.fleet.faults import INSTANCE_LIMIT, WireFault, of_timeout
-from trainer.envs.fleet.limiter import COOLDOWN_S, Limiter
+from trainer.envs.fleet.limiter import COOLDOWN_S, Limiter, Share
 from trainer.envs.fleet.provider import FleetProvider
 from trainer.errors import EnvAtCapacity
 
@@ -51,11 +52,38 @@ def test_many_timeouts_leave_one() -> None:
     assert limiter.limit == 1.0
 
 
-def test_a_full_account_sets_the_limit_to_what_is_held() -> None:
+@pytest.mark.parametrize(
+    ("in_use", "held", "detail", "limit"),
+    [
+        # The platform says nothing more: what is held.
+        (16, 5, {}, 5.0),
+        # All that run are ours, some of them not answered yet.
+        (16, 5, {"running_instances": 8, "instance_limit": 8}, 8.0),
+        # Three are others'.
+        (6, 5, {"running_instances": 8, "instance_limit": 8}, 5.0),
+        (1, 0, {"running_instances": 8, "instance_limit": 8}, 1.0),
+    ],
+)
+def test_a_full_account_leaves_us_what_others_do_not_hold(
+    in_use: int, held: int, detail: dict[str, Any], limit: float
+) -> None:
     limiter = Limiter(16, clock=Clock())
-    limiter.held = 5
-    limiter.overloaded(FULL)
-    assert (limiter.limit, limiter.num_limits) == (5.0, 1)
+    limiter.in_use, limiter.held = in_use, held
+    fault = WireFault(
+        kind=INSTANCE_LIMIT, message="", is_transient=False, may_be_done=False, detail=detail
+    )
+    limiter.overloaded(fault)
+    assert (limiter.limit, limiter.num_limits) == (limit, 1)
+
+
+def test_an_environment_shrinks_by_its_own_timeouts_and_all_share_the_account() -> None:
+    account = Limiter(32, clock=Clock())
+    one, other = (Share(Limiter(16, clock=Clock()), account) for _ in range(2))
+    one.overloaded(LATE)
+    assert (one.limit, other.limit) == (12, 16)
+    account.held = 3
+    one.overloaded(FULL)
+    assert (one.limit, other.limit) == (3, 3)
 
 
 async def test_who_waits_gets_a_place_in_order_and_a_cancelled_one_loses_none() -> None:
