@@ -35,7 +35,7 @@ from trainer.envs.minifleet.provider import MinifleetProvider
 
 COLLECTION = runpy.run_path(str(Path(__file__).with_name("collection.py")))
 RESULT = COLLECTION["ROOT"] / "benchmarks/results/fleet_overhead.json"
-TOOL, ARGUMENTS = "search_hotels", {"city": "Brno"}
+TOOL, ARGUMENTS = "search_hotels", {"query": "Brno"}
 EVERY = 10
 
 

@@ -2,8 +2,8 @@
 
 The library ties a session to the task that opened it, so a task of its own holds it open and others
 send through it. Below the library lies our transport: it counts requests, keeps what the library
-forgets of a refusal (status, `Retry-After`, `retryable`), and turns a broken connection into a
-refusal, which costs one request and not the session.
+forgets of a refusal (status, `Retry-After`, `retryable`), and turns refusals and broken connections
+into answers, which cost one request and not the session.
 
 Differences of the two versions, all of them here: the HTTP library (`httpx` or `httpx2`), two or
 three streams, the name of the error, whether a request is wrapped. Field names are read as they are
@@ -66,7 +66,8 @@ class _Wire(_http.AsyncBaseTransport):  # type: ignore[misc, name-defined]
             # The stream for what a server says on its own: Fleet says nothing, and a connection
             # held open for it would be one more per episode.
             return _http.Response(405, request=request)
-        method = _method(request.content)
+        message = _object(request.content)
+        method = str(message.get("method", ""))
         if method == "notifications/cancelled":
             # Whoever gives up a call opens another session: see `FleetEnv`.
             return _http.Response(202, request=request)
@@ -79,11 +80,18 @@ class _Wire(_http.AsyncBaseTransport):  # type: ignore[misc, name-defined]
                     return response
                 content = await response.aread()
         except (_http.TransportError, TimeoutError) as error:
-            self.fault = of_network(error, was_sent=not isinstance(error, _UNSENT))
-            return _http.Response(503, request=request)
-        self.fault = of_response(response.status_code, response.headers, content)
-        kind = {"content-type": response.headers.get("content-type", "")}
-        return _http.Response(response.status_code, headers=kind, content=content, request=request)
+            fault, content = of_network(error, was_sent=not isinstance(error, _UNSENT)), b""
+        else:
+            fault = of_response(response.status_code, response.headers, content)
+        self.fault = fault
+        if "id" not in message:
+            return _http.Response(202, request=request)
+        # As an answer: the first version would end the session over the status of a refusal.
+        told = _object(content).get("error")
+        said = told if _is_rpc_error(told) else {"code": _INTERNAL, "message": fault.message}
+        body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": said}).encode()
+        kind = {"content-type": "application/json"}
+        return _http.Response(200, headers=kind, content=body, request=request)
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -203,7 +211,7 @@ class McpSession:
                 may_be_done=True,
             ) from error
         found: dict[str, JsonValue] = answer.model_dump(
-            by_alias=True, mode="json", exclude_none=True
+            by_alias=True, mode="json", exclude_none=True, exclude_unset=True
         )
         return found
 
@@ -247,12 +255,21 @@ def _lost(message: str) -> WireFault:
     return WireFault(kind=SESSION_LOST, message=message, is_transient=True, may_be_done=False)
 
 
-def _method(content: bytes) -> str:
+def _object(content: bytes) -> dict[str, Any]:
     try:
         said = json.loads(content)
     except ValueError:
-        return ""
-    return str(said.get("method", "")) if isinstance(said, dict) else ""
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _is_rpc_error(told: Any) -> bool:  # noqa: ANN401 - JSON
+    """Tell whether a refusal's body is JSON-RPC's, which a server may send with any status."""
+    return (
+        isinstance(told, dict)
+        and isinstance(told.get("code"), int)
+        and isinstance(told.get("message"), str)
+    )
 
 
 def _innermost(error: BaseException) -> BaseException:

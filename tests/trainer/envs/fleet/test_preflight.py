@@ -1,0 +1,68 @@
+"""Before anything is loaded: the platform is there, takes our key, and models can do the tasks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.factories import spec_body
+from tests.trainer.envs.fleet.scene import TASK, with_payload
+from tests.trainer.envs.fleet_server import API_KEY, fleet_server
+from trainer.contract.spec import RunSpec
+from trainer.data.modality import refuse_screens
+from trainer.envs.choose import check_provider
+from trainer.envs.fleet import sweep
+from trainer.errors import EnvironmentOutage, SpecError
+
+
+def spec(url: str) -> RunSpec:
+    environment = {"provider": "fleet", "fleet": {"base_url": url}}
+    return RunSpec.model_validate(spec_body(environment=environment))
+
+
+async def test_a_platform_that_takes_the_key_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEET_API_KEY", API_KEY)
+    async with fleet_server() as server:
+        await check_provider(spec(server.url))
+        assert (await server.stats())["requests"]["account"] == 1
+
+
+async def test_a_refused_key_is_the_users_to_mend(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEET_API_KEY", "of somebody else")
+    async with fleet_server() as server:
+        with pytest.raises(SpecError, match="refuses the key in FLEET_API_KEY") as caught:
+            await check_provider(spec(server.url))
+    assert "of somebody else" not in str(caught.value)
+
+
+async def test_a_platform_that_does_not_answer_pauses_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FLEET_API_KEY", API_KEY)
+    monkeypatch.setattr(sweep, "CHECK_S", 0.5)
+    async with fleet_server() as server:
+        url = server.url
+    with pytest.raises(EnvironmentOutage, match="does not answer: unreachable"):
+        await check_provider(spec(url))
+
+
+async def test_a_run_without_the_provider_asks_nobody() -> None:
+    await check_provider(RunSpec.model_validate(spec_body()))
+
+
+@pytest.mark.parametrize("modality", ["computer_use", "browser_use"])
+def test_tasks_that_need_a_screen_are_refused_when_they_are_loaded(modality: str) -> None:
+    refuse_screens([TASK, with_payload()])
+    with pytest.raises(SpecError, match=f"modality {modality}, for which the model has to see"):
+        refuse_screens([TASK, with_payload(task_modality=modality)])
+
+
+def test_a_run_directory_without_attempts_or_of_another_provider_is_swept_already(
+    tmp_path: Path,
+) -> None:
+    assert sweep.sweep_run(tmp_path, None, {}) == 0
+    attempt = tmp_path / "attempt-2"
+    attempt.mkdir()
+    (attempt / "spec.json").write_text(RunSpec.model_validate(spec_body()).model_dump_json())
+    assert sweep.sweep_run(tmp_path, None, {}) == 0
