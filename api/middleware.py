@@ -20,6 +20,9 @@ MAX_BODY_BYTES = 1_000_000
 MAX_BODY_BYTES_AT: Mapping[str, int] = {"/v1/ingest": 8_000_000}
 UPLOAD = re.compile(r"/v1/datasets/[^/]+/versions")
 """The path whose body goes to a file as it arrives: its size is a setting."""
+EXCLUSIONS = re.compile(r"/v1/datasets/[^/]+/exclusions")
+MAX_EXCLUSIONS_BYTES = 10_000_000
+"""As many exclusions as one request may have, each with a long reason."""
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +62,8 @@ class RequestEdge:
     def _max_bytes(self, path: str) -> int:
         if UPLOAD.fullmatch(path):
             return self._max_upload_bytes
+        if EXCLUSIONS.fullmatch(path):
+            return MAX_EXCLUSIONS_BYTES
         return MAX_BODY_BYTES_AT.get(path, MAX_BODY_BYTES)
 
 

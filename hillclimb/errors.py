@@ -12,6 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+ROW = "invalid_row"
+"""Code of a mistake in a row of a file."""
+
 
 class HillclimbError(Exception):
     """Base of everything the client raises."""
@@ -46,5 +49,10 @@ class ApiProblem(HillclimbError):
     def sentences(self) -> list[str]:
         """Return the field errors as `pointer: sentence`, or the detail when there are none."""
         errors = self.body.get("errors") or []
-        lines = [f"{error.get('pointer') or '/'}: {error.get('message')}" for error in errors]
-        return lines or [self.detail]
+        return [_sentence(error) for error in errors] or [self.detail]
+
+
+def _sentence(error: Mapping[str, Any]) -> str:
+    """Return a field error with its place, unless it is a row's: that sentence has it."""
+    message = str(error.get("message"))
+    return message if error.get("code") == ROW else f"{error.get('pointer') or '/'}: {message}"

@@ -103,11 +103,13 @@ def create_version(shop: Workshop, order: Order) -> tuple[Answer, bool]:
 
 
 def _check_source(order: Order) -> None:
-    if (order.upload is None) == (order.request.source is None):
+    if order.upload is None and order.request.source is None:
         raise DatasetRejected(
-            "Send the tasks as the body, or name where they are in the option `source`: one of the"
-            " two."
+            "There are no tasks: send them as the body, or name where they are in the option"
+            " `source`."
         )
+    if order.upload is not None and order.request.source is not None:
+        raise DatasetRejected("There are tasks and a `source` to fetch others from: give one.")
 
 
 def _past(session: Session, order: Order) -> _Past:

@@ -53,6 +53,11 @@ def version_facts(dataset: Dataset, version: DatasetVersion) -> dict[str, Any]:
     """Return a version whole: its environments, its options, what was left out, its lint."""
     return version_summary(dataset, version) | {
         "options": version.options,
-        **version.facts,
+        **{name: _sorted(value) for name, value in version.facts.items()},
         "lint": version.lint["findings"],
     }
+
+
+def _sorted(value: Any) -> Any:  # noqa: ANN401 (any JSON)
+    """Return an object in order of name, which JSONB does not keep."""
+    return dict(sorted(value.items())) if isinstance(value, dict) else value

@@ -55,12 +55,12 @@ def run_job(kind: str, folder: Path, job: Mapping[str, Any], limits: Limits) -> 
     """
     (folder / JOB).write_text(json.dumps(job, default=str))
     command = [sys.executable, "-m", "api.datasets.work", kind, str(folder), str(limits.memory_mb)]
-    with _turn(), (folder / LOG).open("wb") as said:
+    with turn(), (folder / LOG).open("wb") as said:
         try:
             code = subprocess.run(
                 command,
                 cwd=ROOT,
-                env=_environment(),
+                env=environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,
@@ -92,7 +92,8 @@ def _result(code: int, folder: Path, limits: Limits) -> dict[str, Any]:
 
 
 @contextmanager
-def _turn() -> Iterator[None]:
+def turn() -> Iterator[None]:
+    """Hold one of the places for processes; raises DatasetsBusy when none gets free."""
     if not _turns.acquire(timeout=WAIT_S):
         raise DatasetsBusy("Other files of tasks are being read: try again in a minute.")
     try:
@@ -101,7 +102,8 @@ def _turn() -> Iterator[None]:
         _turns.release()
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """Return what the process sees of ours."""
     return {name: os.environ[name] for name in PASSED_ON if name in os.environ} | {
         "PYTHONUTF8": "1",
         "PYTHONDONTWRITEBYTECODE": "1",

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
 from api.datasets.errors import DatasetRejected
 from trainer.contract.datasets.exclusions import Exclusion
@@ -22,7 +22,15 @@ from trainer.contract.problems import SpecProblem
 MAX_EXCLUSIONS = 5000
 VERSION = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}@[1-9][0-9]{0,6}"
 """`NAME@3`."""
-VersionName = Annotated[str, Field(pattern=rf"^{VERSION}$")]
+
+
+def _checked_version(name: str) -> str:
+    if not re.fullmatch(VERSION, name):
+        raise ValueError(f"{name!r} is no version: write NAME@3, with its number")
+    return name
+
+
+VersionName = Annotated[str, AfterValidator(_checked_version)]
 
 
 POLICIES: Mapping[str, type[BaseModel]] = {

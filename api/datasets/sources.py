@@ -36,15 +36,16 @@ def fetch_source(address: str, prefixes: Sequence[str], target: Path, *, max_byt
         StoreError: the store does not answer.
     """
     store_url, key = _allowed(address, prefixes)
+    source = open_store(store_url)
     try:
-        open_store(store_url).get_file(checked_key(key), target)
+        if (size := source.size(key)) > max_bytes:
+            raise DatasetTooLarge(
+                f"{address} has {size:,} bytes, and at most {max_bytes:,} are read: compress it,"
+                " or raise HILLCLIMB_DATASET_MAX_MB."
+            )
+        source.get_file(key, target)
     except BlobMissing as error:
         raise SourceRefused(f"There is no file at {address}.") from error
-    if (size := target.stat().st_size) > max_bytes:
-        raise DatasetTooLarge(
-            f"{address} has {size:,} bytes, and at most {max_bytes:,} are read: compress it, or"
-            " raise HILLCLIMB_DATASET_MAX_MB."
-        )
 
 
 def _allowed(address: str, prefixes: Sequence[str]) -> tuple[str, str]:

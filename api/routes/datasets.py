@@ -290,9 +290,11 @@ def diff_versions(
     base_name: Annotated[str | None, Query(max_length=63, description="Its dataset.")] = None,
 ) -> dict[str, Any]:
     """Return which tasks came, went, changed and moved from `base` to this version."""
+    first = base_name or name
     with open_version(services, caller, name, number) as (session, _, after):
-        before = store.find_version(session, caller.project_id, base_name or name, base)[1]
-    return inspection.diff(services.store, before, after, limits(services))
+        before = store.find_version(session, caller.project_id, first, base)[1]
+    found = inspection.diff(services.store, before, after, limits(services))
+    return {"before": f"{first}@{base}", "after": f"{name}@{after.number}", **found}
 
 
 @router.post(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import resource
 import subprocess
@@ -110,6 +111,7 @@ def main() -> None:
         parts = [value for name, value in figures.items() if name.startswith(f"{unit}: ")]
         figures[f"{unit}: all parts"] = round(sum(parts), 2)
     figures["peak MiB"] = peak_mib()
+    figures["load average"] = round(os.getloadavg()[0], 1)
     figures["machine"] = f"{platform.machine()}, Python {platform.python_version()}"
     print(json.dumps(figures, indent=2))
     if given.out is not None:

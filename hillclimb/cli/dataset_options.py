@@ -75,6 +75,8 @@ def build_options(
         return None, options | {"source": source}
     if not file.is_file():
         raise BadDataset(f"there is no file {source}: name one, s3://BUCKET/PATH, or NAME@N")
+    if not file.stat().st_size:
+        raise BadDataset(f"{source} is empty: it must hold tasks")
     return file, options
 
 

@@ -47,7 +47,7 @@ def print_findings(findings: Sequence[Json]) -> None:
         severity: sum(each["severity"] == severity for each in findings) for severity in STYLES
     }
     print_text(
-        f"lint: {counts['error']} errors, {counts['warning']} warnings, {counts['info']} notes"
+        f"lint: errors {counts['error']}, warnings {counts['warning']}, notes {counts['info']}"
     )
     for number, each in enumerate(findings):
         style = STYLES[each["severity"]]
@@ -62,12 +62,13 @@ def print_findings(findings: Sequence[Json]) -> None:
             _print_wrapped("", f"→ {each['remedy']}", "dim")
 
 
-def print_diff(diff: Json, before: str, after: str) -> None:
+def print_diff(diff: Json) -> None:
     """Print what changed between two versions."""
     counts = diff["counts"]
     print_text(
-        f"{before} → {after}: {counts['added']:,} added, {counts['removed']:,} removed,"
-        f" {counts['changed']:,} changed, {counts['moved']:,} moved, {diff['unchanged']:,} the same"
+        f"{diff['before']} → {diff['after']}: {counts['added']:,} added,"
+        f" {counts['removed']:,} removed, {counts['changed']:,} changed,"
+        f" {counts['moved']:,} moved, {diff['unchanged']:,} the same"
     )
     names = ("added", "removed", "changed", "moved")
     if diff["by_env"]:

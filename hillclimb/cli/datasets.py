@@ -144,7 +144,7 @@ def diff(*, before: str, after: str, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
-        print_diff(found, f"{base_name}@{base}", after)
+        print_diff(found)
 
 
 @datasets.command()

@@ -11,13 +11,15 @@ from hillclimb.cli.console import err, out, print_json
 from hillclimb.cli.dataset_view import print_environments
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.watch import follow_run
-from hillclimb.client import Json
+from hillclimb.client import Client, Json
 from hillclimb.spec_file import read_spec
 
 SPEC = click.argument("spec_file", metavar="SPEC", type=click.Path(path_type=Path, dir_okay=False))
 SET = click.option(
     "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Override one key of the spec."
 )
+FIRST_EVENTS = 70
+"""At most one warning for each environment that a spec may have, and a few more."""
 
 
 @main.command()
@@ -37,6 +39,8 @@ def submit(
     """Create a run from SPEC (YAML or JSON)."""
     with connect() as client:
         run = client.submit(read_spec(spec_file, assignments), idempotency_key=idempotency_key)
+        if run["spec"]["data"].get("dataset"):
+            _tell_warnings(client, run["id"])
         if wait:
             sys.exit(follow_run(client, run["id"], as_json=as_json))
         if as_json:
@@ -58,10 +62,21 @@ def plan(*, spec_file: Path, assignments: tuple[str, ...], as_json: bool) -> Non
     print_json(planned if as_json else planned["spec"])
 
 
+def _tell_warnings(client: Client, run_id: str) -> None:
+    """Say what the service did otherwise than one might expect: its first events have it."""
+    for event in client.events(run_id, limit=FIRST_EVENTS)["data"]:
+        if event["type"] == "run.warning":
+            _warn(event["data"]["message"])
+
+
+def _warn(sentence: str) -> None:
+    err.print(f"warning: {sentence}", style="yellow", markup=False, soft_wrap=True)
+
+
 def _print_advice(planned: Json) -> None:
     """Print the dataset's numbers and the warnings on standard error: stdout is the spec."""
     if dataset := planned.get("dataset"):
         err.print(f"{dataset['name']}@{dataset['version']}  {dataset['id']}", style="bold")
         print_environments(dataset["envs"], stderr=True)
     for warning in planned.get("warnings", ()):
-        err.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
+        _warn(warning)

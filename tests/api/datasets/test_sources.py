@@ -30,7 +30,7 @@ def test_only_what_lies_under_a_prefix_leaves_a_bucket(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     client = boto3.client("s3", endpoint_url=endpoint, region_name=REGION)
-    for bucket in ("exports", "payroll"):
+    for bucket in ("exports", "payroll", "archive"):
         client.create_bucket(Bucket=bucket)
         for key in ("v4/all.json", "v40/all.json"):
             client.put_object(Bucket=bucket, Key=key, Body=f"{bucket}/{key}".encode())

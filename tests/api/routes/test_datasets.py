@@ -156,7 +156,7 @@ async def test_mistakes_are_named_by_row_and_field_and_nothing_is_stored(
         ({"splits": {}}, "/options/splits: unknown key 'splits'; did you mean 'split'?"),
         ({"filters": {"env_keys": []}}, "env_keys is empty"),
         ({"source": "fleet"}, "neither an address such as s3://BUCKET/PATH nor a version"),
-        ({"parent": "fleet"}, "should match pattern"),
+        ({"parent": "fleet"}, "'fleet' is no version: write NAME@3"),
     ],
 )
 async def test_wrong_options_are_refused_before_the_file_is_read(
@@ -180,7 +180,7 @@ async def test_a_published_split_comes_in_a_form(client: httpx.AsyncClient) -> N
     assert version["options"]["split"]["num_tasks"] == 100
     for form, sentence in (
         ({"task": ("x", b"[]")}, "The form has a part 'task'"),
-        ({"options": ("x", b"{}")}, "Send the tasks as the body"),
+        ({"options": ("x", b"{}")}, "There are no tasks: send them"),
     ):
         refused = await client.post(VERSIONS, files=form)
         assert sentence in refused.json()["detail"]
@@ -306,6 +306,9 @@ async def test_an_upload_has_a_limit_of_its_own(
     said = {"Content-Length": str(settings.dataset_max_mb * 1_000_000 + 1)}
     refused = await client.post(VERSIONS, content=b"x", headers=said)
     assert (refused.status_code, refused.json()["code"]) == (413, "too_large")
+    drafts = [{"scope": "task", "key": f"t{n}", "reason": "r" * 1000} for n in range(2000)]
+    added = await client.post("/v1/datasets/fleet/exclusions", json={"exclusions": drafts})
+    assert len(added.json()["data"]) == 2000
 
 
 async def test_files_without_a_row_are_swept(

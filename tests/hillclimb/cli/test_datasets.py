@@ -26,15 +26,15 @@ def test_a_dataset_is_made_looked_at_and_compared(hc: Invoke, file: Path, tmp_pa
     assert made.exit_code == 0, made.stderr
     assert "fleet@1" in made.stdout
     assert "120 tasks: 54 train, 66 eval, 0 excluded" in made.stdout
-    assert "lint: 0 errors" in made.stdout
+    assert "lint: errors 0, warnings " in made.stdout
     assert max(map(len, made.stdout.splitlines())) <= 80
     listed = hc("datasets", "list")
     assert "fleet@1" in listed.stdout
     more = ["--set", "split.eval_ratio=0.2", "--env", "booking", "--max-tasks", "50", "--json"]
     second = from_json(hc("datasets", "create", "fleet", "fleet@1", *more))
     assert (second["number"], second["num_tasks"], second["source"]) == (2, 50, "fleet@1")
-    compared = hc("datasets", "diff", "fleet@1", "fleet@2")
-    assert "0 added, 70 removed" in compared.stdout
+    compared = hc("datasets", "diff", "fleet@1", "fleet")
+    assert "fleet@1 → fleet@2: 0 added, 70 removed" in compared.stdout
     shown = hc("datasets", "rows", "fleet", "--split", "eval", "--limit", "2")
     assert "more: add --cursor" in shown.stdout
     pulled = from_json(hc("datasets", "pull", "fleet@1", str(tmp_path / "here"), "--json"))
@@ -69,6 +69,8 @@ def test_what_is_kept_out_is_listed_and_let_in_again(hc: Invoke, file: Path) -> 
     plan = hc("plan", str(spec))
     assert "github is left out: it is in quarantine until" in plan.stderr
     assert json.loads(plan.stdout)["data"]["env_keys"] == ["booking"]
+    submitted = hc("submit", str(spec))
+    assert "warning: github is left out" in submitted.stderr
     assert hc("datasets", "include", "fleet", "github", "--env").exit_code == 0
     again = hc("datasets", "include", "fleet", "github", "--env")
     assert (again.exit_code, "excludes no env" in again.stderr) == (Exit.USAGE, True)
@@ -77,11 +79,15 @@ def test_what_is_kept_out_is_listed_and_let_in_again(hc: Invoke, file: Path) -> 
 def test_mistakes_are_sentences(hc: Invoke, file: Path) -> None:
     bad = file.with_name("bad.json")
     bad.write_bytes(b'[{"key": "a"}, 3]')
+    empty = file.with_name("empty.json")
+    empty.touch()
     refused = hc("datasets", "create", "fleet", str(bad))
     assert refused.exit_code == Exit.REFUSED
-    assert "/rows/1/prompt: row 1 (a), field prompt: is missing" in refused.stderr
+    assert "error: row 1 (a), field prompt: is missing" in refused.stderr
     for arguments, sentence in (
         (("create", "fleet", "none.json"), "there is no file none.json"),
+        (("create", "fleet", str(empty)), "is empty"),
+        (("create", "fleet", str(file), "--parent", "v"), "'v' is no version: write NAME@3"),
         (("create", "fleet", str(file), "--published", str(bad)), "a published split is"),
         (("create", "fleet", "s3://other/x"), "is not among the sources"),
         (("show", "fleet@x"), "write NAME@3"),

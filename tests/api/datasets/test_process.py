@@ -1,0 +1,56 @@
+"""The process that reads files of tasks is bounded in memory, time and number."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.datasets import process
+from api.datasets.errors import DatasetsBusy, DatasetTooLarge
+from api.datasets.process import Limits, run_job
+from tests.api.datasets.samples import lines, tasks
+
+JOB: dict[str, Any] = {"options": {}, "exclusions": [], "lineage": [], "now": "2026-03-01T00:00Z"}
+ENOUGH = Limits(memory_mb=2048, deadline_s=60)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "source").write_bytes(lines(tasks(booking=2000)))
+    return tmp_path
+
+
+def test_a_file_that_needs_too_much_memory_is_refused(folder: Path) -> None:
+    with pytest.raises(DatasetTooLarge, match="more than 32 MB of memory"):
+        run_job("build", folder, JOB, Limits(memory_mb=32, deadline_s=60))
+
+
+def test_a_file_that_takes_too_long_is_refused(folder: Path) -> None:
+    with pytest.raises(DatasetTooLarge, match="take longer than 0 s"):
+        run_job("build", folder, JOB, Limits(memory_mb=2048, deadline_s=0.01))
+
+
+def test_a_third_file_is_sent_away_when_its_turn_does_not_come(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "WAIT_S", 0.01)
+    with process.turn(), process.turn(), pytest.raises(DatasetsBusy, match="try again"):
+        run_job("build", folder, JOB, ENOUGH)
+
+
+def test_a_process_that_breaks_says_so_in_the_log(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (folder / "source").unlink()
+    with caplog.at_level(logging.ERROR), pytest.raises(RuntimeError, match="ended with 1"):
+        run_job("build", folder, JOB, ENOUGH)
+    assert "No such file" in caplog.text
+
+
+def test_the_process_gets_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgresql://secret")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    assert "secret" not in str(process.environment())
