@@ -15,7 +15,7 @@ from pathlib import Path
 
 from trainer.contract.events import PromptsRendered, RunWarning
 from trainer.contract.prompts import PromptText
-from trainer.contract.rundir import AttemptDir, prompts_file, run_key
+from trainer.contract.rundir import AttemptDir, prompts_file, run_key, run_tag
 from trainer.contract.spec import RunSpec
 from trainer.envs.base import Closes, EnvProvider, KnowsTools, ToolSpec, WordsTask
 from trainer.envs.choose import choose_provider
@@ -91,7 +91,7 @@ class PromptReport:
 
     async def _ask_all(self, step: int) -> dict[str, _Known]:
         by_env = _by_env(self.tasks)
-        tag = f"{self.attempt_dir.run_dir.name}-{self.attempt_dir.attempt}-prompts"
+        tag = run_tag(self.attempt_dir.run_dir.name, self.attempt_dir.attempt, "prompts")
         provider = self.provider or choose_provider(self.spec, tag)
         asked = [self._ask(provider, tasks, step) for tasks in by_env.values()]
         try:

@@ -12,12 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 
 from trainer.contract.reasons import ReasonCode
 
+TagPart = Literal["rollouts", "prompts"]
 SPEC = "spec.json"
 EVENTS = "events.jsonl"
 LOG = "trainer.log"
@@ -81,9 +82,19 @@ def attempt_name(attempt: int) -> str:
     return f"attempt-{attempt}"
 
 
-def run_tag(run_id: str, attempt: int) -> str:
-    """Return the name under which platforms hold something for an attempt, such as instances."""
-    return f"hillclimb.{run_id}.{attempt}"
+def run_tag(run_id: str, attempt: int, part: TagPart = "rollouts") -> str:
+    """Return the name under which platforms hold something for an attempt, such as instances.
+
+    Whoever closes deletes what carries its name, so parts of an attempt that may run side by side
+    have names of their own.
+    """
+    name = f"hillclimb.{run_id}.{attempt}"
+    return name if part == "rollouts" else f"{name}.{part}"
+
+
+def run_tags(run_id: str, attempt: int) -> tuple[str, ...]:
+    """Return every name under which platforms may hold something for an attempt."""
+    return tuple(run_tag(run_id, attempt, part) for part in get_args(TagPart))
 
 
 def checkpoint_name(step: int | Literal["*"], attempt: int) -> str:

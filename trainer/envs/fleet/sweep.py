@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from trainer.contract.rundir import AttemptDir, attempt_name, run_tag
+from trainer.contract.rundir import AttemptDir, attempt_name, run_tags
 from trainer.contract.spec import RunSpec
 from trainer.envs.deadline import within
 from trainer.envs.fleet.api import Account, FleetApi
@@ -27,7 +27,7 @@ OPERATION_S = 10.0
 _log = logging.getLogger(__name__)
 
 
-async def sweep(account: Account, tags: list[str]) -> int:
+async def sweep(account: Account, tags: Sequence[str]) -> int:
     """Delete the instances that carry these tags; return how many there were.
 
     Raises:
@@ -55,8 +55,8 @@ def sweep_run(run_dir: Path, attempt: int | None, environ: Mapping[str, str]) ->
     for number in numbers:
         spec = _spec(AttemptDir(run_dir, number).spec)
         if spec is not None and spec.environment.provider == "fleet":
-            tag = run_tag(run_dir.name, number)
-            num_swept += asyncio.run(sweep(account_of(spec, environ), [tag]))
+            tags = run_tags(run_dir.name, number)
+            num_swept += asyncio.run(sweep(account_of(spec, environ), tags))
     return num_swept
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from tests.factories import spec_body
 from tests.trainer.envs.fleet.scene import TASK, with_payload
 from tests.trainer.envs.fleet_server import API_KEY, fleet_server
+from trainer.contract.rundir import run_tag, run_tags
 from trainer.contract.spec import RunSpec
 from trainer.data.modality import refuse_screens
 from trainer.envs.choose import check_provider
@@ -56,6 +58,18 @@ def test_tasks_that_need_a_screen_are_refused_when_they_are_loaded(modality: str
     refuse_screens([TASK, with_payload()])
     with pytest.raises(SpecError, match=f"modality {modality}, for which the model has to see"):
         refuse_screens([TASK, with_payload(task_modality=modality)])
+
+
+async def test_a_sweep_takes_every_part_of_an_attempt_and_no_other_attempt(tmp_path: Path) -> None:
+    async with fleet_server() as server:
+        attempt = tmp_path / "attempt-1"
+        attempt.mkdir()
+        (attempt / "spec.json").write_text(spec(server.url).model_dump_json())
+        for tag in (*run_tags(tmp_path.name, 1), run_tag(tmp_path.name, 2)):
+            await server.make(run_id=tag)
+        environ = {"FLEET_API_KEY": API_KEY}
+        assert await asyncio.to_thread(sweep.sweep_run, tmp_path, 1, environ) == 2
+        assert (await server.stats())["instances"]["running"] == 1
 
 
 def test_a_run_directory_without_attempts_or_of_another_provider_is_swept_already(
