@@ -6,13 +6,16 @@ bucket they open. So a source is allowed by its prefix, and nothing else of it i
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from api.datasets.errors import DatasetTooLarge, SourceRefused
-from trainer.stores.base import BlobMissing, StoreError, checked_key
+from trainer.stores.base import BlobMissing, StoreError, StoreRefused, checked_key
 from trainer.stores.locate import open_store
+
+log = logging.getLogger(__name__)
 
 SCHEMES = ("s3", "file")
 
@@ -46,6 +49,12 @@ def fetch_source(address: str, prefixes: Sequence[str], target: Path, *, max_byt
         source.get_file(key, target)
     except BlobMissing as error:
         raise SourceRefused(f"There is no file at {address}.") from error
+    except StoreRefused as error:
+        log.warning("datasets: %s cannot be read: %s", address, error)
+        raise SourceRefused(
+            f"{address} cannot be read as the service is set up (credentials, bucket or region):"
+            " ask its operator, or upload the file."
+        ) from error
 
 
 def _allowed(address: str, prefixes: Sequence[str]) -> tuple[str, str]:

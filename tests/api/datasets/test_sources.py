@@ -52,6 +52,8 @@ def test_only_what_lies_under_a_prefix_leaves_a_bucket(
         with pytest.raises(SourceRefused) as refusal:
             fetch_source(address, prefixes, tmp_path / "other", max_bytes=100)
         assert endpoint not in str(refusal.value), "where the bucket is concerns the operator"
+    with pytest.raises(SourceRefused, match="cannot be read as the service is set up"):
+        fetch_source("s3://gone/x", allowed_prefixes(f"s3://gone?{where}"), target, max_bytes=9)
     with pytest.raises(DatasetTooLarge, match="has 19 bytes, and at most 10 are read"):
         fetch_source("s3://exports/v4/all.json", prefixes, target, max_bytes=10)
 
