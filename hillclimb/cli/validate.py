@@ -70,7 +70,7 @@ def print_validation(found: Mapping[str, Any], failures: list[Mapping[str, Any]]
     )
     rows = [
         (key, sum(counts.values()), *(counts.get(verdict, 0) for verdict in VERDICTS))
-        for key, counts in found["environments"].items()
+        for key, counts in sorted(found["environments"].items())
     ]
     print_table(table(["environment", "n>", *(f"{verdict}>" for verdict in VERDICTS)], rows))
     for row in failures[:MAX_SHOWN]:

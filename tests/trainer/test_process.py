@@ -183,9 +183,8 @@ async def test_an_attempt_that_validates_needs_no_model(tmp_path: Path) -> None:
     assert record.reason is ReasonCode.COMPLETED
     assert record.message == "validated 6 tasks: 6 valid"
     assert event.eval_seconds > 0.0
-    assert DiskStore(tmp_path / "blobs").list("runs/run_1/attempt-1/validation") == (
-        "runs/run_1/attempt-1/validation.jsonl.gz",
-    )
+    stored = DiskStore(tmp_path / "blobs").list("runs/run_1")
+    assert "runs/run_1/attempt-1/validation.jsonl.gz" in stored
 
 
 async def test_injected_faults_reach_the_environments_and_pause_the_run(
