@@ -81,6 +81,8 @@ const WORDS = {
     text: `Trainer started: ${data.engine}, ${(data.num_parameters / 1e6).toFixed(1)} M parameters`
       + (data.resumed_from_step ? `, resumed from step ${data.resumed_from_step}` : "") }),
   "eval.completed": (data) => ({ text: `Eval at step ${data.step}, ${data.decoding}: ${share(data.all)}`, tone: "good" }),
+  "prompts.rendered": (data) => ({
+    text: `Prompts of wording ${data.version} rendered for ${Object.keys(data.environments).length} environments` }),
   "probe.completed": (data) => ({
     text: `Probe${data.complete ? "" : " (stopped early)"}: `
       + Object.entries(data.environments).map(([key, env]) => `${key} ${env.verdict}`).join(", ")
