@@ -80,6 +80,9 @@ const WORDS = {
   "trainer.started": (data) => ({
     text: `Trainer started: ${data.engine}, ${(data.num_parameters / 1e6).toFixed(1)} M parameters`
       + (data.resumed_from_step ? `, resumed from step ${data.resumed_from_step}` : "") }),
+  "prompts.rendered": (data) => ({
+    text: `Prompts rendered, longest in tokens: `
+      + Object.entries(data.environments).map(([key, env]) => `${key} ${env.total_tokens.max}`).join(", ") }),
   "eval.completed": (data) => ({ text: `Eval at step ${data.step}, ${data.decoding}: ${share(data.all)}`, tone: "good" }),
   "prompts.rendered": (data) => ({
     text: `Prompts of wording ${data.version} rendered for ${Object.keys(data.environments).length} environments` }),
