@@ -70,7 +70,7 @@ check: setup ## lint, types, import contracts
 	@$(CONTROL)/ruff format --check .
 	@$(CONTROL)/mypy -p api -p worker -p hillclimb -p trainer.contract -p trainer.stores
 	@$(TRAINER)/mypy -p trainer
-	@$(TRAINER)/mypy benchmarks/trainer/agent_loop.py benchmarks/engine_throughput.py benchmarks/learner_step.py benchmarks/gpu/learner.py
+	@$(TRAINER)/mypy benchmarks/trainer/agent_loop.py benchmarks/engine_throughput.py benchmarks/learner_step.py benchmarks/gpu/learner.py benchmarks/envs/collection.py benchmarks/envs/overhead.py
 	@$(CONTROL)/lint-imports
 
 bench: setup ## three training seeds, two warm starts, the shuffled-reward control (long)

@@ -117,15 +117,18 @@ class FleetApi:
         Such a manager answers 404 to whoever comes without.
         """
         url = f"{instance.manager_url.rstrip('/')}/reset"
+        gate = self._gate
         try:
-            answer = await self._ask("POST", url, {}, more=self._gate)
+            answer = await self._ask("POST", url, {}, more=gate)
         except WireFault as fault:
-            if fault.status != 404 or self._gate:
+            if fault.status != 404:
                 raise
-            token = (await self._ask("GET", "/v1/runner-auth/token")).get("token")
-            if not isinstance(token, str):
-                raise
-            self._gate = {"X-Runner-Token": token}
+            if self._gate == gate:
+                # Nobody else has fetched a token meanwhile, or the one we have is not right.
+                token = (await self._ask("GET", "/v1/runner-auth/token")).get("token")
+                if not isinstance(token, str) or gate == {"X-Runner-Token": token}:
+                    raise
+                self._gate = {"X-Runner-Token": token}
             answer = await self._ask("POST", url, {}, more=self._gate)
         if answer.get("success") is False:
             message = str(answer.get("message") or "no message")
