@@ -45,7 +45,7 @@ async def test_the_same_episodes_are_worth_the_same_through_the_provider(
 ) -> None:
     # A gated cluster is tried with a tenth of them.
     recorded = await record(NUMBER if runner_token is None else NUMBER // 10)
-    async with on_server(env_keys=tuple(APPS), runner_token=runner_token, instance_limit=64) as (
+    async with on_server(env_keys=tuple(APPS), runner_token=runner_token, instance_limit=100) as (
         server,
         provider,
     ):
