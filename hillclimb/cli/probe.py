@@ -122,4 +122,6 @@ def _latency(health: Mapping[str, Any] | None) -> str:
     seconds = (health or {}).get("call", {}).get("p95_s")
     if seconds is None:
         return "–"
-    return f"{seconds:.1f} s" if seconds >= 1.0 else f"{1000 * seconds:.3g} ms"
+    if seconds >= 1.0:
+        return f"{seconds:.1f} s"
+    return f"{1000 * seconds:.0f} ms" if seconds >= 0.01 else f"{1000 * seconds:.2g} ms"

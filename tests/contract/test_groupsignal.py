@@ -121,6 +121,19 @@ def test_sizes_beyond_what_was_tried_are_fitted() -> None:
     assert sum(plugged) / len(plugged) < 0.9 * truth
 
 
+def test_larger_groups_never_carry_less_signal() -> None:
+    """Counted up to 8 rollouts and fitted beyond: the two meet."""
+    draw = random.Random(4)
+    for _ in range(20):
+        counts = [task(8, draw.choice([0, 0, 1, 3, 5, 8])) for _ in range(12)]
+        shares = [signal_share(counts, size) for size in GROUP_SIZES]
+        assert [share.method for share in shares] == ["counted"] * 7 + ["fitted"] * 8
+        values = [share.value or 0.0 for share in shares]
+        assert values == sorted(values)
+        assert all(share.low <= (share.value or 0.0) <= share.high for share in shares)
+    assert signal_share([task(250, 125)] * 40, 256).value == pytest.approx(1.0)
+
+
 def test_the_interval_of_a_fit_covers_the_truth_as_often_as_it_says() -> None:
     """Over 200 worlds drawn from the prior's middle, 24 tasks of 4 rollouts each."""
     draw, covered, worlds = random.Random(5), 0, 200

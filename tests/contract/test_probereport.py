@@ -146,7 +146,8 @@ def share(size: int, value: float | None) -> SignalShare:
         ({2: 0.3, 4: 0.49, 6: 0.5, 16: 0.9}, 6),  # half of the groups
         ({2: 0.05, 8: 0.3, 12: 0.37, 14: 0.4, 16: 0.44}, 14),  # 90 % of 0.44 is 0.396
         ({2: 0.6, 16: 0.9}, 2),
-        ({2: 0.0, 16: 0.0}, 2),
+        ({2: 0.0, 16: 0.0}, None),
+        ({2: 0.02, 16: 0.09}, None),  # no size is worthwhile
         ({2: None, 16: None}, None),
     ],
 )

@@ -130,32 +130,44 @@ def signal_share(
     """Return the expected share of groups of this size with signal, over tasks.
 
     Counted over the tasks with as many graded rollouts where these are at least half of those that
-    have two; else fitted to the tasks that have two. `fit` spares fitting the same counts again.
+    have two. For larger groups the share without signal shrinks, from the largest size that can be
+    counted on, as it does in the distribution fitted to the tasks that have two; the interval is
+    the fit's. `fit` spares fitting the same counts again.
     """
     usable = [count for count in counts if count.num_graded >= 2]
-    whole = [count for count in usable if count.num_graded >= group_size]
     if not usable:
         return _no_share(group_size)
-    if 2 * len(whole) >= len(usable):
-        values = [signal_of_task(c.num_graded, c.num_passed, group_size) for c in whole]
-        trials = sum(count.num_graded for count in whole) // group_size
-        low, high = interval(values, max_trials=trials)
-        return SignalShare(
-            group_size=group_size,
-            value=fmean(values),
-            low=low,
-            high=high,
-            num_tasks=len(whole),
-            method="counted",
-        )
-    mean, low, high = (fit or fit_tasks(usable)).signal(group_size)
+    sizes = sorted((count.num_graded for count in usable), reverse=True)
+    largest = sizes[(len(sizes) - 1) // 2]
+    if group_size <= largest:
+        return _counted(usable, group_size)
+    fit = fit or fit_tasks(usable)
+    base = _counted(usable, largest).value or 0.0
+    mean, low, high = fit.signal(group_size)
+    without = 1.0 - fit.signal(largest)[0]
+    value = 1.0 - (1.0 - base) * ((1.0 - mean) / without if without else 1.0)
     return SignalShare(
         group_size=group_size,
-        value=mean,
-        low=low,
-        high=high,
+        value=value,
+        low=min(low, value),
+        high=max(high, value),
         num_tasks=len(usable),
         method="fitted",
+    )
+
+
+def _counted(counts: Sequence[TaskCount], group_size: int) -> SignalShare:
+    whole = [count for count in counts if count.num_graded >= group_size]
+    values = [signal_of_task(c.num_graded, c.num_passed, group_size) for c in whole]
+    trials = sum(count.num_graded for count in whole) // group_size
+    low, high = interval(values, max_trials=trials)
+    return SignalShare(
+        group_size=group_size,
+        value=fmean(values),
+        low=low,
+        high=high,
+        num_tasks=len(whole),
+        method="counted",
     )
 
 

@@ -76,7 +76,7 @@ class EnvProbe:
     bands: tuple[Band, ...]
     """Estimated distribution of the pass probability over tasks; empty without graded rollouts."""
     advised_group_size: int | None
-    """See `advise`; None without a share."""
+    """See `advise`; None without a worthwhile share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,12 +138,16 @@ def advise(shares: Sequence[SignalShare]) -> int | None:
     """Return the smallest size at which enough groups carry signal.
 
     Enough is half of them, or 90 % of what the largest size reaches where that is less. Larger
-    groups cost more rollouts each and add little; smaller ones are mostly thrown away.
+    groups cost more rollouts each and add little; smaller ones are mostly thrown away. Where not
+    even the largest size is worthwhile, none is advised.
     """
     known = [(each.group_size, each.value) for each in shares if each.value is not None]
     if not known:
         return None
-    enough = min(ENOUGH_SIGNAL, NEARLY_ALL * max(known)[1])
+    most = max(known)[1]
+    if most < WORTHWHILE_FROM:
+        return None
+    enough = min(ENOUGH_SIGNAL, NEARLY_ALL * most)
     return next((size for size, value in sorted(known) if value >= enough), None)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import integrate, special, stats
 
-from trainer.contract.groupsignal import beta_below, fit_tasks, signal_of_task, signal_share
+from trainer.contract.groupsignal import beta_below, fit_tasks, signal_of_task
 from trainer.contract.passrate import TaskCount
 
 
@@ -70,7 +70,6 @@ def test_the_fit_equals_the_posterior_computed_with_numpy() -> None:
 
 
 def test_one_candidates_share_is_the_integral_over_its_distribution() -> None:
-    share = signal_share([task(2, 1)] * 50, 10)
     fit = fit_tasks([task(2, 1)] * 50)
     expected = sum(
         each.weight
@@ -83,5 +82,4 @@ def test_one_candidates_share_is_the_integral_over_its_distribution() -> None:
         for each in sorted(fit.candidates, key=lambda each: -each.weight)[:20]
     )
     covered = sum(sorted((each.weight for each in fit.candidates), reverse=True)[:20])
-    assert share.method == "fitted"
-    assert share.value == pytest.approx(expected / covered, abs=0.02)
+    assert fit.signal(10)[0] == pytest.approx(expected / covered, abs=0.02)
