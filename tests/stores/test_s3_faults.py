@@ -94,7 +94,7 @@ def test_a_fault_that_stays_is_an_error_within_the_time_given(
         with pytest.raises(StoreError) as refused:
             store.get("a")
         assert not isinstance(refused.value, BlobMissing | StoreRefused)
-        assert time.monotonic() - began < 5.0
+        assert time.monotonic() - began < 20.0
 
 
 def test_a_service_that_is_not_there_is_an_error_within_the_time_given(proxy: FaultyProxy) -> None:
@@ -102,7 +102,7 @@ def test_a_service_that_is_not_there_is_an_error_within_the_time_given(proxy: Fa
     began = time.monotonic()
     with pytest.raises(StoreError, match="Could not connect"):
         open_store(url, Patience(total_s=0.3, first_pause_s=0.05)).get("a")
-    assert time.monotonic() - began < 5.0
+    assert time.monotonic() - began < 20.0
 
 
 def test_a_write_whose_answer_was_lost_is_known_again(store: BlobStore, proxy: FaultyProxy) -> None:
