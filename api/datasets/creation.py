@@ -90,6 +90,7 @@ def create_version(shop: Workshop, order: Order) -> tuple[Answer, bool]:
         IdempotencyKeyReused: the key came with another request.
     """
     _check_source(order)
+    exclusions.check_ends(order.request.exclusions, now=utc_now())
     for _ in range(MAX_ROUNDS):
         with tempfile.TemporaryDirectory(prefix="hillclimb-dataset-") as name:
             with shop.database.transaction() as session:

@@ -15,7 +15,7 @@ from sqlalchemy import CursorResult, delete
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
-from api.datasets.errors import ExclusionNotFound
+from api.datasets.errors import DatasetRejected, ExclusionNotFound
 from api.ids import new_id
 from api.tables import Dataset, DatasetExclusion
 from trainer.contract.datasets.exclusions import Exclusion
@@ -51,6 +51,20 @@ def add(
         upsert.returning(DatasetExclusion), execution_options={"populate_existing": True}
     )
     return sorted(found, key=lambda each: (each.scope, each.key))
+
+
+def check_ends(drafts: Sequence[Exclusion], *, now: datetime) -> None:
+    """Refuse exclusions that would be over as soon as they are made.
+
+    Raises:
+        DatasetRejected: one of them ends in the past.
+    """
+    late = next((draft for draft in drafts if not draft.is_active(now)), None)
+    if late is not None:
+        raise DatasetRejected(
+            f"The exclusion of {late.key!r} ends at {late.expires_at}, which is over: give a later"
+            " end, or none."
+        )
 
 
 def remove(session: Session, dataset: Dataset, exclusion_id: str) -> None:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.datasets import exclusions, store
-from api.datasets.errors import DatasetNotFound, ExclusionNotFound
+from api.datasets.errors import DatasetNotFound, DatasetRejected, ExclusionNotFound
 from api.datasets.exclusions import MAX_AT_ONCE, exclusion_facts
 from api.identity import NotAllowed, NotAuthenticated
 from api.problems import INVALID, KINDS, documented
@@ -50,7 +50,12 @@ def list_exclusions(
         return as_list([exclusion_facts(each, now=now) for each in found])
 
 
-@router.post("", operation_id="add_exclusions", summary="Keep tasks or environments out")
+@router.post(
+    "",
+    operation_id="add_exclusions",
+    summary="Keep tasks or environments out",
+    responses={**documented(KINDS[DatasetRejected], INVALID)},
+)
 def add_exclusions(
     services: ServicesDep, caller: Writer, name: Name, body: Additions
 ) -> dict[str, Any]:
@@ -60,6 +65,7 @@ def add_exclusions(
     An environment with `expires_at` is in quarantine: until then no run gets its tasks.
     """
     now = utc_now()
+    exclusions.check_ends(body.exclusions, now=now)
     with services.database.transaction() as session:
         dataset = store.find_dataset(session, caller.project_id, name)
         added = exclusions.add(session, dataset, body.exclusions, actor=caller.actor)

@@ -199,6 +199,10 @@ async def test_what_is_excluded_is_left_out_of_the_next_version_with_its_reason(
     for _ in range(2):
         added = (await client.post(path, json={"exclusions": drafts})).json()["data"]
     assert [each["key"] for each in added] == ["github", "booking-001"]
+    over = {**drafts[1], "expires_at": "2026-01-01T00:00:00Z"}
+    refused = await client.post(path, json={"exclusions": [over]})
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_dataset")
+    assert "which is over: give a later end" in refused.json()["detail"]
     second = await created(client, b"", source="fleet@1")
     assert second["excluded"] == {"validation: no date": 1}
     assert second["envs"]["github"]["excluded"] == 0, "a quarantine ends, a version does not"
