@@ -185,7 +185,7 @@ def main() -> int:
     parser.add_argument("--tasks", type=int, default=synthetic.NUM_TASKS)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="hillclimb-bench-") as name:
+    with tempfile.TemporaryDirectory(prefix="hillclimb-register-") as name:
         folder = Path(name).resolve()
         file = folder / "tasks.json"
         synthetic.write(file, synthetic.tasks(given.tasks, 3))
