@@ -31,6 +31,8 @@ from trainer.stores.disk import DiskStore
 STEPS = 5
 MEASURED = ("timing/", "trainer/tokens_per_second", "policy/tokens_per_second", "policy/peak_mem")
 """Beginnings of the metrics that a clock or the machine gives."""
+CLOCKED = ("trajectory_time", "call_latency")
+"""Parts of the names of those that belong to an environment."""
 PLAIN: Mapping[str, Any] = {}
 RICH: Mapping[str, Any] = {
     "algorithm": {"use_kl_loss": True, "dynamic_sampling": {"type": "filter"}},
@@ -145,7 +147,7 @@ def measured_of(run: Trained) -> dict[tuple[str, int, str], dict[str, float]]:
             found[event.type, event.step, decoding] = {
                 name: value
                 for name, value in event.metrics.items()
-                if not name.startswith(MEASURED) and "trajectory_time" not in name
+                if not name.startswith(MEASURED) and not any(part in name for part in CLOCKED)
             }
     return found
 
