@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Annotated
-from urllib.parse import urlsplit
 
 from pydantic import Field
 
@@ -20,7 +19,8 @@ class FleetSpec(Section):
         Annotated[str, Field(pattern=r"^https?://[^/?#\s@]+(/[^?#\s]*)?$", max_length=2048)] | None
     ) = None
     """Where the platform is; null: `FLEET_BASE_URL` of the runner's environment, else Fleet's own.
-    Anything but a server on the runner's machine needs `experimental: true`."""
+    Anything but a server on the runner's machine needs `experimental: true`, and must be one of
+    these two: the runner's key goes nowhere else."""
     region: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")] | None = None
     """Region of instances and verifiers; null: the platform's choice."""
     ttl_s: Annotated[int, Field(ge=10, le=86_400)] | None = None
@@ -38,12 +38,6 @@ class FleetSpec(Section):
     partial_reward: bool = False
     """Give a task that was not done the share of its checks that passed, as its verifier prints
     them. A pass stays a score of at least `eval.pass_threshold`."""
-
-
-def is_loopback(url: str) -> bool:
-    """Tell whether a URL names a server on this machine."""
-    host = urlsplit(url).hostname or ""
-    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def refuse_images(modality: str, what: str) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainer.contract.fleet import is_loopback
+from trainer.contract.hosts import is_loopback
 from trainer.contract.preflight import TeacherSpec
 from trainer.contract.sections import EngineSpec, EnvironmentSpec
 from trainer.contract.tracking import TrackingSpec

@@ -8,13 +8,13 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue
 
 from trainer.contract.data import DataSpec
+from trainer.contract.hosts import SecretVariable
 from trainer.contract.section import Seconds, Section
 
 NUM_TRAIN_SEEDS = 1_000_000
 """Tasks of one split at the most: training takes seeds below, evaluation takes them from here."""
 
 _HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,64}$")]
-_Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
 
 
 class OpenEnvServer(Section):
@@ -22,9 +22,10 @@ class OpenEnvServer(Section):
 
     url: Annotated[str, Field(pattern=r"^(http|ws)s?://[^/?#\s@]+(/[^?#\s]*)?$", max_length=2048)]
     """Where the server is, without `/ws`: `http://127.0.0.1:8765`."""
-    headers: dict[_HeaderName, _Variable] = Field(default_factory=dict)
-    """HTTP headers of every request, each taken from the environment variable named, on the
-    trainer's machine: secrets stay out of specs."""
+    headers: dict[_HeaderName, SecretVariable] = Field(default_factory=dict)
+    """HTTP headers of every request, each taken from the variable named of the runner's
+    environment, which begins with `RUN_SECRET_`: secrets stay out of specs, and those that are not
+    for runs on their machine."""
     reset: dict[str, JsonValue] = Field(default_factory=dict)
     """Arguments of every `reset`, beside `seed`; a task's own come on top."""
     eval_reset: dict[str, JsonValue] = Field(default_factory=dict)

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from trainer.contract.hosts import SecretVariable
 from trainer.contract.section import Seconds, Section
 
 
@@ -40,9 +41,9 @@ class TeacherSpec(Section):
     the runner's machine needs `experimental: true`."""
     model: Annotated[str, Field(min_length=1, max_length=200)]
     """Name of the model, as the endpoint knows it."""
-    api_key_env: Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]{0,99}$")] | None = None
-    """Variable of the runner's environment that holds the key; null sends none. The key itself
-    never stands in a spec."""
+    api_key_env: SecretVariable | None = None
+    """Variable of the runner's environment that holds the key, which begins with `RUN_SECRET_`;
+    null sends none. The key itself never stands in a spec."""
     n: Annotated[int, Field(ge=1, le=32)] = 1
     """Tries per task; the first one that passes is enough (count)."""
     max_turns: Annotated[int, Field(ge=1, le=200)] = 20

@@ -145,10 +145,10 @@ async def test_the_budget_ends_the_asking_and_what_was_not_asked_is_unknown(
 async def test_the_key_comes_from_the_environment_and_goes_as_the_protocol_wants(
     tmp_path: Path, server: TeacherServer, protocol: str
 ) -> None:
-    run = a_run(tmp_path, server, protocol, api_key_env="TEACHER_KEY")
-    with pytest.raises(SpecError, match="names TEACHER_KEY, which is not set"):
+    run = a_run(tmp_path, server, protocol, api_key_env="RUN_SECRET_TEACHER")
+    with pytest.raises(SpecError, match="names RUN_SECRET_TEACHER, which is not set"):
         run.validator()
-    await run.run(attempt=2, environ={"TEACHER_KEY": "k-1"})
+    await run.run(attempt=2, environ={"RUN_SECRET_TEACHER": "k-1"})
     header = {"openai": ("authorization", "Bearer k-1"), "anthropic": ("x-api-key", "k-1")}
     name, value = header[protocol]
     assert {each[name] for each in server.headers} == {value}

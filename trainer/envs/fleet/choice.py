@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from trainer.contract.fleet import DEFAULT_BASE_URL, is_loopback
+from trainer.contract.fleet import DEFAULT_BASE_URL
+from trainer.contract.hosts import is_loopback
 from trainer.contract.spec import RunSpec
 from trainer.envs.fleet.api import Account
 from trainer.envs.fleet.instances import Terms
@@ -30,13 +31,19 @@ def account_of(spec: RunSpec, environ: Mapping[str, str] | None = None) -> Accou
         SpecError: there is no key, or the platform is one that was never run against.
     """
     environ = os.environ if environ is None else environ
-    url = spec.environment.fleet.base_url or environ.get(BASE_URL) or DEFAULT_BASE_URL
+    named = environ.get(BASE_URL) or DEFAULT_BASE_URL
+    url = spec.environment.fleet.base_url or named
     if not is_loopback(url) and not spec.experimental:
         raise SpecError(
             f"environment.provider fleet would use {url}, and it was never run against anything but"
             " a server on this machine (docs/verified.md): set experimental to true to try it, or"
             f" set environment.fleet.base_url (or {BASE_URL} of the runner) to"
             " such a server (`hillclimb fleet serve` starts one)"
+        )
+    if not is_loopback(url) and url.rstrip("/") not in (named.rstrip("/"), DEFAULT_BASE_URL):
+        raise SpecError(
+            f"environment.fleet.base_url is {url}, and the runner's key goes only to the platform"
+            f" that its operator names: leave it out, or set {BASE_URL} in the runner's environment"
         )
     key = environ.get(API_KEY, "").strip()
     if not key:

@@ -8,12 +8,12 @@ import logging
 import math
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
+from trainer.contract.hosts import is_loopback
 from trainer.contract.openenv import OpenEnvServer
 from trainer.envs.openenv.loading import client_alone
 
@@ -138,9 +138,3 @@ async def action_schema(server: OpenEnvServer, headers: Mapping[str, str]) -> di
     if not isinstance(schema, dict):
         raise httpx.DecodingError("no schema of actions", request=response.request)
     return schema
-
-
-def is_loopback(url: str) -> bool:
-    """Whether a URL names this machine, which no proxy can reach for us."""
-    host = urlsplit(url).hostname or ""
-    return host in ("localhost", "::1") or host.startswith("127.")

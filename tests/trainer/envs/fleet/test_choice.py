@@ -39,6 +39,15 @@ def test_fleets_own_platform_is_taken_only_as_an_experiment() -> None:
     assert account_of(tried, KEY).base_url == "https://orchestrator.fleetai.com"
 
 
+def test_the_runners_key_goes_only_where_its_operator_says() -> None:
+    body = {"provider": "fleet", "fleet": {"base_url": "https://fleet.example.org"}}
+    asked = RunSpec.model_validate(spec_body(environment=body, experimental=True))
+    with pytest.raises(SpecError, match="the runner's key goes only to the platform"):
+        account_of(asked, KEY)
+    operator = {"FLEET_BASE_URL": "https://fleet.example.org/", **KEY}
+    assert account_of(asked, operator).base_url == "https://fleet.example.org"
+
+
 def test_a_missing_key_is_named_and_a_key_is_never_shown() -> None:
     with pytest.raises(SpecError, match="set FLEET_API_KEY in the runner's environment"):
         account_of(spec({"base_url": LOCAL}), {})

@@ -28,12 +28,12 @@ from trainer.errors import (
 )
 from trainer.types import Task
 
-WORD = {"WORD": "Bearer countdown"}
+WORD = {"RUN_SECRET_WORD": "Bearer countdown"}
 
 
 def a_provider(served: Served, **settings: Any) -> OpenEnvProvider:
     server = OpenEnvServer.model_validate(
-        {"url": served.url, "headers": {"Authorization": "WORD"}, **settings}
+        {"url": served.url, "headers": {"Authorization": "RUN_SECRET_WORD"}, **settings}
     )
     return OpenEnvProvider({"countdown": server}, WORD)
 
@@ -178,8 +178,8 @@ async def test_who_does_not_know_the_word_is_an_infra_error(countdown: Served) -
 
 
 def test_a_header_whose_variable_is_not_set_is_refused_at_once() -> None:
-    server = OpenEnvServer(url="http://127.0.0.1:1", headers={"Authorization": "NOT_THERE"})
-    with pytest.raises(SpecError, match="the variable NOT_THERE, which is not set"):
+    server = OpenEnvServer(url="http://127.0.0.1:1", headers={"Authorization": "RUN_SECRET_X"})
+    with pytest.raises(SpecError, match="the variable RUN_SECRET_X, which is not set"):
         OpenEnvProvider({"countdown": server}, {})
 
 
@@ -190,7 +190,7 @@ async def test_a_server_that_is_not_there_is_an_infra_error() -> None:
 
 
 async def test_servers_are_looked_for_before_a_run(countdown: Served) -> None:
-    guarded = OpenEnvServer(url=countdown.url, headers={"Authorization": "WORD"})
+    guarded = OpenEnvServer(url=countdown.url, headers={"Authorization": "RUN_SECRET_WORD"})
     await check_servers({"countdown": guarded}, WORD)
     for server, fault, said in (
         (OpenEnvServer(url=countdown.url), SpecError, "answers 401 to GET /schema"),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
-
 from pydantic import BaseModel, ConfigDict, NonNegativeInt
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from trainer.contract.hosts import is_loopback_host
 from trainer.envs.minifleet.server.desk import Desk, Handler
 from trainer.envs.minifleet.server.problems import Problem, parsed
 from trainer.envs.minifleet.server.wirefaults import FaultRule, WireFaults
@@ -45,7 +44,7 @@ class Admin:
     def _local(self, handler: Handler) -> Handler:
         async def checked(request: Request) -> Response:
             host = request.client.host if request.client else ""
-            if not _is_loopback(host):
+            if not is_loopback_host(host):
                 raise Problem(403, "/admin answers only on the loopback interface")
             self._desk.check_key(request)
             return await handler(request)
@@ -92,10 +91,3 @@ class Admin:
                 "sessions": len(self._desk.sessions),
             }
         )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -1,0 +1,53 @@
+"""Which addresses are this machine, and which secrets a spec may send to others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from trainer.contract.hosts import is_loopback
+from trainer.contract.openenv import OpenEnvServer
+from trainer.contract.preflight import TeacherSpec
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://localhost:1/x", "http://127.0.0.1", "https://127.8.9.1:99", "ws://[::1]:8/"],
+)
+def test_this_machine_has_these_addresses(url: str) -> None:
+    assert is_loopback(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.evil.example",
+        "http://127.0.0.1.evil.example",
+        "http://localhost.evil.example",
+        "http://10.0.0.1",
+        "http://[::2]",
+        "http://0.0.0.0",
+        "not a url",
+    ],
+)
+def test_other_machines_do_not_pass_for_it(url: str) -> None:
+    assert not is_loopback(url)
+
+
+@pytest.mark.parametrize("name", ["AWS_SECRET_ACCESS_KEY", "FLEET_API_KEY", "RUN_SECRET_"])
+def test_a_spec_cannot_send_the_runners_own_secrets(name: str) -> None:
+    server: dict[str, Any] = {"url": "https://env.example", "headers": {"X-A": name}}
+    with pytest.raises(ValidationError, match="they begin with RUN_SECRET_"):
+        OpenEnvServer.model_validate(server)
+    teacher = {"base_url": "https://teacher.example", "model": "m", "api_key_env": name}
+    with pytest.raises(ValidationError, match="they begin with RUN_SECRET_"):
+        TeacherSpec.model_validate(teacher)
+
+
+def test_a_spec_names_what_the_operator_set_for_runs() -> None:
+    server = {"url": "https://env.example", "headers": {"X-A": "RUN_SECRET_A"}}
+    assert OpenEnvServer.model_validate(server).headers == {"X-A": "RUN_SECRET_A"}
+    teacher = {"base_url": "https://t.example", "model": "m", "api_key_env": "RUN_SECRET_T"}
+    assert TeacherSpec.model_validate(teacher).api_key_env == "RUN_SECRET_T"

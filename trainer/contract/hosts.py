@@ -1,0 +1,45 @@
+"""What a spec may say of other machines: which addresses are this one, which secrets go there."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, StringConstraints
+
+FOR_RUNS = "RUN_SECRET_"
+"""How the variables of a runner begin that a spec may name; its operator sets them for that."""
+
+
+def is_loopback(url: str) -> bool:
+    """Tell whether a URL names a server on this machine."""
+    return is_loopback_host(urlsplit(url).hostname or "")
+
+
+def is_loopback_host(host: str) -> bool:
+    """Tell whether a host is this machine: `localhost`, or an address, never a name like one."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_for_runs(name: str) -> str:
+    if not name.startswith(FOR_RUNS) or name == FOR_RUNS:
+        raise ValueError(
+            f"a spec may name only variables that the runner's operator set for runs, and {name}"
+            f" is none: they begin with {FOR_RUNS}"
+        )
+    return name
+
+
+SecretVariable = Annotated[
+    str,
+    StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"),
+    AfterValidator(_is_for_runs),
+]
+"""A variable of the runner's environment, named by a spec, whose value is sent to an address of the
+spec's choice. Any other variable (cloud credentials) must stay where it is."""
