@@ -245,7 +245,11 @@ def _row(
 
 
 def _identity(request: VersionRequest, result: dict[str, Any]) -> str:
-    """Return what is the same for the same tasks, split and options, wherever they came from."""
-    options = {name: request.stored()[name] for name in ("filters", "split", "lint")}
+    """Return what is the same for the same tasks, split, options and named parent.
+
+    The parent counts: what it evaluated on must never become training here, even where this version
+    has none of its tasks.
+    """
+    options = {name: request.stored()[name] for name in ("filters", "split", "lint", "parent")}
     canonical = json.dumps([result["digest"], options], sort_keys=True)
     return hashlib.sha256(canonical.encode()).hexdigest()

@@ -93,6 +93,26 @@ async def test_eval_tasks_stay_eval_and_the_rest_is_told_by_a_diff(
     assert (dataset["name"], dataset["newest"]["number"]) == ("fleet", 2)
 
 
+async def test_a_named_parent_makes_another_version_of_the_same_tasks(
+    client: httpx.AsyncClient,
+) -> None:
+    """What the parent evaluated on is remembered, even by a version with none of its tasks."""
+    other = tasks(reddit=60)
+    assert (await create(client, lines(other), "other")).status_code == 201
+    alone = await created(client, lines(ROWS))
+    with_parent = await created(client, lines(ROWS), parent="other@1")
+    assert (alone["number"], with_parent["number"]) == (1, 2)
+    again = await create(client, lines(ROWS), parent="other@1")
+    assert (again.status_code, again.json()["number"]) == (200, 2)
+
+    page = await client.get("/v1/datasets/other/versions/1/tasks?split=eval&limit=200")
+    evaluated = {row["key"] for row in page.json()["data"]}
+    assert len(evaluated) == 6
+    await created(client, lines([*ROWS, *other]), split={"policy": "rank", "salt": 7})
+    page = await client.get(f"{VERSIONS}/latest/tasks?split=train&limit=200")
+    assert not evaluated & {row["key"] for row in page.json()["data"]}
+
+
 async def test_tasks_are_read_page_by_page_one_by_one_and_as_files(
     client: httpx.AsyncClient,
 ) -> None:
