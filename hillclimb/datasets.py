@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
@@ -46,7 +47,7 @@ class Datasets:
             "headers": {"Idempotency-Key": idempotency_key or uuid.uuid4().hex},
             "timeout": UPLOAD_TIMEOUT,
         }
-        path = f"/v1/datasets/{name}/versions"
+        path = f"{_of(name)}/versions"
         if file is None:
             form = {"options": ("options.json", given.encode())}
             return self._call("POST", path, files=form, **request)
@@ -66,28 +67,28 @@ class Datasets:
 
     def get(self, name: str) -> Json:
         """Return one dataset."""
-        return self._call("GET", f"/v1/datasets/{name}")
+        return self._call("GET", _of(name))
 
     def versions(self, name: str, **page: int | None) -> Json:
         """Return one page of versions, newest first."""
-        return self._call("GET", f"/v1/datasets/{name}/versions", params=_given(page))
+        return self._call("GET", f"{_of(name)}/versions", params=_given(page))
 
     def version(self, name: str, number: int | str = "latest") -> Json:
         """Return one version whole: environments, options, duplicates, lint."""
-        return self._call("GET", f"/v1/datasets/{name}/versions/{number}")
+        return self._call("GET", _of(name, number))
 
     def tasks(self, name: str, number: int | str = "latest", **filters: str | int | None) -> Json:
         """Return one page of tasks, by key: filters are `env`, `split` and `search`."""
-        path = f"/v1/datasets/{name}/versions/{number}/tasks"
+        path = f"{_of(name, number)}/tasks"
         return self._call("GET", path, params=_given(filters))
 
     def task(self, name: str, key: str, number: int | str = "latest") -> Json:
         """Return one task whole."""
-        return self._call("GET", f"/v1/datasets/{name}/versions/{number}/tasks/{key}")
+        return self._call("GET", f"{_of(name, number)}/tasks/{_quoted(key)}")
 
     def file(self, name: str, file: str, number: int | str = "latest") -> Iterator[bytes]:
         """Yield the bytes of the file `tasks` or `split`: JSON lines, compressed by gzip."""
-        return self._download(f"/v1/datasets/{name}/versions/{number}/files/{file}")
+        return self._download(f"{_of(name, number)}/files/{file}")
 
     def diff(
         self, name: str, base: int, number: int | str = "latest", *, base_name: str | None = None
@@ -95,7 +96,7 @@ class Datasets:
         """Return what changed from version `base` to another one."""
         return self._call(
             "GET",
-            f"/v1/datasets/{name}/versions/{number}/diff",
+            f"{_of(name, number)}/diff",
             params=_given({"base": base, "base_name": base_name}),
             timeout=UPLOAD_TIMEOUT,
         )
@@ -104,22 +105,33 @@ class Datasets:
         self, name: str, number: int | str = "latest", options: Mapping[str, Any] | None = None
     ) -> Json:
         """Return what lint finds under these options, errors first."""
-        path = f"/v1/datasets/{name}/versions/{number}/lint"
+        path = f"{_of(name, number)}/lint"
         return self._call("POST", path, json=dict(options or {}), timeout=UPLOAD_TIMEOUT)
 
     def exclusions(self, name: str, *, also_past: bool = False) -> Json:
         """Return what is kept out now, or ever was."""
         params = {"all": "true"} if also_past else {}
-        return self._call("GET", f"/v1/datasets/{name}/exclusions", params=params)
+        return self._call("GET", f"{_of(name)}/exclusions", params=params)
 
     def exclude(self, name: str, exclusions: Iterable[Mapping[str, Any]]) -> Json:
         """Keep tasks or environments out: `scope`, `key`, `reason`, and an end for a quarantine."""
         body = {"exclusions": [dict(each) for each in exclusions]}
-        return self._call("POST", f"/v1/datasets/{name}/exclusions", json=body)
+        return self._call("POST", f"{_of(name)}/exclusions", json=body)
 
     def include(self, name: str, exclusion_id: str) -> Json:
         """Remove an exclusion."""
-        return self._call("DELETE", f"/v1/datasets/{name}/exclusions/{exclusion_id}")
+        return self._call("DELETE", f"{_of(name)}/exclusions/{_quoted(exclusion_id)}")
+
+
+def _of(name: str, number: int | str | None = None) -> str:
+    """Return the path of a dataset or of one of its versions; a name cannot leave its place."""
+    path = f"/v1/datasets/{_quoted(name)}"
+    return path if number is None else f"{path}/versions/{_quoted(str(number))}"
+
+
+def _quoted(part: str) -> str:
+    """Return one part of a path; two dots alone would lead a client one part up."""
+    return quote(part, safe="") if part.strip(".") else part.replace(".", "%2E")
 
 
 def _given(values: Mapping[str, str | int | None]) -> dict[str, str | int]:

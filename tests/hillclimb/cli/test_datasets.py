@@ -10,7 +10,7 @@ import pytest
 
 from hillclimb.cli.dataset_options import parse_end
 from hillclimb.cli.exits import Exit
-from tests.api.datasets.samples import lines, tasks
+from tests.api.datasets.samples import lines, task, tasks
 from tests.hillclimb.cli.conftest import Invoke, from_json
 
 
@@ -42,6 +42,15 @@ def test_a_dataset_is_made_looked_at_and_compared(hc: Invoke, file: Path, tmp_pa
     assert first["key"] == "booking-000"
     versions = hc("datasets", "show", "fleet", "--versions")
     assert [line.split()[0] for line in versions.stdout.splitlines()[1:]] == ["fleet@2", "fleet@1"]
+
+
+@pytest.mark.parametrize("key", ["task#2", "a?b", "x/../y", "..", "50%25", "a b/c"])
+def test_a_task_is_found_by_whatever_key_it_has(hc: Invoke, tmp_path: Path, key: str) -> None:
+    file = tmp_path / "tasks.jsonl"
+    file.write_bytes(lines([task("booking", 2, key=key), task("booking", 3, key="task")]))
+    assert hc("datasets", "create", "odd", str(file)).exit_code == 0
+    found = from_json(hc("datasets", "rows", "odd", "--key", key, "--json"))
+    assert found["key"] == key
 
 
 def test_a_published_split_is_followed(hc: Invoke, file: Path, tmp_path: Path) -> None:
