@@ -32,6 +32,7 @@ CRASHED, JUDGED, NONE, ODD = "verifier_crashed", "judge_error", "verifier_none",
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _APP = re.compile(r"^App ([^\s:]+): ([01](?:\.0+)?)\s*$", re.MULTILINE)
 _UNCHANGED = "no unexpected changes"
+_OPEN_ERRORS = ">>> ERROR_ACCUMULATOR >>>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,12 +137,16 @@ def grade(answer: Json, *, partial_reward: bool) -> Grade:
         return Grade(score=None, reason=ODD)
     score = float(result)
     if score == 0.0 and partial_reward:
-        score = partial_score(stdout) or 0.0
+        share = partial_score(stdout)
+        # Each printed check may have passed in a task that was not done: its verifier left early.
+        score = share if share is not None and share < 1.0 else 0.0
     return Grade(score=score, reason=_complaint(stdout) if score < 1.0 else None)
 
 
 def partial_score(stdout: str) -> float | None:
-    """Return the share of checks that passed, as Fleet's verifiers print them; None without any.
+    """Return the share of checks that passed, as Fleet's verifiers print them.
+
+    None where they print none, or a list of what failed that cannot be read.
 
     Several apps: the share of apps that passed, without those whose only check was that nothing
     changed. One app: checks passed over checks made.
@@ -151,7 +156,7 @@ def partial_score(stdout: str) -> float | None:
         real = [(name, verdict) for name, verdict in apps if not _is_idle(stdout, name)]
         return sum(float(verdict) >= 1.0 for _, verdict in real) / len(real) if real else None
     errors, successes = _checks(stdout, "ERROR"), _checks(stdout, "SUCCESS")
-    if errors is None and successes is None:
+    if (errors is None and _OPEN_ERRORS in stdout) or (errors is None and successes is None):
         return None
     num_errors, num_successes = len(errors or []), len(successes or [])
     total = num_errors + num_successes

@@ -140,3 +140,18 @@ def test_partial_reward_is_the_share_of_apps_or_checks_that_passed(
     answer: Any = {"success": True, "result": 0, "stdout": stdout}
     assert grade(answer, partial_reward=False).score == 0.0
     assert grade(answer, partial_reward=True).score == pytest.approx(score or 0.0)
+
+
+@pytest.mark.parametrize(
+    "stdout",
+    [
+        checks(None, ["[C] a"]),
+        app("a", 1, checks(None, ["[C] x"])),
+        ">>> ERROR_ACCUMULATOR >>>\n[datetime.date(2024, 1, 1)]\n<<< ERROR_ACCUMULATOR <<<\n"
+        + checks(None, ["[C] a"]),
+    ],
+)
+def test_a_task_that_was_not_done_never_passes_by_partial_reward(stdout: str) -> None:
+    """Its verifier left before it had made every check, or printed what cannot be read."""
+    answer: Any = {"success": True, "result": 0, "stdout": stdout}
+    assert grade(answer, partial_reward=True).score == 0.0
