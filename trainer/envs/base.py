@@ -16,6 +16,15 @@ from pydantic import JsonValue
 from trainer.types import Task
 
 
+def storable(text: str) -> str:
+    """Return a text of an environment with a question mark for each half of a surrogate pair.
+
+    A server that cuts its text within an emoji sends such a half. JSON lets it pass, and no
+    tokenizer, file or database takes it.
+    """
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
     """A tool as the model sees it; `parameters` is a JSON Schema of type object."""
@@ -43,6 +52,9 @@ class ToolResult:
     images: tuple[bytes, ...] = ()
     """PNG bytes; always empty for the `tool_use` modality."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", storable(self.text))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grade:
@@ -50,6 +62,10 @@ class Grade:
 
     score: float | None
     reason: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.reason is not None:
+            object.__setattr__(self, "reason", storable(self.reason))
 
 
 class Env(Protocol):

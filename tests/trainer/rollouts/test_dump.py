@@ -1,15 +1,23 @@
+import json
+from collections.abc import Mapping
 from pathlib import Path
+
+from pydantic import JsonValue
 
 from tests.trainer.scripted import (
     ADD,
     DONE,
+    CountingEnv,
     CountingProvider,
     ScriptedEngine,
     a_collector,
     a_task,
     a_wave,
 )
+from trainer.contract.outcomes import OutcomeRow
+from trainer.envs.base import Grade, ToolResult
 from trainer.rollouts.dump import read_trajectories, wave_name, write_trajectories
+from trainer.rollouts.outcomes import outcome_rows
 
 
 async def test_a_trajectory_file_holds_everything_needed_to_train_on_it_again(
@@ -38,3 +46,23 @@ async def test_equal_rollouts_make_equal_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_trajectories(tmp_path / name, group, a_wave())
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+class HalfAnEmoji(CountingEnv):
+    async def call(self, name: str, arguments: Mapping[str, JsonValue]) -> ToolResult:
+        return ToolResult(text="cut within \ud83d")
+
+    async def score(self) -> Grade:
+        return Grade(score=0.0, reason="missing: \ud83d")
+
+
+async def test_text_that_no_file_takes_does_not_end_a_run(tmp_path: Path) -> None:
+    engine = ScriptedEngine(lambda turn, _: (ADD, DONE)[turn])
+    provider = CountingProvider(lambda _: HalfAnEmoji(goal=1))
+    wave = a_wave()
+    (group,) = await a_collector(engine, provider).collect([a_task()], wave)
+    write_trajectories(tmp_path / "file", group, wave)
+    (row,) = outcome_rows(group, wave, trajectory_key="file")
+    assert row.status == "graded"
+    assert OutcomeRow.model_validate_json(row.model_dump_json()).reason == "missing: ?"
+    assert "cut within ?" in json.dumps(read_trajectories(tmp_path / "file")[0]["turns"])

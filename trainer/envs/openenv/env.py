@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from pydantic import JsonValue
 
 from trainer.contract.openenv import OpenEnvServer
-from trainer.envs.base import Grade, ToolResult, ToolSpec
+from trainer.envs.base import Grade, ToolResult, ToolSpec, storable
 from trainer.envs.openenv.actions import LIST_TOOLS, Actions, complaint
 from trainer.envs.openenv.session import FAULTS, Refusal, Session
 from trainer.errors import EnvUnavailable, RolloutError, ToolTransport, VerifierUnavailable
@@ -65,7 +65,7 @@ class OpenEnvEpisode:
         first = await _answer(self._begin(), EnvUnavailable)
         if first.done:
             raise EnvUnavailable("the episode was over when it began")
-        self._prompt = actions.text(first.observation)
+        self._prompt = storable(actions.text(first.observation))
         self._note(first)
         listed: dict[str, Any] = {}
         if actions.are_tools:
