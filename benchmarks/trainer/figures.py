@@ -11,6 +11,8 @@ from typing import Any
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 Row = tuple[str, int, str]
 """Question, runs, figure."""
+DECIDES = 100
+"""Rollouts below which a change of pass@1 says nothing: `speed --eval-tasks 1` has 15."""
 
 
 def trainer_figures() -> Iterator[str]:
@@ -57,22 +59,27 @@ def _agent_loop(found: dict[str, Any]) -> Iterator[Row]:
 
 
 def _async_vs_sync(found: dict[str, Any]) -> Iterator[Row]:
-    for part in ("speed", "final"):
-        if part not in found:
-            yield f"`{part}`", 0, "not measured yet"
-            continue
-        share = found[part]
+    for share in found.values():
         runs, steps = len(share["runs"]["synchronous"]), share["settings"]["steps"]
         for name, ratio in share.get("ratio", {}).items():
-            yield f"trajectories/s, {name} over synchronous", runs, f"**{ratio:.2f}**"
+            single = _pairs(share["runs"], name)
+            spread = f"**{ratio:.2f}** (single pairs {min(single):.2f} to {max(single):.2f})"
+            yield f"trajectories/s, {name} over synchronous", runs, spread
         for name, changes in share["paired"].items():
             for decoding, change in changes.items():
+                if change["n"] < DECIDES:
+                    continue
                 yield (
                     f"pass@1 after {steps} steps, {name} minus synchronous, {decoding}",
                     runs,
                     f"{change['delta']:+.1f} points, {_chance(change['p_value'])},"
                     f" n = {change['n']}",
                 )
+
+
+def _pairs(runs: dict[str, list[dict[str, float]]], name: str) -> list[float]:
+    rates = [[each["trajectories_per_s"] for each in runs[side]] for side in (name, "synchronous")]
+    return [ahead / behind for ahead, behind in zip(*rates, strict=True)]
 
 
 def _chance(value: float | None) -> str:
