@@ -77,6 +77,10 @@ class Client:
         """Ask for the run to be cancelled; repeating it changes nothing."""
         return self._json("POST", f"/v1/runs/{run_id}/cancel")
 
+    def pause(self, run_id: str) -> Json:
+        """Let the run rest: its trainer checkpoints and leaves; repeating it changes nothing."""
+        return self._json("POST", f"/v1/runs/{run_id}/pause")
+
     def resume(self, run_id: str) -> Json:
         """Go on from the newest checkpoint: a new run when the old one ended, else the same."""
         return self._json("POST", f"/v1/runs/{run_id}/resume")

@@ -1,4 +1,4 @@
-"""`/v1/runs`: create, plan, list, get, cancel, resume."""
+"""`/v1/runs`: create, plan, list, get, cancel, pause, resume."""
 
 from __future__ import annotations
 
@@ -189,6 +189,26 @@ def cancel_run(
     with services.database.transaction() as session:
         run = store.lock_run(session, run_id, project_id=caller.project_id)
         control.cancel(session, run, actor=caller.actor, now=utc_now())
+        waiting = store.next_waiting(session, caller.project_id, limit=RING_AHEAD)
+        session.flush()
+        payload = describe_run(session, run)
+    background.add_task(services.bell.ring, [run_id, *waiting])
+    return payload
+
+
+@router.post(
+    "/{run_id}/pause",
+    operation_id="pause_run",
+    summary="Let a run rest",
+    responses={**documented(NO_RUN, KINDS[InvalidTransition])},
+)
+def pause_run(
+    services: ServicesDep, caller: Writer, run_id: RunId, background: BackgroundTasks
+) -> RunPayload:
+    """Give back what the run holds; a trainer at work checkpoints first. Repeatable."""
+    with services.database.transaction() as session:
+        run = store.lock_run(session, run_id, project_id=caller.project_id)
+        control.pause(session, run, actor=caller.actor, now=utc_now())
         waiting = store.next_waiting(session, caller.project_id, limit=RING_AHEAD)
         session.flush()
         payload = describe_run(session, run)

@@ -1,4 +1,4 @@
-"""What users do to runs they have: cancel and resume."""
+"""What users do to runs they have: cancel, pause and resume."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from trainer.contract.sections import LineageSpec, ResumedFrom
 from trainer.contract.spec import RunSpec
 
 BY_USER = (ReasonCode.CANCELLED_BY_USER, REASONS[ReasonCode.CANCELLED_BY_USER].wording)
+PAUSED_BY_USER = (ReasonCode.PAUSED_BY_USER, REASONS[ReasonCode.PAUSED_BY_USER].wording)
 
 
 def cancel(session: Session, run: Run, *, actor: str, now: datetime) -> None:
@@ -47,6 +48,35 @@ def cancel(session: Session, run: Run, *, actor: str, now: datetime) -> None:
         move(session, run, RunStatus.CANCELLED, now=now, actor=actor, reason=BY_USER)
 
 
+def pause(session: Session, run: Run, *, actor: str, now: datetime) -> None:
+    """Want the run to rest: at once when nothing runs, else after its trainer checkpointed.
+
+    What it held, a slot or a cluster, is free then; `resume` goes on. Repeating it changes
+    nothing. Raises InvalidTransition for a run that ended, is cancelled, or has finished every
+    step.
+    """
+    status = RunStatus(run.status)
+    if status in (RunStatus.PAUSED, RunStatus.PAUSING):
+        return
+    if status in TERMINAL or run.desired_state == DesiredState.CANCELLED.value:
+        over = "has ended" if status in TERMINAL else "is being cancelled"
+        raise InvalidTransition(f"Run {run.id} {over}: only a run under way can be paused.")
+    if status is RunStatus.FINALIZING:
+        raise InvalidTransition(f"Run {run.id} has finished every step: nothing is left to pause.")
+    run.desired_state = DesiredState.PAUSED.value
+    append(session, run, [Draft(type="run.pause_requested", at=now, actor=actor)])
+    attempt = store.newest_attempt(session, run)
+    live = attempt is not None and attempt.state != AttemptState.ENDED.value
+    if attempt is not None and live and attempt.state == AttemptState.OFFERED.value:
+        end = End(reason=PAUSED_BY_USER[0], message=PAUSED_BY_USER[1], actor=actor)
+        attempts.end_attempt(session, run, attempt, end, now=now)
+    elif attempt is not None and live:
+        attempts.request_stop(attempt, now=now)
+        move(session, run, RunStatus.PAUSING, now=now, actor=actor)
+    elif run.status in (RunStatus.QUEUED.value, RunStatus.RECOVERING.value):
+        move(session, run, RunStatus.PAUSED, now=now, actor=actor, reason=PAUSED_BY_USER)
+
+
 def resume(session: Session, run: Run, *, actor: str, now: datetime) -> Run:
     """Go on from the newest checkpoint: the same run if it is paused, a new one if it ended.
 
@@ -56,6 +86,7 @@ def resume(session: Session, run: Run, *, actor: str, now: datetime) -> Run:
     status = RunStatus(run.status)
     if status is RunStatus.PAUSED:
         run.num_failures = 0
+        run.desired_state = DesiredState.RUNNING.value
         move(session, run, RunStatus.QUEUED, now=now, actor=actor)
         return run
     if status not in TERMINAL:

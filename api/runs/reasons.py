@@ -74,6 +74,9 @@ REASONS: dict[ReasonCode, ReasonFacts] = {
         Category.USER, AfterEnd.SUCCEED, "The trainer finished every step."
     ),
     ReasonCode.CANCELLED_BY_USER: _ends(Category.USER, AfterEnd.CANCEL, "A user cancelled it."),
+    ReasonCode.PAUSED_BY_USER: _ends(
+        Category.USER, AfterEnd.PAUSE, "A user paused it; resume it to go on."
+    ),
     ReasonCode.SPEC_REJECTED: _ends(
         Category.USER, AfterEnd.FAIL, "The spec cannot be carried out where it runs."
     ),
@@ -147,7 +150,7 @@ OVERDUE: dict[RunStatus, ReasonCode] = {
     RunStatus.PROVISIONING: ReasonCode.NO_RUNNER,
     RunStatus.STARTING: ReasonCode.START_TIMEOUT,
     RunStatus.RUNNING: ReasonCode.STALLED,
-    RunStatus.PAUSING: ReasonCode.ENVIRONMENT_OUTAGE,
+    RunStatus.PAUSING: ReasonCode.PAUSED_BY_USER,
     RunStatus.FINALIZING: ReasonCode.FINALIZE_TIMEOUT,
     RunStatus.CANCELLING: ReasonCode.CANCELLED_BY_USER,
 }

@@ -16,6 +16,9 @@ from trainer.contract.reasons import ReasonCode
 SETTLED = TERMINAL | WAITING | {RunStatus.PAUSED}
 """Statuses in which the newest attempt's end has been dealt with."""
 
+GOES_ON = (AfterEnd.RETRY, AfterEnd.PAUSE)
+"""Ends after which the run could go on: one that a user paused rests instead."""
+
 
 def settle(session: Session, run: Run, attempt: Attempt, *, now: datetime) -> None:
     """Move the run on from its ended newest attempt, unless events of it are still to come.
@@ -36,6 +39,11 @@ def settle(session: Session, run: Run, attempt: Attempt, *, now: datetime) -> No
         reason = ReasonCode.CANCELLED_BY_USER
         cancelled = (reason, REASONS[reason].wording)
         move(session, run, RunStatus.CANCELLED, now=now, reason=cancelled)
+    elif run.desired_state == DesiredState.PAUSED.value and REASONS[reason].after in GOES_ON:
+        if REASONS[reason].after is AfterEnd.RETRY:
+            reason = ReasonCode.PAUSED_BY_USER
+            message = REASONS[reason].wording
+        move(session, run, RunStatus.PAUSED, now=now, reason=(reason, message))
     else:
         _go_on(session, run, attempt, (reason, message), now=now)
 

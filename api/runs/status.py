@@ -35,6 +35,7 @@ class DesiredState(StrEnum):
     """What the user wants of the run, whatever it is doing."""
 
     RUNNING = "running"
+    PAUSED = "paused"
     CANCELLED = "cancelled"
 
 
@@ -56,17 +57,19 @@ WAITING = frozenset({_S.QUEUED, _S.RECOVERING})
 """The next attempt waits for a slot."""
 
 TRANSITIONS: dict[RunStatus, frozenset[RunStatus]] = {
-    _S.QUEUED: frozenset({_S.PROVISIONING, _S.CANCELLED, _S.FAILED}),
-    _S.PROVISIONING: frozenset({_S.STARTING, _S.QUEUED, _S.RECOVERING, _S.CANCELLED, _S.FAILED}),
+    _S.QUEUED: frozenset({_S.PROVISIONING, _S.PAUSED, _S.CANCELLED, _S.FAILED}),
+    _S.PROVISIONING: frozenset(
+        {_S.STARTING, _S.QUEUED, _S.RECOVERING, _S.PAUSED, _S.CANCELLED, _S.FAILED}
+    ),
     _S.STARTING: frozenset(
-        {_S.RUNNING, _S.RECOVERING, _S.PAUSED, _S.FINALIZING, _S.CANCELLING, _S.CANCELLED}
-        | {_S.FAILED}
+        {_S.RUNNING, _S.RECOVERING, _S.PAUSING, _S.PAUSED, _S.FINALIZING, _S.CANCELLING}
+        | {_S.CANCELLED, _S.FAILED}
     ),
     _S.RUNNING: frozenset(
         {_S.RECOVERING, _S.PAUSING, _S.PAUSED, _S.FINALIZING, _S.CANCELLING, _S.CANCELLED}
         | {_S.FAILED}
     ),
-    _S.RECOVERING: frozenset({_S.PROVISIONING, _S.CANCELLED, _S.FAILED}),
+    _S.RECOVERING: frozenset({_S.PROVISIONING, _S.PAUSED, _S.CANCELLED, _S.FAILED}),
     _S.PAUSING: frozenset(
         {_S.PAUSED, _S.RECOVERING, _S.FINALIZING, _S.CANCELLING, _S.CANCELLED, _S.FAILED}
     ),

@@ -25,7 +25,7 @@ class Run(Created, Base):
     name: Mapped[str]
     status: Mapped[str] = mapped_column(index=True)
     desired_state: Mapped[str]
-    """`running` or `cancelled`: what the user wants."""
+    """`running`, `paused` or `cancelled`: what the user wants."""
     spec: Mapped[dict[str, Any]]
     """The resolved RunSpec, nulls and defaults included."""
     config_hash: Mapped[str]

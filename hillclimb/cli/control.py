@@ -1,4 +1,4 @@
-"""`cancel`, `resume`, `pull`: act on a run."""
+"""`cancel`, `pause`, `resume`, `pull`: act on a run."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ PULL_TRIES = 5
 """Connections per file that may break before a pull gives up; each goes on where the last ended."""
 PULL_PAUSE_S = 1.0
 BLOCK_BYTES = 1 << 20
+PAUSE_POLL_S = 0.5
 
 
 class DownloadFailed(HillclimbError):
@@ -42,6 +43,23 @@ def cancel(*, run_id: str, wait: bool, as_json: bool) -> None:
         if wait:
             follow_run(client, run_id, as_json=as_json)
             return
+    if as_json:
+        print_json(run)
+    else:
+        out.print(f"{run['id']} {run['status']}")
+
+
+@main.command()
+@click.argument("run_id", metavar="RUN")
+@click.option("--watch", "wait", is_flag=True, help="Wait until the run rests.")
+@command
+def pause(*, run_id: str, wait: bool, as_json: bool) -> None:
+    """Let RUN rest and free what it holds; its trainer saves a checkpoint first."""
+    with connect() as client:
+        run = client.pause(run_id)
+        while wait and run["status"] == "pausing":
+            time.sleep(PAUSE_POLL_S)
+            run = client.run(run_id)
     if as_json:
         print_json(run)
     else:

@@ -15,6 +15,8 @@ class ReasonCode(StrEnum):
     """The trainer finished every step."""
     CANCELLED_BY_USER = "cancelled_by_user"
     """A user asked for it."""
+    PAUSED_BY_USER = "paused_by_user"
+    """A user asked for a break; a resume goes on from the newest checkpoint."""
     SPEC_REJECTED = "spec_rejected"
     """The spec cannot be carried out (found only where it runs)."""
     MODEL_UNAVAILABLE = "model_unavailable"

@@ -70,6 +70,7 @@ const WORDS = {
   "run.status_changed": (data) => ({
     text: `Now ${data.to}${data.reason ? `: ${data.reason.message || data.reason.code}` : ""}`, tone: TONES[data.to] }),
   "run.cancel_requested": () => ({ text: "Cancellation requested", tone: "warn" }),
+  "run.pause_requested": () => ({ text: "Pause requested", tone: "warn" }),
   "attempt.offered": (data) => ({
     text: `Attempt ${data.attempt} offered` + (data.from_step ? `, from step ${data.from_step}` : "") }),
   "attempt.claimed": (data) => ({ text: `Attempt ${data.attempt} claimed by ${data.runner}` }),

@@ -15,6 +15,7 @@ OPERATIONS = {
     "list_runs",
     "get_run",
     "cancel_run",
+    "pause_run",
     "resume_run",
     "ingest_events",
     "register_runner",

@@ -159,6 +159,24 @@ async def test_a_cancelled_run_says_why_it_ended(client: httpx.AsyncClient) -> N
         }
 
 
+async def test_a_paused_run_rests_until_it_is_resumed(client: httpx.AsyncClient) -> None:
+    run = await create(client)
+    for _ in range(2):
+        paused = await client.post(f"/v1/runs/{run['id']}/pause")
+        assert (paused.status_code, paused.json()["status"]) == (200, "paused")
+    assert paused.json()["end_reason"]["code"] == "paused_by_user"
+    resumed = await client.post(f"/v1/runs/{run['id']}/resume")
+    assert (resumed.json()["id"], resumed.json()["status"]) == (run["id"], "queued")
+
+
+async def test_an_ended_run_cannot_be_paused(client: httpx.AsyncClient) -> None:
+    run = await create(client)
+    await client.post(f"/v1/runs/{run['id']}/cancel")
+    refused = await client.post(f"/v1/runs/{run['id']}/pause")
+    assert (refused.status_code, refused.json()["code"]) == (409, "invalid_transition")
+    assert "has ended" in refused.json()["detail"]
+
+
 async def test_a_resume_without_checkpoint_is_a_conflict_in_a_sentence(
     client: httpx.AsyncClient,
 ) -> None:
@@ -176,7 +194,7 @@ async def test_a_lineage_that_names_no_checkpoint_is_refused(client: httpx.Async
     assert (refused.status_code, refused.json()["code"]) == (422, "checkpoint_not_found")
 
 
-@pytest.mark.parametrize("path", ["", "/cancel", "/resume"])
+@pytest.mark.parametrize("path", ["", "/cancel", "/pause", "/resume"])
 async def test_a_run_of_another_project_is_not_there(client: httpx.AsyncClient, path: str) -> None:
     run = await create(client)
     method = "POST" if path else "GET"

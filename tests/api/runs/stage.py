@@ -109,6 +109,10 @@ class Stage:
         with self.database.transaction() as session:
             control.cancel(session, store.lock_run(session, run_id), actor="key:me", now=self.now)
 
+    def pause(self, run_id: str) -> None:
+        with self.database.transaction() as session:
+            control.pause(session, store.lock_run(session, run_id), actor="key:me", now=self.now)
+
     def resume(self, run_id: str) -> str:
         with self.database.transaction() as session:
             run = store.lock_run(session, run_id)

@@ -95,6 +95,14 @@ def test_cancel_ends_a_queued_run_and_watch_says_so(hc: Invoke, spec_file: str) 
     assert "status cancelled" in watched.stdout
 
 
+def test_pause_lets_a_run_rest_and_resume_wakes_it(hc: Invoke, spec_file: str) -> None:
+    run_id = from_json(hc("submit", spec_file, "--json"))["id"]
+    assert f"{run_id} paused" in hc("pause", run_id, "--watch").stdout
+    assert from_json(hc("pause", run_id, "--json"))["status"] == "paused"
+    assert hc("watch", run_id).exit_code == Exit.RUN_PAUSED
+    assert f"{run_id} queued" in hc("resume", run_id).stdout
+
+
 def test_ctrl_c_while_watching_is_130_and_says_that_the_run_goes_on(
     hc: Invoke, spec_file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
