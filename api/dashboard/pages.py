@@ -11,10 +11,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from api.live.reader import envelope
+from api.runs.queue import place_of
 from api.runs.reasons import REASONS
 from api.runs.status import WAITING, RunStatus
-from api.runs.store import queue_position
-from api.runs.submit import waiting_reason
 from api.tables import Run, RunEvent
 from trainer.contract.reasons import ReasonCode
 
@@ -44,9 +43,8 @@ def run_banner(session: Session, run: Run, *, now: datetime) -> dict[str, str]:
     """Return one sentence on where the run stands and its tone (`good`, `warn`, `bad` or none)."""
     status = RunStatus(run.status)
     if status in WAITING:
-        place = queue_position(session, run)
-        reason = waiting_reason(session, run.project_id, position=place, now=now)
-        text = f"Place {place} in the queue. {reason or 'Its turn is now.'}"
+        place = place_of(session, run, now=now)
+        text = f"Place {place.position} in the queue. {place.reason or 'Its turn is now.'}"
         return {"tone": "warn" if run.end_code else "", "text": f"{_why(run)} {text}".strip()}
     if run.end_code is not None:
         return {"tone": _TONES.get(status, "warn"), "text": _why(run)}

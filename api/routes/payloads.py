@@ -8,11 +8,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy.orm import Session
 
-from api.runs import store
+from api.runs import queue, store
 from api.runs.journal import utc_now
 from api.runs.reasons import Category, end_reason
 from api.runs.status import WAITING, AttemptState, DesiredState, RunStatus
-from api.runs.submit import waiting_reason
 from api.tables import Attempt, Run
 
 
@@ -44,7 +43,7 @@ class QueuePayload(Payload):
     """Where a waiting run stands."""
 
     position: int
-    """1 is next."""
+    """1 is next, among the runs that wait for the same kind of slot."""
     reason: str | None
     """Why it waits; null when its turn is now."""
 
@@ -152,7 +151,4 @@ def _facts(run: Run) -> dict[str, Any]:
 def _queue(session: Session, run: Run) -> QueuePayload | None:
     if RunStatus(run.status) not in WAITING:
         return None
-    position = store.queue_position(session, run)
-    now = utc_now()
-    reason = waiting_reason(session, run.project_id, position=position, now=now)
-    return QueuePayload(position=position, reason=reason)
+    return QueuePayload.model_validate(queue.place_of(session, run, now=utc_now()))

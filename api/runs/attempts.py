@@ -13,9 +13,8 @@ from datetime import datetime, timedelta
 from sqlalchemy.orm import Session
 
 from api.ids import new_id
-from api.runs import slots, store
+from api.runs import queue, slots, store
 from api.runs.journal import SERVICE, Draft, append
-from api.runs.light import is_light
 from api.runs.settle import settle
 from api.runs.status import WAITING, AttemptState, RunStatus
 from api.runs.transitions import move
@@ -44,20 +43,13 @@ class End:
 def offer(session: Session, run: Run, *, now: datetime) -> Attempt | None:
     """Offer the run's next attempt if it waits and its turn has come; null while it must wait.
 
-    A light run's turn is as soon as a runner is there.
-
     The attempt goes on from the newest complete checkpoint, or from the one the spec names.
     """
     if RunStatus(run.status) not in WAITING:
         return None
-    if is_light(run):
-        if slots.count_live_runners(session, run.project_id, now=now) == 0:
-            return None
-    else:
-        slots.lock(session, run.project_id)
-        free = slots.count_free(session, run.project_id, now=now)
-        if store.queue_position(session, run) > free:
-            return None
+    slots.lock(session, run.project_id)
+    if queue.place_of(session, run, now=now).reason is not None:
+        return None
     resume_from, from_step = _resume_point(session, run)
     run.attempt += 1
     attempt = Attempt(

@@ -1,19 +1,28 @@
-"""Kinds of runs that need no training slot: they take seconds and hold no model."""
+"""Kinds of runs; those that need no training slot take seconds and hold no model."""
 
 from __future__ import annotations
 
-from sqlalchemy import ColumnElement
+from sqlalchemy import ColumnElement, func
 
 from api.tables import Run
 from trainer.contract.spec import LIGHT_KINDS
 
+LIGHT_AT_ONCE = 2
+"""Attempts a runner gets beside those that fill its slots."""
 
-def is_light(run: Run) -> bool:
-    """Say whether the run goes beside those that hold slots."""
-    return run.spec.get("kind") in LIGHT_KINDS
+
+def kind_of(run: Run) -> str:
+    """Return the kind of the run; specs that were stored before there were kinds have none."""
+    kind: str = run.spec.get("kind", "train")
+    return kind
+
+
+def kind() -> ColumnElement[str]:
+    """The same as a column of `Run`."""
+    named: ColumnElement[str] = func.coalesce(Run.spec["kind"].astext, "train")
+    return named
 
 
 def light() -> ColumnElement[bool]:
-    """The same as a condition on `Run`."""
-    kind: ColumnElement[str] = Run.spec["kind"].astext
-    return kind.in_(LIGHT_KINDS)
+    """A condition on `Run`: it goes beside the runs that hold slots."""
+    return kind().in_(LIGHT_KINDS)

@@ -17,7 +17,7 @@ from api.ids import new_id
 from api.runs import attempts, store
 from api.runs.attempts import End
 from api.runs.errors import AttemptNotFound, RunnerNotFound
-from api.runs.light import light
+from api.runs.light import LIGHT_AT_ONCE, kind, light
 from api.runs.reasons import OVERDUE, REASONS
 from api.runs.status import AttemptState, RunStatus
 from api.tables import Attempt, Run, Runner
@@ -34,8 +34,6 @@ from trainer.contract.spec import RunSpec
 
 LEASE_S = 60.0
 """A runner that was not heard for this long is gone."""
-LIGHT_AT_ONCE = 2
-"""Attempts a runner gets beside those that fill its slots."""
 HEARTBEAT_INTERVAL_S = 2.0
 """How soon a cancellation reaches a trainer."""
 
@@ -48,6 +46,7 @@ def register(session: Session, project_id: str, body: RegisterRunner, *, now: da
     names = {"project_id": project_id, "name": body.name}
     facts = {
         "slots": body.slots,
+        "kinds": list(body.kinds),
         "hostname": body.hostname,
         "draining": False,
         "registered_at": now,
@@ -123,7 +122,7 @@ def claim(
 ) -> LaunchPlan | None:
     """Give the runner the oldest offered attempt of its project; null when it gets none.
 
-    A runner without a free slot gets only what needs none.
+    A runner without a free slot gets only what needs none, and every runner only kinds it knows.
     """
     if runner.draining:
         return None
@@ -132,7 +131,8 @@ def claim(
     kinds = [] if only_light else [~light()]
     kinds += [light()] if num_light < LIGHT_AT_ONCE else []
     runner.lease_until = now + timedelta(seconds=LEASE_S)
-    found = _oldest_offer(session, runner.project_id, or_(false(), *kinds))
+    wanted = or_(false(), *kinds) & kind().in_(runner.kinds)
+    found = _oldest_offer(session, runner.project_id, wanted)
     if found is None:
         return None
     run, attempt = found
@@ -174,7 +174,7 @@ def report_end(
 
 
 def _oldest_offer(
-    session: Session, project_id: str, kinds: ColumnElement[bool]
+    session: Session, project_id: str, wanted: ColumnElement[bool]
 ) -> tuple[Run, Attempt] | None:
     """Return an offered attempt with its run locked; runs that someone works on are skipped."""
     query = (
@@ -182,7 +182,7 @@ def _oldest_offer(
         .join(Attempt, (Attempt.run_id == Run.id) & (Attempt.number == Run.attempt))
         .where(Run.project_id == project_id, Attempt.state == AttemptState.OFFERED.value)
         .where(Run.status == RunStatus.PROVISIONING.value)
-        .where(kinds)
+        .where(wanted)
         .order_by(Attempt.offered_at)
         .limit(1)
         .with_for_update(of=Run, skip_locked=True, key_share=True)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import exists, func, select, tuple_
+from sqlalchemy import ColumnElement, exists, func, select, tuple_
 from sqlalchemy.orm import Session
 
 from api.runs.errors import AttemptNotFound, RunNotFound
-from api.runs.light import light
+from api.runs.light import kind, light
 from api.runs.status import AttemptState, RunStatus
 from api.tables import Attempt, Checkpoint, Run
 
@@ -146,16 +146,22 @@ def find_checkpoint(
     )
 
 
-def queue_position(session: Session, run: Run) -> int:
-    """Return the run's place among those of its project that wait for a slot; 1 is next.
+def num_waiting(
+    session: Session, project_id: str, kinds: Collection[str], *, before: Run | None
+) -> int:
+    """Return how many runs of these kinds wait for a runner, before one of them or in all.
 
-    Runs that recover go first: they have something to lose. Light runs are in nobody's way.
+    Runs that recover go before those that were never begun, then the older one.
     """
-    same = (Run.status == run.status) & (tuple_(Run.created_at, Run.id) < (run.created_at, run.id))
     recovering = Run.status == RunStatus.RECOVERING.value
-    ahead = same | recovering if run.status == RunStatus.QUEUED.value else same
-    query = select(func.count()).select_from(Run).where(Run.project_id == run.project_id)
-    return 1 + (session.scalar(query.where(ahead, ~light())) or 0)
+    ahead: ColumnElement[bool] = recovering | (Run.status == RunStatus.QUEUED.value)
+    if before is not None:
+        older = tuple_(Run.created_at, Run.id) < (before.created_at, before.id)
+        ahead = (Run.status == before.status) & older
+        if before.status == RunStatus.QUEUED.value:
+            ahead = ahead | recovering
+    query = select(func.count()).select_from(Run).where(Run.project_id == project_id)
+    return session.scalar(query.where(ahead, kind().in_(kinds))) or 0
 
 
 def next_waiting(session: Session, project_id: str, *, limit: int) -> Sequence[str]:

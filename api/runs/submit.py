@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from api.datasets import submission
 from api.ids import new_id
-from api.runs import slots, store
+from api.runs import queue, store
 from api.runs.errors import CheckpointNotFound
 from api.runs.journal import Draft, append
 from api.runs.status import DesiredState, RunStatus
@@ -32,7 +32,7 @@ class Plan:
     queue_position: int
     """The place it would get; 1 is next."""
     queue_reason: str | None
-    """Why it would wait; null when a slot is free."""
+    """Why it would wait; null when its turn would be now."""
 
 
 def submit(session: Session, spec: RunSpec, *, project_id: str, actor: str, now: datetime) -> Run:
@@ -87,27 +87,15 @@ def plan(session: Session, spec: RunSpec, *, project_id: str, now: datetime) -> 
     resolution = submission.resolve(session, spec, project_id=project_id, now=now)
     spec = resolution.spec
     resolved = resolve(spec)
-    waiting = len(store.next_waiting(session, project_id, limit=1_000_000))
+    place = queue.place_of_next(session, project_id, spec.kind, now=now)
     return Plan(
         spec=resolved,
         config_hash=config_hash(spec),
         warnings=(*_warnings(spec), *resolution.warnings, *resolution.advice),
         dataset=resolution.dataset,
-        queue_position=waiting + 1,
-        queue_reason=waiting_reason(session, project_id, position=waiting + 1, now=now),
+        queue_position=place.position,
+        queue_reason=place.reason,
     )
-
-
-def waiting_reason(
-    session: Session, project_id: str, *, position: int, now: datetime
-) -> str | None:
-    """Return the sentence why a run at this place waits; null when its turn is now."""
-    if slots.count_live_runners(session, project_id, now=now) == 0:
-        return "No runner is connected."
-    free = slots.count_free(session, project_id, now=now)
-    if position <= free:
-        return None
-    return "All runner slots are in use." if free == 0 else "Other runs come first."
 
 
 def resolve(spec: RunSpec) -> dict[str, Any]:

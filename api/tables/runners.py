@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import ForeignKey, UniqueConstraint
+from sqlalchemy import ForeignKey, String, UniqueConstraint
+from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Mapped, mapped_column
 
 from api.tables.base import Base
@@ -21,6 +22,8 @@ class Runner(Base):
     name: Mapped[str]
     slots: Mapped[int]
     """Trainers it runs at once."""
+    kinds: Mapped[list[str]] = mapped_column(ARRAY(String))
+    """Kinds of runs it carries out."""
     hostname: Mapped[str]
     draining: Mapped[bool]
     """True while it stops: it gets no new attempt."""

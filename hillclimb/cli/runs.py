@@ -64,7 +64,8 @@ def show(*, run_id: str, with_spec: bool, as_json: bool) -> None:
     queue = run.get("queue") or {}
     out.print(f"[bold]{run['name']}[/bold]  {run['id']}  {styled_status(run['status'])}")
     if reason or queue:
-        print_text(reason.get("message") or f"{queue['reason']} (place {queue.get('position')})")
+        place = f"{queue.get('reason') or 'Its turn is now.'} (place {queue.get('position')})"
+        print_text(reason.get("message") or place)
     out.print(f"step {_progress(run)}  attempt {run.get('attempt')}  created {run['created_at']}")
     if run["spec"].get("kind", "train") != "train":
         print_text(_instead_of_training(run["spec"]))
@@ -77,7 +78,9 @@ def show(*, run_id: str, with_spec: bool, as_json: bool) -> None:
 def _instead_of_training(spec: dict[str, Any]) -> str:
     if spec["kind"] == "validate":
         return "validates tasks and trains nothing"
-    does = {"eval": "evaluates", "probe": "probes"}.get(spec["kind"], spec["kind"])
+    does = {"eval": "evaluates", "probe": "probes", "preview": "previews"}.get(
+        spec["kind"], spec["kind"]
+    )
     source = spec["lineage"]["resumed_from"]
     if source is None:
         return f"{does} {spec['model']['source']} and trains nothing"

@@ -10,6 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from trainer.contract.reasons import ReasonCode
 from trainer.contract.spec import RunSpec
 
+OLD_KINDS = ("train", "eval")
+"""What the first runners carried out, which did not name their kinds."""
+
 
 class _Wire(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
@@ -38,6 +41,12 @@ class RegisterRunner(_Wire):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
     slots: Annotated[int, Field(ge=1, le=64)] = 1
     """Trainers it runs at once."""
+    kinds: Annotated[
+        tuple[Annotated[str, Field(pattern=r"^[a-z]{1,32}$")], ...],
+        Field(min_length=1, max_length=64),
+    ] = OLD_KINDS
+    """Kinds of runs it carries out; it is given no other. A runner of a version that did not say
+    is taken to know those of that time."""
     hostname: str
     attempts: tuple[str, ...] = ()
     """Ids of attempts whose trainers it still holds (after a restart)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
@@ -37,7 +37,10 @@ MINIFLEET_ENV_KEYS = (
     *("fira", "hubspot", "zillow"),
 )
 
-LIGHT_KINDS = ("preview",)
+RunKind = Literal["train", "eval", "probe", "validate", "preview"]
+RUN_KINDS: tuple[str, ...] = get_args(RunKind)
+"""Every kind of run that this version carries out."""
+LIGHT_KINDS = frozenset({"preview"})
 """Kinds of runs that hold no model: they wait for no slot of a runner."""
 
 MAX_ROLLOUTS = 10_000
@@ -51,7 +54,7 @@ class RunSpec(Section):
     """Version of this schema."""
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._:-]{0,119}$")]
     """A name for people; need not be unique."""
-    kind: Literal["train", "eval", "probe", "validate", "preview"] = "train"
+    kind: RunKind = "train"
     """`train`, or a kind that takes no step, saves nothing, and only keeps the sections that
     concern training. `eval`: evaluate, under every decoding, the checkpoint that
     `lineage.resumed_from` names, or the starting policy. `probe`: roll out training tasks on that

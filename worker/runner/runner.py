@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from trainer.contract.launch import AttemptEnd, Heartbeat, RegisteredRunner, RegisterRunner
+from trainer.contract.spec import RUN_KINDS
 from worker.runner.client import ServiceClient
 from worker.runner.ending import attempt_end
 from worker.runner.errors import RunnerUnknown, ServiceRefused, ServiceUnreachable, TokenRefused
@@ -130,6 +131,7 @@ class Runner:
         body = RegisterRunner(
             name=self.settings.name,
             slots=self.settings.slots,
+            kinds=RUN_KINDS,
             hostname=socket.gethostname(),
             attempts=self.holdings.names(),
         )

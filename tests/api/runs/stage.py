@@ -12,8 +12,9 @@ from sqlalchemy import select
 from api.database import Database
 from api.runs import control, runners, store
 from api.runs.advance import advance
+from api.runs.queue import place_of
 from api.runs.record import record, record_push
-from api.runs.submit import submit
+from api.runs.submit import plan, submit
 from api.tables import Attempt, Base, Run, RunEvent
 from tests import factories as make
 from tests.api.migrated import PROJECT
@@ -26,6 +27,7 @@ from trainer.contract.launch import (
     RegisterRunner,
 )
 from trainer.contract.reasons import ReasonCode
+from trainer.contract.spec import RUN_KINDS
 
 
 @dataclass(slots=True)
@@ -44,8 +46,15 @@ class Stage:
             spec = make.make_spec(**sections)
             return submit(session, spec, project_id=PROJECT, actor="key:me", now=self.now).id
 
-    def register(self, name: str = "box", *, slots: int = 1, attempts: tuple[str, ...] = ()) -> str:
-        body = RegisterRunner(name=name, hostname=name, slots=slots, attempts=attempts)
+    def register(
+        self,
+        name: str = "box",
+        *,
+        slots: int = 1,
+        attempts: tuple[str, ...] = (),
+        kinds: tuple[str, ...] = RUN_KINDS,
+    ) -> str:
+        body = RegisterRunner(name=name, hostname=name, slots=slots, attempts=attempts, kinds=kinds)
         with self.database.transaction() as session:
             return runners.register(session, PROJECT, body, now=self.now).id
 
@@ -132,6 +141,16 @@ class Stage:
     def attempts(self, run_id: str) -> list[Attempt]:
         with self.database.transaction() as session:
             return list(store.list_attempts(session, run_id))
+
+    def place(self, run_id: str) -> tuple[int, str | None]:
+        with self.database.transaction() as session:
+            found = place_of(session, store.get_run(session, PROJECT, run_id), now=self.now)
+        return found.position, found.reason
+
+    def plan(self, **sections: object) -> tuple[int, str | None]:
+        with self.database.transaction() as session:
+            found = plan(session, make.make_spec(**sections), project_id=PROJECT, now=self.now)
+        return found.queue_position, found.queue_reason
 
     def events(self, run_id: str) -> list[RunEvent]:
         query = select(RunEvent).where(RunEvent.run_id == run_id).order_by(RunEvent.seq)

@@ -7,6 +7,7 @@ import pytest
 from api.database import Database
 from api.runs import store
 from tests.api.runs.stage import Stage
+from trainer.contract.launch import OLD_KINDS
 from trainer.contract.reasons import ReasonCode
 
 
@@ -53,7 +54,13 @@ def test_a_runner_gets_only_so_many_previews_at_once(stage: Stage) -> None:
     assert first is not None
     assert second is not None
     assert stage.claim(runner) is None
+    (last,) = {*previews} - {first.run_id, second.run_id}
+    assert status(stage, last) == "queued", "an offer that nobody may take would run out"
+    busy = "As many runs of kind preview are under way as the runners take at once."
+    assert stage.place(last) == (1, busy)
     stage.end(runner, first, ReasonCode.COMPLETED)
+    assert stage.place(last) == (1, None)
+    stage.advance(last)
     third = stage.claim(runner)
     assert third is not None
     assert {first.run_id, second.run_id, third.run_id} == set(previews)
@@ -63,3 +70,42 @@ def test_a_preview_waits_where_no_runner_is(stage: Stage) -> None:
     preview = stage.submit(kind="preview")
     stage.advance(preview)
     assert status(stage, preview) == "queued"
+
+
+def test_previews_and_training_have_places_of_their_own(stage: Stage) -> None:
+    runner = stage.register(slots=1)
+    stage.launch(stage.submit(), runner)
+    training = [stage.submit() for _ in range(2)]
+    assert stage.plan(kind="preview") == (1, None)
+    assert stage.plan() == (3, "All runner slots are in use.")
+    previews = [stage.submit(kind="preview") for _ in range(3)]
+    assert [stage.place(run_id)[0] for run_id in previews] == [1, 2, 3]
+    assert [stage.place(run_id)[1] is None for run_id in previews] == [True, True, False]
+    assert [stage.place(run_id)[0] for run_id in training] == [1, 2]
+    assert stage.plan()[0] == 3, "previews are in nobody's way"
+
+
+def test_a_runner_is_given_only_kinds_that_it_carries_out(stage: Stage) -> None:
+    old = stage.register("old", kinds=OLD_KINDS)
+    validation, training = stage.submit(kind="validate"), stage.submit()
+    why = "No connected runner carries out runs of kind validate: update one."
+    assert stage.place(validation) == (1, why)
+    assert stage.plan(kind="validate") == (3, why)
+    assert stage.place(training) == (1, None), "what nobody can do holds nobody up"
+    stage.advance(validation)
+    assert status(stage, validation) == "queued"
+    stage.launch(training, old)
+
+    new = stage.register("new")
+    assert stage.place(validation) == (1, None)
+    stage.advance(validation)
+    assert stage.claim(old) is None
+    plan = stage.claim(new)
+    assert plan is not None
+    assert plan.run_id == validation
+
+
+def test_without_a_runner_every_place_is_counted(stage: Stage) -> None:
+    runs = [stage.submit(kind=kind) for kind in ("train", "validate", "preview")]
+    nobody = "No runner is connected."
+    assert [stage.place(run_id) for run_id in runs] == [(1, nobody), (2, nobody), (1, nobody)]

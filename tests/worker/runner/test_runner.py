@@ -12,6 +12,7 @@ from tests.worker.runner.bench import Bench, gone
 from tests.worker.runner.service import TOKEN, ScriptedService, plan
 from trainer.contract.launch import RunnerCommand
 from trainer.contract.rundir import AttemptDir, event_segment, run_key
+from trainer.contract.spec import RUN_KINDS
 
 RUN = "run_0123456789"
 
@@ -37,6 +38,7 @@ def test_claimed_attempt_runs_to_its_end_and_the_end_is_reported(
     service.plans.append(plan(service.url))
     bench.start()
     bench.until(lambda: "att_1" in service.ends)
+    assert service.registrations[0]["kinds"] == list(RUN_KINDS)
     end = service.ends["att_1"]
     assert end["reason"] == "completed"
     assert end["exit_code"] == 0

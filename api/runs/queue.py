@@ -1,0 +1,62 @@
+"""Where a run stands that waits for a runner: its place, and the sentence why it waits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from api.runs import slots, store
+from api.runs.light import kind_of
+from api.tables import Run
+from trainer.contract.spec import LIGHT_KINDS, RUN_KINDS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A place among the runs of a project that wait for the same kind of slot."""
+
+    position: int
+    """1 is next."""
+    reason: str | None
+    """Why a run at this place waits; null when its turn is now."""
+
+
+def place_of(session: Session, run: Run, *, now: datetime) -> Place:
+    """Return the place of a run that waits.
+
+    Runs that recover go first: they have something to lose. Light runs and the others are in
+    nobody's way but their own; nor are runs of a kind that no runner carries out.
+    """
+    return _place(session, run.project_id, kind_of(run), before=run, now=now)
+
+
+def place_of_next(session: Session, project_id: str, kind: str, *, now: datetime) -> Place:
+    """Return the place that a run of this kind would get if it were submitted now."""
+    return _place(session, project_id, kind, before=None, now=now)
+
+
+def _place(
+    session: Session, project_id: str, kind: str, *, before: Run | None, now: datetime
+) -> Place:
+    known = slots.known_kinds(session, project_id, now=now)
+    counted = (known or frozenset(RUN_KINDS)) | {kind}
+    same = counted & LIGHT_KINDS if kind in LIGHT_KINDS else counted - LIGHT_KINDS
+    position = 1 + store.num_waiting(session, project_id, same, before=before)
+    if not known:
+        return Place(position=position, reason="No runner is connected.")
+    if kind not in known:
+        return Place(
+            position=position,
+            reason=f"No connected runner carries out runs of kind {kind}: update one.",
+        )
+    free = slots.count_free(session, project_id, kind, now=now)
+    if position <= free:
+        return Place(position=position, reason=None)
+    if free:
+        return Place(position=position, reason="Other runs come first.")
+    if kind in LIGHT_KINDS:
+        why = f"As many runs of kind {kind} are under way as the runners take at once."
+        return Place(position=position, reason=why)
+    return Place(position=position, reason="All runner slots are in use.")

@@ -1,0 +1,27 @@
+"""kinds of runs that a runner carries out
+
+Revision ID: 0004
+Revises: 0003
+"""
+
+import sqlalchemy as sa
+from alembic import op
+from sqlalchemy.dialects import postgresql
+
+revision = "0004"
+down_revision = "0003"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    kinds = postgresql.ARRAY(sa.String())
+    # Runners that registered before said nothing: they name their kinds when they start again.
+    op.add_column(
+        "runners", sa.Column("kinds", kinds, nullable=False, server_default="{train,eval}")
+    )
+    op.alter_column("runners", "kinds", server_default=None)
+
+
+def downgrade() -> None:
+    op.drop_column("runners", "kinds")
