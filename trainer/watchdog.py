@@ -31,6 +31,7 @@ HUNG = {
     "sync": "the engine did not take the learner's weights, or did not answer the canary",
     "checkpoint": "a checkpoint was not stored",
     "validate": "the checks of some tasks did not end",
+    "prompts": "the engines did not answer once the prompts were counted",
 }
 
 
@@ -45,6 +46,8 @@ class Watchdog:
     """Tokens that the engine has drawn so far."""
     refresh: Callable[[], Awaitable[None]] | None = None
     """Brings `num_drawn` up to date."""
+    keeps: str = "its last step is saved, and a resume goes on from there with as much time again"
+    """What is left of a run that was ended at its deadline, in words."""
     ran_before_s: float = 0.0
     """Seconds that earlier attempts of the run have worked."""
     on_blocked: Callable[[StepTimeout], None] = lambda _: None
@@ -65,10 +68,7 @@ class Watchdog:
         limit_s = self.schedule.run_timeout_s
         if limit_s is None:
             return
-        message = (
-            f"the run took longer than schedule.run_timeout_s ({limit_s:g} s); its last step is"
-            " saved, and a resume goes on from there with as much time again"
-        )
+        message = f"the run took longer than schedule.run_timeout_s ({limit_s:g} s); {self.keeps}"
         asyncio.get_running_loop().call_later(
             max(0.0, limit_s - self.ran_s), self.stop.end, RunTimeout(message)
         )

@@ -10,6 +10,7 @@ from api.runs import attempts, store
 from api.runs.attempts import End
 from api.runs.errors import InvalidTransition, NothingToResume
 from api.runs.journal import Draft, append
+from api.runs.light import kind_of
 from api.runs.reasons import REASONS
 from api.runs.status import TERMINAL, AttemptState, DesiredState, RunStatus
 from api.runs.submit import submit
@@ -80,8 +81,8 @@ def pause(session: Session, run: Run, *, actor: str, now: datetime) -> None:
 def resume(session: Session, run: Run, *, actor: str, now: datetime) -> Run:
     """Go on from the newest checkpoint: the same run if it is paused, a new one if it ended.
 
-    Raises NothingToResume without a complete checkpoint, InvalidTransition for a run that is
-    still at work or has finished every step.
+    Raises NothingToResume without a complete checkpoint and for a run that ended and trains
+    nothing, InvalidTransition for a run that is still at work or has finished every step.
     """
     status = RunStatus(run.status)
     if status is RunStatus.PAUSED:
@@ -91,6 +92,12 @@ def resume(session: Session, run: Run, *, actor: str, now: datetime) -> Run:
         return run
     if status not in TERMINAL:
         raise InvalidTransition(f"Run {run.id} is {status}: only a paused or ended run resumes.")
+    kind = kind_of(run)
+    if kind != "train":
+        raise NothingToResume(
+            f"Run {run.id} is of kind {kind}, which saves nothing to go on from: submit its spec"
+            " again instead."
+        )
     if status is RunStatus.SUCCEEDED:
         raise InvalidTransition(
             f"Run {run.id} finished every step. To train on, submit its spec with a larger"

@@ -99,7 +99,7 @@ REASONS: dict[ReasonCode, ReasonFacts] = {
     ReasonCode.RUN_TIMEOUT: _ends(
         Category.USER,
         AfterEnd.FAIL,
-        "The run took longer than schedule.run_timeout_s; its last step is saved.",
+        "The run took longer than schedule.run_timeout_s; what it had by then is kept.",
     ),
     ReasonCode.PLACEMENT_FAILED: _fails_after_retries(
         Category.INFRA, "There was no place for the trainer's workers."

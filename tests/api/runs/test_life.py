@@ -403,3 +403,26 @@ def test_a_run_at_work_and_a_finished_one_cannot_be_resumed(stage: Stage) -> Non
     stage.end(runner_id, plan, last_seq=2)
     with pytest.raises(InvalidTransition, match="finished every step"):
         stage.resume(run_id)
+
+
+@pytest.mark.parametrize("kind", ["eval", "probe", "validate", "preview"])
+@pytest.mark.parametrize("finishes", [True, False])
+def test_what_trains_nothing_has_nothing_to_resume(
+    stage: Stage, kind: str, *, finishes: bool
+) -> None:
+    run_id, runner_id, plan = stage.running(kind=kind)
+    if not finishes:
+        stage.cancel(run_id)
+    reason = ReasonCode.COMPLETED if finishes else ReasonCode.RUNNER_STOPPED
+    stage.push(plan, make.ended(2, reason, "left"))
+    stage.end(runner_id, plan, reason, last_seq=2)
+    assert stage.status(run_id) == ("succeeded" if finishes else "cancelled")
+    with pytest.raises(NothingToResume, match=f"of kind {kind}, which saves nothing to go on"):
+        stage.resume(run_id)
+
+
+def test_a_probe_that_was_paused_is_resumed_all_the_same(stage: Stage) -> None:
+    run_id, runner_id, plan = stage.running(kind="probe")
+    stage.push(plan, make.ended(2, ReasonCode.STEP_TIMEOUT, "hangs"))
+    stage.end(runner_id, plan, ReasonCode.STEP_TIMEOUT, last_seq=2)
+    assert stage.resume(run_id) == run_id
