@@ -200,6 +200,8 @@ class Client:
                 yield from _bytes_from(reply, start)
         except httpx.TransportError as error:
             raise ApiUnreachable(f"{self.url} does not answer: {error}") from error
+        except _NotServed as error:
+            raise ApiUnreachable(f"{self.url} answers {error} where a file should be") from error
 
     @contextmanager
     def _file(self, url: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
@@ -220,11 +222,10 @@ class Client:
 
     def _download(self, path: str) -> Iterator[bytes]:
         try:
-            with self._http.stream("GET", path) as response:
-                if response.is_error:
-                    response.read()
-                    raise _problem(response)
-                yield from response.iter_bytes()
+            with self._file(path, {}) as response:
+                yield from _bytes_from(response, 0)
+        except _NotServed as error:
+            raise ApiUnreachable(f"{self.url} answers {error} where a file should be") from error
         except httpx.TransportError as error:
             raise ApiUnreachable(f"{self.url} does not answer: {error}") from error
 
@@ -268,13 +269,17 @@ class _Patience:
 
 
 class _NotServed(Exception):
-    """A store refused its own address, as one does whose clock is wrong."""
+    """An answer without the file; `str` is its status.
+
+    So does a store whose clock is wrong, or one that sends us elsewhere: the address is signed for
+    this host alone.
+    """
 
 
 def _bytes_from(reply: httpx.Response, start: int) -> Iterator[bytes]:
     """Yield a body from byte `start`, whether the answer begins there or at 0."""
-    if reply.is_error:
-        raise _NotServed
+    if not reply.is_success:
+        raise _NotServed(str(reply.status_code))
     # Some services say 200 to a range they serve; this header is then still true.
     skip = 0 if reply.headers.get("Content-Range", "").startswith(f"bytes {start}-") else start
     for block in reply.iter_bytes():

@@ -59,6 +59,21 @@ def test_a_log_is_followed_through_a_restart_of_the_service(
         assert [each["text"] for each in client.follow_logs("run_1")] == ["a", "b"]
 
 
+@pytest.mark.parametrize("status", [300, 302, 304])
+def test_only_an_answer_with_the_file_is_taken_for_it(status: int) -> None:
+    """A proxy before the service may send one to a page where one logs in."""
+    with (
+        client_of(httpx.Response(status, content=b"<html>")) as client,
+        pytest.raises(ApiUnreachable, match=f"answers {status} where a file should be"),
+    ):
+        list(client.checkpoint_file("run_1", 10, "policy/model.safetensors"))
+    with (
+        client_of(httpx.Response(status, content=b"<html>")) as client,
+        pytest.raises(ApiUnreachable, match=f"answers {status} where a file should be"),
+    ):
+        list(client.datasets.file("fleet", "tasks"))
+
+
 def test_a_service_that_stays_away_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hillclimb.client.RECONNECT_FOR_S", 0.0)
     away = httpx.Response(503, json={"code": "unavailable"})

@@ -90,6 +90,20 @@ def test_a_download_that_breaks_off_goes_on_where_it_ended(
     assert len(gets_of_weights(proxy)) == 2
 
 
+def test_what_a_redirect_says_is_never_taken_for_weights(
+    story: Story, story_url: str, proxy: FaultyProxy, tmp_path: Path
+) -> None:
+    url = ENDPOINT.format(bucket=BUCKET, url=proxy.url, region=REGION)
+    run_id = saved(story, open_store(url))
+    elsewhere = Fault(status=307, code="TemporaryRedirect", headers=(("Location", "/elsewhere"),))
+    with serve(story_url, story.database, url) as served:
+        proxy.play(elsewhere, on="model.safetensors?")
+        pull(served, run_id, tmp_path / "w")
+    straight, *by_the_service = gets_of_weights(proxy)
+    assert "X-Amz-Signature=" in straight
+    assert len(by_the_service) == 2  # in pieces of 8 MiB
+
+
 def test_weights_come_through_the_service_where_the_store_cannot_be_reached(
     story: Story, story_url: str, proxy: FaultyProxy, tmp_path: Path
 ) -> None:
