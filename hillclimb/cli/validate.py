@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from hillclimb.cli.exits import Exit
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.submit import SET
 from hillclimb.cli.watch import follow_run
-from hillclimb.client import Client
+from hillclimb.client import Client, Json
 from hillclimb.errors import ApiProblem
 from hillclimb.spec_file import read_spec
 
@@ -47,17 +48,21 @@ def validate(
     """
     if (spec_file is None) == (run_id is None):
         raise click.UsageError("give a SPEC to validate, or --show RUN")
-    code = 0
+    code, reported = 0, True
     with connect() as client:
         if spec_file is not None:
             spec = read_spec(spec_file, assignments) | {"kind": "validate"}
+            _refuse_generated(spec, excludes=excludes)
             run_id = client.submit(spec)["id"]
             code = follow_run(client, run_id, as_json=as_json)
-            if as_json or not _has_reported(client, run_id):
-                sys.exit(code or (Exit.ERROR if excludes else 0))
-        _show(client, str(run_id), as_json=as_json)
-        if excludes:
-            _exclude(client, str(run_id), as_json=as_json)
+            reported = _has_reported(client, run_id)
+        if not reported:
+            sys.exit(code or (Exit.ERROR if excludes else 0))
+        excluded = _exclude(client, str(run_id)) if excludes else None
+        if spec_file is None or not as_json:
+            _show(client, str(run_id), excluded, as_json=as_json)
+        elif excluded is not None:
+            click.echo(json.dumps(excluded, separators=(",", ":")))
     sys.exit(code)
 
 
@@ -73,6 +78,9 @@ def print_validation(found: Mapping[str, Any], failures: list[Mapping[str, Any]]
         for key, counts in sorted(found["environments"].items())
     ]
     print_table(table(["environment", "n>", *(f"{verdict}>" for verdict in VERDICTS)], rows))
+    if found["reasons"]:
+        why = ", ".join(f"{number} {reason}" for reason, number in found["reasons"].items())
+        print_text(f"reasons: {why}", style="dim")
     for row in failures[:MAX_SHOWN]:
         print_text(f"{row['task_key']}: {row['detail'] or row['reason']}", style="dim")
     if len(failures) > MAX_SHOWN:
@@ -85,17 +93,32 @@ def print_validation(found: Mapping[str, Any], failures: list[Mapping[str, Any]]
         )
 
 
-def _show(client: Client, run_id: str, *, as_json: bool) -> None:
+def _show(client: Client, run_id: str, excluded: Json | None, *, as_json: bool) -> None:
     if as_json:
         rows = list(_rows(client, run_id))
-        print_json({**client.validation(run_id, limit=0), "rows": rows, "has_more": False})
+        found = {**client.validation(run_id, limit=0), "rows": rows, "has_more": False}
+        print_json(found if excluded is None else {**found, "excluded": excluded})
         return
     print_validation(
         client.validation(run_id, limit=0), list(_rows(client, run_id, verdict="excluded"))
     )
+    if excluded is not None:
+        print_text(
+            f"{excluded['num_tasks']} tasks are excluded from {excluded['dataset']}: the next"
+            " version leaves them out"
+        )
 
 
-def _exclude(client: Client, run_id: str, *, as_json: bool) -> None:
+def _refuse_generated(spec: Mapping[str, Any], *, excludes: bool) -> None:
+    """Say before hours of work that nothing could be done with what they find."""
+    if excludes and not (spec.get("data") or {}).get("dataset"):
+        raise click.UsageError(
+            "the spec generates its tasks: only those of a registered dataset can be excluded, so"
+            " set data.dataset or leave --exclude out"
+        )
+
+
+def _exclude(client: Client, run_id: str) -> Json:
     """Hand what failed to the dataset's exclusions; repeating it changes nothing."""
     dataset = client.validation(run_id, limit=0)["dataset"]
     if dataset is None:
@@ -113,11 +136,7 @@ def _exclude(client: Client, run_id: str, *, as_json: bool) -> None:
     ]
     for start in range(0, len(failures), PAGE):
         client.datasets.exclude(dataset["name"], failures[start : start + PAGE])
-    if not as_json:
-        print_text(
-            f"{len(failures)} tasks are excluded from {dataset['name']}: the next version leaves"
-            " them out"
-        )
+    return {"object": "exclusions", "dataset": dataset["name"], "num_tasks": len(failures)}
 
 
 def _rows(client: Client, run_id: str, **filters: str) -> Iterator[Mapping[str, Any]]:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import time
+from pathlib import Path
 from threading import Thread
 
 import pytest
+from sqlalchemy import select
 
+from api.tables import Run
 from hillclimb.cli.exits import Exit
 from tests.api.datasets.samples import lines, tasks
 from tests.api.results.test_validation import a_validation, rows, store_rows
@@ -60,14 +65,15 @@ def test_a_spec_is_validated_followed_and_shown(
     assert "github-0: the verifier gives" in done[0].stdout
 
 
-def test_what_failed_is_left_out_of_the_datasets_next_version(
-    hc: Invoke, story: Story, blobs: DiskStore, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    folder = tmp_path_factory.mktemp("dataset")
+def a_dataset(hc: Invoke, folder: Path) -> Path:
+    """Register the tasks of `rows()` as `fleet`, and return a spec of its validation."""
     (folder / "tasks.jsonl").write_bytes(lines(tasks(booking=12, github=12)))
     (folder / "spec.yaml").write_text("name: x\nkind: validate\ndata: {dataset: fleet}\n")
     assert hc("datasets", "create", "fleet", str(folder / "tasks.jsonl")).exit_code == 0
-    run_id = from_json(hc("submit", str(folder / "spec.yaml"), "--json"))["id"]
+    return folder / "spec.yaml"
+
+
+def carry_out(story: Story, blobs: DiskStore, run_id: str) -> None:
     found = [
         row.model_copy(update={"task_key": row.task_key.replace("-", "-00")}) for row in rows()
     ]
@@ -76,6 +82,25 @@ def test_what_failed_is_left_out_of_the_datasets_next_version(
     story.push(run_id, story.started(run_id))
     story.push(run_id, story.validated(run_id, summarise_tasks(found).model_dump()))
     story.finish(run_id, 0)
+
+
+def stored(story: Story) -> str:
+    """Wait for the run that a command in a thread submits; its output is captured meanwhile."""
+    deadline = time.monotonic() + 30.0
+    while time.monotonic() < deadline:
+        with story.database.transaction() as session:
+            found = session.scalar(select(Run.id))
+        if found is not None:
+            return found
+    raise AssertionError("nothing was submitted")
+
+
+def test_what_failed_is_left_out_of_the_datasets_next_version(
+    hc: Invoke, story: Story, blobs: DiskStore, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    spec = a_dataset(hc, tmp_path_factory.mktemp("dataset"))
+    run_id = from_json(hc("submit", str(spec), "--json"))["id"]
+    carry_out(story, blobs, run_id)
     for _ in range(2):  # repeating it changes nothing
         said = hc("validate", "--show", run_id, "--exclude")
         assert said.exit_code == Exit.OK, said.stderr
@@ -88,6 +113,35 @@ def test_what_failed_is_left_out_of_the_datasets_next_version(
     assert listed[0]["reason"].startswith("passes_untouched: the verifier gives")
     second = from_json(hc("datasets", "create", "fleet", "fleet@1", "--json"))
     assert second["num_excluded"] == 2
+
+
+def test_a_script_has_failures_excluded_and_is_told_how_many(
+    hc: Invoke, story: Story, blobs: DiskStore, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    spec = a_dataset(hc, tmp_path_factory.mktemp("dataset"))
+    done = []
+    watching = Thread(target=lambda: done.append(hc("validate", str(spec), "--exclude", "--json")))
+    watching.start()
+    run_id = stored(story)
+    carry_out(story, blobs, run_id)
+    watching.join(30.0)
+    assert done[0].exit_code == Exit.OK, done[0].stderr
+    last = json.loads(done[0].stdout.splitlines()[-1])
+    assert last == {"object": "exclusions", "dataset": "fleet", "num_tasks": 2}
+    listed = from_json(hc("datasets", "exclusions", "fleet", "--json"))["data"]
+    assert [each["key"] for each in listed] == ["github-000", "github-001"]
+    shown = from_json(hc("validate", "--show", run_id, "--exclude", "--json"))
+    assert shown["excluded"] == last
+    assert len(shown["rows"]) == 5
+
+
+def test_generated_tasks_are_not_validated_in_vain(hc: Invoke, tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text("name: mine\ndata: {env_keys: [booking]}\n")
+    result = hc("validate", str(path), "--exclude")
+    assert result.exit_code == Exit.USAGE
+    assert "the spec generates its tasks" in result.stderr
+    assert from_json(hc("runs", "--json"))["data"] == []
 
 
 def test_generated_tasks_have_nothing_to_be_excluded_from(
