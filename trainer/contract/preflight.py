@@ -16,15 +16,16 @@ class ProbeSpec(Section):
     It rolls out training tasks at the temperatures of training and takes no step.
     """
 
-    tasks_per_env: Annotated[int, Field(ge=1, le=5_000)] = 20
+    tasks_per_env: Annotated[int, Field(ge=1, le=5_000)] = 40
     """Training tasks tried per environment, drawn by `data.seed`; all of them where there are
-    fewer (count)."""
+    fewer (count). Fewer than 35 cannot show that there is nothing to learn (docs/preflight.md)."""
     n_samples_per_prompt: Annotated[int, Field(ge=2, le=256)] = 8
     """Rollouts per task. Groups up to this size are judged by counting, larger ones by a fitted
     distribution."""
     budget_minutes: Annotated[float, Field(gt=0.0, le=1440.0)] | None = None
     """Minutes in which rollouts are begun. Those in flight then end; those not begun have no
-    outcome, and are missing in the coverage. Environments take turns. null: no limit."""
+    outcome, and are missing in the coverage. Environments take turns. null: as long as one rollout
+    still fits before `schedule.step_timeout_s`; a deterministic run has no limit."""
 
 
 class TeacherSpec(Section):
@@ -49,7 +50,8 @@ class TeacherSpec(Section):
     max_turns: Annotated[int, Field(ge=1, le=200)] = 20
     """Turns of one try (count)."""
     max_output_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
-    """Longest answer of one turn (tokens)."""
+    """Longest answer of one turn (tokens). A try in which one was cut off there says nothing of the
+    task, unless it passes."""
     temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
     """Temperature it is asked with; null leaves it to the endpoint."""
     concurrency: Annotated[int, Field(ge=1, le=256)] = 4
@@ -57,12 +59,14 @@ class TeacherSpec(Section):
     request_timeout_s: Seconds = 120.0
     """Longest single request (seconds); it is then tried again."""
     max_retries: Annotated[int, Field(ge=0, le=20)] = 5
-    """How often a request is tried again after 429, 5xx or no answer; `Retry-After` is
-    honoured."""
+    """How often a request is tried again after 429, 5xx or no answer; `Retry-After` is honoured.
+    After 32 requests in a row that got none all the same, the teacher is asked no more."""
     max_requests: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
-    """Requests of the whole run, retries included; then tasks stay unknown. null: no limit."""
+    """Requests of the whole run, all its attempts, retries included; then tasks stay unknown.
+    null: no limit."""
     max_tokens: Annotated[int, Field(ge=1, le=10_000_000_000)] | None = None
-    """Tokens of the whole run, read and written, as the endpoint counts them. null: no limit."""
+    """Tokens of the whole run, all its attempts, read and written, as the endpoint counts them.
+    null: no limit."""
     required: bool = True
     """Exclude tasks that it never solves even where their recorded calls pass: the prompt may not
     say what the verifier wants. False: recorded calls that pass are proof enough."""

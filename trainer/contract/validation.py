@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 VALIDATION_ROWS = "validation.jsonl.gz"
 """File of the rows in the blob store, relative to the attempt: one JSON object per line."""
+TEACHER_USE = "validation.teacher.json"
+"""File beside it of what the teacher was asked so far, over all attempts: a `TeacherUse`."""
 
 
 class _Facts(BaseModel):
@@ -54,8 +56,11 @@ class Reason(StrEnum):
     """The teacher solved it in none of its tries."""
     NOT_ANSWERED = "not_answered"
     """Environment or verifier failed, retries included."""
+    TEACHER_CUT_OFF = "teacher_cut_off"
+    """An answer of the teacher was cut off at its longest, filtered or refused, and nothing it did
+    passes."""
     TEACHER_UNAVAILABLE = "teacher_unavailable"
-    """The teacher's endpoint failed, or its budget was used up."""
+    """The teacher's endpoint failed or refuses us by now, or its budget was used up."""
     NOT_REACHED = "not_reached"
     """The validation was stopped before."""
 
@@ -66,7 +71,7 @@ class TeacherTries(_Facts):
     passed: int = 0
     failed: int = 0
     unknown: int = 0
-    """Tries that the environment or the endpoint ended."""
+    """Tries that the environment or the endpoint ended, or in which an answer was cut off."""
 
 
 class TaskValidation(_Facts):

@@ -4,14 +4,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from trainer.envs.base import ToolSpec
-from trainer.validation.conversation import Answer, Call, Message, Result, Results, User
+from trainer.validation.conversation import (
+    CUT_AT_THE_CONTEXT,
+    CUT_AT_THE_LIMIT,
+    REFUSES,
+    Answer,
+    Call,
+    Message,
+    Result,
+    Results,
+    User,
+)
 from trainer.validation.endpoint import Endpoint
 from trainer.validation.errors import TeacherUnavailable
 
 VERSION = "2023-06-01"
+CUTS = {
+    "max_tokens": CUT_AT_THE_LIMIT,
+    "model_context_window_exceeded": CUT_AT_THE_CONTEXT,
+    "refusal": REFUSES,
+}
+"""By `stop_reason`."""
 
 
 def anthropic_headers(api_key: str | None) -> dict[str, str]:
@@ -91,7 +108,12 @@ def _answer(found: Mapping[str, Any]) -> Answer:
     try:
         blocks = list(found["content"])
         text = "".join(str(block["text"]) for block in blocks if block["type"] == "text")
-        return Answer(text, tuple(_read(each) for each in blocks if each["type"] == "tool_use"))
+        calls = [_read(each) for each in blocks if each["type"] == "tool_use"]
+        cut = CUTS.get(str(found.get("stop_reason")))
+        if cut is not None and calls and blocks[-1]["type"] == "tool_use":
+            # It was cut within this call: what there is of its arguments is not what was meant.
+            calls[-1] = replace(calls[-1], arguments=None)
+        return Answer(text, tuple(calls), cut)
     except (KeyError, TypeError, AttributeError) as error:
         raise TeacherUnavailable("the teacher's answer is no message") from error
 

@@ -36,6 +36,8 @@ class Answer:
 
     text: str
     calls: tuple[Call, ...] = ()
+    cut: str | None = None
+    """Why this is not all that it had to say, in a sentence; None where it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,14 @@ class Results:
 Message: TypeAlias = User | Answer | Results
 
 
+CUT_AT_THE_LIMIT = (
+    "the teacher's answer was cut off at validation.teacher.max_output_tokens: raise it"
+)
+CUT_BY_A_FILTER = "the endpoint's filter held the teacher's answer back"
+CUT_AT_THE_CONTEXT = "the conversation does not fit the teacher's context"
+REFUSES = "the teacher refuses to answer"
+
+
 class Teacher(Protocol):
     """A model that is asked what to do next."""
 
@@ -67,6 +77,6 @@ class Teacher(Protocol):
 
         Raises:
             TeacherUnavailable: the endpoint gave none.
-            SpecError: it refuses us altogether.
+            SpecError: it refuses us from the beginning.
         """
         ...

@@ -2,7 +2,9 @@
 
 NotAnswered                the environment or its verifier failed in every try
 └── TeacherUnavailable     the teacher's endpoint gave no answer that can be used
-    └── BudgetSpent        it must not be asked any more
+    ├── RequestRefused     it refuses this one request, which no repetition would mend
+    ├── AnswerCut          an answer was cut off, or held back: it says nothing of the task
+    └── AskingOver         it must not be asked any more
 """
 
 from __future__ import annotations
@@ -16,5 +18,17 @@ class TeacherUnavailable(NotAnswered):
     """The teacher's endpoint gave no answer that can be used."""
 
 
-class BudgetSpent(TeacherUnavailable):
-    """The requests or the tokens that the teacher may use are used up."""
+class RequestRefused(TeacherUnavailable):
+    """The endpoint refuses this request; `body` is what it says, whole."""
+
+    def __init__(self, problem: str, *, body: str) -> None:
+        super().__init__(problem)
+        self.body = body
+
+
+class AnswerCut(TeacherUnavailable):
+    """The teacher was not let finish what it had to say, and what it did does not pass."""
+
+
+class AskingOver(TeacherUnavailable):
+    """Its budget is used up, it refuses us by now, or it was silent for too long."""

@@ -7,9 +7,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from trainer.envs.base import ToolSpec
-from trainer.validation.conversation import Answer, Call, Message, Results, User
+from trainer.validation.conversation import (
+    CUT_AT_THE_LIMIT,
+    CUT_BY_A_FILTER,
+    REFUSES,
+    Answer,
+    Call,
+    Message,
+    Results,
+    User,
+)
 from trainer.validation.endpoint import Endpoint
-from trainer.validation.errors import TeacherUnavailable
+from trainer.validation.errors import RequestRefused, TeacherUnavailable
+
+LIMIT, NEWER_LIMIT = "max_tokens", "max_completion_tokens"
+"""Most servers know the first name alone; OpenAI's newer models refuse it and name the second."""
+CUTS = {"length": CUT_AT_THE_LIMIT, "content_filter": CUT_BY_A_FILTER}
+"""By `finish_reason`."""
 
 
 def openai_headers(api_key: str | None) -> dict[str, str]:
@@ -22,6 +36,7 @@ class OpenAITeacher:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
+        self._limit = LIMIT
 
     async def answer(
         self, system: str, conversation: Sequence[Message], tools: Sequence[ToolSpec]
@@ -35,11 +50,10 @@ class OpenAITeacher:
                 *(each for message in conversation for each in _messages(message)),
             ],
             "tools": [{"type": "function", "function": _function(tool)} for tool in tools],
-            "max_tokens": spec.max_output_tokens,
         }
         if spec.temperature is not None:
             body["temperature"] = spec.temperature
-        found = await self._endpoint.post("/chat/completions", body)
+        found = await self._ask(body)
         usage = found.get("usage")
         if isinstance(usage, dict):
             self._endpoint.count(
@@ -47,6 +61,18 @@ class OpenAITeacher:
                 output_tokens=usage.get("completion_tokens"),
             )
         return _answer(found)
+
+    async def _ask(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask, by the name of the limit that this endpoint knows."""
+        limit, path = self._limit, "/chat/completions"
+        max_tokens = self._endpoint.spec.max_output_tokens
+        try:
+            return await self._endpoint.post(path, {**body, limit: max_tokens})
+        except RequestRefused as refusal:
+            if limit == NEWER_LIMIT or NEWER_LIMIT not in refusal.body:
+                raise
+        self._limit = NEWER_LIMIT
+        return await self._endpoint.post(path, {**body, NEWER_LIMIT: max_tokens})
 
 
 def _function(tool: ToolSpec) -> dict[str, Any]:
@@ -79,10 +105,11 @@ def _call(call: Call) -> dict[str, Any]:
 
 def _answer(found: Mapping[str, Any]) -> Answer:
     try:
-        message = found["choices"][0]["message"]
-        calls = message.get("tool_calls") or []
-        text = message.get("content") or ""
-        return Answer(str(text), tuple(_read(number, each) for number, each in enumerate(calls)))
+        choice = found["choices"][0]
+        message = choice["message"]
+        calls = tuple(_read(*each) for each in enumerate(message.get("tool_calls") or []))
+        cut = REFUSES if message.get("refusal") else CUTS.get(str(choice.get("finish_reason")))
+        return Answer(str(message.get("content") or ""), calls, cut)
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise TeacherUnavailable("the teacher's answer is no chat completion") from error
 

@@ -58,26 +58,29 @@ class Opened:
         return grade.score
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Opener:
     """Opens episodes, and repeats what an infra error ended."""
 
     provider: EnvProvider
     environment: EnvironmentSpec
     rollout: RolloutSpec
+    episode_s: float
+    """Longest episode (seconds), without the wait for a free place."""
+    num_ended: int = 0
+    """Episodes that came to an end, whatever it was; full environments let none begin."""
 
     async def repeated(self, task: Task, work: Callable[[Opened], Awaitable[_T]]) -> _T:
         """Return what `work` makes of a fresh episode, tried again after infra errors.
 
         Raises:
-            NotAnswered: it failed in every try.
+            NotAnswered: it failed in every try, or took longer than `episode_s`.
             TrainerError: the run cannot go on.
         """
         tries = 0
         while True:
             try:
-                async with self._open(task) as opened:
-                    return await work(opened)
+                return await self._once(task, work)
             except (TrainerError, NotAnswered):
                 raise
             except EnvAtCapacity:
@@ -91,6 +94,17 @@ class Opener:
             if tries > self.environment.max_infra_retries:
                 raise NotAnswered(problem)
 
+    async def _once(self, task: Task, work: Callable[[Opened], Awaitable[_T]]) -> _T:
+        ended = 1
+        try:
+            async with self._open(task) as opened:
+                return await work(opened)
+        except EnvAtCapacity:
+            ended = 0
+            raise
+        finally:
+            self.num_ended += ended
+
     @asynccontextmanager
     async def _open(self, task: Task) -> AsyncIterator[Opened]:
         limits = limits_for(task.env_key, self.environment, self.rollout)
@@ -99,13 +113,23 @@ class Opener:
                 await held.enter_async_context(self.provider.slot(task))
             env = self.provider.make(task)
             held.push_async_callback(_close, env, task.key)
-            late = EnvUnavailable("the reset took too long")
-            tools = await _within(env.reset, limits.reset_timeout_s, late)
-            if not tools:
-                raise EnvUnavailable(f"{task.env_key} offers no tools")
-            if not task.prompt and isinstance(env, WordsTask):
-                task = replace(task, prompt=env.prompt)
-            yield Opened(task, tools, env, limits)
+            try:
+                async with asyncio.timeout(self.episode_s) as deadline:
+                    yield await _reset(task, env, limits)
+            except TimeoutError:
+                if not deadline.expired():
+                    raise
+                raise NotAnswered(f"an episode took longer than {self.episode_s:g} s") from None
+
+
+async def _reset(task: Task, env: Env, limits: Limits) -> Opened:
+    late = EnvUnavailable("the reset took too long")
+    tools = await _within(env.reset, limits.reset_timeout_s, late)
+    if not tools:
+        raise EnvUnavailable(f"{task.env_key} offers no tools")
+    if not task.prompt and isinstance(env, WordsTask):
+        task = replace(task, prompt=env.prompt)
+    return Opened(task, tools, env, limits)
 
 
 async def _within(work: Callable[[], Awaitable[_T]], seconds: float, late: RolloutError) -> _T:

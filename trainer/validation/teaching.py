@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trainer.contract.preflight import TeacherSpec
-from trainer.contract.validation import Reason, TeacherTries
+from trainer.contract.validation import Reason, TeacherTries, TeacherUse
 from trainer.envs.base import HearsConversation, ToolResult
 from trainer.errors import SpecError
 from trainer.types import Task
 from trainer.validation.anthropic import AnthropicTeacher, anthropic_headers
 from trainer.validation.conversation import Answer, Call, Message, Result, Results, Teacher, User
-from trainer.validation.endpoint import Endpoint
-from trainer.validation.errors import BudgetSpent, NotAnswered, TeacherUnavailable
+from trainer.validation.endpoint import NOTHING, Endpoint
+from trainer.validation.errors import AnswerCut, AskingOver, NotAnswered, TeacherUnavailable
 from trainer.validation.openai import OpenAITeacher, openai_headers
 from trainer.validation.opening import Opened, Opener
 
@@ -40,14 +40,14 @@ class Lessons:
     pass_threshold: float
     free: asyncio.Semaphore
     """Tries at once."""
-    spent: BudgetSpent | None = None
+    over: AskingOver | None = None
     """Set once the teacher must not be asked any more: no environment is started for it then."""
 
     async def give(self, task: Task) -> Lesson:
         """Let the teacher try a task until it passes or the tries are used up.
 
         Raises:
-            SpecError: the endpoint refuses us altogether.
+            SpecError: the endpoint refuses us from the beginning.
         """
         failed = unknown = 0
         reason: Reason | None = None
@@ -57,8 +57,7 @@ class Lessons:
                 async with self.free:
                     score = await self._graded(task)
             except NotAnswered as error:
-                is_endpoint = isinstance(error, TeacherUnavailable)
-                reason = Reason.TEACHER_UNAVAILABLE if is_endpoint else Reason.NOT_ANSWERED
+                reason = _reason(error)
                 unknown, detail = unknown + 1, str(error)
                 continue
             if score >= self.pass_threshold:
@@ -67,34 +66,56 @@ class Lessons:
         return Lesson(TeacherTries(failed=failed, unknown=unknown), reason, detail)
 
     async def _graded(self, task: Task) -> float:
-        if self.spent is not None:
-            raise self.spent
+        if self.over is not None:
+            raise self.over
         try:
             return await self.opener.repeated(task, self._try)
-        except BudgetSpent as error:
-            self.spent = error
+        except AskingOver as error:
+            self.over = error
             raise
 
     async def _try(self, opened: Opened) -> float:
-        """Return the grade of one episode; one that goes on for too many turns is graded 0."""
-        system, task = system_prompt(opened.task), opened.task
-        conversation: list[Message] = [User(task.prompt)]
+        """Return the grade of one episode; one that goes on for too many turns is graded 0.
+
+        Raises:
+            AnswerCut: an answer of it was not whole, and it does not pass.
+        """
+        conversation: list[Message] = [User(opened.task.prompt)]
+        has_ended = await self._converse(opened, conversation)
+        if has_ended and isinstance(opened.env, HearsConversation):
+            opened.env.hear([_heard(message) for message in conversation])
+        score = await opened.score() if has_ended else 0.0
+        cuts = [each.cut for each in conversation if isinstance(each, Answer) and each.cut]
+        if cuts and score < self.pass_threshold:
+            raise AnswerCut(cuts[0])
+        return score
+
+    async def _converse(self, opened: Opened, conversation: list[Message]) -> bool:
+        """Let the teacher act until it is done; False where its turns were used up before."""
+        system = system_prompt(opened.task)
         for _ in range(self.spec.max_turns):
             answer = await self.teacher.answer(system, conversation, opened.tools)
             conversation.append(answer)
             results, has_ended = await _act(opened, answer)
             if has_ended or not answer.calls:
-                break
+                return True
             conversation.append(Results(tuple(results)))
-        else:
-            return 0.0
-        if isinstance(opened.env, HearsConversation):
-            opened.env.hear([_heard(message) for message in conversation])
-        return await opened.score()
+        return False
 
 
-def make_teacher(spec: TeacherSpec, environ: Mapping[str, str]) -> tuple[Teacher, Endpoint]:
+def _reason(error: NotAnswered) -> Reason:
+    if isinstance(error, AnswerCut):
+        return Reason.TEACHER_CUT_OFF
+    is_endpoint = isinstance(error, TeacherUnavailable)
+    return Reason.TEACHER_UNAVAILABLE if is_endpoint else Reason.NOT_ANSWERED
+
+
+def make_teacher(
+    spec: TeacherSpec, environ: Mapping[str, str], used: TeacherUse = NOTHING
+) -> tuple[Teacher, Endpoint]:
     """Make the teacher of a spec, and the endpoint to close at the end.
+
+    `used` is what earlier attempts of the run have asked: one budget is for all of them.
 
     Raises:
         SpecError: the variable that should hold the key is not set.
@@ -108,9 +129,9 @@ def make_teacher(spec: TeacherSpec, environ: Mapping[str, str]) -> tuple[Teacher
                 " runner's environment: set it there and start the runner again"
             )
     if spec.type == "anthropic":
-        endpoint = Endpoint(spec=spec, headers=anthropic_headers(key))
+        endpoint = Endpoint(spec=spec, headers=anthropic_headers(key), secret=key, used=used)
         return AnthropicTeacher(endpoint), endpoint
-    endpoint = Endpoint(spec=spec, headers=openai_headers(key))
+    endpoint = Endpoint(spec=spec, headers=openai_headers(key), secret=key, used=used)
     return OpenAITeacher(endpoint), endpoint
 
 

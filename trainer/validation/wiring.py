@@ -19,12 +19,15 @@ from trainer.errors import DataError
 from trainer.stores.base import BlobStore
 from trainer.types import Task
 from trainer.validation.checks import Checker
-from trainer.validation.endpoint import Endpoint
+from trainer.validation.endpoint import NOTHING, Endpoint
 from trainer.validation.opening import Opener
-from trainer.validation.rows import known_rows
+from trainer.validation.rows import known_rows, known_use
 from trainer.validation.teaching import Lessons, make_teacher
 from trainer.validation.validator import Validator
 from trainer.watchdog import Watchdog
+
+EPISODE_SHARE = 0.8
+"""Longest episode as a share of `schedule.step_timeout_s`: something ends before a step is late."""
 
 
 def build_validator(
@@ -45,8 +48,13 @@ def build_validator(
     provider = provider or choose_provider(
         spec, run_tag(attempt.dir.run_dir.name, attempt.dir.attempt)
     )
-    opener = Opener(provider=provider, environment=spec.environment, rollout=spec.rollout)
-    lessons, endpoint = _lessons(spec, opener, environ)
+    opener = Opener(
+        provider=provider,
+        environment=spec.environment,
+        rollout=spec.rollout,
+        episode_s=EPISODE_SHARE * spec.schedule.step_timeout_s,
+    )
+    lessons, endpoint = _lessons(attempt, opener, environ)
     known = known_rows(attempt.store, attempt.dir)
     loaded = Loaded(engine="none", num_parameters=0, num_train_tasks=len(tasks), num_eval_tasks=0)
     announce(attempt, loaded)
@@ -75,18 +83,21 @@ def build_validator(
             stop=attempt.stop,
             num_drawn=lambda: 0,
             on_blocked=attempt.on_blocked,
+            keeps="what it found by then is reported",
         ),
         known=known,
     )
 
 
 def _lessons(
-    spec: RunSpec, opener: Opener, environ: Mapping[str, str]
+    attempt: Attempt, opener: Opener, environ: Mapping[str, str]
 ) -> tuple[Lessons, Endpoint] | tuple[None, None]:
+    spec = attempt.spec
     section = spec.validation.teacher
     if section is None:
         return None, None
-    teacher, endpoint = make_teacher(section, environ)
+    used = known_use(attempt.store, attempt.dir) or NOTHING
+    teacher, endpoint = make_teacher(section, environ, used)
     lessons = Lessons(
         teacher=teacher,
         spec=section,

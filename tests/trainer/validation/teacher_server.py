@@ -20,6 +20,15 @@ from trainer.types import Task
 
 Reply = tuple[int, dict[str, str], bytes]
 GARBAGE = b"<html>not json</html>"
+NEWER_LIMIT = {
+    "error": {
+        "message": "Unsupported parameter: 'max_tokens' is not supported with this model. Use"
+        " 'max_completion_tokens' instead.",
+        "type": "invalid_request_error",
+        "param": "max_tokens",
+        "code": "unsupported_parameter",
+    }
+}
 
 
 @dataclass
@@ -34,6 +43,12 @@ class TeacherServer:
     """Answers that are given first, one per request."""
     damages_first_call: bool = False
     """Write arguments that are no JSON where a conversation begins."""
+    cut: Callable[[Task], str | None] = lambda _: None
+    """Why, in the protocol's own word, it says nothing more."""
+    cuts_first_call: bool = False
+    """Break off within the call where a conversation begins."""
+    has_newer_limit: bool = False
+    """Refuse `max_tokens` as OpenAI's newer models do."""
     requests: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
@@ -45,14 +60,19 @@ class TeacherServer:
         self.requests.append(body)
         if self.faults:
             return self.faults.pop(0)
+        if self.has_newer_limit and "max_tokens" in body:
+            return 400, {}, json.dumps(NEWER_LIMIT).encode()
         is_anthropic = path.endswith("/v1/messages")
         prompt, results = (_read_anthropic if is_anthropic else _read_openai)(body)
         task = self.tasks[prompt]
         damages = self.damages_first_call and not results
         good = [text for text, is_error in results if not is_error]
-        call = None if self.gives_up(task) else next_call(task, good)
+        reason = self.cut(task)
+        call = None if self.gives_up(task) or reason else next_call(task, good)
+        if self.cuts_first_call and not results:
+            damages, reason = True, "max_tokens" if is_anthropic else "length"
         write = _write_anthropic if is_anthropic else _write_openai
-        answer = write(call, number=len(results), damages=damages)
+        answer = write(call, number=len(results), damages=damages, reason=reason)
         return 200, {}, json.dumps(answer).encode()
 
 
@@ -129,20 +149,38 @@ def _read_anthropic(body: Mapping[str, Any]) -> tuple[str, list[tuple[str, bool]
     return messages[0]["content"], [(each["content"], each["is_error"]) for each in answered]
 
 
-def _write_openai(call: ToolCall | None, *, number: int, damages: bool) -> dict[str, Any]:
+def _write_openai(
+    call: ToolCall | None, *, number: int, damages: bool, reason: str | None
+) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": None if call else "done"}
     if call is not None:
         arguments = "{not json" if damages else json.dumps(dict(call.arguments))
         function = {"name": call.name, "arguments": arguments}
         message["tool_calls"] = [{"id": f"c{number}", "type": "function", "function": function}]
+    if reason == "refusal":
+        message |= {"content": None, "refusal": "I cannot help with that."}
+        reason = "stop"
     usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
-    return {"object": "chat.completion", "choices": [{"message": message}], "usage": usage}
+    ended = reason or ("tool_calls" if call else "stop")
+    choice = {"index": 0, "message": message, "finish_reason": ended}
+    return {"object": "chat.completion", "choices": [choice], "usage": usage}
 
 
-def _write_anthropic(call: ToolCall | None, *, number: int, damages: bool) -> dict[str, Any]:
+def _write_anthropic(
+    call: ToolCall | None, *, number: int, damages: bool, reason: str | None
+) -> dict[str, Any]:
     content: list[dict[str, Any]] = [{"type": "text", "text": "thinking" if call else "done"}]
     if call is not None:
-        given = "{not json" if damages else dict(call.arguments)
+        given: Any = dict(call.arguments)
+        if damages:
+            given = {} if reason else "{not json"
         content.append({"type": "tool_use", "id": f"c{number}", "name": call.name, "input": given})
     usage = {"input_tokens": 100, "output_tokens": 10}
-    return {"type": "message", "role": "assistant", "content": content, "usage": usage}
+    ended = reason or ("tool_use" if call else "end_turn")
+    return {
+        "type": "message",
+        "role": "assistant",
+        "content": content,
+        "stop_reason": ended,
+        "usage": usage,
+    }

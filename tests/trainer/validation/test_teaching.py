@@ -155,12 +155,127 @@ async def test_the_key_comes_from_the_environment_and_goes_as_the_protocol_wants
     assert "k-1" not in run.dir(2).events.read_text()
 
 
-async def test_an_endpoint_that_refuses_the_key_ends_the_run(
+async def test_an_endpoint_that_refuses_the_key_ends_the_run_and_never_shows_it(
     tmp_path: Path, server: TeacherServer
 ) -> None:
-    server.faults = [(401, {}, b"bad key")] * 50
-    with pytest.raises(SpecError, match=r"the teacher refuses: .* answers 401: bad key"):
-        await a_run(tmp_path, server).run()
+    key = "k-" + "7" * 60
+    server.faults = [(401, {}, f"Incorrect API key: {key}".encode())] * 50
+    run = a_run(tmp_path, server, api_key_env="RUN_SECRET_TEACHER")
+    with pytest.raises(SpecError, match=r"refuses: .* answers 401: Incorrect API key: \[the key\]"):
+        await run.run(environ={"RUN_SECRET_TEACHER": key})
+    found = run.event()
+    assert not found.complete
+    assert found.summary.reasons == {"not_reached": 6}
+
+    server.faults = [(400, {}, b"." * 190 + f"{key} and more".encode())] * 50
+    await run.run(attempt=2, environ={"RUN_SECRET_TEACHER": key})
+    details = {row.detail for row in run.rows(2)}
+    assert all("7777" not in str(detail) for detail in details), "cut off within the key"
+
+
+async def test_a_refusal_midway_ends_the_asking_and_keeps_what_was_found(
+    tmp_path: Path, server: TeacherServer
+) -> None:
+    good: list[Any] = []
+
+    def revoked_after_two(task: Any) -> bool:
+        good.append(task.key)
+        if len(set(good)) == 3:
+            server.faults = [(401, {}, b"expired")]
+        return False
+
+    server.gives_up = revoked_after_two
+    run = a_run(tmp_path, server, concurrency=1)
+    found = await run.run()
+    assert found.complete
+    assert found.summary.verdicts == {"valid": 2, "unknown": 4}
+    assert found.summary.reasons == {"teacher_unavailable": 4}
+    assert all(
+        "the teacher answered before, and refuses now:" in str(row.detail)
+        for row in run.rows()
+        if row.verdict is TaskVerdict.UNKNOWN
+    )
+
+
+CUT = [
+    ("openai", "length", "cut off at validation.teacher.max_output_tokens"),
+    ("openai", "content_filter", "filter held the teacher's answer back"),
+    ("openai", "refusal", "refuses to answer"),
+    ("anthropic", "max_tokens", "cut off at validation.teacher.max_output_tokens"),
+    ("anthropic", "model_context_window_exceeded", "does not fit the teacher's context"),
+    ("anthropic", "refusal", "refuses to answer"),
+]
+
+
+@pytest.mark.parametrize(("protocol_", "reason", "detail"), CUT)
+async def test_a_teacher_that_could_not_finish_its_answer_has_not_failed(
+    tmp_path: Path, server: TeacherServer, protocol_: str, reason: str, detail: str
+) -> None:
+    server.cut = lambda task: reason if task.env_key == "github" else None
+    run = a_run(tmp_path, server, protocol_, n=2)
+    found = await run.run()
+    assert found.summary.environments == {"booking": {"valid": 3}, "github": {"unknown": 3}}
+    assert found.summary.reasons == {"teacher_cut_off": 3}
+    rows = [row for row in run.rows() if row.reason is Reason.TEACHER_CUT_OFF]
+    assert all(detail in str(row.detail) for row in rows)
+    assert all(row.teacher is not None and row.teacher.unknown == 2 for row in rows)
+
+
+async def test_a_call_that_was_cut_off_is_not_made_and_the_teacher_may_go_on(
+    tmp_path: Path, server: TeacherServer, protocol: str
+) -> None:
+    server.cuts_first_call = True
+    found = await a_run(tmp_path, server, protocol).run()
+    assert found.summary.verdicts == {"valid": 6}, "it passes all the same"
+    assert "the arguments are no JSON object" in str(server.requests)
+
+
+async def test_the_newer_name_of_the_limit_is_taken_where_the_older_is_refused(
+    tmp_path: Path, server: TeacherServer
+) -> None:
+    server.has_newer_limit = True
+    found = await a_run(tmp_path, server, concurrency=1, max_output_tokens=99).run()
+    assert found.summary.verdicts == {"valid": 6}
+    limits = [each.get("max_completion_tokens") for each in server.requests]
+    assert limits == [None, *[99] * (len(limits) - 1)]
+
+
+async def test_an_endpoint_that_stays_silent_is_let_alone_after_a_while(
+    tmp_path: Path, server: TeacherServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer.validation.endpoint.MAX_SILENT", 3)
+    server.faults = [OVERLOADED] * 100
+    run = a_run(tmp_path, server, max_retries=0, concurrency=1)
+    found = await run.run()
+    assert len(server.requests) == 3
+    assert found.summary.verdicts == {"unknown": 6}
+    assert "3 requests in a row had no answer" in str(run.rows()[-1].detail)
+
+
+async def test_one_budget_is_for_all_attempts_of_a_run(
+    tmp_path: Path, server: TeacherServer
+) -> None:
+    run = a_run(tmp_path, server, max_requests=9, concurrency=1)
+    first = await run.run()
+    assert first.teacher is not None
+    assert first.teacher.num_requests == len(server.requests) == 9
+    second = await run.run(attempt=2)
+    assert len(server.requests) == 9, "none is left"
+    assert second.teacher == first.teacher
+    run.spec = a_run(tmp_path, server, max_requests=12, concurrency=1).spec
+    third = await run.run(attempt=3)
+    assert len(server.requests) == 12
+    assert third.teacher is not None
+    assert third.teacher.num_requests == 12
+
+
+@pytest.mark.parametrize("asked", ["nan", "soon", "-1"])
+async def test_a_pause_that_is_no_number_of_seconds_is_not_asked_for(
+    tmp_path: Path, server: TeacherServer, asked: str
+) -> None:
+    server.faults = [(429, {"Retry-After": asked}, b"{}")]
+    found = await a_run(tmp_path, server, concurrency=1).run()
+    assert found.summary.verdicts == {"valid": 6}
 
 
 async def test_a_teacher_that_never_ends_fails_after_its_turns(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections import Counter
@@ -12,15 +13,24 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
+from tests.trainer.scripted import CountingEnv
 from tests.trainer.validation.runs import Validation
-from trainer.contract.events import RunWarning, TrainerStarted
+from trainer.contract.events import (
+    PhaseStarted,
+    RunWarning,
+    TrainerStarted,
+    ValidationCompleted,
+)
+from trainer.contract.sections import ScheduleSpec
 from trainer.contract.spec import MINIFLEET_ENV_KEYS
 from trainer.contract.validation import Check, Reason, TaskVerdict
-from trainer.envs.base import Env
+from trainer.envs.base import Env, ToolSpec
 from trainer.envs.minifleet.faults import Faults
 from trainer.envs.minifleet.provider import MinifleetProvider
+from trainer.errors import AttemptSuperseded, StepTimeout
 from trainer.stopping import StopRequested
 from trainer.types import Task
+from trainer.validation.rows import rows_key
 from trainer.validation.validator import Validator
 
 Payload = Mapping[str, JsonValue]
@@ -115,7 +125,7 @@ async def test_without_recorded_calls_a_task_is_unproven(tmp_path: Path) -> None
 
 
 class Stopping(MinifleetProvider):
-    """Asks the run to stop after so many episodes."""
+    """Asks the run to stop after so many episodes, or says that another attempt owns it."""
 
     def __post_init__(self) -> None:
         MinifleetProvider.__post_init__(self)
@@ -124,10 +134,11 @@ class Stopping(MinifleetProvider):
     def make(self, task: Task) -> Env:  # type: ignore[override]
         self.count += 1
         if self.count == self.limit:
-            self.run.stop.ask()
+            self.run.stop.supersede() if self.supersedes else self.run.stop.ask()
         return super().make(task)
 
     limit: int = 0
+    supersedes: bool = False
     run: Validation
     count: int = 0
 
@@ -153,6 +164,69 @@ async def test_what_was_found_before_a_stop_is_kept_and_taken_up(tmp_path: Path)
     assert again.count == 2 * (10 - known)
     (warning,) = run.events(RunWarning, 2)
     assert warning.message.startswith(f"{known} tasks were checked by an earlier attempt")
+
+
+class Sleepy(MinifleetProvider):
+    """The environments of github take an hour to start."""
+
+    def make(self, task: Task) -> Env:  # type: ignore[override]
+        return Asleep(goal=1) if task.env_key == "github" else super().make(task)
+
+
+class Asleep(CountingEnv):
+    """Does not start within any test's time."""
+
+    async def reset(self) -> tuple[ToolSpec, ...]:
+        await asyncio.sleep(3600.0)
+        return ()
+
+
+async def test_an_episode_that_takes_too_long_leaves_its_task_unknown_and_the_rest_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer.validation.validator.SIGN_OF_LIFE_S", 0.02)
+    run = Validation(
+        tmp_path,
+        environment={"max_concurrent_rollouts": 1},
+        schedule={"step_timeout_s": 500.0},
+    )
+    work = run.validator(Sleepy(env_keys=("booking", "github")))
+    work.checker.opener.episode_s = 0.1
+    work.watchdog.schedule = ScheduleSpec.model_construct(step_timeout_s=0.5, run_timeout_s=None)
+    await run.finish(work)
+    found = run.event()
+    assert found.complete, "longer than a step in all, but something ended in each"
+    assert found.summary.environments == {"booking": {"valid": 3}, "github": {"unknown": 3}}
+    details = {row.detail for row in run.rows() if row.verdict is TaskVerdict.UNKNOWN}
+    assert details == {"an episode took longer than 0.1 s"}
+    left = [event.num_rollouts for event in run.events(PhaseStarted)]
+    assert left == sorted(left, reverse=True)
+    assert (left[0], len(left) >= 3) == (6, True), "signs of life on the way"
+
+
+async def test_where_nothing_ends_any_more_the_run_pauses_with_its_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer.validation.validator.SIGN_OF_LIFE_S", 0.02)
+    run = Validation(tmp_path, environment={"max_concurrent_rollouts": 1})
+    work = run.validator(Sleepy(env_keys=("booking", "github")))
+    work.watchdog.schedule = ScheduleSpec.model_construct(step_timeout_s=0.3, run_timeout_s=None)
+    with pytest.raises(StepTimeout, match="the checks of some tasks did not end"):
+        await run.finish(work)
+    found = run.event()
+    assert not found.complete
+    assert found.summary.verdicts == {"valid": 3, "unknown": 3}
+
+
+async def test_an_attempt_that_was_superseded_stores_and_reports_nothing(tmp_path: Path) -> None:
+    run = Validation(tmp_path, tasks_per_env=5, environment={"max_concurrent_rollouts": 1})
+    slow = dict.fromkeys(("booking", "github"), Faults(latency_s=0.001))
+    provider = Stopping(env_keys=("booking", "github"), faults=slow)
+    provider.run, provider.limit, provider.supersedes = run, 8, True
+    with pytest.raises(AttemptSuperseded):
+        await run.run(provider)
+    assert run.events(ValidationCompleted) == []
+    assert not run.store.exists(rows_key(run.dir(), 1))
 
 
 def test_a_validation_starts_without_what_models_need() -> None:
