@@ -22,6 +22,7 @@ VERDICT_STYLE = {
     "informative": "green",
     "saturated": "cyan",
     "hopeless": "red",
+    "split": "magenta",
     "unhealthy": "red",
     "inconclusive": "yellow",
 }
@@ -67,6 +68,9 @@ def print_probe(found: Mapping[str, Any]) -> None:
     )
     environments = found["environments"]
     print_table(table(COLUMNS, [_row(key, env) for key, env in environments.items()]))
+    calls = [f"{key} {_num_calls(env)}" for key, env in environments.items() if _num_calls(env)]
+    if calls:
+        print_text(f"calls behind each p95: {', '.join(calls)}", style="dim")
     for key, env in environments.items():
         if env["verdict"] != "informative":
             print_text(f"{key}: {env['why']}", style="dim")
@@ -116,6 +120,11 @@ def _shares(key: str, env: Mapping[str, Any]) -> list[object]:
 
 def _percent(rate: float | None) -> str:
     return "–" if rate is None else f"{100 * rate:.0f} %"
+
+
+def _num_calls(env: Mapping[str, Any]) -> int:
+    health = env["health"] or {}
+    return int(health.get("call", {}).get("num", 0))
 
 
 def _latency(health: Mapping[str, Any] | None) -> str:

@@ -22,7 +22,7 @@ from trainer.contract.launch import AttemptEnd, LaunchPlan, RegisterRunner
 from trainer.contract.outcomes import OutcomeRow, OutcomeStatus, StopReason
 from trainer.contract.reasons import ReasonCode
 from trainer.contract.rundir import checkpoint_name
-from trainer.contract.spec import RunSpec
+from trainer.contract.spec import RUN_KINDS, RunSpec
 
 PROJECT = "prj_story"
 START = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -111,7 +111,11 @@ class Story:
     def launch(self, run_id: str) -> None:
         """Offer an attempt of the run and have a runner claim it."""
         body = RegisterRunner(
-            name="box", hostname="box", slots=8, attempts=self._held(except_for=run_id)
+            name="box",
+            hostname="box",
+            slots=8,
+            kinds=RUN_KINDS,
+            attempts=self._held(except_for=run_id),
         )
         with self.database.transaction() as session:
             self.runner_id = runners.register(session, PROJECT, body, now=self.now).id
@@ -225,7 +229,7 @@ class Story:
         run_id: str,
         passes: Mapping[str, int],
         *,
-        tasks: int = 20,
+        tasks: int = 40,
         k: int = 8,
         complete: bool = True,
     ) -> events.ProbeCompleted:

@@ -51,12 +51,24 @@ def verdict_of(found: Sequence[OutcomeRow], *, group_size: int = 8) -> ProbeVerd
 @pytest.mark.parametrize(
     ("passes", "verdict"),
     [
-        ([8] * 20, ProbeVerdict.SATURATED),
-        ([8] * 19 + [7], ProbeVerdict.SATURATED),
-        ([0] * 20, ProbeVerdict.HOPELESS),
-        ([0] * 12, ProbeVerdict.HOPELESS),
-        ([0] * 11, ProbeVerdict.INCONCLUSIVE),  # Wilson's 0 of 11 reaches to 25.9 %
+        # Wilson's interval of 0 of n ends at z² / (n + z²), z² = 3.84: 9.9 % of 35, 10.2 % of 34.
+        ([8] * 35, ProbeVerdict.SATURATED),
+        ([8] * 34, ProbeVerdict.INCONCLUSIVE),
+        ([0] * 35, ProbeVerdict.HOPELESS),
+        ([0] * 34, ProbeVerdict.INCONCLUSIVE),
+        ([0, 8] * 18, ProbeVerdict.SPLIT),
+        ([8] * 59 + [7], ProbeVerdict.SATURATED),  # 1 of 60 groups: 0.3 % to 8.9 %
+        ([0] * 59 + [1], ProbeVerdict.HOPELESS),
+        ([0, 8] * 29 + [0, 4], ProbeVerdict.SPLIT),
+        ([8] * 36 + [0] * 4, ProbeVerdict.SATURATED),  # 90 % pass
+        ([8] * 35 + [0] * 5, ProbeVerdict.SPLIT),
+        ([8] * 4 + [0] * 36, ProbeVerdict.HOPELESS),  # 10 % pass
+        ([8] * 5 + [0] * 35, ProbeVerdict.SPLIT),
         ([4] * 20, ProbeVerdict.INFORMATIVE),
+        # 12 of 80 groups, 15 %: 8.8 % to 24.4 %, and 14 of 80: 10.7 % to 27.3 %. Rule v1 called the
+        # first hopeless and the second informative.
+        ([4] * 12 + [0] * 68, ProbeVerdict.INCONCLUSIVE),
+        ([4] * 14 + [0] * 66, ProbeVerdict.INFORMATIVE),
         ([0, 8] * 8 + [4] * 4, ProbeVerdict.INCONCLUSIVE),  # 4 of 20 groups: 8 % to 42 %
         ([0, 8] * 10 + [4] * 10, ProbeVerdict.INFORMATIVE),
         ([4] * 4, ProbeVerdict.INCONCLUSIVE),  # too few tasks, however clear they are
@@ -91,7 +103,7 @@ def test_one_in_ten_rollouts_in_trouble_is_unhealthy_also_where_retries_mended_i
 
 def test_missing_outcomes_that_could_change_the_word_make_it_inconclusive() -> None:
     """Few enough to be healthy; counted as fails they make signal where there was none."""
-    saturated = rows([8] * 20)
+    saturated = rows([8] * 40)
     assert verdict_of(saturated) is ProbeVerdict.SATURATED
     for task in range(4):
         saturated[8 * task] = row(f"booking-{task:03d}", None)
@@ -119,17 +131,26 @@ def test_rollouts_never_begun_are_missing_and_no_sign_of_ill_health() -> None:
 
 def test_a_report_says_why_in_numbers() -> None:
     report = report_rows(
-        [*rows([4] * 10), *rows([8] * 12, env="hubspot"), *rows([0] * 12, k=2, env="zillow")],
+        [
+            *rows([4] * 10),
+            *rows([8] * 40, env="hubspot"),
+            *rows([0, 8] * 20, env="outlook"),
+            *rows([0] * 12, k=2, env="zillow"),
+        ],
         pass_threshold=1.0,
         group_size=8,
     )
-    assert list(report.environments) == ["booking", "hubspot", "zillow"]
+    assert list(report.environments) == ["booking", "hubspot", "outlook", "zillow"]
     booking, hubspot = report.environments["booking"], report.environments["hubspot"]
     assert booking.why == (
         "100% of groups of 8 are expected to carry signal (72%–100%, 10 tasks); pass@1 is 50% over"
         " 80 rollouts"
     )
-    assert hubspot.why.endswith("pass@1 is 100% over 96 rollouts")
+    assert hubspot.why.endswith("pass@1 is 100% over 320 rollouts")
+    assert report.environments["outlook"].why == (
+        "0% of groups of 8 are expected to carry signal (0%–9%, 40 tasks); pass@1 is 50% over 320"
+        " rollouts, of 40 tasks 20 passed each time and 20 never"
+    )
     assert report.environments["zillow"].why.endswith("12 tasks): probe more tasks")
     assert report.rule == PROBE_RULE
 
@@ -158,7 +179,7 @@ def test_the_advice_is_the_smallest_size_with_enough_signal(
 
 
 def test_the_run_is_advised_on_its_informative_environments_alone() -> None:
-    found = [*rows([4] * 10), *rows([8] * 20, env="hubspot"), *rows([1] * 10, env="github")]
+    found = [*rows([4] * 10), *rows([8] * 40, env="hubspot"), *rows([1] * 10, env="github")]
     report = report_rows(found, pass_threshold=1.0, group_size=8)
     verdicts = {key: each.verdict.value for key, each in report.environments.items()}
     assert verdicts == {"booking": "informative", "hubspot": "saturated", "github": "informative"}

@@ -22,13 +22,16 @@ from trainer.contract.groupsignal import (
 from trainer.contract.outcomes import OutcomeRow, OutcomeStatus, StopReason
 from trainer.contract.passrate import PassRate, TaskCount, count_tasks, pass_rate
 
-PROBE_RULE = "v1"
+PROBE_RULE = "v2"
 """Changes with any change of the rule; stored beside every word. docs/preflight.md spells it."""
 UNHEALTHY_FROM = 0.1
 """Share of begun rollouts that met an infra error or have no grade."""
-WORTHWHILE_FROM, WORTHLESS_BELOW = 0.1, 0.25
-"""Shares of groups with signal: training is worthwhile where the interval lies above the first, and
-worthless where it lies below the second."""
+WORTHWHILE_FROM = 0.1
+"""Share of groups with signal: training is worthwhile where the interval lies above it, worthless
+where it lies below, and nothing is known where it lies on both sides."""
+ALWAYS_FROM, NEVER_UP_TO = 0.9, 0.1
+"""Between these pass rates, groups without signal come from tasks that always pass and tasks that
+never do."""
 MIN_TASKS = 5
 """Fewer tasks with two graded rollouts decide nothing."""
 ENOUGH_SIGNAL, NEARLY_ALL = 0.5, 0.9
@@ -45,6 +48,9 @@ class ProbeVerdict(StrEnum):
     """Nearly every group passes as a whole: nothing is left to learn."""
     HOPELESS = "hopeless"
     """Nearly every group fails as a whole: nothing can be learned from these tasks yet."""
+    SPLIT = "split"
+    """Nearly every task always passes or never does: other tasks, or a better start, would teach.
+    """
     INFORMATIVE = "informative"
     """A worthwhile share of groups carries signal."""
     INCONCLUSIVE = "inconclusive"
@@ -163,7 +169,7 @@ def _probe_env(counts: Sequence[TaskCount], begun: Begun, group_size: int) -> En
     verdict = _judge(counts, begun, group_size)
     return EnvProbe(
         verdict=verdict,
-        why=_why(verdict, begun, rate, signal),
+        why=_why(verdict, begun, rate, signal) + _sides(verdict, usable),
         pass_rate=rate,
         begun=begun,
         signal=signal,
@@ -174,7 +180,7 @@ def _probe_env(counts: Sequence[TaskCount], begun: Begun, group_size: int) -> En
 
 
 def _judge(counts: Sequence[TaskCount], begun: Begun, group_size: int) -> ProbeVerdict:
-    """Rule v1; a verdict on groups stands only if no missing outcome could change it."""
+    """Rule v2; a verdict on groups stands only if no missing outcome could change it."""
     if begun.num_begun and begun.num_troubled >= UNHEALTHY_FROM * begun.num_begun:
         return ProbeVerdict.UNHEALTHY
     scenarios = [list(counts)]
@@ -191,9 +197,11 @@ def _judge_groups(counts: Sequence[TaskCount], group_size: int) -> ProbeVerdict:
     share = signal_share(counts, group_size)
     if share.low >= WORTHWHILE_FROM:
         return ProbeVerdict.INFORMATIVE
-    if share.high < WORTHLESS_BELOW:
-        return ProbeVerdict.SATURATED if rate >= 0.5 else ProbeVerdict.HOPELESS
-    return ProbeVerdict.INCONCLUSIVE
+    if share.high >= WORTHWHILE_FROM:
+        return ProbeVerdict.INCONCLUSIVE
+    if rate >= ALWAYS_FROM:
+        return ProbeVerdict.SATURATED
+    return ProbeVerdict.HOPELESS if rate <= NEVER_UP_TO else ProbeVerdict.SPLIT
 
 
 def _why(verdict: ProbeVerdict, begun: Begun, rate: PassRate, signal: SignalShare) -> str:
@@ -213,6 +221,14 @@ def _why(verdict: ProbeVerdict, begun: Begun, rate: PassRate, signal: SignalShar
         cause = f", and {missing} of {rate.num_rollouts} rollouts have no outcome"
         return f"{share}{cause if missing else ''}: probe more tasks"
     return f"{share}; pass@1 is {rate.value:.0%} over {rate.num_graded} rollouts"
+
+
+def _sides(verdict: ProbeVerdict, counts: Sequence[TaskCount]) -> str:
+    if verdict is not ProbeVerdict.SPLIT:
+        return ""
+    always = sum(count.num_passed == count.num_graded for count in counts)
+    never = sum(count.num_passed == 0 for count in counts)
+    return f", of {len(counts)} tasks {always} passed each time and {never} never"
 
 
 def _advise_run(found: Mapping[str, EnvProbe]) -> tuple[int | None, str]:

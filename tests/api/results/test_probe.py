@@ -8,6 +8,7 @@ from sqlalchemy import update
 from api.tables import OutcomeRecord
 from tests.api.serving import Served
 from tests.api.story import Story, spec
+from trainer.contract.probereport import PROBE_RULE
 from trainer.contract.spec import RunSpec
 
 FOUND = {"booking": 4, "github": -1, "outlook": 0}
@@ -35,8 +36,8 @@ def test_a_probe_is_read_with_its_verdicts_and_its_health(story: Story, served: 
     assert booking["shares"][0]["value"] == pytest.approx(1 - 2 * (6 / 28))
     assert booking["health"]["call"]["p95_s"] == 0.012
     assert found["environments"]["github"]["health"]["infra_errors"] == {"connect_timeout": 8}
-    assert found["environments"]["github"]["begun"] == {"num_begun": 160, "num_troubled": 160}
-    assert (found["complete"], found["group_size"], found["rule"]) == (True, 8, "v1")
+    assert found["environments"]["github"]["begun"] == {"num_begun": 320, "num_troubled": 320}
+    assert (found["complete"], found["group_size"], found["rule"]) == (True, 8, PROBE_RULE)
     # Of 4 passes in 8, 57 % of pairs are mixed: half of the groups carry signal from there on.
     assert found["advised_group_size"] == 2
     (event,) = [each["data"] for each in stream if each["type"] == "probe.completed"]
@@ -44,7 +45,7 @@ def test_a_probe_is_read_with_its_verdicts_and_its_health(story: Story, served: 
         key: value for key, value in booking.items() if key != "health"
     }
     assert "outcomes" not in event
-    assert event["envs"]["booking"]["n"] == 160
+    assert event["envs"]["booking"]["n"] == 320
     assert len(rollouts["data"]) == 50
 
 
