@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from trainer.announcing import Loaded, announce
 from trainer.attempt import Attempt
+from trainer.contract.events import PhaseStarted
 from trainer.contract.prompts import PromptText
 from trainer.data.sets import load_tasks
 from trainer.envs.base import EnvProvider
@@ -32,12 +34,14 @@ class Preview:
         """Emit `prompts.rendered`, with the prompts asked for in the store.
 
         Raises:
+            StopRequested: asked to stop; nothing is kept.
             TrainerError: tasks or tokenizer cannot be had, or a task asked for is none of the run.
         """
         attempt, spec = self.attempt, self.attempt.spec
         tasks = load_tasks(spec, attempt.store)
         every = (*tasks.train, *tasks.eval)
         _refuse_strangers(spec.preview.task_keys, every)
+        self._announce(len(tasks.train), len(tasks.eval))
         source, place = spec.model.source, attempt.dir.path / MODEL
         report = PromptReport(
             spec=spec,
@@ -54,7 +58,21 @@ class Preview:
                 task_keys=frozenset(spec.preview.task_keys),
             ),
         )
-        self._told = await report.tell(0)
+        self._told = await attempt.stop.unless(report.tell(0))
+
+    def _announce(self, num_train_tasks: int, num_eval_tasks: int) -> None:
+        """Say that the work has begun: of many tasks it takes longer than a start may."""
+        announce(
+            self.attempt,
+            Loaded(
+                engine="none",
+                num_parameters=0,
+                num_train_tasks=num_train_tasks,
+                num_eval_tasks=num_eval_tasks,
+            ),
+        )
+        left = num_train_tasks + num_eval_tasks
+        self.attempt.journal.emit(PhaseStarted, step=0, phase="prompts", num_rollouts=left)
 
     async def close(self) -> None:
         """Nothing is held."""

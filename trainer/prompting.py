@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
-from trainer.contract.events import PromptsRendered, RunWarning
+from trainer.contract.events import PhaseStarted, PromptsRendered, RunWarning
 from trainer.contract.prompts import PromptText
 from trainer.contract.rundir import AttemptDir, prompts_file, run_key, run_tag
 from trainer.contract.spec import RunSpec
@@ -22,11 +22,13 @@ from trainer.envs.choose import choose_provider
 from trainer.rollouts.chat import load_chat
 from trainer.rollouts.limits import limits_for
 from trainer.rollouts.prompts import PROMPT_VERSION
-from trainer.rollouts.survey import Survey, survey
+from trainer.rollouts.survey import Counting, Survey, survey
 from trainer.sinks.journal import Journal
 from trainer.stores.base import BlobStore, StoreError
 from trainer.types import Task
 
+SIGN_OF_LIFE_S = 20.0
+"""Between two signs of life while prompts are counted (seconds)."""
 COUNTED = 64
 """Tasks of an environment whose tokens are counted at the start of a run."""
 WORDED = 16
@@ -70,7 +72,7 @@ class PromptReport:
             ModelUnavailable: there is no tokenizer.
         """
         known = await self._ask_all(step)
-        found = await asyncio.to_thread(self._survey, known)
+        found = await self._count_all(known, step)
         texts = tuple(text for each in found.values() for text in each.texts)
         key = prompts_file(self.attempt_dir.attempt)
         try:
@@ -128,15 +130,36 @@ class PromptReport:
         first = {task.key for task in tasks[: self.shown.per_env]}
         return first | {task.key for task in tasks if task.key in self.shown.task_keys}
 
-    def _survey(self, known: dict[str, _Known]) -> dict[str, Survey]:
+    async def _count_all(self, known: dict[str, _Known], step: int) -> dict[str, Survey]:
+        """Count in a thread; say every so often how many tasks are left."""
+        tally = _Tally()
+        counting = asyncio.create_task(asyncio.to_thread(self._survey, known, tally))
+        most = self.shown.num_counted
+        total = sum(
+            len(each.tasks) if most is None else min(most, len(each.tasks))
+            for each in known.values()
+        )
+        try:
+            while not counting.done():
+                await asyncio.wait((counting,), timeout=SIGN_OF_LIFE_S)
+                if not counting.done():
+                    left = total - tally.num_counted
+                    self.journal.emit(PhaseStarted, step=step, phase="prompts", num_rollouts=left)
+            return counting.result()
+        finally:
+            tally.is_over = True
+            await asyncio.gather(counting, return_exceptions=True)
+
+    def _survey(self, known: dict[str, _Known], tally: _Tally) -> dict[str, Survey]:
         chat = load_chat(self.model_dir, self.vocab_size)
+        counting = Counting(number=self.shown.num_counted, on_counted=tally.count)
         return {
             env_key: survey(
                 each.tasks,
                 each.tools,
                 chat,
                 limit=self.spec.rollout.max_input_length,
-                num_counted=self.shown.num_counted,
+                counting=counting,
                 shown=self._shown(each.tasks),
             )
             for env_key, each in known.items()
@@ -149,6 +172,28 @@ class _Known:
 
     tools: tuple[ToolSpec, ...]
     tasks: Sequence[Task]
+
+
+@dataclass(slots=True)
+class _Tally:
+    """How far a thread has counted, and whether it is to go on."""
+
+    num_counted: int = 0
+    is_over: bool = False
+
+    def count(self) -> None:
+        """Note one more.
+
+        Raises:
+            CountingOver: nobody waits for the rest.
+        """
+        if self.is_over:
+            raise CountingOver
+        self.num_counted += 1
+
+
+class CountingOver(Exception):
+    """Whoever asked for the numbers is gone."""
 
 
 async def _reset(

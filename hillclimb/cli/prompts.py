@@ -56,7 +56,13 @@ def prompts(*, run_id: str, env: str | None, task: str | None, show: bool, as_js
 @click.option("--env", help="Only this environment.")
 @click.option("--task", "tasks", multiple=True, metavar="KEY", help="This task, in full.")
 @click.option("--tasks-per-env", default=1, show_default=True, type=click.IntRange(0, 100))
-@click.option("--wait", "wait_s", default=300.0, show_default=True, help="Longest wait (seconds).")
+@click.option(
+    "--wait",
+    "wait_s",
+    default=300.0,
+    show_default=True,
+    help="Longest wait for a sign of life (seconds).",
+)
 @command
 def preview(
     *, spec_file: Path, assignments: tuple[str, ...], wait_s: float, as_json: bool, **wanted: Any
@@ -86,13 +92,16 @@ def preview_spec(spec: Mapping[str, Any], tasks: tuple[str, ...], per_env: int) 
 
 
 def _await_end(client: Client, run_id: str, wait_s: float) -> None:
-    deadline = time.monotonic() + wait_s
+    """Wait as long as it goes on: many tasks take their time to count."""
     run: Json = client.run(run_id)
+    heard, deadline = run["last_seq"], time.monotonic() + wait_s
     while run["status"] not in ENDED:
+        if run["last_seq"] > heard:
+            heard, deadline = run["last_seq"], time.monotonic() + wait_s
         if time.monotonic() > deadline:
             client.cancel(run_id)
             why = (run.get("queue") or {}).get("reason") or f"it is {run['status']}"
-            raise PreviewFailed(f"{run_id} did not end in {wait_s:g} s: {why}")
+            raise PreviewFailed(f"nothing was heard of {run_id} for {wait_s:g} s: {why}")
         time.sleep(POLL_S)
         run = client.run(run_id)
     if run["status"] != "succeeded":

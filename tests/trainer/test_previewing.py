@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +15,20 @@ import pytest
 
 from tests.trainer.scripted import TOOLS, CountingEnv
 from tests.trainer.short_run import ShortRun
-from trainer.contract.events import EVENTS, PromptsRendered, RunWarning
+from trainer.contract.events import (
+    EVENTS,
+    PhaseStarted,
+    PromptsRendered,
+    RunWarning,
+    TrainerStarted,
+)
 from trainer.contract.prompts import PromptText
 from trainer.contract.rundir import prompts_file, run_key
 from trainer.envs.base import EnvProvider
 from trainer.errors import DataError
 from trainer.previewing import build_preview
+from trainer.rollouts.chat import Chat
+from trainer.stopping import StopRequested
 from trainer.types import Task
 
 
@@ -73,6 +84,60 @@ async def test_a_preview_counts_every_task_and_keeps_those_asked_for(tmp_path: P
     await run.preview()
     assert [text for text in run.texts() if text.env_key == "github"] == [texts[-1]]
     assert run.told().environments == told.environments
+
+
+async def test_a_preview_of_many_tasks_gives_signs_of_life_and_stops_when_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service gives up on a trainer that says nothing."""
+    monkeypatch.setattr("trainer.prompting.SIGN_OF_LIFE_S", 0.01)
+    run = Previewed(tmp_path)
+    counted = Slow(monkeypatch)
+    await run.preview()
+    types = [event.type for event in run.events()]
+    assert types[:2] == ["trainer.started", "phase.started"]
+    assert types[-1] == "prompts.rendered"
+    phases = [event for event in run.events() if isinstance(event, PhaseStarted)]
+    left = [event.num_rollouts for event in phases]
+    assert {event.phase for event in phases} == {"prompts"}
+    assert left[0] == 68
+    assert left == sorted(left, reverse=True)
+    assert len(left) >= 3
+    (started,) = (event for event in run.events() if isinstance(event, TrainerStarted))
+    assert (started.num_train_tasks, started.num_eval_tasks, started.engine) == (60, 8, "none")
+
+    stopped, before = Previewed(tmp_path / "b"), counted.number
+    working = asyncio.create_task(stopped.preview())
+    await asyncio.to_thread(counted.until, before + 5)
+    stopped.stop.ask()
+    with pytest.raises(StopRequested):
+        await working
+    assert counted.number < before + 68
+    assert "prompts.rendered" not in [event.type for event in stopped.events()]
+
+
+class Slow:
+    """Lets counting a prompt take a while."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.number = 0
+        self.counted = threading.Event()
+        count = Chat.encode_message
+
+        def slowly(chat: Chat, role: str, content: str) -> tuple[int, ...]:
+            if role == "user" and content:
+                self.number += 1
+                self.counted.set()
+                time.sleep(0.005)
+            return count(chat, role, content)
+
+        monkeypatch.setattr(Chat, "encode_message", slowly)
+
+    def until(self, number: int) -> None:
+        """Wait in another thread than that of the event loop."""
+        while self.number < number:
+            self.counted.wait()
+            self.counted.clear()
 
 
 async def test_a_preview_asks_environments_for_their_tools_and_closes_them(tmp_path: Path) -> None:

@@ -57,9 +57,10 @@ class PhaseStarted(_Event):
     """The trainer entered a phase; the dashboard and `watch` show it."""
 
     type: Literal["phase.started"] = "phase.started"
-    phase: Literal["eval", "rollout", "train", "sync", "checkpoint", "validate"]
+    phase: Literal["eval", "rollout", "train", "sync", "checkpoint", "validate", "prompts"]
     decoding: str | None = None
     num_rollouts: int | None = None
+    """Rollouts of the phase; where tasks are validated or prompts counted, tasks that are left."""
 
 
 class StepCompleted(_Event):

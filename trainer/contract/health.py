@@ -19,7 +19,7 @@ class OperationHealth(_Facts):
     num: Annotated[int, Field(ge=0)]
     """How often it was asked for."""
     num_failed: Annotated[int, Field(ge=0)]
-    """How often it ended in an infra error."""
+    """How often it ended in an infra error, or a verifier answered without a score."""
     p50_s: float | None = None
     """Median time to the answer, failures included (seconds); null where it was never asked for."""
     p95_s: float | None = None

@@ -13,6 +13,7 @@ from trainer.contract.spec import RunSpec
 from trainer.crew import Samplers
 from trainer.errors import RunTimeout, StepTimeout
 from trainer.evaluation import taking_turns
+from trainer.prompting import PromptReport
 from trainer.rollouts.operations import env_health
 from trainer.rollouts.training import training_temperatures
 from trainer.rollouts.unstarted import unstarted
@@ -40,6 +41,7 @@ class ProbeParts:
     journal: Journal
     clock: Clock
     watchdog: Watchdog
+    prompts: PromptReport
 
 
 class Prober:
@@ -60,6 +62,7 @@ class Prober:
         """
         parts, began, ended = self._parts, time.perf_counter(), list[Rollout]()
         parts.watchdog.watch_run()
+        await parts.prompts.tell(self.step)
         tasks, wave = taking_turns(parts.tasks), self._wave()
         parts.waves.announce(wave, num_groups=len(tasks))
         early: StopRequested | RunTimeout | StepTimeout | None = None
@@ -88,14 +91,14 @@ class Prober:
 
     def _wave(self) -> Wave:
         spec = self._parts.spec
-        minutes = spec.probe.budget_minutes
+        budget_s = _budget_s(spec)
         return Wave(
             step=self.step,
             split="train",
             decoding=DECODING,
             n_samples_per_prompt=spec.probe.n_samples_per_prompt,
             temperatures=training_temperatures(spec),
-            begin_until=None if minutes is None else time.time() + 60.0 * minutes,
+            begin_until=None if budget_s is None else time.time() + budget_s,
         )
 
     def _groups(
@@ -140,9 +143,23 @@ class Prober:
         missing = len(result.rows) - len(begun)
         if complete and missing:
             message = (
-                f"the probe ran out of probe.budget_minutes: {missing} of {len(result.rows)}"
-                " rollouts were not begun and have no outcome"
+                f"the time to begin rollouts was over: {missing} of {len(result.rows)} rollouts"
+                f" were not begun and have no outcome; raise {_bounded_by(spec)}"
             )
             parts.journal.emit(RunWarning, step=self.step, code="probe_budget", message=message)
         for notice in parts.samplers.notices():
             parts.journal.emit(RunWarning, step=self.step, code=notice.code, message=notice.message)
+
+
+def _budget_s(spec: RunSpec) -> float | None:
+    """Return the seconds in which rollouts are begun: those in flight then end within the step."""
+    if spec.probe.budget_minutes is not None:
+        return 60.0 * spec.probe.budget_minutes
+    if spec.deterministic:
+        return None
+    return spec.schedule.step_timeout_s - spec.environment.longest_rollout_s
+
+
+def _bounded_by(spec: RunSpec) -> str:
+    given = spec.probe.budget_minutes is not None
+    return "probe.budget_minutes" if given else "schedule.step_timeout_s"

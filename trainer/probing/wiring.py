@@ -18,6 +18,7 @@ from trainer.envs.base import EnvProvider
 from trainer.errors import SpecError
 from trainer.loading import importing
 from trainer.probing.prober import ProbeParts, Prober
+from trainer.prompting import PromptReport
 from trainer.recipe import Recipe
 from trainer.rollouts.collect import Collector
 from trainer.sources import resolve_source
@@ -48,16 +49,15 @@ def build_prober(attempt: Attempt, provider: EnvProvider | None = None) -> Probe
     config = load_config(model_dir, spec.model)
     check_lengths(spec, config.max_position_embeddings)
     tasks = some_train_tasks(spec, attempt.store, spec.probe.tasks_per_env)
-    samplers = _gather_samplers(
-        Recipe(
-            spec=_without_learner(spec),
-            model_dir=model_dir,
-            vocab_size=config.vocab_size,
-            attempt_dir=attempt.dir.path,
-            attempt=attempt.dir.attempt,
-            provider=provider,
-        )
+    recipe = Recipe(
+        spec=_without_learner(spec),
+        model_dir=model_dir,
+        vocab_size=config.vocab_size,
+        attempt_dir=attempt.dir.path,
+        attempt=attempt.dir.attempt,
+        provider=provider,
     )
+    samplers = _gather_samplers(recipe)
     try:
         step = saved.manifest.step if saved else 0
         loaded = Loaded(
@@ -70,7 +70,7 @@ def build_prober(attempt: Attempt, provider: EnvProvider | None = None) -> Probe
             num_eval_tasks=0,
         )
         announce(attempt, loaded)
-        return Prober(_parts(attempt, samplers, tasks), step=step)
+        return Prober(_parts(attempt, samplers, tasks, recipe), step=step)
     except BaseException:
         samplers.abandon()
         raise
@@ -108,7 +108,9 @@ def _gather_samplers(recipe: Recipe) -> Samplers:
     return ray_samplers(recipe)
 
 
-def _parts(attempt: Attempt, samplers: Samplers, tasks: tuple[Task, ...]) -> ProbeParts:
+def _parts(
+    attempt: Attempt, samplers: Samplers, tasks: tuple[Task, ...], recipe: Recipe
+) -> ProbeParts:
     spec = attempt.spec
     waves = Waves(
         collector=Collector(
@@ -128,6 +130,7 @@ def _parts(attempt: Attempt, samplers: Samplers, tasks: tuple[Task, ...]) -> Pro
         num_drawn=lambda: samplers.engine_stats().num_sampled_tokens,
         refresh=samplers.refresh,
         on_blocked=attempt.on_blocked,
+        keeps="what it found by then is reported",
     )
     return ProbeParts(
         spec=spec,
@@ -137,4 +140,14 @@ def _parts(attempt: Attempt, samplers: Samplers, tasks: tuple[Task, ...]) -> Pro
         journal=attempt.journal,
         clock=attempt.clock,
         watchdog=watchdog,
+        prompts=PromptReport(
+            spec=spec,
+            tasks=tasks,
+            model_dir=recipe.model_dir,
+            vocab_size=recipe.vocab_size,
+            provider=recipe.provider,
+            journal=attempt.journal,
+            store=attempt.store,
+            attempt_dir=attempt.dir,
+        ),
     )

@@ -14,7 +14,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trainer.envs.deadline import within
 from trainer.errors import RolloutDeadline, RolloutError
@@ -164,6 +164,10 @@ class TimeBudget:
                         yield
             except TimeoutError:
                 raise on_timeout from None
+
+    def note_no_grade(self) -> None:
+        """Write down that the verification that was last gave no grade, though it answered."""
+        self.operations[-1] = replace(self.operations[-1], failed=True)
 
     @contextmanager
     def _noting(self, kind: Kind, spent: Callable[[], float]) -> Iterator[None]:

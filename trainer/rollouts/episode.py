@@ -201,7 +201,10 @@ class Episode:
         if isinstance(self._env, HearsConversation):
             self._env.hear(self._transcript.conversation(self._task.prompt))
         async with self._budget.grading(VerifierUnavailable("the verifier took too long")):
-            return await self._env.score()
+            grade = await self._env.score()
+        if grade.score is None:
+            self._budget.note_no_grade()
+        return grade
 
 
 def _as_outcome(grade: Grade) -> Outcome:

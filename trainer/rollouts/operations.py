@@ -20,7 +20,9 @@ Kind = Literal["reset", "call", "verification"]
 
 @dataclass(frozen=True, slots=True)
 class EnvOperation:
-    """One operation: the time to its answer (seconds), and whether it was an infra error.
+    """One operation: the time to its answer (seconds), and whether it failed.
+
+    It failed if there was an infra error, or no score in the verifier's answer.
 
     Seconds in which the event loop could not have received the answer are not counted.
     """

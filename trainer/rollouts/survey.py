@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -22,27 +22,43 @@ class Survey:
     texts: tuple[PromptText, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counting:
+    """Of how many tasks the tokens are counted, and who hears of each."""
+
+    number: int | None = None
+    """None: all."""
+    on_counted: Callable[[], None] = lambda: None
+    """Called after each; what it raises ends the survey."""
+
+
+EVERY_TASK = Counting()
+
+
 def survey(
     tasks: Sequence[Task],
     tools: Sequence[ToolSpec],
     chat: Chat,
     *,
     limit: int,
-    num_counted: int | None = None,
+    counting: Counting = EVERY_TASK,
     shown: Iterable[str] = (),
 ) -> Survey:
     """Render the prompts of all `tasks` of one environment, which share their tools.
 
-    `limit`: tokens from which on a prompt is too long. `num_counted`: tasks whose tokens are
-    counted, spread evenly; None counts all. `shown`: keys of the tasks to give in full; without
-    any, the longest of those counted is shown.
+    `limit`: tokens from which on a prompt is too long. `counting`: of how many tasks the tokens are
+    counted, spread evenly. `shown`: keys of the tasks to give in full; without any, the longest of
+    those counted is shown.
     """
     reader = _Reader(chat=chat, tools_text=render_tools(tools), limit=limit)
     in_order = sorted(tasks, key=lambda task: task.key)
     digest = hashlib.sha256()
     for task in in_order:
         digest.update(prompt_hash(reader.system(task), task.prompt).encode())
-    counted = [reader.count(task) for task in _spread(in_order, num_counted)]
+    counted: list[_Counts] = []
+    for task in _spread(in_order, counting.number):
+        counted.append(reader.count(task))
+        counting.on_counted()
     longest = max(counted, key=lambda each: each.total)
     keys = set(shown) or {longest.task.key}
     prompts = EnvPrompts(
@@ -73,26 +89,42 @@ class _Counts:
 
 
 class _Reader:
-    """Reads prompts as the agents of one environment do."""
+    """Reads prompts as the agents of one environment do.
+
+    Nearly all of a prompt are the lines that describe the tools, and tasks share them: each system
+    message is encoded once, however many tasks have it.
+    """
 
     def __init__(self, *, chat: Chat, tools_text: str, limit: int) -> None:
         self._chat = chat
         self._tools_text = tools_text
         self._num_tools = chat.num_tokens(tools_text)
         self._limit = limit
+        self._systems: dict[bytes, int] = {}
+        """Tokens of system messages, by their hash."""
 
     def system(self, task: Task) -> str:
         return compose_system(task, self._tools_text)
 
     def count(self, task: Task) -> _Counts:
-        system = self.system(task)
+        system = self._count_system(self.system(task))
+        prompt = self._count_message("user", task.prompt)
         return _Counts(
             task=task,
-            system=self._chat.num_tokens(system),
+            system=system - self._count_message("system", ""),
             tools=self._num_tools,
-            prompt=self._chat.num_tokens(task.prompt),
-            total=len(self._chat.encode_opening(system, task.prompt)),
+            prompt=prompt - self._count_message("user", ""),
+            total=system + prompt + len(self._chat.open_turn_ids),
         )
+
+    def _count_system(self, text: str) -> int:
+        key = hashlib.sha256(text.encode()).digest()
+        if key not in self._systems:
+            self._systems[key] = self._count_message("system", text)
+        return self._systems[key]
+
+    def _count_message(self, role: str, text: str) -> int:
+        return len(self._chat.encode_message(role, text))
 
     def show(self, task: Task) -> PromptText:
         counts, system = self.count(task), self.system(task)

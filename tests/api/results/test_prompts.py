@@ -27,7 +27,7 @@ def spread(most: int) -> dict[str, float]:
 
 
 def rendered(
-    story: Story, run_id: str, *, version: str = "1", **digests: str
+    story: Story, run_id: str, *, version: str = "1", num_tasks: int = 100, **digests: str
 ) -> events.PromptsRendered:
     tokens = {
         f"{part}_tokens": spread(most)
@@ -36,7 +36,7 @@ def rendered(
     environments = {
         env_key: {
             "digest": digest * 64,
-            "num_tasks": 100,
+            "num_tasks": num_tasks,
             "num_tools": 7,
             "num_counted": 64,
             "num_too_long": 3 if env_key == "github" else 0,
@@ -121,6 +121,33 @@ def test_prompts_that_changed_under_a_run_are_warned_of(story: Story, served: Se
     assert warning["message"].startswith(
         "the prompts of github are not those of an earlier attempt (wording 1 then, 2 now)"
     )
+
+
+def test_an_environment_is_compared_with_the_newest_attempt_that_knew_it(
+    story: Story, served: Served
+) -> None:
+    run_id = story.running()
+    story.push(run_id, rendered(story, run_id, booking="a", github="b"))
+    for digests in ({"booking": "a"}, {"booking": "a", "github": "c"}):
+        story.report(run_id, ReasonCode.RUNNER_STOPPED)
+        story.launch(run_id)
+        story.push(run_id, story.started(run_id))
+        story.push(run_id, rendered(story, run_id, **digests))
+    (warning,) = warnings_of(served, run_id)
+    assert warning["message"].startswith("the prompts of github are not those of an earlier")
+
+
+def test_a_probe_of_some_of_the_parents_tasks_is_not_taken_for_other_prompts(
+    story: Story, served: Served
+) -> None:
+    parent = story.running()
+    story.push(parent, rendered(story, parent, booking="a"), story.checkpoint(parent, 10))
+    story.finish(parent, 10)
+    source = {"resumed_from": {"run_id": parent, "step": 10, "attempt": 1}}
+    told = spec().model_dump(mode="json") | {"lineage": source, "kind": "probe"}
+    probe = story.running(type(spec()).model_validate(told))
+    story.push(probe, rendered(story, probe, num_tasks=40, booking="b"))
+    assert warnings_of(served, probe) == []
 
 
 def test_prompts_that_are_not_those_of_the_parent_are_warned_of(

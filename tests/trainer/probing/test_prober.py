@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import trainer.probing.prober as prober_module
 import trainer.rollouts.wave as wave_module
 from tests.trainer.placement.test_ray_crew import workers
 from tests.trainer.scripted import CountingEnv, CountingProvider, solved_by_done
@@ -17,12 +20,15 @@ from trainer.checkpoints import complete_checkpoints, find_latest
 from trainer.contract.events import (
     CheckpointSaved,
     ProbeCompleted,
+    PromptsRendered,
     RunWarning,
     StepCompleted,
     TrainerStarted,
 )
 from trainer.contract.outcomes import OutcomeStatus, StopReason
 from trainer.contract.probereport import ProbeVerdict, report_rows
+from trainer.contract.prompts import PromptText
+from trainer.contract.rundir import run_key
 from trainer.envs.base import EnvProvider
 from trainer.learners.rank import LearnerRank
 from trainer.probing.prober import Prober
@@ -176,6 +182,57 @@ async def test_a_probe_out_of_time_says_so(tmp_path: Path, monkeypatch: pytest.M
     assert Counter(row.env_key for row in begun) == {"booking": 6, "github": 4}
     (warning,) = [event for event in run.events(RunWarning) if event.code == "probe_budget"]
     assert "14 of 24 rollouts were not begun" in warning.message
+    assert warning.message.endswith("raise probe.budget_minutes")
+
+
+async def test_a_probe_without_a_budget_begins_what_still_fits_its_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun_at = time.time()
+    leap_s = [0.0]
+
+    class Clock:
+        def time(self) -> float:
+            return begun_at + leap_s[0]
+
+    monkeypatch.setattr(wave_module, "time", Clock())
+    fixed = SimpleNamespace(time=lambda: begun_at, perf_counter=time.perf_counter)
+    monkeypatch.setattr(prober_module, "time", fixed)
+
+    def env(number: int) -> CountingEnv:
+        # A rollout may take 300 + 60 + 30 s, so the last one begins 1110 s after the first.
+        leap_s[0] = {9: 1109.0, 10: 1111.0}.get(number, leap_s[0])
+        return solved_by_done(number)
+
+    run = Probe(tmp_path, environment={"max_turns": 1, "max_concurrent_rollouts": 1})
+    found = await run.run(CountingProvider(env))
+    assert found.complete
+    begun = [row for row in found.outcomes if row.stop_reason is not StopReason.NOT_STARTED]
+    assert len(begun) == 11
+    (warning,) = [event for event in run.events(RunWarning) if event.code == "probe_budget"]
+    assert warning.message.endswith("raise schedule.step_timeout_s")
+
+
+async def test_a_probe_says_what_its_agents_read(tmp_path: Path) -> None:
+    run = Probe(tmp_path)
+    found = await run.run()
+    (told,) = run.events(PromptsRendered)
+    assert {key: each.num_tasks for key, each in told.environments.items()} == {
+        "booking": 4,
+        "github": 4,
+    }
+    assert told.environments["booking"].total_tokens.max == (
+        found.environments["booking"].prompt_tokens_max
+    )
+    lines = gzip.decompress(run.store.get(run_key(run.run_id, told.file))).splitlines()
+    texts = [PromptText.model_validate_json(line) for line in lines]
+    assert {text.task_key for text in texts} <= {row.task_key for row in found.outcomes}
+    same, other = Probe(tmp_path, "run_same"), Probe(tmp_path, "run_other", data={"seed": 5})
+    await same.run()
+    await other.run()
+    assert same.events(PromptsRendered)[0].environments == told.environments
+    digests = [run.events(PromptsRendered)[0].environments["github"].digest for run in (run, other)]
+    assert digests[0] != digests[1]
 
 
 async def test_a_checkpoints_policy_is_the_one_that_is_probed(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from tests.trainer.rollouts.test_episode import roll
 from tests.trainer.scripted import ADD, DONE, CountingEnv
 from trainer.contract.sections import EnvironmentSpec
-from trainer.envs.base import ToolResult, ToolSpec
+from trainer.envs.base import Grade, ToolResult, ToolSpec
 from trainer.rollouts.operations import EnvOperation, env_health, latency_metrics, percentile
 
 
@@ -41,6 +41,20 @@ async def test_operations_of_repeated_tries_count_too_and_say_that_they_failed()
     health = env_health([found])["counting"]
     assert (health.reset.num, health.call.num, health.call.num_failed) == (2, 2, 1)
     assert health.infra_errors == {"tool_transport": 1}
+
+
+class Speechless(CountingEnv):
+    """Its verifier answers, but not with a score."""
+
+    async def score(self) -> Grade:
+        return Grade(score=None, reason="verifier_crashed")
+
+
+async def test_a_verification_without_a_score_is_a_failed_one() -> None:
+    found, _, _ = await roll(DONE, env=lambda _: Speechless(goal=0))
+    assert kinds(found.operations) == [("reset", False), ("verification", True)]
+    health = env_health([found])["counting"]
+    assert (health.verification.num, health.verification.num_failed) == (1, 1)
 
 
 class Bare(CountingEnv):

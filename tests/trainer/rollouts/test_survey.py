@@ -10,7 +10,7 @@ import pytest
 from trainer.data.tasks import minifleet_tasks
 from trainer.envs.minifleet.catalog import APPS
 from trainer.rollouts.chat import Chat
-from trainer.rollouts.survey import Survey, survey
+from trainer.rollouts.survey import Counting, Survey, survey
 
 MODEL = Path(__file__).parents[3] / "assets" / "tiny-qwen3-a"
 TASKS = minifleet_tasks(("booking",), "train", {"booking": 12}, 0)
@@ -42,6 +42,24 @@ def test_tokens_are_those_that_are_sent(chat: Chat) -> None:
     assert 0 < text.total_tokens - parts < 25
 
 
+def test_what_tasks_share_is_encoded_once(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[str] = []
+    encode = Chat.encode_message
+
+    def counted(self: Chat, role: str, content: str) -> tuple[int, ...]:
+        encoded.append(content)
+        return encode(self, role, content)
+
+    monkeypatch.setattr(Chat, "encode_message", counted)
+    heard: list[int] = []
+    same = [replace(task, env_variables=TASKS[0].env_variables) for task in TASKS]
+    of(chat, same, counting=Counting(on_counted=lambda: heard.append(len(encoded))))
+    with_tools = [text for text in encoded if '"name":' in text]
+    assert len({*with_tools}) == 1
+    assert len(with_tools) == 2, "to count it for all of them, and to show one"
+    assert len(heard) == 12
+
+
 def test_a_prompt_is_shown_exactly_as_it_is_sent(chat: Chat) -> None:
     (text,) = of(chat, shown=[TASKS[3].key]).texts
     assert text.task_key == TASKS[3].key
@@ -59,7 +77,7 @@ def test_prompts_beyond_the_limit_are_counted(chat: Chat) -> None:
 
 
 def test_a_few_tasks_are_counted_and_all_are_hashed(chat: Chat) -> None:
-    few = of(chat, num_counted=3).prompts
+    few = of(chat, counting=Counting(number=3)).prompts
     assert (few.num_counted, few.num_tasks) == (3, 12)
     assert few.digest == of(chat).prompts.digest
 

@@ -1,0 +1,42 @@
+"""`hillclimb preview`: how long it waits for a runner that counts many prompts."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import httpx
+import pytest
+
+from hillclimb.cli import prompts
+from tests.hillclimb.test_client import client_of
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A clock that moves only where the command sleeps: 100 s each time."""
+    made = SimpleNamespace(now=0.0)
+    made.monotonic = lambda: made.now
+    made.sleep = lambda _: setattr(made, "now", made.now + 100.0)
+    monkeypatch.setattr(prompts, "time", made)
+    return made
+
+
+def a_run(status: str, last_seq: int) -> httpx.Response:
+    return httpx.Response(200, json={"status": status, "last_seq": last_seq, "queue": None})
+
+
+def test_a_preview_is_waited_for_as_long_as_it_gives_signs_of_life(clock: SimpleNamespace) -> None:
+    counting = [a_run("running", 4 + number // 2) for number in range(20)]
+    with client_of(*counting, a_run("succeeded", 15)) as client:
+        prompts._await_end(client, "run_1", 300.0)
+    assert clock.now == 2000.0
+
+
+def test_a_preview_that_falls_silent_is_given_up(clock: SimpleNamespace) -> None:
+    silent = [a_run("running", 5)] * 5
+    with (
+        client_of(*silent, a_run("cancelling", 6)) as client,
+        pytest.raises(prompts.PreviewFailed, match="nothing was heard of run_1 for 300 s"),
+    ):
+        prompts._await_end(client, "run_1", 300.0)
+    assert clock.now == 400.0
