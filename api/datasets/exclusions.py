@@ -20,10 +20,6 @@ from api.ids import new_id
 from api.tables import Dataset, DatasetExclusion
 from trainer.contract.datasets.exclusions import Exclusion
 
-MAX_AT_ONCE = 5000
-"""Exclusions in one request: a validation of a large dataset finds many."""
-
-
 def add(
     session: Session, dataset: Dataset, drafts: Sequence[Exclusion], *, actor: str
 ) -> list[DatasetExclusion]:

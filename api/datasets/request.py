@@ -12,14 +12,14 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
 from api.datasets.errors import DatasetRejected
-from trainer.contract.datasets.exclusions import Exclusion
+from trainer.contract.datasets.exclusions import MAX_AT_ONCE, Exclusion
 from trainer.contract.datasets.filters import FilterOptions
 from trainer.contract.datasets.lint import LintOptions
 from trainer.contract.datasets.policies import Md5ThresholdPolicy, PublishedPolicy, RankPolicy
 from trainer.contract.datasets.prepare import PrepareOptions
+from trainer.contract.datasets.rows import Storable
 from trainer.contract.problems import SpecProblem
 
-MAX_EXCLUSIONS = 5000
 VERSION = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}@[1-9][0-9]{0,6}"
 """`NAME@3`."""
 
@@ -44,10 +44,10 @@ SECTIONS: Mapping[str, type[BaseModel]] = {"filters": FilterOptions, "lint": Lin
 class VersionRequest(PrepareOptions):
     """Options of a new version; what is left out takes the default."""
 
-    source: Annotated[str, Field(min_length=1, max_length=2048)] | None = None
+    source: Annotated[Storable, Field(min_length=1, max_length=2048)] | None = None
     """Where the tasks are when they are not sent along: an address that the operator allows, or
     `NAME@3` for the tasks of another version."""
-    exclusions: Annotated[tuple[Exclusion, ...], Field(max_length=MAX_EXCLUSIONS)] = ()
+    exclusions: Annotated[tuple[Exclusion, ...], Field(max_length=MAX_AT_ONCE)] = ()
     """Kept out from now on, like those added by themselves."""
     parent: VersionName | None = None
     """A version, of any dataset of the project, whose eval tasks never become training tasks here;

@@ -45,7 +45,9 @@ MAX_LISTED = 1000
 GZIP_LEVEL = 3
 
 
-class _Rejected(Exception):  # never leaves this module
+class Rejected(Exception):
+    """The tasks or the options are wrong: `process.run_job` raises it as DatasetRejected."""
+
     def __init__(self, message: str, problems: Iterable[RowProblem] = ()) -> None:
         super().__init__(message)
         self.problems = [
@@ -72,7 +74,7 @@ def build(folder: Path, job: Mapping[str, Any]) -> dict[str, Any]:
         )
     except DatasetError as error:
         _refuse_problems(reading)
-        raise _Rejected(str(error)) from error
+        raise Rejected(str(error)) from error
     _refuse_problems(reading)
     size_bytes = _write(folder / TASKS, map(canonical_json, prepared.rows))
     _write(folder / SPLIT, map(split_line, prepared.split))
@@ -138,7 +140,7 @@ def _refuse_problems(reading: Reading) -> None:
     shown = reading.problems[:MAX_SHOWN]
     more = reading.num_problems - len(shown)
     rest = f" (and {more} more)" if more else ""
-    raise _Rejected("; ".join(each.sentence for each in shown[:3]) + rest, shown)
+    raise Rejected("; ".join(each.sentence for each in shown[:3]) + rest, shown)
 
 
 def _chunks(path: Path) -> Iterator[bytes]:
@@ -151,7 +153,7 @@ def _chunks(path: Path) -> Iterator[bytes]:
                 while chunk := file.read(CHUNK_BYTES):
                     yield chunk
             except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-                raise _Rejected(
+                raise Rejected(
                     f"the compressed file is damaged or cut off ({error}): send it again"
                 ) from error
 
@@ -195,7 +197,7 @@ def main(kind: str, folder: Path, memory_mb: int) -> int:
         result = KINDS[kind](folder, json.loads((folder / JOB).read_text()))
     except MemoryError:
         return OUT_OF_MEMORY
-    except _Rejected as refusal:
+    except Rejected as refusal:
         rejection = {"message": str(refusal), "problems": refusal.problems}
         (folder / RESULT).write_text(json.dumps(rejection))
         return REJECTED

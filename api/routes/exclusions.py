@@ -9,14 +9,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from api.datasets import exclusions, store
 from api.datasets.errors import DatasetNotFound, DatasetRejected, ExclusionNotFound
-from api.datasets.exclusions import MAX_AT_ONCE, exclusion_facts
+from api.datasets.exclusions import exclusion_facts
 from api.identity import NotAllowed, NotAuthenticated
 from api.problems import INVALID, KINDS, documented
 from api.routes.context import Reader, ServicesDep, Writer
 from api.routes.datasets import Name
 from api.routes.reads import as_list
 from api.runs.journal import utc_now
-from trainer.contract.datasets.exclusions import Exclusion
+from trainer.contract.datasets.exclusions import MAX_AT_ONCE, Exclusion
 
 router = APIRouter(
     prefix="/v1/datasets/{name}/exclusions",

@@ -8,8 +8,12 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, Field
 
-from trainer.contract.datasets.rows import TaskRow
+from trainer.contract.datasets.rows import Storable, TaskRow
 from trainer.contract.sections import Section
+
+
+MAX_AT_ONCE = 5000
+"""Exclusions in one request: a validation of a large dataset finds many."""
 
 
 class Exclusion(Section):
@@ -17,9 +21,9 @@ class Exclusion(Section):
 
     scope: Literal["task", "env"]
     """What `key` names."""
-    key: Annotated[str, Field(min_length=1, max_length=512)]
+    key: Annotated[Storable, Field(min_length=1, max_length=512)]
     """Key of the task or of the environment."""
-    reason: Annotated[str, Field(min_length=1, max_length=1000)]
+    reason: Annotated[Storable, Field(min_length=1, max_length=1000)]
     """Why, for whoever wonders later."""
     source: Literal["user", "validation", "lint"] = "user"
     """Who found it."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from trainer.contract.datasets.rows import MODALITIES, RowProblem, TaskRow
+from trainer.contract.datasets.rows import MODALITIES, RowProblem, TaskRow, shown
 
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "key": ("key", "task_key"),
@@ -160,15 +160,8 @@ def _first(error: ValidationError) -> tuple[str, str]:
 
 def _problem(value: dict[Any, Any], number: int, field: str, message: str) -> RowProblem:
     key = next((value[name] for name in FIELDS["key"] if value.get(name)), None)
-    return RowProblem(row=number, key=_name(key), field=field, message=message)
-
-
-def _name(key: object) -> str | None:
-    """Return a key as far as it can be shown: the problem itself must be storable."""
-    if not isinstance(key, str) or not key:
-        return None
-    shown = key if key.isprintable() else ascii(key)[1:-1]
-    return shown if len(shown) <= 80 else shown[:79] + "…"
+    named = shown(key) if isinstance(key, str) and key else None
+    return RowProblem(row=number, key=named, field=field, message=message)
 
 
 def _short(given: object) -> str:

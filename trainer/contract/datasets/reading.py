@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from trainer.contract.datasets.raw import KNOWN, read_row
-from trainer.contract.datasets.rows import RowProblem, TaskRow
+from trainer.contract.datasets.rows import RowProblem, TaskRow, shown
 from trainer.contract.datasets.scanner import Parsed, scan
 
 MAX_PROBLEMS = 100
@@ -31,7 +31,7 @@ class Reading:
         self.num_rows = 0
         """Rows without a problem."""
         self.ignored_fields: Counter[str] = Counter()
-        """In how many rows each field stood that no task has."""
+        """In how many rows each field stood that no task has; names as they can be shown."""
 
     def rows(self, chunks: Iterable[bytes]) -> Iterator[TaskRow]:
         """Yield the rows of a UTF-8 file that arrives in pieces (see `scanner` for its forms)."""
@@ -57,9 +57,9 @@ class Reading:
         yield row
 
     def _ignore(self, names: Iterable[object]) -> None:
-        for name in names:
+        for name in {shown(str(name)) for name in names}:
             if len(self.ignored_fields) < _MAX_IGNORED or name in self.ignored_fields:
-                self.ignored_fields[str(name)] += 1
+                self.ignored_fields[name] += 1
 
     def _note(self, problem: RowProblem) -> None:
         self.num_problems += 1

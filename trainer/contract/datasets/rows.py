@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue, field_validator
+from pydantic import AfterValidator, Field, JsonValue, field_validator
 
 from trainer.contract.sections import EnvKey, Section
 
@@ -19,6 +19,8 @@ MAX_DEPTH = 32
 """Levels of nesting that `metadata` may have."""
 MAX_VALUES = 100_000
 """Values that `metadata` may hold, at all levels together."""
+_MAX_SHOWN = 80
+"""Characters of a key or of a field's name that a message repeats."""
 _MAX_INT = 2**63
 """Whole numbers at or beyond this size are read differently by different JSON libraries."""
 
@@ -155,6 +157,13 @@ def fingerprint(row: TaskRow) -> str:
     return hashlib.sha256(_ENCODER.encode(asked).encode()).hexdigest()[:32]
 
 
+def shown(text: str) -> str:
+    """Return a text of a file as a message or a count shows it: storable, at most 80 characters."""
+    text = text[: _MAX_SHOWN + 1]
+    text = text if text.isprintable() else ascii(text)[1:-1]
+    return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 1] + "…"
+
+
 def text_fault(text: str) -> str | None:
     """Say why a text cannot be stored as UTF-8 JSON in every database, or None."""
     if "\0" in text:
@@ -207,3 +216,7 @@ def _checked(text: str) -> str:
     if fault is not None:
         raise ValueError(fault)
     return text
+
+
+Storable = Annotated[str, AfterValidator(_checked)]
+"""Text that every database takes."""

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from trainer.contract.datasets.rows import RowProblem
+from trainer.contract.datasets.rows import RowProblem, shown
 
 MAX_ROW_CHARS = 16 * 2**20
 """Length at which a row counts as broken (characters)."""
@@ -24,6 +24,12 @@ _MAX_INT_CHARS = 40
 hold; Python refuses to read those of more than 4,300."""
 _MAX_EXPONENT_START = 2
 """A number may go on while no more than this follows it: "1" of "1e-5" ends before "e-"."""
+
+_MAX_TOKEN_START = 16
+"""A token other than a text that is cut off, such as "-Infinit" or an escape, has no more
+characters than this: a fault further from the end of what was read is no cut."""
+_OPEN_TEXT = "Unterminated string"
+"""How `json` begins its message about a text without an end, which may come later."""
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 
@@ -47,7 +53,7 @@ class _Repeated(_Broken):
 
     def __init__(self, field: str) -> None:
         super().__init__("is given twice: keep one of the two")
-        self.field = field if field.isprintable() else ascii(field)[1:-1]
+        self.field = shown(field)
 
 
 def scan(chunks: Iterable[bytes]) -> Iterator[Parsed | RowProblem]:
@@ -186,15 +192,17 @@ class _Scanner:
             try:
                 value, end = self._decoded(self._text, self._at)
             except json.JSONDecodeError as error:
-                if self._ended:
+                if self._ended or not _may_go_on(error):
                     raise _not_json(error) from None
+                begun = f": the text that begins near {_near(error)} does not end"
             else:
                 is_number = isinstance(value, int | float)
                 if self._ended or not is_number or end + _MAX_EXPONENT_START < len(self._text):
                     self._at = end
                     self._expect_distinct_names()
                     return value
-            self._read()
+                begun = ""
+            self._read(begun)
 
     def _decoded(self, text: str, at: int) -> tuple[object, int]:
         self._repeated.clear()
@@ -238,18 +246,17 @@ class _Scanner:
         if found := self._peek():
             raise _Broken(f"is the last one, but {found!r} follows the end of the tasks: remove it")
 
-    def _read(self) -> None:
+    def _read(self, begun: str = "") -> None:
         """Read about as much again as is left, so that a long row costs linear time.
 
         Raises:
-            _Broken: the row is too long, or the file is not UTF-8.
+            _Broken: the row is too long (`begun` says where that may begin), or the file is not
+                UTF-8.
         """
         pieces = [self._text[self._at :]]
         left = len(pieces[0])
         if left > MAX_ROW_CHARS:
-            raise _Broken(
-                f"is longer than {MAX_ROW_CHARS:,} characters, or not JSON from some point on"
-            )
+            raise _Broken(f"is longer than {MAX_ROW_CHARS:,} characters{begun}")
         wanted = max(left, _MIN_READ_CHARS)
         try:
             while wanted > 0 and not self._ended:
@@ -273,6 +280,14 @@ def _read_int(text: str) -> int | float:
     return int(text) if len(text) <= _MAX_INT_CHARS else math.inf
 
 
+def _may_go_on(error: json.JSONDecodeError) -> bool:
+    """Whether a fault may be due to the text being cut off where the reading stopped."""
+    return error.msg.startswith(_OPEN_TEXT) or error.pos + _MAX_TOKEN_START >= len(error.doc)
+
+
 def _not_json(error: json.JSONDecodeError) -> _Broken:
-    near = error.doc[max(0, error.pos - 20) : error.pos + 20]
-    return _Broken(f"is not JSON: {error.msg[:1].lower()}{error.msg[1:]}, near {near!a}")
+    return _Broken(f"is not JSON: {error.msg[:1].lower()}{error.msg[1:]}, near {_near(error)}")
+
+
+def _near(error: json.JSONDecodeError) -> str:
+    return ascii(error.doc[max(0, error.pos - 20) : error.pos + 20])
