@@ -11,13 +11,13 @@ from pydantic import BaseModel, Field
 
 from api.artifacts.errors import ArtifactError, ArtifactNotFound
 from api.datasets.errors import (
-    DatasetError,
     DatasetNotFound,
     DatasetRejected,
     DatasetsBusy,
     DatasetTooLarge,
     DatasetUnusable,
     ExclusionNotFound,
+    RegistryError,
     SourceRefused,
     TaskNotFound,
 )
@@ -168,7 +168,7 @@ DOMAIN_ERRORS: tuple[type[Exception], ...] = (
     IdentityError,
     ArtifactError,
     EvalError,
-    DatasetError,
+    RegistryError,
 )
 BY_STATUS = {
     kind.status.value: kind

@@ -1,6 +1,6 @@
 """Why the datasets domain refuses; `api/problems.py` alone knows the HTTP status of each.
 
-DatasetError
+RegistryError
 ├── DatasetNotFound       no such dataset or version in the caller's project
 ├── TaskNotFound          the version has no such task
 ├── ExclusionNotFound     the dataset has no such exclusion
@@ -18,39 +18,39 @@ from collections.abc import Sequence
 from trainer.contract.problems import SpecProblem
 
 
-class DatasetError(Exception):
+class RegistryError(Exception):
     """Base; the message is a sentence for the user."""
 
 
-class DatasetNotFound(DatasetError):
+class DatasetNotFound(RegistryError):
     """No such dataset or version in the caller's project."""
 
 
-class TaskNotFound(DatasetError):
+class TaskNotFound(RegistryError):
     """The version has no such task."""
 
 
-class ExclusionNotFound(DatasetError):
+class ExclusionNotFound(RegistryError):
     """The dataset has no such exclusion."""
 
 
-class SourceRefused(DatasetError):
+class SourceRefused(RegistryError):
     """The service may not fetch from this address, or nothing is there."""
 
 
-class DatasetTooLarge(DatasetError):
+class DatasetTooLarge(RegistryError):
     """Reading the file takes more memory, room or time than is allowed."""
 
 
-class DatasetsBusy(DatasetError):
+class DatasetsBusy(RegistryError):
     """Other files are being read already."""
 
 
-class DatasetUnusable(DatasetError):
+class DatasetUnusable(RegistryError):
     """A run cannot use the dataset as its spec asks."""
 
 
-class DatasetRejected(DatasetError):
+class DatasetRejected(RegistryError):
     """The file of tasks or its options are wrong."""
 
     def __init__(self, message: str, problems: Sequence[SpecProblem] = ()) -> None:

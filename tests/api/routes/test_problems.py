@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI
 
 from api.database import SCHEMA_REVISION, Database
-from api.datasets.errors import DatasetError
+from api.datasets.errors import RegistryError
 from api.identity import IdentityError
 from api.problems import CONTENT_TYPE, INTERNAL, KINDS, body_of, kind_of
 from api.runs.errors import RunError
@@ -35,7 +35,7 @@ def check(response: httpx.Response, status: int, code: str) -> dict[str, object]
     return body
 
 
-@pytest.mark.parametrize("base", [RunError, IdentityError, DatasetError])
+@pytest.mark.parametrize("base", [RunError, IdentityError, RegistryError])
 def test_every_domain_error_has_a_row(base: type[Exception]) -> None:
     for error in leaves(base):
         assert kind_of(error("x")) is not INTERNAL, error
