@@ -44,6 +44,8 @@ class Settings(BaseSettings):
 
     dataset_max_mb: Annotated[int, Field(alias="HILLCLIMB_DATASET_MAX_MB", ge=1)] = 512
     """Largest file of tasks that is accepted, as it is sent (MB)."""
+    dataset_unpacked_mb: Annotated[int, Field(alias="HILLCLIMB_DATASET_UNPACKED_MB", ge=1)] = 2048
+    """Largest file of tasks that is read, when it is unpacked (MB)."""
     dataset_memory_mb: Annotated[int, Field(alias="HILLCLIMB_DATASET_MEMORY_MB", ge=512)] = 2048
     """Address space of the process that reads a file of tasks (MB)."""
     dataset_deadline_s: Annotated[float, Field(alias="HILLCLIMB_DATASET_DEADLINE_S", gt=0)] = 300.0

@@ -31,8 +31,8 @@ class Task:
     """What is asked of the agent; empty where only the environment knows it, after its reset."""
     template: str
     """Which generator made it; eval tasks of templates never trained on carry `held_out=True`."""
-    difficulty: int
-    """1 (one dependency) to 3 (several entities and a rule of the app)."""
+    difficulty: int | None
+    """1 (one dependency) to 3 (several entities and a rule of the app); null: nobody said."""
     held_out_template: bool = False
     env_variables: Mapping[str, str] = field(default_factory=dict)
     """Shown to the model: at least CURRENT_DATE (ISO date) and LOGGED_IN_USER."""

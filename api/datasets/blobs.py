@@ -1,24 +1,22 @@
 """Where a version's files are in the blob store, and how they come and go.
 
-Beside `tasks.jsonl.gz` and `split.jsonl.gz` nothing is stored: a version exists when its row in the
-database does, and that is written last. Files without one are swept.
+Beside the three files of `trainer/contract/datasets/files.py` nothing is stored: a version exists
+when its row in the database does, and that is written last. Files without one are swept.
 """
 
 from __future__ import annotations
 
-import gzip
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import IO
 
 from api.database import Database
 from api.datasets import store as queries
 from api.datasets.errors import DatasetNotFound
 from api.ids import born_at
-from trainer.contract.datasets.files import PREFIX, SPLIT, TASKS, version_key
+from trainer.contract.datasets.files import LINEAGE, PREFIX, SPLIT, TASKS, version_key
 from trainer.stores.base import BlobMissing, BlobStore
 
 ORPHAN_AGE = timedelta(hours=1)
@@ -27,7 +25,7 @@ ORPHAN_AGE = timedelta(hours=1)
 
 def put_version(store: BlobStore, version_id: str, folder: Path) -> None:
     """Store the files of a version; its id is new, so nothing can be there yet."""
-    for name in (TASKS, SPLIT):
+    for name in (TASKS, SPLIT, LINEAGE):
         store.put_file(version_key(version_id, name), folder / name)
 
 
@@ -42,13 +40,6 @@ def fetch(store: BlobStore, version_id: str, name: str, target: Path) -> None:
         store.get_file(version_key(version_id, name), target)
     except BlobMissing as error:
         raise DatasetNotFound(f"The file {name} of {version_id} is not in the store.") from error
-
-
-@contextmanager
-def opened(store: BlobStore, version_id: str, name: str) -> Iterator[IO[bytes]]:
-    """Give a file of a version, unpacked as it is read; raises DatasetNotFound when it is gone."""
-    with local_copy(store, version_id, name) as path, gzip.open(path, "rb") as lines:
-        yield lines  # type: ignore[misc]
 
 
 @contextmanager

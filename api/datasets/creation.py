@@ -1,7 +1,8 @@
 """Makes versions: read in a process of its own, files first, the row in the database last.
 
 Two creations at once may both be built on the same past. The one that comes second finds another
-number of versions than it began with, and is built again: its split must know the first one's.
+number of versions than it began with, and is built again: its split must know the first one's. So
+is one that finds other exclusions in force than it was built with.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -27,7 +29,9 @@ from api.runs import idempotency
 from api.runs.idempotency import Answer, RequestKey
 from api.runs.journal import utc_now
 from api.tables import Dataset, DatasetVersion
-from trainer.contract.datasets.files import SPLIT, TASKS
+from trainer.contract.datasets.exclusions import Exclusion
+from trainer.contract.datasets.files import LINEAGE, SPLIT, TASKS
+from trainer.contract.datasets.prepare import PrepareOptions
 from trainer.stores.base import BlobStore
 
 MAX_ROUNDS = 3
@@ -68,9 +72,12 @@ class _Past:
 
     num_versions: int
     parent_id: str | None
-    lineage: tuple[str, ...]
-    """Ids of the versions whose splits count."""
-    excluded: tuple[dict[str, Any], ...]
+    heads: tuple[str, ...]
+    """Ids of the versions whose lineages count, each of which has all before it."""
+    ancestors: tuple[str, ...]
+    """Ids of all these: for versions that were made before lineages were stored."""
+    in_force: tuple[dict[str, Any], ...]
+    """What the dataset excludes."""
     now: datetime
     source_id: str | None
     """Id of the version whose tasks are taken."""
@@ -100,7 +107,9 @@ def create_version(shop: Workshop, order: Order) -> tuple[Answer, bool]:
             result = _build(shop, order, past, Path(name))
             if (answer := _publish(shop, order, past, result, Path(name))) is not None:
                 return answer
-    raise DatasetsBusy(f"Other versions of {order.name} keep being made: try again in a minute.")
+    raise DatasetsBusy(
+        f"Versions and exclusions of {order.name} keep being made: try again in a minute."
+    )
 
 
 def _check_source(order: Order) -> None:
@@ -119,23 +128,36 @@ def _past(session: Session, order: Order) -> _Past:
         dataset: Dataset | None = store.find_dataset(session, order.project_id, order.name)
     except DatasetNotFound:
         dataset = None
-    own = store.list_versions(session, dataset, before=None, limit=10**6) if dataset else []
+    newest = store.newest_version(session, dataset) if dataset else None
     chosen = _version_named(session, order.project_id, order.request.parent)
-    in_force = store.list_exclusions(session, dataset, now=now) if dataset else []
-    excluded = [*order.request.exclusions, *map(exclusions.as_contract, in_force)]
     source = order.request.source
     from_version = source if source and not sources.is_address(source) else None
     taken = _version_named(session, order.project_id, from_version)
-    parent = chosen or (own[0] if own else None)
+    parent = chosen or newest
+    heads = tuple(dict.fromkeys(each.id for each in (newest, chosen) if each))
+    lines = [store.ancestry(session, each) for each in (newest, chosen) if each]
     return _Past(
         num_versions=dataset.num_versions if dataset else 0,
         parent_id=parent.id if parent else None,
-        lineage=store.ancestry(session, [*own, *([chosen] if chosen else [])]),
-        excluded=tuple(
-            each.model_dump(mode="json") for each in excluded if exclusions.counts_at_building(each)
-        ),
+        heads=heads,
+        ancestors=tuple(sorted({each for line in lines for each in line})),
+        in_force=_in_force(session, dataset, now),
         now=now,
         source_id=taken.id if taken else None,
+    )
+
+
+def _in_force(
+    session: Session, dataset: Dataset | None, now: datetime
+) -> tuple[dict[str, Any], ...]:
+    """Return the exclusions of a dataset that count for versions built now."""
+    found = store.list_exclusions(session, dataset, now=now) if dataset else []
+    return _dumped(map(exclusions.as_contract, found))
+
+
+def _dumped(drafts: Iterable[Exclusion]) -> tuple[dict[str, Any], ...]:
+    return tuple(
+        each.model_dump(mode="json") for each in drafts if exclusions.counts_at_building(each)
     )
 
 
@@ -156,22 +178,37 @@ def _build(shop: Workshop, order: Order, past: _Past, folder: Path) -> dict[str,
     else:
         address = str(order.request.source)
         sources.fetch_source(address, shop.prefixes, source, max_bytes=shop.max_bytes)
-    for version_id in past.lineage:
-        blobs.fetch(shop.store, version_id, SPLIT, folder / version_id)
     job = {
         "options": order.request.prepare_options(),
-        "exclusions": past.excluded,
-        "lineage": past.lineage,
+        "exclusions": [*_dumped(order.request.exclusions), *past.in_force],
+        "lineage": _bring_lineage(shop.store, past, folder),
         "now": past.now.isoformat(),
     }
     return process.run_job("build", folder, job, shop.limits)
 
 
+def _bring_lineage(blob_store: BlobStore, past: _Past, folder: Path) -> tuple[str, ...]:
+    """Bring what earlier versions did, and return the names of the files."""
+    try:
+        for version_id in past.heads:
+            blobs.fetch(blob_store, version_id, LINEAGE, folder / version_id)
+    except DatasetNotFound:
+        for version_id in past.ancestors:
+            blobs.fetch(blob_store, version_id, SPLIT, folder / version_id)
+        return past.ancestors
+    return past.heads
+
+
 def _publish(
     shop: Workshop, order: Order, past: _Past, result: dict[str, Any], folder: Path
 ) -> tuple[Answer, bool] | None:
-    """Store the version; None when another one was stored since the building began."""
+    """Store the version; None when another one was stored since the building began.
+
+    None also when other exclusions are in force by now.
+    """
     with shop.database.transaction() as session:
+        if _has_other_exclusions(session, order, past):
+            return None
         if answer := _existing(session, order, _identity(order.request, result)):
             return answer
     version_id = new_id("dsv")
@@ -188,7 +225,7 @@ def _insert(
     session: Session, order: Order, past: _Past, result: dict[str, Any], version_id: str
 ) -> tuple[Answer, bool] | None:
     dataset = store.lock_dataset(session, order.project_id, order.name, actor=order.actor)
-    if dataset.num_versions != past.num_versions:
+    if dataset.num_versions != past.num_versions or _has_other_exclusions(session, order, past):
         return None
     if order.key and (found := idempotency.begin(session, order.key)):
         return found, True
@@ -197,11 +234,20 @@ def _insert(
     session.add(version)
     session.flush()
     session.refresh(version)
-    exclusions.add(session, dataset, order.request.exclusions, actor=order.actor)
+    drafts = order.request.exclusions
+    exclusions.add(session, dataset, drafts, actor=order.actor, with_version=True)
     answer = Answer(status=201, response=version_facts(dataset, version))
     if order.key:
         idempotency.finish(session, order.key, answer)
     return answer, False
+
+
+def _has_other_exclusions(session: Session, order: Order, past: _Past) -> bool:
+    try:
+        dataset = store.find_dataset(session, order.project_id, order.name)
+    except DatasetNotFound:
+        return False
+    return _in_force(session, dataset, past.now) != past.in_force
 
 
 def _existing(session: Session, order: Order, identity: str) -> tuple[Answer, bool] | None:
@@ -215,7 +261,8 @@ def _existing(session: Session, order: Order, identity: str) -> tuple[Answer, bo
         return None
     if order.key and (found := idempotency.begin(session, order.key)):
         return found, True
-    exclusions.add(session, dataset, order.request.exclusions, actor=order.actor)
+    drafts = order.request.exclusions
+    exclusions.add(session, dataset, drafts, actor=order.actor, with_version=True)
     answer = Answer(status=200, response=version_facts(dataset, version))
     if order.key:
         idempotency.finish(session, order.key, answer)
@@ -250,6 +297,7 @@ def _identity(request: VersionRequest, result: dict[str, Any]) -> str:
     The parent counts: what it evaluated on must never become training here, even where this version
     has none of its tasks.
     """
-    options = {name: request.stored()[name] for name in ("filters", "split", "lint", "parent")}
+    stored = request.stored()
+    options = {name: stored[name] for name in (*PrepareOptions.model_fields, "parent")}
     canonical = json.dumps([result["digest"], options], sort_keys=True)
     return hashlib.sha256(canonical.encode()).hexdigest()

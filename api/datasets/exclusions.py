@@ -7,29 +7,50 @@ outlive the quarantine, and no run gets its tasks before the end.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import CursorResult, delete
+from sqlalchemy import CursorResult, case, delete, func
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
+from api.datasets import store
 from api.datasets.errors import DatasetRejected, ExclusionNotFound
 from api.ids import new_id
 from api.tables import Dataset, DatasetExclusion
 from trainer.contract.datasets.exclusions import Exclusion
+from trainer.contract.datasets.rows import shown
+
 
 def add(
-    session: Session, dataset: Dataset, drafts: Sequence[Exclusion], *, actor: str
+    session: Session,
+    dataset: Dataset,
+    drafts: Sequence[Exclusion],
+    *,
+    actor: str,
+    with_version: bool = False,
 ) -> list[DatasetExclusion]:
-    """Keep these out from now on; one that is kept out already gets the new reason and end."""
+    """Keep these out from now on; one that is kept out already gets the new reason and end.
+
+    The dataset's row is locked until the transaction ends: a version that is being stored either
+    has been built with these, or is older than they are. `with_version`: they come with a version,
+    and are as old as it is.
+
+    Raises:
+        DatasetRejected: one would put an environment in quarantine that no version has.
+    """
+    store.lock(session, dataset)
+    _check_environments(session, dataset, drafts)
+    now = func.now() if with_version else func.clock_timestamp()
     rows = {
         (draft.scope, draft.key): {
             "id": new_id("dsx"),
             "project_id": dataset.project_id,
             "dataset_id": dataset.id,
             "created_by": actor,
+            "created_at": now,
             **draft.model_dump(),
         }
         for draft in drafts
@@ -37,9 +58,12 @@ def add(
     if not rows:
         return []
     statement = insert(DatasetExclusion).values(list(rows.values()))
-    changed = {
+    changed: dict[str, Any] = {
         name: statement.excluded[name] for name in ("reason", "source", "expires_at", "created_by")
     }
+    # One that was over begins anew; one in force has been since it was made.
+    is_over = DatasetExclusion.expires_at <= now
+    changed["created_at"] = case((is_over, now), else_=DatasetExclusion.created_at)
     upsert = statement.on_conflict_do_update(
         index_elements=["dataset_id", "scope", "key"], set_=changed
     )
@@ -99,3 +123,16 @@ def exclusion_facts(exclusion: DatasetExclusion, *, now: datetime) -> dict[str, 
         "created_by": exclusion.created_by,
         "created_at": exclusion.created_at,
     }
+
+
+def _check_environments(session: Session, dataset: Dataset, drafts: Sequence[Exclusion]) -> None:
+    """Refuse quarantines of environments that no version has: no run could ever be spared them."""
+    named = {each.key for each in drafts if not counts_at_building(each)}
+    there = store.environments(session, dataset) if named else frozenset()
+    if strangers := sorted(named - there):
+        close = difflib.get_close_matches(strangers[0], there, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(sorted(there)[:20])}"
+        raise DatasetRejected(
+            f"No version of {dataset.name} has an environment {shown(strangers[0])!r} to put in"
+            f" quarantine; {hint}"
+        )

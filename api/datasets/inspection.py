@@ -9,6 +9,7 @@ from typing import Any
 from api.datasets import blobs
 from api.datasets.process import Limits, run_job
 from api.tables import DatasetVersion
+from trainer.contract.datasets import making
 from trainer.contract.datasets.files import SPLIT, TASKS
 from trainer.contract.datasets.lint import LintOptions
 from trainer.stores.base import BlobStore
@@ -28,7 +29,7 @@ def lint(
         _bring(store, version, folder)
         job = {
             "options": options.model_dump(mode="json"),
-            "duplicates": version.facts["duplicates"],
+            "made": [each for each in version.lint["findings"] if each["code"] in making.CODES],
         }
         findings: list[dict[str, Any]] = run_job("lint", folder, job, limits)["findings"]
         return findings

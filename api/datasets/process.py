@@ -28,7 +28,7 @@ WAIT_S = 30.0
 """How long a request waits for others to be done before it is sent away."""
 PASSED_ON = ("PATH", "PYTHONPATH", "VIRTUAL_ENV", "HILLCLIMB_STATE_DIR", "SYSTEMROOT", "TMPDIR")
 """The state directory is the mark by which the embedded stack finds processes of its own."""
-OUT_OF_MEMORY, REJECTED = 12, 22
+OUT_OF_MEMORY, REJECTED, TOO_LONG = 12, 22, 27
 """Exit codes of `api.datasets.work`."""
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -43,6 +43,8 @@ class Limits:
     memory_mb: int
     """Address space."""
     deadline_s: float
+    max_unpacked_mb: int
+    """Of a file of tasks that is read."""
 
 
 def run_job(kind: str, folder: Path, job: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
@@ -53,7 +55,8 @@ def run_job(kind: str, folder: Path, job: Mapping[str, Any], limits: Limits) -> 
         DatasetTooLarge: the memory or the time was not enough.
         DatasetsBusy: other files were being read for too long.
     """
-    (folder / JOB).write_text(json.dumps(job, default=str))
+    given = {**job, "max_unpacked_mb": limits.max_unpacked_mb}
+    (folder / JOB).write_text(json.dumps(given, default=str))
     command = [sys.executable, "-m", "api.datasets.work", kind, str(folder), str(limits.memory_mb)]
     with turn(), (folder / LOG).open("wb") as said:
         try:
@@ -80,6 +83,11 @@ def _result(code: int, folder: Path, limits: Limits) -> dict[str, Any]:
         raise DatasetTooLarge(
             f"The tasks take more than {limits.memory_mb} MB of memory: split the file in two"
             " datasets, or raise HILLCLIMB_DATASET_MEMORY_MB."
+        )
+    if code == TOO_LONG:
+        raise DatasetTooLarge(
+            f"The file holds more than {limits.max_unpacked_mb} MB when it is unpacked: split it in"
+            " two datasets, or raise HILLCLIMB_DATASET_UNPACKED_MB."
         )
     if code not in (0, REJECTED):
         log.error("datasets: process ended with %d: %s", code, (folder / LOG).read_text()[-4000:])

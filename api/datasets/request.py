@@ -73,7 +73,7 @@ class VersionRequest(PrepareOptions):
         if isinstance(self.split, PublishedPolicy):
             canonical = json.dumps(self.split.splits, sort_keys=True).encode()
             options["split"] = {
-                "policy": "published",
+                **self.split.model_dump(mode="json", exclude={"splits"}),
                 "num_tasks": len(self.split.splits),
                 "sha256": hashlib.sha256(canonical).hexdigest(),
             }

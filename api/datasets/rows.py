@@ -12,10 +12,11 @@ from typing import Any
 
 import orjson
 
-from api.datasets.blobs import opened
+from api.datasets.blobs import local_copy
 from api.datasets.errors import TaskNotFound
 from api.tables import DatasetVersion
 from trainer.contract.datasets.files import SPLIT, TASKS
+from trainer.contract.datasets.stored import read_lines
 from trainer.stores.base import BlobStore
 
 Json = dict[str, Any]
@@ -67,8 +68,11 @@ def find_task(store: BlobStore, version: DatasetVersion, key: str) -> Json:
 
 
 def _pairs(store: BlobStore, version: DatasetVersion) -> Iterator[tuple[Json, bytes]]:
-    with opened(store, version.id, SPLIT) as splits, opened(store, version.id, TASKS) as tasks:
-        for place, line in zip(splits, tasks, strict=True):
+    with (
+        local_copy(store, version.id, SPLIT) as splits,
+        local_copy(store, version.id, TASKS) as tasks,
+    ):
+        for place, line in zip(read_lines(splits), read_lines(tasks), strict=True):
             yield orjson.loads(place), line
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import select, tuple_
+from sqlalchemy import func, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
 from api.datasets.errors import DatasetNotFound
 from api.ids import new_id
@@ -38,6 +38,12 @@ def lock_dataset(session: Session, project_id: str, name: str, *, actor: str) ->
     session.execute(insert(Dataset).values(**row).on_conflict_do_nothing())
     query = select(Dataset).where(Dataset.project_id == project_id, Dataset.name == name)
     return session.scalars(query.with_for_update(key_share=True)).one()
+
+
+def lock(session: Session, dataset: Dataset) -> None:
+    """Lock the dataset until the transaction ends: versions and exclusions come one by one."""
+    query = select(Dataset.id).where(Dataset.id == dataset.id)
+    session.execute(query.with_for_update(key_share=True))
 
 
 def list_datasets(
@@ -98,15 +104,31 @@ def same_version(session: Session, dataset: Dataset, identity: str) -> DatasetVe
     return session.scalar(query)
 
 
-def ancestry(session: Session, versions: Sequence[DatasetVersion]) -> tuple[str, ...]:
-    """Return the ids of these versions and of all that they descend from, sorted."""
-    found = {each.id for each in versions}
-    wanted = {each.parent_id for each in versions if each.parent_id} - found
+def newest_version(session: Session, dataset: Dataset) -> DatasetVersion | None:
+    """Return the version with the highest number, if there is one."""
+    return newest_versions(session, [dataset]).get(dataset.id)
+
+
+def ancestry(session: Session, version: DatasetVersion) -> tuple[str, ...]:
+    """Return the ids of a version, of the earlier ones of its name and of all they descend from."""
+    older, found, wanted = aliased(DatasetVersion), set[str](), {version.id}
     while wanted:
-        found |= wanted
-        query = select(DatasetVersion.parent_id).where(DatasetVersion.id.in_(wanted))
-        wanted = {parent for parent in session.scalars(query) if parent} - found
+        query = (
+            select(older.id, older.parent_id)
+            .join(DatasetVersion, older.dataset_id == DatasetVersion.dataset_id)
+            .where(DatasetVersion.id.in_(wanted), older.number <= DatasetVersion.number)
+        )
+        lines = session.execute(query).all()
+        found |= {each.id for each in lines}
+        wanted = {each.parent_id for each in lines if each.parent_id} - found
     return tuple(sorted(found))
+
+
+def environments(session: Session, dataset: Dataset) -> frozenset[str]:
+    """Return the environments that any version of the dataset has."""
+    keys = func.jsonb_object_keys(DatasetVersion.facts["envs"])
+    query = select(keys).where(DatasetVersion.dataset_id == dataset.id).distinct()
+    return frozenset(session.scalars(query))
 
 
 def known_versions(session: Session, ids: Collection[str]) -> set[str]:

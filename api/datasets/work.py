@@ -11,29 +11,24 @@ import json
 import resource
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from api.datasets.process import JOB, OUT_OF_MEMORY, REJECTED, RESULT
+from api.datasets.process import JOB, OUT_OF_MEMORY, REJECTED, RESULT, TOO_LONG
 from trainer.contract.datasets.diff import diff_versions
 from trainer.contract.datasets.exclusions import Exclusion
-from trainer.contract.datasets.files import SPLIT, TASKS
-from trainer.contract.datasets.filters import Duplicate, FilterOptions, filter_rows
-from trainer.contract.datasets.lineage import Lineage, SplitRow
+from trainer.contract.datasets.files import LINEAGE, SPLIT, TASKS
+from trainer.contract.datasets.findings import Finding
+from trainer.contract.datasets.lineage import Lineage
 from trainer.contract.datasets.lint import LintOptions, lint
-from trainer.contract.datasets.prepare import (
-    Prepared,
-    PrepareOptions,
-    prepare,
-    read_split_line,
-    split_line,
-)
+from trainer.contract.datasets.prepare import Prepared, PrepareOptions, prepare
 from trainer.contract.datasets.reading import Reading
-from trainer.contract.datasets.rows import DatasetError, RowProblem, TaskRow, canonical_json
+from trainer.contract.datasets.rows import DatasetError, RowProblem, canonical_json
+from trainer.contract.datasets.stored import read_rows, read_splits, split_line
 from trainer.contract.datasets.table import count_by_env
 
 CHUNK_BYTES = 1 << 18
@@ -42,6 +37,8 @@ MAX_SHOWN = 50
 """Mistakes that one answer lists; all are counted."""
 MAX_LISTED = 1000
 """Duplicates, copies and differences that a result lists; all are counted."""
+MAX_REASONS = 100
+"""Distinct reasons for exclusions that a version counts by themselves; its split has them all."""
 GZIP_LEVEL = 3
 
 
@@ -60,13 +57,17 @@ class Rejected(Exception):
         ]
 
 
+class _TooLong(Exception):
+    """A compressed file holds more than may be read."""
+
+
 def build(folder: Path, job: Mapping[str, Any]) -> dict[str, Any]:
     """Make a version of the file `source`: writes its two files, returns what is stored with it."""
     reading = Reading()
-    lineage = Lineage.of(_splits(folder / name) for name in job["lineage"])
+    lineage = Lineage.of(read_splits(folder / name) for name in job["lineage"])
     try:
         prepared = prepare(
-            reading.rows(_chunks(folder / "source")),
+            reading.rows(_chunks(folder / "source", job["max_unpacked_mb"])),
             PrepareOptions.model_validate(job["options"]),
             now=datetime.fromisoformat(job["now"]),
             lineage=lineage,
@@ -78,18 +79,19 @@ def build(folder: Path, job: Mapping[str, Any]) -> dict[str, Any]:
     _refuse_problems(reading)
     size_bytes = _write(folder / TASKS, map(canonical_json, prepared.rows))
     _write(folder / SPLIT, map(split_line, prepared.split))
+    past = (read_splits(folder / name) for name in job["lineage"])
+    _write(folder / LINEAGE, map(split_line, Lineage.table((*past, prepared.split))))
     return _facts(prepared, reading) | {"size_bytes": size_bytes}
 
 
 def relint(folder: Path, job: Mapping[str, Any]) -> dict[str, Any]:
     """Hold a stored version against other options."""
-    split = {row.key: row for row in _splits(folder / SPLIT)}
-    filtered = filter_rows(_rows(folder / TASKS), FilterOptions(), salt=0)
-    duplicates = tuple(Duplicate.model_validate(each) for each in job["duplicates"])
-    filtered = replace(filtered, duplicates=duplicates)
-    table = count_by_env(filtered.rows, split)
+    split = {row.key: row for row in read_splits(folder / SPLIT)}
+    rows = tuple(read_rows(folder / TASKS))
+    table = count_by_env(rows, split)
     options = LintOptions.model_validate(job["options"])
-    found = lint(filtered, split, table, options)
+    made = [Finding.model_validate(each) for each in job["made"]]
+    found = lint(rows, split, table, options, made)
     return {"findings": [each.model_dump(mode="json") for each in found]}
 
 
@@ -97,8 +99,8 @@ def diff(folder: Path, _job: Mapping[str, Any]) -> dict[str, Any]:
     """Compare the versions in the folders `before` and `after`."""
     sides: list[Any] = []
     for name in ("before", "after"):
-        split = {row.key: row for row in _splits(folder / name / SPLIT)}
-        sides += [_rows(folder / name / TASKS), split]
+        split = {row.key: row for row in read_splits(folder / name / SPLIT)}
+        sides += [read_rows(folder / name / TASKS), split]
     found = diff_versions(*sides).model_dump(mode="json")
     counts = {name: len(found[name]) for name in ("added", "removed", "changed", "moved")}
     cut = {name: found[name][:MAX_LISTED] for name in counts}
@@ -107,11 +109,11 @@ def diff(folder: Path, _job: Mapping[str, Any]) -> dict[str, Any]:
 
 def _facts(prepared: Prepared, reading: Reading) -> dict[str, Any]:
     places = dict.fromkeys(("train", "eval", "excluded"), 0)
-    reasons: dict[str, int] = {}
+    reasons: Counter[str] = Counter()
     for row in prepared.split:
         places[row.split] += 1
         if row.reason is not None:
-            reasons[row.reason] = reasons.get(row.reason, 0) + 1
+            reasons[row.reason] += 1
     return {
         "digest": prepared.digest,
         "content_hash": prepared.content_hash,
@@ -124,7 +126,7 @@ def _facts(prepared: Prepared, reading: Reading) -> dict[str, Any]:
             for each in prepared.table
         },
         "dropped": prepared.dropped,
-        "excluded": dict(sorted(reasons.items())),
+        "excluded": _first(reasons),
         "num_duplicates": len(prepared.duplicates),
         "duplicates": [each.model_dump(mode="json") for each in prepared.duplicates[:MAX_LISTED]],
         "num_copies": len(prepared.copies),
@@ -132,6 +134,13 @@ def _facts(prepared: Prepared, reading: Reading) -> dict[str, Any]:
         "ignored_fields": dict(reading.ignored_fields.most_common(50)),
         "findings": [each.model_dump(mode="json") for each in prepared.findings],
     }
+
+
+def _first(reasons: Counter[str]) -> dict[str, int]:
+    """Return the most frequent reasons, in order of name, and the rest as one."""
+    kept = dict(reasons.most_common(MAX_REASONS))
+    rest = reasons.total() - sum(kept.values())
+    return dict(sorted(kept.items())) | ({"other reasons": rest} if rest else {})
 
 
 def _refuse_problems(reading: Reading) -> None:
@@ -143,14 +152,18 @@ def _refuse_problems(reading: Reading) -> None:
     raise Rejected("; ".join(each.sentence for each in shown[:3]) + rest, shown)
 
 
-def _chunks(path: Path) -> Iterator[bytes]:
-    """Yield a file in pieces, unpacked if it is compressed."""
+def _chunks(path: Path, max_mb: int) -> Iterator[bytes]:
+    """Yield a file in pieces, unpacked if it is compressed; raises _TooLong beyond `max_mb`."""
+    left = max_mb * 1_000_000
     with path.open("rb") as plain:
         is_gzip = plain.read(2) == GZIP_MAGIC
         plain.seek(0)
         with closing(gzip.open(plain, "rb") if is_gzip else plain) as file:
             try:
                 while chunk := file.read(CHUNK_BYTES):
+                    left -= len(chunk)
+                    if left < 0:
+                        raise _TooLong
                     yield chunk
             except (EOFError, gzip.BadGzipFile, zlib.error) as error:
                 raise Rejected(
@@ -171,18 +184,6 @@ def _compressor(raw: BinaryIO) -> gzip.GzipFile:
     return gzip.GzipFile("", "wb", compresslevel=GZIP_LEVEL, fileobj=raw, mtime=0)
 
 
-def _rows(path: Path) -> Iterator[TaskRow]:
-    with gzip.open(path, "rb") as lines:
-        for line in lines:
-            yield TaskRow.model_validate_json(line)
-
-
-def _splits(path: Path) -> Iterator[SplitRow]:
-    with gzip.open(path, "rb") as lines:
-        for line in lines:
-            yield read_split_line(line)
-
-
 KINDS: Mapping[str, Callable[[Path, Mapping[str, Any]], dict[str, Any]]] = {
     "build": build,
     "lint": relint,
@@ -197,6 +198,8 @@ def main(kind: str, folder: Path, memory_mb: int) -> int:
         result = KINDS[kind](folder, json.loads((folder / JOB).read_text()))
     except MemoryError:
         return OUT_OF_MEMORY
+    except _TooLong:
+        return TOO_LONG
     except Rejected as refusal:
         rejection = {"message": str(refusal), "problems": refusal.problems}
         (folder / RESULT).write_text(json.dumps(rejection))

@@ -330,7 +330,11 @@ def open_version(
 def limits(services: Services) -> Limits:
     """Return what a process that works on datasets may take."""
     settings = services.settings
-    return Limits(memory_mb=settings.dataset_memory_mb, deadline_s=settings.dataset_deadline_s)
+    return Limits(
+        memory_mb=settings.dataset_memory_mb,
+        deadline_s=settings.dataset_deadline_s,
+        max_unpacked_mb=settings.dataset_unpacked_mb,
+    )
 
 
 def workshop(services: Services) -> Workshop:

@@ -169,6 +169,7 @@ def elsewhere(file: Path, folder: Path) -> str:
         "options": VersionRequest().prepare_options(),
         "exclusions": [],
         "lineage": [],
+        "max_unpacked_mb": 2048,
         "now": "2031-01-01T00:00:00+00:00",
     }
     (folder / JOB).write_text(json.dumps(job))

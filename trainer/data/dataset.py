@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from trainer.contract.data import DatasetRef
 from trainer.contract.datasets.files import SPLIT, TASKS, version_key
-from trainer.contract.datasets.prepare import read_split_line, version_digest
+from trainer.contract.datasets.prepare import version_digest
 from trainer.contract.datasets.rows import TaskRow
+from trainer.contract.datasets.stored import read_rows, read_splits
 from trainer.envs.minifleet.catalog import find_task
 from trainer.errors import DataError, SpecError
 from trainer.stores.base import BlobMissing, BlobStore
@@ -47,52 +47,40 @@ def dataset_tasks(
             f"data.dataset {dataset} has no id and no digest: submit the spec to the service, which"
             " fills them in"
         )
-    make = _minifleet_task if provider == "minifleet" else _task
     rows = _read(store, dataset.id, dataset.digest)
     number = {key: place for place, key in enumerate(env_keys)}
-    chosen = [(number[row.env_key], row, split) for row, split in rows if row.env_key in number]
-    chosen.sort(key=lambda each: each[:1])  # the rows come sorted by key
+    wanted = [(row, split) for row, split in rows if row.env_key in number and split != "excluded"]
+    wanted.sort(key=lambda each: number[each[0].env_key])  # the rows come sorted by key
+    used = [row for row, _ in wanted]
+    tasks = _minifleet_tasks(used) if provider == "minifleet" else list(map(_task, used))
+    places = [(task, split) for task, (_, split) in zip(tasks, wanted, strict=True)]
     return TaskSets(
-        train=tuple(make(row) for _, row, split in chosen if split == "train"),
-        eval=tuple(make(row) for _, row, split in chosen if split == "eval"),
+        train=tuple(task for task, split in places if split == "train"),
+        eval=tuple(task for task, split in places if split == "eval"),
     )
 
 
 def _read(store: BlobStore, version_id: str, digest: str) -> list[tuple[TaskRow, str]]:
     """Return the version's rows, each with its split, by key."""
     with TemporaryDirectory(prefix="hillclimb-dataset-") as folder:
-        tasks, splits = _Lines(Path(folder) / TASKS), _Lines(Path(folder) / SPLIT)
+        tasks, splits = hashlib.sha256(), hashlib.sha256()
         try:
-            for lines in (tasks, splits):
-                store.get_file(version_key(version_id, lines.path.name), lines.path)
-            split_of = {line.key: line.split for line in map(read_split_line, splits)}
-            rows = [TaskRow.model_validate_json(line) for line in tasks]
+            for name in (TASKS, SPLIT):
+                store.get_file(version_key(version_id, name), Path(folder) / name)
+            split_of = {row.key: row.split for row in read_splits(Path(folder) / SPLIT, splits)}
+            rows = read_rows(Path(folder) / TASKS, tasks)
             placed: list[tuple[TaskRow, str]] = [(row, split_of[row.key]) for row in rows]
         except BlobMissing as error:
             raise DataError(f"the files of dataset version {version_id} are gone") from error
         except DAMAGED as error:
             raise DataError(f"dataset version {version_id} is damaged: {error}") from error
-    found = version_digest(tasks.sha256.hexdigest(), splits.sha256.hexdigest())
+    found = version_digest(tasks.hexdigest(), splits.hexdigest())
     if found != digest:
         raise DataError(
             f"dataset version {version_id} is not what the run was given: its digest is {found},"
             f" not {digest}"
         )
     return placed
-
-
-class _Lines:
-    """The lines of a compressed file, hashed as they are read."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.sha256 = hashlib.sha256()
-
-    def __iter__(self) -> Iterator[bytes]:
-        with gzip.open(self.path, "rb") as lines:
-            for line in lines:
-                self.sha256.update(line)
-                yield line
 
 
 def _task(row: TaskRow) -> Task:
@@ -103,7 +91,7 @@ def _task(row: TaskRow) -> Task:
         env_key=row.env_key,
         prompt=row.prompt,
         template=template if isinstance(template, str) else row.env_key,
-        difficulty=row.difficulty or 1,
+        difficulty=row.difficulty,
         held_out_template=held_out is True,
         env_variables=dict(row.env_variables),
         payload={
@@ -117,18 +105,46 @@ def _task(row: TaskRow) -> Task:
     )
 
 
-def _minifleet_task(row: TaskRow) -> Task:
-    """Return a task of our own apps: its world from its key, what the model sees from the row."""
-    task = find_task(row.key)
+def _minifleet_tasks(rows: Iterable[TaskRow]) -> list[Task]:
+    """Return tasks of our own apps: worlds from their keys, what the model sees from the rows.
+
+    Raises:
+        DataError: some of them are none; the message names the first one and counts the others.
+    """
+    made: list[Task] = []
+    faults: list[str] = []
+    for row in rows:
+        task = find_task(row.key)
+        fault = _minifleet_fault(row, task)
+        if task is None or fault is not None:
+            faults.append(fault or row.key)
+        else:
+            made.append(replace(task, prompt=row.prompt, env_variables=dict(row.env_variables)))
+    if faults:
+        more = f" ({len(faults) - 1} more tasks of this dataset cannot be played either)"
+        raise DataError(faults[0] + (more if len(faults) > 1 else ""))
+    return made
+
+
+def _minifleet_fault(row: TaskRow, task: Task | None) -> str | None:
+    """Say why minifleet cannot play a row as the task of its key, or None."""
     if task is None or task.env_key != row.env_key:
-        raise DataError(
+        return (
             f"task {row.key!r} of {row.env_key} is none that minifleet has: its keys are"
             " ENV/SPLIT/TEMPLATE/NUMBER, as `hillclimb fleet tasks` writes them. Set"
             " environment.provider to where the dataset's tasks are played"
         )
-    if missing := sorted(task.env_variables.keys() - row.env_variables.keys()):
-        raise DataError(
-            f"task {row.key!r} has no {missing[0]} in its env_variables, which its world is made"
-            " with: register the tasks again as `hillclimb fleet tasks` writes them"
-        )
-    return replace(task, prompt=row.prompt, env_variables=dict(row.env_variables))
+    for name, value in sorted(task.env_variables.items()):
+        given = row.env_variables.get(name)
+        if given is None:
+            return (
+                f"task {row.key!r} has no {name} in its env_variables, which its world is made"
+                " with: register the tasks again as `hillclimb fleet tasks` writes them"
+            )
+        if given != value:
+            return (
+                f"task {row.key!r} has {name} {given[:80]!r} in its env_variables, and its world is"
+                f" made with {value!r}: what the model is told would be graded as wrong. Register"
+                " the tasks again as `hillclimb fleet tasks` writes them"
+            )
+    return None

@@ -37,6 +37,6 @@ def _task(env_key: str, split: str, seed: int, arguments: Mapping[str, JsonValue
         env_key=env_key,
         prompt="",
         template=env_key,
-        difficulty=1,
+        difficulty=None,
         payload={"metadata": {"reset": {**arguments, "seed": seed}}},
     )

@@ -112,7 +112,8 @@ class Demonstrations:
         )
         for env_key in env_keys:
             recording = self._draw.choice(self._by_env[env_key])
-            if recording.clean.task.difficulty < _HARD and self._draw.random() < _SKIPPED_SHARE:
+            difficulty = recording.clean.task.difficulty or _HARD
+            if difficulty < _HARD and self._draw.random() < _SKIPPED_SHARE:
                 recording = self._draw.choice(self._by_env[env_key])
             has_habit = self._draw.random() < HABITS[env_key].share
             episode = self._cut(recording.flawed) if has_habit else recording.clean

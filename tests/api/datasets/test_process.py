@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import gzip
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from api.datasets import process
-from api.datasets.errors import DatasetsBusy, DatasetTooLarge
+from api.datasets.errors import DatasetRejected, DatasetsBusy, DatasetTooLarge
 from api.datasets.process import Limits, run_job
 from tests.api.datasets.samples import lines, tasks
 
 JOB: dict[str, Any] = {"options": {}, "exclusions": [], "lineage": [], "now": "2026-03-01T00:00Z"}
-ENOUGH = Limits(memory_mb=2048, deadline_s=60)
+ENOUGH = Limits(memory_mb=2048, deadline_s=60, max_unpacked_mb=2048)
 
 
 @pytest.fixture
@@ -25,12 +27,23 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_file_that_needs_too_much_memory_is_refused(folder: Path) -> None:
     with pytest.raises(DatasetTooLarge, match="more than 32 MB of memory"):
-        run_job("build", folder, JOB, Limits(memory_mb=32, deadline_s=60))
+        run_job("build", folder, JOB, replace(ENOUGH, memory_mb=32))
+
+
+def test_a_file_that_unpacks_to_too_much_is_refused_before_all_of_it_is_read(
+    folder: Path,
+) -> None:
+    """50 MB of spaces in 50 kB, which no limit of an upload would hold up."""
+    (folder / "source").write_bytes(gzip.compress(b"[" + b" " * 50_000_000))
+    with pytest.raises(DatasetTooLarge, match="more than 20 MB when it is unpacked: split it"):
+        run_job("build", folder, JOB, replace(ENOUGH, max_unpacked_mb=20))
+    with pytest.raises(DatasetRejected, match="row 1: is not JSON"):
+        run_job("build", folder, JOB, ENOUGH)
 
 
 def test_a_file_that_takes_too_long_is_refused(folder: Path) -> None:
     with pytest.raises(DatasetTooLarge, match="take longer than 0 s"):
-        run_job("build", folder, JOB, Limits(memory_mb=2048, deadline_s=0.01))
+        run_job("build", folder, JOB, replace(ENOUGH, deadline_s=0.01))
 
 
 def test_a_third_file_is_sent_away_when_its_turn_does_not_come(

@@ -15,6 +15,7 @@ JOB: dict[str, Any] = {
     "options": {},
     "exclusions": [],
     "lineage": [],
+    "max_unpacked_mb": 100,
     "now": "2026-03-01T00:00:00+00:00",
 }
 """Of a first version with the default options."""

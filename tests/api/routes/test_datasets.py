@@ -23,6 +23,8 @@ from trainer.stores.disk import DiskStore
 
 VERSIONS = "/v1/datasets/fleet/versions"
 ROWS = tasks(booking=60, github=60)
+ELSEWHERE = {"provider": "fleet", "fleet": {"base_url": "http://127.0.0.1:9"}}
+"""Where tasks with such keys are played."""
 
 
 async def create(
@@ -59,13 +61,14 @@ async def test_a_file_becomes_a_version_and_again_the_same_one(
     assert version["copies"][0]["keys"] == ["booking-004", "booking-copy"]
     assert "eval_too_small" in {finding["code"] for finding in version["lint"]}
     stored = DiskStore(tmp_path / "blobs").list("datasets")
-    assert [key.rpartition("/")[2] for key in stored] == ["split.jsonl.gz", "tasks.jsonl.gz"]
+    names = [key.rpartition("/")[2] for key in stored]
+    assert names == ["lineage.jsonl.gz", "split.jsonl.gz", "tasks.jsonl.gz"]
     assert (await client.get(f"{VERSIONS}/latest")).json() == version
 
     shuffled = gzip.compress(lines(repeated[:-2][::-1] + repeated[-2:]))
     again = await create(client, shuffled)
     assert (again.status_code, again.json()) == (200, version)
-    assert len(DiskStore(tmp_path / "blobs").list("datasets")) == 2
+    assert len(DiskStore(tmp_path / "blobs").list("datasets")) == 3
 
 
 async def test_eval_tasks_stay_eval_and_the_rest_is_told_by_a_diff(
@@ -228,7 +231,7 @@ async def test_what_is_excluded_is_left_out_of_the_next_version_with_its_reason(
     assert second["envs"]["github"]["excluded"] == 0, "a quarantine ends, a version does not"
     assert (second["source"], second["parent_id"] is not None) == ("fleet@1", True)
 
-    spec = spec_body(data={"dataset": "fleet@2"})
+    spec = spec_body(data={"dataset": "fleet@2"}, environment=ELSEWHERE)
     run = (await client.post("/v1/runs", json=spec)).json()
     assert run["spec"]["data"]["env_keys"] == ["booking"]
     assert run["spec"]["data"]["dataset"]["id"] == second["id"]
@@ -288,6 +291,20 @@ async def test_a_source_is_read_only_where_the_operator_allows(
         refused = await create(client, b"", source=source)
         assert (refused.status_code, refused.json()["code"]) == (422, "source_refused")
         assert sentence in refused.json()["detail"]
+
+
+async def test_lint_again_repeats_what_was_found_at_the_making(client: httpx.AsyncClient) -> None:
+    """Also with more repeated rows than the version lists: their keys are not stored again."""
+    rows = tasks(booking=1200, github=60)
+    made = await created(
+        client, lines([*rows, *rows[:1100]]), filters={"env_keys": ["booking", "x"]}
+    )
+    assert (made["num_duplicates"], len(made["duplicates"])) == (1100, 1000)
+    found = (await client.post(f"{VERSIONS}/1/lint", json={})).json()["data"]
+    assert found == made["lint"]
+    codes = {each["code"]: each["message"] for each in found}
+    assert codes["duplicate_key"] == "1100 rows repeat 1100 keys of earlier rows"
+    assert "option_names_nothing" in codes
 
 
 async def test_lint_again_with_the_tokens_of_the_tools(client: httpx.AsyncClient) -> None:

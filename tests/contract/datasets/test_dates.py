@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainer.contract.datasets.dates import partial_dates
+from trainer.contract.datasets.dates import PartialDates, partial_dates
 
 
 @pytest.mark.parametrize(
@@ -19,10 +19,7 @@ from trainer.contract.datasets.dates import partial_dates
         ("Deliver it on Dec 24.", ["Dec 24"]),
         ("Is it free on 12/25?", ["on 12/25"]),
         ("Remind me on the 12th.", ["on the 12th"]),
-        (
-            "From the 12th to the 15th of next month.",
-            ["From the 12th", "to the 15th", "next month"],
-        ),
+        ("From the 12th to the 15th of next month.", ["From the 12th to the 15th", "next month"]),
         ("Meet me next Friday.", ["next Friday"]),
         ("Find tickets for this weekend.", ["this weekend"]),
         ("Book a taxi for tomorrow morning.", ["tomorrow"]),
@@ -37,10 +34,46 @@ from trainer.contract.datasets.dates import partial_dates
         ("It was built in 2019. Visit it on March 11th.", ["March 11th"]),
         ("Leave tomorrow, March 5, 2026.", ["tomorrow"]),
         ("Leave on\nMARCH 5\n", ["MARCH 5"]),
+        ("Find a hotel under $2000 for March 5.", ["March 5"]),
+        ("Collect 2000 points by March 5.", ["March 5"]),
+        ("A laptop below 2000 dollars, delivered March 5.", ["March 5"]),
+        ("Book room 1984 on May 5.", ["May 5"]),
+        ("Call her Friday at 3pm.", ["Friday at 3"]),
+        ("Dinner Tuesday evening", ["Tuesday evening"]),
+        ("Which mails came this morning?", ["this morning"]),
+        ("What came last night?", ["last night"]),
+        ("Book it on march 5.", ["on march 5"]),
+        ("Meet on the 2nd and 3rd.", ["on the 2nd and 3rd"]),
+        ("Sales over the past week", ["over the past week"]),
+        ("Everything of the last two weeks", ["last two weeks"]),
     ],
 )
 def test_a_date_that_needs_today_is_found(prompt: str, words: list[str]) -> None:
-    assert list(partial_dates(prompt)) == words
+    assert partial_dates(prompt) == PartialDates(sure=tuple(words))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "words"),
+    [
+        ("Open Monday to Friday from 9.", ["Monday to Friday"]),
+        ("Rent a car from Monday to Friday.", ["Monday to Friday"]),
+        ("Staff it between Monday and Friday.", ["Monday and Friday"]),
+        ("Answer within 3 days.", ["within 3 days"]),
+        ("Leave the following week.", ["following week"]),
+        ("Leave the next week.", ["the next week"]),
+        ("Is it open 12/25?", ["12/25"]),
+        ("Arrive march 5.", ["march 5"]),
+        ("Put it after the 2nd and before noon.", ["after the 2nd"]),
+        ("Compare the previous month with the one before.", ["previous month"]),
+    ],
+)
+def test_words_that_may_mean_something_else_are_told_apart(prompt: str, words: list[str]) -> None:
+    assert partial_dates(prompt) == PartialDates(unsure=tuple(words))
+
+
+def test_a_prompt_may_have_both() -> None:
+    found = partial_dates("Move the standup of Monday to Friday. Tell them by tomorrow, March 5.")
+    assert found == PartialDates(sure=("tomorrow", "March 5"), unsure=("Monday to Friday",))
 
 
 @pytest.mark.parametrize(
@@ -66,8 +99,17 @@ def test_a_date_that_needs_today_is_found(prompt: str, words: list[str]) -> None
         "Close issue #12 and list the top 10.",
         "Pay $1,200.50 at 10:30 to Mayfield 5.",
         "Accept returns within 30 days of purchase.",
+        "Deliver it the next day.",
+        "Check out on the last day of the trip, or the following day.",
+        "Compare the 2nd and the 3rd offer.",
+        "Compare the 2nd and the 3rd.",
+        "Every Friday at 3pm, and on Monday mornings.",
+        "On Black Friday at 9, buy the 2nd.",
+        "In 2026, book from March 5 to March 9.",
+        "Leave March 5th, '26, or on March 6th of 2026.",
+        "Rate it 9/10, or 4/5.",
         "",
     ],
 )
 def test_other_numbers_and_words_are_left_alone(prompt: str) -> None:
-    assert partial_dates(prompt) == ()
+    assert partial_dates(prompt) == PartialDates()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from tests.contract.datasets.tasks import task, tasks
 from trainer.contract.datasets.exclusions import Exclusion
@@ -14,7 +15,12 @@ from trainer.contract.datasets.findings import MAX_EXAMPLES, RULES, Finding
 from trainer.contract.datasets.leakage import normalised
 from trainer.contract.datasets.lineage import Lineage
 from trainer.contract.datasets.lint import LintOptions
-from trainer.contract.datasets.policies import PublishedPolicy, RankPolicy, SplitPolicy
+from trainer.contract.datasets.policies import (
+    Md5ThresholdPolicy,
+    PublishedPolicy,
+    RankPolicy,
+    SplitPolicy,
+)
 from trainer.contract.datasets.prepare import Prepared, PrepareOptions, prepare
 from trainer.contract.datasets.rows import TaskRow
 
@@ -141,6 +147,9 @@ def test_a_partial_date_without_current_date_is_an_error() -> None:
     (missing,) = found(made(rows), "current_date_missing")
     assert (missing.severity, missing.count) == ("error", 2)
     assert missing.examples == ("p1: January 30th", "p4: next Friday, May 3")
+    rows.append(task("p5", "zillow", prompt="Open Monday to Friday.", env_variables=bare))
+    (unsure,) = found(made(rows), "current_date_unsure")
+    assert (unsure.severity, unsure.examples) == ("warning", ("p5: Monday to Friday",))
 
 
 def test_an_environment_without_eval_tasks_is_named() -> None:
@@ -171,7 +180,10 @@ def test_tools_are_held_against_the_context() -> None:
     (over,) = found(version, "tools_over_budget")
     assert (over.env_key, over.message) == ("github", "the tools take 26,000 of 24,000 tokens")
     assert [each.env_key for each in found(version, "tools_crowd_context")] == ["reddit"]
-    assert found(made(rows, tool_tokens=tokens), "tools_over_budget") == []
+    (unused,) = found(version, "tools_unused")
+    assert (unused.severity, unused.examples) == ("info", ("unused",))
+    with pytest.raises(ValidationError, match="does nothing without max_input_length"):
+        LintOptions(tool_tokens=tokens)
 
 
 def test_what_cannot_be_trained_or_graded_alike_is_named() -> None:
@@ -208,6 +220,106 @@ def test_an_exclusion_that_names_nothing_is_said() -> None:
     version = prepare(tasks({"booking": 9}), PrepareOptions(), now=NOW, exclusions=out)
     assert [each.message for each in found(version, "exclusion_unused")] == [
         "no env 'bokking' to exclude (down)"
+    ]
+
+
+def test_many_exclusions_that_name_nothing_are_one_finding() -> None:
+    """A dataset collects them: 500 lines about old tasks would hide everything else."""
+    out = [Exclusion(scope="task", key=f"old{n:03}", reason="r" * 900) for n in range(500)]
+    version = prepare(tasks({"booking": 9}), PrepareOptions(), now=NOW, exclusions=out)
+    (unused,) = found(version, "exclusion_unused")
+    assert unused.count == 500
+    assert unused.message == "500 exclusions name no task and no environment of this version"
+    assert unused.examples[0] == f"task old000 ({'r' * 60})"
+    assert len(unused.examples) == MAX_EXAMPLES
+
+
+def test_names_in_the_options_that_no_row_has_are_said_with_what_was_meant() -> None:
+    rows = tasks({"booking": 20, "github": 20, "outlook": 20}, difficulty=1)
+    options = PrepareOptions.model_validate(
+        {
+            "filters": {"env_keys": ["booking", "gihub", "outlook"], "difficulty": [1, 3]},
+            "split": {
+                "policy": "rank",
+                "held_out_envs": {"tool_use": ["outlok"], "computer_use": ["outlook"]},
+            },
+        }
+    )
+    said = found(prepare(rows, options, now=NOW), "option_names_nothing")
+    assert [each.examples for each in said] == [
+        ("gihub (did you mean github?)",),
+        ("3",),
+        ("outlook",),
+        ("outlok (did you mean outlook?)",),
+    ]
+    assert {each.severity for each in said} == {"warning"}
+    assert said[0].message.startswith("filters.env_keys names gihub (did you mean github?), and no")
+    preset = Md5ThresholdPolicy.model_validate({"preset": "first"})
+    assert found(made(tasks({"booking": 20}), preset), "option_names_nothing") == []
+    few = PrepareOptions.model_validate({"filters": {"env_keys": ["booking"], "max_tasks": 1}})
+    assert found(prepare(rows, few, now=NOW), "option_names_nothing") == []
+
+
+def test_a_published_table_and_a_file_that_do_not_fit_are_said() -> None:
+    rows = tasks({"booking": 4})
+    split = published(
+        task_booking_0="eval", task_booking_1="train", gone="eval", **{"a\0": "train"}
+    )
+    version = made(rows, split)
+    (missing,) = found(version, "published_missing")
+    assert (missing.count, missing.examples) == (2, ("a\\x00 (train)", "gone (eval)"))
+    (unnamed,) = found(version, "unpublished")
+    assert (unnamed.count, unnamed.severity) == (2, "warning")
+    assert unnamed.examples == ("task_booking_2", "task_booking_3")
+
+
+def test_a_published_split_that_earlier_versions_overrule_is_an_error() -> None:
+    """Into a name with another split, 100 tasks gave 3 eval tasks and excluded 29."""
+    rows = tasks({"booking": 100})
+    first = made(rows)
+    table = {row.key: "eval" if n < 30 else "train" for n, row in enumerate(rows)}
+    options = PrepareOptions(split=published(**table))
+    second = prepare(rows, options, now=NOW, lineage=Lineage.of([first.split]))
+    overruled = found(second, "published_overruled")
+    assert {each.severity for each in overruled} == {"error"}
+    assert sum(each.count for each in overruled) == second.table[0].excluded > 20
+    allowed = PrepareOptions(
+        split=options.split.model_copy(update={"trained_may_become_eval": True})
+    )
+    third = prepare(rows, allowed, now=NOW, lineage=Lineage.of([first.split]))
+    assert third.table[0].eval == 30
+    assert {each.message for each in found(third, "published_overruled")} == {
+        f"{third.table[0].excluded} tasks are excluded: published for training, but an earlier"
+        " version evaluated on it"
+    }
+
+
+def test_a_total_that_leaves_environments_below_their_minimum_is_said() -> None:
+    rows = tasks({"booking": 100, "github": 100, "zillow": 30})
+    version = made(rows, RankPolicy(max_eval_total=8))
+    below = found(version, "eval_below_minimum")
+    assert [(each.env_key, each.count) for each in below] == [("booking", 4), ("github", 4)]
+    assert below[0].message == (
+        "max_eval_total 8 leaves 4 of 10 eval tasks, fewer than min_eval_per_env 5"
+    )
+    assert found(made(rows, RankPolicy(max_eval_total=12)), "eval_below_minimum") == []
+
+
+def test_tasks_that_lint_finds_are_left_out_when_asked() -> None:
+    rows = tasks({"booking": 20})
+    rows += [task("d1", prompt="Come next Friday.", env_variables={"LOGGED_IN_USER": "mira"})]
+    rows += [task("d2", prompt="Work Monday to Friday.", env_variables={"LOGGED_IN_USER": "a"})]
+    rows += [task("e1", env_variables={})]
+    options = PrepareOptions(exclude_by_lint=("current_date_missing", "env_variables_missing"))
+    version = prepare(rows, options, now=NOW)
+    reasons = {each.key: each.reason for each in version.split if each.split == "excluded"}
+    assert reasons == {
+        "d1": f"lint: current_date_missing: {RULES['current_date_missing'].about}",
+        "e1": f"lint: env_variables_missing: {RULES['env_variables_missing'].about}",
+    }
+    assert found(version, "current_date_missing") == []
+    assert [each.examples for each in found(version, "current_date_unsure")] == [
+        ("d2: Monday to Friday",)
     ]
 
 

@@ -14,13 +14,9 @@ from trainer.contract.datasets.exclusions import Exclusion
 from trainer.contract.datasets.filters import FilterOptions
 from trainer.contract.datasets.lineage import Lineage
 from trainer.contract.datasets.policies import RankPolicy
-from trainer.contract.datasets.prepare import (
-    PrepareOptions,
-    prepare,
-    read_split_line,
-    split_line,
-)
+from trainer.contract.datasets.prepare import PrepareOptions, prepare
 from trainer.contract.datasets.rows import DatasetError, content_hash
+from trainer.contract.datasets.stored import read_split_line, split_line
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 OPTIONS = PrepareOptions()

@@ -194,7 +194,7 @@ def test_a_row_that_never_ends_is_given_up_before_it_fills_the_memory(
     found = list(scan(endless()))
     assert [each.sentence for each in found if isinstance(each, RowProblem)] == [
         "row 1: is longer than 1,000 characters: the text that begins near"
-        " '\"key\": \"xxxxxxxxxxxxxxxxxxx' does not end"
+        ' \'[{"key": "xxxxxxxxxxxxxxxxxxx\' does not end'
     ]
     assert read <= 2
 
@@ -202,7 +202,7 @@ def test_a_row_that_never_ends_is_given_up_before_it_fills_the_memory(
 @pytest.mark.parametrize(
     ("row", "sentence"),
     [
-        (b'{"key" "t7"}', "row 7: is not JSON: expecting ':' delimiter, near '{\"key\" \"t7\"}"),
+        (b'{"key" "t7"}', "row 7: is not JSON: expecting ':' delimiter, near"),
         (b'{"key": "t7" "x": 1}', "row 7: is not JSON: expecting ',' delimiter, near"),
         (b'{"key": t7}', "row 7: is not JSON: expecting value, near"),
         (b'{"key": "t\\q"}', "row 7: is not JSON: invalid \\escape"),
@@ -215,7 +215,8 @@ def test_a_fault_far_from_the_end_is_found_where_it_is(row: bytes, sentence: str
     def file() -> Iterable[bytes]:
         nonlocal read
         yield b"[" + b'{"key": "t"}, ' * 6 + row
-        for read in range(1, 401):
+        for _ in range(400):
+            read += 1
             yield b', {"key": "' + b"x" * 100_000 + b'"}'
         yield b"]"
 

@@ -27,7 +27,8 @@ from trainer.contract.datasets.rows import DatasetError, TaskRow, fingerprint
 from trainer.contract.datasets.splits import (
     COPY,
     EVAL_CAP,
-    EVALUATED,
+    OVERRULED_EVAL,
+    OVERRULED_TRAIN,
     TRAIN_CAP,
     TRAINED,
     UNPUBLISHED,
@@ -80,6 +81,7 @@ RANK = st.builds(
     max_train_total=st.none() | st.integers(1, 100),
     held_out_envs=st.sampled_from([{}, {"tool_use": ("outlook",)}]),
     salt=st.integers(0, 3),
+    stratify_by=st.sampled_from([(), ("difficulty",), ("difficulty", "task_modality")]),
     trained_may_become_eval=st.booleans(),
 )
 MD5 = st.builds(
@@ -118,6 +120,24 @@ def test_rank_sizes_are_exact_and_caps_hold(sizes: dict[str, int], policy: RankP
         if policy.max_train_per_env is policy.max_train_total is None and env not in held_out:
             assert trains[env] == sizes[env] - evals[env]
     assert policy.max_train_total is None or sum(trains.values()) <= policy.max_train_total
+
+
+@quick
+@given(
+    sizes=SIZES,
+    steps=st.lists(st.tuples(st.integers(0, 30), RANK | MD5), min_size=1, max_size=4),
+)
+def test_the_table_of_a_lineage_says_what_all_its_versions_say(
+    sizes: dict[str, int], steps: list[tuple[int, Policy]]
+) -> None:
+    versions: list[tuple[SplitRow, ...]] = []
+    table: tuple[SplitRow, ...] = ()
+    for start, policy in steps:
+        made = split(tasks(sizes, start=start), policy, *versions)
+        assert split(tasks(sizes, start=start), policy, table) == made
+        versions.append(made)
+        table = tuple(Lineage.table([table, made]))
+        assert Lineage.of([table]) == Lineage.of(versions)
 
 
 @quick
@@ -332,7 +352,12 @@ def test_a_published_split_does_not_undo_what_earlier_versions_did() -> None:
     rows = [task(key) for key in "abc"]
     first = split(rows, read_published(PUBLISHED))
     swapped = split(rows, read_published({"a": "train", "b": "eval", "c": "train"}), first)
-    assert reasons(swapped) == {"a": EVALUATED, "b": TRAINED}
+    assert reasons(swapped) == {"a": OVERRULED_TRAIN, "b": OVERRULED_EVAL}
+    again = read_published({"a": "train", "b": "eval", "c": "train"})
+    allowed = again.model_copy(update={"trained_may_become_eval": True})
+    swapped = split(rows, allowed, first)
+    assert reasons(swapped) == {"a": OVERRULED_TRAIN}
+    assert keys(swapped, "eval") == {"b"}
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,11 @@ from tests.trainer.short_run import ShortRun
 from trainer.contract.data import DatasetRef
 from trainer.contract.datasets.files import SPLIT, TASKS, version_key
 from trainer.contract.datasets.policies import PublishedPolicy
-from trainer.contract.datasets.prepare import PrepareOptions, prepare, split_line
+from trainer.contract.datasets.prepare import PrepareOptions, prepare
 from trainer.contract.datasets.reading import Reading
 from trainer.contract.datasets.rows import canonical_json
+from trainer.contract.datasets.stored import split_line
+from trainer.contract.datasets.table import is_minifleet_key
 from trainer.contract.events import EvalCompleted, StepCompleted, TrainerStarted
 from trainer.data.dataset import dataset_tasks
 from trainer.data.tasks import minifleet_tasks
@@ -29,7 +31,7 @@ from trainer.stores.disk import DiskStore
 
 TRAIN = minifleet_tasks(("booking", "github"), "train", 3, seed=1)
 EVAL = minifleet_tasks(("booking", "github"), "eval", 2, seed=1, held_out_share=0.5)
-ROWS = [task_row(task) for task in (*TRAIN, *EVAL)]
+ROWS: list[Any] = [task_row(task) for task in (*TRAIN, *EVAL)]
 SPLITS = {task.key: "train" for task in TRAIN} | {task.key: "eval" for task in EVAL[1:]}
 
 
@@ -73,7 +75,7 @@ def test_tasks_of_other_providers_carry_what_their_environment_needs(tmp_path: P
     }
     found = dataset_tasks(store, register(store, [row], {"t1": "train"}), ("wallst",), "fleet")
     (task,) = found.train
-    assert (task.template, task.difficulty, task.held_out_template) == ("wallst", 1, False)
+    assert (task.template, task.difficulty, task.held_out_template) == ("wallst", None, False)
     assert task.payload == {
         "env_version": "v2",
         "data_key": "d",
@@ -106,16 +108,44 @@ def test_files_that_are_not_those_of_the_version_are_refused(tmp_path: Path) -> 
         dataset_tasks(store, reference, envs, "minifleet")
 
 
+def test_the_keys_of_all_our_tasks_have_the_form_by_which_a_submission_knows_them() -> None:
+    made = Reading().rows_of(ROWS)
+    assert all(is_minifleet_key(row) for row in made)
+
+
 def test_a_task_that_minifleet_does_not_have_is_named(tmp_path: Path) -> None:
     store = DiskStore(tmp_path)
     key = "booking/train/x/000001"
     reference = register(store, [{**ROWS[0], "key": key}], {key: "eval"})
     with pytest.raises(DataError, match=f"{key!r} of booking is none that minifleet has"):
         dataset_tasks(store, reference, ("booking",), "minifleet")
-    bare = {**ROWS[0], "env_variables": {"CURRENT_DATE": "2026-01-02"}}
+    today = ROWS[0]["env_variables"]["CURRENT_DATE"]
+    bare = {**ROWS[0], "env_variables": {"CURRENT_DATE": today}}
     reference = register(store, [bare], {bare["key"]: "eval"})
     with pytest.raises(DataError, match="has no LOGGED_IN_USER in its env_variables"):
         dataset_tasks(store, reference, ("booking",), "minifleet")
+
+
+def test_a_task_whose_variables_are_not_those_of_its_world_is_refused(tmp_path: Path) -> None:
+    """The model would be told another day or user than the world has, and be graded 0."""
+    store = DiskStore(tmp_path)
+    moved = [
+        {**row, "env_variables": {**row["env_variables"], "CURRENT_DATE": "1999-12-31"}}
+        for row in ROWS
+        if row["env_key"] == "booking"
+    ]
+    reference = register(store, moved, dict.fromkeys((row["key"] for row in moved), "eval"))
+    with pytest.raises(DataError) as refused:
+        dataset_tasks(store, reference, ("booking",), "minifleet")
+    first = min(row["key"] for row in moved)
+    assert f"task {first!r} has CURRENT_DATE '1999-12-31' in its env_variables" in str(
+        refused.value
+    )
+    assert f"({len(moved) - 1} more tasks of this dataset" in str(refused.value)
+    more = {**ROWS[0], "env_variables": {**ROWS[0]["env_variables"], "TEAM": "red"}}
+    reference = register(store, [more], {more["key"]: "eval"})
+    (task,) = dataset_tasks(store, reference, (more["env_key"],), "minifleet").eval
+    assert task.env_variables["TEAM"] == "red", "more than the world knows does no harm"
 
 
 async def test_a_run_trains_and_measures_on_the_tasks_of_its_dataset(tmp_path: Path) -> None:

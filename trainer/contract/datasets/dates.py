@@ -2,46 +2,95 @@
 
 "March 5" needs a year, "next Friday" and "in two weeks" need today. A model without CURRENT_DATE
 guesses, and a verifier that checks the full date fails it. English only, and by patterns: it is a
-lint, which may be wrong about a sentence, and whose examples say which words it went by.
+lint, which may be wrong about a sentence. What can hardly mean anything else is `sure`; what often
+means something else ("Monday to Friday", "within 3 days", "9/11") is `unsure`.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 _MONTH = (
     r"(?:(?i:jan(?:uary)?|feb(?:ruary)?|apr(?:il)?|june?|july?|aug(?:ust)?|sept?(?:ember)?"
     r"|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)|Mar(?:ch)?|MAR(?:CH)?|May|MAY)\b\.?"
 )
 """March and May count with a capital only: both are verbs too."""
+_VERB_MONTH = r"(?:march|may)"
 _DAY = r"(?:0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th)?\b"
+_ORDINAL = r"(?:[12]?1st|2?2nd|2?3rd|31st|30th|(?:[4-9]|1\d|2[04-9])th)"
 _NO_LONGER_NUMBER = r"(?![\d,.]*\d|:\d|\s*(?i:am|pm|%|°))"
-_WEEKDAY = r"(?:mon|tues|wednes|thurs|fri|satur|sun)day"
+_WEEKDAY = r"(?:mon|tues|wednes|thurs|fri|satur|sun)day\b"
 _NUMBER = r"(?:\d+|an?|one|two|three|four|five|six|seven|eight|nine|ten|a (?:few|couple of))"
 _UNIT = r"(?:day|night|week|weekend|month|year|quarter)"
-_SINCE = r"(?:on|by|until|till|before|after|from|through|since|between|starting|due)"
+_SEASON = r"(?:spring|summer|autumn|fall|winter)"
+_PART_OF_DAY = r"(?:morning|afternoon|evening|night|noon)\b"
+_ON = r"(?:on|by|until|till|due|starting)"
+_SINCE = rf"(?:{_ON}|before|after|from|through|since|between)"
+_AND = r"(?:to|and|or|until|till|through|-|–)"
+_NOT_EVERY = (
+    r"(?<!every )(?<!each )(?<!Black )(?<!Cyber )(?<!Good )(?<!Easter )(?<!Giving )(?<!Super )"
+)
+_ENDS = (
+    r"(?=\s*(?:$|[.,;:!?)\"'\n])|\s+(?:at|and|or|to|through|until|for|from|with|in|as)\b"
+    r"|\s+of\s+(?:this|next|the|each)\s+month\b)"
+)
+"""What may follow a day alone: anything else is "the 12th floor"."""
+_RANGE_OF_WEEKDAYS = rf"{_WEEKDAY}\s*(?:to|through|thru|until|till|and|-|–)\s*{_WEEKDAY}"
+_SHORT_DATE = r"(?:0?[1-9]|1[0-2])/(?:0?[1-9]|[12]\d|3[01])\b(?![/\d%]|\s+of\b)"
 
 _YEARLESS = re.compile(
     rf"\b{_MONTH}\s+(?:the\s+)?{_DAY}{_NO_LONGER_NUMBER}"
     rf"|\b{_DAY}\s+(?:of\s+)?{_MONTH}"
-    rf"|\b(?i:{_SINCE})\s+(?:0?[1-9]|1[0-2])/(?:0?[1-9]|[12]\d|3[01])\b(?![/\d%]|\s+of\b)"
-    rf"|\b(?i:{_SINCE}|and|to)\s+the\s+(?:[12]?\d|3[01])(?:st|nd|rd|th)\b"
-    r"(?=\s*(?:$|[.,;:!?)\"'\n])|\s+(?:at|and|or|to|through|until|for|from|with|in|as)\b"
-    r"|\s+of\s+(?:this|next|the|each)\s+month\b)"
+    rf"|\b(?i:{_SINCE})\s+{_VERB_MONTH}\s+{_DAY}{_NO_LONGER_NUMBER}"
+    rf"|\b(?i:{_SINCE})\s+{_SHORT_DATE}"
+    rf"|\b(?i:{_ON})\s+the\s+{_ORDINAL}(?:\s*{_AND}\s+(?:the\s+)?{_ORDINAL})*{_ENDS}"
+    rf"|\b(?i:from)\s+the\s+{_ORDINAL}\s*(?:to|until|till|through|-|–)\s*(?:the\s+)?{_ORDINAL}\b"
 )
-"""Day and month, or a day alone: a year in the same sentence makes them whole."""
+"""Day and month, or a day alone: a year makes them whole."""
+_MAYBE_YEARLESS = re.compile(
+    rf"\b{_VERB_MONTH}\s+{_DAY}{_NO_LONGER_NUMBER}{_ENDS}"
+    rf"|\b(?i:before|after|since|from|between)\s+the\s+{_ORDINAL}{_ENDS}"
+    rf"|(?<![\d/.$€£]){_SHORT_DATE}(?<!/2)(?<!/3)(?<!/4)(?<!/5)(?<!/8)(?<!/10)(?<!/16)"
+)
+"""The same, where it is as often a verb ("they march 5 miles"), a place in a list or a fraction."""
 _RELATIVE = re.compile(
     r"\b(?:today|tonight|tomorrow|yesterday)(?!['’]s\s+(?:world|special))\b"
-    rf"|\b(?:next|this|last|coming|upcoming|following|past|previous)\s+(?:{_WEEKDAY}|{_UNIT}"
-    r"|spring|summer|autumn|fall|winter)\b"
-    rf"|\b(?:{_SINCE}|for)\s+(?:the\s+)?{_WEEKDAY}\b"
-    rf"|\b(?:in|within)\s+(?:the\s+next\s+)?{_NUMBER}\s+(?:{_UNIT}s?)\b(?!\s+of\b)"
+    rf"|(?<!the )\b(?:next|this|last|coming|upcoming)\s+(?:{_WEEKDAY}|(?:week|weekend|month|year"
+    rf"|quarter|{_SEASON})\b)"
+    rf"|\b(?:this|last)\s+(?:morning|afternoon|evening|night)\b"
+    rf"|\b(?:{_SINCE}|for)\s+(?:the\s+)?(?!{_RANGE_OF_WEEKDAYS}){_WEEKDAY}(?!\s+{_PART_OF_DAY}s)"
+    rf"(?!\s+(?:mornings|afternoons|evenings|nights)\b)(?!\.com)"
+    rf"|{_NOT_EVERY}\b(?!{_RANGE_OF_WEEKDAYS}){_WEEKDAY},?\s+(?:at\s+(?:\d|noon|midnight)"
+    rf"|{_PART_OF_DAY})"
+    rf"|\bin\s+{_NUMBER}\s+{_UNIT}s?\b(?!\s+of\b)"
+    rf"|\b(?:in|within|over)\s+the\s+(?:next|coming)\s+{_NUMBER}\s+{_UNIT}s?\b"
     rf"|\b(?:next|past|last)\s+{_NUMBER}\s+{_UNIT}s?\b"
+    r"|\b(?:in|over|during|for|from)\s+the\s+(?:past|last)\s+(?:week|month|year|quarter)\b"
     rf"|\b{_NUMBER}\s+{_UNIT}s?\s+(?:ago|from\s+(?:now|today))\b",
     re.IGNORECASE,
 )
 """A day that is counted from today: no year makes it whole."""
-_YEAR = re.compile(r"\b(?:19|20)\d\d\b|['’]\d\d\b")
+_MAYBE_RELATIVE = re.compile(
+    rf"\b(?:the\s+)(?:next|last|coming|upcoming)\s+(?:{_WEEKDAY}|(?:week|weekend|month|year)\b)"
+    rf"|\b(?:following|past|previous)\s+(?:{_WEEKDAY}|(?:week|weekend|month|year|quarter)\b)"
+    rf"|\b{_RANGE_OF_WEEKDAYS}"
+    rf"|\bwithin\s+{_NUMBER}\s+{_UNIT}s?\b(?!\s+of\b)",
+    re.IGNORECASE,
+)
+"""The same, where it is as often counted from something in the story, or meant for every week."""
+
+_YEAR = r"(?:19|20)\d\d\b(?![,.]\d|\s*(?i:dollars|usd|eur|euros|pounds|[$€£]|miles|km|sq|square))"
+_DATED = re.compile(
+    rf"\b{_MONTH},?\s+(?:of\s+)?{_YEAR}"
+    rf"|\b(?:{_MONTH}\s+(?:the\s+)?{_DAY}|{_DAY}\s+(?:of\s+)?{_MONTH}),?\s*(?:of\s+|in\s+)?"
+    rf"(?:{_YEAR}|['’]\d\d\b)"
+    rf"|\b{_MONTH}\s+['’]\d\d\b"
+    rf"|\b(?:19|20)\d\d([-/.])(?:0?[1-9]|1[0-2])\1(?:0?[1-9]|[12]\d|3[01])\b"
+    rf"|\b\d{{1,2}}([-/.])\d{{1,2}}\2(?:19|20)?\d\d\b"
+    rf"|\b(?i:in|during|the year|of the year|throughout)\s+{_YEAR}(?!-)"
+)
+"""A date with its year, or a year said as one: it counts for the other dates of its sentence."""
 _END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'])|\n+")
 _HINT = re.compile(
     r"\d|day|night|tomorrow|week|month|year|quarter|next|last|this|spring|summer|fall|winter|autumn",
@@ -49,14 +98,39 @@ _HINT = re.compile(
 )
 
 
-def partial_dates(text: str) -> tuple[str, ...]:
-    """Return the words of a prompt that need the current date, in their order."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartialDates:
+    """The words of a prompt that need the current date, in their order."""
+
+    sure: tuple[str, ...] = ()
+    unsure: tuple[str, ...] = ()
+    """They may mean something else."""
+
+
+def partial_dates(text: str) -> PartialDates:
+    """Return the words of a prompt that need the current date."""
     if _HINT.search(text) is None:
-        return ()
-    found: list[str] = []
+        return PartialDates()
+    sure: list[str] = []
+    unsure: list[str] = []
     for sentence in _END.split(text):
-        spans = [(match.start(), match.group()) for match in _RELATIVE.finditer(sentence)]
-        if _YEAR.search(sentence) is None:
-            spans += [(match.start(), match.group()) for match in _YEARLESS.finditer(sentence)]
-        found += [words.rstrip(".") for _, words in sorted(spans)]
-    return tuple(found)
+        is_dated = _DATED.search(sentence) is not None
+        certain = _spans(sentence, _RELATIVE, *([] if is_dated else [_YEARLESS]))
+        doubtful = _spans(sentence, _MAYBE_RELATIVE, *([] if is_dated else [_MAYBE_YEARLESS]))
+        sure += [sentence[start:end].rstrip(".") for start, end in certain]
+        unsure += [
+            sentence[start:end].rstrip(".")
+            for start, end in doubtful
+            if all(end <= other[0] or other[1] <= start for other in certain)
+        ]
+    return PartialDates(sure=tuple(sure), unsure=tuple(unsure))
+
+
+def _spans(sentence: str, *patterns: re.Pattern[str]) -> list[tuple[int, int]]:
+    """Return where the patterns are found, in order and without those inside an earlier one."""
+    found = sorted(match.span() for pattern in patterns for match in pattern.finditer(sentence))
+    kept: list[tuple[int, int]] = []
+    for span in found:
+        if not kept or span[0] >= kept[-1][1]:
+            kept.append(span)
+    return kept

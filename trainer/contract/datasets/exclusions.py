@@ -11,7 +11,6 @@ from pydantic import AwareDatetime, Field
 from trainer.contract.datasets.rows import Storable, TaskRow
 from trainer.contract.sections import Section
 
-
 MAX_AT_ONCE = 5000
 """Exclusions in one request: a validation of a large dataset finds many."""
 

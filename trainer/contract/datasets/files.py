@@ -2,7 +2,9 @@
 
 Under `datasets/<version_id>/` are `tasks.jsonl.gz`, the canonical rows sorted by key, one per line,
 and `split.jsonl.gz`, the split table in the same order. The SHA-256 of a file's lines, unpacked, is
-the content hash and the split hash that `prepare` gives.
+the content hash and the split hash that `prepare` gives. `lineage.jsonl.gz` is what this version
+and all before it used each task for, in the form of a split table: the next version needs no other
+file of the past.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 PREFIX = "datasets"
 TASKS = "tasks.jsonl.gz"
 SPLIT = "split.jsonl.gz"
+LINEAGE = "lineage.jsonl.gz"
 
 
 def version_key(version_id: str, name: str) -> str:

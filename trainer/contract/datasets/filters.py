@@ -54,6 +54,10 @@ class FilterOptions(Section):
         return self
 
 
+Place = tuple[str, Modality, int | None]
+"""Environment, modality and difficulty of a row."""
+
+
 class Duplicate(Section):
     """Rows of a file that had the key of an earlier row; the first one was taken."""
 
@@ -86,6 +90,8 @@ class Filtered:
     """Rows that each filter left out, by its name; `duplicates` and `copies` among them."""
     duplicates: tuple[Duplicate, ...]
     copies: tuple[Copies, ...]
+    seen: frozenset[Place]
+    """What the file had, whether it was taken or not."""
 
 
 @dataclass(slots=True)
@@ -101,6 +107,7 @@ class _Tally:
     num_read: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     repeats: dict[str, _Repeats] = field(default_factory=dict)
+    seen: set[Place] = field(default_factory=set)
 
 
 def filter_rows(rows: Iterable[TaskRow], options: FilterOptions, *, salt: int) -> Filtered:
@@ -136,6 +143,7 @@ def filter_rows(rows: Iterable[TaskRow], options: FilterOptions, *, salt: int) -
             for key, n in sorted(tally.repeats.items())
         ),
         copies=copies,
+        seen=frozenset(tally.seen),
     )
 
 
@@ -145,6 +153,7 @@ def _wanted(rows: Iterable[TaskRow], options: FilterOptions, tally: _Tally) -> I
     num_taken = 0
     for row in rows:
         tally.num_read += 1
+        tally.seen.add((row.env_key, row.task_modality, row.difficulty))
         fault = _filter_against(row, options)
         if fault is None and limit is not None and num_taken >= limit:
             fault = "max_tasks"

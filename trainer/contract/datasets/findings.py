@@ -48,10 +48,41 @@ RULES: Mapping[str, Rule] = {
         "a prompt has a date without a year, or one counted from today, and no CURRENT_DATE",
         "add CURRENT_DATE to env_variables, or exclude the tasks",
     ),
+    "published_overruled": Rule(
+        "error",
+        "a published split is not followed, because earlier versions of the name used tasks for the"
+        " other side",
+        "import it under a fresh name; split.trained_may_become_eval takes eval tasks even so",
+    ),
     "tools_over_budget": Rule(
         "error",
         "an environment's tools take as many tokens as the model's whole input may have",
         "raise rollout.max_input_length, or exclude the environment",
+    ),
+    "current_date_unsure": Rule(
+        "warning",
+        "a prompt has words that often, but not always, need today's date, and no CURRENT_DATE",
+        "look at the examples; add CURRENT_DATE to env_variables where they are dates",
+    ),
+    "published_missing": Rule(
+        "warning",
+        "a published split names tasks that the version does not have",
+        "check the file and its filters: without them it is not the published split",
+    ),
+    "unpublished": Rule(
+        "warning",
+        "tasks are excluded because the published split does not name them",
+        "add them to the table, or leave them out of the file",
+    ),
+    "option_names_nothing": Rule(
+        "warning",
+        "filters or split.held_out_envs name something that no row of the file has",
+        "correct the name, or leave it out",
+    ),
+    "eval_below_minimum": Rule(
+        "warning",
+        "split.max_eval_total leaves an environment fewer eval tasks than split.min_eval_per_env",
+        "raise split.max_eval_total, lower split.min_eval_per_env, or name fewer environments",
     ),
     "duplicate_key": Rule(
         "warning",
@@ -110,8 +141,13 @@ RULES: Mapping[str, Rule] = {
     ),
     "exclusion_unused": Rule(
         "info",
-        "an exclusion names a task or environment that the version does not have",
-        "correct its key, or remove it",
+        "exclusions name tasks or environments that the version does not have",
+        "correct their keys, or remove them",
+    ),
+    "tools_unused": Rule(
+        "info",
+        "lint.tool_tokens names an environment of which the version uses no task",
+        "correct its name, or leave it out",
     ),
     "detectable_change": Rule(
         "info",

@@ -8,7 +8,7 @@ key, and by what they ask (their fingerprint) where a file gave them a new key.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -55,6 +55,18 @@ class Lineage:
             train_keys=frozenset(kept["train"][0]),
             train_prints=frozenset(kept["train"][1]),
         )
+
+    @staticmethod
+    def table(versions: Iterable[Iterable[SplitRow]]) -> Iterator[SplitRow]:
+        """Yield one row for each use of a task in these tables: `of` is the same for these rows."""
+        uses = {
+            (row.key, row.split, row.fingerprint)
+            for table in versions
+            for row in table
+            if row.split != "excluded"
+        }
+        for key, split, fingerprint in sorted(uses):
+            yield SplitRow(key=key, split=split, fingerprint=fingerprint)
 
     def past(self, prints: Mapping[str, str]) -> Past:
         """Return how the tasks of a new version (key -> fingerprint) were used before."""

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from trainer.contract.datasets.dates import partial_dates
-from trainer.contract.datasets.exclusions import Exclusion
-from trainer.contract.datasets.filters import Filtered
+from trainer.contract.datasets.faults import needed_dates, needs_eyes
 from trainer.contract.datasets.findings import RULES, Finding, finding
 from trainer.contract.datasets.leakage import find_leaks
 from trainer.contract.datasets.lineage import SplitRow
 from trainer.contract.datasets.power import detectable_paired, detectable_unpaired, paired_size
-from trainer.contract.datasets.rows import TaskRow
-from trainer.contract.datasets.splits import COPY, EVAL_CAP, EVALUATED, TRAIN_CAP, TRAINED
-from trainer.contract.datasets.table import CURRENT_DATE, EnvCounts
+from trainer.contract.datasets.rows import TaskRow, shown
+from trainer.contract.datasets.splits import (
+    COPY,
+    EVAL_CAP,
+    OVERRULED_EVAL,
+    OVERRULED_TRAIN,
+    TRAIN_CAP,
+    TRAINED,
+    UNPUBLISHED,
+)
+from trainer.contract.datasets.table import EnvCounts
 from trainer.contract.sections import EnvKey, Section, Share
 
 
@@ -37,56 +43,45 @@ class LintOptions(Section):
     max_input_length: Annotated[int, Field(ge=1)] | None = None
     """Tokens of the model's input that they must fit in; null leaves them unchecked."""
 
+    @model_validator(mode="after")
+    def _tools_are_held_against_something(self) -> Self:
+        if self.tool_tokens and self.max_input_length is None:
+            raise ValueError(
+                "tool_tokens does nothing without max_input_length, the tokens that the model may"
+                " read: set it too, or leave tool_tokens out"
+            )
+        return self
+
 
 def lint(
-    filtered: Filtered,
+    rows: Sequence[TaskRow],
     split: Mapping[str, SplitRow],
     table: Sequence[EnvCounts],
     options: LintOptions,
-    unused: Iterable[Exclusion] = (),
+    made: Iterable[Finding] = (),
 ) -> tuple[Finding, ...]:
-    """Return what there is to say, errors first, then by code and environment."""
+    """Return what there is to say, errors first, then by code and environment.
+
+    `made` are the findings about how the version was made (`making`), which join the others.
+    """
     used: dict[str, list[TaskRow]] = {counts.env_key: [] for counts in table}
-    for row in filtered.rows:
+    for row in rows:
         if split[row.key].split != "excluded":
             used[row.env_key].append(row)
-    found = [*_repeats(filtered), *_unused(unused), *_tools(options, used)]
+    found = [*made, *_tools(options, used)]
     for counts in table:
-        rows = used[counts.env_key]
-        found += find_leaks(counts.env_key, rows, split)
-        found += _variables(counts.env_key, rows, options)
-        found += _dates(counts.env_key, rows)
+        tasks = used[counts.env_key]
+        found += find_leaks(counts.env_key, tasks, split)
+        found += _variables(counts.env_key, tasks, options)
+        found += _dates(counts.env_key, tasks)
         found += _sizes(counts, options)
-        found += _unusable(counts.env_key, rows)
-    found += _left_out(filtered.rows, split)
+        found += _unusable(counts.env_key, tasks)
+    found += _left_out(rows, split)
     found += _overall(table, options)
     severities = list(dict.fromkeys(rule.severity for rule in RULES.values()))
     return tuple(
         sorted(found, key=lambda f: (severities.index(f.severity), f.code, f.env_key or ""))
     )
-
-
-def _repeats(filtered: Filtered) -> Iterator[Finding]:
-    rows: Counter[str] = Counter()
-    keys: dict[str, list[str]] = {}
-    differing: dict[str, list[str]] = {}
-    for each in filtered.duplicates:
-        rows[each.env_key] += each.count
-        keys.setdefault(each.env_key, []).append(each.key)
-        if each.differing:
-            differing.setdefault(each.env_key, []).append(each.key)
-    for env_key, named in keys.items():
-        message = f"{rows[env_key]} rows repeat {len(named)} keys of earlier rows"
-        yield finding("duplicate_key", env_key, rows[env_key], message, named)
-    for env_key, named in differing.items():
-        message = f"{len(named)} keys name rows that say different things"
-        yield finding("duplicate_key_differs", env_key, len(named), message, named)
-    groups: dict[str, list[str]] = {}
-    for copies in filtered.copies:
-        groups.setdefault(copies.env_key, []).append(" = ".join(copies.keys[:3]))
-    for env_key, shown in groups.items():
-        message = f"{len(shown)} questions are asked under more than one key"
-        yield finding("copies", env_key, len(shown), message, shown)
 
 
 def _variables(env_key: str, rows: Sequence[TaskRow], options: LintOptions) -> Iterator[Finding]:
@@ -99,20 +94,26 @@ def _variables(env_key: str, rows: Sequence[TaskRow], options: LintOptions) -> I
     for name, count in sorted(names.items()):
         if len(having) / 2.0 < count < len(having):
             without = [row.key for row in having if name not in row.env_variables]
-            message = f"{name} is missing in {len(without)} of {len(having)} tasks with variables"
+            message = (
+                f"{shown(name)} is missing in {len(without)} of {len(having)} tasks with variables"
+            )
             yield finding("env_variable_uneven", env_key, len(without), message, without)
 
 
 def _dates(env_key: str, rows: Sequence[TaskRow]) -> Iterator[Finding]:
-    shown = []
+    sure, unsure = [], []
     for row in rows:
-        if not row.env_variables.get(CURRENT_DATE, "").strip():
-            words = partial_dates(row.prompt)
-            if words:
-                shown.append(f"{row.key}: {', '.join(words[:3])}")
-    if shown:
-        message = f"{len(shown)} tasks speak of a date that needs CURRENT_DATE and do not have it"
-        yield finding("current_date_missing", env_key, len(shown), message, shown)
+        words = needed_dates(row)
+        if words.sure:
+            sure.append(f"{row.key}: {', '.join(words.sure[:3])}")
+        elif words.unsure:
+            unsure.append(f"{row.key}: {', '.join(words.unsure[:3])}")
+    if sure:
+        message = f"{len(sure)} tasks speak of a date that needs CURRENT_DATE and do not have it"
+        yield finding("current_date_missing", env_key, len(sure), message, sure)
+    if unsure:
+        message = f"{len(unsure)} tasks may speak of a date that needs CURRENT_DATE"
+        yield finding("current_date_unsure", env_key, len(unsure), message, unsure)
 
 
 def _sizes(counts: EnvCounts, options: LintOptions) -> Iterator[Finding]:
@@ -159,6 +160,10 @@ def _up(size: float) -> int:
 def _tools(options: LintOptions, used: Mapping[str, Sequence[TaskRow]]) -> Iterator[Finding]:
     if options.max_input_length is None:
         return
+    idle = sorted(env_key for env_key in options.tool_tokens if not used.get(env_key))
+    if idle:
+        message = f"lint.tool_tokens names {', '.join(idle[:5])}, whose tasks are not used here"
+        yield finding("tools_unused", None, len(idle), message, idle)
     for env_key, tokens in sorted(options.tool_tokens.items()):
         if not used.get(env_key) or tokens <= options.max_input_length / 2:
             continue
@@ -169,7 +174,7 @@ def _tools(options: LintOptions, used: Mapping[str, Sequence[TaskRow]]) -> Itera
 
 
 def _unusable(env_key: str, rows: Sequence[TaskRow]) -> Iterator[Finding]:
-    images = [row.key for row in rows if row.task_modality != "tool_use"]
+    images = [row.key for row in rows if needs_eyes(row)]
     if images:
         message = f"{len(images)} tasks are played by looking at screens"
         yield finding("modality_not_trainable", env_key, len(images), message, images)
@@ -183,8 +188,10 @@ _CODE_OF_REASON = {
     EVAL_CAP: "capped",
     TRAIN_CAP: "capped",
     TRAINED: "kept_from_lineage",
-    EVALUATED: "kept_from_lineage",
     COPY: "kept_from_lineage",
+    OVERRULED_EVAL: "published_overruled",
+    OVERRULED_TRAIN: "published_overruled",
+    UNPUBLISHED: "unpublished",
 }
 
 
@@ -198,9 +205,3 @@ def _left_out(rows: Iterable[TaskRow], split: Mapping[str, SplitRow]) -> Iterato
     for (env_key, reason), named in keys.items():
         message = f"{len(named)} tasks are excluded: {reason.removeprefix('split: ')}"
         yield finding(_CODE_OF_REASON[reason], env_key, len(named), message, named)
-
-
-def _unused(unused: Iterable[Exclusion]) -> Iterator[Finding]:
-    for exclusion in unused:
-        message = f"no {exclusion.scope} {exclusion.key!r} to exclude ({exclusion.reason})"
-        yield finding("exclusion_unused", None, 1, message, [exclusion.key])

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from trainer.contract.datasets.rows import Modality
+from trainer.contract.datasets.strata import StratumField
 from trainer.contract.sections import EnvKey, Section, Share
 
 HeldOut = dict[Modality, tuple[EnvKey, ...]]
@@ -26,7 +27,7 @@ class RankPolicy(Section):
     max_eval_total: Annotated[int, Field(ge=0, le=100_000)] | None = None
     """Most eval tasks of all environments; they take turns until it is reached. What is left over
     is trained on, except tasks of held-out environments and eval tasks of earlier versions, which
-    are excluded."""
+    are excluded. Lint says where it leaves fewer than `min_eval_per_env`."""
     max_train_per_env: Annotated[int, Field(ge=1)] | None = None
     """Most training tasks of one environment; the others are excluded."""
     max_train_total: Annotated[int, Field(ge=1)] | None = None
@@ -36,6 +37,9 @@ class RankPolicy(Section):
     excluded. Where one environment alone has training tasks it does nothing."""
     held_out_envs: HeldOut = Field(default_factory=dict)
     """Environments that are only evaluated on, by modality."""
+    stratify_by: tuple[StratumField, ...] = ()
+    """Give each kind of task its share of an environment's eval tasks: by `difficulty`, by
+    `task_modality`, or by both together. Sizes stay as they are."""
     salt: Annotated[int, Field(ge=0)] = 0
     """Another number draws other eval tasks."""
     trained_may_become_eval: bool = False
@@ -107,6 +111,8 @@ class PublishedPolicy(Section):
     policy: Literal["published"] = "published"
     splits: dict[str, Literal["train", "eval"]]
     """Where each task belongs, by key. Tasks it does not name are excluded."""
+    trained_may_become_eval: bool = False
+    """Take eval tasks also from those that an earlier version trained on."""
 
 
 SplitPolicy = Annotated[

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from pydantic import Field
 
 from trainer.contract.datasets.exclusions import Exclusion, Exclusions
-from trainer.contract.datasets.filters import Copies, Duplicate, FilterOptions, filter_rows
+from trainer.contract.datasets.faults import FaultCode, exclude_faulty
+from trainer.contract.datasets.filters import (
+    Copies,
+    Duplicate,
+    Filtered,
+    FilterOptions,
+    filter_rows,
+)
 from trainer.contract.datasets.findings import Finding
 from trainer.contract.datasets.lineage import Lineage, SplitRow
 from trainer.contract.datasets.lint import LintOptions, lint
+from trainer.contract.datasets.making import find_cut_below_minimum, find_making
 from trainer.contract.datasets.policies import RankPolicy, SplitPolicy
 from trainer.contract.datasets.rows import DatasetError, TaskRow, content_hash
 from trainer.contract.datasets.splits import make_split
+from trainer.contract.datasets.stored import split_line
 from trainer.contract.datasets.table import EnvCounts, count_by_env
 from trainer.contract.sections import Section
 
@@ -31,6 +40,8 @@ class PrepareOptions(Section):
     """How they are parted into train and eval."""
     lint: LintOptions = Field(default_factory=LintOptions)
     """What it is held against."""
+    exclude_by_lint: tuple[FaultCode, ...] = ()
+    """Leave out the tasks with these findings: neither trained nor evaluated on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,30 +90,30 @@ def prepare(
     Raises:
         DatasetError: no task is left, or no split follows the policy.
     """
-    salt = options.split.salt if isinstance(options.split, RankPolicy) else 0
-    filtered = filter_rows(rows, options.filters, salt=salt)
-    if not filtered.rows:
-        left_out = ", ".join(f"{name} {count}" for name, count in filtered.dropped.items())
-        raise DatasetError(
-            f"no task is left of {filtered.num_read} rows ({left_out or 'the file has none'}):"
-            " widen the filters, or check the file"
-        )
-    active = Exclusions(exclusions, now)
-    split = make_split(
+    filtered = _filtered(rows, options)
+    faulty = exclude_faulty(filtered.rows, options.exclude_by_lint)
+    active = Exclusions((*exclusions, *faulty), now)
+    split_by = partial(
+        make_split,
         filtered.rows,
         filtered.prints,
-        options.split,
         excluded=active.reasons(filtered.rows),
         lineage=lineage or Lineage(),
     )
+    split = split_by(options.split)
     by_key = {each.key: each for each in split}
     table = count_by_env(filtered.rows, by_key)
+    env_of = {row.key: row.env_key for row in filtered.rows}
+    made = [
+        *find_making(filtered, options.filters, options.split, active.unused(filtered.rows)),
+        *find_cut_below_minimum(options.split, table, split_by, env_of),
+    ]
     content, division = content_hash(filtered.rows), split_hash(split)
     return Prepared(
         rows=filtered.rows,
         split=split,
         table=table,
-        findings=lint(filtered, by_key, table, options.lint, active.unused(filtered.rows)),
+        findings=lint(filtered.rows, by_key, table, options.lint, made),
         num_read=filtered.num_read,
         dropped=filtered.dropped,
         duplicates=filtered.duplicates,
@@ -113,20 +124,16 @@ def prepare(
     )
 
 
-def split_line(row: SplitRow) -> bytes:
-    """Return a split row as the bytes that are stored and hashed: one line, without its newline."""
-    fields = {
-        "fingerprint": row.fingerprint,
-        "key": row.key,
-        "reason": row.reason,
-        "split": row.split,
-    }
-    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def read_split_line(line: str | bytes) -> SplitRow:
-    """Return the split row of a line that `split_line` wrote."""
-    return SplitRow(**json.loads(line))
+def _filtered(rows: Iterable[TaskRow], options: PrepareOptions) -> Filtered:
+    salt = options.split.salt if isinstance(options.split, RankPolicy) else 0
+    filtered = filter_rows(rows, options.filters, salt=salt)
+    if not filtered.rows:
+        left_out = ", ".join(f"{name} {count}" for name, count in filtered.dropped.items())
+        raise DatasetError(
+            f"no task is left of {filtered.num_read} rows ({left_out or 'the file has none'}):"
+            " widen the filters, or check the file"
+        )
+    return filtered
 
 
 def split_hash(split: Sequence[SplitRow]) -> str:

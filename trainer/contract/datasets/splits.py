@@ -20,12 +20,14 @@ from trainer.contract.datasets.policies import (
 )
 from trainer.contract.datasets.ranks import md5_share, salted_rank
 from trainer.contract.datasets.rows import DatasetError, TaskRow
+from trainer.contract.datasets.strata import Pool, strata_of
 
 EVAL_CAP = "split: above the most eval tasks that the policy allows"
 TRAIN_CAP = "split: above the most training tasks that the policy allows"
 TRAINED = "split: meant for eval, but an earlier version trained on it"
-EVALUATED = "split: meant for training, but an earlier version evaluated on it"
 COPY = "split: asks the same as an eval task of an earlier version"
+OVERRULED_EVAL = "split: published for eval, but an earlier version trained on it"
+OVERRULED_TRAIN = "split: published for training, but an earlier version evaluated on it"
 UNPUBLISHED = "split: the published split does not name it"
 
 
@@ -85,10 +87,12 @@ def make_split(
     )
 
 
-def _by_rank(tasks: Iterable[TaskRow], policy: RankPolicy, past: Past) -> _Draft:
+def _by_rank(tasks: Sequence[TaskRow], policy: RankPolicy, past: Past) -> _Draft:
     """Part each environment by salted rank; sizes are exact (`_target`)."""
     draft = _Draft()
     barred = frozenset() if policy.trained_may_become_eval else past.trained
+    kinds = strata_of(tasks, policy.stratify_by)
+    pools: dict[str, Pool] = {}
     spare: set[str] = set()
     for env_key, (held_out, shared) in _by_env(tasks, policy.held_out_envs).items():
         ranks = {key: salted_rank(key, policy.salt) for key in (*held_out, *shared)}
@@ -100,15 +104,21 @@ def _by_rank(tasks: Iterable[TaskRow], policy: RankPolicy, past: Past) -> _Draft
         most = len(kept) if policy.max_eval_per_env is None else policy.max_eval_per_env
         draft.exclude(kept[most:], EVAL_CAP)
         kept = kept[:most]
-        drawn = free[: max(0, _target(len(shared), policy) - len(kept))]
+        pools[env_key] = Pool(tasks=ordered, free=free, kinds=kinds)
+        drawn = pools[env_key].draw(_target(len(shared), policy) - len(kept), beside=kept)
         spare.update(drawn)
         draft.evals[env_key] = kept + held + drawn
-        taken = {*draft.evals[env_key], *draft.excluded}
-        draft.trains[env_key] = [key for key in ordered if key not in taken]
     for env_key, cut in _cut_to_total(draft, past, policy.max_eval_total).items():
         draft.exclude((key for key in cut if key not in spare), EVAL_CAP)
-        draft.trains[env_key] += [key for key in cut if key in spare]
-        draft.trains[env_key].sort(key=lambda key: salted_rank(key, policy.salt))
+        if any(key in spare for key in cut):
+            stay = [key for key in draft.evals[env_key] if key not in spare]
+            parted = set(pools[env_key].tasks)
+            kept = [key for key in stay if key in parted]
+            number = len(draft.evals[env_key]) - len(stay)
+            draft.evals[env_key] = stay + pools[env_key].draw(number, beside=kept)
+    for env_key, pool in pools.items():
+        taken = {*draft.evals[env_key], *draft.excluded}
+        draft.trains[env_key] = [key for key in pool.tasks if key not in taken]
     _cap_training(draft, policy)
     return draft
 
@@ -213,14 +223,15 @@ def _cut_md5_evals(draft: _Draft, policy: Md5ThresholdPolicy, past: Past) -> Non
 
 def _as_published(tasks: Iterable[TaskRow], policy: PublishedPolicy, past: Past) -> _Draft:
     draft = _Draft()
+    barred = frozenset() if policy.trained_may_become_eval else past.trained
     for row in tasks:
         place = policy.splits.get(row.key)
         if place is None:
             draft.excluded[row.key] = UNPUBLISHED
         elif place == "train" and row.key in past.evaluated:
-            draft.excluded[row.key] = EVALUATED
-        elif place == "eval" and row.key in past.trained:
-            draft.excluded[row.key] = TRAINED
+            draft.excluded[row.key] = OVERRULED_TRAIN
+        elif place == "eval" and row.key in barred:
+            draft.excluded[row.key] = OVERRULED_EVAL
         else:
             places = draft.evals if place == "eval" else draft.trains
             places.setdefault(row.env_key, []).append(row.key)

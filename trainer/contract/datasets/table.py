@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
@@ -10,6 +11,7 @@ from trainer.contract.datasets.rows import TaskRow
 from trainer.contract.sections import Section
 
 CURRENT_DATE = "CURRENT_DATE"
+_MINIFLEET_KEY = re.compile(r"([a-z0-9-]+)/(?:train|eval)/[^/]+/[0-9]{6}")
 
 
 class EnvCounts(Section):
@@ -28,6 +30,8 @@ class EnvCounts(Section):
     difficulties: dict[str, int]
     """Tasks by difficulty ("1" to "3"), and those without one under "none"."""
     modalities: dict[str, int]
+    with_minifleet_key: int
+    """Tasks for training and evaluation that minifleet may have, by the form of their key."""
 
 
 def count_by_env(rows: Iterable[TaskRow], split: Mapping[str, SplitRow]) -> tuple[EnvCounts, ...]:
@@ -38,9 +42,17 @@ def count_by_env(rows: Iterable[TaskRow], split: Mapping[str, SplitRow]) -> tupl
     return tuple(_count(env_key, groups[env_key], split) for env_key in sorted(groups))
 
 
+def is_minifleet_key(row: TaskRow) -> bool:
+    """Whether a task's key is of the form ENV/SPLIT/TEMPLATE/NUMBER, with its own environment."""
+    found = _MINIFLEET_KEY.fullmatch(row.key)
+    return found is not None and found[1] == row.env_key
+
+
 def _count(env_key: str, rows: list[TaskRow], split: Mapping[str, SplitRow]) -> EnvCounts:
     places = Counter(split[row.key].split for row in rows)
-    difficulties = Counter(str(row.difficulty or "none") for row in rows)
+    difficulties = Counter(
+        "none" if row.difficulty is None else str(row.difficulty) for row in rows
+    )
     return EnvCounts(
         env_key=env_key,
         train=places["train"],
@@ -55,4 +67,7 @@ def _count(env_key: str, rows: list[TaskRow], split: Mapping[str, SplitRow]) -> 
         with_verifier=sum(row.verifier_code is not None for row in rows),
         difficulties=dict(sorted(difficulties.items())),
         modalities=dict(sorted(Counter(row.task_modality for row in rows).items())),
+        with_minifleet_key=sum(
+            split[row.key].split != "excluded" and is_minifleet_key(row) for row in rows
+        ),
     )

@@ -195,7 +195,7 @@ def _task(config: Mapping[str, Any]) -> Task:
         env_key=str(env_key),
         prompt=str(config.get("prompt") or ""),
         template=str(env_key),
-        difficulty=int(config.get("difficulty") or 1),
+        difficulty=int(config["difficulty"]) if config.get("difficulty") else None,
         env_variables={name: str(value) for name, value in variables.items()},
         payload=payload,
     )

@@ -1,0 +1,162 @@
+"""Findings about how a version was made, which its stored rows do not show any more.
+
+They are kept with the version: linting it again under other options repeats them as they are.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from trainer.contract.datasets.exclusions import Exclusion
+from trainer.contract.datasets.filters import Filtered, FilterOptions
+from trainer.contract.datasets.findings import Finding, finding
+from trainer.contract.datasets.lineage import SplitRow
+from trainer.contract.datasets.policies import PRESETS, Md5ThresholdPolicy, SplitPolicy
+from trainer.contract.datasets.rows import shown
+from trainer.contract.datasets.table import EnvCounts
+
+CODES = frozenset(
+    {
+        "duplicate_key",
+        "duplicate_key_differs",
+        "copies",
+        "exclusion_unused",
+        "published_missing",
+        "option_names_nothing",
+        "eval_below_minimum",
+    }
+)
+"""The findings of this module."""
+_MAX_REASON = 60
+"""Characters of an exclusion's reason that an example shows."""
+
+
+def find_making(
+    filtered: Filtered, filters: FilterOptions, policy: SplitPolicy, unused: Iterable[Exclusion]
+) -> Iterator[Finding]:
+    """Find what the making of a version says, beside what became of its split."""
+    yield from _repeats(filtered)
+    yield from _idle_names(filtered, filters, policy)
+    yield from _idle_exclusions(unused)
+    yield from _unpublished(filtered, policy)
+
+
+def find_cut_below_minimum(
+    policy: SplitPolicy,
+    table: Sequence[EnvCounts],
+    resplit: Callable[[SplitPolicy], Sequence[SplitRow]],
+    env_of: Mapping[str, str],
+) -> Iterator[Finding]:
+    """Find environments that `max_eval_total` leaves fewer eval tasks than their minimum.
+
+    Args:
+        policy: as it was followed.
+        table: what came of it.
+        resplit: parts the same tasks by another policy.
+        env_of: environment of each task, by key.
+    """
+    if policy.policy == "published" or policy.max_eval_total is None:
+        return
+    few = [counts for counts in table if counts.eval < policy.min_eval_per_env]
+    if not few:
+        return
+    uncapped = {"max_eval_total": None, "max_env_train_share": None}
+    uncut = resplit(policy.model_copy(update=uncapped))
+    before = Counter(env_of[row.key] for row in uncut if row.split == "eval")
+    for counts in few:
+        if before[counts.env_key] > counts.eval:
+            message = (
+                f"max_eval_total {policy.max_eval_total} leaves {counts.eval} of"
+                f" {before[counts.env_key]} eval tasks, fewer than min_eval_per_env"
+                f" {policy.min_eval_per_env}"
+            )
+            yield finding("eval_below_minimum", counts.env_key, counts.eval, message)
+
+
+def _repeats(filtered: Filtered) -> Iterator[Finding]:
+    rows: Counter[str] = Counter()
+    keys: dict[str, list[str]] = {}
+    differing: dict[str, list[str]] = {}
+    for each in filtered.duplicates:
+        rows[each.env_key] += each.count
+        keys.setdefault(each.env_key, []).append(each.key)
+        if each.differing:
+            differing.setdefault(each.env_key, []).append(each.key)
+    for env_key, named in keys.items():
+        message = f"{rows[env_key]} rows repeat {len(named)} keys of earlier rows"
+        yield finding("duplicate_key", env_key, rows[env_key], message, named)
+    for env_key, named in differing.items():
+        message = f"{len(named)} keys name rows that say different things"
+        yield finding("duplicate_key_differs", env_key, len(named), message, named)
+    groups: dict[str, list[str]] = {}
+    for copies in filtered.copies:
+        groups.setdefault(copies.env_key, []).append(" = ".join(copies.keys[:3]))
+    for env_key, same in groups.items():
+        message = f"{len(same)} questions are asked under more than one key"
+        yield finding("copies", env_key, len(same), message, same)
+
+
+def _idle_names(
+    filtered: Filtered, filters: FilterOptions, policy: SplitPolicy
+) -> Iterator[Finding]:
+    """Find names in the filters and the split policy that no row of the file has."""
+    envs = {env_key for env_key, _, _ in filtered.seen}
+    idle = [key for key in filters.env_keys or () if key not in envs]
+    yield from _idle("filters.env_keys", idle, envs)
+    difficulties = {difficulty for _, _, difficulty in filtered.seen}
+    idle = [str(each) for each in filters.difficulty or () if each not in difficulties]
+    yield from _idle("filters.difficulty", idle, ())
+    if policy.policy != "published":
+        places = {(modality, env_key) for env_key, modality, _ in filtered.seen}
+        for modality, named in sorted(policy.held_out_envs.items()):
+            if isinstance(policy, Md5ThresholdPolicy) and named == _preset(policy).get(modality):
+                continue  # nobody typed these
+            there = {env_key for place, env_key in places if place == modality}
+            idle = [key for key in named if key not in there]
+            yield from _idle(f"split.held_out_envs.{modality}", idle, there)
+
+
+def _idle_exclusions(unused: Iterable[Exclusion]) -> Iterator[Finding]:
+    idle = tuple(unused)
+    if idle:
+        some = [f"{each.scope} {each.key} ({each.reason[:_MAX_REASON]})" for each in idle[:5]]
+        message = (
+            f"{len(idle)} exclusions name no task and no environment of this version"
+            if len(idle) > 1
+            else f"no {idle[0].scope} {idle[0].key!r} to exclude ({idle[0].reason[:_MAX_REASON]})"
+        )
+        yield finding("exclusion_unused", None, len(idle), message, some)
+
+
+def _unpublished(filtered: Filtered, policy: SplitPolicy) -> Iterator[Finding]:
+    if policy.policy != "published":
+        return
+    missing = sorted(policy.splits.keys() - filtered.prints.keys())
+    if missing:
+        message = (
+            f"the published split names {len(policy.splits)} tasks, and {len(missing)} of them are"
+            " not among the tasks taken"
+        )
+        some = [f"{shown(key)} ({policy.splits[key]})" for key in missing[:5]]
+        yield finding("published_missing", None, len(missing), message, some)
+
+
+def _idle(option: str, names: Sequence[str], there: Iterable[str]) -> Iterator[Finding]:
+    if names:
+        candidates = sorted(there)
+        some = [_with_hint(name, candidates) for name in names]
+        message = f"{option} names {', '.join(some[:5])}, and no row of the file has that"
+        yield finding("option_names_nothing", None, len(names), message, some)
+
+
+def _with_hint(name: str, candidates: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, candidates, n=1)
+    return f"{name} (did you mean {close[0]}?)" if close else name
+
+
+def _preset(policy: Md5ThresholdPolicy) -> Mapping[str, object]:
+    """Return the environments that the policy's preset holds out, by modality."""
+    held_out = PRESETS.get(policy.preset or "", {}).get("held_out_envs", {})
+    return held_out if isinstance(held_out, dict) else {}
