@@ -36,6 +36,7 @@ from api.routes import (
     validations,
 )
 from api.routes.context import Services
+from api.routes.lanes import DatasetLanes
 from api.runs.journal import utc_now
 from api.runs.runners import forgive_absence
 from api.settings import Settings, load_settings
@@ -97,6 +98,7 @@ def _lifespan(
             database=database,
             bell=bell or celery,
             store=open_store(settings.blobs_url, STORE_PATIENCE),
+            lanes=DatasetLanes(),
         )
         await anyio.to_thread.run_sync(_bootstrap, settings, database)
         app.state.services = services

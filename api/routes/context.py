@@ -13,6 +13,7 @@ from api.bell import Bell
 from api.dashboard.sessions import COOKIE, read_session
 from api.database import Database
 from api.identity import NotAuthenticated, Principal, Scope, authenticate
+from api.routes.lanes import DatasetLanes
 from api.runs.journal import utc_now
 from api.settings import Settings
 from trainer.stores.base import BlobStore
@@ -28,6 +29,7 @@ class Services:
     database: Database
     bell: Bell
     store: BlobStore
+    lanes: DatasetLanes
 
     @property
     def cursor_secret(self) -> str:

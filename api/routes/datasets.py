@@ -6,10 +6,10 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
 
-from anyio.to_thread import run_sync
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 from sqlalchemy.orm import Session
@@ -105,7 +105,7 @@ async def create_version(
             project_id=caller.project_id,
             name=name,
             actor=caller.actor,
-            request=await run_sync(parse_request, upload.options),
+            request=await services.lanes.works.run(partial(parse_request, upload.options)),
             upload=upload.path,
             key=RequestKey(
                 project_id=caller.project_id,
@@ -117,7 +117,8 @@ async def create_version(
             if idempotency_key
             else None,
         )
-        answer, replayed = await run_sync(creation.create_version, workshop(services), order)
+        make = partial(creation.create_version, workshop(services), order)
+        answer, replayed = await services.lanes.works.run(make)
     number = answer.response["number"]
     headers = {"Location": f"/v1/datasets/{name}/versions/{number}"}
     if replayed:
@@ -200,9 +201,9 @@ def get_version(
     "/{name}/versions/{number}/tasks",
     operation_id="list_dataset_tasks",
     summary="List the tasks of a version, by key",
-    responses={**documented(KINDS[DatasetNotFound], KINDS[CursorRejected])},
+    responses={**documented(KINDS[DatasetNotFound], KINDS[CursorRejected], KINDS[DatasetsBusy])},
 )
-def list_tasks(  # noqa: PLR0913 - one parameter per filter
+async def list_tasks(  # noqa: PLR0913 - one parameter per filter
     services: ServicesDep,
     caller: Reader,
     name: Name,
@@ -214,35 +215,43 @@ def list_tasks(  # noqa: PLR0913 - one parameter per filter
     cursor: Cursor = None,
 ) -> dict[str, Any]:
     """Return one page of whole tasks, each with its split and, if it is excluded, the reason."""
-    with open_version(services, caller, name, number) as (_, dataset, version):
-        pass
     filters = TaskFilters(env=env, split=split, search=search)
-    scope, secret = {"version": version.id, "filters": repr(filters)}, services.cursor_secret
-    after = read_cursor(cursor, scope, secret=secret)[0] if cursor is not None else ""
-    found = rows.list_tasks(services.store, version, filters, after=after, limit=limit + 1)
-    page, has_more = found[:limit], len(found) > limit
-    return as_list(
-        page,
-        has_more=has_more,
-        next_cursor=sign_cursor([page[-1]["key"]], scope, secret=secret) if has_more else None,
-        name=dataset.name,
-        number=version.number,
-    )
+
+    def read() -> dict[str, Any]:
+        with open_version(services, caller, name, number) as (_, dataset, version):
+            pass
+        scope, secret = {"version": version.id, "filters": repr(filters)}, services.cursor_secret
+        after = read_cursor(cursor, scope, secret=secret)[0] if cursor is not None else ""
+        found = rows.list_tasks(services.store, version, filters, after=after, limit=limit + 1)
+        page, has_more = found[:limit], len(found) > limit
+        return as_list(
+            page,
+            has_more=has_more,
+            next_cursor=sign_cursor([page[-1]["key"]], scope, secret=secret) if has_more else None,
+            name=dataset.name,
+            number=version.number,
+        )
+
+    return await services.lanes.reads.run(read)
 
 
 @router.get(
     "/{name}/versions/{number}/tasks/{key:path}",
     operation_id="get_dataset_task",
     summary="Get one task",
-    responses={**documented(KINDS[DatasetNotFound], KINDS[TaskNotFound])},
+    responses={**documented(KINDS[DatasetNotFound], KINDS[TaskNotFound], KINDS[DatasetsBusy])},
 )
-def get_task(
+async def get_task(
     services: ServicesDep, caller: Reader, name: Name, number: Number, key: str
 ) -> dict[str, Any]:
     """Return one task whole, with its split."""
-    with open_version(services, caller, name, number) as (*_, version):
-        pass
-    return rows.find_task(services.store, version, key)
+
+    def read() -> dict[str, Any]:
+        with open_version(services, caller, name, number) as (*_, version):
+            pass
+        return rows.find_task(services.store, version, key)
+
+    return await services.lanes.reads.run(read)
 
 
 @router.get(
@@ -250,9 +259,12 @@ def get_task(
     operation_id="download_dataset_file",
     summary="Download the tasks or the split of a version",
     response_class=StreamingResponse,
-    responses={200: {"content": {"application/gzip": {}}, "description": "The file"}, **GONE},
+    responses={
+        200: {"content": {"application/gzip": {}}, "description": "The file"},
+        **documented(KINDS[DatasetNotFound], KINDS[DatasetsBusy]),
+    },
 )
-def download_file(
+async def download_file(
     services: ServicesDep,
     caller: Reader,
     name: Name,
@@ -260,17 +272,20 @@ def download_file(
     file: Literal["tasks", "split"],
 ) -> StreamingResponse:
     """Return JSON lines, compressed by gzip, sorted by key."""
-    with open_version(services, caller, name, number) as (*_, version):
-        pass
-    with blobs.local_copy(services.store, version.id, FILES[file]) as path:
-        # The open file outlives its name: nothing is left behind, whatever the client does.
-        size, chunks = stream_file(path)
-    filename = f"{name}-{version.number}-{FILES[file]}"
+
+    def read() -> tuple[int, int, Iterator[bytes]]:
+        with open_version(services, caller, name, number) as (*_, version):
+            pass
+        with blobs.local_copy(services.store, version.id, FILES[file]) as path:
+            # The open file outlives its name: nothing is left behind, whatever the client does.
+            return version.number, *stream_file(path)
+
+    found, size, chunks = await services.lanes.reads.run(read)
     headers = {
         "Content-Length": str(size),
-        "Content-Disposition": f'attachment; filename="{filename}"',
+        "Content-Disposition": f'attachment; filename="{name}-{found}-{FILES[file]}"',
         "X-Content-Type-Options": "nosniff",
-        "X-Dataset-Version": str(version.number),
+        "X-Dataset-Version": str(found),
     }
     return StreamingResponse(chunks, media_type="application/gzip", headers=headers)
 
@@ -281,7 +296,7 @@ def download_file(
     summary="Compare a version with an earlier one",
     responses={**documented(KINDS[DatasetNotFound], KINDS[DatasetTooLarge], KINDS[DatasetsBusy])},
 )
-def diff_versions(
+async def diff_versions(
     services: ServicesDep,
     caller: Reader,
     name: Name,
@@ -291,10 +306,14 @@ def diff_versions(
 ) -> dict[str, Any]:
     """Return which tasks came, went, changed and moved from `base` to this version."""
     first = base_name or name
-    with open_version(services, caller, name, number) as (session, _, after):
-        before = store.find_version(session, caller.project_id, first, base)[1]
-    found = inspection.diff(services.store, before, after, limits(services))
-    return {"before": f"{first}@{base}", "after": f"{name}@{after.number}", **found}
+
+    def compare() -> dict[str, Any]:
+        with open_version(services, caller, name, number) as (session, _, after):
+            before = store.find_version(session, caller.project_id, first, base)[1]
+        found = inspection.diff(services.store, before, after, limits(services))
+        return {"before": f"{first}@{base}", "after": f"{name}@{after.number}", **found}
+
+    return await services.lanes.works.run(compare)
 
 
 @router.post(
@@ -303,7 +322,7 @@ def diff_versions(
     summary="Lint a version again",
     responses={**documented(KINDS[DatasetNotFound], KINDS[DatasetTooLarge], KINDS[DatasetsBusy])},
 )
-def lint_version(
+async def lint_version(
     services: ServicesDep,
     caller: Reader,
     name: Name,
@@ -311,10 +330,15 @@ def lint_version(
     options: LintOptions | None = None,
 ) -> dict[str, Any]:
     """Return the findings under these options, for example with the tokens that tools take."""
-    with open_version(services, caller, name, number) as (*_, version):
-        pass
-    findings = inspection.lint(services.store, version, options or LintOptions(), limits(services))
-    return as_list(findings, name=name, number=version.number)
+    held_against = options or LintOptions()
+
+    def look() -> dict[str, Any]:
+        with open_version(services, caller, name, number) as (*_, version):
+            pass
+        findings = inspection.lint(services.store, version, held_against, limits(services))
+        return as_list(findings, name=name, number=version.number)
+
+    return await services.lanes.works.run(look)
 
 
 @contextmanager
