@@ -94,26 +94,29 @@ class Limiter:
             self.num_decreases += 1
 
     async def _acquire(self) -> None:
-        while True:
-            hold = self._held_until - self.clock()
-            if self.in_use >= int(self.limit):
-                await self._woken()
-            elif hold > 0.0:
-                await asyncio.sleep(hold)
-            else:
-                self.in_use += 1
-                return
+        try:
+            while True:
+                hold = self._held_until - self.clock()
+                if self.in_use >= int(self.limit):
+                    await self._woken()
+                elif hold > 0.0:
+                    await asyncio.sleep(hold)
+                else:
+                    self.in_use += 1
+                    return
+        except asyncio.CancelledError:
+            # It may have been woken for a slot that it takes no more: the next in line gets it.
+            self._wake()
+            raise
 
     async def _woken(self) -> None:
         turn = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:
             await turn
-        except asyncio.CancelledError:
+        finally:
             if turn in self._waiting:
                 self._waiting.remove(turn)
-            self._wake()
-            raise
 
     def _wake(self) -> None:
         """Let as many look again as there are free slots."""

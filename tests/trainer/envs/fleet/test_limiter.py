@@ -106,6 +106,25 @@ async def test_who_waits_gets_a_place_in_order_and_a_cancelled_one_loses_none() 
     assert limiter.in_use == 0
 
 
+async def test_a_waiter_that_is_cancelled_in_the_pause_passes_its_turn_on() -> None:
+    limiter = Limiter(1)
+
+    async def hold() -> None:
+        async with limiter.slot():
+            pass
+
+    async with limiter.slot():
+        woken, next_in_line = (asyncio.create_task(hold()) for _ in range(2))
+        await asyncio.sleep(0)
+        limiter.overloaded(FULL)
+    # The first has its turn, and waits until the account may have room again.
+    await asyncio.sleep(0)
+    woken.cancel()
+    async with asyncio.timeout(2.0):
+        await next_in_line
+    assert limiter.in_use == 0
+
+
 async def episode(provider: FleetProvider) -> int:
     """One episode that is begun again while the account is full; how often it was."""
     refused = 0
