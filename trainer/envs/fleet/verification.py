@@ -26,7 +26,9 @@ from trainer.envs.fleet.api import Json
 
 VERIFY = "verify"
 REGION = "us-west-1"
-JUDGE_ERROR = "JUDGE ERROR:"
+_JUDGE_ERROR = re.compile(r"^JUDGE ERROR:", re.MULTILINE)
+"""As a judge that is out says it, at the start of a line. Within one it may be a quotation of what
+the agent wrote, who would get rid of a 0 by it."""
 CRASHED, JUDGED, NONE, ODD = "verifier_crashed", "judge_error", "verifier_none", "verifier_odd"
 """Reasons why a state has no grade although the verifier's server answered."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -120,13 +122,13 @@ def request(
 
 def may_pass(answer: Json) -> bool:
     """Tell whether asking again may help: the verifier crashed, or its judge was out."""
-    return answer.get("success") is not True or JUDGE_ERROR in str(answer.get("stdout") or "")
+    return answer.get("success") is not True or _judge_is_out(str(answer.get("stdout") or ""))
 
 
 def grade(answer: Json, *, partial_reward: bool) -> Grade:
     """Return what the platform's answer says about a state. Nothing but a number is a score."""
     stdout = str(answer.get("stdout") or "")
-    if JUDGE_ERROR in stdout:
+    if _judge_is_out(stdout):
         return Grade(score=None, reason=JUDGED)
     if answer.get("success") is not True:
         return Grade(score=None, reason=CRASHED)
@@ -141,6 +143,10 @@ def grade(answer: Json, *, partial_reward: bool) -> Grade:
         # Each printed check may have passed in a task that was not done: its verifier left early.
         score = share if share is not None and share < 1.0 else 0.0
     return Grade(score=score, reason=_complaint(stdout) if score < 1.0 else None)
+
+
+def _judge_is_out(stdout: str) -> bool:
+    return _JUDGE_ERROR.search(stdout) is not None
 
 
 def partial_score(stdout: str) -> float | None:

@@ -92,6 +92,13 @@ def test_source_that_cannot_be_read_is_sent_all_the_same(source: str) -> None:
         ({"success": False, "result": 1}, None, "verifier_crashed"),
         ({}, None, "verifier_crashed"),
         ({"success": True, "result": 0, "stdout": "JUDGE ERROR: down"}, None, "judge_error"),
+        ({"success": True, "result": 0, "stdout": "[X] a\nJUDGE ERROR: out"}, None, "judge_error"),
+        # An agent that wrote it, and was quoted, keeps its 0.
+        (
+            {"success": True, "result": 0, "stdout": "said: JUDGE ERROR: x"},
+            0.0,
+            "said: JUDGE ERROR: x",
+        ),
     ],
 )
 def test_only_a_number_is_a_score(answer: Any, score: float | None, reason: str | None) -> None:
