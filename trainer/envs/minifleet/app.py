@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import JsonValue
 
@@ -28,6 +28,8 @@ class Tool:
 
     spec: ToolSpec
     run: Handler
+    only_looks: bool = False
+    """Whether it changes nothing, so that calling it twice is like calling it once."""
 
 
 def tool(
@@ -40,6 +42,17 @@ def tool(
     """Return a tool from its handler and its argument schemas (see `schema.text`, `integer`)."""
     schema = parameters(required, **optional)
     return Tool(spec=ToolSpec(name=name, description=description, parameters=schema), run=run)
+
+
+def looking(
+    name: str,
+    description: str,
+    run: Handler,
+    required: Mapping[str, JsonValue],
+    **optional: JsonValue,
+) -> Tool:
+    """Return a tool as `tool` does, for a handler that changes nothing."""
+    return replace(tool(name, description, run, required, **optional), only_looks=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,6 +57,10 @@ class MinifleetEnv:
         """The app's tools in the order shown."""
         return tuple(tool.spec for tool in self._app.tools)
 
+    def only_looks(self, name: str) -> bool:
+        """Tell whether the tool of this name changes nothing."""
+        return self._tools[name].only_looks
+
     async def call(self, name: str, arguments: Mapping[str, JsonValue]) -> ToolResult:
         """Run one tool; whatever the agent got wrong comes back as a short error text."""
         if self._injector:

@@ -12,7 +12,8 @@ from pydantic import JsonValue
 from tests.trainer.envs.minifleet.playing import started
 from trainer.data.tasks import minifleet_tasks
 from trainer.envs.minifleet.catalog import APPS
-from trainer.envs.minifleet.world import World, next_number
+from trainer.envs.minifleet.experts import expert
+from trainer.envs.minifleet.world import World, copy_tables, next_number
 from trainer.errors import EnvUnavailable
 from trainer.types import Task
 
@@ -51,6 +52,7 @@ def calls(draw: st.DrawFn, task: Task) -> tuple[str, dict[str, JsonValue]]:
 @pytest.mark.parametrize("env_key", tuple(APPS))
 def test_no_exception_escapes_a_call_and_answers_stay_short(env_key: str) -> None:
     task = TASKS[env_key]
+    looking = {tool.spec.name for tool in APPS[env_key].tools if tool.only_looks}
 
     @settings(max_examples=120, deadline=None, derandomize=True, database=None)
     @given(st.lists(calls(task), min_size=1, max_size=6))
@@ -58,9 +60,11 @@ def test_no_exception_escapes_a_call_and_answers_stay_short(env_key: str) -> Non
         async def episode() -> None:
             env = await started(task)
             for name, arguments in sequence:
+                before = copy_tables(env.tables()[1]) if name in looking else None
                 result = await env.call(name, arguments)
                 assert result.text
                 assert len(result.text) < 700
+                assert before in (None, env.tables()[1]), f"{name} changed what it only reads"
             assert (await env.score()).score in (0.0, 1.0)
             await env.close()
             await env.close()
@@ -91,6 +95,27 @@ async def test_a_wrong_call_is_told_what_is_wrong(
     result = await env.call(name, arguments)
     assert result.is_error
     assert result.text.startswith(text)
+
+
+@pytest.mark.parametrize("env_key", tuple(APPS))
+async def test_a_tool_that_only_looks_changes_nothing(env_key: str) -> None:
+    looking = {tool.spec.name for tool in APPS[env_key].tools if tool.only_looks}
+    changing: set[str] = set()
+    for task in minifleet_tasks((env_key,), "train", 30, 5):
+        env, run = await started(task), expert(task)
+        call = next(run)
+        while True:
+            before = copy_tables(env.tables()[1])
+            result = await env.call(call.name, call.arguments)
+            if env.tables()[1] != before:
+                changing.add(call.name)
+            try:
+                call = run.send(result)
+            except StopIteration:
+                break
+    assert looking
+    assert changing
+    assert not looking & changing
 
 
 async def test_calls_and_grades_outside_an_episode_are_infra_errors() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import date
 
-from trainer.envs.minifleet.app import Tool, line, lines, tool
+from trainer.envs.minifleet.app import Tool, line, lines, looking, tool
 from trainer.envs.minifleet.schema import integer, text
 from trainer.envs.minifleet.world import Fields, Row, RuleBroken, World, matches, same
 
@@ -98,20 +98,20 @@ def _iso_date(value: str) -> str:
 
 
 TOOLS: tuple[Tool, ...] = (
-    tool(
+    looking(
         "search_hotels",
         "by city or name",
         search_hotels,
         {"query": text(), "sort": text("price", "rating")},
     ),
-    tool("list_rooms", "free rooms", list_rooms, {"hotel": text(), "guests": integer()}),
+    looking("list_rooms", "free rooms", list_rooms, {"hotel": text(), "guests": integer()}),
     tool(
         "book_room",
         "book",
         book_room,
         {"room": text(), "guest": text(), "date": text(), "nights": integer()},
     ),
-    tool("list_bookings", "of a guest", list_bookings, {"guest": text()}),
+    looking("list_bookings", "of a guest", list_bookings, {"guest": text()}),
     tool(
         "change_booking",
         "set nights",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from datetime import date
 
-from trainer.envs.minifleet.app import Tool, line, lines, tool
+from trainer.envs.minifleet.app import Tool, line, lines, looking, tool
 from trainer.envs.minifleet.schema import integer, text
 from trainer.envs.minifleet.world import Fields, Row, RuleBroken, World, matches, same
 
@@ -141,8 +141,8 @@ def _require_startable(world: World, ticket: Row) -> None:
 
 
 TOOLS: tuple[Tool, ...] = (
-    tool("find_tickets", "by title or owner", find_tickets, {"query": text()}),
-    tool("list_sprints", "with room, roomiest first", list_sprints, {"points": integer()}),
+    looking("find_tickets", "by title or owner", find_tickets, {"query": text()}),
+    looking("list_sprints", "with room, roomiest first", list_sprints, {"points": integer()}),
     tool(
         "create_ticket",
         "new ticket",

@@ -7,7 +7,7 @@ nothing.
 
 from __future__ import annotations
 
-from trainer.envs.minifleet.app import Tool, line, lines, tool
+from trainer.envs.minifleet.app import Tool, line, lines, looking, tool
 from trainer.envs.minifleet.schema import integer, text
 from trainer.envs.minifleet.world import Fields, Row, RuleBroken, World, matches, same
 
@@ -84,7 +84,7 @@ def _open_issue(world: World, given: Fields) -> Row:
 
 
 TOOLS: tuple[Tool, ...] = (
-    tool("find_issues", "by title or assignee", find_issues, {"repo": text(), "query": text()}),
+    looking("find_issues", "by title or assignee", find_issues, {"repo": text(), "query": text()}),
     tool("open_issue", "new issue", open_issue, {"repo": text(), "title": text()}),
     tool("assign_issue", "to a user", assign_issue, {"issue": integer(), "user": text()}),
     tool("label_issue", "add label", label_issue, {"issue": integer(), "label": text(*LABELS)}),

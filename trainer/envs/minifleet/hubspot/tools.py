@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainer.envs.minifleet.app import Tool, line, lines, tool
+from trainer.envs.minifleet.app import Tool, line, lines, looking, tool
 from trainer.envs.minifleet.schema import integer, text
 from trainer.envs.minifleet.world import Fields, Row, RuleBroken, World, matches, quoted, same
 
@@ -141,9 +141,9 @@ def _take_turn(world: World, rep: Row) -> None:
 
 
 TOOLS: tuple[Tool, ...] = (
-    tool("find_contacts", "by name or company", find_contacts, {"query": text()}),
-    tool("find_deals", "by title or company", find_deals, {"query": text()}),
-    tool("list_reps", "whose turn, first", list_reps, {}),
+    looking("find_contacts", "by name or company", find_contacts, {"query": text()}),
+    looking("find_deals", "by title or company", find_deals, {"query": text()}),
+    looking("list_reps", "whose turn, first", list_reps, {}),
     tool(
         "set_deal",
         "set some of these",

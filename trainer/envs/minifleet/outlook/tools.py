@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import date
 
-from trainer.envs.minifleet.app import Tool, line, lines, tool
+from trainer.envs.minifleet.app import Tool, line, lines, looking, tool
 from trainer.envs.minifleet.schema import text
 from trainer.envs.minifleet.world import Fields, RuleBroken, World, matches, quoted, same
 
@@ -82,8 +82,8 @@ def _known_address(world: World, address: str) -> str:
 
 
 TOOLS: tuple[Tool, ...] = (
-    tool("find_contact", "address", find_contact, {"name": text()}),
-    tool("find_mails", "by subject or sender", find_mails, {"query": text()}),
+    looking("find_contact", "address", find_contact, {"name": text()}),
+    looking("find_mails", "by subject or sender", find_mails, {"query": text()}),
     tool("send_mail", "to an address", send_mail, {"to": text(), "text": text()}),
     tool("forward_mail", "to an address", forward_mail, {"mail": text(), "to": text()}),
     tool("move_mail", "to a folder", move_mail, {"mail": text(), "folder": text(*FOLDERS)}),

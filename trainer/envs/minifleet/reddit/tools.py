@@ -6,7 +6,7 @@ flair, locked posts take no comments. Every call may be repeated without further
 
 from __future__ import annotations
 
-from trainer.envs.minifleet.app import Tool, line, lines, tool
+from trainer.envs.minifleet.app import Tool, line, lines, looking, tool
 from trainer.envs.minifleet.schema import text
 from trainer.envs.minifleet.world import Fields, Row, RuleBroken, World, matches, same
 
@@ -95,7 +95,7 @@ def _require_member(world: World, community: str) -> None:
 
 
 TOOLS: tuple[Tool, ...] = (
-    tool(
+    looking(
         "search_posts",
         "query: title or author",
         search_posts,

@@ -95,7 +95,8 @@ class ToolCalls:
                     return self._initialized(instance, message, params)
                 case "tools/list":
                     tools = () if strike.empty_tools else env.tools
-                    return _result(message, {"tools": [_tool(tool) for tool in tools]})
+                    listed = [_tool(tool, only_looks=env.only_looks(tool.name)) for tool in tools]
+                    return _result(message, {"tools": listed})
                 case _:
                     return await self._called(instance, message, params)
 
@@ -144,11 +145,12 @@ async def _body(request: Request) -> bytes:
     return body
 
 
-def _tool(spec: ToolSpec) -> JsonValue:
+def _tool(spec: ToolSpec, *, only_looks: bool) -> JsonValue:
     return {
         "name": spec.name,
         "description": spec.description,
         "inputSchema": dict(spec.parameters),
+        "annotations": {"readOnlyHint": only_looks},
     }
 
 

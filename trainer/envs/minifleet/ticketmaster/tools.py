@@ -6,7 +6,7 @@ time; only cards on the account pay; a paid hold becomes an order.
 
 from __future__ import annotations
 
-from trainer.envs.minifleet.app import Tool, line, lines, tool
+from trainer.envs.minifleet.app import Tool, line, lines, looking, tool
 from trainer.envs.minifleet.schema import integer, text
 from trainer.envs.minifleet.world import Fields, Row, RuleBroken, World, matches, same
 
@@ -100,8 +100,8 @@ def _count(world: World, given: Fields, offer: Row) -> int:
 
 
 TOOLS: tuple[Tool, ...] = (
-    tool("search_events", "by artist or city", search_events, {"query": text()}, date=text()),
-    tool(
+    looking("search_events", "by artist or city", search_events, {"query": text()}, date=text()),
+    looking(
         "list_seats",
         "cheapest first",
         list_seats,
@@ -109,7 +109,7 @@ TOOLS: tuple[Tool, ...] = (
         section=text(*SECTIONS),
     ),
     tool("hold_seats", "hold", hold_seats, {"seat": text(), "count": integer()}),
-    tool("list_holds", "of a fan", list_holds, {"fan": text()}),
+    looking("list_holds", "of a fan", list_holds, {"fan": text()}),
     tool("change_hold", "set count", change_hold, {"hold": text(), "count": integer()}),
     tool("pay_hold", "pay", pay_hold, {"hold": text(), "card": text(*CARDS)}),
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from datetime import date
 
-from trainer.envs.minifleet.app import Tool, line, lines, tool
+from trainer.envs.minifleet.app import Tool, line, lines, looking, tool
 from trainer.envs.minifleet.schema import integer, text
 from trainer.envs.minifleet.world import Fields, Row, RuleBroken, World, matches, quoted, same
 
@@ -169,22 +169,22 @@ def _conflict(world: World, home: Row, day: str, slot: str) -> str:
 
 
 TOOLS: tuple[Tool, ...] = (
-    tool("find_homes", "by address or city", find_homes, {"query": text()}, beds=integer()),
+    looking("find_homes", "by address or city", find_homes, {"query": text()}, beds=integer()),
     tool(
         "save_search",
         "max price, min beds",
         save_search,
         {"city": text(), "beds": integer(), "price": integer()},
     ),
-    tool("list_alerts", "found, newest first", list_alerts, {}),
-    tool("list_slots", "free for a tour", list_slots, {"home": text(), "date": text()}),
+    looking("list_alerts", "found, newest first", list_alerts, {}),
+    looking("list_slots", "free for a tour", list_slots, {"home": text(), "date": text()}),
     tool(
         "book_tour",
         "book or move",
         book_tour,
         {"home": text(), "date": text(), "slot": text(*SLOTS)},
     ),
-    tool("list_lenders", "lowest rate first", list_lenders, {"amount": integer()}),
+    looking("list_lenders", "lowest rate first", list_lenders, {"amount": integer()}),
     tool("get_approval", "in thousands", get_approval, {"lender": text(), "amount": integer()}),
     tool("make_offer", "in thousands", make_offer, {"home": text(), "price": integer()}),
 )

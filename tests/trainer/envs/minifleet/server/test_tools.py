@@ -39,6 +39,10 @@ async def test_tools_are_listed_and_called_without_a_session(server: FleetServer
     assert [(tool["name"], tool["inputSchema"]) for tool in listed] == [
         (spec.name, spec.parameters) for spec in expected
     ]
+    hints = {tool["name"]: tool["annotations"] for tool in listed}
+    assert hints == {
+        tool.spec.name: {"readOnlyHint": tool.only_looks} for tool in APPS["reddit"].tools
+    }
     called = await send(server, made, message("tools/call", name="no_such", arguments={}))
     assert called["id"] == 7
     assert called["result"]["isError"] is True
