@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -24,7 +25,8 @@ T = TypeVar("T")
 FIRST_S, FACTOR, LONGEST_S = 0.2, 2.0, 5.0
 """Pauses between tries, before jitter takes up to half of them (seconds)."""
 PATIENCE_S = 90.0
-"""How long is tried where no caller sets a deadline; Fleet's own client gives a call as long."""
+"""How long is tried where no caller sets a deadline, and only there; as long as Fleet's own client
+gives a call."""
 LEAST_S = 0.05
 """A try shorter than this is not begun."""
 IDLE_S = 4.0
@@ -86,7 +88,7 @@ class Persistence:
                 left for one.
         """
         pause = FIRST_S
-        with within(PATIENCE_S):
+        with within(PATIENCE_S if math.isinf(remaining_s()) else math.inf):
             while True:
                 try:
                     result = await self._once(what, operation, at_most_s or self.operation_s)

@@ -10,11 +10,12 @@ import pytest
 
 from tests.trainer.envs.fleet.scene import TASK, TERMS, go_on, on_server, play
 from trainer.envs.deadline import within
+from trainer.envs.fleet import persistence
 from trainer.envs.fleet.env import FleetEnv
 from trainer.envs.minifleet.catalog import APPS
 from trainer.errors import EnvAtCapacity, EnvUnavailable, ToolTransport, VerifierUnavailable
 
-TOOL = APPS["booking"].tools[0].spec.name
+TOOL = next(tool.spec.name for tool in APPS["booking"].tools if not tool.only_looks)
 QUICK = replace(TERMS, operation_s=0.4)
 
 
@@ -58,6 +59,17 @@ async def test_a_call_that_may_have_been_carried_out_is_not_repeated() -> None:
         with pytest.raises(ToolTransport, match=r"bad_gateway \(502\)"):
             await env.call(TOOL, {})
         assert (await server.stats())["requests"]["tool_call"] == 1
+        await env.close()
+
+
+async def test_a_call_that_only_reads_is_repeated_after_a_lost_answer() -> None:
+    async with on_server() as (server, provider):
+        env = provider.make(TASK)
+        await env.reset()
+        await server.faults(rule("tool_call", lost_reply_rate=1.0, retryable=None, for_s=0.4))
+        found = await env.call("list_bookings", {"guest": "nobody"})
+        assert (found.text, found.is_error) == ("no match", False)
+        assert env.measures()["num_retries"] >= 1
         await env.close()
 
 
@@ -175,6 +187,24 @@ async def test_a_full_account_is_no_fault() -> None:
         await first.close()
         await second.reset()
         await second.close()
+
+
+async def test_patience_without_a_deadline_shortens_no_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(persistence, "PATIENCE_S", 0.4)
+    async with on_server() as (server, provider):
+        env = provider.make(TASK)
+        await play(env)
+        await server.faults(rule("verify", error_rate=1.0, error_status=503, for_s=1.0))
+        with within(20.0):
+            assert (await env.score()).score == 1.0
+        await server.faults(rule("verify", error_rate=1.0, error_status=503))
+        began = time.monotonic()
+        with pytest.raises(VerifierUnavailable):
+            await env.score()
+        assert time.monotonic() - began < 2.0
+        await env.close()
 
 
 async def test_an_outage_of_the_verifier_is_waited_out() -> None:
