@@ -30,7 +30,11 @@ async def main() -> None:
         made = (await http.post("/v1/env/instances", json={"env_key": "booking"})).json()
         meter = Meter()
         session = McpSession(
-            made["urls"]["root"] + "mcp", HEADERS, meter=meter, tls=ssl.create_default_context()
+            made["urls"]["root"] + "mcp",
+            HEADERS,
+            meter=meter,
+            tls=ssl.create_default_context(),
+            max_bytes=1 << 20,
         )
         await session.open()
         tools = await session.tools()

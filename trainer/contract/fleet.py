@@ -9,6 +9,8 @@ from pydantic import Field
 from trainer.contract.section import Seconds, Section
 
 DEFAULT_BASE_URL = "https://orchestrator.fleetai.com"
+MAX_OUTPUT_CHARS = 10_000
+"""As Fleet's own wrapper cuts."""
 IMAGE_MODALITIES = ("computer_use", "browser_use")
 
 
@@ -33,11 +35,31 @@ class FleetSpec(Section):
     """Longest single request (seconds), smaller than `call_timeout_s`, within which it is tried
     again; null: a third of it."""
     max_instances: Annotated[int, Field(ge=1, le=4096)] = 32
-    """Instances of one environment at once, at the most; fewer after timeouts and where the
-    account's limit is met (count)."""
+    """Instances of one environment at once, at the most, over all rollout workers, which share them
+    out evenly; fewer after timeouts and where the account's limit is met (count)."""
+    max_message_mib: Annotated[int, Field(ge=1, le=1024)] = 16
+    """Largest answer accepted from the platform or an instance (MiB); a larger one is an infra
+    error."""
+    max_output_chars: Annotated[int, Field(ge=100, le=10_000_000)] = MAX_OUTPUT_CHARS
+    """Longest answer of a tool that the model sees (characters); a longer one is cut, and says by
+    how much."""
     partial_reward: bool = False
     """Give a task that was not done the share of its checks that passed, as its verifier prints
     them. A pass stays a score of at least `eval.pass_threshold`."""
+
+
+def refuse_idle_workers(fleet: FleetSpec, num_workers: int) -> None:
+    """Refuse fewer instances of an environment than rollout workers, each of which needs one.
+
+    Raises:
+        ValueError: a sentence that names what to change.
+    """
+    if fleet.max_instances < num_workers:
+        raise ValueError(
+            f"environment.fleet.max_instances ({fleet.max_instances}) is shared by the rollout"
+            f" workers ({num_workers}), and each needs one: raise it or lower"
+            " placement.rollout_workers"
+        )
 
 
 def refuse_images(modality: str, what: str) -> None:

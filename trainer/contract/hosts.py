@@ -17,6 +17,11 @@ def is_loopback(url: str) -> bool:
     return is_loopback_host(urlsplit(url).hostname or "")
 
 
+def is_private(url: str) -> bool:
+    """Tell whether nobody on the way to a URL reads along: over TLS, or on this machine."""
+    return urlsplit(url).scheme in ("https", "wss") or is_loopback(url)
+
+
 def is_loopback_host(host: str) -> bool:
     """Tell whether a host is this machine: `localhost`, or an address, never a name like one."""
     if host == "localhost":

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue
 
 from trainer.contract.data import DataSpec
+from trainer.contract.fleet import MAX_OUTPUT_CHARS
 from trainer.contract.hosts import SecretVariable
 from trainer.contract.section import Seconds, Section
 
@@ -40,6 +41,9 @@ class OpenEnvServer(Section):
     """Longest wait for a connection (seconds); passing it is an infra error."""
     max_message_mib: Annotated[int, Field(ge=1, le=1024)] = 16
     """Largest message accepted from the server (MiB)."""
+    max_output_chars: Annotated[int, Field(ge=100, le=10_000_000)] = MAX_OUTPUT_CHARS
+    """Longest answer to a call that the model sees (characters); a longer one is cut, and says by
+    how much."""
 
 
 def refuse_unserved(servers: Mapping[str, OpenEnvServer], data: DataSpec) -> None:

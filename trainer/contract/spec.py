@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from trainer.contract.algorithm import AlgorithmSpec
 from trainer.contract.data import DataSpec
 from trainer.contract.deterministic import refuse_clocks, refuse_what_races
+from trainer.contract.fleet import refuse_idle_workers
 from trainer.contract.neverrun import never_run
 from trainer.contract.openenv import refuse_unserved
 from trainer.contract.placement import PlacementSpec
@@ -194,6 +195,8 @@ class RunSpec(Section):
             raise ValueError(
                 f"{several[0]} above 1 needs processes of its own: set placement.type to ray"
             )
+        if self.environment.provider == "fleet":
+            refuse_idle_workers(self.environment.fleet, self.placement.rollout_workers)
         return self
 
     @model_validator(mode="after")

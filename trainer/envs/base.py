@@ -25,6 +25,14 @@ def storable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
+def shortened(text: str, max_chars: int) -> str:
+    """Return a tool's answer with at most `max_chars` of its own, and a word on what is missing."""
+    if len(text) <= max_chars:
+        return text
+    missing = f"the answer has {len(text)} characters, and the last {len(text) - max_chars} are cut"
+    return f"{text[:max_chars]}\n[{missing}]"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
     """A tool as the model sees it; `parameters` is a JSON Schema of type object."""

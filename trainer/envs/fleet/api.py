@@ -17,8 +17,18 @@ from dataclasses import dataclass, field
 import httpx
 from pydantic import JsonValue
 
-from trainer.envs.fleet.faults import WireFault, of_network, of_response
+from trainer.contract.hosts import is_private
+from trainer.envs.fleet.faults import (
+    DUPLICATE,
+    WireFault,
+    odd,
+    of_network,
+    of_response,
+    of_size,
+)
 from trainer.envs.fleet.persistence import IDLE_S
+from trainer.envs.fleet.sizes import DEFAULT, Sizes
+from trainer.errors import SpecError
 
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 Json = dict[str, JsonValue]
@@ -31,10 +41,27 @@ class Account:
     base_url: str
     key: str = field(repr=False)
 
+    def __post_init__(self) -> None:
+        """Refuse what would show the key, or could not carry it."""
+        if not is_private(self.base_url):
+            raise SpecError(
+                f"the platform is at {self.base_url}, and the key travels over https only: give an"
+                " address that begins with https, or that of a server on this machine"
+            )
+        if not self.key.isascii() or not self.key.isprintable() or " " in self.key:
+            raise SpecError(
+                "the key of the platform holds characters that no HTTP header carries: set"
+                " FLEET_API_KEY to the key alone"
+            )
+
     @property
     def headers(self) -> dict[str, str]:
-        """Headers of every request."""
-        return {"Authorization": f"Bearer {self.key}", "User-Agent": "hillclimb"}
+        """Headers of every request; a body that is not packed cannot grow when it is unpacked."""
+        return {
+            "Authorization": f"Bearer {self.key}",
+            "User-Agent": "hillclimb",
+            "Accept-Encoding": "identity",
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +82,9 @@ class Instance:
 class FleetApi:
     """The platform's HTTP face. Every method raises `WireFault` when it gets no good answer."""
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: Account, sizes: Sizes = DEFAULT) -> None:
         self.account = account
+        self._sizes = sizes
         self.tls = ssl.create_default_context()
         """Made once: every connection to an instance takes it, and loading the roots is slow."""
         self._client = httpx.AsyncClient(
@@ -74,10 +102,29 @@ class FleetApi:
         try:
             return _instance(await self._ask("POST", "/v1/env/instances", wish, request_id))
         except WireFault as fault:
-            made = fault.detail.get("instance_id")
-            if fault.kind == "duplicate_request_id" and isinstance(made, str):
-                return await self.instance(made)
+            made = _made_before(fault)
+            if made is None:
+                raise
+        try:
+            return await self.instance(made)
+        except WireFault as fault:
+            # Whatever this answer is: the creation was carried out.
+            fault.may_be_done = True
             raise
+
+    async def created(self, wish: Json, request_id: str) -> str:
+        """Return the id of the instance of a creation; it is made now if it was not before."""
+        try:
+            found = await self._ask("POST", "/v1/env/instances", wish, request_id)
+        except WireFault as fault:
+            made = _made_before(fault)
+            if made is None:
+                raise
+            return made
+        name = found.get("instance_id")
+        if not isinstance(name, str):
+            raise odd("the answer to a creation names no instance")
+        return name
 
     async def instance(self, instance_id: str) -> Instance:
         """Return how an instance is."""
@@ -93,17 +140,20 @@ class FleetApi:
 
     async def delete_run(self, run_tag: str) -> None:
         """Delete every instance that carries the tag of a run."""
-        await self._ask("DELETE", "/v1/env/instances/batch", params={"run_id": run_tag})
+        await self._ask_any("DELETE", "/v1/env/instances/batch", params={"run_id": run_tag})
 
     async def instances_of(self, run_tag: str) -> tuple[str, ...]:
         """Return the ids of the instances of a run that still run."""
         found = await self._ask_any("GET", "/v1/env/instances", params={"run_id": run_tag})
-        rows = found if isinstance(found, list) else []
+        rows: list[Json] = []
+        for row in found if isinstance(found, list) else [None]:
+            if not isinstance(row, dict) or not isinstance(row.get("instance_id"), str):
+                raise odd("the answer is no list of instances")
+            rows.append(row)
         return tuple(
             str(row["instance_id"])
             for row in rows
-            if isinstance(row, dict)
-            and row.get("run_id") in (run_tag, None)
+            if row.get("run_id") in (run_tag, None)
             and row.get("status") not in ("stopped", "error")
         )
 
@@ -135,12 +185,16 @@ class FleetApi:
             raise WireFault(
                 kind="reset_refused", message=message, is_transient=True, may_be_done=False
             )
+        if answer.get("success") is not True:
+            raise odd("the answer to the reset does not say whether it was done")
 
     async def task(self, key: str) -> Json:
         """Return a task as the platform has it, with its verifier."""
         found = await self._ask("GET", "/v1/tasks", params={"task_keys": key})
         rows = found.get("tasks")
-        for row in rows if isinstance(rows, list) else []:
+        if not isinstance(rows, list):
+            raise odd("the answer holds no list of tasks")
+        for row in rows:
             if isinstance(row, dict) and row.get("key") == key:
                 return row
         raise WireFault(
@@ -149,11 +203,17 @@ class FleetApi:
 
     async def me(self) -> Json:
         """Return the account that the key belongs to, with its limit of instances."""
-        return await self._ask("GET", "/v1/account")
+        answer = await self._ask("GET", "/v1/account")
+        if "team_id" not in answer and "instance_limit" not in answer:
+            raise odd("the answer tells of no account")
+        return answer
 
     async def execute(self, verification: Json) -> Json:
         """Run a verifier over there and return what came out."""
-        return await self._ask("POST", "/v1/verifiers/execute", verification)
+        answer = await self._ask("POST", "/v1/verifiers/execute", verification)
+        if not isinstance(answer.get("success"), bool):
+            raise odd("the answer does not say whether the verifier ran")
+        return answer
 
     async def close(self) -> None:
         """Close the connections."""
@@ -170,7 +230,9 @@ class FleetApi:
         more: Mapping[str, str] | None = None,
     ) -> Json:
         answer = await self._ask_any(method, path, body, request_id, params=params, more=more)
-        return answer if isinstance(answer, dict) else {}
+        if not isinstance(answer, dict):
+            raise odd("the answer is no JSON object")
+        return answer
 
     async def _ask_any(
         self,
@@ -190,14 +252,34 @@ class FleetApi:
             "X-Request-Timestamp": str(int(1000 * time.time())),
         }
         try:
-            response = await self._client.request(
+            async with self._client.stream(
                 method, url, json=body, headers=headers, params=params
-            )
+            ) as response:
+                content = await _content(response, self._sizes.max_message_bytes)
         except httpx.RequestError as error:
             raise of_network(error, was_sent=not isinstance(error, _UNSENT)) from error
-        if response.status_code >= 400:
-            raise of_response(response.status_code, response.headers, response.content)
-        return _read(response.content)
+        if not response.is_success:
+            key = self.account.key
+            raise of_response(response.status_code, response.headers, content, key)
+        return _read(content)
+
+
+async def _content(response: httpx.Response, max_bytes: int) -> bytes:
+    """Return the body of an answer; one that is too large is not read to its end."""
+    parts: list[bytes] = []
+    num_bytes = 0
+    async for part in response.aiter_bytes():
+        num_bytes += len(part)
+        if num_bytes > max_bytes:
+            raise of_size(max_bytes)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _made_before(fault: WireFault) -> str | None:
+    """Return the instance that an earlier request of the same id has made, if that is the fault."""
+    made = fault.detail.get("instance_id")
+    return made if fault.kind == DUPLICATE and isinstance(made, str) else None
 
 
 def _read(content: bytes) -> JsonValue:
@@ -228,4 +310,12 @@ def _instance(found: Json) -> Instance:
             is_transient=False,
             may_be_done=True,
         )
+    for url in (root, api):
+        if not is_private(url):
+            raise WireFault(
+                kind="open_wire",
+                message=f"the instance is at {url[:200]}, and the key travels over https only",
+                is_transient=False,
+                may_be_done=True,
+            )
     return Instance(id=name, status=str(found.get("status")), root_url=root, manager_url=api)

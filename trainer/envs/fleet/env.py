@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from pydantic import JsonValue
 
-from trainer.envs.base import Grade, ToolResult, ToolSpec
+from trainer.envs.base import Grade, ToolResult, ToolSpec, shortened
 from trainer.envs.deadline import remaining_s
 from trainer.envs.fleet import verification
 from trainer.envs.fleet.api import FleetApi, Instance, Json
@@ -32,6 +32,7 @@ from trainer.envs.fleet.mcp_session import McpSession
 from trainer.envs.fleet.persistence import Persistence
 from trainer.envs.fleet.results import tool_result
 from trainer.envs.fleet.schema import changes_nothing, tool_spec
+from trainer.envs.fleet.sizes import Sizes
 from trainer.envs.fleet.wishes import Wish, Wishes
 from trainer.errors import EnvAtCapacity, EnvUnavailable, ToolTransport, VerifierUnavailable
 from trainer.types import Task
@@ -69,6 +70,7 @@ class Platform:
     """Hashes of the bundles that the platform has from us."""
     partial_reward: bool
     region: str | None
+    sizes: Sizes
 
 
 class FleetEnv:
@@ -126,6 +128,7 @@ class FleetEnv:
         """
         if name == SUBMIT and SUBMIT in self._task.prompt:
             return self._submit(arguments)
+        platform = self._platform
         try:
             found = await self._persistence.insist(
                 name,
@@ -133,14 +136,15 @@ class FleetEnv:
                 may_repeat=lambda fault: not fault.may_be_done or name in self._harmless,
             )
         except Refused as refused:
-            return ToolResult(text=refused.message, is_error=True)
+            text = shortened(refused.message, platform.sizes.max_output_chars)
+            return ToolResult(text=text, is_error=True)
         except WireFault as fault:
             if fault.status in _GONE:
                 raise EnvUnavailable(
                     f"{self._task.env_key}: the instance is gone: {fault}"
                 ) from fault
             raise ToolTransport(f"{self._task.env_key}.{name}: {fault}") from fault
-        return tool_result(found)
+        return tool_result(found, platform.sizes.max_output_chars)
 
     async def score(self) -> Grade:
         """Have the state graded by the task's verifier, over there.
@@ -248,7 +252,13 @@ class FleetEnv:
             meter = self._persistence.meter
             if self._dropped:
                 meter.count("reconnects")
-            session = McpSession(instance.mcp_url, api.account.headers, meter=meter, tls=api.tls)
+            session = McpSession(
+                instance.mcp_url,
+                api.account.headers,
+                meter=meter,
+                tls=api.tls,
+                max_bytes=self._platform.sizes.max_message_bytes,
+            )
             self._session = session
             await self._asking(session, session.open())
         return self._session

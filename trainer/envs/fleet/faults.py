@@ -22,9 +22,11 @@ SESSION_LOST = "session_lost"
 TIMEOUT = "timeout"
 UNREACHABLE = "unreachable"
 DROPPED = "dropped"
+ODD, TOO_LARGE, REDIRECT = "odd_answer", "too_large", "redirect"
 OVERLOAD = frozenset({TIMEOUT, "rate_limit", INSTANCE_LIMIT})
 """Classes after which fewer instances should be held at once."""
 
+HIDDEN = "[the API key]"
 MAX_SHOWN = 300
 """Characters of a server's message that an error repeats."""
 
@@ -92,8 +94,14 @@ class Refused(Exception):
     message: str
 
 
-def of_response(status: int, headers: Mapping[str, str], body: bytes) -> WireFault:
-    """Return what an answer with a status of 400 or above means."""
+def of_response(status: int, headers: Mapping[str, str], body: bytes, key: str = "") -> WireFault:
+    """Return what an answer with a status other than 2xx means.
+
+    `key`: what was sent as API key, and is shown to nobody although a server repeats it.
+    """
+    if 300 <= status < 400:
+        return _redirect(status, headers.get("location", "nowhere"))
+    body = body.replace(key.encode(), HIDDEN.encode()) if key else body
     said = _parse(body)
     detail = said.get("detail", said.get("error", said))
     inner = detail if isinstance(detail, dict) else {}
@@ -116,6 +124,11 @@ def of_response(status: int, headers: Mapping[str, str], body: bytes) -> WireFau
     )
 
 
+def odd(message: str) -> WireFault:
+    """Return what an answer means that has a good status and is not what the contract says."""
+    return WireFault(kind=ODD, message=message, is_transient=False, may_be_done=True)
+
+
 def of_network(error: BaseException, *, was_sent: bool) -> WireFault:
     """Return what an error of the connection means; `was_sent` unless no byte can have left."""
     return WireFault(
@@ -123,6 +136,16 @@ def of_network(error: BaseException, *, was_sent: bool) -> WireFault:
         message=f"{type(error).__name__}: {error}".strip(": "),
         is_transient=True,
         may_be_done=was_sent,
+    )
+
+
+def of_size(max_bytes: int) -> WireFault:
+    """Return what an answer means that is larger than what is taken."""
+    return WireFault(
+        kind=TOO_LARGE,
+        message=f"the answer has more than {max_bytes} bytes (max_message_mib)",
+        is_transient=False,
+        may_be_done=True,
     )
 
 
@@ -144,6 +167,17 @@ def of_unknown(error: Exception) -> WireFault:
         is_transient=False,
         may_be_done=True,
         is_known=False,
+    )
+
+
+def _redirect(status: int, location: str) -> WireFault:
+    """Requests carry the key and change things: they go where they were sent, or nowhere."""
+    return WireFault(
+        kind=REDIRECT,
+        message=f"the server leads to {location[:MAX_SHOWN]}, where requests do not follow",
+        is_transient=False,
+        may_be_done=False,
+        status=status,
     )
 
 

@@ -16,7 +16,7 @@ import asyncio
 import json
 import logging
 import ssl
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any, cast
@@ -27,11 +27,14 @@ from mcp.client.streamable_http import streamable_http_client
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from trainer.envs.fleet.faults import (
+    HIDDEN,
     SESSION_LOST,
     Refused,
     WireFault,
+    odd,
     of_network,
     of_response,
+    of_size,
 )
 from trainer.envs.fleet.persistence import IDLE_S, Meter
 
@@ -44,21 +47,51 @@ _UNSENT = (_http.ConnectError, _http.ConnectTimeout, _http.PoolTimeout)
 NOTIFICATION_S = 2.0
 """A notification has no answer to wait for, and a server that hangs would block what follows it."""
 CLOSE_S = 2.0
+MAX_TOOLS = 1000
+"""More than these are a list that does not end."""
+_SESSION_ID = "mcp-session-id"
+_FOLLOWS = 300 if IS_FIRST else 400
+"""From which status on an answer is a refusal: the second version of the library follows redirects
+within an origin and answers for the others."""
 _INVALID_REQUEST, _INVALID_PARAMS, _METHOD_NOT_FOUND, _INTERNAL = -32600, -32602, -32601, -32603
 _CONNECTION_CLOSED, _REQUEST_TIMEOUT = -32000, -32001
 """Codes that the library gives to what it noticed itself."""
 _log = logging.getLogger(__name__)
 
 
+class _AtMost(_http.AsyncByteStream):  # type: ignore[misc, name-defined]
+    """A body that ends in a fault where it is too large."""
+
+    def __init__(self, body: Any, max_bytes: int) -> None:  # noqa: ANN401 - of either library
+        self._body = body
+        self._max_bytes = max_bytes
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        num_bytes = 0
+        async for part in self._body:
+            num_bytes += len(part)
+            if num_bytes > self._max_bytes:
+                raise of_size(self._max_bytes)
+            yield part
+
+    async def aclose(self) -> None:
+        """Close the body."""
+        await self._body.aclose()
+
+
 class _Wire(_http.AsyncBaseTransport):  # type: ignore[misc, name-defined]
     """Carries the library's requests; `fault` is what became of the last one that was refused."""
 
-    def __init__(self, meter: Meter, tls: ssl.SSLContext) -> None:
+    def __init__(self, meter: Meter, tls: ssl.SSLContext, max_bytes: int, key: str) -> None:
         self._inner = _http.AsyncHTTPTransport(
             verify=tls, limits=_http.Limits(keepalive_expiry=IDLE_S)
         )
         self._meter = meter
+        self._max_bytes = max_bytes
+        self._key = key
         self.fault: WireFault | None = None
+        self.in_session = False
+        """Whether the request of the fault named a session."""
 
     async def handle_async_request(self, request: Any) -> Any:  # noqa: ANN401 - of either library
         """Send one request; a refusal or a broken connection is kept and answered for."""
@@ -73,17 +106,20 @@ class _Wire(_http.AsyncBaseTransport):  # type: ignore[misc, name-defined]
             return _http.Response(202, request=request)
         self._meter.count("mcp_requests")
         limit = NOTIFICATION_S if method.startswith("notifications/") else None
+        content = b""
         try:
             async with asyncio.timeout(limit):
-                response = await self._inner.handle_async_request(request)
-                if response.status_code < 400:
-                    return response
-                content = await response.aread()
+                response = await self._answer(request)
+        except WireFault as too_large:
+            fault = too_large
         except (_http.TransportError, TimeoutError) as error:
-            fault, content = of_network(error, was_sent=not isinstance(error, _UNSENT)), b""
+            fault = of_network(error, was_sent=not isinstance(error, _UNSENT))
         else:
-            fault = of_response(response.status_code, response.headers, content)
-        self.fault = fault
+            if response.status_code < _FOLLOWS:
+                return response
+            content = response.content
+            fault = of_response(response.status_code, response.headers, content, self._key)
+        self.fault, self.in_session = fault, _SESSION_ID in request.headers
         if "id" not in message:
             return _http.Response(202, request=request)
         # As an answer: the first version would end the session over the status of a refusal.
@@ -92,6 +128,21 @@ class _Wire(_http.AsyncBaseTransport):  # type: ignore[misc, name-defined]
         body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": said}).encode()
         kind = {"content-type": "application/json"}
         return _http.Response(200, headers=kind, content=body, request=request)
+
+    async def _answer(self, request: Any) -> Any:  # noqa: ANN401 - of either library
+        """Return the answer, read here where it is no stream of events.
+
+        The library would forget what went wrong while it reads.
+        """
+        response = await self._inner.handle_async_request(request)
+        response.stream = _AtMost(response.stream, self._max_bytes)
+        if response.status_code >= _FOLLOWS or _is_json(response):
+            try:
+                await response.aread()
+            except WireFault:
+                await response.aclose()
+                raise
+        return response
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -105,11 +156,19 @@ class McpSession:
     """
 
     def __init__(
-        self, url: str, headers: Mapping[str, str], *, meter: Meter, tls: ssl.SSLContext
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        *,
+        meter: Meter,
+        tls: ssl.SSLContext,
+        max_bytes: int,
     ) -> None:
         self._url = url
         self._headers = dict(headers)
-        self._wire = _Wire(meter, tls)
+        self._more = {} if IS_FIRST else {"max_sse_event_size": max_bytes}
+        self._key = self._headers.get("Authorization", "").removeprefix("Bearer ")
+        self._wire = _Wire(meter, tls, max_bytes, self._key)
         self._holder: asyncio.Task[None] | None = None
         self._session: ClientSession | None = None
         self._leave = asyncio.Event()
@@ -136,6 +195,8 @@ class McpSession:
             cursor = cast("str | None", page.get("nextCursor"))
             if not cursor:
                 return tuple(found)
+            if len(found) > MAX_TOOLS or not page.get("tools"):
+                raise odd(f"the list of tools goes on after {len(found)}")
 
     async def call(self, name: str, arguments: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
         """Return a tool's result as it is on the wire.
@@ -173,7 +234,7 @@ class McpSession:
                     transport=self._wire, headers=self._headers, timeout=None
                 ) as client,
                 streamable_http_client(
-                    self._url, http_client=client, terminate_on_close=False
+                    self._url, http_client=client, terminate_on_close=False, **self._more
                 ) as streams,
                 ClientSession(streams[0], streams[1]) as session,
             ):
@@ -220,10 +281,14 @@ class McpSession:
         fault, self._wire.fault = self._wire.fault, None
         told = getattr(error, "error", None)
         code, message = getattr(told, "code", 0), str(getattr(told, "message", error))
+        message = message.replace(self._key, HIDDEN) if self._key else message
         if code == _INVALID_PARAMS or (code == _METHOD_NOT_FOUND and fault is None):
             return Refused(message=message)
         if fault is not None:
-            is_lost = fault.status == 404 or (fault.status == 400 and "session" in message.lower())
+            is_lost = fault.status == 404 or (
+                # As the SDK's first servers say it; of a request that named none it is no loss.
+                fault.status == 400 and self._wire.in_session and "session" in message.lower()
+            )
             # While a session is opened, 404 is said of the instance.
             return _lost(message) if is_lost and is_open else fault
         if code == _INTERNAL:
@@ -253,6 +318,10 @@ def _wrapped(request: BaseModel) -> Any:  # noqa: ANN401 - of either library
 
 def _lost(message: str) -> WireFault:
     return WireFault(kind=SESSION_LOST, message=message, is_transient=True, may_be_done=False)
+
+
+def _is_json(response: Any) -> bool:  # noqa: ANN401 - of either library
+    return str(response.headers.get("content-type", "")).lower().startswith("application/json")
 
 
 def _object(content: bytes) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from trainer.envs.fleet.env import FleetEnv, Platform
 from trainer.envs.fleet.instances import Instances, Terms
 from trainer.envs.fleet.limiter import Limiter, Share
 from trainer.envs.fleet.persistence import Meter, Persistence
+from trainer.envs.fleet.sizes import DEFAULT, Sizes
 from trainer.envs.fleet.wishes import Wishes
 from trainer.errors import SpecError
 from trainer.types import Task
@@ -25,6 +26,7 @@ class FleetProvider:
         terms: how instances are held.
         max_instances: of one environment at once, at the most.
         partial_reward: give a failed task the share of its checks that passed.
+        sizes: how much of an answer is taken.
     """
 
     def __init__(
@@ -35,10 +37,12 @@ class FleetProvider:
         *,
         max_instances: int,
         partial_reward: bool = False,
+        sizes: Sizes = DEFAULT,
     ) -> None:
         self._account, self._terms = account, terms
         self._env_keys = tuple(env_keys)
         self._partial_reward = partial_reward
+        self._sizes = sizes
         self.account_limiter = Limiter(max_instances * len(self._env_keys))
         self._shares = {
             key: Share(Limiter(max_instances), self.account_limiter) for key in env_keys
@@ -93,7 +97,7 @@ class FleetProvider:
         """Make the client on first use, in the event loop that uses it."""
         if self._platform is None:
             asyncio.get_running_loop()
-            api = FleetApi(self._account)
+            api = FleetApi(self._account, self._sizes)
             self._platform = Platform(
                 api=api,
                 instances=Instances(api, self._terms),
@@ -101,5 +105,6 @@ class FleetProvider:
                 known_verifiers=set(),
                 partial_reward=self._partial_reward,
                 region=self._terms.region,
+                sizes=self._sizes,
             )
         return self._platform

@@ -13,13 +13,13 @@ from collections.abc import Mapping
 
 from pydantic import JsonValue
 
-from trainer.envs.base import ToolResult
+from trainer.envs.base import ToolResult, shortened
 
 _PREFIX = "error:"
 
 
-def tool_result(wire: Mapping[str, JsonValue]) -> ToolResult:
-    """Return the answer that a `CallToolResult` holds."""
+def tool_result(wire: Mapping[str, JsonValue], max_chars: int) -> ToolResult:
+    """Return the answer that a `CallToolResult` holds, with at most `max_chars` of its text."""
     texts: list[str] = []
     images: list[bytes] = []
     blocks = wire.get("content")
@@ -34,7 +34,7 @@ def tool_result(wire: Mapping[str, JsonValue]) -> ToolResult:
     if is_error and text[: len(_PREFIX)].lower() == _PREFIX:
         # The observation of an error begins with these words anyway.
         text = text[len(_PREFIX) :].strip()
-    return ToolResult(text=text, is_error=is_error, images=tuple(images))
+    return ToolResult(text=shortened(text, max_chars), is_error=is_error, images=tuple(images))
 
 
 def _read(block: Mapping[str, JsonValue], texts: list[str], images: list[bytes]) -> None:

@@ -15,8 +15,15 @@ from pydantic import JsonValue
 from trainer.envs.base import ToolSpec
 
 _DROPPED = frozenset({"title", "default", "$schema"})
-_NAMED = frozenset({"properties", "$defs", "definitions", "patternProperties"})
+_NAMED = frozenset(
+    {
+        *("properties", "patternProperties", "$defs", "definitions"),
+        *("dependentRequired", "dependentSchemas"),
+    }
+)
 """Keywords whose keys are names that somebody chose."""
+_DATA = frozenset({"enum", "const", "examples", "example"})
+"""Keywords whose values are no schemas."""
 
 
 def tool_spec(wire: Mapping[str, JsonValue]) -> ToolSpec:
@@ -52,7 +59,7 @@ def normalised(schema: JsonValue) -> JsonValue:
     for key, value in schema.items():
         if key in _NAMED and isinstance(value, dict):
             plain[key] = {name: normalised(inner) for name, inner in value.items()}
-        elif key == "enum" or key == "const":
+        elif key in _DATA:
             plain[key] = value
         elif key not in _DROPPED:
             plain[key] = normalised(value)

@@ -66,10 +66,10 @@ class Wishes:
         """
         refuse_screens([task])
         found = dict(task.payload)
-        if not found.get("verifier_code"):
+        if _source(found) is None:
             known = await self._look_up(task.key, persistence)
             found = {**known, **{key: value for key, value in found.items() if value is not None}}
-        source = _text(found, "verifier_code") or _text(found, "verifier_func")
+        source = _source(found)
         return Wish(
             env_key=task.env_key,
             env_version=_text(found, "env_version") or _text(found, "version"),
@@ -99,6 +99,16 @@ class Wishes:
             if len(self._looked_up) > KEPT:
                 self._looked_up.popitem(last=False)
         return row
+
+
+def _source(found: Mapping[str, JsonValue]) -> str | None:
+    """Return the verifier's source, wherever a dataset's row or the platform's has it."""
+    verifier = found.get("verifier")
+    return (
+        _text(found, "verifier_code")
+        or _text(found, "verifier_func")
+        or (_text(verifier, "code") if isinstance(verifier, dict) else None)
+    )
 
 
 def _text(found: Mapping[str, JsonValue], key: str) -> str | None:

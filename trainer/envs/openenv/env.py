@@ -6,12 +6,13 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from pydantic import JsonValue
 
 from trainer.contract.openenv import OpenEnvServer
-from trainer.envs.base import Grade, ToolResult, ToolSpec, storable
+from trainer.envs.base import Grade, ToolResult, ToolSpec, shortened, storable
 from trainer.envs.openenv.actions import LIST_TOOLS, Actions, complaint
 from trainer.envs.openenv.session import FAULTS, Refusal, Session
 from trainer.errors import EnvUnavailable, RolloutError, ToolTransport, VerifierUnavailable
@@ -90,9 +91,11 @@ class OpenEnvEpisode:
                 raise
             if not self._actions.caused_by_policy(refusal.errors, arguments):
                 raise
-            return ToolResult(text=complaint(refusal.errors) or refusal.message, is_error=True)
+            said = complaint(refusal.errors) or refusal.message
+            return ToolResult(text=self._shown(said), is_error=True)
         self._note(answer)
-        return self._actions.result(answer.observation, ends_episode=self._is_over)
+        result = self._actions.result(answer.observation, ends_episode=self._is_over)
+        return replace(result, text=self._shown(result.text))
 
     async def score(self) -> Grade:
         """Return the episode's reward as the spec has it added up, never cut to fit [0, 1].
@@ -136,6 +139,9 @@ class OpenEnvEpisode:
             await self.close()
             await asyncio.sleep(wait_s)
             wait_s = min(2.0 * wait_s, _LONGEST_WAIT_S)
+
+    def _shown(self, said: str) -> str:
+        return shortened(said, self._server.max_output_chars)
 
     def _note(self, answer: Any) -> None:  # noqa: ANN401 - openenv-core's StepResult
         if answer.reward is not None:

@@ -27,6 +27,18 @@ FAULTS = (OSError, WebSocketException, ValueError)
 _log = logging.getLogger(__name__)
 
 
+class _Connecting(connect):
+    """A connection to the address of the spec and to no other, whatever the server says.
+
+    websockets takes `Authorization` out of the headers for another server, and no other header: the
+    secrets of a spec may be in any.
+    """
+
+    def process_redirect(self, exc: Exception) -> Exception:
+        """Return the redirect as the error that it is here."""
+        return exc
+
+
 class Refusal(Exception):
     """The server answered with an error.
 
@@ -67,7 +79,7 @@ class Session(GenericEnvClient):
         There is no keep-alive: a server busy with a long call must not be taken for a dead one.
         """
         if self._ws is None:
-            self._ws = await connect(
+            self._ws = await _Connecting(
                 self._ws_url,
                 additional_headers=self._headers,
                 proxy=None if is_loopback(self._ws_url) else True,
@@ -129,10 +141,18 @@ async def action_schema(server: OpenEnvServer, headers: Mapping[str, str]) -> di
         timeout=server.connect_timeout_s,
         trust_env=not is_loopback(url),
     ) as client:
-        response = await client.get(f"{url}/schema")
-        response.raise_for_status()
+        async with client.stream("GET", f"{url}/schema") as response:
+            response.raise_for_status()
+            content = b""
+            async for part in response.aiter_bytes():
+                content += part
+                if len(content) > server.max_message_mib << 20:
+                    raise httpx.DecodingError(
+                        f"a schema larger than max_message_mib ({server.max_message_mib} MiB)",
+                        request=response.request,
+                    )
         try:
-            schema = response.json()["action"]
+            schema = json.loads(content)["action"]
         except (ValueError, KeyError, TypeError) as fault:
             raise httpx.DecodingError("no schema of actions", request=response.request) from fault
     if not isinstance(schema, dict):

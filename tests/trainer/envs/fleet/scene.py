@@ -16,6 +16,7 @@ from trainer.envs.fleet.api import Account
 from trainer.envs.fleet.env import FleetEnv
 from trainer.envs.fleet.instances import Terms
 from trainer.envs.fleet.provider import FleetProvider
+from trainer.envs.fleet.sizes import DEFAULT, Sizes
 from trainer.envs.minifleet.experts import expert
 from trainer.types import Task
 
@@ -30,6 +31,7 @@ async def on_server(
     max_instances: int = 8,
     terms: Terms = TERMS,
     partial_reward: bool = False,
+    sizes: Sizes = DEFAULT,
     **settings: Any,
 ) -> AsyncIterator[tuple[FleetServer, FleetProvider]]:
     """A server of minifleet and a provider on it; both are closed at the end."""
@@ -40,6 +42,7 @@ async def on_server(
             terms,
             max_instances=max_instances,
             partial_reward=partial_reward,
+            sizes=sizes,
         )
         try:
             yield server, provider

@@ -38,6 +38,14 @@ from trainer.envs.fleet.schema import changes_nothing, normalised, tool_spec
             {"type": "array", "items": {"anyOf": [{"type": "number"}, {"type": "string"}]}},
         ),
         ({"enum": [{"title": "kept"}], "default": 1}, {"enum": [{"title": "kept"}]}),
+        (
+            {"examples": [{"title": "kept", "default": 1}], "title": "T"},
+            {"examples": [{"title": "kept", "default": 1}]},
+        ),
+        (
+            {"dependentRequired": {"title": ["default"]}},
+            {"dependentRequired": {"title": ["default"]}},
+        ),
     ],
 )
 def test_a_schema_is_brought_into_the_plain_form(wire: Any, plain: Any) -> None:
@@ -96,7 +104,14 @@ def text(said: str, **more: Any) -> dict[str, Any]:
     ],
 )
 def test_a_result_is_what_the_agent_reads(wire: Any, result: ToolResult) -> None:
-    assert tool_result(wire) == result
+    assert tool_result(wire, 100) == result
+
+
+def test_a_long_answer_is_cut_and_says_so() -> None:
+    assert tool_result(text("x" * 100), 100).text == "x" * 100
+    cut = tool_result(text("Error: " + "x" * 101), 100)
+    assert cut.is_error
+    assert cut.text == "x" * 100 + "\n[the answer has 101 characters, and the last 1 are cut]"
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ class Countdown(Environment):
 
     def reset(self, seed: int | None = None, episode_id: str | None = None, **how: Any) -> Left:
         self.left, self.wrong = how.get("start", 3), how.get("wrong")
+        self.said = "y" * how["talk"] if "talk" in how else None
         self.rewards = list(how.get("rewards", ()))
         self.kept = State.model_validate({"reward": how.get("state")})
         if self.wrong == "start":
@@ -54,7 +55,8 @@ class Countdown(Environment):
             return Left(left=self.left, done=done)
         if self.rewards:
             return Left(left=self.left, reward=self.rewards.pop(0), done=done)
-        return Left(left=self.left, reward=float(self.left == 0) if done else None, done=done)
+        reward = float(self.left == 0) if done else None
+        return Left(left=self.left, hint=self.said, reward=reward, done=done)
 
     @property
     def state(self) -> State:

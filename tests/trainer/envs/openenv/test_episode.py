@@ -1,6 +1,7 @@
 """Episodes against a real OpenEnv server whose environment has an action of its own."""
 
 import asyncio
+import itertools
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.trainer.envs.odd_server import Asked, Said, odd_server
 from tests.trainer.envs.openenv.servers import Served, countdown_server
 from tests.trainer.scripted import ScriptedEngine, a_collector, a_wave
 from trainer.contract.openenv import OpenEnvServer
@@ -208,6 +210,41 @@ async def test_a_message_larger_than_allowed_is_an_infra_error(countdown: Served
     with pytest.raises(EnvUnavailable, match="did not answer"):
         await small.reset()
     await small.close()
+
+
+async def test_the_model_sees_a_long_answer_cut(countdown: Served) -> None:
+    async with an_episode(countdown, {"max_output_chars": 100}, talk=5000) as episode:
+        answer = await episode.call("act", {"take": 1})
+        assert answer.text.startswith('{"left": 2, "hint": "yyy')
+        assert answer.text[100:].startswith("\n[the answer has 5")
+        assert answer.text.endswith("are cut]")
+
+
+async def test_a_schema_larger_than_allowed_is_no_schema() -> None:
+    async with odd_server(Said(body=itertools.repeat(b" " * 65536))) as (url, _):
+        server = OpenEnvServer(url=url, max_message_mib=1)
+        with pytest.raises(SpecError, match=r"a schema larger than max_message_mib \(1 MiB\)"):
+            await check_servers({"countdown": server}, {})
+
+
+async def test_a_redirect_takes_no_secret_to_another_server() -> None:
+    async with odd_server(Said(status=404)) as (elsewhere, asked_there):
+
+        def answer(asked: Asked) -> Said:
+            if asked.path == "/schema":
+                return Said(body=b'{"action": {"title": "Move", "properties": {"x": {}}}}')
+            return Said(status=302, headers={"location": f"{elsewhere}/ws"})
+
+        async with odd_server(answer) as (url, asked):
+            server = OpenEnvServer.model_validate(
+                {"url": url, "headers": {"X-API-Key": "RUN_SECRET_WORD"}}
+            )
+            episode = OpenEnvProvider({"countdown": server}, WORD).make(a_task())
+            with pytest.raises(EnvUnavailable, match="302"):
+                await episode.reset()
+            await episode.close()
+    assert [each.headers["x-api-key"] for each in asked] == ["Bearer countdown"] * 2
+    assert asked_there == []
 
 
 async def test_a_full_server_is_asked_again_until_a_session_is_free(countdown: Served) -> None:
