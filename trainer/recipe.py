@@ -95,8 +95,8 @@ class Recipe:
         config = load_config(self.model_dir, self.spec.model)
         return choose_engine(self.spec, config, self.model_dir, weights or self._start_weights)
 
-    def make_roller(self, engine: Engine) -> Roller:
-        """Make what rolls out on `engine`.
+    def make_roller(self, engine: Engine, *, worker: int = 0) -> Roller:
+        """Make what rolls out on `engine`, in the rollout worker of this number.
 
         Raises:
             ModelUnavailable: there is no tokenizer.
@@ -110,7 +110,7 @@ class Recipe:
         parts = RolloutParts(
             engine=engine,
             chat=load_chat(self.model_dir, self.vocab_size),
-            provider=self.provider or choose_provider(spec, self.run_tag),
+            provider=self.provider or choose_provider(spec, self.run_tag, worker=worker),
             environment=spec.environment,
             rollout=spec.rollout,
             seed=spec.schedule.seed,

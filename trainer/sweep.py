@@ -1,8 +1,10 @@
 """`python -m trainer.sweep --run-dir DIR [--attempt N]`: delete what attempts left on platforms.
 
 For after a `kill -9`, when nobody of the attempt is there to do it. The runner starts it when it
-sees that a trainer is gone; repeated, it does nothing. Exit code 0: nothing is left. 1: the
-platform says otherwise, or does not answer; standard error says which.
+sees that a trainer is gone; repeated, it does nothing. Without `--attempt` it
+leaves an attempt alone that still runs, or that has neither an exit record nor a process that is
+gone, and says so. Exit code 0: nothing is left of the others. 1: the platform says otherwise, or
+does not answer; standard error says which.
 """
 
 from __future__ import annotations
@@ -26,14 +28,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--run-dir", type=Path, required=True, help="directory of the run; its name is the run id"
     )
-    parser.add_argument("--attempt", type=int, help="only this attempt (default: all)")
+    parser.add_argument(
+        "--attempt",
+        type=int,
+        help="only this attempt, however it is (default: all that have ended)",
+    )
     given = parser.parse_args(arguments)
     try:
-        num_swept = sweep_run(given.run_dir.resolve(), given.attempt, os.environ)
+        swept = sweep_run(given.run_dir.resolve(), given.attempt, os.environ)
     except (SpecError, WireFault) as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
-    sys.stdout.write(f"{num_swept} instances deleted\n")
+    sys.stdout.write(f"{swept.num_deleted} instances deleted\n")
+    for number in swept.left_alone:
+        sys.stderr.write(
+            f"attempt {number} was left alone, as nothing says that it has ended:"
+            f" --attempt {number} deletes what it holds\n"
+        )
     return 0
 
 

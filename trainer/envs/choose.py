@@ -12,10 +12,11 @@ from trainer.loading import importing
 _NONE = FaultSpec()
 
 
-def choose_provider(spec: RunSpec, run_tag: str = "hillclimb") -> EnvProvider:
+def choose_provider(spec: RunSpec, run_tag: str = "hillclimb", *, worker: int = 0) -> EnvProvider:
     """Make the provider of a spec's environments.
 
-    `run_tag` names the attempt to platforms that hold something for it.
+    `run_tag` names the attempt to platforms that hold something for it; `worker` is the number of
+    the rollout worker that asks.
 
     Raises:
         SpecError: it cannot be made on this machine.
@@ -24,7 +25,7 @@ def choose_provider(spec: RunSpec, run_tag: str = "hillclimb") -> EnvProvider:
         with importing():
             # Brings MCP's client along, which no other provider needs.
             from trainer.envs.fleet.choice import fleet_provider  # noqa: PLC0415
-        return fleet_provider(spec, run_tag)
+        return fleet_provider(spec, run_tag, worker=worker)
     if spec.environment.provider == "openenv":
         with importing():
             from trainer.envs.openenv.provider import OpenEnvProvider  # noqa: PLC0415 - as above

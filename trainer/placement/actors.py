@@ -273,10 +273,10 @@ def _device() -> str:
 class RolloutWorker:
     """Rolls out on engines that are somewhere else."""
 
-    def __init__(self, recipe: Recipe, engine: Engine) -> None:
+    def __init__(self, recipe: Recipe, engine: Engine, number: int) -> None:
         _use_one_thread()
         self._life = uuid.uuid4().hex
-        self._roller: Roller = recipe.make_roller(engine)
+        self._roller: Roller = recipe.make_roller(engine, worker=number)
 
     async def ready(self) -> None:
         """Answer: tokenizer and environments are loaded."""

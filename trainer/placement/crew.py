@@ -35,6 +35,9 @@ START_S = 1800.0
 """How long the workers may take to load their models (seconds)."""
 CLOSE_S = 10.0
 """How long an engine may take to stop its own processes."""
+LEAVE_S = 25.0
+"""How long a rollout worker may take to give back what its provider holds; longer than the `fleet`
+provider tries to delete its instances."""
 
 
 def ray_crew(recipe: Recipe, environ: Mapping[str, str] | None = None) -> Crew:
@@ -235,7 +238,7 @@ class _Placing:
             max_concurrency=10_000,
             name=f"rollouts-{number}",
             **_ENDLESS,
-        ).remote(self._recipe, engine)
+        ).remote(self._recipe, engine, number)
 
     def _note(self, worker: str, number: int) -> None:
         message = f"{worker} {number} died and was started again; what it had begun was repeated"
@@ -260,5 +263,5 @@ async def _closed(engine: RemoteEngine) -> None:
 async def _left(worker: Any) -> None:  # noqa: ANN401 - a handle of Ray's
     """Let a rollout worker give back what its provider holds; whoever sweeps takes the rest."""
     with suppress(RayActorError, RayTaskError, TimeoutError):
-        async with asyncio.timeout(CLOSE_S):
+        async with asyncio.timeout(LEAVE_S):
             await worker.close.remote()

@@ -15,6 +15,7 @@ from trainer.contract.spec import RunSpec
 from trainer.envs.fleet.api import Account
 from trainer.envs.fleet.instances import Terms
 from trainer.envs.fleet.provider import FleetProvider
+from trainer.envs.fleet.sizes import MIB, Sizes
 from trainer.errors import SpecError
 
 BASE_URL, API_KEY = "FLEET_BASE_URL", "FLEET_API_KEY"
@@ -69,20 +70,25 @@ def terms_of(spec: RunSpec, tag: str) -> Terms:
 
 
 def fleet_provider(
-    spec: RunSpec, tag: str, environ: Mapping[str, str] | None = None
+    spec: RunSpec, tag: str, environ: Mapping[str, str] | None = None, *, worker: int = 0
 ) -> FleetProvider:
-    """Make the provider that a spec asks for.
+    """Make the provider that a spec asks for, for the rollout worker of this number.
 
     Raises:
         SpecError: as `account_of`.
     """
     fleet = spec.environment.fleet
-    # Every rollout worker has a provider, and none knows of the others.
-    share = -(-fleet.max_instances // spec.placement.rollout_workers)
+    # Every rollout worker has a provider, and none knows of the others: shares add up to the bound.
+    share, rest = divmod(fleet.max_instances, spec.placement.rollout_workers)
+    share += worker < rest
     return FleetProvider(
         account_of(spec, environ),
         spec.data.env_keys,
         terms_of(spec, tag),
         max_instances=share,
         partial_reward=fleet.partial_reward,
+        sizes=Sizes(
+            max_message_bytes=fleet.max_message_mib * MIB,
+            max_output_chars=fleet.max_output_chars,
+        ),
     )

@@ -1,9 +1,9 @@
 """The instances of one attempt: made under its tag, kept alive, deleted, and none forgotten.
 
-Whatever happens to a rollout, its instance has an owner: the episode until it closes, then the
-deletion that is tried again with every heartbeat, then the batch deletion by the attempt's tag when
-the provider closes, then whoever sweeps after a trainer that was killed, and at last the platform,
-which ends what sends no heartbeat.
+Whatever happens to a rollout, its instance has an owner: who makes it until it runs, the episode
+until it closes, then the deletion that is tried until it works, then the batch deletion by the
+attempt's tag when the provider closes, then whoever sweeps after a trainer that was killed, and at
+last the platform, which ends what sends no heartbeat.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import Context
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from trainer.envs.deadline import within
 from trainer.envs.fleet.api import FleetApi, Instance, Json
-from trainer.envs.fleet.faults import WireFault
+from trainer.envs.fleet.faults import INSTANCE_LIMIT, WireFault
 from trainer.envs.fleet.limiter import Limiter
 from trainer.envs.fleet.persistence import Meter, Persistence
 
@@ -27,7 +28,9 @@ BEATS = 3
 DELETE_S = 6.0
 """How long a deletion is tried while a rollout closes; later ones go on in the background."""
 CLOSE_S = 20.0
-_STRAY_S = 30.0
+"""How long the provider's end may take: whoever waits for it has to wait longer."""
+UNDO_S = 30.0
+"""How long is asked what a creation made that nobody waits for any more."""
 _log = logging.getLogger(__name__)
 
 
@@ -53,6 +56,32 @@ class Terms:
         return terms | ({"region": self.region} if self.region else {})
 
 
+@dataclass(slots=True, kw_only=True)
+class _Creation:
+    """One wish for an instance. Its id is the same each time it is sent."""
+
+    api: FleetApi
+    body: Json
+    request_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    may_exist: bool = False
+    """Whether some request of it may have made the instance."""
+
+    async def send(self) -> Instance:
+        """Return the instance, made by this request or by an earlier one."""
+        try:
+            instance = await self.api.create(self.body, self.request_id)
+        except BaseException as error:
+            if not isinstance(error, WireFault) or error.may_be_done:
+                self.may_exist = True
+            raise
+        self.may_exist = True
+        return instance
+
+    async def name(self) -> str:
+        """Return the id of the instance, which is made now where it was not."""
+        return await self.api.created(self.body, self.request_id)
+
+
 @dataclass(slots=True)
 class Instances:
     """Makes instances and answers for their end."""
@@ -60,47 +89,55 @@ class Instances:
     api: FleetApi
     terms: Terms
     _held: dict[str, Limiter] = field(default_factory=dict)
-    _undeleted: set[str] = field(default_factory=set)
     _strays: set[asyncio.Task[None]] = field(default_factory=set)
+    """Deletions in the background."""
     _beating: asyncio.Task[None] | None = None
-
-    @property
-    def num_held(self) -> int:
-        """Instances that episodes hold now."""
-        return len(self._held)
+    _is_closing: bool = False
 
     async def make(self, wish: Json, persistence: Persistence, limiter: Limiter) -> Instance:
-        """Make an instance that runs. One that is made after the caller gave up is deleted.
+        """Make an instance that runs. Where that fails, what was made on the way is deleted.
 
         Raises:
-            WireFault: the platform makes none.
+            WireFault: the platform makes none, or it does not come to run.
         """
-        making = asyncio.create_task(self._make(wish, persistence))
+        creation = _Creation(api=self.api, body=wish | self.terms.body())
         try:
-            instance = await asyncio.shield(making)
-        except asyncio.CancelledError:
-            self._spawn(self._delete_stray(making))
+            instance = await persistence.insist(
+                "creation",
+                creation.send,
+                # Where the account is full, the slot is given back and waited for outside.
+                may_repeat=lambda fault: fault.kind != INSTANCE_LIMIT,
+            )
+        except BaseException:
+            if creation.may_exist:
+                self._later(self._undo(creation))
             raise
-        self._held[instance.id] = limiter
-        limiter.held += 1
-        if self._beating is None or self._beating.done():
-            self._beating = asyncio.create_task(self._beat(), name="fleet-heartbeat")
+        self._hold(instance.id, limiter)
         if instance.status == "running":
             return instance
-        return await persistence.insist("the instance", partial(self._running, instance.id))
+        try:
+            return await persistence.insist("the instance", partial(self._running, instance.id))
+        except BaseException:
+            self._let_go(instance.id)
+            self._later(self.delete(instance.id))
+            raise
 
     async def delete(self, instance_id: str) -> None:
         """Delete an instance; where that fails for now, it goes on in the background."""
-        limiter = self._held.pop(instance_id, None)
-        if limiter is not None:
-            limiter.held -= 1
-        self._undeleted.add(instance_id)
-        with suppress(WireFault), within(DELETE_S):
-            await self._patient().insist("deletion", partial(self.api.delete, instance_id))
-            self._undeleted.discard(instance_id)
+        self._let_go(instance_id)
+        try:
+            with within(DELETE_S):
+                await self._patient().insist("deletion", partial(self.api.delete, instance_id))
+        except WireFault as fault:
+            _log.info("instance %s is not deleted yet: %s", instance_id, fault)
+            self._later(self._delete_at_last(instance_id))
+        except BaseException:
+            self._later(self._delete_at_last(instance_id))
+            raise
 
     async def close(self) -> None:
         """Delete everything that carries the attempt's tag."""
+        self._is_closing = True
         if self._beating is not None:
             self._beating.cancel()
         for task in self._strays:
@@ -110,15 +147,6 @@ class Instances:
         self._held.clear()
         with within(CLOSE_S):
             await delete_all(self.api, self.terms.run_tag, self._patient())
-
-    async def _make(self, wish: Json, persistence: Persistence) -> Instance:
-        body, request_id = wish | self.terms.body(), uuid.uuid4().hex
-        return await persistence.insist(
-            "creation",
-            lambda: self.api.create(body, request_id),
-            # Where the account is full, the slot is given back and waited for outside.
-            may_repeat=lambda fault: fault.kind != "instance_limit_exceeded",
-        )
 
     async def _running(self, instance_id: str) -> Instance:
         found = await self.api.instance(instance_id)
@@ -132,38 +160,72 @@ class Instances:
             may_be_done=False,
         )
 
-    async def _delete_stray(self, making: asyncio.Task[Instance]) -> None:
-        """Delete an instance that nobody waits for any more, as soon as it is there."""
-        with suppress(WireFault):
-            instance = await making
-            with within(_STRAY_S):
-                await self.delete(instance.id)
+    async def _undo(self, creation: _Creation) -> None:
+        """Delete what a creation made that nobody waits for: asked again, the platform names it."""
+        try:
+            with within(UNDO_S):
+                instance_id = await self._patient().insist("what was made", creation.name)
+        except WireFault as fault:
+            _log.warning("an instance may be left that its silence ends: %s", fault)
+            return
+        await self.delete(instance_id)
 
-    async def _beat(self) -> None:
-        """Send heartbeats, and try the deletions that failed, until cancelled."""
+    async def _delete_at_last(self, instance_id: str) -> None:
+        """Try a deletion that failed, as often as heartbeats are sent, until it works."""
         while True:
-            await asyncio.sleep(self.terms.heartbeat_interval_s / BEATS)
-            await asyncio.gather(
-                *(self._quietly(self.api.heartbeat, each) for each in list(self._held)),
-                *(self._delete_again(each) for each in list(self._undeleted)),
+            await asyncio.sleep(self._pause_s)
+            if await self._quietly(self.api.delete, instance_id, self.terms.operation_s):
+                return
+
+    def _hold(self, instance_id: str, limiter: Limiter) -> None:
+        """Send heartbeats for an instance from now on."""
+        self._held[instance_id] = limiter
+        limiter.held += 1
+        if self._beating is None or self._beating.done():
+            self._beating = asyncio.create_task(
+                self._beat(), name="fleet-heartbeat", context=Context()
             )
 
-    async def _delete_again(self, instance_id: str) -> None:
-        if await self._quietly(self.api.delete, instance_id):
-            self._undeleted.discard(instance_id)
+    def _let_go(self, instance_id: str) -> None:
+        limiter = self._held.pop(instance_id, None)
+        if limiter is not None:
+            limiter.held -= 1
 
-    async def _quietly(self, ask: Callable[[str], Awaitable[None]], instance_id: str) -> bool:
-        """Ask once; what fails is asked again with the next beat."""
+    @property
+    def _pause_s(self) -> float:
+        return self.terms.heartbeat_interval_s / BEATS
+
+    async def _beat(self) -> None:
+        """Send heartbeats until cancelled; one that hangs is given up when the next is due."""
+        at_most_s = min(self.terms.operation_s, self._pause_s)
+        await asyncio.sleep(self._pause_s)
+        while True:
+            beats = (self._quietly(self.api.heartbeat, each, at_most_s) for each in self._held)
+            found = await asyncio.gather(
+                asyncio.sleep(self._pause_s), *beats, return_exceptions=True
+            )
+            for each in found:
+                if isinstance(each, Exception):
+                    _log.warning("a heartbeat: nothing foresaw %r", each)
+
+    async def _quietly(
+        self, ask: Callable[[str], Awaitable[None]], instance_id: str, at_most_s: float
+    ) -> bool:
+        """Ask once, and say whether that worked."""
         try:
-            async with asyncio.timeout(self.terms.operation_s):
+            async with asyncio.timeout(at_most_s):
                 await ask(instance_id)
         except (WireFault, TimeoutError) as error:
-            _log.info("instance %s: %s", instance_id, error)
+            _log.info("instance %s: %s", instance_id, error or "no answer")
             return False
         return True
 
-    def _spawn(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        """Have something done in the background, whatever the deadline of who asks for it."""
+        if self._is_closing:
+            work.close()
+            return
+        task = asyncio.create_task(work, context=Context())
         self._strays.add(task)
         task.add_done_callback(self._strays.discard)
 

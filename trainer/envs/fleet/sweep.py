@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from trainer.contract.rundir import AttemptDir, attempt_name, run_tags
+from trainer.contract.rundir import AttemptDir, PidRecord, attempt_name, run_tags
 from trainer.contract.spec import RunSpec
 from trainer.envs.deadline import within
 from trainer.envs.fleet.api import Account, FleetApi
 from trainer.envs.fleet.choice import account_of, terms_of
-from trainer.envs.fleet.faults import WireFault
+from trainer.envs.fleet.faults import ODD, REDIRECT, WireFault
 from trainer.envs.fleet.instances import delete_all
 from trainer.envs.fleet.limiter import Limiter
 from trainer.envs.fleet.persistence import Meter, Persistence
@@ -24,7 +25,6 @@ CHECK_S = 20.0
 SWEEP_S = 20.0
 """The end of an attempt waits for this; what is not swept sends no heartbeat and ends by itself."""
 OPERATION_S = 10.0
-_log = logging.getLogger(__name__)
 
 
 async def sweep(account: Account, tags: Sequence[str]) -> int:
@@ -43,21 +43,34 @@ async def sweep(account: Account, tags: Sequence[str]) -> int:
     return num_swept
 
 
-def sweep_run(run_dir: Path, attempt: int | None, environ: Mapping[str, str]) -> int:
-    """Delete what the attempts of a run left, or one of them; return how many instances that was.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    """What a sweep of a run did."""
+
+    num_deleted: int
+    left_alone: tuple[int, ...]
+    """Attempts that still run, or of which nothing says that they ended."""
+
+
+def sweep_run(run_dir: Path, attempt: int | None, environ: Mapping[str, str]) -> Swept:
+    """Delete what the attempts of a run left that have ended, or one of them, however it is.
 
     Raises:
         SpecError: the spec cannot be read, or there is no key.
         WireFault: some are left, or the platform does not answer.
     """
-    numbers = [attempt] if attempt is not None else _attempts(run_dir)
-    num_swept = 0
-    for number in numbers:
-        spec = _spec(AttemptDir(run_dir, number).spec)
-        if spec is not None and spec.environment.provider == "fleet":
-            tags = run_tags(run_dir.name, number)
-            num_swept += asyncio.run(sweep(account_of(spec, environ), tags))
-    return num_swept
+    num_swept, left_alone = 0, []
+    for number in [attempt] if attempt is not None else _attempts(run_dir):
+        where = AttemptDir(run_dir, number)
+        spec = _spec(where.spec)
+        if spec is None or spec.environment.provider != "fleet":
+            continue
+        if attempt is None and not _has_ended(where):
+            left_alone.append(number)
+            continue
+        tags = run_tags(run_dir.name, number)
+        num_swept += asyncio.run(sweep(account_of(spec, environ), tags))
+    return Swept(num_deleted=num_swept, left_alone=tuple(left_alone))
 
 
 async def check_platform(spec: RunSpec, environ: Mapping[str, str] | None = None) -> None:
@@ -78,6 +91,11 @@ async def check_platform(spec: RunSpec, environ: Mapping[str, str] | None = None
             raise SpecError(
                 f"{account.base_url} refuses the key in FLEET_API_KEY: {fault}"
             ) from fault
+        if fault.kind in (ODD, REDIRECT):
+            raise SpecError(
+                f"{account.base_url} is no platform of Fleet's contract ({fault}): check"
+                " environment.fleet.base_url, or FLEET_BASE_URL of the runner"
+            ) from fault
         raise EnvironmentOutage(f"{account.base_url} does not answer: {fault}") from fault
     finally:
         await api.close()
@@ -91,6 +109,27 @@ def _attempts(run_dir: Path) -> list[int]:
     prefix = attempt_name(0).removesuffix("0")
     names = (path.name.removeprefix(prefix) for path in run_dir.glob(f"{prefix}*"))
     return sorted(int(name) for name in names if name.isdigit())
+
+
+def _has_ended(where: AttemptDir) -> bool:
+    """Tell whether an attempt left its exit record, or its process is gone.
+
+    A process that took the number of one that is gone counts as that one: nothing is deleted then
+    that somebody may use.
+    """
+    if where.exit.exists():
+        return True
+    try:
+        record = PidRecord.model_validate_json(where.pid.read_bytes())
+    except (OSError, ValidationError):
+        return False
+    try:
+        os.kill(record.pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    return False
 
 
 def _spec(path: Path) -> RunSpec | None:

@@ -100,8 +100,41 @@ def test_rollout_workers_share_the_bound_of_instances() -> None:
         environment={"provider": "fleet", "fleet": {"base_url": LOCAL, "max_instances": 10}},
         placement={"type": "ray", "rollout_workers": 4},
     )
-    provider = fleet_provider(RunSpec.model_validate(body), "t", KEY)
-    assert provider.share("booking").environment.bound == 3
+    asked = RunSpec.model_validate(body)
+    providers = [fleet_provider(asked, "t", KEY, worker=number) for number in range(4)]
+    bounds = [each.share("booking").environment.bound for each in providers]
+    assert bounds == [3, 3, 2, 2]
+    assert [each.account_limiter.bound for each in providers] == bounds
+
+
+def test_more_rollout_workers_than_instances_are_refused() -> None:
+    body = spec_body(
+        environment={"provider": "fleet", "fleet": {"base_url": LOCAL, "max_instances": 3}},
+        placement={"type": "ray", "rollout_workers": 4},
+    )
+    with pytest.raises(ValidationError, match=r"max_instances \(3\) is shared by the rollout"):
+        RunSpec.model_validate(body)
+
+
+def test_answers_are_bounded_as_the_spec_says() -> None:
+    fleet = {"base_url": LOCAL, "max_message_mib": 2, "max_output_chars": 300}
+    sizes = fleet_provider(spec(fleet), "t", KEY)._sizes
+    assert (sizes.max_message_bytes, sizes.max_output_chars) == (2 << 20, 300)
+
+
+def test_a_key_travels_over_tls_or_stays_here() -> None:
+    body = {"provider": "fleet", "fleet": {"base_url": "http://fleet.example.org"}}
+    asked = RunSpec.model_validate(spec_body(environment=body, experimental=True))
+    operator = {"FLEET_BASE_URL": "http://fleet.example.org", **KEY}
+    with pytest.raises(SpecError, match="the key travels over https only"):
+        account_of(asked, operator)
+
+
+@pytest.mark.parametrize("key", ["two\nlines", "caf\u00e9"])
+def test_a_key_that_no_header_carries_is_refused_and_not_shown(key: str) -> None:
+    with pytest.raises(SpecError, match="set FLEET_API_KEY to the key alone") as caught:
+        account_of(spec({"base_url": LOCAL}), {"FLEET_API_KEY": key})
+    assert key not in str(caught.value)
 
 
 def test_the_spec_chooses_the_provider(monkeypatch: pytest.MonkeyPatch) -> None:

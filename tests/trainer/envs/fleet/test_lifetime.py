@@ -23,10 +23,14 @@ from tests.trainer.forked import run_forked
 from tests.trainer.short_run import short_spec
 from tests.trainer.tiny_model import write_tiny_model
 from trainer.contract.rundir import AttemptDir, ExitRecord
+from trainer.data.tasks import minifleet_tasks
 from trainer.envs.deadline import within
+from trainer.envs.fleet import instances
+from trainer.envs.fleet.provider import FleetProvider
 from trainer.errors import EnvUnavailable
 
 ROOT = Path(__file__).parents[4]
+OTHER = minifleet_tasks(["github"], "train", 1, seed=0)[0]
 SHORT = {
     "data": {"env_keys": ["booking"], "train_tasks_per_env": 4, "eval_tasks_per_env": 1},
     "rollout": {
@@ -104,6 +108,11 @@ def test_what_a_killed_trainer_holds_is_swept_by_name(
     assert num_left > 0
     command = [sys.executable, "-m", "trainer.sweep", "--run-dir", str(where.run_dir)]
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    # Nobody wrote down which process it was: it may still run.
+    careful = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    assert (careful.returncode, careful.stdout) == (0, "0 instances deleted\n")
+    assert "attempt 1 was left alone" in careful.stderr
+    command += ["--attempt", "1"]
     for found in (num_left, 0):
         done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout) == (0, f"{found} instances deleted\n"), done.stderr
@@ -140,10 +149,100 @@ async def test_an_instance_that_is_made_after_its_rollout_gave_up_is_deleted() -
             async with asyncio.timeout(0.1):
                 await env.reset()
         await env.close()
+        await background_of(provider)
+        assert (await server.stats())["instances"]["ended"] == {"deleted": 1}
+
+
+async def background_of(provider: FleetProvider) -> None:
+    """Wait for what is deleted in the background, and what that leads to."""
+    platform = provider._platform
+    assert platform is not None
+    while platform.instances._strays:
+        await asyncio.gather(*platform.instances._strays)
+
+
+async def test_a_creation_that_outlasts_the_deadline_leaves_no_instance() -> None:
+    async with on_server() as (server, provider):
+        await server.faults({"on": ["create"], "latency_s": 0.8})
+        env = provider.make(TASK)
+        with pytest.raises(EnvUnavailable, match="creation did not answer"), within(0.2):
+            await env.reset()
+        await env.close()
+        await background_of(provider)
+        stats = (await server.stats())["instances"]
+        assert (stats["created"], stats["ended"]) == (1, {"deleted": 1})
+
+
+async def test_a_creation_whose_every_answer_is_lost_leaves_no_instance() -> None:
+    async with on_server() as (server, provider):
+        await server.faults(
+            {"on": ["create"], "lost_reply_rate": 1.0, "retryable": None},
+            {"on": ["get"], "error_rate": 1.0, "error_status": 503},
+        )
+        env = provider.make(TASK)
+        with pytest.raises(EnvUnavailable), within(0.6):
+            await env.reset()
+        await background_of(provider)
+        stats = (await server.stats())["instances"]
+        assert (stats["created"], stats["ended"]) == (1, {"deleted": 1})
+
+
+QUICK = replace(TERMS, operation_s=0.2)
+"""A creation that takes longer is asked for again, and is then told which instance it makes."""
+
+
+async def test_an_instance_that_does_not_come_to_run_in_time_is_deleted() -> None:
+    async with on_server(terms=QUICK) as (server, provider):
+        await server.faults({"on": ["create"], "latency_s": 3.0})
+        env = provider.make(TASK)
+        with pytest.raises(EnvUnavailable, match="is pending"), within(1.2):
+            await env.reset()
+        await env.close()
+        await background_of(provider)
+        stats = (await server.stats())["instances"]
+        assert (stats["created"], stats["ended"]) == (1, {"deleted": 1})
+        assert provider.account_limiter.held == 0
+
+
+@pytest.mark.parametrize("how", ["ended", "cancelled"])
+async def test_an_instance_that_never_runs_is_held_by_nobody(how: str) -> None:
+    async with on_server(terms=QUICK) as (server, provider):
+        await server.faults({"on": ["create"], "latency_s": 3.0})
+        env = provider.make(TASK)
+        resetting = asyncio.create_task(env.reset())
+        while provider.account_limiter.held == 0:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.02)
+        (row,) = await server.json("GET", "/v1/env/instances")
+        assert row["status"] == "pending"
+        if how == "ended":
+            await server.json("POST", f"/admin/instances/{row['instance_id']}/expire")
+            with pytest.raises(EnvUnavailable, match="not_started"):
+                await resetting
+        else:
+            resetting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await resetting
+        await background_of(provider)
+        assert provider.account_limiter.held == 0
+        assert (await server.stats())["instances"]["running"] == 0
         platform = provider._platform
         assert platform is not None
-        await asyncio.gather(*platform.instances._strays)
-        assert (await server.stats())["instances"]["ended"] == {"deleted": 1}
+        assert platform.instances._held == {}
+
+
+async def test_a_heartbeat_that_hangs_is_no_other_instances_end() -> None:
+    terms = replace(TERMS, heartbeat_interval_s=2)
+    async with on_server(terms=terms) as (server, provider):
+        kept, lost = provider.make(TASK), provider.make(OTHER)
+        await kept.reset()
+        await lost.reset()
+        await server.faults({"on": ["heartbeat"], "env_keys": ["github"], "hang_rate": 1.0})
+        await asyncio.sleep(4.5)
+        stats = (await server.stats())["instances"]
+        assert (stats["running"], stats["ended"]) == (1, {"heartbeat_missed": 1})
+        await kept.call("list_bookings", {"guest": "nobody"})
+        await kept.close()
+        await lost.close()
 
 
 async def test_a_deletion_that_fails_is_tried_again_and_at_last_by_name() -> None:
@@ -159,3 +258,8 @@ async def test_a_deletion_that_fails_is_tried_again_and_at_last_by_name() -> Non
         assert (await server.stats())["instances"]["running"] == 1
         await provider.close()
         assert (await server.stats())["instances"]["running"] == 0
+
+
+def test_a_rollout_worker_is_waited_for_until_its_provider_has_given_up() -> None:
+    crew = pytest.importorskip("trainer.placement.crew", reason="Ray is not installed here")
+    assert crew.LEAVE_S > instances.CLOSE_S

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from tests.factories import spec_body
 from tests.trainer.envs.fleet.scene import TASK, with_payload
 from tests.trainer.envs.fleet_server import API_KEY, fleet_server
-from trainer.contract.rundir import run_tag, run_tags
+from tests.trainer.envs.odd_server import Said, odd_server
+from trainer.contract.rundir import AttemptDir, PidRecord, run_tag, run_tags
 from trainer.contract.spec import RunSpec
 from trainer.data.modality import refuse_screens
 from trainer.envs.choose import check_provider
@@ -68,15 +70,60 @@ async def test_a_sweep_takes_every_part_of_an_attempt_and_no_other_attempt(tmp_p
         for tag in (*run_tags(tmp_path.name, 1), run_tag(tmp_path.name, 2)):
             await server.make(run_id=tag)
         environ = {"FLEET_API_KEY": API_KEY}
-        assert await asyncio.to_thread(sweep.sweep_run, tmp_path, 1, environ) == 2
+        swept = await asyncio.to_thread(sweep.sweep_run, tmp_path, 1, environ)
+        assert swept == sweep.Swept(num_deleted=2, left_alone=())
         assert (await server.stats())["instances"]["running"] == 1
 
 
 def test_a_run_directory_without_attempts_or_of_another_provider_is_swept_already(
     tmp_path: Path,
 ) -> None:
-    assert sweep.sweep_run(tmp_path, None, {}) == 0
+    nothing = sweep.Swept(num_deleted=0, left_alone=())
+    assert sweep.sweep_run(tmp_path, None, {}) == nothing
     attempt = tmp_path / "attempt-2"
     attempt.mkdir()
     (attempt / "spec.json").write_text(RunSpec.model_validate(spec_body()).model_dump_json())
-    assert sweep.sweep_run(tmp_path, None, {}) == 0
+    assert sweep.sweep_run(tmp_path, None, {}) == nothing
+
+
+async def test_a_sweep_of_a_run_leaves_those_alone_that_may_still_train(tmp_path: Path) -> None:
+    gone = await asyncio.create_subprocess_exec("true")
+    await gone.wait()
+    ends = {
+        1: ("exit.json", b"{}"),
+        2: ("pid.json", PidRecord(pid=os.getpid(), started_at=0.0)),
+        3: ("note.txt", b"neither"),
+        4: ("pid.json", PidRecord(pid=gone.pid, started_at=0.0)),
+    }
+    async with fleet_server() as server:
+        for number, (name, content) in ends.items():
+            where = AttemptDir(tmp_path, number)
+            where.path.mkdir()
+            where.spec.write_text(spec(server.url).model_dump_json())
+            said = content if isinstance(content, bytes) else content.model_dump_json().encode()
+            (where.path / name).write_bytes(said)
+            await server.make(run_id=run_tag(tmp_path.name, number))
+        environ = {"FLEET_API_KEY": API_KEY}
+        swept = await asyncio.to_thread(sweep.sweep_run, tmp_path, None, environ)
+        assert swept == sweep.Swept(num_deleted=2, left_alone=(2, 3))
+        left = await server.json("GET", "/v1/env/instances")
+        assert {row["run_id"] for row in left} == {run_tag(tmp_path.name, n) for n in (2, 3)}
+        named = await asyncio.to_thread(sweep.sweep_run, tmp_path, 2, environ)
+        assert named == sweep.Swept(num_deleted=1, left_alone=())
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        (Said(status=302, headers={"location": "https://login.example.org"}), "leads to https://l"),
+        (Said(body=b"[]"), "is no JSON object"),
+        (Said(body=b'{"hello": "world"}'), "tells of no account"),
+    ],
+)
+async def test_what_is_no_platform_is_the_users_to_mend(
+    said: Said, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEET_API_KEY", API_KEY)
+    async with odd_server(said) as (url, _):
+        with pytest.raises(SpecError, match=sentence):
+            await check_provider(spec(url))
