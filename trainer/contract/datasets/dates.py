@@ -29,7 +29,7 @@ _ON = r"(?:on|by|until|till|due|starting)"
 _SINCE = rf"(?:{_ON}|before|after|from|through|since|between)"
 _AND = r"(?:to|and|or|until|till|through|-|–)"
 _NOT_EVERY = (
-    r"(?<!every )(?<!each )(?<!Black )(?<!Cyber )(?<!Good )(?<!Easter )(?<!Giving )(?<!Super )"
+    r"(?<!every )(?<!each )(?<!black )(?<!cyber )(?<!good )(?<!easter )(?<!giving )(?<!super )"
 )
 _ENDS = (
     r"(?=\s*(?:$|[.,;:!?)\"'\n])|\s+(?:at|and|or|to|through|until|for|from|with|in|as)\b"
@@ -67,16 +67,14 @@ _RELATIVE = re.compile(
     rf"|\b(?:in|within|over)\s+the\s+(?:next|coming)\s+{_NUMBER}\s+{_UNIT}s?\b"
     rf"|\b(?:next|past|last)\s+{_NUMBER}\s+{_UNIT}s?\b"
     r"|\b(?:in|over|during|for|from)\s+the\s+(?:past|last)\s+(?:week|month|year|quarter)\b"
-    rf"|\b{_NUMBER}\s+{_UNIT}s?\s+(?:ago|from\s+(?:now|today))\b",
-    re.IGNORECASE,
+    rf"|\b{_NUMBER}\s+{_UNIT}s?\s+(?:ago|from\s+(?:now|today))\b"
 )
-"""A day that is counted from today: no year makes it whole."""
+"""A day that is counted from today: no year makes it whole. For text in lower case."""
 _MAYBE_RELATIVE = re.compile(
     rf"\b(?:the\s+)(?:next|last|coming|upcoming)\s+(?:{_WEEKDAY}|(?:week|weekend|month|year)\b)"
     rf"|\b(?:following|past|previous)\s+(?:{_WEEKDAY}|(?:week|weekend|month|year|quarter)\b)"
     rf"|\b{_RANGE_OF_WEEKDAYS}"
-    rf"|\bwithin\s+{_NUMBER}\s+{_UNIT}s?\b(?!\s+of\b)",
-    re.IGNORECASE,
+    rf"|\bwithin\s+{_NUMBER}\s+{_UNIT}s?\b(?!\s+of\b)"
 )
 """The same, where it is as often counted from something in the story, or meant for every week."""
 
@@ -92,10 +90,13 @@ _DATED = re.compile(
 )
 """A date with its year, or a year said as one: it counts for the other dates of its sentence."""
 _END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'])|\n+")
-_HINT = re.compile(
-    r"\d|day|night|tomorrow|week|month|year|quarter|next|last|this|spring|summer|fall|winter|autumn",
-    re.IGNORECASE,
-)
+_CALENDAR = ("day", "night", "morrow", "week", "month", "year", "quarter", "morning", "noon")
+_CALENDAR += ("evening", "spring", "summer", "autumn", "fall", "winter")
+"""Every relative date has one of these in it."""
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_DIGIT = re.compile(r"\d")
+_BY_NUMBER = ("/", "the ")
+"""A date without a month's name has one of these in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,28 +110,39 @@ class PartialDates:
 
 def partial_dates(text: str) -> PartialDates:
     """Return the words of a prompt that need the current date."""
-    if _HINT.search(text) is None:
-        return PartialDates()
     sure: list[str] = []
     unsure: list[str] = []
     for sentence in _END.split(text):
-        is_dated = _DATED.search(sentence) is not None
-        certain = _spans(sentence, _RELATIVE, *([] if is_dated else [_YEARLESS]))
-        doubtful = _spans(sentence, _MAYBE_RELATIVE, *([] if is_dated else [_MAYBE_YEARLESS]))
-        sure += [sentence[start:end].rstrip(".") for start, end in certain]
-        unsure += [
-            sentence[start:end].rstrip(".")
-            for start, end in doubtful
-            if all(end <= other[0] or other[1] <= start for other in certain)
-        ]
+        lowered = sentence.lower()
+        if len(lowered) != len(sentence):  # a few letters grow, and places would not fit
+            lowered = sentence
+        certain, doubtful = [], []
+        if any(word in lowered for word in _CALENDAR):
+            certain += _spans(lowered, _RELATIVE)
+            doubtful += _spans(lowered, _MAYBE_RELATIVE)
+        if _DIGIT.search(sentence) and any(mark in lowered for mark in (*_MONTHS, *_BY_NUMBER)):
+            yearless, maybe = _spans(sentence, _YEARLESS), _spans(sentence, _MAYBE_YEARLESS)
+            if (yearless or maybe) and _DATED.search(sentence) is None:
+                certain, doubtful = [*certain, *yearless], [*doubtful, *maybe]
+        sure += _words(sentence, certain)
+        unsure += _words(sentence, [span for span in doubtful if not _touches(span, certain)])
     return PartialDates(sure=tuple(sure), unsure=tuple(unsure))
 
 
-def _spans(sentence: str, *patterns: re.Pattern[str]) -> list[tuple[int, int]]:
-    """Return where the patterns are found, in order and without those inside an earlier one."""
-    found = sorted(match.span() for pattern in patterns for match in pattern.finditer(sentence))
-    kept: list[tuple[int, int]] = []
-    for span in found:
-        if not kept or span[0] >= kept[-1][1]:
-            kept.append(span)
-    return kept
+def _spans(sentence: str, pattern: re.Pattern[str]) -> list[tuple[int, int]]:
+    return [match.span() for match in pattern.finditer(sentence)]
+
+
+def _words(sentence: str, spans: list[tuple[int, int]]) -> list[str]:
+    """Return what stands at these places, in order and without those inside an earlier one."""
+    found: list[str] = []
+    reached = 0
+    for start, end in sorted(spans):
+        if start >= reached:
+            found.append(sentence[start:end].rstrip("."))
+            reached = end
+    return found
+
+
+def _touches(span: tuple[int, int], others: list[tuple[int, int]]) -> bool:
+    return any(span[0] < end and start < span[1] for start, end in others)
