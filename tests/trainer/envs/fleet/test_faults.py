@@ -192,10 +192,10 @@ async def test_a_full_account_is_no_fault() -> None:
 async def test_patience_without_a_deadline_shortens_no_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(persistence, "PATIENCE_S", 0.4)
     async with on_server() as (server, provider):
         env = provider.make(TASK)
         await play(env)
+        monkeypatch.setattr(persistence, "PATIENCE_S", 0.4)
         await server.faults(rule("verify", error_rate=1.0, error_status=503, for_s=1.0))
         with within(20.0):
             assert (await env.score()).score == 1.0

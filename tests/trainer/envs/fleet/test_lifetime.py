@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from tests.trainer.envs.fleet.leaving import run
-from tests.trainer.envs.fleet.scene import TASK, TERMS, on_server
+from tests.trainer.envs.fleet.scene import TASK, TERMS, on_server, with_payload
 from tests.trainer.envs.fleet_server import API_KEY, HEADERS, fleet_server_thread
 from tests.trainer.forked import run_forked
 from tests.trainer.short_run import short_spec
@@ -30,6 +30,8 @@ from trainer.envs.fleet.provider import FleetProvider
 from trainer.errors import EnvUnavailable
 
 ROOT = Path(__file__).parents[4]
+KNOWN = with_payload(verifier_code="def verify(env):\n    return 1\n")
+"""A task that need not be looked up: its first request is the creation."""
 OTHER = minifleet_tasks(["github"], "train", 1, seed=0)[0]
 SHORT = {
     "data": {"env_keys": ["booking"], "train_tasks_per_env": 4, "eval_tasks_per_env": 1},
@@ -164,7 +166,7 @@ async def background_of(provider: FleetProvider) -> None:
 async def test_a_creation_that_outlasts_the_deadline_leaves_no_instance() -> None:
     async with on_server() as (server, provider):
         await server.faults({"on": ["create"], "latency_s": 0.8})
-        env = provider.make(TASK)
+        env = provider.make(KNOWN)
         with pytest.raises(EnvUnavailable, match="creation did not answer"), within(0.2):
             await env.reset()
         await env.close()
@@ -179,7 +181,7 @@ async def test_a_creation_whose_every_answer_is_lost_leaves_no_instance() -> Non
             {"on": ["create"], "lost_reply_rate": 1.0, "retryable": None},
             {"on": ["get"], "error_rate": 1.0, "error_status": 503},
         )
-        env = provider.make(TASK)
+        env = provider.make(KNOWN)
         with pytest.raises(EnvUnavailable), within(0.6):
             await env.reset()
         await background_of(provider)
@@ -194,7 +196,7 @@ QUICK = replace(TERMS, operation_s=0.2)
 async def test_an_instance_that_does_not_come_to_run_in_time_is_deleted() -> None:
     async with on_server(terms=QUICK) as (server, provider):
         await server.faults({"on": ["create"], "latency_s": 3.0})
-        env = provider.make(TASK)
+        env = provider.make(KNOWN)
         with pytest.raises(EnvUnavailable, match="is pending"), within(1.2):
             await env.reset()
         await env.close()
@@ -208,7 +210,7 @@ async def test_an_instance_that_does_not_come_to_run_in_time_is_deleted() -> Non
 async def test_an_instance_that_never_runs_is_held_by_nobody(how: str) -> None:
     async with on_server(terms=QUICK) as (server, provider):
         await server.faults({"on": ["create"], "latency_s": 3.0})
-        env = provider.make(TASK)
+        env = provider.make(KNOWN)
         resetting = asyncio.create_task(env.reset())
         while provider.account_limiter.held == 0:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.02)

@@ -233,7 +233,8 @@ async def test_a_redirect_takes_no_secret_to_another_server() -> None:
         def answer(asked: Asked) -> Said:
             if asked.path == "/schema":
                 return Said(body=b'{"action": {"title": "Move", "properties": {"x": {}}}}')
-            return Said(status=302, headers={"location": f"{elsewhere}/ws"})
+            there = elsewhere.replace("http", "ws")
+            return Said(status=302, headers={"location": f"{there}/ws"})
 
         async with odd_server(answer) as (url, asked):
             server = OpenEnvServer.model_validate(
