@@ -13,6 +13,7 @@ import httpx
 
 from hillclimb.datasets import Datasets
 from hillclimb.errors import ApiProblem, ApiUnreachable
+from hillclimb.paths import of_run
 from hillclimb.sse import ServerEvent, lines_of, parse_stream
 from hillclimb.stack.control import Connection
 
@@ -71,11 +72,11 @@ class Client:
 
     def run(self, run_id: str) -> Json:
         """Return one run."""
-        return self._json("GET", f"/v1/runs/{run_id}")
+        return self._json("GET", of_run(run_id))
 
     def cancel(self, run_id: str) -> Json:
         """Ask for the run to be cancelled; repeating it changes nothing."""
-        return self._json("POST", f"/v1/runs/{run_id}/cancel")
+        return self._json("POST", of_run(run_id, "cancel"))
 
     def pause(self, run_id: str) -> Json:
         """Let the run rest: its trainer checkpoints and leaves; repeating it changes nothing."""
@@ -83,13 +84,14 @@ class Client:
 
     def resume(self, run_id: str) -> Json:
         """Go on from the newest checkpoint: a new run when the old one ended, else the same."""
-        return self._json("POST", f"/v1/runs/{run_id}/resume")
+        return self._json("POST", of_run(run_id, "resume"))
 
-    def events(self, run_id: str, *, after: int = 0, limit: int = 200) -> Json:
-        """Return one page of events with `seq` above `after`."""
-        return self._json(
-            "GET", f"/v1/runs/{run_id}/events", params={"after": after, "limit": limit}
-        )
+    def events(
+        self, run_id: str, *, after: int = 0, limit: int = 200, types: str | None = None
+    ) -> Json:
+        """Return one page of events with `seq` above `after`; `types` separates by commas."""
+        params = _given({"after": after, "limit": limit, "types": types})
+        return self._json("GET", of_run(run_id, "events"), params=params)
 
     def follow(self, run_id: str, *, after: int = 0) -> Iterator[ServerEvent]:
         """Yield events as they happen until the run has ended; reconnects without losing any."""
@@ -105,7 +107,7 @@ class Client:
             time.sleep(RECONNECT_PAUSE_S)
 
     def _stream_once(self, run_id: str, after: int) -> Iterator[ServerEvent]:
-        path = f"/v1/runs/{run_id}/events/stream"
+        path = of_run(run_id, "events", "stream")
         headers = {"Last-Event-ID": str(after), "Accept": "text/event-stream"}
         with self._http.stream("GET", path, headers=headers, timeout=STREAM_TIMEOUT) as response:
             if response.is_error:
@@ -115,41 +117,41 @@ class Client:
 
     def metrics(self, run_id: str, *, names: str = "*") -> Json:
         """Return metric series by name pattern (comma-separated globs)."""
-        return self._json("GET", f"/v1/runs/{run_id}/metrics", params={"names": names})
+        return self._json("GET", of_run(run_id, "metrics"), params={"names": names})
 
     def evals(self, run_id: str) -> Json:
         """Return every evaluation of the run, overall and per environment."""
-        return self._json("GET", f"/v1/runs/{run_id}/evals")
+        return self._json("GET", of_run(run_id, "evals"))
 
     def report(self, run_id: str) -> Json:
         """Return the before/after report: per environment, per decoding, with p-values."""
-        return self._json("GET", f"/v1/runs/{run_id}/evals/report")
+        return self._json("GET", of_run(run_id, "evals", "report"))
 
     def probe(self, run_id: str) -> Json:
         """Return what a run of kind `probe` found, per environment."""
-        return self._json("GET", f"/v1/runs/{run_id}/probe")
+        return self._json("GET", of_run(run_id, "probe"))
 
     def validation(self, run_id: str, **filters: str | int | None) -> Json:
         """Return what a run of kind `validate` found, with one page of its rows."""
-        return self._json("GET", f"/v1/runs/{run_id}/validation", params=_given(filters))
+        return self._json("GET", of_run(run_id, "validation"), params=_given(filters))
 
     def trajectories(self, run_id: str, **filters: str | int | None) -> Json:
         """Return one page of rollouts with their outcomes."""
-        return self._json("GET", f"/v1/runs/{run_id}/trajectories", params=_given(filters))
+        return self._json("GET", of_run(run_id, "trajectories"), params=_given(filters))
 
     def trajectory(self, run_id: str, rollout_id: str) -> Json:
         """Return one rollout whole: prompt, turns, tokens."""
-        return self._json("GET", f"/v1/runs/{run_id}/trajectories/{rollout_id}")
+        return self._json("GET", of_run(run_id, "trajectories", rollout_id))
 
     def prompts(self, run_id: str, *, env: str | None = None, task: str | None = None) -> Json:
         """Return what the agents read first: tokens and hashes per environment, whole prompts."""
         params = _given({"env": env, "task": task})
-        return self._json("GET", f"/v1/runs/{run_id}/prompts", params=params)
+        return self._json("GET", of_run(run_id, "prompts"), params=params)
 
     def logs(self, run_id: str, *, attempt: int | None = None, after: int = 0) -> Json:
         """Return the trainer's log from byte `after` on."""
         params = _given({"attempt": attempt, "after": after})
-        return self._json("GET", f"/v1/runs/{run_id}/logs", params=params)
+        return self._json("GET", of_run(run_id, "logs"), params=params)
 
     def follow_logs(self, run_id: str, *, attempt: int | None = None) -> Iterator[Json]:
         """Yield pages of a growing log until its attempt has ended; waits as `follow` does."""
@@ -170,11 +172,11 @@ class Client:
 
     def checkpoints(self, run_id: str) -> Json:
         """Return the run's checkpoints, newest first."""
-        return self._json("GET", f"/v1/runs/{run_id}/checkpoints")
+        return self._json("GET", of_run(run_id, "checkpoints"))
 
     def checkpoint(self, run_id: str, step: int) -> Json:
         """Return one checkpoint with its manifest."""
-        return self._json("GET", f"/v1/runs/{run_id}/checkpoints/{step}")
+        return self._json("GET", of_run(run_id, "checkpoints", step))
 
     def checkpoint_file(
         self, run_id: str, step: int, path: str, *, start: int = 0
@@ -183,7 +185,7 @@ class Client:
 
         Straight from the store where that has addresses and can be reached, else by the service.
         """
-        url = f"/v1/runs/{run_id}/checkpoints/{step}/files/{path}"
+        url = of_run(run_id, "checkpoints", step, "files", path)
         headers = {"Range": f"bytes={start}-"} if start else {}
         try:
             with self._file(f"{url}?direct=true", headers) as reply:

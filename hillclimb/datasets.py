@@ -7,9 +7,10 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import httpx
+
+from hillclimb.paths import quoted
 
 Json = dict[str, Any]
 MAX_IN_QUERY = 2000
@@ -84,7 +85,7 @@ class Datasets:
 
     def task(self, name: str, key: str, number: int | str = "latest") -> Json:
         """Return one task whole."""
-        return self._call("GET", f"{_of(name, number)}/tasks/{_quoted(key)}")
+        return self._call("GET", f"{_of(name, number)}/tasks/{quoted(key)}")
 
     def file(self, name: str, file: str, number: int | str = "latest") -> Iterator[bytes]:
         """Yield the bytes of the file `tasks` or `split`: JSON lines, compressed by gzip."""
@@ -120,18 +121,13 @@ class Datasets:
 
     def include(self, name: str, exclusion_id: str) -> Json:
         """Remove an exclusion."""
-        return self._call("DELETE", f"{_of(name)}/exclusions/{_quoted(exclusion_id)}")
+        return self._call("DELETE", f"{_of(name)}/exclusions/{quoted(exclusion_id)}")
 
 
 def _of(name: str, number: int | str | None = None) -> str:
     """Return the path of a dataset or of one of its versions; a name cannot leave its place."""
-    path = f"/v1/datasets/{_quoted(name)}"
-    return path if number is None else f"{path}/versions/{_quoted(str(number))}"
-
-
-def _quoted(part: str) -> str:
-    """Return one part of a path; two dots alone would lead a client one part up."""
-    return quote(part, safe="") if part.strip(".") else part.replace(".", "%2E")
+    path = f"/v1/datasets/{quoted(name)}"
+    return path if number is None else f"{path}/versions/{quoted(str(number))}"
 
 
 def _given(values: Mapping[str, str | int | None]) -> dict[str, str | int]:

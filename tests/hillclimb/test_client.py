@@ -79,3 +79,23 @@ def test_a_service_that_stays_away_is_reported(monkeypatch: pytest.MonkeyPatch) 
     away = httpx.Response(503, json={"code": "unavailable"})
     with client_of(away) as client, pytest.raises(ApiUnreachable, match="does not answer"):
         next(client.follow_logs("run_1"))
+
+
+def test_whatever_is_in_an_id_stays_in_its_place() -> None:
+    """A rollout is named after its task, whose key may have anything in it."""
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.raw_path.decode())
+        return httpx.Response(200, json={})
+
+    connection = Connection(url="http://service", api_key="hc_x")
+    with Client(connection, httpx.MockTransport(answer)) as client:
+        client.trajectory("run_1", "1/0/eval/task#2?x/../y")
+        client.run("..")
+        client.run("run_1?x=1#y")
+    assert asked == [
+        "/v1/runs/run_1/trajectories/1%2F0%2Feval%2Ftask%232%3Fx%2F..%2Fy",
+        "/v1/runs/%2E%2E",
+        "/v1/runs/run_1%3Fx%3D1%23y",
+    ]
