@@ -29,6 +29,8 @@ class RunView:
     """(step, decoding) -> environment -> pass@1; `all` is the whole set."""
     found: str = ""
     """What a probe or a validation found, in a line."""
+    warnings: tuple[str, ...] = ()
+    """What the user should know and does not stop the run, oldest first."""
     end_reason: str | None = None
     message: str = ""
 
@@ -113,6 +115,15 @@ def _validation(view: RunView, data: Mapping[str, Any]) -> RunView:
     return replace(view, found=f"validation: {found}")
 
 
+def _warning(view: RunView, data: Mapping[str, Any]) -> RunView:
+    return replace(view, warnings=(*view.warnings, str(data["message"])))
+
+
+def _excluded(view: RunView, data: Mapping[str, Any]) -> RunView:
+    told = data["problem"] or f"{data['num_excluded']} tasks are excluded from {data['dataset']}"
+    return replace(view, found=f"{view.found}; {told}")
+
+
 def _pass_rates(data: Mapping[str, Any]) -> dict[str, float]:
     rates = {
         key: float(env["pass_at_1"])
@@ -133,4 +144,6 @@ _HANDLERS = {
     "eval.completed": _eval,
     "probe.completed": _probe,
     "validation.completed": _validation,
+    "validation.excluded": _excluded,
+    "run.warning": _warning,
 }

@@ -22,6 +22,8 @@ from api.database import Database
 from api.datasets import blobs, exclusions, process, sources, store
 from api.datasets.errors import DatasetNotFound, DatasetRejected, DatasetsBusy
 from api.datasets.facts import version_facts
+from api.datasets.inspection import as_json
+from api.datasets.measured import tools_in_project
 from api.datasets.process import Limits
 from api.datasets.request import VersionRequest
 from api.ids import new_id
@@ -81,6 +83,8 @@ class _Past:
     now: datetime
     source_id: str | None
     """Id of the version whose tasks are taken."""
+    measured: dict[str, Any]
+    """Tokens of tools that runs counted, for lint."""
 
 
 def create_version(shop: Workshop, order: Order) -> tuple[Answer, bool]:
@@ -144,6 +148,7 @@ def _past(session: Session, order: Order) -> _Past:
         in_force=_in_force(session, dataset, now),
         now=now,
         source_id=taken.id if taken else None,
+        measured=as_json(tools_in_project(session, order.project_id, order.name)),
     )
 
 
@@ -183,6 +188,7 @@ def _build(shop: Workshop, order: Order, past: _Past, folder: Path) -> dict[str,
         "exclusions": [*_dumped(order.request.exclusions), *past.in_force],
         "lineage": _bring_lineage(shop.store, past, folder),
         "now": past.now.isoformat(),
+        "measured": past.measured,
     }
     return process.run_job("build", folder, job, shop.limits)
 

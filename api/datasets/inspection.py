@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,21 @@ from api.tables import DatasetVersion
 from trainer.contract.datasets import making
 from trainer.contract.datasets.files import SPLIT, TASKS
 from trainer.contract.datasets.lint import LintOptions
+from trainer.contract.datasets.tools import ToolCount
 from trainer.stores.base import BlobStore
 
 
 def lint(
-    store: BlobStore, version: DatasetVersion, options: LintOptions, limits: Limits
+    store: BlobStore,
+    version: DatasetVersion,
+    options: LintOptions,
+    limits: Limits,
+    *,
+    measured: Mapping[str, ToolCount],
 ) -> list[dict[str, Any]]:
     """Return the findings in a version under these options, errors first.
+
+    `measured` are tools that runs counted: those that the options leave out.
 
     Raises:
         DatasetNotFound: the version's files are gone.
@@ -30,9 +39,15 @@ def lint(
         job = {
             "options": options.model_dump(mode="json"),
             "made": [each for each in version.lint["findings"] if each["code"] in making.CODES],
+            "measured": as_json(measured),
         }
         findings: list[dict[str, Any]] = run_job("lint", folder, job, limits)["findings"]
         return findings
+
+
+def as_json(measured: Mapping[str, ToolCount]) -> dict[str, Any]:
+    """Return the counts as a job carries them."""
+    return {key: count.model_dump() for key, count in measured.items()}
 
 
 def diff(

@@ -11,18 +11,17 @@ from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
 from api.datasets import store
+from api.datasets.admission import MEASURED, admit, listed
 from api.datasets.errors import DatasetNotFound, DatasetUnusable
+from api.datasets.measured import tools_like
 from api.tables import Dataset, DatasetExclusion, DatasetVersion
 from trainer.contract.data import DatasetRef
+from trainer.contract.datasets.stopping import MIN_DIFFERENT
 from trainer.contract.problems import explain
 from trainer.contract.spec import RunSpec
 
-MEASURED = ("train", "eval")
-"""Kinds of runs whose result is a figure on the eval tasks."""
 TRAINED_ON = ("train", "probe")
 """Kinds of runs that draw training tasks."""
-MAX_NAMED = 5
-"""Environments that a sentence names before it counts the rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,18 +31,21 @@ class Resolution:
     spec: RunSpec
     warnings: tuple[str, ...] = ()
     """What the run does otherwise than one might expect; stored with it as events."""
-    advice: tuple[str, ...] = ()
-    """What is wrong with the version itself: shown by a plan."""
+    lint: tuple[str, ...] = ()
+    """What is wrong with the version itself; stored with the run too."""
     dataset: dict[str, Any] | None = None
     """The version with its environments, as a plan shows them; null without a dataset."""
 
 
-def resolve(session: Session, spec: RunSpec, *, project_id: str, now: datetime) -> Resolution:
+def resolve(
+    session: Session, spec: RunSpec, *, project_id: str, now: datetime, is_resumed: bool = False
+) -> Resolution:
     """Return the spec with the version's id and digest, and with the environments the run gets.
 
     An environment that is excluded or in quarantine is left out with a warning where the spec
     names no environments. Where it names that one, it is refused for training and evaluation, and
-    let through with a warning for other kinds of runs: they find out whether it works again. A spec
+    let through with a warning for other kinds of runs: they find out whether it works again; so is
+    one that goes on after its end (`is_resumed`), whose environments were named for it then. A spec
     without a dataset comes back as it is.
 
     Raises:
@@ -55,15 +57,18 @@ def resolve(session: Session, spec: RunSpec, *, project_id: str, now: datetime) 
     dataset, version = _find(session, project_id, reference)
     _check_same(reference, version)
     in_force = store.list_exclusions(session, dataset, now=now)
-    keys, warnings = _choose_environments(spec, dataset, version, in_force)
+    refuses = spec.kind in MEASURED and not is_resumed
+    keys, warnings = _choose_environments(spec, dataset, version, in_force, refuses=refuses)
     resolved = _with_version(spec, dataset, version, keys)
     table = {key: version.facts["envs"][key] for key in keys}
     _check_tasks(resolved, reference, table)
+    measured = tools_like(session, project_id, resolved)
+    lint = admit(resolved, version, table, measured, is_resumed=is_resumed)
     warnings += _worth_knowing(dataset, version, table, in_force)
     return Resolution(
         spec=resolved,
         warnings=tuple(warnings),
-        advice=tuple(_lint_errors(version, keys)),
+        lint=lint,
         dataset={"name": dataset.name, "version": version.number, "id": version.id, "envs": table},
     )
 
@@ -95,6 +100,8 @@ def _choose_environments(
     dataset: Dataset,
     version: DatasetVersion,
     in_force: Sequence[DatasetExclusion],
+    *,
+    refuses: bool,
 ) -> tuple[list[str], list[str]]:
     """Return the environments the run gets and a warning for each that was left out."""
     there: Mapping[str, Any] = version.facts["envs"]
@@ -102,12 +109,12 @@ def _choose_environments(
     strangers = [key for key in named if key not in there]
     if strangers:
         raise DatasetUnusable(
-            f"data.env_keys names {_listed(strangers)}, which {spec.data.dataset} does not have; it"
-            f" has {_listed(sorted(there))}"
+            f"data.env_keys names {listed(strangers)}, which {spec.data.dataset} does not have; it"
+            f" has {listed(sorted(there))}"
         )
     barred = {each.key: each for each in in_force if each.scope == "env" and each.key in there}
     refused = next((barred[key] for key in named if key in barred), None)
-    if refused is not None and spec.kind in MEASURED:
+    if refused is not None and refuses:
         raise DatasetUnusable(
             f"data.env_keys names {refused.key}, which is {_barred(refused)}: leave it out, or lift"
             f" that with `hillclimb datasets include {dataset.name} --env {refused.key}`"
@@ -116,7 +123,7 @@ def _choose_environments(
     if not chosen:
         raise DatasetUnusable(
             f"every environment of {spec.data.dataset} is excluded or in quarantine:"
-            f" {_listed([f'{key} is {_barred(each)}' for key, each in sorted(barred.items())])}"
+            f" {listed([f'{key} is {_barred(each)}' for key, each in sorted(barred.items())])}"
         )
     verb = "is taken though" if named else "is left out:"
     told = sorted(set(barred) & set(chosen)) if named else sorted(barred)
@@ -164,11 +171,11 @@ def _check_tasks(spec: RunSpec, reference: DatasetRef, table: Mapping[str, Any])
     num_eval = sum(facts["eval"] for facts in table.values())
     if not num_eval and spec.kind in MEASURED:
         raise DatasetUnusable(
-            f"{reference} has no eval task in {_listed(list(table))}: nothing could be measured."
-            " Build a version with a larger eval_ratio or a smaller min_eval"
+            f"{reference} has no eval task in {listed(list(table))}: nothing could be measured."
+            " Build a version with a larger split.eval_ratio or a smaller split.min_eval_per_env"
         )
     if not train and spec.kind in TRAINED_ON:
-        raise DatasetUnusable(f"{reference} has no training task in {_listed(list(table))}")
+        raise DatasetUnusable(f"{reference} has no training task in {listed(list(table))}")
     try:
         if spec.kind == "train":
             spec.check_tasks(train, num_eval)
@@ -185,11 +192,21 @@ def _worth_knowing(
     in_force: Sequence[DatasetExclusion],
 ) -> list[str]:
     without = [key for key, facts in table.items() if not facts["eval"]]
+    few = [
+        f"{key} ({facts['unique_eval']})"
+        for key, facts in table.items()
+        if 0 < facts["unique_eval"] < MIN_DIFFERENT
+    ]
     warnings = []
     if without:
         warnings.append(
-            f"{_listed(without)} {'has' if len(without) == 1 else 'have'} no eval task: what is"
+            f"{listed(without)} {'has' if len(without) == 1 else 'have'} no eval task: what is"
             " learned there is not measured."
+        )
+    if few:
+        warnings.append(
+            f"fewer than {MIN_DIFFERENT} different eval tasks in {listed(few)}: no change shows"
+            " there by itself."
         )
     later = [each for each in in_force if each.scope == "task"]
     later = [each for each in later if each.created_at > version.created_at]
@@ -200,17 +217,3 @@ def _worth_knowing(
             " leave them out."
         )
     return warnings
-
-
-def _lint_errors(version: DatasetVersion, keys: Sequence[str]) -> list[str]:
-    """Return the errors that lint found in the environments of the run."""
-    return [
-        f"lint: {finding['message']}"
-        for finding in version.lint["findings"]
-        if finding["severity"] == "error" and finding["env_key"] in (None, *keys)
-    ]
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:MAX_NAMED])
-    return shown if len(names) <= MAX_NAMED else f"{shown} and {len(names) - MAX_NAMED} more"

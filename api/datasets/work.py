@@ -30,6 +30,7 @@ from trainer.contract.datasets.reading import Reading
 from trainer.contract.datasets.rows import DatasetError, RowProblem, canonical_json
 from trainer.contract.datasets.stored import read_rows, read_splits, split_line
 from trainer.contract.datasets.table import count_by_env
+from trainer.contract.datasets.tools import ToolCount
 
 CHUNK_BYTES = 1 << 18
 GZIP_MAGIC = b"\x1f\x8b"
@@ -72,6 +73,7 @@ def build(folder: Path, job: Mapping[str, Any]) -> dict[str, Any]:
             now=datetime.fromisoformat(job["now"]),
             lineage=lineage,
             exclusions=[Exclusion.model_validate(each) for each in job["exclusions"]],
+            measured=_measured(job),
         )
     except DatasetError as error:
         _refuse_problems(reading)
@@ -91,7 +93,7 @@ def relint(folder: Path, job: Mapping[str, Any]) -> dict[str, Any]:
     table = count_by_env(rows, split)
     options = LintOptions.model_validate(job["options"])
     made = [Finding.model_validate(each) for each in job["made"]]
-    found = lint(rows, split, table, options, made)
+    found = lint(rows, split, table, options, made, _measured(job))
     return {"findings": [each.model_dump(mode="json") for each in found]}
 
 
@@ -141,6 +143,10 @@ def _first(reasons: Counter[str]) -> dict[str, int]:
     kept = dict(reasons.most_common(MAX_REASONS))
     rest = reasons.total() - sum(kept.values())
     return dict(sorted(kept.items())) | ({"other reasons": rest} if rest else {})
+
+
+def _measured(job: Mapping[str, Any]) -> dict[str, ToolCount]:
+    return {key: ToolCount.model_validate(count) for key, count in job.get("measured", {}).items()}
 
 
 def _refuse_problems(reading: Reading) -> None:

@@ -27,6 +27,7 @@ from api.datasets.errors import (
     TaskNotFound,
 )
 from api.datasets.facts import dataset_facts, version_facts, version_summary
+from api.datasets.measured import tools_in_project
 from api.datasets.process import Limits
 from api.datasets.request import parse_request
 from api.datasets.rows import TaskFilters
@@ -329,13 +330,19 @@ async def lint_version(
     number: Number,
     options: LintOptions | None = None,
 ) -> dict[str, Any]:
-    """Return the findings under these options, for example with the tokens that tools take."""
+    """Return the findings under these options.
+
+    With `max_input_length` the tools of each environment are held against it: by `tool_tokens`,
+    else as the newest run counted them, on this dataset if one did, else in the project.
+    """
     held_against = options or LintOptions()
 
     def look() -> dict[str, Any]:
-        with open_version(services, caller, name, number) as (*_, version):
-            pass
-        findings = inspection.lint(services.store, version, held_against, limits(services))
+        with open_version(services, caller, name, number) as (session, _, version):
+            measured = tools_in_project(session, caller.project_id, name)
+        findings = inspection.lint(
+            services.store, version, held_against, limits(services), measured=measured
+        )
         return as_list(findings, name=name, number=version.number)
 
     return await services.lanes.works.run(look)

@@ -111,4 +111,4 @@ def resume(session: Session, run: Run, *, actor: str, now: datetime) -> Run:
     source = ResumedFrom(run_id=run.id, step=checkpoint.step, attempt=checkpoint.attempt)
     spec = RunSpec.model_validate(run.spec)
     spec = spec.model_copy(update={"lineage": LineageSpec(resumed_from=source)})
-    return submit(session, spec, project_id=run.project_id, actor=actor, now=now)
+    return submit(session, spec, project_id=run.project_id, actor=actor, now=now, is_resumed=True)

@@ -35,15 +35,28 @@ class Plan:
     """Why it would wait; null when its turn would be now."""
 
 
-def submit(session: Session, spec: RunSpec, *, project_id: str, actor: str, now: datetime) -> Run:
+def submit(
+    session: Session,
+    spec: RunSpec,
+    *,
+    project_id: str,
+    actor: str,
+    now: datetime,
+    is_resumed: bool = False,
+) -> Run:
     """Store a queued run and its first events.
+
+    `is_resumed` is for a run that goes on: what its dataset's environments came to since it was
+    submitted first does not stop it, and is told.
 
     Raises:
         CheckpointNotFound: an unknown lineage.
         DatasetUnusable: the spec names a dataset that the run cannot use.
     """
     _check_lineage(session, spec, project_id)
-    resolution = submission.resolve(session, spec, project_id=project_id, now=now)
+    resolution = submission.resolve(
+        session, spec, project_id=project_id, now=now, is_resumed=is_resumed
+    )
     spec = resolution.spec
     resolved = resolve(spec)
     run = Run(
@@ -70,11 +83,7 @@ def submit(session: Session, spec: RunSpec, *, project_id: str, actor: str, now:
     session.flush()
     data = {"name": run.name, "config_hash": run.config_hash, "total_steps": run.progress_total}
     created = Draft(type="run.created", at=now, actor=actor, data=data)
-    warnings = [
-        Draft(type="run.warning", at=now, data={"code": "dataset", "message": sentence})
-        for sentence in resolution.warnings
-    ]
-    append(session, run, [created, *warnings])
+    append(session, run, [created, *_told(resolution, at=now)])
     return run
 
 
@@ -91,7 +100,7 @@ def plan(session: Session, spec: RunSpec, *, project_id: str, now: datetime) -> 
     return Plan(
         spec=resolved,
         config_hash=config_hash(spec),
-        warnings=(*_warnings(spec), *resolution.warnings, *resolution.advice),
+        warnings=(*_warnings(spec), *resolution.warnings, *resolution.lint),
         dataset=resolution.dataset,
         queue_position=place.position,
         queue_reason=place.reason,
@@ -101,6 +110,16 @@ def plan(session: Session, spec: RunSpec, *, project_id: str, now: datetime) -> 
 def resolve(spec: RunSpec) -> dict[str, Any]:
     """Return the spec with every default and null written out, as JSON values."""
     return spec.model_dump(mode="json")
+
+
+def _told(resolution: submission.Resolution, *, at: datetime) -> list[Draft]:
+    """Return the warnings about the run's dataset, those of lint under a code of their own."""
+    sentences = [("dataset", each) for each in resolution.warnings]
+    sentences += [("dataset_lint", each) for each in resolution.lint]
+    return [
+        Draft(type="run.warning", at=at, data={"code": code, "message": sentence})
+        for code, sentence in sentences
+    ]
 
 
 def _check_lineage(session: Session, spec: RunSpec, project_id: str) -> None:

@@ -21,6 +21,8 @@ from hillclimb.cli.report import print_report
 from hillclimb.client import Client
 from hillclimb.errors import ApiProblem
 
+MAX_WARNINGS = 50
+
 
 @main.command()
 @click.option("--status", help="Only runs in this status.")
@@ -57,8 +59,10 @@ def show(*, run_id: str, with_spec: bool, as_json: bool) -> None:
     with connect() as client:
         run = client.run(run_id)
         report = _report_or_none(client, run_id)
+        warned = client.events(run_id, types="run.warning", limit=MAX_WARNINGS)
+    warnings = [event["data"]["message"] for event in warned["data"]]
     if as_json:
-        print_json(run | {"report": report})
+        print_json(run | {"report": report, "warnings": warnings})
         return
     reason = run.get("end_reason") or {}
     queue = run.get("queue") or {}
@@ -69,6 +73,10 @@ def show(*, run_id: str, with_spec: bool, as_json: bool) -> None:
     out.print(f"step {_progress(run)}  attempt {run.get('attempt')}  created {run['created_at']}")
     if run["spec"].get("kind", "train") != "train":
         print_text(_instead_of_training(run["spec"]))
+    for warning in warnings:
+        print_text(f"warning: {warning}", style="yellow")
+    if warned["has_more"]:
+        print_text("and more warnings: the run's page has all", style="yellow")
     if with_spec:
         print_json(run["spec"])
     if report:

@@ -18,8 +18,9 @@ SPEC = click.argument("spec_file", metavar="SPEC", type=click.Path(path_type=Pat
 SET = click.option(
     "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Override one key of the spec."
 )
-FIRST_EVENTS = 70
-"""At most one warning for each environment that a spec may have, and a few more."""
+FIRST_EVENTS = 100
+"""At most one warning for each environment that a spec may have and each error of lint, and a few
+more."""
 
 
 @main.command()
@@ -39,7 +40,7 @@ def submit(
     """Create a run from SPEC (YAML or JSON)."""
     with connect() as client:
         run = client.submit(read_spec(spec_file, assignments), idempotency_key=idempotency_key)
-        if run["spec"]["data"].get("dataset"):
+        if run["spec"]["data"].get("dataset") and not wait:
             _tell_warnings(client, run["id"])
         if wait:
             sys.exit(follow_run(client, run["id"], as_json=as_json))

@@ -14,6 +14,8 @@ from hillclimb.run_view import RunView
 
 BARS = "▁▂▃▄▅▆▇█"
 CURVE_WIDTH = 48
+MAX_WARNINGS = 3
+"""Newest warnings in the picture; `hillclimb show` has all."""
 
 
 def render(view: RunView) -> RenderableType:
@@ -25,6 +27,7 @@ def render(view: RunView) -> RenderableType:
         parts.append(_environments(view))
     if view.found:
         parts.append(Text(view.found))
+    parts += [Text(f"warning: {each}", style="yellow") for each in view.warnings[-MAX_WARNINGS:]]
     if view.message:
         parts.append(Text(view.message, style="dim"))
     return Group(*parts)
@@ -49,6 +52,8 @@ def lines_of_event(view: RunView, kind: str) -> list[str]:
         return [f"eval at step {step} ({decoding}): {cells}"]
     if kind in ("probe.completed", "validation.completed"):
         return [view.found]
+    if kind == "run.warning":
+        return [f"warning: {view.warnings[-1]}"]
     return []
 
 

@@ -35,6 +35,9 @@ def test_a_dataset_is_named_in_short_or_in_full(written: Any, meant: dict[str, A
         ({"dataset": "a", "eval_tasks_per_env": 4}, "eval_tasks_per_env is set, but the tasks"),
         ({"dataset": "a@2", "train_tasks_by_env": {"x": 4}}, "come from dataset a@2"),
         ({"dataset": "a", "env_keys": ["booking", "booking"]}, "list each one once"),
+        ({"dataset": "a", "allow_lint": ["leaks"]}, "names 'leaks', which stops no run: the codes"),
+        ({"dataset": "a", "allow_lint": ["copies"]}, "that do are leak, "),
+        ({"env_keys": ["booking"], "allow_lint": ["leak"]}, "does nothing without a dataset"),
     ],
 )
 def test_what_a_dataset_leaves_without_effect_is_refused(
@@ -61,3 +64,11 @@ def test_overrides_wait_for_the_environments_of_the_dataset() -> None:
     make_spec(data={"dataset": "a"}, environment=override)
     with pytest.raises(ValidationError, match="does not list"):
         make_spec(data={"dataset": "a", "env_keys": ["booking"]}, environment=override)
+
+
+def test_a_validation_of_generated_tasks_has_nothing_to_exclude_them_from() -> None:
+    section = {"exclude": True}
+    make_spec(kind="validate", data={"dataset": "a"}, validation=section)
+    make_spec(validation=section)  # other kinds only keep it
+    with pytest.raises(ValidationError, match=r"set data\.dataset, or leave it out"):
+        make_spec(kind="validate", validation=section)

@@ -53,3 +53,9 @@ def test_a_rewind_takes_back_the_steps_that_are_done_again() -> None:
     view = apply(view, "attempt.offered", {"attempt": 2, "from_step": 3})
     view = apply(view, "attempt.rewound", {"from_step": 3, "reached_step": 5})
     assert (view.attempt, view.step, view.rewards) == (2, 3, (0.1, 0.2, 0.3))
+
+
+def test_warnings_are_kept_in_order() -> None:
+    view = apply(RunView(run_id="run_1"), "run.warning", {"code": "dataset", "message": "a"})
+    view = apply(view, "run.warning", {"code": "dataset_lint", "message": "b"})
+    assert view.warnings == ("a", "b")

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from trainer.contract.datasets.stopping import STOPPING
 from trainer.contract.section import EnvKey, Section, Share
 
 DatasetName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
@@ -77,6 +78,9 @@ class DataSpec(Section):
     """Take the tasks and the split of a registered dataset: `NAME@3`, or `NAME` for the newest
     version. null generates tasks, as the keys below say. The run is stored with the version's id
     and digest, so it never changes under it."""
+    allow_lint: tuple[str, ...] = ()
+    """Train or evaluate on the `dataset` although lint finds errors of these codes in it, such as
+    `leak` (docs/datasets.md); `eval_too_small` allows fewer than six different eval tasks."""
     train_tasks_per_env: Annotated[int, Field(ge=1, le=100_000)] = 2000
     """Training tasks per environment (count)."""
     train_tasks_by_env: dict[EnvKey, Annotated[int, Field(ge=1, le=100_000)]] = Field(
@@ -107,6 +111,20 @@ class DataSpec(Section):
             raise ValueError(
                 "env_keys is missing: list the environments to draw tasks from, or set dataset to a"
                 " registered one"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _only_errors_are_allowed(self) -> Self:
+        strangers = [code for code in self.allow_lint if code not in STOPPING]
+        if strangers:
+            raise ValueError(
+                f"allow_lint names {strangers[0]!r}, which stops no run: the codes that do are "
+                + ", ".join(STOPPING)
+            )
+        if self.allow_lint and self.dataset is None:
+            raise ValueError(
+                "allow_lint does nothing without a dataset: name one in dataset, or leave it out"
             )
         return self
 

@@ -79,3 +79,7 @@ class ValidationSpec(Section):
     """Tasks checked per environment, training tasks first; null: all of them."""
     teacher: TeacherSpec | None = None
     """Ask a teacher too; null: only recorded calls show that a task can be solved."""
+    exclude: bool = False
+    """When the run has ended, leave the tasks that failed out of the dataset's later versions: each
+    becomes an exclusion with its reason and source `validation`. A run that was stopped early
+    excludes what it had found."""

@@ -119,6 +119,11 @@ class RunSpec(Section):
                     f"unknown environment {unknown[0]!r} in data.env_keys: minifleet has "
                     + ", ".join(MINIFLEET_ENV_KEYS)
                 )
+        if self.kind == "validate" and self.validation.exclude and is_made:
+            raise ValueError(
+                "validation.exclude has nothing to exclude generated tasks from: set data.dataset,"
+                " or leave it out"
+            )
         if self.environment.provider == "openenv":
             refuse_unserved(self.environment.openenv, self.data)
         elif self.environment.openenv:

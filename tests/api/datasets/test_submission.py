@@ -15,16 +15,25 @@ from tests.factories import make_spec
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 
-def env(train: int = 20, evals: int = 5, modality: str = "tool_use") -> dict[str, Any]:
-    return {"train": train, "eval": evals, "modalities": {modality: train + evals}}
+def env(
+    train: int = 20, evals: int = 6, modality: str = "tool_use", unique: int | None = None
+) -> dict[str, Any]:
+    return {
+        "train": train,
+        "eval": evals,
+        "unique_eval": evals if unique is None else unique,
+        "modalities": {modality: train + evals},
+    }
 
 
 ENVS = {
     "booking": env(),
     "github": env(),
+    "hubspot": env(unique=1),
     "reddit": env(evals=0),
     "outlook": env(train=0),
     "ticketmaster": env(modality="computer_use"),
+    "zillow": env(),
 }
 WITHOUT_OUTLOOK = {key: facts for key, facts in ENVS.items() if key != "outlook"}
 
@@ -36,8 +45,9 @@ def _stored(database: Database) -> None:
         session.add(Dataset(**names, num_versions=2, created_by="key:me"))
         session.flush()
         for number in (1, 2):
-            finding = {"severity": "error", "env_key": "github", "message": "leaks"}
-            minor = {"severity": "warning", "env_key": None, "message": "small"}
+            found = {"severity": "error", "env_key": "zillow", "message": "2 of 6", "code": "leak"}
+            minor = {"severity": "warning", "env_key": None, "message": "x", "code": "copies"}
+            tools = found | {"env_key": "booking", "code": "tools_over_budget"}
             session.add(
                 DatasetVersion(
                     id=f"dsv_{number}",
@@ -53,7 +63,7 @@ def _stored(database: Database) -> None:
                     size_bytes=1,
                     options={},
                     facts={"envs": ENVS if number == 1 else WITHOUT_OUTLOOK},
-                    lint={"findings": [finding, minor]},
+                    lint={"findings": [found, tools, minor]},
                     created_by="key:me",
                     created_at=NOW - timedelta(days=1),
                 )
@@ -95,7 +105,7 @@ def test_a_name_becomes_the_newest_version_with_id_and_digest(database: Database
         "digest": "2" * 64,
     }
     assert found.warnings == ()
-    assert found.advice == ("lint: leaks",)
+    assert found.lint == ()
     assert found.dataset is not None
     assert list(found.dataset["envs"]) == ["booking", "github"]
     data = found.spec.data.model_dump(mode="json")
@@ -107,11 +117,15 @@ def test_all_environments_are_taken_where_none_is_named(database: Database) -> N
     bar(database, "ticketmaster")
     bar(database, "github", days=2)
     bar(database, "booking", days=-1)
+    for key in ("hubspot", "zillow"):
+        bar(database, key)
     found = resolved(database, data={"dataset": "fleet@1"})
     assert found.spec.data.env_keys == ("booking", "outlook", "reddit")
     assert [sentence.partition(":")[0] for sentence in found.warnings] == [
         "github is left out",
+        "hubspot is left out",
         "ticketmaster is left out",
+        "zillow is left out",
         "reddit has no eval task",
     ]
     assert "in quarantine until 2026-03-03 00:00 UTC (it answers 502)" in found.warnings[0]
@@ -130,7 +144,7 @@ def test_a_newer_exclusion_of_a_task_is_told(database: Database) -> None:
         ({"data": {"dataset": "fleet@3"}}, "has no version 3; it has versions 1 to 2"),
         ({"data": {"dataset": {"name": "fleet", "version": 1, "id": "dsv_2"}}}, "leave id and"),
         ({"data": {"dataset": "fleet", "env_keys": ["outlook"]}}, "outlook, which fleet does not"),
-        ({"data": {"dataset": "fleet"}}, "25 tasks of ticketmaster in fleet are computer_use"),
+        ({"data": {"dataset": "fleet"}}, "26 tasks of ticketmaster in fleet are computer_use"),
         ({"data": {"dataset": "fleet", "env_keys": ["reddit"]}}, "no eval task in reddit"),
         ({"data": {"dataset": "fleet@1", "env_keys": ["outlook"]}}, "no training task in outl"),
         (
@@ -159,7 +173,7 @@ def test_a_quarantine_never_empties_a_run_silently(database: Database) -> None:
     bar(database, "github", days=1)
     with pytest.raises(DatasetUnusable, match="names github, which is in quarantine until"):
         resolved(database)
-    for key in ("booking", "reddit", "ticketmaster"):
+    for key in ("booking", "reddit", "ticketmaster", "hubspot", "zillow"):
         bar(database, key)
     with pytest.raises(DatasetUnusable, match="every environment of fleet is excluded"):
         resolved(database, data={"dataset": "fleet"})
@@ -180,3 +194,55 @@ def test_an_evaluation_needs_no_training_tasks(database: Database) -> None:
 def test_a_dataset_of_another_project_is_not_there(database: Database) -> None:
     with pytest.raises(DatasetUnusable, match="There is no dataset 'fleet'"):
         resolved(database, OTHER_PROJECT)
+
+
+ZILLOW = {"dataset": "fleet", "env_keys": ["booking", "zillow"]}
+
+
+@pytest.mark.parametrize("kind", ["train", "eval"])
+def test_what_lint_calls_an_error_stops_what_is_measured_unless_it_is_allowed(
+    database: Database, kind: str
+) -> None:
+    with pytest.raises(DatasetUnusable) as refusal:
+        resolved(database, kind=kind, data=ZILLOW)
+    assert str(refusal.value) == (
+        "lint finds in fleet@2: leak in zillow (2 of 6): exclude one of each pair, or set"
+        " filters.copies to drop. Mend that, or allow it with data.allow_lint: [leak]"
+    )
+    allowed = resolved(database, kind=kind, data={**ZILLOW, "allow_lint": ["leak"]})
+    (told,) = allowed.lint
+    assert told.startswith("lint finds leak in zillow (2 of 6): ")
+    assert allowed.spec.data.allow_lint == ("leak",)
+
+
+@pytest.mark.parametrize("kind", ["probe", "validate", "preview"])
+def test_kinds_that_look_for_faults_are_told_of_them(database: Database, kind: str) -> None:
+    (told,) = resolved(database, kind=kind, data=ZILLOW).lint
+    assert told.startswith("lint finds leak in zillow")
+
+
+def test_eval_tasks_count_by_what_they_ask(database: Database) -> None:
+    """Six eval tasks that all ask one thing are one: no result on it means anything."""
+    data = {"dataset": "fleet", "env_keys": ["hubspot"]}
+    with pytest.raises(DatasetUnusable, match=r"eval_too_small \(1 different eval task in all"):
+        resolved(database, data=data)
+    allowed = resolved(database, data={**data, "allow_lint": ["eval_too_small"]})
+    assert len(allowed.lint) == 1
+    beside = resolved(database, data={"dataset": "fleet", "env_keys": ["booking", "hubspot"]})
+    assert beside.lint == ()
+    assert beside.warnings == (
+        "fewer than 6 different eval tasks in hubspot (1): no change shows there by itself.",
+    )
+
+
+def test_a_run_that_goes_on_keeps_its_environments_whatever_became_of_them(
+    database: Database,
+) -> None:
+    """They stand in its stored spec as if its user had named them."""
+    bar(database, "zillow", days=1)
+    spec = make_spec(data=ZILLOW)
+    with database.transaction() as session:
+        found = resolve(session, spec, project_id=PROJECT, now=NOW, is_resumed=True)
+    assert found.spec.data.env_keys == ("booking", "zillow")
+    assert found.warnings[0].startswith("zillow is taken though it is in quarantine until")
+    assert found.lint[0].startswith("lint finds leak in zillow")

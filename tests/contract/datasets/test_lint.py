@@ -23,6 +23,7 @@ from trainer.contract.datasets.policies import (
 )
 from trainer.contract.datasets.prepare import Prepared, PrepareOptions, prepare
 from trainer.contract.datasets.rows import TaskRow
+from trainer.contract.datasets.tools import ToolCount
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -178,12 +179,26 @@ def test_tools_are_held_against_the_context() -> None:
     tokens = {"booking": 3_000, "github": 26_000, "reddit": 15_000, "unused": 99_000}
     version = made(rows, tool_tokens=tokens, max_input_length=24_000)
     (over,) = found(version, "tools_over_budget")
-    assert (over.env_key, over.message) == ("github", "the tools take 26,000 of 24,000 tokens")
+    assert over.env_key == "github"
+    assert over.message == "the tools take 26,000 of 24,000 tokens, given in lint.tool_tokens"
     assert [each.env_key for each in found(version, "tools_crowd_context")] == ["reddit"]
     (unused,) = found(version, "tools_unused")
     assert (unused.severity, unused.examples) == ("info", ("unused",))
     with pytest.raises(ValidationError, match="does nothing without max_input_length"):
         LintOptions(tool_tokens=tokens)
+
+
+def test_tools_that_a_run_counted_stand_in_for_those_not_given() -> None:
+    rows = tasks({"booking": 60, "github": 60})
+    counted = {
+        env: ToolCount(tokens=30_000, source=f"counted by run_{env}")
+        for env in ("booking", "github", "zillow")
+    }
+    options = PrepareOptions(lint=LintOptions(max_input_length=24_000, tool_tokens={"booking": 9}))
+    version = prepare(rows, options, now=NOW, measured=counted)
+    (over,) = found(version, "tools_over_budget")
+    assert over.env_key == "github"
+    assert over.message == "the tools take 30,000 of 24,000 tokens, counted by run_github"
 
 
 def test_what_cannot_be_trained_or_graded_alike_is_named() -> None:

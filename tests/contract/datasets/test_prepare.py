@@ -51,6 +51,18 @@ def test_a_version_says_everything_about_itself() -> None:
     assert {found.code for found in made.findings} >= {"duplicate_key", "no_eval"}
 
 
+def test_what_is_excluded_counts_for_no_modality() -> None:
+    rows = [*tasks({"booking": 20}), task("eyes", task_modality="computer_use")]
+    assert prepare(rows, OPTIONS, now=NOW).table[0].modalities == {
+        "computer_use": 1,
+        "tool_use": 20,
+    }
+    blind = Exclusion(scope="task", key="eyes", reason="needs a screen")
+    made = prepare(rows, OPTIONS, now=NOW, exclusions=[blind])
+    assert made.table[0].modalities == {"tool_use": 20}
+    assert made.table[0].total == 21
+
+
 def test_the_digest_is_of_rows_and_split_whatever_their_order() -> None:
     rows = tasks({"booking": 100, "zillow": 60})
     made = prepare(rows, OPTIONS, now=NOW)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, Field
 
@@ -13,6 +13,8 @@ from trainer.contract.sections import Section
 
 MAX_AT_ONCE = 5000
 """Exclusions in one request: a validation of a large dataset finds many."""
+MAX_REASON = 1000
+"""Characters of a reason."""
 
 
 class Exclusion(Section):
@@ -22,7 +24,7 @@ class Exclusion(Section):
     """What `key` names."""
     key: Annotated[Storable, Field(min_length=1, max_length=512)]
     """Key of the task or of the environment."""
-    reason: Annotated[Storable, Field(min_length=1, max_length=1000)]
+    reason: Annotated[Storable, Field(min_length=1, max_length=MAX_REASON)]
     """Why, for whoever wonders later."""
     source: Literal["user", "validation", "lint"] = "user"
     """Who found it."""
@@ -32,6 +34,15 @@ class Exclusion(Section):
     def is_active(self, now: datetime) -> bool:
         """Whether it counts at a moment (with a time zone)."""
         return self.expires_at is None or now < self.expires_at
+
+
+def exclude_failed(row: Mapping[str, Any]) -> Exclusion:
+    """Return the exclusion of a task that a validation found to fail, from its row as JSON."""
+    reason = f"{row['reason']}: {row['detail'] or 'no detail'}".replace("\0", "\ufffd")
+    reason = reason.encode(errors="replace").decode()  # environments may say anything
+    return Exclusion(
+        scope="task", key=row["task_key"], reason=reason[:MAX_REASON], source="validation"
+    )
 
 
 class Exclusions:

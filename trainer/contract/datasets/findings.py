@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from trainer.contract.sections import Section
+from trainer.contract.section import Section
 
 Severity = Literal["error", "warning", "info"]
 MAX_EXAMPLES = 5

@@ -24,6 +24,7 @@ from trainer.contract.datasets.splits import (
     UNPUBLISHED,
 )
 from trainer.contract.datasets.table import EnvCounts
+from trainer.contract.datasets.tools import GIVEN, ToolCount, find_crowded
 from trainer.contract.sections import EnvKey, Section, Share
 
 
@@ -39,7 +40,8 @@ class LintOptions(Section):
     before: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5
     """Pass rate assumed before a change (for unpaired comparisons)."""
     tool_tokens: dict[EnvKey, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
-    """Tokens that each environment's tool descriptions take, where known."""
+    """Tokens that each environment's tool descriptions take; of those left out, what a run of the
+    project last counted."""
     max_input_length: Annotated[int, Field(ge=1)] | None = None
     """Tokens of the model's input that they must fit in; null leaves them unchecked."""
 
@@ -59,16 +61,18 @@ def lint(
     table: Sequence[EnvCounts],
     options: LintOptions,
     made: Iterable[Finding] = (),
+    measured: Mapping[str, ToolCount] | None = None,
 ) -> tuple[Finding, ...]:
     """Return what there is to say, errors first, then by code and environment.
 
     `made` are the findings about how the version was made (`making`), which join the others.
+    `measured` are tools that runs counted: they stand in for those that the options do not give.
     """
     used: dict[str, list[TaskRow]] = {counts.env_key: [] for counts in table}
     for row in rows:
         if split[row.key].split != "excluded":
             used[row.env_key].append(row)
-    found = [*made, *_tools(options, used)]
+    found = [*made, *_tools(options, used, measured or {})]
     for counts in table:
         tasks = used[counts.env_key]
         found += find_leaks(counts.env_key, tasks, split)
@@ -157,20 +161,23 @@ def _up(size: float) -> int:
     return -int(-size // 1)
 
 
-def _tools(options: LintOptions, used: Mapping[str, Sequence[TaskRow]]) -> Iterator[Finding]:
+def _tools(
+    options: LintOptions,
+    used: Mapping[str, Sequence[TaskRow]],
+    measured: Mapping[str, ToolCount],
+) -> Iterator[Finding]:
     if options.max_input_length is None:
         return
     idle = sorted(env_key for env_key in options.tool_tokens if not used.get(env_key))
     if idle:
         message = f"lint.tool_tokens names {', '.join(idle[:5])}, whose tasks are not used here"
         yield finding("tools_unused", None, len(idle), message, idle)
-    for env_key, tokens in sorted(options.tool_tokens.items()):
-        if not used.get(env_key) or tokens <= options.max_input_length / 2:
-            continue
-        is_over = tokens >= options.max_input_length
-        message = f"the tools take {tokens:,} of {options.max_input_length:,} tokens"
-        code = "tools_over_budget" if is_over else "tools_crowd_context"
-        yield finding(code, env_key, len(used[env_key]), message)
+    given = {
+        env_key: ToolCount(tokens=tokens, source=GIVEN)
+        for env_key, tokens in options.tool_tokens.items()
+    }
+    num_tasks = {env_key: len(rows) for env_key, rows in used.items()}
+    yield from find_crowded({**measured, **given}, options.max_input_length, num_tasks)
 
 
 def _unusable(env_key: str, rows: Sequence[TaskRow]) -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -28,6 +28,7 @@ from trainer.contract.datasets.rows import DatasetError, TaskRow, content_hash
 from trainer.contract.datasets.splits import make_split
 from trainer.contract.datasets.stored import split_line
 from trainer.contract.datasets.table import EnvCounts, count_by_env
+from trainer.contract.datasets.tools import ToolCount
 from trainer.contract.sections import Section
 
 
@@ -77,6 +78,7 @@ def prepare(
     now: datetime,
     lineage: Lineage | None = None,
     exclusions: Iterable[Exclusion] = (),
+    measured: Mapping[str, ToolCount] | None = None,
 ) -> Prepared:
     """Make a version from rows in the order of their file.
 
@@ -86,6 +88,7 @@ def prepare(
         now: the moment (with a time zone) that decides which exclusions count.
         lineage: what *all* earlier versions did; None for a first version.
         exclusions: tasks and environments to leave out.
+        measured: what runs counted of the environments' tools, for lint.
 
     Raises:
         DatasetError: no task is left, or no split follows the policy.
@@ -113,7 +116,7 @@ def prepare(
         rows=filtered.rows,
         split=split,
         table=table,
-        findings=lint(filtered.rows, by_key, table, options.lint, made),
+        findings=lint(filtered.rows, by_key, table, options.lint, made, measured),
         num_read=filtered.num_read,
         dropped=filtered.dropped,
         duplicates=filtered.duplicates,

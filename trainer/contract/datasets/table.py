@@ -30,6 +30,7 @@ class EnvCounts(Section):
     difficulties: dict[str, int]
     """Tasks by difficulty ("1" to "3"), and those without one under "none"."""
     modalities: dict[str, int]
+    """Tasks for training and evaluation by modality: what is excluded needs no eyes."""
     with_minifleet_key: int
     """Tasks for training and evaluation that minifleet may have, by the form of their key."""
 
@@ -50,6 +51,7 @@ def is_minifleet_key(row: TaskRow) -> bool:
 
 def _count(env_key: str, rows: list[TaskRow], split: Mapping[str, SplitRow]) -> EnvCounts:
     places = Counter(split[row.key].split for row in rows)
+    used = [row for row in rows if split[row.key].split != "excluded"]
     difficulties = Counter(
         "none" if row.difficulty is None else str(row.difficulty) for row in rows
     )
@@ -66,8 +68,6 @@ def _count(env_key: str, rows: list[TaskRow], split: Mapping[str, SplitRow]) -> 
         with_current_date=sum(CURRENT_DATE in row.env_variables for row in rows),
         with_verifier=sum(row.verifier_code is not None for row in rows),
         difficulties=dict(sorted(difficulties.items())),
-        modalities=dict(sorted(Counter(row.task_modality for row in rows).items())),
-        with_minifleet_key=sum(
-            split[row.key].split != "excluded" and is_minifleet_key(row) for row in rows
-        ),
+        modalities=dict(sorted(Counter(row.task_modality for row in used).items())),
+        with_minifleet_key=sum(is_minifleet_key(row) for row in used),
     )

@@ -1,0 +1,35 @@
+"""What environments' tools take of the tokens that a model may read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from trainer.contract.datasets.findings import Finding, finding
+from trainer.contract.section import Section
+
+GIVEN = "given in lint.tool_tokens"
+OVER, CROWDED = "tools_over_budget", "tools_crowd_context"
+TOOL_CODES = (OVER, CROWDED)
+
+
+class ToolCount(Section):
+    """How long the description of one environment's tools is."""
+
+    tokens: int
+    source: str
+    """Who says so, in words that follow a comma."""
+
+
+def find_crowded(
+    tools: Mapping[str, ToolCount], max_input_length: int, num_tasks: Mapping[str, int]
+) -> Iterator[Finding]:
+    """Hold tools against the tokens of the model's input.
+
+    `num_tasks` are the numbers of tasks of the environments that are played; others are left out.
+    """
+    for env_key, count in sorted(tools.items()):
+        if not num_tasks.get(env_key) or count.tokens <= max_input_length / 2:
+            continue
+        message = f"the tools take {count.tokens:,} of {max_input_length:,} tokens, {count.source}"
+        code = OVER if count.tokens >= max_input_length else CROWDED
+        yield finding(code, env_key, num_tasks[env_key], message)
