@@ -22,8 +22,16 @@ RELAY = "relay.sweep"
 DELIVER = "outbox.deliver"
 REAP = "reaper.sweep"
 SWEEP_DATASETS = "datasets.sweep"
+EXCLUDE = "validations.exclude"
 
-EVERY_S = {SWEEP: 2.0, DELIVER: 2.0, RELAY: 5.0, REAP: 30.0, SWEEP_DATASETS: 900.0}
+EVERY_S = {
+    SWEEP: 2.0,
+    DELIVER: 2.0,
+    RELAY: 5.0,
+    EXCLUDE: 5.0,
+    REAP: 30.0,
+    SWEEP_DATASETS: 900.0,
+}
 """The clock's period of each sweep."""
 
 VISIBILITY_TIMEOUT_S = 60

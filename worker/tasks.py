@@ -7,8 +7,8 @@ from api.datasets.blobs import sweep_orphans
 from api.notices.deliver import deliver_due
 from api.runs.journal import utc_now
 from api.runs.leases import due_runs
-from worker import driver, reaper, relay
-from worker.app import DELIVER, REAP, RELAY, SWEEP, SWEEP_DATASETS, app, task
+from worker import driver, reaper, relay, validations
+from worker.app import DELIVER, EXCLUDE, REAP, RELAY, SWEEP, SWEEP_DATASETS, app, task
 from worker.parts import load_parts
 
 BELL_LIFE_S = 10.0
@@ -34,6 +34,12 @@ def sweep_runs() -> None:
 def relay_events() -> None:
     """Fetch the events of trainers that are not heard."""
     relay.sweep(load_parts())
+
+
+@task(EXCLUDE)
+def exclude_failed_tasks() -> None:
+    """Leave out what ended validations found to fail."""
+    validations.sweep(load_parts())
 
 
 @task(DELIVER)

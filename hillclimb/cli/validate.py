@@ -18,6 +18,7 @@ from hillclimb.cli.watch import follow_run
 from hillclimb.client import Client, Json
 from hillclimb.errors import ApiProblem
 from hillclimb.spec_file import read_spec
+from trainer.contract.datasets.exclusions import exclude_failed
 
 VERDICTS = ("valid", "excluded", "unproven", "unknown")
 MAX_SHOWN = 20
@@ -48,6 +49,8 @@ def validate(
     """
     if (spec_file is None) == (run_id is None):
         raise click.UsageError("give a SPEC to validate, or --show RUN")
+    if run_id is not None and assignments:
+        raise click.UsageError("--set changes a SPEC, and --show RUN reads none: leave one out")
     code, reported = 0, True
     with connect() as client:
         if spec_file is not None:
@@ -126,12 +129,7 @@ def _exclude(client: Client, run_id: str) -> Json:
             f"{run_id} validated generated tasks: only a registered dataset has exclusions"
         )
     failures = [
-        {
-            "scope": "task",
-            "key": row["task_key"],
-            "reason": f"{row['reason']}: {row['detail'] or ''}"[:1000],
-            "source": "validation",
-        }
+        exclude_failed(row).model_dump(mode="json")
         for row in _rows(client, run_id, verdict="excluded")
     ]
     for start in range(0, len(failures), PAGE):

@@ -10,6 +10,8 @@ from threading import Thread
 import pytest
 from sqlalchemy import select
 
+from api.datasets.validated import exclude_what_failed, waiting_runs
+from api.notices.deliver import Delivery
 from api.tables import Run
 from hillclimb.cli.exits import Exit
 from tests.api.datasets.samples import lines, tasks
@@ -18,8 +20,11 @@ from tests.api.story import Story
 from tests.hillclimb.cli.conftest import Invoke, from_json
 from tests.hillclimb.cli.test_probe import submitted
 from trainer.contract.reasons import ReasonCode
+from trainer.contract.rundir import attempt_name, run_key
 from trainer.contract.validation import summarise_tasks
 from trainer.stores.disk import DiskStore
+from worker import validations
+from worker.parts import Parts
 
 
 def a_finished_validation(story: Story, blobs: DiskStore) -> str:
@@ -144,6 +149,80 @@ def test_generated_tasks_are_not_validated_in_vain(hc: Invoke, tmp_path: Path) -
     assert from_json(hc("runs", "--json"))["data"] == []
 
 
+def ended_validation(
+    hc: Invoke, story: Story, blobs: DiskStore, folder: Path, *settings: str
+) -> str:
+    """A run on the dataset `fleet` that has found two of its tasks to fail."""
+    (folder / "tasks.jsonl").write_bytes(lines(tasks(booking=12, github=12)))
+    (folder / "spec.yaml").write_text("name: x\nkind: validate\ndata: {dataset: fleet}\n")
+    assert hc("datasets", "create", "fleet", str(folder / "tasks.jsonl")).exit_code == 0
+    run_id = str(from_json(hc("submit", str(folder / "spec.yaml"), *settings, "--json"))["id"])
+    found = [
+        row.model_copy(update={"task_key": row.task_key.replace("-", "-00")}) for row in rows()
+    ]
+    story.launch(run_id)
+    store_rows(blobs, run_id, found)
+    story.push(run_id, story.started(run_id))
+    story.push(run_id, story.validated(run_id, summarise_tasks(found).model_dump()))
+    return run_id
+
+
+def test_a_validation_leaves_out_what_failed_by_itself_and_once(
+    hc: Invoke, story: Story, blobs: DiskStore, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("dataset")
+    run_id = ended_validation(hc, story, blobs, folder, "--set", "validation.exclude=true")
+    delivery = Delivery(database=story.database, slack=None, public_url="http://127.0.0.1:1")
+    parts = Parts(database=story.database, store=blobs, owner="worker-1", delivery=delivery)
+    assert validations.sweep(parts, now=story.now) == 0, "it has not ended"
+    story.finish(run_id, 0)
+    hc("datasets", "exclude", "fleet", "github-000", "--reason", "known before")
+    assert [validations.sweep(parts, now=story.now) for _ in range(2)] == [1, 0]
+    listed = from_json(hc("datasets", "exclusions", "fleet", "--json"))["data"]
+    assert [(each["key"], each["source"], each["created_by"]) for each in listed] == [
+        ("github-000", "user", "key:test"),
+        ("github-001", "validation", f"run:{run_id}"),
+    ]
+    assert listed[1]["reason"].startswith("passes_untouched: the verifier gives")
+    watched = hc("watch", run_id, "--json").stdout.splitlines()
+    (told,) = [json.loads(line) for line in watched if '"validation.excluded"' in line]
+    assert told["data"] == {
+        "dataset": "fleet",
+        "num_failed": 2,
+        "num_excluded": 1,
+        "problem": None,
+    }
+    second = from_json(hc("datasets", "create", "fleet", "fleet@1", "--json"))
+    assert second["num_excluded"] == 2
+
+
+@pytest.mark.parametrize("settings", [(), ("--set", "validation.exclude=false")])
+def test_a_validation_that_is_not_asked_to_excludes_nothing(
+    hc: Invoke,
+    story: Story,
+    blobs: DiskStore,
+    tmp_path_factory: pytest.TempPathFactory,
+    settings: tuple[str, ...],
+) -> None:
+    run_id = ended_validation(hc, story, blobs, tmp_path_factory.mktemp("dataset"), *settings)
+    story.finish(run_id, 0)
+    with story.database.transaction() as session:
+        assert waiting_runs(session, now=story.now) == []
+
+
+def test_a_validation_whose_rows_are_lost_says_so_and_is_not_tried_for_ever(
+    hc: Invoke, story: Story, blobs: DiskStore, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("dataset")
+    run_id = ended_validation(hc, story, blobs, folder, "--set", "validation.exclude=true")
+    story.finish(run_id, 0)
+    blobs.delete_prefix(run_key(run_id, attempt_name(1)))
+    assert exclude_what_failed(story.database, blobs, run_id, now=story.now) == 0
+    assert exclude_what_failed(story.database, blobs, run_id, now=story.now) is None
+    told = hc("watch", run_id, "--json").stdout
+    assert "The rows of the validation are not in the store." in told
+
+
 def test_generated_tasks_have_nothing_to_be_excluded_from(
     hc: Invoke, story: Story, blobs: DiskStore
 ) -> None:
@@ -156,3 +235,5 @@ def test_a_validation_needs_a_spec_or_a_run(hc: Invoke) -> None:
     result = hc("validate")
     assert result.exit_code == Exit.USAGE
     assert "give a SPEC to validate, or --show RUN" in result.stderr
+    idle = hc("validate", "--show", "run_1", "--set", "data.env_keys=[github]")
+    assert (idle.exit_code, "--set changes a SPEC" in idle.stderr) == (Exit.USAGE, True)
