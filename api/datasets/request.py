@@ -9,7 +9,14 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from api.datasets.errors import DatasetRejected
 from trainer.contract.datasets.exclusions import MAX_AT_ONCE, Exclusion
@@ -17,6 +24,7 @@ from trainer.contract.datasets.filters import FilterOptions
 from trainer.contract.datasets.lint import LintOptions
 from trainer.contract.datasets.policies import Md5ThresholdPolicy, PublishedPolicy, RankPolicy
 from trainer.contract.datasets.prepare import PrepareOptions
+from trainer.contract.datasets.published import read_published
 from trainer.contract.datasets.rows import Storable
 from trainer.contract.problems import SpecProblem
 
@@ -52,6 +60,14 @@ class VersionRequest(PrepareOptions):
     parent: VersionName | None = None
     """A version, of any dataset of the project, whose eval tasks never become training tasks here;
     the dataset's own earlier versions always count."""
+
+    @field_validator("split", mode="before")
+    @classmethod
+    def _published_splits_come_in_every_form(cls, split: object) -> object:
+        """Read the table as the command line does: by key, by split, or as rows."""
+        if isinstance(split, dict) and split.get("policy") == "published" and "splits" in split:
+            return {**split, "splits": read_published(split["splits"]).splits}
+        return split
 
     @model_validator(mode="after")
     def _source_is_an_address_or_a_version(self) -> Self:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
+import zlib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,8 +21,22 @@ UNITS = {"d": "days", "h": "hours", "m": "minutes"}
 READ_PUBLISHED = click.option(
     "--published",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Take the split from a JSON file: which key is train, which eval.",
+    help="Take the split from a JSON file, or from one that `pull` wrote: which key is train,"
+    " which eval.",
 )
+SET_BY = {
+    "policy": "split.policy",
+    "eval_ratio": "split.eval_ratio",
+    "held_out_env": "split.held_out_envs",
+    "envs": "filters.env_keys",
+    "modality": "filters.modality",
+    "difficulty": "filters.difficulty",
+    "max_tasks": "filters.max_tasks",
+    "parent": "parent",
+}
+"""The option that each flag of `create` sets."""
+FLAGS = {name: f"--{name.replace('_', '-')}" for name in SET_BY} | {"envs": "--env"}
+GZIP_MAGIC = b"\x1f\x8b"
 
 
 class BadDataset(HillclimbError):
@@ -64,7 +80,9 @@ def build_options(
 
     Raises:
         BadDataset: the file, or that of a published split, is not there or cannot be read.
+        click.UsageError: two flags say different things.
     """
+    _refuse_contradictions(choices, assignments)
     options: dict[str, Any] = {"filters": _filters(choices), "split": _split(choices)}
     if choices.get("parent"):
         options["parent"] = choices["parent"]
@@ -78,6 +96,24 @@ def build_options(
     if not file.stat().st_size:
         raise BadDataset(f"{source} is empty: it must hold tasks")
     return file, options
+
+
+def _refuse_contradictions(choices: dict[str, Any], assignments: tuple[str, ...]) -> None:
+    """Refuse what one flag would have another do nothing."""
+    given = [name for name in SET_BY if choices.get(name) not in (None, ())]
+    if choices.get("published"):
+        beside = [FLAGS[name] for name in given if SET_BY[name].startswith("split.")]
+        if beside:
+            raise click.UsageError(
+                f"--published takes the split from a file, so {beside[0]} does nothing: leave one"
+                " of them out"
+            )
+    assigned = {assignment.partition("=")[0].strip() for assignment in assignments}
+    twice = [name for name in given if SET_BY[name] in assigned]
+    if twice:
+        raise click.UsageError(
+            f"{FLAGS[twice[0]]} and --set {SET_BY[twice[0]]} are one option: give it once"
+        )
 
 
 def _filters(choices: dict[str, Any]) -> dict[str, Any]:
@@ -104,10 +140,29 @@ def _split(choices: dict[str, Any]) -> dict[str, Any]:
 
 def _published(path: Path) -> dict[str, Any]:
     try:
-        return read_published(json.loads(path.read_bytes())).model_dump(mode="json")
+        return read_published(_document(path.read_bytes())).model_dump(mode="json")
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise BadDataset(f"{path} is damaged or cut off: {error}") from error
     except OSError as error:
         raise BadDataset(f"cannot read {path}: {error.strerror}") from error
     except DatasetError as error:
         raise BadDataset(f"{path}: {error}") from error
     except ValueError as error:
-        raise BadDataset(f"{path} is not JSON: {error}") from error
+        raise BadDataset(f"{path} is neither JSON nor JSON lines: {error}") from error
+
+
+def _document(content: bytes) -> Any:
+    """Return what a file says, plain or gzip; JSON lines are a list of their rows."""
+    text = gzip.decompress(content) if content.startswith(GZIP_MAGIC) else content
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        lines = [line for line in text.splitlines() if line.strip()]
+        if len(lines) < 2:
+            raise
+        try:
+            return [json.loads(line) for line in lines]
+        except json.JSONDecodeError:
+            raise error from None
+    is_row = isinstance(found, dict) and found.keys() >= {"key", "split", "fingerprint"}
+    return [found] if is_row else found

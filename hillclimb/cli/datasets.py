@@ -89,6 +89,8 @@ def list_datasets(*, limit: int, cursor: str | None, as_json: bool) -> None:
 def show(*, version: str, all_versions: bool, as_json: bool) -> None:
     """Show a version: environments, what was left out and why, lint."""
     name, number = parse_version(version)
+    if all_versions and number != "latest":
+        raise click.UsageError(f"--versions lists all of {name}: leave @{number} out")
     with connect() as client:
         found = (
             client.datasets.versions(name, limit=200)
@@ -113,13 +115,20 @@ def show(*, version: str, all_versions: bool, as_json: bool) -> None:
 @SET
 @command
 def lint(*, version: str, assignments: tuple[str, ...], as_json: bool, **given: Any) -> None:
-    """Lint a version again, for example against a model's context. Exit code 1 on errors."""
+    """Lint a version again, for example against a model's context. Exit code 1 on errors.
+
+    Tokens of tools that are not given are those that the newest run counted.
+    """
     name, number = parse_version(version)
     options: dict[str, Any] = {"tool_tokens": tool_tokens(given["tool_tokens"])}
     if given["max_input_length"] is not None:
         options["max_input_length"] = given["max_input_length"]
     for assignment in assignments:
         assign(options, assignment)
+    if options["tool_tokens"] and options.get("max_input_length") is None:
+        raise click.UsageError(
+            "--tool-tokens does nothing alone: give --max-input-length, what they must fit in"
+        )
     with connect() as client:
         found = client.datasets.lint(name, number, options)
     if as_json:
@@ -159,6 +168,9 @@ def diff(*, before: str, after: str, as_json: bool) -> None:
 def rows(*, version: str, key: str | None, as_json: bool, **filters: Any) -> None:
     """List the tasks of a version by key, or show one."""
     name, number = parse_version(version)
+    beside = [flag for flag in ("env", "split", "search", "cursor") if filters[flag] is not None]
+    if key is not None and beside:
+        raise click.UsageError(f"--key shows one task, so --{beside[0]} does nothing: give one")
     with connect() as client:
         if key is not None:
             print_json(client.datasets.task(name, key, number))

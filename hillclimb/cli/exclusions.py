@@ -11,6 +11,7 @@ from hillclimb.cli.dataset_options import parse_end
 from hillclimb.cli.datasets import NAME, datasets
 from hillclimb.cli.main import command, connect
 
+END = "3d, 12h, 30m, or a date; then it ends by itself."
 REASON = click.option("--reason", required=True, help="Why, in words: it is shown everywhere.")
 
 
@@ -19,17 +20,33 @@ REASON = click.option("--reason", required=True, help="Why, in words: it is show
 @click.argument("keys", metavar="KEY...", nargs=-1, required=True)
 @click.option("--env", "is_env", is_flag=True, help="The keys are environments.")
 @REASON
+@click.option("--for", "--until", "until", metavar="TIME", help=END)
 @command
-def exclude(*, name: str, keys: tuple[str, ...], is_env: bool, reason: str, as_json: bool) -> None:
-    """Leave tasks, or environments, out of the versions made from now on."""
-    _exclude(name, keys, {"scope": "env" if is_env else "task", "reason": reason}, as_json=as_json)
+def exclude(
+    *,
+    name: str,
+    keys: tuple[str, ...],
+    is_env: bool,
+    reason: str,
+    until: str | None,
+    as_json: bool,
+) -> None:
+    """Leave tasks, or environments, out of the versions made from now on.
+
+    With an end, tasks are left out of the versions made until then, and environments are in
+    quarantine: versions keep them, and no run gets them until then.
+    """
+    draft: dict[str, Any] = {"scope": "env" if is_env else "task", "reason": reason}
+    if until is not None:
+        draft["expires_at"] = parse_end(until)
+    _exclude(name, keys, draft, as_json=as_json)
 
 
 @datasets.command()
 @NAME
 @click.argument("envs", metavar="ENV...", nargs=-1, required=True)
 @REASON
-@click.option("--for", "until", required=True, metavar="TIME", help="3d, 12h, or a date.")
+@click.option("--for", "--until", "until", required=True, metavar="TIME", help=END)
 @command
 def quarantine(*, name: str, envs: tuple[str, ...], reason: str, until: str, as_json: bool) -> None:
     """Give no run tasks of these environments for a while; versions keep them."""

@@ -46,6 +46,8 @@ def probe(
     """
     if (spec_file is None) == (run_id is None):
         raise click.UsageError("give a SPEC to probe, or --show RUN")
+    if run_id is not None and assignments:
+        raise click.UsageError("--set changes a SPEC, and --show RUN reads none: leave one out")
     with connect() as client:
         if spec_file is None:
             _show(client, str(run_id), as_json=as_json)

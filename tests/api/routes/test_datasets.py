@@ -209,6 +209,31 @@ async def test_a_published_split_comes_in_a_form(client: httpx.AsyncClient) -> N
         assert sentence in refused.json()["detail"]
 
 
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"train": ["booking-000", "booking-001"], "val": ["github-000"]},
+        {"booking-000": "train", "booking-001": "training", "github-000": "test"},
+        [
+            {"key": "booking-000", "split": "train"},
+            {"task_key": "booking-001", "data_split": "train"},
+            {"key": "github-000", "split": "eval"},
+            {"key": "github-001", "split": "excluded"},
+        ],
+    ],
+)
+async def test_a_published_split_comes_in_every_form_that_the_page_names(
+    client: httpx.AsyncClient, table: Any
+) -> None:
+    split = {"policy": "published", "splits": table}
+    version = await created(client, lines(ROWS), split=split)
+    assert (version["num_train"], version["num_eval"]) == (2, 1)
+    assert version["options"]["split"]["num_tasks"] == 3
+    again = await create(client, lines(ROWS), split={"policy": "published", "splits": {"a": 3}})
+    assert (again.status_code, again.json()["code"]) == (422, "invalid_dataset")
+    assert "/options/split: a published split gives each task key" in again.json()["detail"]
+
+
 async def test_what_is_excluded_is_left_out_of_the_next_version_with_its_reason(
     client: httpx.AsyncClient,
 ) -> None:

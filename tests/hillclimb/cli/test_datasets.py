@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import gzip
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import Result
 
 from hillclimb.cli.dataset_options import parse_end
 from hillclimb.cli.exits import Exit
 from tests.api.datasets.samples import lines, task, tasks
+from tests.api.results.test_prompts import rendered
+from tests.api.story import Story
+from tests.api.story import spec as story_spec
 from tests.hillclimb.cli.conftest import Invoke, from_json
+from trainer.contract.reasons import ReasonCode
 
 
 @pytest.fixture
@@ -63,6 +70,161 @@ def test_a_published_split_is_followed(hc: Invoke, file: Path, tmp_path: Path) -
     assert version["options"]["split"]["policy"] == "published"
 
 
+def test_the_split_that_pull_wrote_is_a_published_split(
+    hc: Invoke, file: Path, tmp_path: Path
+) -> None:
+    first = ["datasets", "create", "fleet", str(file), "--eval-ratio", "0.2", "--json"]
+    one = from_json(hc(*first))
+    pulled = from_json(hc("datasets", "pull", "fleet@1", str(tmp_path / "here"), "--json"))
+    split = next(each for each in pulled["files"] if each.endswith(".split.jsonl.gz"))
+    two = from_json(hc("datasets", "create", "again", str(file), "--published", split, "--json"))
+    assert two["split_hash"] == one["split_hash"]
+    plain = tmp_path / "split.jsonl"
+    plain.write_bytes(gzip.decompress(Path(split).read_bytes()))
+    again = ("datasets", "create", "once", str(file), "--published", str(plain), "--json")
+    three = from_json(hc(*again))
+    assert three["split_hash"] == one["split_hash"]
+    plain.write_bytes(plain.read_bytes()[:-20])
+    torn = hc("datasets", "create", "torn", str(file), "--published", str(plain))
+    assert "is neither JSON nor JSON lines" in torn.stderr
+    Path(plain).write_bytes(Path(split).read_bytes()[:-20])
+    cut = hc("datasets", "create", "torn", str(file), "--published", str(plain))
+    assert "is damaged or cut off" in cut.stderr
+
+
+def test_a_split_of_one_task_is_no_table_by_key(hc: Invoke, tmp_path: Path) -> None:
+    one, split = tmp_path / "one.jsonl", tmp_path / "split.jsonl"
+    one.write_bytes(lines(tasks(booking=1)))
+    split.write_text('{"fingerprint":"f","key":"booking-000","reason":null,"split":"eval"}\n')
+    made = hc("datasets", "create", "one", str(one), "--published", str(split), "--json")
+    assert from_json(made)["num_eval"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("create", "x", "FILE", "--published", "SPLIT", "--policy", "rank"), "so --policy does"),
+        (("create", "x", "FILE", "--published", "SPLIT", "--eval-ratio", "0.2"), "so --eval-ratio"),
+        (("create", "x", "FILE", "--published", "SPLIT", "--held-out-env", "a"), "--held-out-env"),
+        (
+            ("create", "x", "FILE", "--eval-ratio", "0.2", "--set", "split.eval_ratio=0.1"),
+            "--eval-ratio and --set split.eval_ratio are one option: give it once",
+        ),
+        (("lint", "fleet", "--tool-tokens", "github=9"), "--tool-tokens does nothing alone"),
+        (("show", "fleet@1", "--versions"), "leave @1 out"),
+        (("rows", "fleet", "--key", "a", "--env", "github"), "--env does nothing"),
+    ],
+)
+def test_flags_that_contradict_each_other_are_refused(
+    hc: Invoke, file: Path, arguments: tuple[str, ...], sentence: str
+) -> None:
+    given = [{"FILE": str(file), "SPLIT": str(file)}.get(each, each) for each in arguments]
+    answer = hc("datasets", *given)
+    assert answer.exit_code == Exit.USAGE
+    assert sentence in answer.stderr
+
+
+def a_leak(hc: Invoke, folder: Path) -> str:
+    """A dataset in which one eval task is asked in training too, and a spec that uses it."""
+    rows = [*tasks(booking=60), task("booking", 0, key="again")]
+    (folder / "leaky.jsonl").write_bytes(lines(rows))
+    split = {row["key"]: "eval" if row["key"] < "booking-010" else "train" for row in rows}
+    (folder / "split.json").write_text(json.dumps({**split, "again": "train"}))
+    made = ("create", "leaky", str(folder / "leaky.jsonl"))
+    assert hc("datasets", *made, "--published", str(folder / "split.json")).exit_code == 0
+    (folder / "leaky.yaml").write_text("name: x\ndata: {dataset: leaky}\n")
+    return str(folder / "leaky.yaml")
+
+
+def test_a_leak_stops_a_run_and_leaves_its_trace_where_it_is_allowed(
+    hc: Invoke, tmp_path: Path
+) -> None:
+    spec = a_leak(hc, tmp_path)
+    for command in ("submit", "plan"):
+        refused = hc(command, spec)
+        assert refused.exit_code == Exit.REFUSED
+        assert "lint finds in leaky@1: leak in booking (1 of 10 eval tasks" in refused.stderr
+        assert "allow it with data.allow_lint: [leak]" in refused.stderr
+    submitted = hc("submit", spec, "--set", "data.allow_lint=[leak]", "--json")
+    run = json.loads(submitted.stdout)
+    assert "warning: lint finds leak in booking (1 of 10" in submitted.stderr
+    assert "warning: lint finds leak in booking" in hc("show", run["id"]).stdout
+    (told,) = from_json(hc("show", run["id"], "--json"))["warnings"]
+    assert told.startswith("lint finds leak in booking")
+    assert hc("cancel", run["id"]).exit_code == 0
+    assert "warning: lint finds leak in booking" in hc("watch", run["id"]).stdout
+    looked_at = hc("submit", spec, "--set", "kind=preview")
+    assert looked_at.exit_code == 0
+    assert "warning: lint finds leak" in looked_at.stderr
+
+
+def test_an_ended_run_goes_on_though_its_environment_is_in_quarantine_now(
+    hc: Invoke, story: Story, file: Path
+) -> None:
+    assert hc("datasets", "create", "fleet", str(file)).exit_code == 0
+    spec = file.with_name("spec.yaml")
+    spec.write_text("name: x\ndata: {dataset: fleet}\n")
+    run_id = from_json(hc("submit", str(spec), "--json"))["id"]
+    story.launch(run_id)
+    story.push(run_id, story.started(run_id), story.checkpoint(run_id, 5))
+    assert hc("cancel", run_id).exit_code == 0
+    story.finish(run_id, 5, ReasonCode.RUNNER_STOPPED)
+    hc("datasets", "quarantine", "fleet", "github", "--for", "1d", "--reason", "502")
+    resumed = from_json(hc("resume", run_id, "--json"))
+    assert resumed["id"] != run_id
+    assert resumed["spec"]["data"]["env_keys"] == ["booking", "github"]
+    (told,) = from_json(hc("show", resumed["id"], "--json"))["warnings"]
+    assert told.startswith("github is taken though it is in quarantine until")
+    named = hc("submit", str(spec), "--set", "data.env_keys=[booking,github]")
+    assert (named.exit_code, "in quarantine" in named.stderr) == (Exit.REFUSED, True)
+
+
+def test_lint_takes_the_tokens_of_tools_that_a_run_counted(
+    hc: Invoke, story: Story, file: Path
+) -> None:
+    preview = story.running(story_spec().model_copy(update={"kind": "preview"}))
+    story.push(preview, rendered(story, preview, booking="a"))
+    assert hc("datasets", "create", "fleet", str(file)).exit_code == 0
+    again = ("datasets", "lint", "fleet", "--max-input-length", "300", "--json")
+    linted = from_json_of_errors(hc(*again))
+    (over,) = [each for each in linted["data"] if each["code"] == "tools_over_budget"]
+    source = f"counted by {preview} (preview, {story_spec().model.source})"
+    assert over["message"] == f"the tools take 300 of 300 tokens, {source}"
+    typed = ("--tool-tokens", "booking=10", "--max-input-length", "300")
+    assert hc("datasets", "lint", "fleet", *typed).exit_code == 0
+    more = ("--set", "lint.max_input_length=400", "--json")
+    second = from_json(hc("datasets", "create", "fleet", str(file), *more))
+    (crowded,) = [each for each in second["lint"] if each["code"] == "tools_crowd_context"]
+    assert crowded["message"] == f"the tools take 300 of 400 tokens, {source}"
+    spec = file.with_name("spec.yaml")
+    spec.write_text("name: x\ndata: {dataset: fleet}\nrollout: {max_input_length: 300}\n")
+    refused = hc("submit", str(spec))
+    assert refused.exit_code == Exit.REFUSED
+    assert "tools_over_budget in booking (the tools take 300 of 300 tokens" in refused.stderr
+    other = hc("submit", str(spec), "--set", f"model.source=hf:a/b@{'0' * 40}")
+    assert other.exit_code == 0, "another tokenizer counts differently"
+
+
+def from_json_of_errors(result: Result) -> Any:
+    """What a command that found errors printed."""
+    assert result.exit_code == Exit.ERROR, result.output
+    return json.loads(result.stdout)
+
+
+def test_an_exclusion_may_end_by_itself(hc: Invoke, file: Path) -> None:
+    assert hc("datasets", "create", "fleet", str(file)).exit_code == 0
+    keep_out = ("datasets", "exclude", "fleet")
+    assert hc(*keep_out, "booking-001", "--for", "7d", "--reason", "its app is down").exit_code == 0
+    assert hc(*keep_out, "github", "--env", "--until", "2999-03-01", "--reason", "x").exit_code == 0
+    ends = {
+        each["key"]: each["expires_at"]
+        for each in from_json(hc("datasets", "exclusions", "fleet", "--json"))["data"]
+    }
+    assert ends["github"].startswith("2999-03-01T00:00:00")
+    left = datetime.fromisoformat(ends["booking-001"]) - datetime.now(UTC)
+    assert timedelta(days=6, hours=23) < left < timedelta(days=7)
+
+
 def test_what_is_kept_out_is_listed_and_let_in_again(hc: Invoke, file: Path) -> None:
     assert hc("datasets", "create", "fleet", str(file)).exit_code == 0
     said = hc("datasets", "quarantine", "fleet", "github", "--for", "3d", "--reason", "502")
@@ -102,6 +264,7 @@ def test_mistakes_are_sentences(hc: Invoke, file: Path) -> None:
         (("show", "fleet@x"), "write NAME@3"),
         (("show", "nowhere"), "There is no dataset 'nowhere'"),
         (("lint", "fleet", "--tool-tokens", "github"), "write ENV=N"),
+        (("exclude", "fleet", "a", "--reason", "x", "--for", "soon"), "write 3d, 12h"),
         (("quarantine", "fleet", "github", "--reason", "x", "--for", "soon"), "write 3d, 12h"),
     ):
         answer = hc("datasets", *arguments)
