@@ -18,6 +18,7 @@ from api.middleware import RequestEdge
 from api.routes import (
     checkpoints,
     dashboard,
+    dataset_pages,
     datasets,
     evals,
     events,
@@ -64,6 +65,7 @@ ROUTERS = (
     datasets.router,
     sessions.router,
     dashboard.router,
+    dataset_pages.router,
 )
 
 

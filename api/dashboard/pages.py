@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from api.dashboard.found import EVENTS, found_contents
 from api.live.reader import envelope
 from api.runs.queue import place_of
 from api.runs.reasons import REASONS
@@ -28,10 +29,14 @@ def run_contents(session: Session, run: Run, *, now: datetime) -> dict[str, Any]
     """Return what the run page needs: the run, its configuration, and the script's first state."""
     return {
         "run": run,
+        "kind": run.spec.get("kind", "train"),
+        "dataset": run.spec["data"].get("dataset"),
+        "found": found_contents(session, run),
         "banner": run_banner(session, run, now=now),
         "config": json.dumps(run.spec, indent=2, ensure_ascii=False),
         "state": {
             "run": _run_state(run),
+            "report": EVENTS.get(run.spec.get("kind", "train")),
             "env_keys": list(run.spec["data"]["env_keys"]),
             "decodings": [one["name"] for one in run.spec["eval"]["decodings"]],
             "events": [_embedded(event) for event in _events(session, run)],

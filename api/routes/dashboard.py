@@ -48,7 +48,7 @@ Visitor = Annotated[Principal | None, Depends(visitor)]
 def runs_page(services: ServicesDep, caller: Visitor) -> Response:
     """Show the newest runs of the caller's project."""
     if caller is None:
-        return _sign_in("/")
+        return ask_to_sign_in("/")
     caller.require(Scope.RUNS_READ)
     with services.database.transaction() as session:
         found = store.list_runs(
@@ -56,21 +56,21 @@ def runs_page(services: ServicesDep, caller: Visitor) -> Response:
         )
         rows = [list_row(run, now=utc_now()) for run in found[:LIST_LIMIT]]
     is_moving = any(row["is_moving"] for row in rows)
-    return _page("runs", runs=rows, has_more=len(found) > LIST_LIMIT, is_moving=is_moving)
+    return show_page("runs", runs=rows, has_more=len(found) > LIST_LIMIT, is_moving=is_moving)
 
 
 @router.get("/runs/{run_id}")
 def run_page(services: ServicesDep, caller: Visitor, run_id: str) -> Response:
     """Show one run; its figures go on by themselves."""
     if caller is None:
-        return _sign_in(f"/runs/{run_id}")
+        return ask_to_sign_in(f"/runs/{run_id}")
     caller.require(Scope.RUNS_READ)
     try:
         with open_run(services, caller, run_id) as (session, run):
             contents = run_contents(session, run, now=utc_now())
-            return _page("run", **contents)
+            return show_page("run", **contents)
     except RunNotFound as error:
-        return _page("problem", status=404, title="No such run", detail=str(error))
+        return show_page("problem", status=404, title="No such run", detail=str(error))
 
 
 @router.get("/dashboard/runs/{run_id}/banner")
@@ -91,12 +91,14 @@ def static_file(name: str) -> Response:
     return Response(path.read_bytes(), media_type=media_type, headers=headers)
 
 
-def _page(name: str, *, status: int = 200, **values: object) -> Response:
+def show_page(name: str, *, status: int = 200, **values: object) -> Response:
+    """Return a page of somebody who is signed in."""
     page = render_page(name, signed_in=True, **values)
     return HTMLResponse(page, status_code=status, headers=PAGE_HEADERS)
 
 
-def _sign_in(target: str) -> Response:
+def ask_to_sign_in(target: str) -> Response:
+    """Lead to the form for signing in, and from there to the page that was asked for."""
     # Quoted: a path must not carry a query of its own into this one.
     address = f"/login?next={quote(target)}"
     return RedirectResponse(address, status_code=303, headers=PAGE_HEADERS)

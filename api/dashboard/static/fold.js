@@ -81,12 +81,10 @@ const WORDS = {
   "trainer.started": (data) => ({
     text: `Trainer started: ${data.engine}, ${(data.num_parameters / 1e6).toFixed(1)} M parameters`
       + (data.resumed_from_step ? `, resumed from step ${data.resumed_from_step}` : "") }),
-  "prompts.rendered": (data) => ({
-    text: `Prompts rendered, longest in tokens: `
-      + Object.entries(data.environments).map(([key, env]) => `${key} ${env.total_tokens.max}`).join(", ") }),
   "eval.completed": (data) => ({ text: `Eval at step ${data.step}, ${data.decoding}: ${share(data.all)}`, tone: "good" }),
   "prompts.rendered": (data) => ({
-    text: `Prompts of wording ${data.version} rendered for ${Object.keys(data.environments).length} environments` }),
+    text: `Prompts of wording ${data.version} rendered, longest in tokens: `
+      + Object.entries(data.environments).map(([key, env]) => `${key} ${env.total_tokens.max}`).join(", ") }),
   "probe.completed": (data) => ({
     text: `Probe${data.complete ? "" : " (stopped early)"}: `
       + Object.entries(data.environments).map(([key, env]) => `${key} ${env.verdict}`).join(", ")
@@ -94,6 +92,9 @@ const WORDS = {
   "validation.completed": (data) => ({
     text: `Validation${data.complete ? "" : " (stopped early)"} of ${data.summary.num_tasks} tasks: `
       + Object.entries(data.summary.verdicts).map(([verdict, n]) => `${n} ${verdict}`).join(", "), tone: "good" }),
+  "validation.excluded": (data) => ({
+    text: data.problem ?? `${data.num_excluded} of ${data.num_failed} tasks that failed are excluded from ${data.dataset}`
+      + (data.num_excluded < data.num_failed ? "; the others were before" : ""), tone: data.problem ? "bad" : "" }),
   "checkpoint.saved": (data) => ({ text: `Checkpoint at step ${data.step}, ${mib(data.size_bytes)}` }),
   "env.degraded": (data) => ({
     text: `${data.env_key}: ${(100 * data.infra_error_rate).toFixed(0)} % infra errors at step ${data.step}`, tone: "bad" }),

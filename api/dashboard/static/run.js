@@ -31,13 +31,18 @@ function duration(seconds) {
   return h ? `${h}:${two(Math.floor(s / 60) % 60)}:${two(s % 60)}` : `${Math.floor(s / 60)}:${two(s % 60)}`;
 }
 
+// Runs that train nothing have no steps and no curves: the server draws what they found.
+const takesSteps = at("progress") !== null;
+
 function drawHead() {
   at("status").textContent = model.status;
   at("status").dataset.status = model.status;
-  at("step").textContent = `${model.step} / ${model.total}`;
   at("attempt").textContent = model.attempt || "–";
-  at("progress").setAttribute("aria-valuenow", model.step);
-  at("bar").style.width = `${(100 * model.step) / Math.max(1, model.total)}%`;
+  if (takesSteps) {
+    at("step").textContent = `${model.step} / ${model.total}`;
+    at("progress").setAttribute("aria-valuenow", model.step);
+    at("bar").style.width = `${(100 * model.step) / Math.max(1, model.total)}%`;
+  }
   drawClock();
   if (model.status !== state.run.status) {
     state.run.status = model.status;
@@ -58,6 +63,7 @@ function setBanner({ tone, text }) {
 function drawClock() {
   const end = model.endedAt ? Date.parse(model.endedAt) : Date.now();
   at("elapsed").textContent = model.startedAt ? duration((end - Date.parse(model.startedAt)) / 1000) : "–";
+  if (!takesSteps) return;
   const isCounting = model.eta !== null && model.eta !== undefined && !hasEnded(model);
   at("eta").textContent = isCounting ? duration(model.eta - (Date.now() - model.etaAt) / 1000) : "–";
 }
@@ -154,9 +160,11 @@ function drawTabs() {
 
 function draw() {
   drawHead();
-  drawTabs();
-  drawTable();
-  drawCharts();
+  if (takesSteps) {
+    drawTabs();
+    drawTable();
+    drawCharts();
+  }
   drawEvents();
 }
 
@@ -166,6 +174,7 @@ async function fetchRun() {
 }
 
 async function fetchReport() {
+  if (!takesSteps) return;
   const answer = await fetch(`/v1/runs/${state.run.id}/evals/report`, { headers: { accept: "application/json" } });
   if (answer.ok) {
     const found = await answer.json();
@@ -185,6 +194,7 @@ function follow() {
   for (const type of EVENT_TYPES) {
     stream.addEventListener(type, (message) => { apply(model, JSON.parse(message.data)); schedule(); });
   }
+  if (state.report) stream.addEventListener(state.report, () => location.reload());
   stream.addEventListener("eval.completed", () => { if (!hasEnded(model)) fetchReport(); });
   stream.addEventListener("end", () => {
     stream.close();

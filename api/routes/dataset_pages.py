@@ -1,0 +1,86 @@
+"""The pages of datasets: all of them, one version, and the difference between two."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from api.dashboard.dataset_pages import diff_contents, list_contents, version_contents
+from api.datasets import inspection, store
+from api.datasets.errors import DatasetNotFound, DatasetsBusy, DatasetTooLarge
+from api.identity import Scope
+from api.routes.context import ServicesDep
+from api.routes.dashboard import Visitor, ask_to_sign_in, show_page
+from api.routes.datasets import limits
+from api.runs.journal import utc_now
+
+router = APIRouter(include_in_schema=False)
+
+LIST_LIMIT = 100
+MAX_NUMBER = 2**31 - 1
+"""Largest number that the table can hold."""
+
+
+@router.get("/datasets")
+def datasets_page(services: ServicesDep, caller: Visitor) -> Response:
+    """Show the newest datasets of the caller's project."""
+    if caller is None:
+        return ask_to_sign_in("/datasets")
+    caller.require(Scope.RUNS_READ)
+    with services.database.transaction() as session:
+        found = store.list_datasets(session, caller.project_id, after=None, limit=LIST_LIMIT + 1)
+        contents = list_contents(session, found[:LIST_LIMIT])
+    return show_page("datasets", **contents, has_more=len(found) > LIST_LIMIT)
+
+
+@router.get("/datasets/{name}")
+def newest_version_page(services: ServicesDep, caller: Visitor, name: str) -> Response:
+    """Show the newest version of a dataset."""
+    return _version_page(services, caller, name, None)
+
+
+@router.get("/datasets/{name}/versions/{number}")
+def version_page(services: ServicesDep, caller: Visitor, name: str, number: int) -> Response:
+    """Show one version: environments, lint, and what is kept out."""
+    return _version_page(services, caller, name, number)
+
+
+@router.get("/datasets/{name}/versions/{number}/diff/{base}")
+def diff_page(
+    services: ServicesDep, caller: Visitor, name: str, number: int, base: int
+) -> Response:
+    """Show what changed from version `base` to another one."""
+    if caller is None:
+        return ask_to_sign_in(f"/datasets/{name}/versions/{number}/diff/{base}")
+    caller.require(Scope.RUNS_READ)
+    try:
+        with services.database.transaction() as session:
+            project = caller.project_id
+            before = store.find_version(session, project, name, _bounded(base))[1]
+            after = store.find_version(session, project, name, _bounded(number))[1]
+        found = inspection.diff(services.store, before, after, limits(services))
+    except DatasetNotFound as error:
+        return show_page("problem", status=404, title="No such version", detail=str(error))
+    except (DatasetTooLarge, DatasetsBusy) as error:
+        return show_page("problem", status=503, title="Not compared", detail=str(error))
+    return show_page("dataset_diff", **diff_contents(found, name=name, base=base, number=number))
+
+
+def _version_page(
+    services: ServicesDep, caller: Visitor, name: str, number: int | None
+) -> Response:
+    if caller is None:
+        return ask_to_sign_in(f"/datasets/{name}" + (f"/versions/{number}" if number else ""))
+    caller.require(Scope.RUNS_READ)
+    try:
+        with services.database.transaction() as session:
+            wanted = None if number is None else _bounded(number)
+            found = store.find_version(session, caller.project_id, name, wanted)
+            contents = version_contents(session, *found, now=utc_now())
+    except DatasetNotFound as error:
+        return show_page("problem", status=404, title="No such dataset", detail=str(error))
+    return show_page("dataset", **contents)
+
+
+def _bounded(number: int) -> int:
+    return max(0, min(number, MAX_NUMBER))
