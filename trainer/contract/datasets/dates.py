@@ -90,8 +90,9 @@ _DATED = re.compile(
 )
 """A date with its year, or a year said as one: it counts for the other dates of its sentence."""
 _END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'])|\n+")
-_CALENDAR = ("day", "night", "morrow", "week", "month", "year", "quarter", "morning", "noon")
-_CALENDAR += ("evening", "spring", "summer", "autumn", "fall", "winter")
+_PERIODS = ("day", "night", "morrow", "week", "month", "year", "quarter")
+_PARTS = ("morning", "noon", "evening", "spring", "summer", "autumn", "fall", "winter")
+_CALENDAR = (*_PERIODS, *_PARTS)
 """Every relative date has one of these in it."""
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DIGIT = re.compile(r"\d")
