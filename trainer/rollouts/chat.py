@@ -94,6 +94,21 @@ class Chat:
         """How many tokens a text is on its own."""
         return len(self._encode(text))
 
+    def cuts_between(self, before: str, after: str) -> bool:
+        """Tell whether no token reaches over the border of two texts, whatever follows the second.
+
+        Tokens are made within the pieces that a tokenizer cuts text into first. Where a piece
+        begins depends on what stands before it and on the few characters after it.
+        """
+        cutter, normalizer = self._tokenizer.pre_tokenizer, self._tokenizer.normalizer
+        text = before + after
+        if normalizer is not None:
+            text = normalizer.normalize_str(text)
+        if cutter is None or not text.endswith(after):
+            return False
+        border = len(text) - len(after)
+        return any(start == border for _, (start, _) in cutter.pre_tokenize_str(text))
+
     def encode_observation(
         self, text: str, *, is_error: bool, turn_closed: bool = True
     ) -> tuple[int, ...]:

@@ -10,8 +10,11 @@ from statistics import median
 from trainer.contract.prompts import EnvPrompts, PromptText, TokenSpread
 from trainer.envs.base import ToolSpec
 from trainer.rollouts.chat import Chat
-from trainer.rollouts.prompts import compose_system, prompt_hash, render_tools
+from trainer.rollouts.prompts import INSTRUCTIONS, compose_system, prompt_hash, render_tools
 from trainer.types import Task
+
+LOOK_AHEAD = 6
+"""Characters that may decide whether a tokenizer cuts before them: those of `Tools:`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +94,8 @@ class _Counts:
 class _Reader:
     """Reads prompts as the agents of one environment do.
 
-    Nearly all of a prompt are the lines that describe the tools, and tasks share them: each system
-    message is encoded once, however many tasks have it.
+    Nearly all of a prompt are the lines that describe the tools, and tasks share them: they are
+    encoded once, where the tokenizer cuts before them, and else once for each system message.
     """
 
     def __init__(self, *, chat: Chat, tools_text: str, limit: int) -> None:
@@ -100,8 +103,11 @@ class _Reader:
         self._tools_text = tools_text
         self._num_tools = chat.num_tokens(tools_text)
         self._limit = limit
+        self._ending = "\n".join((tools_text, *INSTRUCTIONS))
+        """Of every system message."""
+        self._num_ending: int | None = None
         self._systems: dict[bytes, int] = {}
-        """Tokens of system messages, by their hash."""
+        """Tokens of whole system messages, by their hash."""
 
     def system(self, task: Task) -> str:
         return compose_system(task, self._tools_text)
@@ -118,6 +124,15 @@ class _Reader:
         )
 
     def _count_system(self, text: str) -> int:
+        beginning = text.removesuffix(self._ending)
+        if beginning == text or not self._chat.cuts_between(beginning, self._ending[:LOOK_AHEAD]):
+            return self._count_whole(text)
+        own = self._count_message("system", beginning)
+        if self._num_ending is None:
+            self._num_ending = self._count_whole(text) - own
+        return own + self._num_ending
+
+    def _count_whole(self, text: str) -> int:
         key = hashlib.sha256(text.encode()).digest()
         if key not in self._systems:
             self._systems[key] = self._count_message("system", text)

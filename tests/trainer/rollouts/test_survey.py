@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
+from tests.trainer.scripted import byte_tokenizer
 from trainer.data.tasks import minifleet_tasks
 from trainer.envs.minifleet.catalog import APPS
 from trainer.rollouts.chat import Chat
@@ -42,7 +45,59 @@ def test_tokens_are_those_that_are_sent(chat: Chat) -> None:
     assert 0 < text.total_tokens - parts < 25
 
 
-def test_what_tasks_share_is_encoded_once(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+ODD_VALUES = (
+    *("2026-01-05", "Ada", "", " ", "a ", "a\n", "\n\n", "a\r\n ", "\t", "...", "!\n!", "7", "²"),
+    *("e\u0301", "\u0301", "\U0001f44d", "\u200d", "<think>", "<|im_end|>", "<done>", "日本\u3000"),
+    *("it's", "x" * 300, "'", "\\", "Tools:", "\nTools:\n", "\u00a0", "\ufeff", "'S", "a_b", "{}"),
+)
+
+
+QWEN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+def qwen_tokenizer() -> Tokenizer:
+    """Qwen's own way of cutting text, over bytes; one token would reach over a line's end."""
+    made = byte_tokenizer()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocab = {character: index for index, character in enumerate([*alphabet, "ĊT"])}
+    made.model = models.BPE(vocab=vocab, merges=[("Ċ", "T")])
+    made.normalizer = normalizers.NFC()
+    made.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(QWEN), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    return made
+
+
+def joining_tokenizer() -> Tokenizer:
+    """The same without cuts: its token does reach over the border."""
+    made = qwen_tokenizer()
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return made
+
+
+@pytest.mark.parametrize("tokenizer", [None, byte_tokenizer, qwen_tokenizer, joining_tokenizer])
+def test_tokens_are_exact_whatever_stands_before_what_tasks_share(
+    chat: Chat, tokenizer: Callable[[], Tokenizer] | None
+) -> None:
+    reads = chat if tokenizer is None else Chat(tokenizer())
+    odd = [replace(TASKS[0], env_variables={"A": one, "Z": two})
+           for one in ODD_VALUES for two in ODD_VALUES]  # fmt: skip
+    assert reads.cuts_between("a\n", "Tools:") is (tokenizer is not joining_tokenizer)
+    for task in odd:
+        found = of(reads, [task])
+        assert found.prompts.total_tokens.max == len(reads.encode_prompt(task, TOOLS)), task
+
+
+@pytest.mark.parametrize("cuts", [True, False])
+def test_what_tasks_share_is_encoded_once(
+    chat: Chat, monkeypatch: pytest.MonkeyPatch, *, cuts: bool
+) -> None:
     encoded: list[str] = []
     encode = Chat.encode_message
 
@@ -51,13 +106,18 @@ def test_what_tasks_share_is_encoded_once(chat: Chat, monkeypatch: pytest.Monkey
         return encode(self, role, content)
 
     monkeypatch.setattr(Chat, "encode_message", counted)
+    if not cuts:
+        monkeypatch.setattr(Chat, "cuts_between", lambda *_: False)
     heard: list[int] = []
     same = [replace(task, env_variables=TASKS[0].env_variables) for task in TASKS]
     of(chat, same, counting=Counting(on_counted=lambda: heard.append(len(encoded))))
-    with_tools = [text for text in encoded if '"name":' in text]
-    assert len({*with_tools}) == 1
-    assert len(with_tools) == 2, "to count it for all of them, and to show one"
+    assert sum('"name":' in text for text in encoded) == 2, "to count it for all, and to show one"
     assert len(heard) == 12
+    encoded.clear()
+    of(chat)
+    own = len({tuple(task.env_variables.items()) for task in TASKS})
+    assert own > 1
+    assert sum('"name":' in text for text in encoded) == (2 if cuts else own + 1)
 
 
 def test_a_prompt_is_shown_exactly_as_it_is_sent(chat: Chat) -> None:
