@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from copy import deepcopy
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +14,7 @@ from tests.trainer.envs.minifleet.playing import started
 from trainer.data.tasks import minifleet_tasks
 from trainer.envs.minifleet.catalog import APPS
 from trainer.envs.minifleet.experts import expert
-from trainer.envs.minifleet.world import World, copy_tables, next_number
+from trainer.envs.minifleet.world import World, next_number
 from trainer.errors import EnvUnavailable
 from trainer.types import Task
 
@@ -60,7 +61,7 @@ def test_no_exception_escapes_a_call_and_answers_stay_short(env_key: str) -> Non
         async def episode() -> None:
             env = await started(task)
             for name, arguments in sequence:
-                before = copy_tables(env.tables()[1]) if name in looking else None
+                before = deepcopy(env.tables()[1]) if name in looking else None
                 result = await env.call(name, arguments)
                 assert result.text
                 assert len(result.text) < 700
@@ -105,7 +106,7 @@ async def test_a_tool_that_only_looks_changes_nothing(env_key: str) -> None:
         env, run = await started(task), expert(task)
         call = next(run)
         while True:
-            before = copy_tables(env.tables()[1])
+            before = deepcopy(env.tables()[1])
             result = await env.call(call.name, call.arguments)
             if env.tables()[1] != before:
                 changing.add(call.name)
