@@ -79,7 +79,7 @@ const WORDS = {
   "run.warning": (data) => ({ text: data.message, tone: "warn" }),
   "attempt.rewound": (data) => ({ text: `Goes on from step ${data.from_step}`, tone: "warn" }),
   "trainer.started": (data) => ({
-    text: `Trainer started: ${data.engine}, ${(data.num_parameters / 1e6).toFixed(1)} M parameters`
+    text: (data.num_parameters ? `Trainer started: ${data.engine}, ${(data.num_parameters / 1e6).toFixed(1)} M parameters` : "Trainer started, without a model")
       + (data.resumed_from_step ? `, resumed from step ${data.resumed_from_step}` : "") }),
   "eval.completed": (data) => ({ text: `Eval at step ${data.step}, ${data.decoding}: ${share(data.all)}`, tone: "good" }),
   "prompts.rendered": (data) => ({
@@ -93,8 +93,9 @@ const WORDS = {
     text: `Validation${data.complete ? "" : " (stopped early)"} of ${data.summary.num_tasks} tasks: `
       + Object.entries(data.summary.verdicts).map(([verdict, n]) => `${n} ${verdict}`).join(", "), tone: "good" }),
   "validation.excluded": (data) => ({
-    text: data.problem ?? `${data.num_excluded} of ${data.num_failed} tasks that failed are excluded from ${data.dataset}`
-      + (data.num_excluded < data.num_failed ? "; the others were before" : ""), tone: data.problem ? "bad" : "" }),
+    text: data.problem ?? (data.num_failed ? `${data.num_excluded} of ${data.num_failed} tasks that failed are excluded from ${data.dataset}`
+      + (data.num_excluded < data.num_failed ? "; the others were before" : "") : `No task failed: ${data.dataset} keeps all`),
+    tone: data.problem ? "bad" : "" }),
   "checkpoint.saved": (data) => ({ text: `Checkpoint at step ${data.step}, ${mib(data.size_bytes)}` }),
   "env.degraded": (data) => ({
     text: `${data.env_key}: ${(100 * data.infra_error_rate).toFixed(0)} % infra errors at step ${data.step}`, tone: "bad" }),
