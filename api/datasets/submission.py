@@ -14,6 +14,7 @@ from api.datasets import store
 from api.datasets.admission import MEASURED, admit, listed
 from api.datasets.errors import DatasetNotFound, DatasetUnusable
 from api.datasets.measured import tools_like
+from api.datasets.worlds import refuse_strange_keys
 from api.tables import Dataset, DatasetExclusion, DatasetVersion
 from trainer.contract.data import DatasetRef
 from trainer.contract.datasets.stopping import MIN_DIFFERENT
@@ -159,6 +160,7 @@ def _with_version(
 
 def _check_tasks(spec: RunSpec, reference: DatasetRef, table: Mapping[str, Any]) -> None:
     """Refuse what the version's numbers of tasks do not serve, and modalities we cannot show."""
+    refuse_strange_keys(spec, reference, table)
     for key, facts in table.items():
         images = {name: n for name, n in facts["modalities"].items() if name != "tool_use"}
         for modality, count in images.items():

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+PLAYED = "environment: {provider: fleet, fleet: {base_url: 'http://127.0.0.1:9'}}\n"
+"""Of a spec: where tasks with keys like these are played."""
+
 
 def task(env: str, number: int, **fields: Any) -> dict[str, Any]:
     row = {

@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import Result
 
 from hillclimb.cli.dataset_options import parse_end
 from hillclimb.cli.exits import Exit
-from tests.api.datasets.samples import lines, task, tasks
+from tests.api.datasets.samples import PLAYED, lines, task, tasks
 from tests.api.results.test_prompts import rendered
 from tests.api.story import Story
 from tests.api.story import spec as story_spec
 from tests.hillclimb.cli.conftest import Invoke, from_json
 from trainer.contract.reasons import ReasonCode
+from trainer.contract.spec import RunSpec
 
 
 @pytest.fixture
@@ -132,7 +134,7 @@ def a_leak(hc: Invoke, folder: Path) -> str:
     (folder / "split.json").write_text(json.dumps({**split, "again": "train"}))
     made = ("create", "leaky", str(folder / "leaky.jsonl"))
     assert hc("datasets", *made, "--published", str(folder / "split.json")).exit_code == 0
-    (folder / "leaky.yaml").write_text("name: x\ndata: {dataset: leaky}\n")
+    (folder / "leaky.yaml").write_text("name: x\ndata: {dataset: leaky}\n" + PLAYED)
     return str(folder / "leaky.yaml")
 
 
@@ -163,7 +165,7 @@ def test_an_ended_run_goes_on_though_its_environment_is_in_quarantine_now(
 ) -> None:
     assert hc("datasets", "create", "fleet", str(file)).exit_code == 0
     spec = file.with_name("spec.yaml")
-    spec.write_text("name: x\ndata: {dataset: fleet}\n")
+    spec.write_text("name: x\ndata: {dataset: fleet}\n" + PLAYED)
     run_id = from_json(hc("submit", str(spec), "--json"))["id"]
     story.launch(run_id)
     story.push(run_id, story.started(run_id), story.checkpoint(run_id, 5))
@@ -182,7 +184,9 @@ def test_an_ended_run_goes_on_though_its_environment_is_in_quarantine_now(
 def test_lint_takes_the_tokens_of_tools_that_a_run_counted(
     hc: Invoke, story: Story, file: Path
 ) -> None:
-    preview = story.running(story_spec().model_copy(update={"kind": "preview"}))
+    there = yaml.safe_load(PLAYED) | {"kind": "preview"}
+    told = story_spec().model_dump(mode="json") | there
+    preview = story.running(RunSpec.model_validate(told))
     story.push(preview, rendered(story, preview, booking="a"))
     assert hc("datasets", "create", "fleet", str(file)).exit_code == 0
     again = ("datasets", "lint", "fleet", "--max-input-length", "300", "--json")
@@ -197,7 +201,7 @@ def test_lint_takes_the_tokens_of_tools_that_a_run_counted(
     (crowded,) = [each for each in second["lint"] if each["code"] == "tools_crowd_context"]
     assert crowded["message"] == f"the tools take 300 of 400 tokens, {source}"
     spec = file.with_name("spec.yaml")
-    spec.write_text("name: x\ndata: {dataset: fleet}\nrollout: {max_input_length: 300}\n")
+    spec.write_text("name: x\ndata: {dataset: fleet}\nrollout: {max_input_length: 300}\n" + PLAYED)
     refused = hc("submit", str(spec))
     assert refused.exit_code == Exit.REFUSED
     assert "tools_over_budget in booking (the tools take 300 of 300 tokens" in refused.stderr
@@ -233,7 +237,7 @@ def test_what_is_kept_out_is_listed_and_let_in_again(hc: Invoke, file: Path) -> 
     listed = from_json(hc("datasets", "exclusions", "fleet", "--json"))
     assert [each["key"] for each in listed["data"]] == ["github", "booking-001"]
     spec = file.with_name("spec.yaml")
-    spec.write_text("name: x\ndata: {dataset: fleet}\n")
+    spec.write_text("name: x\ndata: {dataset: fleet}\n" + PLAYED)
     refused = hc("plan", str(spec), "--set", "schedule.train_batch_size=60")
     assert refused.exit_code == Exit.REFUSED
     assert "larger than the number of training tasks" in refused.stderr

@@ -14,7 +14,7 @@ from api.datasets.validated import exclude_what_failed, waiting_runs
 from api.notices.deliver import Delivery
 from api.tables import Run
 from hillclimb.cli.exits import Exit
-from tests.api.datasets.samples import lines, tasks
+from tests.api.datasets.samples import PLAYED, lines, tasks
 from tests.api.results.test_validation import a_validation, rows, store_rows
 from tests.api.story import Story
 from tests.hillclimb.cli.conftest import Invoke, from_json
@@ -73,7 +73,7 @@ def test_a_spec_is_validated_followed_and_shown(
 def a_dataset(hc: Invoke, folder: Path) -> Path:
     """Register the tasks of `rows()` as `fleet`, and return a spec of its validation."""
     (folder / "tasks.jsonl").write_bytes(lines(tasks(booking=12, github=12)))
-    (folder / "spec.yaml").write_text("name: x\nkind: validate\ndata: {dataset: fleet}\n")
+    (folder / "spec.yaml").write_text("name: x\nkind: validate\ndata: {dataset: fleet}\n" + PLAYED)
     assert hc("datasets", "create", "fleet", str(folder / "tasks.jsonl")).exit_code == 0
     return folder / "spec.yaml"
 
@@ -154,7 +154,7 @@ def ended_validation(
 ) -> str:
     """A run on the dataset `fleet` that has found two of its tasks to fail."""
     (folder / "tasks.jsonl").write_bytes(lines(tasks(booking=12, github=12)))
-    (folder / "spec.yaml").write_text("name: x\nkind: validate\ndata: {dataset: fleet}\n")
+    (folder / "spec.yaml").write_text("name: x\nkind: validate\ndata: {dataset: fleet}\n" + PLAYED)
     assert hc("datasets", "create", "fleet", str(folder / "tasks.jsonl")).exit_code == 0
     run_id = str(from_json(hc("submit", str(folder / "spec.yaml"), *settings, "--json"))["id"])
     found = [

@@ -1,0 +1,42 @@
+"""A run whose environments cannot have its tasks is refused when it is submitted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from api.datasets.errors import DatasetUnusable
+from api.datasets.worlds import refuse_strange_keys
+from tests.contract.datasets.tasks import task
+from tests.factories import make_spec
+from trainer.contract.data import DatasetRef
+from trainer.contract.datasets.lineage import SplitRow
+from trainer.contract.datasets.table import count_by_env
+
+FLEET = DatasetRef(name="fleet", version=3)
+KEYS = {"booking/train/hotel_cheapest/000007": "train", "booking/eval/x/000001": "eval"}
+
+
+def table(keys: dict[str, Any]) -> dict[str, Any]:
+    rows = [task(key) for key in keys]
+    split = {key: SplitRow(key=key, split=name, fingerprint=key) for key, name in keys.items()}
+    return {each.env_key: each.model_dump(mode="json") for each in count_by_env(rows, split)}
+
+
+def test_keys_that_minifleet_cannot_have_are_refused_for_it_and_for_it_alone() -> None:
+    spec = make_spec()
+    refuse_strange_keys(spec, FLEET, table(KEYS | {"task_9f": "excluded"}))
+    for strange in (
+        "task_9f",
+        "github/train/x/000001",
+        "booking/train/x/1",
+        "booking/test/x/000001",
+    ):
+        with pytest.raises(
+            DatasetUnusable, match="1 of 3 tasks of booking in fleet@3 are none that"
+        ):
+            refuse_strange_keys(spec, FLEET, table(KEYS | {strange: "train"}))
+    elsewhere = {"provider": "fleet", "fleet": {"base_url": "http://127.0.0.1:9"}}
+    refuse_strange_keys(make_spec(environment=elsewhere), FLEET, table({"task_9f": "train"}))
+    refuse_strange_keys(spec, FLEET, {"booking": {"train": 3, "eval": 2}})
