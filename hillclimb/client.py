@@ -80,7 +80,7 @@ class Client:
 
     def pause(self, run_id: str) -> Json:
         """Let the run rest: its trainer checkpoints and leaves; repeating it changes nothing."""
-        return self._json("POST", f"/v1/runs/{run_id}/pause")
+        return self._json("POST", of_run(run_id, "pause"))
 
     def resume(self, run_id: str) -> Json:
         """Go on from the newest checkpoint: a new run when the old one ended, else the same."""

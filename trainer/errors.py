@@ -27,11 +27,17 @@ A RolloutError is caught once, in `trainer/rollouts/roller.py`, and becomes data
 
 from __future__ import annotations
 
+from trainer.storable import storable
+
 
 class TrainerError(Exception):
     """The attempt cannot go on. `reason` is a code of `trainer.contract.reasons.ReasonCode`."""
 
     reason = "trainer_crashed"
+
+    def __str__(self) -> str:
+        """Return the message; it may quote a server, and has to be stored."""
+        return storable(super().__str__())
 
 
 class SpecError(TrainerError, ValueError):
@@ -132,6 +138,10 @@ class RolloutError(Exception):
     """One rollout failed for a reason that is not the policy's; `code` is stored with it."""
 
     code = "rollout_failed"
+
+    def __str__(self) -> str:
+        """Return the message; it may quote a server, and has to be stored."""
+        return storable(super().__str__())
 
 
 class EnvUnavailable(RolloutError):

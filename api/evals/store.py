@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session
 
 from api.tables import Eval, Metric, OutcomeRecord
-from trainer.contract.outcomes import OutcomeStatus
+from trainer.contract.outcomes import OutcomeStatus, StopReason
 from trainer.contract.passrate import TaskCount
 
 
@@ -118,6 +118,7 @@ def _count_query(batch: Batch) -> Select[*tuple[Any, ...]]:
     """Count as `trainer.contract.passrate.count_tasks` does, in the database."""
     graded = OutcomeRecord.status == OutcomeStatus.GRADED
     passed = graded & (OutcomeRecord.score >= batch.pass_threshold)
+    unbegun = OutcomeRecord.stop_reason == StopReason.NOT_STARTED
     return (
         select(
             OutcomeRecord.env_key,
@@ -127,6 +128,7 @@ def _count_query(batch: Batch) -> Select[*tuple[Any, ...]]:
             func.count().filter(graded).label("num_graded"),
             func.count().filter(passed).label("num_passed"),
             func.count().filter(~graded).label("num_missing"),
+            func.count().filter(unbegun).label("num_unbegun"),
         )
         .where(*batch.where())
         .group_by(

@@ -31,6 +31,7 @@ from trainer.envs.base import Env
 from trainer.envs.fleet.choice import fleet_provider
 from trainer.envs.fleet.mcp_session import McpSession
 from trainer.envs.fleet.persistence import Meter
+from trainer.envs.fleet.sizes import Sizes
 from trainer.envs.minifleet.provider import MinifleetProvider
 
 COLLECTION = runpy.run_path(str(Path(__file__).with_name("collection.py")))
@@ -69,7 +70,9 @@ async def measure(url: str, calls: int) -> dict[str, Any]:
     headers, tls = {"Authorization": f"Bearer {COLLECTION['KEY']}"}, ssl.create_default_context()
 
     async def alone() -> None:
-        session = McpSession(address, headers, meter=Meter(), tls=tls)
+        session = McpSession(
+            address, headers, meter=Meter(), tls=tls, max_bytes=Sizes().max_message_bytes
+        )
         await session.open()
         await session.call(TOOL, ARGUMENTS)
         await session.close()

@@ -114,6 +114,17 @@ def test_missing_outcomes_that_could_change_the_word_make_it_inconclusive() -> N
     assert verdict_of(informative) is ProbeVerdict.INFORMATIVE
 
 
+def test_tasks_that_the_clock_left_out_do_not_blur_what_the_others_say() -> None:
+    """Which tasks were not begun was drawn before: 50 dead ones of 100 are enough for the word."""
+    dead = rows([0] * 100)
+    cut = [*dead[:400], *map(unstarted, dead[400:])]
+    assert verdict_of(cut) is ProbeVerdict.HOPELESS
+    few = [*dead[:80], *map(unstarted, dead[80:])]
+    booking = report_rows(few, pass_threshold=1.0, group_size=8).environments["booking"]
+    assert booking.verdict is ProbeVerdict.INCONCLUSIVE
+    assert "give it more time (probe.budget_minutes" in booking.why
+
+
 def test_rollouts_never_begun_are_missing_and_no_sign_of_ill_health() -> None:
     found = rows([8] * 20)
     half = [*found[:80], *map(unstarted, found[80:])]

@@ -62,6 +62,20 @@ def refuse_idle_workers(fleet: FleetSpec, num_workers: int) -> None:
         )
 
 
+def refuse_cheap_passes(fleet: FleetSpec, pass_threshold: float) -> None:
+    """Refuse shares of a failed task's checks that would count as a pass.
+
+    Raises:
+        ValueError: a sentence that names what to change.
+    """
+    if fleet.partial_reward and pass_threshold < 1.0:
+        raise ValueError(
+            f"environment.fleet.partial_reward gives failed tasks up to 1, and from"
+            f" eval.pass_threshold ({pass_threshold:g}) on they would count as passed: set the"
+            " threshold to 1 or partial_reward to false"
+        )
+
+
 def refuse_images(modality: str, what: str) -> None:
     """Refuse a modality in which the model looks at a screen.
 

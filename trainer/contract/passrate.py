@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, pvariance, variance
 
-from trainer.contract.outcomes import OutcomeRow, OutcomeStatus
+from trainer.contract.outcomes import OutcomeRow, OutcomeStatus, StopReason
 
 CONFIDENCE_Z = 1.959963984540054
 """Two-sided 95 % quantile of the normal distribution."""
@@ -31,6 +31,13 @@ class TaskCount:
     num_passed: int
     num_missing: int
     """Rollouts that ended ungraded or in an infra error."""
+    num_unbegun: int = 0
+    """Those of them that were never begun."""
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether any rollout was begun: of the others the clock, not the task, decided."""
+        return self.num_unbegun < self.num_graded + self.num_missing
 
     def with_missing(self, *, passed: bool) -> TaskCount:
         """Return the count in which every missing rollout is graded: as a pass, or as a fail."""
@@ -198,6 +205,7 @@ def _count(rows: Sequence[OutcomeRow], pass_threshold: float) -> TaskCount:
         num_graded=len(scores),
         num_passed=sum(score >= pass_threshold for score in scores),
         num_missing=len(rows) - len(scores),
+        num_unbegun=sum(row.stop_reason is StopReason.NOT_STARTED for row in rows),
     )
 
 

@@ -180,12 +180,16 @@ def _probe_env(counts: Sequence[TaskCount], begun: Begun, group_size: int) -> En
 
 
 def _judge(counts: Sequence[TaskCount], begun: Begun, group_size: int) -> ProbeVerdict:
-    """Rule v2; a verdict on groups stands only if no missing outcome could change it."""
+    """Rule v2; a verdict on groups stands only if no missing outcome could change it.
+
+    Tasks that were never begun are left out: which those are was drawn before anything was known.
+    """
     if begun.num_begun and begun.num_troubled >= UNHEALTHY_FROM * begun.num_begun:
         return ProbeVerdict.UNHEALTHY
-    scenarios = [list(counts)]
-    if any(count.num_missing for count in counts):
-        scenarios += [[c.with_missing(passed=passed) for c in counts] for passed in (False, True)]
+    met = [count for count in counts if count.is_begun]
+    scenarios = [met]
+    if any(count.num_missing for count in met):
+        scenarios += [[c.with_missing(passed=passed) for c in met] for passed in (False, True)]
     verdicts = {_judge_groups(each, group_size) for each in scenarios}
     return verdicts.pop() if len(verdicts) == 1 else ProbeVerdict.INCONCLUSIVE
 
@@ -219,7 +223,13 @@ def _why(verdict: ProbeVerdict, begun: Begun, rate: PassRate, signal: SignalShar
     missing = rate.num_rollouts - rate.num_graded
     if verdict is ProbeVerdict.INCONCLUSIVE:
         cause = f", and {missing} of {rate.num_rollouts} rollouts have no outcome"
-        return f"{share}{cause if missing else ''}: probe more tasks"
+        is_cut = begun.num_begun < rate.num_rollouts
+        remedy = (
+            "give it more time (probe.budget_minutes, schedule.step_timeout_s)"
+            if is_cut
+            else "probe more tasks"
+        )
+        return f"{share}{cause if missing else ''}: {remedy}"
     return f"{share}; pass@1 is {rate.value:.0%} over {rate.num_graded} rollouts"
 
 

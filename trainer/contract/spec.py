@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from trainer.contract.algorithm import AlgorithmSpec
 from trainer.contract.data import DataSpec
 from trainer.contract.deterministic import refuse_clocks, refuse_what_races
-from trainer.contract.fleet import refuse_idle_workers
+from trainer.contract.fleet import refuse_cheap_passes, refuse_idle_workers
 from trainer.contract.neverrun import never_run
 from trainer.contract.openenv import refuse_unserved
 from trainer.contract.placement import PlacementSpec
@@ -202,6 +202,7 @@ class RunSpec(Section):
             )
         if self.environment.provider == "fleet":
             refuse_idle_workers(self.environment.fleet, self.placement.rollout_workers)
+            refuse_cheap_passes(self.environment.fleet, self.eval.pass_threshold)
         return self
 
     @model_validator(mode="after")

@@ -6,6 +6,7 @@ returns an error *text* for the policy's; the difference decides whether a rollo
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -13,16 +14,8 @@ from typing import Protocol, runtime_checkable
 
 from pydantic import JsonValue
 
+from trainer.storable import storable
 from trainer.types import Task
-
-
-def storable(text: str) -> str:
-    """Return a text of an environment with a question mark for each half of a surrogate pair.
-
-    A server that cuts its text within an emoji sends such a half. JSON lets it pass, and no
-    tokenizer, file or database takes it.
-    """
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def shortened(text: str, max_chars: int) -> str:
@@ -40,6 +33,13 @@ class ToolSpec:
     name: str
     description: str
     parameters: Mapping[str, JsonValue]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", storable(self.name))
+        object.__setattr__(self, "description", storable(self.description))
+        written = json.dumps(self.parameters, ensure_ascii=False)
+        if not written.isascii():
+            object.__setattr__(self, "parameters", json.loads(storable(written)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ def write_trajectories(path: Path, rollouts: Sequence[Rollout], wave: Wave) -> N
         json.dumps(_record(rollout, wave), separators=(",", ":"), ensure_ascii=False) + "\n"
         for rollout in rollouts
     )
-    path.write_bytes(gzip.compress(lines.encode(), _LEVEL, mtime=0))
+    path.write_bytes(gzip.compress(lines.encode(errors="replace"), _LEVEL, mtime=0))
 
 
 def read_trajectories(path: Path) -> list[dict[str, JsonValue]]:

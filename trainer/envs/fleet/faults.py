@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
+from trainer.storable import storable
+
 INSTANCE_LIMIT = "instance_limit_exceeded"
 DUPLICATE = "duplicate_request_id"
 SESSION_LOST = "session_lost"
@@ -194,7 +196,7 @@ def _message(detail: JsonValue, inner: Mapping[str, JsonValue], body: bytes) -> 
     if isinstance(detail, str):
         said = detail
     text = said if isinstance(said, str) else body[: 4 * MAX_SHOWN].decode(errors="replace")
-    return text[:MAX_SHOWN] or "no message"
+    return storable(text[:MAX_SHOWN]) or "no message"
 
 
 def _seconds(text: str | None) -> float | None:

@@ -37,6 +37,7 @@ from trainer.envs.fleet.faults import (
     of_size,
 )
 from trainer.envs.fleet.persistence import IDLE_S, Meter
+from trainer.storable import storable
 
 IS_FIRST = version("mcp").startswith("1.")
 _http = import_module("httpx" if IS_FIRST else "httpx2")
@@ -281,7 +282,7 @@ class McpSession:
         fault, self._wire.fault = self._wire.fault, None
         told = getattr(error, "error", None)
         code, message = getattr(told, "code", 0), str(getattr(told, "message", error))
-        message = message.replace(self._key, HIDDEN) if self._key else message
+        message = storable(message.replace(self._key, HIDDEN) if self._key else message)
         if code == _INVALID_PARAMS or (code == _METHOD_NOT_FOUND and fault is None):
             return Refused(message=message)
         if fault is not None:

@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 from pydantic import JsonValue
 
 from trainer.contract.openenv import OpenEnvServer
-from trainer.envs.base import Grade, ToolResult, ToolSpec, shortened, storable
+from trainer.envs.base import Grade, ToolResult, ToolSpec, shortened
 from trainer.envs.openenv.actions import LIST_TOOLS, Actions, complaint
 from trainer.envs.openenv.session import FAULTS, Refusal, Session
 from trainer.errors import EnvUnavailable, RolloutError, ToolTransport, VerifierUnavailable
+from trainer.storable import storable
 
 _FULL = "CAPACITY_REACHED"
 _INVALID = "VALIDATION_ERROR"

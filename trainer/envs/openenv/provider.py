@@ -111,13 +111,21 @@ class _Server:
 
 
 def _headers(key: str, server: OpenEnvServer, variables: Mapping[str, str]) -> dict[str, str]:
+    values = {}
     for header, variable in server.headers.items():
-        if not variables.get(variable):
+        what = f"environment.openenv.{key}.headers takes {header} from the variable {variable}"
+        value = variables.get(variable, "").strip()
+        if not value:
             raise SpecError(
-                f"environment.openenv.{key}.headers takes {header} from the variable {variable},"
-                " which is not set where the trainer runs: set it for the runner"
+                f"{what}, which is not set where the trainer runs: set it for the runner"
             )
-    return {header: variables[variable] for header, variable in server.headers.items()}
+        if not (value.isascii() and value.isprintable()):
+            raise SpecError(
+                f"{what}, which holds what no header can carry (a line break, or a character"
+                " outside of ASCII): set it anew for the runner"
+            )
+        values[header] = value
+    return values
 
 
 def _reset_arguments(task: Task) -> dict[str, JsonValue]:

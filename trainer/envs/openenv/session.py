@@ -20,6 +20,8 @@ from trainer.envs.openenv.loading import client_alone
 with client_alone():
     from openenv.core.generic_client import GenericEnvClient
 
+MIN_SECRET = 4
+"""Shorter values of headers are words, not secrets."""
 GOODBYE_TIMEOUT_S = 3.0
 """Longest wait for the server to confirm that a session is over."""
 FAULTS = (OSError, WebSocketException, ValueError)
@@ -123,10 +125,15 @@ class Session(GenericEnvClient):
         self._is_waiting = False
         if response.get("type") == "error":
             data = response.get("data", {})
-            raise Refusal(
-                str(data.get("code")), str(data.get("message")), list(data.get("errors", ()))
-            )
+            said = self._hidden(str(data.get("message")))
+            raise Refusal(str(data.get("code")), said, list(data.get("errors", ())))
         return response
+
+    def _hidden(self, said: str) -> str:
+        """Return what a server says without the secrets that it was sent and may repeat."""
+        for value in self._headers.values():
+            said = said.replace(value, "[hidden]") if len(value) >= MIN_SECRET else said
+        return said
 
 
 async def action_schema(server: OpenEnvServer, headers: Mapping[str, str]) -> dict[str, Any]:

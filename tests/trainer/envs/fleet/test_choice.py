@@ -107,6 +107,14 @@ def test_rollout_workers_share_the_bound_of_instances() -> None:
     assert [each.account_limiter.bound for each in providers] == bounds
 
 
+def test_shares_of_failed_tasks_that_would_pass_are_refused() -> None:
+    fleet = {"base_url": LOCAL, "partial_reward": True}
+    body = spec_body(environment={"provider": "fleet", "fleet": fleet})
+    assert RunSpec.model_validate(body).environment.fleet.partial_reward
+    with pytest.raises(ValidationError, match=r"from eval.pass_threshold \(0.5\) on they would"):
+        RunSpec.model_validate(body | {"eval": {"pass_threshold": 0.5}})
+
+
 def test_more_rollout_workers_than_instances_are_refused() -> None:
     body = spec_body(
         environment={"provider": "fleet", "fleet": {"base_url": LOCAL, "max_instances": 3}},

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from websockets.asyncio.server import ServerConnection, serve
 
 from tests.trainer.envs.odd_server import Asked, Said, odd_server
 from tests.trainer.envs.openenv.servers import Served, countdown_server
@@ -21,6 +23,7 @@ from trainer.contract.sections import EnvironmentSpec
 from trainer.envs.base import Grade
 from trainer.envs.openenv.env import OpenEnvEpisode
 from trainer.envs.openenv.provider import OpenEnvProvider, check_servers
+from trainer.envs.openenv.session import Refusal, Session
 from trainer.errors import (
     EnvironmentOutage,
     EnvUnavailable,
@@ -183,6 +186,35 @@ def test_a_header_whose_variable_is_not_set_is_refused_at_once() -> None:
     server = OpenEnvServer(url="http://127.0.0.1:1", headers={"Authorization": "RUN_SECRET_X"})
     with pytest.raises(SpecError, match="the variable RUN_SECRET_X, which is not set"):
         OpenEnvProvider({"countdown": server}, {})
+
+
+@pytest.mark.parametrize("value", ["hunter2\nsecret", "hunter2 \u00e9"])
+def test_a_secret_that_no_header_carries_is_refused_and_not_told(value: str) -> None:
+    server = OpenEnvServer(url="http://127.0.0.1:1", headers={"Authorization": "RUN_SECRET_X"})
+    with pytest.raises(SpecError, match="no header can carry") as refused:
+        OpenEnvProvider({"countdown": server}, {"RUN_SECRET_X": value})
+    assert "hunter2" not in str(refused.value)
+
+
+async def test_a_secret_from_a_file_ends_with_a_line_and_is_used_without(countdown: Served) -> None:
+    guarded = OpenEnvServer(url=countdown.url, headers={"Authorization": "RUN_SECRET_WORD"})
+    await check_servers({"countdown": guarded}, {"RUN_SECRET_WORD": "Bearer countdown\n"})
+
+
+async def test_a_server_that_repeats_a_secret_is_quoted_without_it() -> None:
+    async def repeat(connection: ServerConnection) -> None:
+        key = connection.request.headers["X-API-Key"] if connection.request else ""
+        async for _ in connection:
+            error = {"code": "EXECUTION_ERROR", "message": f"{key} may not"}
+            await connection.send(json.dumps({"type": "error", "data": error}))
+
+    async with serve(repeat, "127.0.0.1", 0) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        spec = OpenEnvServer(url=f"ws://127.0.0.1:{port}", headers={"X-API-Key": "RUN_SECRET_X"})
+        session = Session(spec, {"X-API-Key": "hunter2secret"})
+        with pytest.raises(Refusal, match=r"\[hidden\] may not"):
+            await session.reset()
+        await session.close()
 
 
 async def test_a_server_that_is_not_there_is_an_infra_error() -> None:
