@@ -22,8 +22,8 @@ class Runner(Base):
     name: Mapped[str]
     slots: Mapped[int]
     """Trainers it runs at once."""
-    kinds: Mapped[list[str]] = mapped_column(ARRAY(String))
-    """Kinds of runs it carries out."""
+    kinds: Mapped[list[str]] = mapped_column(ARRAY(String), server_default="{train,eval}")
+    """Kinds of runs it carries out; a version of the service that knows none leaves them out."""
     hostname: Mapped[str]
     draining: Mapped[bool]
     """True while it stops: it gets no new attempt."""

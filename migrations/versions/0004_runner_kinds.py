@@ -16,11 +16,11 @@ depends_on = None
 
 def upgrade() -> None:
     kinds = postgresql.ARRAY(sa.String())
-    # Runners that registered before said nothing: they name their kinds when they start again.
+    # Runners that registered before said nothing: they name their kinds when they start again. The
+    # default stays: an API process of the old version that still serves inserts runners without.
     op.add_column(
         "runners", sa.Column("kinds", kinds, nullable=False, server_default="{train,eval}")
     )
-    op.alter_column("runners", "kinds", server_default=None)
 
 
 def downgrade() -> None:

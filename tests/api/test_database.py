@@ -9,8 +9,9 @@ from sqlalchemy import select, text
 from sqlalchemy.exc import OperationalError
 
 from api.database import SCHEMA_REVISION, Database
-from api.tables import Base, Project
+from api.tables import Base, Project, Runner
 from tests.api.migrated import alembic_config
+from trainer.contract.launch import OLD_KINDS
 
 
 def test_the_code_is_written_for_the_newest_migration() -> None:
@@ -84,4 +85,24 @@ def test_a_database_that_is_away_says_so() -> None:
     database = Database("postgresql+psycopg://nobody@127.0.0.1:1/none")
     with pytest.raises(OperationalError):
         database.revision()
+    database.close()
+
+
+def test_runners_that_an_older_version_registers_carry_out_the_kinds_it_knew(
+    make_database: Callable[..., str],
+) -> None:
+    """In a rolling update old API processes go on for a while on the new tables."""
+    url = make_database()
+    command.upgrade(alembic_config(url), "head")
+    database = Database(url)
+    with database.transaction() as session:
+        session.add(Project(id="a", name="a"))
+        session.flush()
+        session.execute(
+            text(
+                "INSERT INTO runners (id, project_id, name, slots, hostname, draining, lease_until,"
+                " registered_at) VALUES ('rnr_1', 'a', 'box', 1, 'box', false, now(), now())"
+            )
+        )
+        assert session.scalar(select(Runner.kinds)) == list(OLD_KINDS)
     database.close()
