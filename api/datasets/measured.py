@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from api.runs.light import kind_in
 from api.runs.prompts import RENDERED
 from api.tables import Run, RunEvent
 from trainer.contract.datasets.tools import ToolCount
@@ -61,7 +62,7 @@ def _newest(told: list[_Told]) -> dict[str, ToolCount]:
     for run_id, spec, envs in told:
         for env_key, prompts in envs.items():
             if prompts["num_counted"]:
-                source = f"counted by {run_id} ({spec['kind']}, {spec['model']['source']})"
+                source = f"counted by {run_id} ({kind_in(spec)}, {spec['model']['source']})"
                 tokens = prompts["tools_tokens"]["max"]
                 found.setdefault(env_key, ToolCount(tokens=tokens, source=source))
     return found

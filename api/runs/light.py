@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from sqlalchemy import ColumnElement, func
 
 from api.tables import Run
@@ -12,8 +15,13 @@ LIGHT_AT_ONCE = 2
 
 
 def kind_of(run: Run) -> str:
-    """Return the kind of the run; specs that were stored before there were kinds have none."""
-    kind: str = run.spec.get("kind", "train")
+    """Return the kind of the run."""
+    return kind_in(run.spec)
+
+
+def kind_in(spec: Mapping[str, Any]) -> str:
+    """Return the kind that a stored spec names; those from before there were kinds name none."""
+    kind: str = spec.get("kind", "train")
     return kind
 
 
