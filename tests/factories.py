@@ -69,9 +69,11 @@ def started(seq: int = 1, **values: object) -> events.TrainerStarted:
     return events.TrainerStarted.model_validate(facts | values)
 
 
-def phase(seq: int, name: str = "rollout", step: int = 0) -> events.PhaseStarted:
+def phase(
+    seq: int, name: str = "rollout", step: int = 0, *, left: int | None = None
+) -> events.PhaseStarted:
     return events.PhaseStarted.model_validate(
-        {"trainer_seq": seq, "at": AT, "step": step, "phase": name}
+        {"trainer_seq": seq, "at": AT, "step": step, "phase": name, "num_rollouts": left}
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -9,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from api.runs import slots, store
 from api.runs.light import kind_of
+from api.runs.slots import Places
 from api.tables import Run
 from trainer.contract.spec import LIGHT_KINDS, RUN_KINDS
 
@@ -18,7 +21,7 @@ class Place:
     """A place among the runs of a project that wait for the same kind of slot."""
 
     position: int
-    """1 is next."""
+    """1 is next; a run further back goes before where only it can use the place that is free."""
     reason: str | None
     """Why a run at this place waits; null when its turn is now."""
 
@@ -27,7 +30,8 @@ def place_of(session: Session, run: Run, *, now: datetime) -> Place:
     """Return the place of a run that waits.
 
     Runs that recover go first: they have something to lose. Light runs and the others are in
-    nobody's way but their own; nor are runs of a kind that no runner carries out.
+    nobody's way but their own; nor are runs of a kind that no runner carries out. A run whose turn
+    it would be before this one, but which no runner with a free place carries out, is passed.
     """
     return _place(session, run.project_id, kind_of(run), before=run, now=now)
 
@@ -43,7 +47,8 @@ def _place(
     known = slots.known_kinds(session, project_id, now=now)
     counted = (known or frozenset(RUN_KINDS)) | {kind}
     same = counted & LIGHT_KINDS if kind in LIGHT_KINDS else counted - LIGHT_KINDS
-    position = 1 + store.num_waiting(session, project_id, same, before=before)
+    ahead = store.num_waiting(session, project_id, same, before=before)
+    position = 1 + ahead.total()
     if not known:
         return Place(position=position, reason="No runner is connected.")
     if kind not in known:
@@ -51,12 +56,19 @@ def _place(
             position=position,
             reason=f"No connected runner carries out runs of kind {kind}: update one.",
         )
-    free = slots.count_free(session, project_id, kind, now=now)
-    if position <= free:
+    places = slots.free_places(session, project_id, is_light=kind in LIGHT_KINDS, now=now)
+    offered = slots.offered(session, project_id)
+    offers = Counter({name: offered[name] for name in same})
+    if _finds_place(kind, offers + ahead, places):
         return Place(position=position, reason=None)
-    if free:
+    if _finds_place(kind, offers, places):
         return Place(position=position, reason="Other runs come first.")
     if kind in LIGHT_KINDS:
         why = f"As many runs of kind {kind} are under way as the runners take at once."
         return Place(position=position, reason=why)
     return Place(position=position, reason="All runner slots are in use.")
+
+
+def _finds_place(kind: str, first: Counter[str], places: Sequence[Places]) -> bool:
+    """Say whether one more of this kind gets a place that none of those `first` has use for."""
+    return slots.num_served(first + Counter({kind: 1}), places) > slots.num_served(first, places)

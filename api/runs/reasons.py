@@ -40,7 +40,8 @@ class Counts(StrEnum):
 
     NEVER = "never"
     WITHOUT_PROGRESS = "without_progress"
-    """When the attempt saved no checkpoint: the next one would start where this one did."""
+    """When the attempt saved no checkpoint and validated no task: the next one would start where
+    this one did."""
     ALWAYS = "always"
 
 

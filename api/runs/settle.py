@@ -64,6 +64,7 @@ def _go_on(
     if facts.counts is Counts.ALWAYS or (
         facts.counts is Counts.WITHOUT_PROGRESS
         and not store.saved_checkpoint(session, run.id, attempt.number)
+        and not store.validated_more(session, run.id, attempt.number)
     ):
         run.num_failures += 1
     to = status_after(reason, num_failures=run.num_failures)

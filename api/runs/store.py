@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, exists, func, select, tuple_
+from sqlalchemy import ColumnElement, Integer, exists, func, select, tuple_
 from sqlalchemy.orm import Session
 
 from api.runs.errors import AttemptNotFound, RunNotFound
 from api.runs.light import kind, light
 from api.runs.status import AttemptState, RunStatus
-from api.tables import Attempt, Checkpoint, Run
+from api.tables import Attempt, Checkpoint, Run, RunEvent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +130,21 @@ def saved_checkpoint(session: Session, run_id: str, attempt: int) -> bool:
     return bool(session.scalar(select(mine)))
 
 
+def validated_more(session: Session, run_id: str, attempt: int) -> bool:
+    """Say whether the attempt stored rows of tasks that earlier ones had not validated.
+
+    Each sign of life of a validation says how many tasks are left, and comes after their rows.
+    """
+    left = RunEvent.data["num_rollouts"].astext.cast(Integer)
+    told = select(func.max(left) - func.min(left)).where(
+        RunEvent.run_id == run_id,
+        RunEvent.attempt == attempt,
+        RunEvent.type == "phase.started",
+        RunEvent.data["phase"].astext == "validate",
+    )
+    return bool(session.scalar(told))
+
+
 def find_checkpoint(
     session: Session, project_id: str, run_id: str, *, step: int, attempt: int
 ) -> Checkpoint | None:
@@ -148,8 +164,8 @@ def find_checkpoint(
 
 def num_waiting(
     session: Session, project_id: str, kinds: Collection[str], *, before: Run | None
-) -> int:
-    """Return how many runs of these kinds wait for a runner, before one of them or in all.
+) -> Counter[str]:
+    """Return how many runs of these kinds wait for a runner, before one of them or in all, by kind.
 
     Runs that recover go before those that were never begun, then the older one.
     """
@@ -160,8 +176,10 @@ def num_waiting(
         ahead = (Run.status == before.status) & older
         if before.status == RunStatus.QUEUED.value:
             ahead = ahead | recovering
-    query = select(func.count()).select_from(Run).where(Run.project_id == project_id)
-    return session.scalar(query.where(ahead, kind().in_(kinds))) or 0
+    named = kind().label("run_kind")
+    query = select(named, func.count()).select_from(Run).where(Run.project_id == project_id)
+    found = session.execute(query.where(ahead, kind().in_(kinds)).group_by("run_kind"))
+    return Counter(dict(found.all()))
 
 
 def next_waiting(session: Session, project_id: str, *, limit: int) -> Sequence[str]:

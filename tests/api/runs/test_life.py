@@ -281,6 +281,25 @@ def test_a_lost_runner_costs_no_try_while_each_attempt_saves_a_checkpoint(stage:
         plan = stage.launch(run_id, runner_id)
 
 
+def test_a_lost_runner_costs_a_validation_no_try_while_each_attempt_stores_rows(
+    stage: Stage,
+) -> None:
+    runner_id, run_id = stage.register(), stage.submit(kind="validate")
+    for attempt in range(1, MAX_FAILURES + 2):
+        plan, left = stage.launch(run_id, runner_id), 100 - attempt
+        told = [make.phase(n, "validate", left=left - n // 3) for n in (2, 3)]
+        stage.push(plan, make.started(1), *told)
+        lose_runner(stage, run_id)
+        assert (stage.status(run_id), stage.run(run_id).num_failures) == ("recovering", 0)
+    for failures in range(1, MAX_FAILURES + 1):
+        plan = stage.launch(run_id, runner_id)
+        told = [make.phase(n, "validate", left=50) for n in (2, 3)]
+        stage.push(plan, make.started(1), *told)
+        lose_runner(stage, run_id)
+        assert stage.run(run_id).num_failures == failures
+    assert stage.status(run_id) == "failed"
+
+
 def test_a_run_that_loses_every_runner_before_a_checkpoint_stops_trying(stage: Stage) -> None:
     runner_id, run_id = stage.register(), stage.submit()
     for _ in range(MAX_FAILURES):

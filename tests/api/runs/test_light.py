@@ -109,3 +109,32 @@ def test_without_a_runner_every_place_is_counted(stage: Stage) -> None:
     runs = [stage.submit(kind=kind) for kind in ("train", "validate", "preview")]
     nobody = "No runner is connected."
     assert [stage.place(run_id) for run_id in runs] == [(1, nobody), (2, nobody), (1, nobody)]
+
+
+def test_a_run_waits_behind_none_that_the_free_runner_does_not_carry_out(stage: Stage) -> None:
+    """One old runner and one new one, as while runners are updated."""
+    new = stage.register("new")
+    first = stage.launch(stage.submit(kind="probe"), new)
+    old = stage.register("old", kinds=OLD_KINDS)
+    probe, training, later = stage.submit(kind="probe"), stage.submit(), stage.submit()
+    assert stage.place(probe) == (1, "All runner slots are in use.")
+    assert stage.place(training) == (2, None)
+    assert stage.place(later) == (3, "Other runs come first.")
+    stage.advance(later, probe)
+    stage.launch(training, old)
+    assert stage.place(later) == (2, "All runner slots are in use.")
+    stage.end(new, first)
+    assert stage.place(probe) == (1, None)
+    assert stage.place(later) == (2, "Other runs come first.")
+    stage.launch(probe, new)
+
+
+def test_an_offer_that_only_one_runner_may_take_leaves_the_others_free(stage: Stage) -> None:
+    new, old = stage.register("new"), stage.register("old", kinds=OLD_KINDS)
+    probe, training, later = stage.submit(kind="probe"), stage.submit(), stage.submit()
+    stage.advance(probe, training, later)
+    assert status(stage, later) == "queued"
+    assert {plan.run_id for plan in (stage.claim(old), stage.claim(new)) if plan} == {
+        probe,
+        training,
+    }
