@@ -51,3 +51,19 @@ def test_a_spec_names_what_the_operator_set_for_runs() -> None:
     assert OpenEnvServer.model_validate(server).headers == {"X-A": "RUN_SECRET_A"}
     teacher = {"base_url": "https://t.example", "model": "m", "api_key_env": "RUN_SECRET_T"}
     assert TeacherSpec.model_validate(teacher).api_key_env == "RUN_SECRET_T"
+
+
+@pytest.mark.parametrize("url", ["http://env.example", "ws://env.example/a"])
+def test_what_a_spec_sends_to_other_machines_is_not_overheard(url: str) -> None:
+    server: dict[str, Any] = {"url": url, "headers": {"X-A": "RUN_SECRET_A"}}
+    with pytest.raises(ValidationError, match=f"url is {url}, and the values of headers travel"):
+        OpenEnvServer.model_validate(server)
+    assert OpenEnvServer.model_validate({"url": url}).headers == {}
+
+
+def test_a_teachers_key_is_not_overheard() -> None:
+    teacher = {"base_url": "http://t.example/v1", "model": "m", "api_key_env": "RUN_SECRET_T"}
+    with pytest.raises(ValidationError, match="api_key_env travels over https only"):
+        TeacherSpec.model_validate(teacher)
+    for where in ("http://127.0.0.1:8000/v1", "http://localhost:8000", "https://t.example/v1"):
+        assert TeacherSpec.model_validate(teacher | {"base_url": where}).base_url == where

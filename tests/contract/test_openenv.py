@@ -103,3 +103,11 @@ def test_the_environment_of_the_how_to_has_less_than_40_lines_and_is_shown_whole
     assert f"```python\n{file}```" in (ROOT / "docs" / "environments.md").read_text()
     spec = (ROOT / "examples" / "search.yaml").read_text()
     assert f"```yaml\n{spec}```" in (ROOT / "docs" / "environments.md").read_text()
+
+
+def test_a_server_elsewhere_is_taken_only_as_an_experiment() -> None:
+    servers = {"wiki": {"url": "https://env.example"}}
+    environment = {"provider": "openenv", "openenv": servers}
+    with pytest.raises(ValidationError, match="outside the runner's machine was never run"):
+        with_servers(environment=environment)
+    assert with_servers(environment=environment, experimental=True).environment.openenv

@@ -22,6 +22,19 @@ def is_private(url: str) -> bool:
     return urlsplit(url).scheme in ("https", "wss") or is_loopback(url)
 
 
+def refuse_overheard(setting: str, url: str, secrets: str) -> None:
+    """Refuse an address to which secrets would travel in the clear.
+
+    Raises:
+        ValueError: a sentence that names what to change.
+    """
+    if not is_private(url):
+        raise ValueError(
+            f"{setting} is {url}, and {secrets} over https only: give an address that begins with"
+            " https (or wss), or that of a server on the runner's machine"
+        )
+
+
 def is_loopback_host(host: str) -> bool:
     """Tell whether a host is this machine: `localhost`, or an address, never a name like one."""
     if host == "localhost":

@@ -37,6 +37,11 @@ def never_run(
             "environment.fleet.base_url outside the runner's machine",
             "point it to a server there (`hillclimb fleet serve` starts one)",
         )
+    if any(not is_loopback(each.url) for each in environment.openenv.values()):
+        yield (
+            "environment.openenv with a server outside the runner's machine",
+            "point it to a server there",
+        )
     if teacher is not None and not is_loopback(teacher.base_url):
         yield (
             "validation.teacher.base_url outside the runner's machine",

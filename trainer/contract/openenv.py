@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, model_validator
 
 from trainer.contract.data import DataSpec
 from trainer.contract.fleet import MAX_OUTPUT_CHARS
-from trainer.contract.hosts import SecretVariable
+from trainer.contract.hosts import SecretVariable, refuse_overheard
 from trainer.contract.section import Seconds, Section
 
 NUM_TRAIN_SEEDS = 1_000_000
@@ -22,7 +22,8 @@ class OpenEnvServer(Section):
     """One server of the OpenEnv protocol; one episode is one session (a WebSocket) of it."""
 
     url: Annotated[str, Field(pattern=r"^(http|ws)s?://[^/?#\s@]+(/[^?#\s]*)?$", max_length=2048)]
-    """Where the server is, without `/ws`: `http://127.0.0.1:8765`."""
+    """Where the server is, without `/ws`: `http://127.0.0.1:8765`. Anything but a server on the
+    runner's machine needs `experimental: true`, and https where `headers` are sent."""
     headers: dict[_HeaderName, SecretVariable] = Field(default_factory=dict)
     """HTTP headers of every request, each taken from the variable named of the runner's
     environment, which begins with `RUN_SECRET_`: secrets stay out of specs, and those that are not
@@ -44,6 +45,12 @@ class OpenEnvServer(Section):
     max_output_chars: Annotated[int, Field(ge=100, le=10_000_000)] = MAX_OUTPUT_CHARS
     """Longest answer to a call that the model sees (characters); a longer one is cut, and says by
     how much."""
+
+    @model_validator(mode="after")
+    def _nobody_overhears_the_headers(self) -> Self:
+        if self.headers:
+            refuse_overheard("url", self.url, "the values of headers travel")
+        return self
 
 
 def refuse_unserved(servers: Mapping[str, OpenEnvServer], data: DataSpec) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from trainer.contract.hosts import SecretVariable
+from trainer.contract.hosts import SecretVariable, refuse_overheard
 from trainer.contract.section import Seconds, Section
 
 
@@ -39,7 +39,7 @@ class TeacherSpec(Section):
     messages."""
     base_url: Annotated[str, Field(pattern=r"^https?://[^/?#\s@]+(/[^?#\s]*)?$", max_length=2048)]
     """Where it is: `/chat/completions` or `/v1/messages` is put behind it. Anything but a server on
-    the runner's machine needs `experimental: true`."""
+    the runner's machine needs `experimental: true`, and https where a key is sent."""
     model: Annotated[str, Field(min_length=1, max_length=200)]
     """Name of the model, as the endpoint knows it."""
     api_key_env: SecretVariable | None = None
@@ -70,6 +70,13 @@ class TeacherSpec(Section):
     required: bool = True
     """Exclude tasks that it never solves even where their recorded calls pass: the prompt may not
     say what the verifier wants. False: recorded calls that pass are proof enough."""
+
+    @model_validator(mode="after")
+    def _nobody_overhears_the_key(self) -> Self:
+        if self.api_key_env is not None:
+            key = "the key of api_key_env travels"
+            refuse_overheard("validation.teacher.base_url", self.base_url, key)
+        return self
 
 
 class ValidationSpec(Section):
