@@ -44,7 +44,9 @@ class Endpoint:
     """Seconds before the first repetition where the endpoint names none; doubled each time."""
     _has_answered: bool = False
     _num_silent: int = 0
-    """Requests in a row that got no answer."""
+    """Requests in a row that got no answer, those given up by their episode included."""
+    _silence: str = ""
+    """What was the matter with the last of them."""
     _http: httpx.AsyncClient = field(init=False)
 
     def __post_init__(self) -> None:
@@ -63,8 +65,19 @@ class Endpoint:
                 did not before; or it gave no answer to many requests in a row.
             SpecError: the endpoint refuses us from the beginning.
         """
-        url, problem = self.spec.base_url.rstrip("/") + path, ""
+        url = self.spec.base_url.rstrip("/") + path
+        try:
+            return await self._insist(url, body)
+        except asyncio.CancelledError:
+            # An episode's deadline may come before the last retry, and that too was no answer.
+            self._num_silent += 1
+            self._silence = f"{url} did not answer before the episode was over"
+            raise
+
+    async def _insist(self, url: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        problem = ""
         for attempt in range(self.spec.max_retries + 1):
+            self._check_silence()
             self._check_budget()
             self._use(requests=1, retries=int(attempt > 0))
             pause_s = min(self.first_pause_s * 2**attempt, MAX_PAUSE_S)
@@ -80,8 +93,8 @@ class Endpoint:
             if attempt < self.spec.max_retries:
                 await asyncio.sleep(pause_s)
         self._num_silent += 1
-        if self._num_silent >= MAX_SILENT:
-            raise AskingOver(f"{MAX_SILENT} requests in a row had no answer, the last: {problem}")
+        self._silence = problem
+        self._check_silence()
         raise TeacherUnavailable(problem)
 
     def count(self, *, input_tokens: object, output_tokens: object) -> None:
@@ -119,6 +132,11 @@ class Endpoint:
             input_tokens=used.input_tokens + read,
             output_tokens=used.output_tokens + written,
         )
+
+    def _check_silence(self) -> None:
+        if self._num_silent >= MAX_SILENT:
+            message = f"{MAX_SILENT} requests in a row had no answer, the last: {self._silence}"
+            raise AskingOver(message)
 
     def _check_budget(self) -> None:
         spec, used = self.spec, self.used

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from trainer.envs.base import ToolSpec
@@ -107,9 +108,12 @@ def _answer(found: Mapping[str, Any]) -> Answer:
     try:
         choice = found["choices"][0]
         message = choice["message"]
-        calls = tuple(_read(*each) for each in enumerate(message.get("tool_calls") or []))
+        calls = [_read(*each) for each in enumerate(message.get("tool_calls") or [])]
         cut = REFUSES if message.get("refusal") else CUTS.get(str(choice.get("finish_reason")))
-        return Answer(str(message.get("content") or ""), calls, cut)
+        if cut is not None and calls:
+            # It may have been cut before or within this call's arguments; none are no empty ones.
+            calls[-1] = replace(calls[-1], arguments=None)
+        return Answer(str(message.get("content") or ""), tuple(calls), cut)
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise TeacherUnavailable("the teacher's answer is no chat completion") from error
 

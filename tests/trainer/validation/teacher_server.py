@@ -154,7 +154,9 @@ def _write_openai(
 ) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": None if call else "done"}
     if call is not None:
-        arguments = "{not json" if damages else json.dumps(dict(call.arguments))
+        arguments = json.dumps(dict(call.arguments))
+        if damages:
+            arguments = "" if reason else "{not json"
         function = {"name": call.name, "arguments": arguments}
         message["tool_calls"] = [{"id": f"c{number}", "type": "function", "function": function}]
     if reason == "refusal":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +12,11 @@ import pytest
 
 from tests.trainer.validation.runs import Validation
 from tests.trainer.validation.teacher_server import GARBAGE, TeacherServer, teaching
+from trainer.contract.preflight import TeacherSpec
 from trainer.contract.validation import Reason, TaskVerdict
 from trainer.errors import SpecError
+from trainer.validation.endpoint import Endpoint
+from trainer.validation.errors import AskingOver
 
 OVERLOADED = (529, {}, b"{}")
 LATER = (429, {"Retry-After": "0"}, b"{}")
@@ -250,6 +254,37 @@ async def test_an_endpoint_that_stays_silent_is_let_alone_after_a_while(
     assert len(server.requests) == 3
     assert found.summary.verdicts == {"unknown": 6}
     assert "3 requests in a row had no answer" in str(run.rows()[-1].detail)
+
+
+async def test_requests_that_an_episode_gives_up_count_as_silence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("trainer.validation.endpoint.MAX_SILENT", 3)
+    asked = num_open = 0
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked, num_open
+        asked, num_open = asked + 1, num_open + 1
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        num_open -= 1
+
+    silent = await asyncio.start_server(hang, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{silent.sockets[0].getsockname()[1]}"
+    endpoint = Endpoint(spec=TeacherSpec(base_url=url, model="m"), headers={})
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await endpoint.post("/chat/completions", {})
+    with pytest.raises(AskingOver, match=r"3 requests in a row had no answer.*episode was over"):
+        async with asyncio.timeout(0.2):
+            await endpoint.post("/chat/completions", {})
+    assert asked == 3
+    await endpoint.close()
+    silent.close()
+    while num_open:  # noqa: ASYNC110 - else the loop ends before them
+        await asyncio.sleep(0.01)
 
 
 async def test_one_budget_is_for_all_attempts_of_a_run(
