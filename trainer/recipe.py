@@ -107,10 +107,13 @@ class Recipe:
             from trainer.rollouts.chat import load_chat
             from trainer.rollouts.roller import Roller, RolloutParts
         spec = self.spec
+        provider = self.provider or choose_provider(
+            spec, self.run_tag, worker=worker, num_workers=spec.placement.rollout_workers
+        )
         parts = RolloutParts(
             engine=engine,
             chat=load_chat(self.model_dir, self.vocab_size),
-            provider=self.provider or choose_provider(spec, self.run_tag, worker=worker),
+            provider=provider,
             environment=spec.environment,
             rollout=spec.rollout,
             seed=spec.schedule.seed,

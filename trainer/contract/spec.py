@@ -200,7 +200,8 @@ class RunSpec(Section):
             raise ValueError(
                 f"{several[0]} above 1 needs processes of its own: set placement.type to ray"
             )
-        if self.environment.provider == "fleet":
+        has_workers = self.kind in ("train", "eval", "probe")
+        if has_workers and self.environment.provider == "fleet":
             refuse_idle_workers(self.environment.fleet, self.placement.rollout_workers)
             refuse_cheap_passes(self.environment.fleet, self.eval.pass_threshold)
         return self

@@ -12,11 +12,13 @@ from trainer.loading import importing
 _NONE = FaultSpec()
 
 
-def choose_provider(spec: RunSpec, run_tag: str = "hillclimb", *, worker: int = 0) -> EnvProvider:
+def choose_provider(
+    spec: RunSpec, run_tag: str = "hillclimb", *, worker: int = 0, num_workers: int = 1
+) -> EnvProvider:
     """Make the provider of a spec's environments.
 
     `run_tag` names the attempt to platforms that hold something for it; `worker` is the number of
-    the rollout worker that asks.
+    the rollout worker that asks, one of `num_workers`, each of which has a provider.
 
     Raises:
         SpecError: it cannot be made on this machine.
@@ -25,7 +27,7 @@ def choose_provider(spec: RunSpec, run_tag: str = "hillclimb", *, worker: int = 
         with importing():
             # Brings MCP's client along, which no other provider needs.
             from trainer.envs.fleet.choice import fleet_provider  # noqa: PLC0415
-        return fleet_provider(spec, run_tag, worker=worker)
+        return fleet_provider(spec, run_tag, worker=worker, num_workers=num_workers)
     if spec.environment.provider == "openenv":
         with importing():
             from trainer.envs.openenv.provider import OpenEnvProvider  # noqa: PLC0415 - as above

@@ -70,16 +70,23 @@ def terms_of(spec: RunSpec, tag: str) -> Terms:
 
 
 def fleet_provider(
-    spec: RunSpec, tag: str, environ: Mapping[str, str] | None = None, *, worker: int = 0
+    spec: RunSpec,
+    tag: str,
+    environ: Mapping[str, str] | None = None,
+    *,
+    worker: int = 0,
+    num_workers: int = 1,
 ) -> FleetProvider:
     """Make the provider that a spec asks for, for the rollout worker of this number.
+
+    `num_workers`: providers of the run at once, which share `fleet.max_instances`.
 
     Raises:
         SpecError: as `account_of`.
     """
     fleet = spec.environment.fleet
     # Every rollout worker has a provider, and none knows of the others: shares add up to the bound.
-    share, rest = divmod(fleet.max_instances, spec.placement.rollout_workers)
+    share, rest = divmod(fleet.max_instances, num_workers)
     share += worker < rest
     return FleetProvider(
         account_of(spec, environ),

@@ -101,7 +101,9 @@ def test_rollout_workers_share_the_bound_of_instances() -> None:
         placement={"type": "ray", "rollout_workers": 4},
     )
     asked = RunSpec.model_validate(body)
-    providers = [fleet_provider(asked, "t", KEY, worker=number) for number in range(4)]
+    providers = [
+        fleet_provider(asked, "t", KEY, worker=number, num_workers=4) for number in range(4)
+    ]
     bounds = [each.share("booking").environment.bound for each in providers]
     assert bounds == [3, 3, 2, 2]
     assert [each.account_limiter.bound for each in providers] == bounds
@@ -113,6 +115,21 @@ def test_shares_of_failed_tasks_that_would_pass_are_refused() -> None:
     assert RunSpec.model_validate(body).environment.fleet.partial_reward
     with pytest.raises(ValidationError, match=r"from eval.pass_threshold \(0.5\) on they would"):
         RunSpec.model_validate(body | {"eval": {"pass_threshold": 0.5}})
+
+
+@pytest.mark.parametrize("kind", ["validate", "preview"])
+def test_a_run_without_rollout_workers_has_all_instances_to_itself(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEET_API_KEY", "k")
+    body = spec_body(
+        kind=kind,
+        environment={"provider": "fleet", "fleet": {"base_url": LOCAL, "max_instances": 3}},
+        placement={"type": "ray", "rollout_workers": 4},
+    )
+    provider = choose_provider(RunSpec.model_validate(body), "t")
+    assert isinstance(provider, FleetProvider)
+    assert provider.share("booking").environment.bound == 3
 
 
 def test_more_rollout_workers_than_instances_are_refused() -> None:
