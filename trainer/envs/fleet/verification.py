@@ -35,6 +35,14 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 _APP = re.compile(r"^App ([^\s:]+): ([01](?:\.0+)?)\s*$", re.MULTILINE)
 _UNCHANGED = "no unexpected changes"
 _OPEN_ERRORS = ">>> ERROR_ACCUMULATOR >>>"
+_ERRORS, _SUCCESSES = (
+    re.compile(rf">>> {kind}_ACCUMULATOR >>>\n.*?\n<<< {kind}_ACCUMULATOR <<<", re.DOTALL)
+    for kind in ("ERROR", "SUCCESS")
+)
+"""Lists of checks as they are printed, with the lines around them."""
+_MARKER = re.compile(r"(?P<way>>>>|<<<) \w\S* (?P=way)$")
+MAX_REASON = 200
+"""Characters of a complaint that are kept (count)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,9 +205,19 @@ def _checks(stdout: str, kind: str) -> list[object] | None:
 
 
 def _complaint(stdout: str) -> str | None:
-    """Return the last line a verifier printed: what it found missing."""
-    lines = [line.strip() for line in stdout.splitlines() if line.strip()]
-    return lines[-1][:200] if lines else None
+    """Return the first failed check that a verifier listed, else the last line that it wrote.
+
+    The lines around lists of checks are none, and neither are checks that passed.
+    """
+    errors = _checks(stdout, "ERROR")
+    if errors:
+        return str(errors[0])[:MAX_REASON]
+    rest = _SUCCESSES.sub("", stdout)
+    if errors is not None:
+        rest = _ERRORS.sub("", rest)
+    written = (line.strip() for line in rest.splitlines())
+    lines = [line for line in written if line and not _MARKER.match(line)]
+    return lines[-1][:MAX_REASON] if lines else None
 
 
 def _signature(source: str) -> tuple[str, frozenset[str], bool]:

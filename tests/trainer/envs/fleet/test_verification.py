@@ -162,3 +162,21 @@ def test_a_task_that_was_not_done_never_passes_by_partial_reward(stdout: str) ->
     """Its verifier left before it had made every check, or printed what cannot be read."""
     answer: Any = {"success": True, "result": 0, "stdout": stdout}
     assert grade(answer, partial_reward=True).score == 0.0
+
+
+@pytest.mark.parametrize(
+    ("stdout", "reason"),
+    [
+        (checks(["[X] no such booking", "[X] b"], ["[C] c"]), "[X] no such booking"),
+        ("looking\nno such booking\n" + checks([], ["[C] c"]), "no such booking"),
+        ("no such booking\n" + checks(None, ["[C] c"]) + "\n", "no such booking"),
+        (checks([], ["[C] c"]), None),
+        (app("a", 1, UNTOUCHED) + app("b", 0, checks(["[X] y"], [])), "[X] y"),
+        ("", None),
+    ],
+)
+def test_the_reason_of_a_failed_grade_is_what_its_verifier_found(
+    stdout: str, reason: str | None
+) -> None:
+    answer: Any = {"success": True, "result": 0, "stdout": stdout}
+    assert grade(answer, partial_reward=False).reason == reason
