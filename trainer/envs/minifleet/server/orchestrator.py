@@ -67,9 +67,13 @@ class Orchestrator:
         instance = self._desk.instances.reserve(wanted, region, VERSION)
         if request_id:
             self._desk.instances.remember(request_id, digest, instance)
-        await strike.wait()
         env = MinifleetEnv(APPS[wanted.env_key], task)
-        await env.reset()
+        try:
+            await strike.wait()
+            await env.reset()
+        except BaseException:
+            self._desk.instances.end(instance, "start_failed")
+            raise
         self._desk.instances.start(instance, env)
         strike.after()
         return self._row(request, instance)

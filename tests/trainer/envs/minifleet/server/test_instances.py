@@ -10,7 +10,9 @@ import pytest
 from tests.trainer.envs.fleet_server import HEADERS, SETTINGS, FleetServer
 from tests.trainer.envs.minifleet.server.conftest import Clock
 from trainer.envs.minifleet.catalog import APPS
+from trainer.envs.minifleet.env import MinifleetEnv
 from trainer.envs.minifleet.server.app import create_app
+from trainer.errors import EnvUnavailable
 
 
 async def status(server: FleetServer, instance: Any) -> str:
@@ -189,3 +191,17 @@ async def test_the_admin_routes_are_for_this_machine_only() -> None:
         transport = httpx.ASGITransport(create_app(SETTINGS), client=(host, 1))
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             assert (await client.get("/admin/stats", headers=HEADERS)).status_code == status
+
+
+async def test_an_instance_that_does_not_start_counts_no_more(
+    server: FleetServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(_: MinifleetEnv) -> Any:
+        raise EnvUnavailable("no start state")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MinifleetEnv, "reset", broken)
+        made = await server.http.post("/v1/env/instances", json={"env_key": "booking"})
+    assert made.status_code == 500
+    stats = (await server.stats())["instances"]
+    assert (stats["running"], stats["ended"]) == (0, {"start_failed": 1})
