@@ -15,6 +15,7 @@ from trainer.errors import RunTimeout, StepTimeout
 from trainer.evaluation import taking_turns
 from trainer.prompting import PromptReport
 from trainer.rollouts.operations import env_health
+from trainer.rollouts.roller import CLOSE_TIMEOUT_S
 from trainer.rollouts.training import training_temperatures
 from trainer.rollouts.unstarted import unstarted
 from trainer.rollouts.wave import Rollout, Wave
@@ -157,7 +158,9 @@ def _budget_s(spec: RunSpec) -> float | None:
         return 60.0 * spec.probe.budget_minutes
     if spec.deterministic:
         return None
-    return spec.schedule.step_timeout_s - spec.environment.longest_rollout_s
+    left_s = spec.schedule.step_timeout_s - spec.environment.longest_rollout_s
+    # Closing an environment is not within a rollout's time. Something is begun in any case.
+    return left_s - min(CLOSE_TIMEOUT_S, left_s / 2.0)
 
 
 def _bounded_by(spec: RunSpec) -> str:
