@@ -31,6 +31,8 @@ CLOSE_S = 20.0
 """How long the provider's end may take: whoever waits for it has to wait longer."""
 UNDO_S = 30.0
 """How long is asked what a creation made that nobody waits for any more."""
+UNDOS = 4
+"""Such questions at once: each may make the instance, outside of every limiter."""
 _log = logging.getLogger(__name__)
 
 
@@ -91,6 +93,7 @@ class Instances:
     _held: dict[str, Limiter] = field(default_factory=dict)
     _strays: set[asyncio.Task[None]] = field(default_factory=set)
     """Deletions in the background."""
+    _undoing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(UNDOS))
     _beating: asyncio.Task[None] | None = None
     _is_closing: bool = False
 
@@ -161,13 +164,24 @@ class Instances:
         )
 
     async def _undo(self, creation: _Creation) -> None:
-        """Delete what a creation made that nobody waits for: asked again, the platform names it."""
+        """Delete what a creation made that nobody waits for: asked again, the platform names it.
+
+        A few at once. One that waits until its silence has ended the instance is left to that.
+        """
+        try:
+            async with asyncio.timeout(self.terms.heartbeat_interval_s):
+                await self._undoing.acquire()
+        except TimeoutError:
+            _log.warning("an instance that may have been made is left to end by its silence")
+            return
         try:
             with within(UNDO_S):
                 instance_id = await self._patient().insist("what was made", creation.name)
         except WireFault as fault:
             _log.warning("an instance may be left that its silence ends: %s", fault)
             return
+        finally:
+            self._undoing.release()
         await self.delete(instance_id)
 
     async def _delete_at_last(self, instance_id: str) -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,10 @@ from trainer.contract.rundir import AttemptDir, ExitRecord
 from trainer.data.tasks import minifleet_tasks
 from trainer.envs.deadline import within
 from trainer.envs.fleet import instances
+from trainer.envs.fleet.api import Account, FleetApi
+from trainer.envs.fleet.faults import WireFault
+from trainer.envs.fleet.limiter import Limiter
+from trainer.envs.fleet.persistence import Meter, Persistence
 from trainer.envs.fleet.provider import FleetProvider
 from trainer.errors import EnvUnavailable
 
@@ -187,6 +192,50 @@ async def test_a_creation_whose_every_answer_is_lost_leaves_no_instance() -> Non
         await background_of(provider)
         stats = (await server.stats())["instances"]
         assert (stats["created"], stats["ended"]) == (1, {"deleted": 1})
+
+
+async def test_in_a_storm_few_ask_at_once_what_their_creations_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(instances, "CLOSE_S", 0.5)
+    num_open = most_open = 0
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal num_open, most_open
+        num_open += 1
+        most_open = max(most_open, num_open)
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
+            await asyncio.sleep(0.3)
+            answer = b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+            writer.write(answer)
+            await writer.drain()
+        writer.close()
+        num_open -= 1
+
+    storm = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{storm.sockets[0].getsockname()[1]}"
+    api = FleetApi(Account(base_url=url, key=API_KEY))
+    held = instances.Instances(api, replace(TERMS, heartbeat_interval_s=1))
+    patience = Persistence(operation_s=1.0, meter=Meter(), load=Limiter(1))
+
+    async def make() -> None:
+        with within(0.1):
+            await held.make({"env_key": "booking"}, patience, Limiter(1))
+
+    found = await asyncio.gather(*(make() for _ in range(20)), return_exceptions=True)
+    assert {type(each) for each in found} == {WireFault}
+    while num_open > instances.UNDOS:  # noqa: ASYNC110 - the creations' own connections
+        await asyncio.sleep(0.01)
+    most_open = 0
+    await asyncio.sleep(0.7)
+    assert 1 <= most_open <= instances.UNDOS
+    await asyncio.sleep(0.5)
+    assert len(held._strays) == instances.UNDOS, "the others are left to their silence"
+    with suppress(WireFault):
+        await held.close()
+    await api.close()
+    storm.close()
 
 
 QUICK = replace(TERMS, operation_s=0.2)
