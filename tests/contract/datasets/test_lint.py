@@ -309,6 +309,37 @@ def test_a_published_split_that_earlier_versions_overrule_is_an_error() -> None:
     }
 
 
+def test_a_past_that_keeps_eval_tasks_away_is_named_with_a_way_out() -> None:
+    """A larger eval_ratio under the same name changed nothing, and the remedy was to raise it."""
+    rows = tasks({"booking": 40, "fira": 600})
+    first = made(rows)
+    past = Lineage.of([first.split])
+    larger = PrepareOptions(split=RankPolicy(eval_ratio=0.4))
+    second = prepare(rows, larger, now=NOW, lineage=past)
+    assert [(each.env_key, each.eval) for each in second.table] == [("booking", 0), ("fira", 60)]
+    (barred,) = found(second, "eval_barred")
+    assert (barred.severity, barred.env_key, barred.count) == ("warning", "booking", 16)
+    assert barred.message == (
+        "16 of 16 tasks that the policy asks for are training tasks, because an earlier version"
+        " trained on them: 0 eval tasks"
+    )
+    assert "fresh name" in barred.remedy
+    assert "split.trained_may_become_eval" in barred.remedy
+    for code in ("no_eval", "eval_too_small"):
+        assert "fresh name" in RULES[code].remedy
+    allowed = larger.split.model_copy(update={"trained_may_become_eval": True})
+    lifted = prepare(rows, PrepareOptions(split=allowed), now=NOW, lineage=past)
+    fresh = prepare(rows, larger, now=NOW)
+    for version in (lifted, fresh):
+        assert version.table[0].eval == 16
+        assert found(version, "eval_barred") == []
+    same = prepare(rows, PrepareOptions(), now=NOW, lineage=past)
+    assert found(same, "eval_barred") == []
+    held_out = PrepareOptions(split=RankPolicy(held_out_envs={"tool_use": ("booking",)}))
+    held = prepare(rows, held_out, now=NOW, lineage=past)
+    assert found(held, "eval_barred") == [], "kept_from_lineage says it"
+
+
 def test_a_total_that_leaves_environments_below_their_minimum_is_said() -> None:
     rows = tasks({"booking": 100, "github": 100, "zillow": 30})
     version = made(rows, RankPolicy(max_eval_total=8))

@@ -76,6 +76,7 @@ RANK = st.builds(
     eval_ratio=st.sampled_from([0.0, 0.1, 0.2, 0.29, 1.0]),
     min_eval_per_env=st.integers(0, 8),
     max_eval_per_env=MOST,
+    min_eval_total=st.sampled_from([0, 6]),
     max_eval_total=MOST,
     max_train_per_env=st.none() | st.integers(1, 40),
     max_train_total=st.none() | st.integers(1, 100),
@@ -109,6 +110,7 @@ def test_rank_sizes_are_exact_and_caps_hold(sizes: dict[str, int], policy: RankP
             target = min(target, policy.max_eval_per_env)
         target = 0 if target < policy.min_eval_per_env else target
         wanted[env] = size if env in held_out else target
+    wanted = raised_to_total(sizes, wanted, policy)
     if policy.max_eval_total is None or sum(wanted.values()) <= policy.max_eval_total:
         assert evals == wanted
     else:
@@ -120,6 +122,48 @@ def test_rank_sizes_are_exact_and_caps_hold(sizes: dict[str, int], policy: RankP
         if policy.max_train_per_env is policy.max_train_total is None and env not in held_out:
             assert trains[env] == sizes[env] - evals[env]
     assert policy.max_train_total is None or sum(trains.values()) <= policy.max_train_total
+
+
+def raised_to_total(
+    sizes: dict[str, int], wanted: dict[str, int], policy: RankPolicy
+) -> dict[str, int]:
+    """One task each in turn until `min_eval_total` is there; as it was, where it never is."""
+    raised = dict(wanted)
+    least = policy.min_eval_total
+    if policy.max_eval_total is not None:
+        least = min(least, policy.max_eval_total)
+    while policy.eval_ratio and sum(raised.values()) < least:
+        before = dict(raised)
+        for env in sorted(sizes):
+            most = min(
+                sizes[env] // 2,
+                10_000 if policy.max_eval_per_env is None else policy.max_eval_per_env,
+            )
+            raised[env] += sum(raised.values()) < least and raised[env] < most
+        if raised == before:
+            return wanted
+    return raised
+
+
+@pytest.mark.parametrize("size", [12, 40, 49, 50, 55, 59, 60])
+def test_one_small_environment_has_as_many_eval_tasks_as_a_run_needs(size: int) -> None:
+    rows = tasks({"booking": size})
+    first = split(rows, RankPolicy())
+    assert (len(keys(first, "eval")), len(keys(first, "train"))) == (6, size - 6)
+    assert keys(split(rows, RankPolicy(), first), "eval") == keys(first, "eval")
+
+
+def test_where_the_least_cannot_be_had_or_was_not_asked_for_the_shares_stay() -> None:
+    assert keys(split(tasks({"booking": 11}), RankPolicy()), "eval") == set()
+    rows = tasks({"booking": 40})
+    for given_up in ({"min_eval_total": 0}, {"eval_ratio": 0.0}, {"max_eval_per_env": 5}):
+        assert keys(split(rows, RankPolicy.model_validate(given_up)), "eval") == set()
+    two = by_env(
+        rows_of_two := tasks({"booking": 8, "fira": 30}), split(rows_of_two, RankPolicy()), "eval"
+    )
+    assert two == {"booking": 3, "fira": 3}
+    beside = tasks({"booking": 100, "fira": 30})
+    assert by_env(beside, split(beside, RankPolicy()), "eval") == {"booking": 10, "fira": 0}
 
 
 @quick

@@ -97,12 +97,22 @@ RULES: Mapping[str, Rule] = {
     "no_eval": Rule(
         "warning",
         "an environment is trained on and never measured",
-        "lower split.min_eval_per_env, raise split.eval_ratio, or add tasks",
+        "add tasks, or lower split.min_eval_per_env and raise split.eval_ratio (in a dataset of a"
+        " fresh name where eval_barred is found too)",
+    ),
+    "eval_barred": Rule(
+        "warning",
+        "an environment has fewer eval tasks than the split policy asks for, because earlier"
+        " versions trained on the others",
+        "make it as a dataset of a fresh name, or set split.trained_may_become_eval where no model"
+        " trained on an earlier version is measured",
     ),
     "eval_too_small": Rule(
         "warning",
         "an environment's eval set shows only changes larger than lint.detectable_change",
-        "raise split.eval_ratio and split.max_eval_per_env, or judge environments together",
+        "raise split.eval_ratio and split.max_eval_per_env (in a dataset of a fresh name, or with"
+        " split.trained_may_become_eval, for tasks that earlier versions trained on), add tasks, or"
+        " judge environments together",
     ),
     "env_variables_missing": Rule(
         "warning",

@@ -26,6 +26,7 @@ CODES = frozenset(
         "published_missing",
         "option_names_nothing",
         "eval_below_minimum",
+        "eval_barred",
     }
 )
 """The findings of this module."""
@@ -73,6 +74,42 @@ def find_cut_below_minimum(
                 f" {policy.min_eval_per_env}"
             )
             yield finding("eval_below_minimum", counts.env_key, counts.eval, message)
+
+
+def find_barred(
+    policy: SplitPolicy,
+    table: Sequence[EnvCounts],
+    resplit: Callable[[SplitPolicy], Sequence[SplitRow]],
+    split: Mapping[str, SplitRow],
+    env_of: Mapping[str, str],
+) -> Iterator[Finding]:
+    """Find environments that would have more eval tasks if no earlier version had trained on them.
+
+    Of a published split, and of what is excluded for it, other findings speak.
+
+    Args:
+        policy: as it was followed.
+        table: what came of it, by environment.
+        resplit: parts the same tasks by another policy.
+        split: what came of it, by key.
+        env_of: environment of each task, by key.
+    """
+    if policy.policy == "published" or policy.trained_may_become_eval:
+        return
+    free = resplit(policy.model_copy(update={"trained_may_become_eval": True}))
+    could: Counter[str] = Counter()
+    for row in free:
+        if row.split == "eval" and split[row.key].split != "excluded":
+            could[env_of[row.key]] += 1
+    for counts in table:
+        number = could[counts.env_key] - counts.eval
+        if number > 0:
+            message = (
+                f"{number} of {could[counts.env_key]} tasks that the policy asks for are training"
+                f" tasks, because an earlier version trained on them: {counts.eval} eval"
+                f" task{'' if counts.eval == 1 else 's'}"
+            )
+            yield finding("eval_barred", counts.env_key, number, message)
 
 
 def _repeats(filtered: Filtered) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from trainer.contract.datasets.power import MIN_CHANGED
 from trainer.contract.datasets.rows import Modality
 from trainer.contract.datasets.strata import StratumField
 from trainer.contract.sections import EnvKey, Section, Share
@@ -21,7 +22,13 @@ class RankPolicy(Section):
     eval_ratio: Share = 0.1
     """Share of an environment's tasks that are eval tasks (rounded down)."""
     min_eval_per_env: Annotated[int, Field(ge=0, le=10_000)] = 5
-    """An environment whose share is smaller than this has no eval tasks: all are for training."""
+    """An environment whose share is smaller than this has no eval tasks: all are for training, but
+    for what `min_eval_total` takes."""
+    min_eval_total: Annotated[int, Field(ge=0, le=10_000)] = MIN_CHANGED
+    """Fewest eval tasks of all environments together: where the shares give fewer, environments
+    take turns until it is reached, each giving at most half of its tasks. Where that does not
+    suffice, or `eval_ratio` is 0, the shares stay as they are. With fewer than the default no
+    change ever shows."""
     max_eval_per_env: Annotated[int, Field(ge=0, le=10_000)] | None = 60
     """Most eval tasks of one environment; held-out ones are not limited by it."""
     max_eval_total: Annotated[int, Field(ge=0, le=100_000)] | None = None

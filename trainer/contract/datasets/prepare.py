@@ -22,7 +22,7 @@ from trainer.contract.datasets.filters import (
 from trainer.contract.datasets.findings import Finding
 from trainer.contract.datasets.lineage import Lineage, SplitRow
 from trainer.contract.datasets.lint import LintOptions, lint
-from trainer.contract.datasets.making import find_cut_below_minimum, find_making
+from trainer.contract.datasets.making import find_barred, find_cut_below_minimum, find_making
 from trainer.contract.datasets.policies import RankPolicy, SplitPolicy
 from trainer.contract.datasets.rows import DatasetError, TaskRow, content_hash
 from trainer.contract.datasets.splits import make_split
@@ -111,6 +111,8 @@ def prepare(
         *find_making(filtered, options.filters, options.split, active.unused(filtered.rows)),
         *find_cut_below_minimum(options.split, table, split_by, env_of),
     ]
+    if lineage is not None and lineage.train_keys:
+        made += find_barred(options.split, table, split_by, by_key, env_of)
     content, division = content_hash(filtered.rows), split_hash(split)
     return Prepared(
         rows=filtered.rows,

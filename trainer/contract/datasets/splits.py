@@ -93,6 +93,8 @@ def _by_rank(tasks: Sequence[TaskRow], policy: RankPolicy, past: Past) -> _Draft
     barred = frozenset() if policy.trained_may_become_eval else past.trained
     kinds = strata_of(tasks, policy.stratify_by)
     pools: dict[str, Pool] = {}
+    held_by: dict[str, list[str]] = {}
+    kept_by: dict[str, list[str]] = {}
     spare: set[str] = set()
     for env_key, (held_out, shared) in _by_env(tasks, policy.held_out_envs).items():
         ranks = {key: salted_rank(key, policy.salt) for key in (*held_out, *shared)}
@@ -103,11 +105,14 @@ def _by_rank(tasks: Sequence[TaskRow], policy: RankPolicy, past: Past) -> _Draft
         free = [key for key in ordered if key not in past.evaluated and key not in barred]
         most = len(kept) if policy.max_eval_per_env is None else policy.max_eval_per_env
         draft.exclude(kept[most:], EVAL_CAP)
-        kept = kept[:most]
+        held_by[env_key], kept_by[env_key] = held, kept[:most]
         pools[env_key] = Pool(tasks=ordered, free=free, kinds=kinds)
-        drawn = pools[env_key].draw(_target(len(shared), policy) - len(kept), beside=kept)
+    num_held = sum(map(len, held_by.values()))
+    numbers = _num_drawn(pools, kept_by, num_held, policy)
+    for env_key, kept in kept_by.items():
+        drawn = pools[env_key].draw(numbers[env_key], beside=kept)
         spare.update(drawn)
-        draft.evals[env_key] = kept + held + drawn
+        draft.evals[env_key] = kept + held_by[env_key] + drawn
     for env_key, cut in _cut_to_total(draft, past, policy.max_eval_total).items():
         draft.exclude((key for key in cut if key not in spare), EVAL_CAP)
         if any(key in spare for key in cut):
@@ -121,6 +126,36 @@ def _by_rank(tasks: Sequence[TaskRow], policy: RankPolicy, past: Past) -> _Draft
         draft.trains[env_key] = [key for key in pool.tasks if key not in taken]
     _cap_training(draft, policy)
     return draft
+
+
+def _num_drawn(
+    pools: Mapping[str, Pool],
+    kept: Mapping[str, Sequence[str]],
+    num_held_out: int,
+    policy: RankPolicy,
+) -> dict[str, int]:
+    """Return how many tasks of each environment join the eval tasks kept from earlier versions."""
+    wanted = {env: _target(len(pool.tasks), policy) for env, pool in pools.items()}
+    drawn = {
+        env: max(0, min(wanted[env] - len(kept[env]), len(pool.free)))
+        for env, pool in pools.items()
+    }
+    there = num_held_out + sum(len(keys) for keys in kept.values()) + sum(drawn.values())
+    least = policy.min_eval_total
+    if policy.max_eval_total is not None:
+        least = min(least, policy.max_eval_total)
+    if there >= least or not policy.eval_ratio:
+        return drawn
+    room = {}
+    for env, pool in pools.items():
+        most = len(pool.tasks) // 2
+        if policy.max_eval_per_env is not None:
+            most = min(most, policy.max_eval_per_env)
+        room[env] = max(0, min(most - len(kept[env]), len(pool.free)) - drawn[env])
+    if sum(room.values()) < least - there:
+        return drawn
+    more = take_turns(room, least - there)
+    return {env: number + more[env] for env, number in drawn.items()}
 
 
 def _target(num_tasks: int, policy: RankPolicy) -> int:
