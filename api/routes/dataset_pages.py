@@ -46,24 +46,29 @@ def version_page(services: ServicesDep, caller: Visitor, name: str, number: int)
 
 
 @router.get("/datasets/{name}/versions/{number}/diff/{base}")
-def diff_page(
+async def diff_page(
     services: ServicesDep, caller: Visitor, name: str, number: int, base: int
 ) -> Response:
     """Show what changed from version `base` to another one."""
     if caller is None:
         return ask_to_sign_in(f"/datasets/{name}/versions/{number}/diff/{base}")
     caller.require(Scope.RUNS_READ)
-    try:
+    project = caller.project_id
+
+    def compare() -> Response:
         with services.database.transaction() as session:
-            project = caller.project_id
             before = store.find_version(session, project, name, _bounded(base))[1]
             after = store.find_version(session, project, name, _bounded(number))[1]
         found = inspection.diff(services.store, before, after, limits(services))
+        contents = diff_contents(found, name=name, base=base, number=number)
+        return show_page("dataset_diff", **contents)
+
+    try:
+        return await services.lanes.works.run(compare)
     except DatasetNotFound as error:
         return show_page("problem", status=404, title="No such version", detail=str(error))
     except (DatasetTooLarge, DatasetsBusy) as error:
         return show_page("problem", status=503, title="Not compared", detail=str(error))
-    return show_page("dataset_diff", **diff_contents(found, name=name, base=base, number=number))
 
 
 def _version_page(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
+from api.routes.lanes import DatasetLanes, Lane
 from tests.api.dashboard.test_pages import sign_in
 from tests.api.datasets.samples import lines, task, tasks
 from tests.api.results.test_prompts import rendered
@@ -99,6 +102,17 @@ def test_a_stranger_is_asked_to_sign_in(served: Served, path: str) -> None:
     assert (away.status_code, away.headers["location"]) == (303, f"/login?next={path}")
 
 
+@pytest.mark.usefixtures("versions")
+def test_a_difference_waits_in_the_lane_of_long_work(served: Served) -> None:
+    """Forty of these would take all the threads that every other request needs."""
+    app = served.server.config.app
+    assert isinstance(app, FastAPI)
+    full = DatasetLanes(works=Lane(threads=1, waiting=0))
+    app.state.services = replace(app.state.services, lanes=full)
+    text = page(served, "/datasets/fleet/versions/2/diff/1", status=503)
+    assert "Too many requests for datasets are waiting" in text
+
+
 def test_datasets_of_other_projects_are_not_there(served: Served) -> None:
     assert "No datasets yet." in page(served, "/datasets")
 
@@ -106,7 +120,11 @@ def test_datasets_of_other_projects_are_not_there(served: Served) -> None:
 def test_a_run_leads_to_the_version_that_it_took(
     served: Served, versions: list[dict[str, Any]]
 ) -> None:
-    body = {"name": "mine", "data": {"dataset": "fleet@1", "allow_lint": ["leak"]}}
+    body = {
+        "name": "mine",
+        "data": {"dataset": "fleet@1", "allow_lint": ["leak"]},
+        "environment": {"provider": "fleet", "fleet": {"base_url": "http://127.0.0.1:9"}},
+    }
     with served.client() as client:
         run: httpx.Response = client.post("/v1/runs", json=body)
     assert run.status_code == 201, run.text
