@@ -39,15 +39,22 @@ class Resolution:
 
 
 def resolve(
-    session: Session, spec: RunSpec, *, project_id: str, now: datetime, is_resumed: bool = False
+    session: Session,
+    spec: RunSpec,
+    *,
+    project_id: str,
+    now: datetime,
+    is_resumed: bool = False,
+    keeps_environments: bool = False,
 ) -> Resolution:
     """Return the spec with the version's id and digest, and with the environments the run gets.
 
     An environment that is excluded or in quarantine is left out with a warning where the spec
     names no environments. Where it names that one, it is refused for training and evaluation, and
     let through with a warning for other kinds of runs: they find out whether it works again; so is
-    one that goes on after its end (`is_resumed`), whose environments were named for it then. A spec
-    without a dataset comes back as it is.
+    one that goes on after its end (`is_resumed`), whose environments were named for it then, and
+    one that goes on from a run of these same environments (`keeps_environments`), whose result
+    would mean something else without one of them. A spec without a dataset comes back as it is.
 
     Raises:
         DatasetUnusable: the version does not exist, or the run cannot work with it.
@@ -58,7 +65,7 @@ def resolve(
     dataset, version = _find(session, project_id, reference)
     _check_same(reference, version)
     in_force = store.list_exclusions(session, dataset, now=now)
-    refuses = spec.kind in MEASURED and not is_resumed
+    refuses = spec.kind in MEASURED and not is_resumed and not keeps_environments
     keys, warnings = _choose_environments(spec, dataset, version, in_force, refuses=refuses)
     resolved = _with_version(spec, dataset, version, keys)
     table = {key: version.facts["envs"][key] for key in keys}

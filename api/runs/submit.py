@@ -55,7 +55,12 @@ def submit(
     """
     _check_lineage(session, spec, project_id)
     resolution = submission.resolve(
-        session, spec, project_id=project_id, now=now, is_resumed=is_resumed
+        session,
+        spec,
+        project_id=project_id,
+        now=now,
+        is_resumed=is_resumed,
+        keeps_environments=_keeps_environments(session, spec),
     )
     spec = resolution.spec
     resolved = resolve(spec)
@@ -93,7 +98,13 @@ def plan(session: Session, spec: RunSpec, *, project_id: str, now: datetime) -> 
     Raises as `submit` does.
     """
     _check_lineage(session, spec, project_id)
-    resolution = submission.resolve(session, spec, project_id=project_id, now=now)
+    resolution = submission.resolve(
+        session,
+        spec,
+        project_id=project_id,
+        now=now,
+        keeps_environments=_keeps_environments(session, spec),
+    )
     spec = resolution.spec
     resolved = resolve(spec)
     place = queue.place_of_next(session, project_id, spec.kind, now=now)
@@ -134,6 +145,20 @@ def _check_lineage(session: Session, spec: RunSpec, project_id: str) -> None:
             f"Run {source.run_id} has no complete checkpoint of attempt {source.attempt} at step"
             f" {source.step}."
         )
+
+
+def _keeps_environments(session: Session, spec: RunSpec) -> bool:
+    """Whether it goes on from a run of the same version and environments; its lineage is checked.
+
+    Where that run's user named none, the service filled them in: nobody asked for them by name.
+    """
+    source, dataset = spec.lineage.resumed_from, spec.data.dataset
+    if source is None or dataset is None or dataset.id is None:
+        return False
+    before = session.get_one(Run, source.run_id).spec["data"]
+    was = before.get("dataset")
+    is_same = was is not None and was["id"] == dataset.id
+    return is_same and set(before["env_keys"]) == set(spec.data.env_keys)
 
 
 def _total_steps(spec: RunSpec) -> int:

@@ -16,6 +16,7 @@ from api.runs.advance import advance
 from hillclimb.cli.commands import main
 from hillclimb.cli.exits import Exit
 from hillclimb.client import Client
+from tests.api.datasets.samples import PLAYED, lines, tasks
 from tests.api.serving import Served
 from tests.api.story import Story
 from tests.hillclimb.cli.conftest import Invoke, from_json
@@ -165,6 +166,28 @@ def test_eval_evaluates_a_checkpoint_in_a_run_of_its_own(hc: Invoke, story: Stor
     assert missing.exit_code == Exit.NOT_FOUND
     assert "no checkpoint at step 11 (steps with one: 20, 10)" in missing.stderr
     assert hc("eval", f"{run_id}@x").exit_code == Exit.USAGE
+
+
+def test_a_later_quarantine_does_not_keep_a_checkpoint_from_being_evaluated(
+    hc: Invoke, story: Story, tmp_path: Path
+) -> None:
+    """The service named the environments; without one the figure would mean something else."""
+    (tmp_path / "tasks.jsonl").write_bytes(lines(tasks(booking=60, github=60)))
+    path = tmp_path / "spec.yaml"
+    path.write_text("name: mine\ndata: {dataset: fleet, allow_lint: [leak]}\n" + PLAYED)
+    made = hc("datasets", "create", "fleet", str(tmp_path / "tasks.jsonl"))
+    assert made.exit_code == 0, made.stderr
+    run_id = from_json(hc("submit", str(path), "--json"))["id"]
+    story.launch(run_id)
+    story.push(run_id, story.started(run_id), story.checkpoint(run_id, 10))
+    quarantine = ("datasets", "quarantine", "fleet", "github", "--for", "3d", "--reason", "502")
+    assert hc(*quarantine).exit_code == 0
+    evaluated = from_json(hc("eval", run_id, "--json"))
+    assert evaluated["spec"]["data"]["env_keys"] == ["booking", "github"]
+    assert "github is taken though it is in quarantine" in hc("show", evaluated["id"]).stdout
+    named = hc("eval", run_id, "--set", "data.env_keys=[github]")
+    assert named.exit_code == Exit.REFUSED
+    assert "data.env_keys names github, which is in quarantine" in named.stderr
 
 
 def test_a_run_with_one_evaluation_shows_it_alone(hc: Invoke, story: Story) -> None:
