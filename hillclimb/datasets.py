@@ -15,8 +15,9 @@ from hillclimb.paths import quoted
 Json = dict[str, Any]
 MAX_IN_QUERY = 2000
 """Characters of options that go into the address."""
-UPLOAD_TIMEOUT = httpx.Timeout(660.0, connect=5.0)
-"""Of requests that the service works on: longer than it gives itself by default."""
+UPLOAD_TIMEOUT = httpx.Timeout(1020.0, connect=5.0)
+"""Of requests that the service works on: longer than it gives itself by default, three rounds of
+30 s in the queue and 300 s of work."""
 
 
 class Datasets:

@@ -3,7 +3,11 @@
 import httpx
 import pytest
 
+from api.datasets.creation import MAX_ROUNDS
+from api.datasets.process import WAIT_S
+from api.settings import Settings
 from hillclimb.client import Client
+from hillclimb.datasets import UPLOAD_TIMEOUT
 from hillclimb.errors import ApiProblem, ApiUnreachable
 from hillclimb.stack.control import Connection
 
@@ -99,3 +103,9 @@ def test_whatever_is_in_an_id_stays_in_its_place() -> None:
         "/v1/runs/%2E%2E",
         "/v1/runs/run_1%3Fx%3D1%23y",
     ]
+
+
+def test_an_upload_is_waited_for_as_long_as_the_service_may_work_on_it() -> None:
+    deadline_s = Settings.model_fields["dataset_deadline_s"].default
+    assert UPLOAD_TIMEOUT.read is not None
+    assert UPLOAD_TIMEOUT.read > MAX_ROUNDS * (WAIT_S + deadline_s)
