@@ -25,6 +25,10 @@ def sweep(parts: Parts, *, now: datetime | None = None) -> int:
         except StoreError as error:
             log.warning("the rows of %s cannot be fetched now: %s", run_id, error)
             continue
+        except Exception:
+            # What one project's trainer wrote must not keep the others' validations waiting.
+            log.exception("what %s found to fail cannot be excluded", run_id)
+            continue
         log.info("%s left out %d tasks", run_id, num or 0)
         num_excluded += num or 0
     return num_excluded

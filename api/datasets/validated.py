@@ -1,16 +1,18 @@
 """Leaves out what a validation found to fail, where its spec says so (`validation.exclude`).
 
-It happens once per run, after its end: the rows of its newest report are a file in the blob store,
-and the event `validation.excluded` says that they were dealt with.
+It happens once per report, after the run's end: the rows of its newest report are a file in the
+blob store, and the event `validation.excluded` after it says that they were dealt with.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 
-from sqlalchemy import ColumnElement, exists, select
-from sqlalchemy.orm import Session
+from pydantic import ValidationError
+from sqlalchemy import ColumnElement, exists, func, select
+from sqlalchemy.orm import Session, aliased
 
 from api.database import Database
 from api.datasets import exclusions, store
@@ -20,7 +22,7 @@ from api.evals.validation import TYPE, find_validation, read_rows
 from api.runs.journal import Draft, append
 from api.runs.status import TERMINAL
 from api.runs.store import lock_run
-from api.tables import Run, RunEvent
+from api.tables import DatasetVersion, Run, RunEvent
 from trainer.contract.datasets.exclusions import Exclusion, exclude_failed
 from trainer.stores.base import BlobStore
 
@@ -33,16 +35,18 @@ MAX_IN_STATEMENT = 1000
 
 
 def waiting_runs(session: Session, *, now: datetime) -> Sequence[str]:
-    """Return ended validations that are to exclude what failed and have not done so yet."""
+    """Return ended validations that are to exclude what failed and have not done so yet.
+
+    They come by chance, so that many which cannot be dealt with do not keep the others out.
+    """
     query = select(Run.id).where(
         Run.status.in_([status.value for status in TERMINAL]),
         Run.ended_at > now - RECENT,
         Run.spec["kind"].as_string() == "validate",
         Run.spec["validation"]["exclude"].as_boolean(),
-        _has(TYPE),
-        ~_has(EXCLUDED),
+        _has_new_report(),
     )
-    return session.scalars(query.order_by(Run.ended_at).limit(AT_ONCE)).all()
+    return session.scalars(query.order_by(func.random()).limit(AT_ONCE)).all()
 
 
 def exclude_what_failed(
@@ -50,22 +54,34 @@ def exclude_what_failed(
 ) -> int | None:
     """Exclude the tasks that the run found to fail; returns how many are new.
 
-    None when somebody else did meanwhile. A task that is kept out already keeps its reason.
+    None when somebody else did meanwhile, or a newer report came. A task that is kept out for good
+    keeps its reason; one that would have come back by itself stays out now.
 
     Raises:
         StoreError: the store does not answer; nothing was done.
     """
     with database.transaction() as session:
-        found = find_validation(session, session.get_one(Run, run_id))
-    problem, failed = None, []
+        run = session.get_one(Run, run_id)
+        found = find_validation(session, run)
+        version = session.get_one(DatasetVersion, run.spec["data"]["dataset"]["id"])
+        num_tasks = version.num_tasks
+    problem: str | None = None
+    failed: list[Exclusion] = []
     try:
         rows = read_rows(blobs, found.key, verdict="excluded", env=None)
-        failed = [exclude_failed(row) for row in rows]
+        failed = [exclude_failed(row) for row in islice(rows, num_tasks + 1)]
+        if len(failed) > num_tasks:
+            failed, problem = [], "The rows of the validation are more than its dataset has tasks."
     except NoSuchValidation as error:
         problem = str(error)
+    except ValidationError:
+        problem = "The rows of the validation name a task that no dataset can have."
     with database.transaction() as session:
         run = lock_run(session, run_id)
-        if newest_event(session, run_id, EXCLUDED) is not None:
+        done = newest_event(session, run_id, EXCLUDED)
+        report = newest_event(session, run_id, TYPE)
+        is_done = done is not None and done.seq > found.report_seq
+        if is_done or report is None or report.seq != found.report_seq:
             return None
         name = run.spec["data"]["dataset"]["name"]
         num_new = _add(session, run, name, failed, now=now)
@@ -80,7 +96,8 @@ def _add(
 ) -> int:
     dataset = store.find_dataset(session, run.project_id, name)
     in_force = store.list_exclusions(session, dataset, now=now)
-    known = {each.key for each in in_force if each.scope == "task"}
+    # One with an end is over some day, and nobody would look at this validation again.
+    known = {each.key for each in in_force if each.scope == "task" and each.expires_at is None}
     fresh = [each for each in failed if each.key not in known]
     for start in range(0, len(fresh), MAX_IN_STATEMENT):
         part = fresh[start : start + MAX_IN_STATEMENT]
@@ -88,5 +105,10 @@ def _add(
     return len(fresh)
 
 
-def _has(event_type: str) -> ColumnElement[bool]:
-    return exists().where(RunEvent.run_id == Run.id, RunEvent.type == event_type)
+def _has_new_report() -> ColumnElement[bool]:
+    """Whether a run has a report that was not dealt with: the last may come after its end."""
+    report, done = aliased(RunEvent), aliased(RunEvent)
+    is_done = exists().where(
+        done.run_id == report.run_id, done.type == EXCLUDED, done.seq > report.seq
+    )
+    return exists().where(report.run_id == Run.id, report.type == TYPE, ~is_done)

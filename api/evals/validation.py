@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gzip
-import json
+import io
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +16,19 @@ from api.evals.newest import newest_event
 from api.tables import Run
 from trainer.contract.events import ValidationCompleted
 from trainer.contract.rundir import attempt_name, run_key
-from trainer.stores.base import BlobMissing, BlobStore
+from trainer.contract.validation import TaskValidation
+from trainer.stores.base import BlobMissing, BlobStore, StoreError, checked_key
 
 TYPE: str = ValidationCompleted.model_fields["type"].default
+MAX_PACKED_BYTES = 32 * 2**20
+MAX_UNPACKED_BYTES = 128 * 2**20
+"""Of the file of rows, which a trainer writes and nobody else has looked at; a task takes a few
+hundred bytes."""
+_TOO_LARGE = (
+    "The rows of the validation are too large to be read here"
+    f" ({MAX_UNPACKED_BYTES // 2**20} MB at most when unpacked): validate fewer tasks at once, with"
+    " validation.tasks_per_env or fewer data.env_keys."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +37,8 @@ class Found:
 
     facts: dict[str, Any]
     key: str
+    report_seq: int
+    """Position of the report among the run's events."""
 
 
 def find_validation(session: Session, run: Run) -> Found:
@@ -54,24 +67,51 @@ def find_validation(session: Session, run: Run) -> Found:
             **data["summary"],
         },
         key=run_key(run.id, attempt_name(event.attempt or 0), data["rows"]),
+        report_seq=event.seq,
     )
 
 
 def read_rows(
     store: BlobStore, key: str, *, verdict: str | None, env: str | None
-) -> list[dict[str, Any]]:
-    """Return the rows with this verdict, of this environment, in the order of the tasks.
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows with this verdict, of this environment, in the order of the tasks.
 
     Raises:
-        NoSuchValidation: the rows are not in the store, or are damaged.
+        NoSuchValidation: the rows are not in the store, lie outside of the run's folder, are more
+            than a service reads, or are damaged.
+        StoreError: the store does not answer.
     """
+    for line in _lines(_packed(store, key)):
+        try:
+            row = TaskValidation.model_validate_json(line)
+        except ValueError as error:
+            raise NoSuchValidation("The rows of the validation are damaged.") from error
+        if verdict in (None, row.verdict) and env in (None, row.env_key):
+            yield row.model_dump(mode="json")
+
+
+def _packed(store: BlobStore, key: str) -> bytes:
     try:
-        lines = gzip.decompress(store.get(key)).splitlines()
-        rows: list[dict[str, Any]] = [json.loads(line) for line in lines]
+        checked_key(key)
+    except StoreError as error:
+        raise NoSuchValidation("The rows of the validation are not in its run's folder.") from error
+    try:
+        if store.size(key) > MAX_PACKED_BYTES:
+            raise NoSuchValidation(_TOO_LARGE)
+        return store.get(key)
     except BlobMissing as error:
         raise NoSuchValidation("The rows of the validation are not in the store.") from error
-    except (OSError, EOFError, zlib.error, ValueError) as error:
+
+
+def _lines(packed: bytes) -> Iterator[bytes]:
+    """Yield the lines of a packed file, and hold one of them at a time."""
+    left = MAX_UNPACKED_BYTES
+    try:
+        with gzip.open(io.BytesIO(packed)) as file:
+            while line := file.readline(left + 1):
+                left -= len(line)
+                if left < 0:
+                    raise NoSuchValidation(_TOO_LARGE)
+                yield line
+    except (OSError, EOFError, zlib.error) as error:
         raise NoSuchValidation("The rows of the validation are damaged.") from error
-    return [
-        row for row in rows if verdict in (None, row["verdict"]) and env in (None, row["env_key"])
-    ]

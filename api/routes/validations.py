@@ -51,13 +51,16 @@ def get_validation(
     with open_run(services, caller, run_id) as (session, run):
         found = find_validation(session, run)
     # Outside the session: the store may be across a network.
-    rows = read_rows(services.store, found.key, verdict=query.verdict, env=query.env)
-    end = query.after + query.limit
-    has_more = end < len(rows)
+    page, num_rows, end = [], 0, query.after + query.limit
+    for row in read_rows(services.store, found.key, verdict=query.verdict, env=query.env):
+        if query.after <= num_rows < end:
+            page.append(row)
+        num_rows += 1
+    has_more = end < num_rows
     return {
         **found.facts,
-        "rows": rows[query.after : end],
-        "num_rows": len(rows),
+        "rows": page,
+        "num_rows": num_rows,
         "has_more": has_more,
         "next_after": end if has_more else None,
     }

@@ -122,18 +122,24 @@ def _refuse_generated(spec: Mapping[str, Any], *, excludes: bool) -> None:
 
 
 def _exclude(client: Client, run_id: str) -> Json:
-    """Hand what failed to the dataset's exclusions; repeating it changes nothing."""
+    """Hand what failed to the dataset's exclusions; repeating it changes nothing.
+
+    A task that is kept out for good keeps its reason; one that would come back stays out now.
+    """
     dataset = client.validation(run_id, limit=0)["dataset"]
     if dataset is None:
         raise click.UsageError(
             f"{run_id} validated generated tasks: only a registered dataset has exclusions"
         )
-    failures = [
-        exclude_failed(row).model_dump(mode="json")
-        for row in _rows(client, run_id, verdict="excluded")
-    ]
-    for start in range(0, len(failures), PAGE):
-        client.datasets.exclude(dataset["name"], failures[start : start + PAGE])
+    failures = [exclude_failed(row) for row in _rows(client, run_id, verdict="excluded")]
+    known = {
+        each["key"]
+        for each in client.datasets.exclusions(dataset["name"])["data"]
+        if each["scope"] == "task" and each["expires_at"] is None
+    }
+    fresh = [each.model_dump(mode="json") for each in failures if each.key not in known]
+    for start in range(0, len(fresh), PAGE):
+        client.datasets.exclude(dataset["name"], fresh[start : start + PAGE])
     return {"object": "exclusions", "dataset": dataset["name"], "num_tasks": len(failures)}
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import gzip
 from collections.abc import Sequence
 
+import pytest
+
+from api.evals import validation
 from tests.api.serving import Served
 from tests.api.story import Story, spec
 from trainer.contract.rundir import attempt_name, run_key
@@ -89,16 +92,45 @@ def test_a_validation_is_read_with_pages_of_its_rows(
     assert typo.status_code == 422
 
 
-def test_damaged_rows_are_told(story: Story, served: Served, blobs: DiskStore) -> None:
+@pytest.mark.parametrize(
+    "stored", [b"no gzip", gzip.compress(b"[]\n"), gzip.compress(b'{"verdict": "excluded"}\n')]
+)
+def test_damaged_rows_are_told(
+    story: Story, served: Served, blobs: DiskStore, stored: bytes
+) -> None:
     run_id = story.running(a_validation())
     story.push(run_id, story.validated(run_id, summarise_tasks(rows()).model_dump()))
-    blobs.put(run_key(run_id, attempt_name(1), VALIDATION_ROWS), b"no gzip")
+    blobs.put(run_key(run_id, attempt_name(1), VALIDATION_ROWS), stored)
     with served.client() as client:
         answer = client.get(f"/v1/runs/{run_id}/validation")
     assert (answer.status_code, answer.json()["detail"]) == (
         404,
         "The rows of the validation are damaged.",
     )
+
+
+@pytest.mark.parametrize("limit", ["MAX_PACKED_BYTES", "MAX_UNPACKED_BYTES"])
+def test_rows_that_unpack_to_more_than_the_service_reads_are_not_read(
+    story: Story, served: Served, blobs: DiskStore, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(validation, limit, 200)
+    run_id = story.running(a_validation())
+    story.push(run_id, story.validated(run_id, summarise_tasks(rows()).model_dump()))
+    store_rows(blobs, run_id, rows(num_valid=200))
+    with served.client() as client:
+        answer = client.get(f"/v1/runs/{run_id}/validation", params={"limit": 0})
+    assert answer.status_code == 404
+    assert "too large to be read here" in answer.json()["detail"]
+
+
+def test_rows_outside_of_the_runs_folder_are_not_read(story: Story, served: Served) -> None:
+    run_id = story.running(a_validation())
+    told = story.validated(run_id, summarise_tasks(rows()).model_dump())
+    story.push(run_id, told.model_copy(update={"rows": "../../run_other/attempt-1/rows.gz"}))
+    with served.client() as client:
+        answer = client.get(f"/v1/runs/{run_id}/validation")
+    assert answer.status_code == 404
+    assert "are not in its run's folder" in answer.json()["detail"]
 
 
 def test_a_training_run_has_no_validation(story: Story, served: Served) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import time
 from pathlib import Path
@@ -10,8 +11,13 @@ from threading import Thread
 import pytest
 from sqlalchemy import select
 
+from api.datasets import validated
 from api.datasets.validated import exclude_what_failed, waiting_runs
+from api.evals.newest import newest_event
+from api.evals.validation import TYPE
 from api.notices.deliver import Delivery
+from api.runs.journal import Draft, append
+from api.runs.store import lock_run
 from api.tables import Run
 from hillclimb.cli.exits import Exit
 from tests.api.datasets.samples import PLAYED, lines, tasks
@@ -21,7 +27,8 @@ from tests.hillclimb.cli.conftest import Invoke, from_json
 from tests.hillclimb.cli.test_probe import submitted
 from trainer.contract.reasons import ReasonCode
 from trainer.contract.rundir import attempt_name, run_key
-from trainer.contract.validation import summarise_tasks
+from trainer.contract.validation import VALIDATION_ROWS, TaskValidation, summarise_tasks
+from trainer.stores.base import StoreError
 from trainer.stores.disk import DiskStore
 from worker import validations
 from worker.parts import Parts
@@ -70,6 +77,19 @@ def test_a_spec_is_validated_followed_and_shown(
     assert "github-0: the verifier gives" in done[0].stdout
 
 
+def of_fleet(num_excluded: int = 2) -> list[TaskValidation]:
+    """Return `rows()` under the keys that the dataset's tasks have."""
+    return [
+        row.model_copy(update={"task_key": row.task_key.replace("-", "-00")})
+        for row in rows(num_excluded=num_excluded)
+    ]
+
+
+def parts_with(story: Story, blobs: DiskStore) -> Parts:
+    delivery = Delivery(database=story.database, slack=None, public_url="http://127.0.0.1:1")
+    return Parts(database=story.database, store=blobs, owner="worker-1", delivery=delivery)
+
+
 def a_dataset(hc: Invoke, folder: Path) -> Path:
     """Register the tasks of `rows()` as `fleet`, and return a spec of its validation."""
     (folder / "tasks.jsonl").write_bytes(lines(tasks(booking=12, github=12)))
@@ -79,9 +99,7 @@ def a_dataset(hc: Invoke, folder: Path) -> Path:
 
 
 def carry_out(story: Story, blobs: DiskStore, run_id: str) -> None:
-    found = [
-        row.model_copy(update={"task_key": row.task_key.replace("-", "-00")}) for row in rows()
-    ]
+    found = of_fleet()
     story.launch(run_id)
     store_rows(blobs, run_id, found)
     story.push(run_id, story.started(run_id))
@@ -157,9 +175,7 @@ def ended_validation(
     (folder / "spec.yaml").write_text("name: x\nkind: validate\ndata: {dataset: fleet}\n" + PLAYED)
     assert hc("datasets", "create", "fleet", str(folder / "tasks.jsonl")).exit_code == 0
     run_id = str(from_json(hc("submit", str(folder / "spec.yaml"), *settings, "--json"))["id"])
-    found = [
-        row.model_copy(update={"task_key": row.task_key.replace("-", "-00")}) for row in rows()
-    ]
+    found = of_fleet()
     story.launch(run_id)
     store_rows(blobs, run_id, found)
     story.push(run_id, story.started(run_id))
@@ -172,8 +188,7 @@ def test_a_validation_leaves_out_what_failed_by_itself_and_once(
 ) -> None:
     folder = tmp_path_factory.mktemp("dataset")
     run_id = ended_validation(hc, story, blobs, folder, "--set", "validation.exclude=true")
-    delivery = Delivery(database=story.database, slack=None, public_url="http://127.0.0.1:1")
-    parts = Parts(database=story.database, store=blobs, owner="worker-1", delivery=delivery)
+    parts = parts_with(story, blobs)
     assert validations.sweep(parts, now=story.now) == 0, "it has not ended"
     story.finish(run_id, 0)
     hc("datasets", "exclude", "fleet", "github-000", "--reason", "known before")
@@ -194,6 +209,118 @@ def test_a_validation_leaves_out_what_failed_by_itself_and_once(
     }
     second = from_json(hc("datasets", "create", "fleet", "fleet@1", "--json"))
     assert second["num_excluded"] == 2
+
+
+class BrokenFor(DiskStore):
+    """A store that fails for the files of one run."""
+
+    def __init__(self, root: Path, run_id: str, error: Exception) -> None:
+        super().__init__(root)
+        self._run_id, self._error = run_id, error
+
+    def size(self, key: str) -> int:
+        if self._run_id in key:
+            raise self._error
+        return super().size(key)
+
+
+@pytest.mark.parametrize(
+    ("stored", "problem"),
+    [
+        (b'{"verdict": "excluded", "env_key": "github"}\n', "are damaged"),
+        (b'{"verdict": "excluded", "env_key": "x", "task_key": ""}\n', "no dataset can have"),
+        (b'{"verdict": "excluded", "env_key": "x", "task_key": "k"}\n' * 25, "than its dataset"),
+    ],
+)
+def test_what_one_trainer_wrote_wrongly_does_not_keep_the_other_validations_waiting(
+    hc: Invoke,
+    story: Story,
+    blobs: DiskStore,
+    tmp_path_factory: pytest.TempPathFactory,
+    stored: bytes,
+    problem: str,
+) -> None:
+    folder = tmp_path_factory.mktemp("dataset")
+    bad, good = (
+        ended_validation(hc, story, blobs, folder, "--set", "validation.exclude=true")
+        for _ in range(2)
+    )
+    blobs.put(run_key(bad, attempt_name(1), VALIDATION_ROWS), gzip.compress(stored))
+    story.finish(bad, 0)
+    story.finish(good, 0)
+    parts = parts_with(story, blobs)
+    assert validations.sweep(parts, now=story.now) == 2
+    assert problem in hc("watch", bad, "--json").stdout
+    with story.database.transaction() as session:
+        assert waiting_runs(session, now=story.now) == []
+
+
+@pytest.mark.parametrize("error", [StoreError("no route"), RuntimeError("a fault of ours")])
+def test_a_validation_that_cannot_be_dealt_with_now_leaves_the_others_their_turn(
+    hc: Invoke,
+    story: Story,
+    blobs: DiskStore,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+) -> None:
+    folder = tmp_path_factory.mktemp("dataset")
+    bad, good = (
+        ended_validation(hc, story, blobs, folder, "--set", "validation.exclude=true")
+        for _ in range(2)
+    )
+    story.finish(bad, 0)
+    story.finish(good, 0)
+    monkeypatch.setattr(validated, "AT_ONCE", 1)
+    parts = parts_with(story, BrokenFor(blobs.local_path("x").parent, bad, error))
+    found = [validations.sweep(parts, now=story.now) for _ in range(60)]
+    assert sum(found) == 2
+    with story.database.transaction() as session:
+        assert waiting_runs(session, now=story.now) == [bad]
+
+
+def test_a_report_that_comes_after_the_first_was_dealt_with_is_dealt_with_too(
+    hc: Invoke, story: Story, blobs: DiskStore, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("dataset")
+    run_id = ended_validation(hc, story, blobs, folder, "--set", "validation.exclude=true")
+    story.finish(run_id, 0)
+    parts = parts_with(story, blobs)
+    assert validations.sweep(parts, now=story.now) == 2
+    store_rows(blobs, run_id, of_fleet(num_excluded=5))
+    with story.database.transaction() as session:
+        run = lock_run(session, run_id)
+        first = newest_event(session, run_id, TYPE)
+        assert first is not None
+        append(session, run, [Draft(type=TYPE, at=story.now, attempt=1, data=first.data)])
+    assert [validations.sweep(parts, now=story.now) for _ in range(2)] == [3, 0]
+
+
+@pytest.mark.parametrize("by_itself", [True, False])
+def test_what_failed_stays_out_after_the_end_of_a_passing_exclusion(
+    hc: Invoke,
+    story: Story,
+    blobs: DiskStore,
+    tmp_path_factory: pytest.TempPathFactory,
+    by_itself: bool,
+) -> None:
+    folder = tmp_path_factory.mktemp("dataset")
+    run_id = ended_validation(hc, story, blobs, folder, "--set", "validation.exclude=true")
+    story.finish(run_id, 0)
+    for key, ends in (("github-000", ()), ("github-001", ("--for", "7d"))):
+        told = hc("datasets", "exclude", "fleet", key, "--reason", "of mine", *ends)
+        assert told.exit_code == 0, told.stderr
+    if by_itself:
+        assert validations.sweep(parts_with(story, blobs), now=story.now) == 1
+    else:
+        said = from_json(hc("validate", "--show", run_id, "--exclude", "--json"))
+        assert said["excluded"]["num_tasks"] == 2
+    listed = from_json(hc("datasets", "exclusions", "fleet", "--json"))["data"]
+    assert [(each["key"], each["source"], each["expires_at"]) for each in listed] == [
+        ("github-000", "user", None),
+        ("github-001", "validation", None),
+    ]
+    assert listed[0]["reason"] == "of mine"
 
 
 @pytest.mark.parametrize("settings", [(), ("--set", "validation.exclude=false")])
