@@ -98,7 +98,7 @@ class Trainer:
         """
         watchdog = self._parts.watchdog
         watchdog.watch_run()
-        await self._parts.prompts.tell(self.step)
+        await self._parts.stop.unless(self._parts.prompts.tell(self.step))
         try:
             async with watchdog.step(self.step):
                 await self._sync_weights(self.step)

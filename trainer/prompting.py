@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import gzip
 import logging
+import time
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -17,8 +19,10 @@ from trainer.contract.events import PhaseStarted, PromptsRendered, RunWarning
 from trainer.contract.prompts import PromptText
 from trainer.contract.rundir import AttemptDir, prompts_file, run_key, run_tag
 from trainer.contract.spec import RunSpec
-from trainer.envs.base import Closes, EnvProvider, KnowsTools, ToolSpec, WordsTask
+from trainer.envs.base import Closes, EnvProvider, KnowsTools, Queues, ToolSpec, WordsTask
 from trainer.envs.choose import choose_provider
+from trainer.envs.deadline import within
+from trainer.errors import EnvAtCapacity
 from trainer.rollouts.chat import load_chat
 from trainer.rollouts.limits import limits_for
 from trainer.rollouts.prompts import PROMPT_VERSION
@@ -34,6 +38,10 @@ COUNTED = 64
 WORDED = 16
 """Tasks without a prompt for which each environment is asked at the least, besides those shown."""
 CLOSE_S = 10.0
+PLACE_S = 300.0
+"""How long an environment is waited for in all where as many run as may (seconds)."""
+PAUSE_S = 1.0
+"""After a refusal for want of a place, before the next try (seconds)."""
 _log = logging.getLogger(__name__)
 
 
@@ -95,24 +103,37 @@ class PromptReport:
         by_env = _by_env(self.tasks)
         tag = run_tag(self.attempt_dir.run_dir.name, self.attempt_dir.attempt, "prompts")
         provider = self.provider or choose_provider(self.spec, tag)
-        asked = [self._ask(provider, tasks, step) for tasks in by_env.values()]
+        if not isinstance(provider, KnowsTools):
+            self._say_that_it_asks(step)
+        asking = asyncio.gather(*(self._ask(provider, own, step) for own in by_env.values()))
         try:
-            answers = await asyncio.gather(*asked)
+            while not asking.done():
+                await asyncio.wait((asking,), timeout=SIGN_OF_LIFE_S)
+                if not asking.done():
+                    self._say_that_it_asks(step)
+            answers = asking.result()
         finally:
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
             if self.provider is None and isinstance(provider, Closes):
                 await _close(provider)
         return {key: known for key, known in zip(by_env, answers, strict=True) if known.tools}
+
+    def _say_that_it_asks(self, step: int) -> None:
+        """Give a sign of life while environments start; how many tasks they word is not known."""
+        self.journal.emit(PhaseStarted, step=step, phase="prompts")
 
     async def _ask(self, provider: EnvProvider, tasks: Sequence[Task], step: int) -> _Known:
         env_key = tasks[0].env_key
         if isinstance(provider, KnowsTools):
             return _Known(tools=provider.tools_of(env_key), tasks=tasks)
         limit_s = limits_for(env_key, self.spec.environment, self.spec.rollout).reset_timeout_s
+        asked = _Asked(provider, limit_s)
         try:
             if tasks[0].prompt:
-                tools, _ = await _reset(provider, tasks[0], limit_s)
+                tools, _ = await asked.reset(tasks[0])
                 return _Known(tools=tools, tasks=tasks)
-            worded = [await _reset(provider, task, limit_s) for task in self._sample(tasks)]
+            worded = [await asked.reset(task) for task in self._sample(tasks)]
             return _Known(tools=worded[0][0], tasks=[task for _, task in worded])
         except Exception as error:  # noqa: BLE001 - the rollout edge: a run goes on without it
             message = f"{env_key} did not start, so its prompts are not known yet: "
@@ -196,18 +217,56 @@ class CountingOver(Exception):
     """Whoever asked for the numbers is gone."""
 
 
-async def _reset(
-    provider: EnvProvider, task: Task, limit_s: float
-) -> tuple[tuple[ToolSpec, ...], Task]:
-    """Return the tools, and the task in the environment's words where it has none of its own."""
-    env = provider.make(task)
-    try:
-        async with asyncio.timeout(limit_s):
-            tools = await env.reset()
-        words = env.prompt if isinstance(env, WordsTask) else ""
-        return tools, task if task.prompt else replace(task, prompt=words)
-    finally:
-        await _close(env)
+@dataclass(slots=True)
+class _Asked:
+    """Resets episodes of one environment one after the other, each in a place of its own."""
+
+    provider: EnvProvider
+    limit_s: float
+    """Longest reset (seconds), without the wait for a place."""
+    waited_s: float = 0.0
+    """What waiting for places has taken so far (seconds)."""
+
+    async def reset(self, task: Task) -> tuple[tuple[ToolSpec, ...], Task]:
+        """Return the tools, and the task in the environment's words where it has none of its own.
+
+        Raises:
+            EnvAtCapacity: no place was free in `PLACE_S`.
+            Exception: whatever the environment raises; TimeoutError where its reset takes too long.
+        """
+        while True:
+            try:
+                async with AsyncExitStack() as held:
+                    await self._wait_for_place(task, held)
+                    return await self._reset(task)
+            except EnvAtCapacity:
+                if self.waited_s >= PLACE_S:
+                    raise
+            await asyncio.sleep(PAUSE_S)
+            self.waited_s += PAUSE_S
+
+    async def _wait_for_place(self, task: Task, held: AsyncExitStack) -> None:
+        if not isinstance(self.provider, Queues):
+            return
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(max(0.0, PLACE_S - self.waited_s)):
+                await held.enter_async_context(self.provider.slot(task))
+        except TimeoutError:
+            raise EnvAtCapacity(f"no place was free for it within {PLACE_S:g} s") from None
+        finally:
+            self.waited_s += time.monotonic() - began
+
+    async def _reset(self, task: Task) -> tuple[tuple[ToolSpec, ...], Task]:
+        env = self.provider.make(task)
+        try:
+            async with asyncio.timeout(self.limit_s):
+                with within(self.limit_s):
+                    tools = await env.reset()
+            words = env.prompt if isinstance(env, WordsTask) else ""
+            return tools, task if task.prompt else replace(task, prompt=words)
+        finally:
+            await _close(env)
 
 
 async def _close(opened: Closes) -> None:

@@ -6,10 +6,11 @@ import asyncio
 import gzip
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -24,12 +25,15 @@ from trainer.contract.events import (
 )
 from trainer.contract.prompts import PromptText
 from trainer.contract.rundir import prompts_file, run_key
-from trainer.envs.base import EnvProvider
-from trainer.errors import DataError
+from trainer.envs.base import EnvProvider, ToolSpec
+from trainer.envs.deadline import remaining_s
+from trainer.errors import DataError, EnvAtCapacity
 from trainer.previewing import build_preview
+from trainer.probing.wiring import build_prober
 from trainer.rollouts.chat import Chat
 from trainer.stopping import StopRequested
 from trainer.types import Task
+from trainer.wiring import build_trainer
 
 
 class Previewed(ShortRun):
@@ -175,3 +179,107 @@ async def test_training_tells_its_prompts_before_the_first_rollout(tmp_path: Pat
     assert {each.num_tasks for each in told.environments.values()} == {34}
     kept = {text.env_key: text.task_key for text in run.texts()}
     assert kept == {key: each.longest_task for key, each in told.environments.items()}
+
+
+@dataclass(slots=True)
+class Crowded(Unforeseen):
+    """All places are taken at first; a place is free again after each refusal."""
+
+    num_refusals: int = 0
+    num_held: int = 0
+    most_held: int = 0
+
+    @asynccontextmanager
+    async def slot(self, task: Task) -> AsyncIterator[None]:
+        self.num_held += 1
+        self.most_held = max(self.most_held, self.num_held)
+        try:
+            yield
+        finally:
+            self.num_held -= 1
+
+    def make(self, task: Task) -> CountingEnv:
+        if self.num_refusals:
+            self.num_refusals -= 1
+            self.envs.append(Refusing(goal=1))
+        else:
+            self.envs.append(self.make_env())
+        return self.envs[-1]
+
+
+class Refusing(CountingEnv):
+    """There is no room for it."""
+
+    async def reset(self) -> tuple[ToolSpec, ...]:
+        raise EnvAtCapacity("the account holds 8 of 8 instances")
+
+
+class Timed(CountingEnv):
+    """Writes down how long it may try."""
+
+    left: ClassVar[list[float]] = []
+
+    async def reset(self) -> tuple[ToolSpec, ...]:
+        self.left.append(remaining_s())
+        return TOOLS
+
+
+class Slowly(CountingEnv):
+    """Takes for ever to start."""
+
+    async def reset(self) -> tuple[ToolSpec, ...]:
+        await asyncio.sleep(3600)
+        return TOOLS
+
+
+async def test_a_full_account_is_waited_for_but_not_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer.prompting.PAUSE_S", 0.01)
+    run, provider = Previewed(tmp_path), Crowded(lambda: CountingEnv(goal=1), [], num_refusals=5)
+    await run.preview(provider)
+    assert set(run.told().environments) == {"booking", "github"}
+    assert [env.num_closed for env in provider.envs] == [1] * 7
+    assert (provider.num_held, provider.most_held) == (0, 1)
+
+    monkeypatch.setattr("trainer.prompting.PLACE_S", 0.05)
+    run = Previewed(tmp_path / "b")
+    await run.preview(Crowded(lambda: CountingEnv(goal=1), [], num_refusals=10**6))
+    assert not run.told().environments
+    warnings = [event for event in run.events() if isinstance(event, RunWarning)]
+    assert len(warnings) == 2
+    assert "holds 8 of 8 instances" in warnings[0].message
+
+
+async def test_an_environment_knows_how_long_its_reset_may_take(tmp_path: Path) -> None:
+    Timed.left.clear()
+    run = Previewed(tmp_path, environment={"reset_timeout_s": 200.0})
+    await run.preview(Unforeseen(lambda: Timed(goal=1), []))
+    assert len(Timed.left) == 2
+    assert all(195.0 < left <= 200.0 for left in Timed.left)
+
+
+def until_signs_of_life(run: ShortRun, number: int) -> None:
+    """Wait, in another thread than that of the event loop, at most ten seconds."""
+    until = time.monotonic() + 10.0
+    while len(run.events(PhaseStarted)) < number:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("kind", ["train", "probe"])
+async def test_a_cancellation_reaches_a_run_whose_environments_are_still_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr("trainer.prompting.SIGN_OF_LIFE_S", 0.02)
+    run = ShortRun(tmp_path)
+    run.spec = run.spec.model_copy(update={"kind": kind})
+    provider = Unforeseen(lambda: Slowly(goal=1), [])
+    build = build_trainer if kind == "train" else build_prober
+    working = asyncio.create_task(run.finish(build(run.begin(), provider)))
+    await asyncio.to_thread(until_signs_of_life, run, 3)
+    run.stop.ask()
+    with pytest.raises(StopRequested):
+        await asyncio.wait_for(working, timeout=5.0)
+    assert {event.phase for event in run.events(PhaseStarted)} == {"prompts"}
+    assert [env.num_closed for env in provider.envs] == [1, 1]

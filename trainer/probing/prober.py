@@ -63,7 +63,7 @@ class Prober:
         """
         parts, began, ended = self._parts, time.perf_counter(), list[Rollout]()
         parts.watchdog.watch_run()
-        await parts.prompts.tell(self.step)
+        await parts.waves.stop.unless(parts.prompts.tell(self.step))
         tasks, wave = taking_turns(parts.tasks), self._wave()
         parts.waves.announce(wave, num_groups=len(tasks))
         early: StopRequested | RunTimeout | StepTimeout | None = None
