@@ -211,6 +211,8 @@ async def test_in_a_storm_few_ask_at_once_what_their_creations_made(
             writer.write(answer)
             await writer.drain()
         writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
         num_open -= 1
 
     storm = await asyncio.start_server(refuse, "127.0.0.1", 0)
@@ -236,6 +238,8 @@ async def test_in_a_storm_few_ask_at_once_what_their_creations_made(
         await held.close()
     await api.close()
     storm.close()
+    while num_open:  # noqa: ASYNC110 - else the loop ends before them
+        await asyncio.sleep(0.01)
 
 
 QUICK = replace(TERMS, operation_s=0.2)
