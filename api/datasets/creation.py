@@ -193,16 +193,16 @@ def _build(shop: Workshop, order: Order, past: _Past, folder: Path) -> dict[str,
     return process.run_job("build", folder, job, shop.limits)
 
 
-def _bring_lineage(blob_store: BlobStore, past: _Past, folder: Path) -> tuple[str, ...]:
-    """Bring what earlier versions did, and return the names of the files."""
+def _bring_lineage(blob_store: BlobStore, past: _Past, folder: Path) -> tuple[tuple[str, ...], ...]:
+    """Bring what earlier versions did; return the names of the files of each line of ancestors."""
     try:
         for version_id in past.heads:
             blobs.fetch(blob_store, version_id, LINEAGE, folder / version_id)
     except DatasetNotFound:
         for version_id in past.ancestors:
             blobs.fetch(blob_store, version_id, SPLIT, folder / version_id)
-        return past.ancestors
-    return past.heads
+        return (past.ancestors,)
+    return tuple((version_id,) for version_id in past.heads)
 
 
 def _publish(

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -65,7 +66,9 @@ class _TooLong(Exception):
 def build(folder: Path, job: Mapping[str, Any]) -> dict[str, Any]:
     """Make a version of the file `source`: writes its two files, returns what is stored with it."""
     reading = Reading()
-    lineage = Lineage.of(read_splits(folder / name) for name in job["lineage"])
+    lineage = Lineage.joined(
+        Lineage.of(read_splits(folder / name) for name in line) for line in job["lineage"]
+    )
     try:
         prepared = prepare(
             reading.rows(_chunks(folder / "source", job["max_unpacked_mb"])),
@@ -81,8 +84,9 @@ def build(folder: Path, job: Mapping[str, Any]) -> dict[str, Any]:
     _refuse_problems(reading)
     size_bytes = _write(folder / TASKS, map(canonical_json, prepared.rows))
     _write(folder / SPLIT, map(split_line, prepared.split))
-    past = (read_splits(folder / name) for name in job["lineage"])
-    _write(folder / LINEAGE, map(split_line, Lineage.table((*past, prepared.split))))
+    past = (read_splits(folder / name) for line in job["lineage"] for name in line)
+    uses = Lineage.table((*past, prepared.split))
+    _write(folder / LINEAGE, map(split_line, chain(uses, lineage.marks(prepared.split))))
     return _facts(prepared, reading) | {"size_bytes": size_bytes}
 
 

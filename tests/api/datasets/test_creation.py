@@ -66,8 +66,8 @@ def exclude(database: Database, *drafts: Exclusion) -> list[datetime]:
 
 def while_built(
     monkeypatch: pytest.MonkeyPatch, happens: Callable[[int], None]
-) -> list[tuple[str, ...]]:
-    """Let something happen after each building and before it is stored."""
+) -> list[tuple[tuple[str, ...], ...]]:
+    """Let something happen after each building and before it is stored; return what was read."""
     real, lineages = process.run_job, []
 
     def run_job(kind: str, folder: Path, job: Any, limits: Limits) -> dict[str, Any]:
@@ -158,9 +158,9 @@ def test_one_file_holds_all_that_came_before(
     other = make(tasks(zillow=60), "other")
     first = make(ROWS)
     second = make(tasks(github=90), parent="other@3")
-    assert built[-1] == (first["id"], other["id"])
+    assert built[-1] == ((first["id"],), (other["id"],))
     third = make([*ROWS, *tasks(reddit=60)], split={"policy": "rank", "salt": 9})
-    assert built[-1] == (second["id"],)
+    assert built[-1] == ((second["id"],),)
 
     def evaluated(version: dict[str, Any], name: str) -> set[str]:
         with blobs.local_copy(shop.store, version["id"], name) as path, gzip.open(path) as rows:
@@ -172,6 +172,22 @@ def test_one_file_holds_all_that_came_before(
     assert before <= evaluated(third, "split.jsonl.gz"), "two names back, and still not trained on"
 
 
+def test_what_one_name_trained_on_is_no_eval_task_because_another_evaluated_on_it(
+    make: Callable[..., dict[str, Any]], shop: Workshop
+) -> None:
+    rows = tasks(reddit=60)
+    first = make(rows, split={"policy": "rank", "eval_ratio": 0.0})
+    make(rows, "other")
+    assert (first["num_train"], first["num_eval"]) == (60, 0)
+    kept_out = {"split: meant for eval, but an earlier version trained on it": 6}
+    second = make([*rows, *tasks(zillow=60)], parent="other@1")
+    assert second["excluded"] == kept_out
+    third = make([*rows, *tasks(zillow=70)])
+    assert third["excluded"] == kept_out, "the stored lineage says it too"
+    lifted = make(rows, split={"policy": "rank", "trained_may_become_eval": True})
+    assert (lifted["excluded"], lifted["num_eval"]) == ({}, 6)
+
+
 def test_versions_without_a_stored_lineage_are_read_one_by_one(
     make: Callable[..., dict[str, Any]], shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,4 +197,4 @@ def test_versions_without_a_stored_lineage_are_read_one_by_one(
         shop.store.delete_prefix(version_key(version["id"], LINEAGE))
     built = while_built(monkeypatch, lambda _: None)
     make([*ROWS, *tasks(reddit=60)], split={"policy": "rank", "salt": 9})
-    assert built == [tuple(sorted(each["id"] for each in made))]
+    assert built == [(tuple(sorted(each["id"] for each in made)),)]

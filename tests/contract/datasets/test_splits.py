@@ -34,6 +34,7 @@ from trainer.contract.datasets.splits import (
     UNPUBLISHED,
     make_split,
 )
+from trainer.contract.datasets.stored import read_split_line, split_line
 
 ROOT = Path(__file__).resolve().parents[3]
 Policy = RankPolicy | Md5ThresholdPolicy | PublishedPolicy
@@ -290,6 +291,44 @@ def test_of_two_tasks_that_ask_the_same_and_were_split_the_trained_one_never_eva
     first = split(twins, PublishedPolicy(splits={"a": "eval", "b": "train"}))
     second = split([twins[1]], RankPolicy(), first)
     assert reasons(second) == {"b": COPY}
+
+
+def test_a_task_that_two_lines_of_ancestors_used_for_both_is_neither() -> None:
+    """fleet@1 trained on all, other@1 evaluated on ten: fleet@2 with that parent took them."""
+    rows = tasks({"booking": 100})
+    prints = {row.key: fingerprint(row) for row in rows}
+    ten = {row.key for row in rows[:10]}
+    fleet = split(rows, RankPolicy(eval_ratio=0.0))
+    other = split(rows[:10], PublishedPolicy(splits=dict.fromkeys(ten, "eval")))
+
+    def after(
+        lineage: Lineage, policy: Policy, given: list[TaskRow] = rows
+    ) -> tuple[tuple[SplitRow, ...], Lineage]:
+        made = make_split(given, prints, policy, excluded={}, lineage=lineage)
+        used = [fleet, other, made]
+        table = [read_split_line(split_line(row)) for row in lineage.marks(made)]
+        return made, Lineage.of([Lineage.table(used), table])
+
+    met = Lineage.joined([Lineage.of([fleet]), Lineage.of([other])])
+    assert met == Lineage.joined([Lineage.of([other]), Lineage.of([fleet])])
+    for policy in (RankPolicy(), Md5ThresholdPolicy(max_env_train_share=None)):
+        made, line = after(met, policy)
+        assert {key for key, why in reasons(made).items() if why == TRAINED} == ten
+        again, _ = after(Lineage.joined([line]), policy)
+        assert reasons(again) == reasons(made), "in every later version"
+    published = PublishedPolicy(splits={row.key: "eval" for row in rows[:5]} | {"x": "train"})
+    made, _ = after(met, published)
+    assert {key for key, why in reasons(made).items() if why == OVERRULED_EVAL} == {
+        row.key for row in rows[:5]
+    }
+    _, without = after(met, RankPolicy(), rows[10:])
+    assert not keys(after(without, RankPolicy())[0], "eval") & ten, "also when they come back"
+    renamed = [row.model_copy(update={"key": f"new-{row.key}"}) for row in rows]
+    prints |= {row.key: fingerprint(row) for row in renamed}
+    assert not keys(after(met, RankPolicy(), renamed)[0], "eval") & {f"new-{key}" for key in ten}
+    allowed, line = after(met, RankPolicy(trained_may_become_eval=True))
+    assert keys(allowed, "eval") >= ten
+    assert keys(after(line, RankPolicy())[0], "eval") >= ten, "that version allowed it"
 
 
 def test_an_environment_held_out_after_it_was_trained_on_is_excluded() -> None:

@@ -65,8 +65,12 @@ def make_split(
     Raises:
         DatasetError: no split of these tasks follows the policy.
     """
-    past = lineage.past({row.key: prints[row.key] for row in rows if row.key not in excluded})
-    tasks = [row for row in rows if row.key not in excluded and row.key not in past.copies]
+    past = lineage.past(
+        {row.key: prints[row.key] for row in rows if row.key not in excluded},
+        trained_may_become_eval=policy.trained_may_become_eval,
+    )
+    neither = {*excluded, *past.copies, *past.torn}
+    tasks = [row for row in rows if row.key not in neither]
     match policy:
         case RankPolicy():
             draft = _by_rank(tasks, policy, past)
@@ -75,6 +79,7 @@ def make_split(
         case PublishedPolicy():
             draft = _as_published(tasks, policy, past)
     draft.exclude(past.copies, COPY)
+    draft.excluded.update((key, _reason_if_torn(key, policy)) for key in past.torn)
     draft.excluded.update(excluded)
     places: dict[str, SplitName] = dict.fromkeys(draft.excluded, "excluded")
     places.update((key, "eval") for keys in draft.evals.values() for key in keys)
@@ -85,6 +90,13 @@ def make_split(
         )
         for key in sorted(row.key for row in rows)
     )
+
+
+def _reason_if_torn(key: str, policy: RankPolicy | Md5ThresholdPolicy | PublishedPolicy) -> str:
+    if not isinstance(policy, PublishedPolicy):
+        return TRAINED
+    place = policy.splits.get(key)
+    return UNPUBLISHED if place is None else OVERRULED_EVAL if place == "eval" else OVERRULED_TRAIN
 
 
 def _by_rank(tasks: Sequence[TaskRow], policy: RankPolicy, past: Past) -> _Draft:
