@@ -114,6 +114,15 @@ def _refuse_contradictions(choices: dict[str, Any], assignments: tuple[str, ...]
         raise click.UsageError(
             f"{FLAGS[twice[0]]} and --set {SET_BY[twice[0]]} are one option: give it once"
         )
+    sections = {FLAGS[name]: SET_BY[name].partition(".")[0] for name in given}
+    if choices.get("published"):
+        sections["--published"] = "split"
+    for flag, section in sections.items():
+        if section in assigned:
+            raise click.UsageError(
+                f"{flag} does nothing beside --set {section}, which sets all of it: leave one of"
+                " them out"
+            )
 
 
 def _filters(choices: dict[str, Any]) -> dict[str, Any]:

@@ -112,6 +112,18 @@ def test_a_split_of_one_task_is_no_table_by_key(hc: Invoke, tmp_path: Path) -> N
             ("create", "x", "FILE", "--eval-ratio", "0.2", "--set", "split.eval_ratio=0.1"),
             "--eval-ratio and --set split.eval_ratio are one option: give it once",
         ),
+        (
+            ("create", "x", "FILE", "--env", "booking", "--set", "filters={modality: tool_use}"),
+            "--env does nothing beside --set filters, which sets all of it",
+        ),
+        (
+            ("create", "x", "FILE", "--held-out-env", "x", "--set", "split={policy: rank}"),
+            "--held-out-env does nothing beside --set split, which sets all of it",
+        ),
+        (
+            ("create", "x", "FILE", "--published", "SPLIT", "--set", "split={policy: rank}"),
+            "--published does nothing beside --set split, which sets all of it",
+        ),
         (("lint", "fleet", "--tool-tokens", "github=9"), "--tool-tokens does nothing alone"),
         (("show", "fleet@1", "--versions"), "leave @1 out"),
         (("rows", "fleet", "--key", "a", "--env", "github"), "--env does nothing"),
