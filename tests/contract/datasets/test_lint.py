@@ -201,6 +201,35 @@ def test_tools_that_a_run_counted_stand_in_for_those_not_given() -> None:
     assert over.message == "the tools take 30,000 of 24,000 tokens, counted by run_github"
 
 
+def test_tools_that_nobody_counted_are_said_where_a_budget_is_given() -> None:
+    """`lint --max-input-length` found nothing in a project without runs, as if all were well."""
+    rows = tasks({"booking": 60, "github": 60, "zillow": 60})
+    counted = {"zillow": ToolCount(tokens=9, source="counted by run_1")}
+    options = PrepareOptions(lint=LintOptions(max_input_length=24_000, tool_tokens={"github": 9}))
+    (unknown,) = found(prepare(rows, options, now=NOW, measured=counted), "tools_uncounted")
+    assert (unknown.severity, unknown.count, unknown.examples) == ("info", 1, ("booking",))
+    assert "1 of 3 environments" in unknown.message
+    assert "hillclimb preview" in unknown.remedy
+    assert found(made(rows), "tools_uncounted") == [], "nobody asked"
+    away = [Exclusion(scope="env", key="booking", reason="down")]
+    without = prepare(rows, options, now=NOW, measured=counted, exclusions=away)
+    assert found(without, "tools_uncounted") == []
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_a_cap_that_leaves_no_training_task_is_a_warning(size: int) -> None:
+    """The historic share of a fifth, rounded down, is nothing below five tasks."""
+    rows = tasks({"booking": size})
+    version = made(rows, Md5ThresholdPolicy())
+    assert (version.table[0].train, version.table[0].excluded) == (0, size)
+    (emptied,) = found(version, "train_emptied")
+    assert (emptied.severity, emptied.env_key, emptied.count) == ("warning", "booking", size)
+    assert "max_env_train_share" in emptied.remedy
+    assert found(made(rows, Md5ThresholdPolicy(max_env_train_share=None)), "train_emptied") == []
+    assert found(made(tasks({"booking": 5}), Md5ThresholdPolicy()), "train_emptied") == []
+    assert found(made(rows, RankPolicy(max_env_train_share=0.2)), "train_emptied") == []
+
+
 def test_what_cannot_be_trained_or_graded_alike_is_named() -> None:
     rows = tasks({"booking": 20}, verifier_code="def verify(env): ...")
     rows += tasks({"booking": 2}, start=20, task_modality="browser_use")

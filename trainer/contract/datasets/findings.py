@@ -79,6 +79,11 @@ RULES: Mapping[str, Rule] = {
         "filters or split.held_out_envs name something that no row of the file has",
         "correct the name, or leave it out",
     ),
+    "train_emptied": Rule(
+        "warning",
+        "the split policy's caps leave an environment no training task",
+        "raise the cap; of md5_threshold, set split.max_env_train_share to null",
+    ),
     "eval_below_minimum": Rule(
         "warning",
         "split.max_eval_total leaves an environment fewer eval tasks than split.min_eval_per_env",
@@ -158,6 +163,12 @@ RULES: Mapping[str, Rule] = {
         "info",
         "lint.tool_tokens names an environment of which the version uses no task",
         "correct its name, or leave it out",
+    ),
+    "tools_uncounted": Rule(
+        "info",
+        "environments whose tools nobody counted, so that lint.max_input_length says nothing of"
+        " them",
+        "run `hillclimb preview` on them, or give lint.tool_tokens",
     ),
     "detectable_change": Rule(
         "info",

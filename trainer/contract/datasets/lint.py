@@ -24,7 +24,7 @@ from trainer.contract.datasets.splits import (
     UNPUBLISHED,
 )
 from trainer.contract.datasets.table import EnvCounts
-from trainer.contract.datasets.tools import GIVEN, ToolCount, find_crowded
+from trainer.contract.datasets.tools import GIVEN, ToolCount, find_crowded, find_uncounted
 from trainer.contract.sections import EnvKey, Section, Share
 
 
@@ -81,6 +81,7 @@ def lint(
         found += _sizes(counts, options)
         found += _unusable(counts.env_key, tasks)
     found += _left_out(rows, split)
+    found += _emptied(rows, split, table)
     found += _overall(table, options)
     severities = list(dict.fromkeys(rule.severity for rule in RULES.values()))
     return tuple(
@@ -177,7 +178,9 @@ def _tools(
         for env_key, tokens in options.tool_tokens.items()
     }
     num_tasks = {env_key: len(rows) for env_key, rows in used.items()}
-    yield from find_crowded({**measured, **given}, options.max_input_length, num_tasks)
+    counted = {**measured, **given}
+    yield from find_crowded(counted, options.max_input_length, num_tasks)
+    yield from find_uncounted(counted, options.max_input_length, num_tasks)
 
 
 def _unusable(env_key: str, rows: Sequence[TaskRow]) -> Iterator[Finding]:
@@ -200,6 +203,17 @@ _CODE_OF_REASON = {
     OVERRULED_TRAIN: "published_overruled",
     UNPUBLISHED: "unpublished",
 }
+
+
+def _emptied(
+    rows: Iterable[TaskRow], split: Mapping[str, SplitRow], table: Sequence[EnvCounts]
+) -> Iterator[Finding]:
+    """Find environments of which caps excluded every training task."""
+    cut = Counter(row.env_key for row in rows if split[row.key].reason == TRAIN_CAP)
+    for counts in table:
+        if not counts.train and (number := cut[counts.env_key]):
+            message = f"the caps exclude all {number} training tasks"
+            yield finding("train_emptied", counts.env_key, number, message)
 
 
 def _left_out(rows: Iterable[TaskRow], split: Mapping[str, SplitRow]) -> Iterator[Finding]:

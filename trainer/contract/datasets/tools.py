@@ -8,6 +8,7 @@ from trainer.contract.datasets.findings import Finding, finding
 from trainer.contract.section import Section
 
 GIVEN = "given in lint.tool_tokens"
+UNCOUNTED = "tools_uncounted"
 OVER, CROWDED = "tools_over_budget", "tools_crowd_context"
 TOOL_CODES = (OVER, CROWDED)
 
@@ -18,6 +19,20 @@ class ToolCount(Section):
     tokens: int
     source: str
     """Who says so, in words that follow a comma."""
+
+
+def find_uncounted(
+    tools: Mapping[str, ToolCount], max_input_length: int, num_tasks: Mapping[str, int]
+) -> Iterator[Finding]:
+    """Say whose tools could not be held against the tokens of the model's input."""
+    played = sorted(env_key for env_key, number in num_tasks.items() if number)
+    unknown = [env_key for env_key in played if env_key not in tools]
+    if unknown:
+        message = (
+            f"the tools of {len(unknown)} of {len(played)} environments were not held against"
+            f" {max_input_length:,} tokens: no run has counted them"
+        )
+        yield finding(UNCOUNTED, None, len(unknown), message, unknown)
 
 
 def find_crowded(
