@@ -93,7 +93,9 @@ def test_a_validation_is_read_with_pages_of_its_rows(
 
 
 @pytest.mark.parametrize(
-    "stored", [b"no gzip", gzip.compress(b"[]\n"), gzip.compress(b'{"verdict": "excluded"}\n')]
+    "stored",
+    [b"no gzip", gzip.compress(b"[]\n"), gzip.compress(b'{"verdict": "excluded"}\n')],
+    ids=["packed otherwise", "no object", "no task"],
 )
 def test_damaged_rows_are_told(
     story: Story, served: Served, blobs: DiskStore, stored: bytes

@@ -219,9 +219,16 @@ class BrokenFor(DiskStore):
         self._run_id, self._error = run_id, error
 
     def size(self, key: str) -> int:
+        self._fail(key)
+        return super().size(key)
+
+    def get(self, key: str) -> bytes:
+        self._fail(key)
+        return super().get(key)
+
+    def _fail(self, key: str) -> None:
         if self._run_id in key:
             raise self._error
-        return super().size(key)
 
 
 @pytest.mark.parametrize(
@@ -231,6 +238,7 @@ class BrokenFor(DiskStore):
         (b'{"verdict": "excluded", "env_key": "x", "task_key": ""}\n', "no dataset can have"),
         (b'{"verdict": "excluded", "env_key": "x", "task_key": "k"}\n' * 25, "than its dataset"),
     ],
+    ids=["no key", "empty key", "more than there are"],
 )
 def test_what_one_trainer_wrote_wrongly_does_not_keep_the_other_validations_waiting(
     hc: Invoke,
