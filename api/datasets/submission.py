@@ -181,7 +181,8 @@ def _check_tasks(spec: RunSpec, reference: DatasetRef, table: Mapping[str, Any])
     if not num_eval and spec.kind in MEASURED:
         raise DatasetUnusable(
             f"{reference} has no eval task in {listed(list(table))}: nothing could be measured."
-            " Build a version with a larger split.eval_ratio or a smaller split.min_eval_per_env"
+            " Build a version with a larger split.eval_ratio or a smaller split.min_eval_per_env,"
+            " under a fresh name where earlier versions trained on its tasks"
         )
     if not train and spec.kind in TRAINED_ON:
         raise DatasetUnusable(f"{reference} has no training task in {listed(list(table))}")
