@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from api.cursor import read_cursor, sign_cursor
 from api.datasets.errors import DatasetUnusable
-from api.identity import NotAllowed, NotAuthenticated
+from api.identity import NotAllowed, NotAuthenticated, Principal
 from api.openapi import json_body
 from api.problems import (
     INVALID,
@@ -186,14 +187,7 @@ def cancel_run(
     services: ServicesDep, caller: Writer, run_id: RunId, background: BackgroundTasks
 ) -> RunPayload:
     """Cancel at once what has not started; a trainer at work checkpoints first. Repeatable."""
-    with services.database.transaction() as session:
-        run = store.lock_run(session, run_id, project_id=caller.project_id)
-        control.cancel(session, run, actor=caller.actor, now=utc_now())
-        waiting = store.next_waiting(session, caller.project_id, limit=RING_AHEAD)
-        session.flush()
-        payload = describe_run(session, run)
-    background.add_task(services.bell.ring, [run_id, *waiting])
-    return payload
+    return _stop(services, caller, run_id, background, control.cancel)
 
 
 @router.post(
@@ -206,14 +200,7 @@ def pause_run(
     services: ServicesDep, caller: Writer, run_id: RunId, background: BackgroundTasks
 ) -> RunPayload:
     """Give back what the run holds; a trainer at work checkpoints first. Repeatable."""
-    with services.database.transaction() as session:
-        run = store.lock_run(session, run_id, project_id=caller.project_id)
-        control.pause(session, run, actor=caller.actor, now=utc_now())
-        waiting = store.next_waiting(session, caller.project_id, limit=RING_AHEAD)
-        session.flush()
-        payload = describe_run(session, run)
-    background.add_task(services.bell.ring, [run_id, *waiting])
-    return payload
+    return _stop(services, caller, run_id, background, control.pause)
 
 
 @router.post(
@@ -250,6 +237,24 @@ def resume_run(
             idempotency.finish(session, request, answer)
     background.add_task(services.bell.ring, [resumed.id])
     return _answer(answer, background=background)
+
+
+def _stop(
+    services: Services,
+    caller: Principal,
+    run_id: str,
+    background: BackgroundTasks,
+    act: Callable[..., None],
+) -> RunPayload:
+    """Cancel or pause a run, and ring for it and for those that may have its slot."""
+    with services.database.transaction() as session:
+        run = store.lock_run(session, run_id, project_id=caller.project_id)
+        act(session, run, actor=caller.actor, now=utc_now())
+        waiting = store.next_waiting(session, caller.project_id, limit=RING_AHEAD)
+        session.flush()
+        payload = describe_run(session, run)
+    background.add_task(services.bell.ring, [run_id, *waiting])
+    return payload
 
 
 def _page(

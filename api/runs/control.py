@@ -12,7 +12,7 @@ from api.runs.errors import InvalidTransition, NothingToResume
 from api.runs.journal import Draft, append
 from api.runs.light import kind_of
 from api.runs.reasons import REASONS
-from api.runs.status import TERMINAL, AttemptState, DesiredState, RunStatus
+from api.runs.status import TERMINAL, WAITING, AttemptState, DesiredState, RunStatus
 from api.runs.submit import submit
 from api.runs.transitions import move
 from api.tables import Run
@@ -37,22 +37,14 @@ def cancel(session: Session, run: Run, *, actor: str, now: datetime) -> None:
         raise InvalidTransition(f"Run {run.id} has finished every step: nothing is left to cancel.")
     run.desired_state = DesiredState.CANCELLED.value
     append(session, run, [Draft(type="run.cancel_requested", at=now, actor=actor)])
-    attempt = store.newest_attempt(session, run)
-    live = attempt is not None and attempt.state != AttemptState.ENDED.value
-    if attempt is not None and live and attempt.state == AttemptState.OFFERED.value:
-        end = End(reason=BY_USER[0], message=BY_USER[1], actor=actor)
-        attempts.end_attempt(session, run, attempt, end, now=now)
-    elif attempt is not None and live:
-        attempts.request_stop(attempt, now=now)
-        move(session, run, RunStatus.CANCELLING, now=now, actor=actor)
-    else:
+    if not _leave(session, run, RunStatus.CANCELLING, BY_USER, actor=actor, now=now):
         move(session, run, RunStatus.CANCELLED, now=now, actor=actor, reason=BY_USER)
 
 
 def pause(session: Session, run: Run, *, actor: str, now: datetime) -> None:
     """Want the run to rest: at once when nothing runs, else after its trainer checkpointed.
 
-    What it held, a slot or a cluster, is free then; `resume` goes on. Repeating it changes
+    Its slot is free then; `resume` goes on. Repeating it changes
     nothing. Raises InvalidTransition for a run that ended, is cancelled, or has finished every
     step.
     """
@@ -66,16 +58,32 @@ def pause(session: Session, run: Run, *, actor: str, now: datetime) -> None:
         raise InvalidTransition(f"Run {run.id} has finished every step: nothing is left to pause.")
     run.desired_state = DesiredState.PAUSED.value
     append(session, run, [Draft(type="run.pause_requested", at=now, actor=actor)])
-    attempt = store.newest_attempt(session, run)
-    live = attempt is not None and attempt.state != AttemptState.ENDED.value
-    if attempt is not None and live and attempt.state == AttemptState.OFFERED.value:
-        end = End(reason=PAUSED_BY_USER[0], message=PAUSED_BY_USER[1], actor=actor)
-        attempts.end_attempt(session, run, attempt, end, now=now)
-    elif attempt is not None and live:
-        attempts.request_stop(attempt, now=now)
-        move(session, run, RunStatus.PAUSING, now=now, actor=actor)
-    elif run.status in (RunStatus.QUEUED.value, RunStatus.RECOVERING.value):
+    if _leave(session, run, RunStatus.PAUSING, PAUSED_BY_USER, actor=actor, now=now):
+        return
+    if RunStatus(run.status) in WAITING:
         move(session, run, RunStatus.PAUSED, now=now, actor=actor, reason=PAUSED_BY_USER)
+
+
+def _leave(
+    session: Session,
+    run: Run,
+    leaving: RunStatus,
+    reason: tuple[ReasonCode, str],
+    *,
+    actor: str,
+    now: datetime,
+) -> bool:
+    """Withdraw the attempt's offer, or let its trainer leave; False when no attempt is alive."""
+    attempt = store.newest_attempt(session, run)
+    if attempt is None or attempt.state == AttemptState.ENDED.value:
+        return False
+    if attempt.state == AttemptState.OFFERED.value:
+        end = End(reason=reason[0], message=reason[1], actor=actor)
+        attempts.end_attempt(session, run, attempt, end, now=now)
+    else:
+        attempts.request_stop(attempt, now=now)
+        move(session, run, leaving, now=now, actor=actor)
+    return True
 
 
 def resume(session: Session, run: Run, *, actor: str, now: datetime) -> Run:
