@@ -45,7 +45,7 @@ class FleetSpec(Section):
     how much."""
     partial_reward: bool = False
     """Give a task that was not done the share of its checks that passed, as its verifier prints
-    them. A pass stays a score of at least `eval.pass_threshold`."""
+    them, which is never a pass: `eval.pass_threshold` has to be 1."""
 
 
 def refuse_idle_workers(fleet: FleetSpec, num_workers: int) -> None:
