@@ -292,6 +292,9 @@ class LearnerSpec(Section):
     """Action tokens whose scores over the vocabulary exist at once."""
     lora: LoraSpec | None = None
     """Train adapters; null trains every weight."""
+    cpu_offload: bool = False
+    """Keep weights of record, gradients and optimizer in the machine's memory, and take the
+    optimizer's step there: a GPU then holds only what it computes with. Slower, never different."""
 
 
 class EngineSpec(Section):

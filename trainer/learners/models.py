@@ -163,6 +163,7 @@ def _cut(model: Qwen3ForCausalLM, options: LearnerOptions, ranks: Ranks) -> Poli
         ranks,
         dtype=options.dtype,
         recompute=options.learner.activation_checkpointing,
+        offload=options.learner.cpu_offload,
     )
 
 

@@ -9,13 +9,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+)
 
 from trainer.errors import LearnerError
 from trainer.learners.policy import PolicyModule
@@ -96,12 +103,18 @@ def _join(world: World, device: torch.device) -> None:
 
 
 def shard(
-    policy: PolicyModule, ranks: Ranks, *, dtype: torch.dtype, recompute: bool = False
+    policy: PolicyModule,
+    ranks: Ranks,
+    *,
+    dtype: torch.dtype,
+    recompute: bool = False,
+    offload: bool = False,
 ) -> PolicyModule:
     """Cut the policy over the ranks, in place: a group per layer and one for all the rest.
 
     `dtype` is that of forward and backward; gradients are added up in float32. `recompute` trades
-    the activations of each layer for a second forward pass.
+    the activations of each layer for a second forward pass. `offload` keeps the shards, their
+    gradients and so the optimizer in the machine's memory.
     """
     precision = MixedPrecisionPolicy(
         param_dtype=None if dtype is torch.float32 else dtype,
@@ -110,14 +123,14 @@ def shard(
     )
     # Where memory is what there is enough of, a layer is kept between forward and backward.
     regather = ranks.size > 1 or ranks.device.type == "cuda"
+    place = CPUOffloadPolicy(pin_memory=ranks.device.type == "cuda") if offload else OffloadPolicy()
+    cut = partial(fully_shard, mesh=ranks.mesh, mp_policy=precision, offload_policy=place)
     layers = policy.causal_lm.model.layers
     for index, layer in enumerate(layers):
         if recompute:
             layers[index] = checkpoint_wrapper(layer)
-        fully_shard(
-            layers[index], mesh=ranks.mesh, mp_policy=precision, reshard_after_forward=regather
-        )
-    fully_shard(policy, mesh=ranks.mesh, mp_policy=precision, reshard_after_forward=False)
+        cut(layers[index], reshard_after_forward=regather)
+    cut(policy, reshard_after_forward=False)
     for module in policy.modules():
         if isinstance(module, FSDPModule):
             # The loss weights are shares of the whole mini-batch: gradients add up, no mean.

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.distributed.fsdp import FSDPModule
 from transformers import Qwen3ForCausalLM
 
 from tests.trainer.learners.recorded import batch
@@ -50,6 +51,31 @@ def test_recomputed_activations_and_chunks_change_no_bit_or_next_to_none() -> No
     chunked = weights_after_two_steps(rank(logprob_chunk_tokens=7))
     for name, tensor in chunked.items():
         torch.testing.assert_close(tensor, expected[name], atol=1e-5, rtol=1e-4)
+
+
+def test_shards_kept_in_the_machines_memory_change_no_bit() -> None:
+    expected = weights_after_two_steps(rank())
+    learner = rank(cpu_offload=True)
+    groups = [
+        module._get_fsdp_state()._fsdp_param_group
+        for module in learner._models.policy.modules()
+        if isinstance(module, FSDPModule)
+    ]
+    assert groups
+    assert all(each.offload_to_cpu for group in groups if group for each in group.fsdp_params)
+    offloaded = weights_after_two_steps(learner)
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in offloaded.items())
+
+
+def test_an_offloaded_rank_goes_on_from_what_another_one_saved(tmp_path: Path) -> None:
+    kept, offloaded = rank(), rank(cpu_offload=True)
+    kept.step(batch())
+    kept.save(tmp_path)
+    offloaded.load(tmp_path)
+    kept.step(batch())
+    offloaded.step(batch())
+    weights = kept.weights()
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in offloaded.weights().items())
 
 
 def test_recomputed_activations_are_not_kept() -> None:
