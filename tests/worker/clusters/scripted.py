@@ -1,0 +1,194 @@
+"""Clouds that do what a test says: launches take time, requests are forgotten, nobody answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from trainer.contract.clusters.offers import Offer
+from trainer.contract.clusters.spec import TrainerInstall
+from worker.clusters.base import (
+    CloudError,
+    CloudsUnreachable,
+    ClusterFacts,
+    ClusterPlan,
+    ErrorKind,
+    JobSighting,
+    JobState,
+    RequestReport,
+    RequestState,
+    SeenState,
+    Sighting,
+)
+
+START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+FACTS = ClusterFacts(
+    infra="lambda", region="us-west-1", sku="gpu_8x_h100", num_nodes=1, hourly_usd=23.92
+)
+
+
+@dataclass(slots=True)
+class Request:
+    """A launch at work in some process of the API server."""
+
+    id: str
+    name: str
+    job_name: str
+    ends_at: datetime
+    fails: bool = False
+    state: RequestState = RequestState.WORKING
+    job_id: int | None = None
+
+
+@dataclass(slots=True)
+class Cluster:
+    name: str
+    jobs: list[JobSighting] = field(default_factory=list)
+    ending_at: datetime | None = None
+
+
+@dataclass(slots=True)
+class ScriptedClouds:
+    """An API server and its clouds; `now` is moved by the test."""
+
+    now: datetime = START
+    launch_s: float = 10.0
+    is_away: bool = False
+    loses_answers: bool = False
+    """What is asked for happens, but nobody hears of it."""
+    fails_launches: bool = False
+    clusters: dict[str, Cluster] = field(default_factory=dict)
+    requests: list[Request] = field(default_factory=list)
+    orphans: list[Request] = field(default_factory=list)
+    """Launches of an API server that is gone, carried on by processes that outlived it."""
+    num_launches: int = 0
+    max_open: int = 0
+    """The most launches of one name that were under way at once."""
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+        for request in [*self.requests, *self.orphans]:
+            if request.state is RequestState.WORKING and request.ends_at <= self.now:
+                self._finish(request)
+        gone = [c.name for c in self.clusters.values() if c.ending_at and c.ending_at <= self.now]
+        for name in gone:
+            del self.clusters[name]
+
+    def _finish(self, request: Request) -> None:
+        if request.fails:
+            request.state = RequestState.FAILED
+            return
+        cluster = self.clusters.setdefault(request.name, Cluster(request.name))
+        number = len(cluster.jobs) + 1
+        cluster.jobs.append(JobSighting(id=number, name=request.job_name, state=JobState.RUNNING))
+        request.state, request.job_id = RequestState.DONE, number
+
+    def restart_server(self) -> None:
+        """Its memory of requests is gone, its processes go on."""
+        self.orphans += [r for r in self.requests if r.state is RequestState.WORKING]
+        self.requests.clear()
+
+    def preempt(self, name: str) -> None:
+        self.clusters.pop(name, None)
+
+    def end_jobs(self, name: str, state: JobState) -> None:
+        cluster = self.clusters.get(name)
+        if cluster is not None:
+            cluster.jobs = [JobSighting(id=j.id, name=j.name, state=state) for j in cluster.jobs]
+
+    def under_way(self, name: str) -> int:
+        both = [*self.requests, *self.orphans]
+        return sum(r.name == name and r.state is RequestState.WORKING for r in both)
+
+    # What follows is the port.
+
+    def launch(self, plan: ClusterPlan) -> str:
+        self._reach()
+        self.num_launches += 1
+        request = Request(
+            id=f"r{self.num_launches}",
+            name=plan.name,
+            job_name=plan.job_name,
+            ends_at=self.now + timedelta(seconds=self.launch_s),
+            fails=self.fails_launches,
+        )
+        self.requests.append(request)
+        self.max_open = max(self.max_open, self.under_way(plan.name))
+        self._answer()
+        return request.id
+
+    def open_launches(self, name: str) -> tuple[str, ...]:
+        self._reach()
+        open_ = [r for r in self.requests if r.name == name and r.state is RequestState.WORKING]
+        self._answer()
+        return tuple(request.id for request in open_)
+
+    def request(self, request_id: str) -> RequestReport:
+        self._reach()
+        found = next((r for r in self.requests if r.id == request_id), None)
+        self._answer()
+        if found is None:
+            return RequestReport(state=RequestState.FORGOTTEN)
+        if found.state is RequestState.DONE:
+            return RequestReport(state=found.state, job_id=found.job_id, cluster=FACTS)
+        if found.state is RequestState.FAILED:
+            error = CloudError(ErrorKind.NO_CAPACITY, "nothing could be had")
+            return RequestReport(state=found.state, error=error)
+        return RequestReport(state=found.state)
+
+    def sightings(self) -> Mapping[str, Sighting]:
+        self._reach()
+        self._answer()
+        return {
+            name: Sighting(name=name, state=SeenState.UP, cluster=FACTS) for name in self.clusters
+        }
+
+    def jobs(self, name: str) -> tuple[JobSighting, ...]:
+        self._reach()
+        self._answer()
+        return tuple(self.clusters[name].jobs) if name in self.clusters else ()
+
+    def cancel_jobs(self, name: str, ids: tuple[int, ...]) -> str:
+        self._reach()
+        cluster = self.clusters.get(name)
+        if cluster is not None:
+            cluster.jobs = [
+                JobSighting(id=j.id, name=j.name, state=JobState.CANCELLED) if j.id in ids else j
+                for j in cluster.jobs
+            ]
+        self._answer()
+        return "cancel"
+
+    def down(self, name: str) -> str:
+        self._reach()
+        cluster = self.clusters.get(name)
+        if cluster is not None and cluster.ending_at is None:
+            cluster.ending_at = self.now + timedelta(seconds=20)
+        self._answer()
+        return "down"
+
+    def offers(self, plan: ClusterPlan) -> tuple[Offer, ...]:
+        self._reach()
+        return ()
+
+    def _reach(self) -> None:
+        if self.is_away:
+            raise CloudsUnreachable("refused")
+
+    def _answer(self) -> None:
+        if self.loses_answers:
+            raise CloudsUnreachable("no answer in time")
+
+
+def plan_of(name: str, job_name: str) -> ClusterPlan:
+    return ClusterPlan(
+        name=name,
+        job_name=job_name,
+        candidates=(),
+        is_ordered=True,
+        num_nodes=1,
+        trainer=TrainerInstall(),
+        setup="",
+        run="",
+    )

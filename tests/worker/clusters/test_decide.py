@@ -1,0 +1,275 @@
+"""What is done next about a cluster: each row of the table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from tests.worker.clusters.scripted import FACTS, START
+from worker.clusters import fold
+from worker.clusters.base import (
+    CloudError,
+    ErrorKind,
+    JobSighting,
+    JobState,
+    RequestReport,
+    RequestState,
+    SeenState,
+    Sighting,
+)
+from worker.clusters.decide import (
+    CAUSES,
+    LATER,
+    LAUNCH_GRACE,
+    MAX_LAUNCHES,
+    NODE_SILENT,
+    SOON,
+    UNSOUND_ENOUGH,
+    Adopt,
+    AskDown,
+    AskJobs,
+    AskLaunches,
+    AskRequest,
+    BecomeUp,
+    BeGone,
+    CancelDuplicates,
+    End,
+    Forget,
+    Launch,
+    Look,
+    Record,
+    Wait,
+    decide,
+)
+from worker.clusters.view import Cause, ClusterState, ClusterView, Known, Looked
+
+NAME, JOB = "hc-abcd-0123456789-1", "att_1"
+WANTED = ClusterView(name=NAME, job_name=JOB)
+LAUNCHING = replace(
+    WANTED,
+    state=ClusterState.LAUNCHING,
+    request_id="r1",
+    launch_asked_at=START,
+    launch_tries=1,
+)
+UP = replace(
+    LAUNCHING, state=ClusterState.UP, job_id=1, cluster=FACTS, up_at=START, node_heard_at=START
+)
+ENDING = replace(UP, state=ClusterState.ENDING, is_wanted=False)
+SEEN = Sighting(name=NAME, state=SeenState.UP, cluster=FACTS)
+LONG_AFTER = START + timedelta(hours=1)
+
+
+def job(number: int = 1, state: JobState = JobState.RUNNING, name: str = JOB) -> JobSighting:
+    return JobSighting(id=number, name=name, state=state)
+
+
+def knowing(view: ClusterView, **known: object) -> ClusterView:
+    return replace(view, known=Known(**known))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("state", list(ClusterState))
+def test_unreachable_changes_nothing(state: ClusterState) -> None:
+    view = knowing(replace(UP, state=state), is_unreachable=True)
+    pause = LATER if state is ClusterState.UP else SOON
+    assert decide(view, LONG_AFTER) == Wait(pause, "the clouds' API server does not answer")
+
+
+class TestWanted:
+    def test_asks_in_an_order_in_which_a_launch_that_ends_is_not_missed(self) -> None:
+        assert decide(WANTED, START) == AskLaunches()
+        assert decide(knowing(WANTED, launches=()), START) == Look()
+        assert decide(knowing(WANTED, launches=(), looked=Looked(SEEN)), START) == AskJobs()
+
+    def test_adopts_the_oldest_launch_that_is_under_way(self) -> None:
+        assert decide(knowing(WANTED, launches=("r7", "r8")), START) == Adopt("r7")
+
+    def test_adopts_a_cluster_that_has_its_job(self) -> None:
+        jobs = (job(1, name="another"), job(3), job(2, JobState.CANCELLED))
+        view = knowing(WANTED, launches=(), looked=Looked(SEEN), jobs=jobs)
+        assert decide(view, START) == BecomeUp(3, FACTS)
+
+    def test_launches_onto_a_cluster_that_has_not_its_job(self) -> None:
+        view = knowing(WANTED, launches=(), looked=Looked(SEEN), jobs=(job(1, name="another"),))
+        assert decide(view, START) == Record()
+
+    def test_is_recorded_before_it_is_called(self) -> None:
+        view = knowing(WANTED, launches=(), looked=Looked(None))
+        assert decide(view, START) == Record()
+        assert decide(knowing(view, launches=(), looked=Looked(None), is_recorded=True), START) == (
+            Launch()
+        )
+
+    def test_a_launch_that_nobody_answered_is_waited_for(self) -> None:
+        asked = replace(WANTED, launch_asked_at=START, launch_tries=1)
+        view = knowing(asked, launches=(), looked=Looked(None))
+        almost = START + LAUNCH_GRACE - timedelta(seconds=1)
+        assert decide(view, almost) == Wait(SOON, "a launch may still be on its way")
+        assert decide(view, START + LAUNCH_GRACE) == Record()
+
+    def test_launches_that_are_lost_again_and_again_end_it(self) -> None:
+        asked = replace(WANTED, launch_asked_at=START, launch_tries=MAX_LAUNCHES)
+        end = decide(knowing(asked, launches=(), looked=Looked(None)), LONG_AFTER)
+        assert isinstance(end, End)
+        assert end.cause is Cause.LAUNCH_FAILED
+
+    def test_waits_for_an_earlier_cluster_of_the_run(self) -> None:
+        view = replace(WANTED, has_predecessor=True)
+        assert isinstance(decide(view, START), Wait)
+
+    @pytest.mark.parametrize("kind", list(ErrorKind))
+    def test_a_refused_launch_ends_it_with_its_cause(self, kind: ErrorKind) -> None:
+        report = RequestReport(state=RequestState.FAILED, error=CloudError(kind, "no"))
+        assert decide(knowing(WANTED, report=report), START) == End(CAUSES[kind], "no")
+
+
+class TestLaunching:
+    def test_asks_how_the_request_stands(self) -> None:
+        assert decide(LAUNCHING, START) == AskRequest("r1")
+
+    def test_a_finished_launch_is_up(self) -> None:
+        report = RequestReport(state=RequestState.DONE, job_id=4, cluster=FACTS)
+        assert decide(knowing(LAUNCHING, report=report), START) == BecomeUp(4, FACTS)
+
+    def test_a_forgotten_request_is_looked_for_by_name(self) -> None:
+        report = RequestReport(state=RequestState.FORGOTTEN)
+        view = knowing(LAUNCHING, report=report)
+        assert decide(view, START) == Forget()
+        forgotten = fold.enact(view, Forget(), LONG_AFTER)
+        assert (forgotten.state, forgotten.request_id) == (ClusterState.WANTED, None)
+        assert decide(forgotten, LONG_AFTER) == AskLaunches()
+        nothing = knowing(forgotten, launches=(), looked=Looked(None))
+        assert isinstance(decide(nothing, LONG_AFTER), Wait), "its process may have outlived it"
+
+    def test_a_failed_launch_without_a_word_ends_it_too(self) -> None:
+        report = RequestReport(state=RequestState.FAILED)
+        end = decide(knowing(LAUNCHING, report=report), START)
+        assert isinstance(end, End)
+        assert end.cause is Cause.LAUNCH_FAILED
+
+    def test_a_row_without_its_request_goes_by_the_name(self) -> None:
+        assert decide(replace(LAUNCHING, request_id=None), START) == Forget()
+
+
+class TestUp:
+    def test_a_node_that_is_heard_is_let_alone(self) -> None:
+        unseen = replace(UP, num_unseen=9)
+        assert decide(unseen, START) == Wait(LATER, "the cluster is at work")
+
+    def test_gone_twice_and_silent_is_lost(self) -> None:
+        silent = START + NODE_SILENT
+        assert isinstance(decide(replace(UP, num_unseen=1), silent), Wait)
+        end = decide(replace(UP, num_unseen=2), silent)
+        assert isinstance(end, End)
+        assert end.cause is Cause.CLUSTER_LOST
+
+    def test_a_stopped_cluster_is_lost_after_a_while(self) -> None:
+        stopped = replace(UP, unsound_since=START, seen_state=SeenState.STOPPED)
+        silent = START + NODE_SILENT
+        assert isinstance(decide(stopped, silent), Wait)
+        end = decide(stopped, START + UNSOUND_ENOUGH)
+        assert isinstance(end, End)
+        assert end.cause is Cause.CLUSTER_LOST
+
+    def test_a_silent_node_is_asked_for_its_job_and_a_live_one_is_waited_for(self) -> None:
+        silent = START + NODE_SILENT
+        assert decide(UP, silent) == AskJobs()
+        assert isinstance(decide(knowing(UP, jobs=(job(),)), silent), Wait)
+
+    @pytest.mark.parametrize("state", [s for s in JobState if not s.is_live])
+    def test_a_job_that_is_over_without_a_word_ends_it(self, state: JobState) -> None:
+        end = decide(knowing(UP, jobs=(job(state=state),)), START + NODE_SILENT)
+        assert end == End(
+            Cause.JOB_ENDED, f"its job is {state.value}, and the node reported no end"
+        )
+
+    def test_a_cluster_without_its_job_ends(self) -> None:
+        end = decide(knowing(UP, jobs=()), START + NODE_SILENT)
+        assert isinstance(end, End)
+        assert "its job is not there" in end.message
+
+    def test_jobs_are_not_asked_for_at_every_tick(self) -> None:
+        silent = START + NODE_SILENT
+        asked = replace(UP, jobs_asked_at=silent)
+        assert isinstance(decide(asked, silent + timedelta(seconds=59)), Wait)
+        assert decide(asked, silent + timedelta(seconds=60)) == AskJobs()
+
+    def test_all_but_the_first_live_job_are_cancelled(self) -> None:
+        jobs = (job(1, JobState.CANCELLED), job(2), job(3, JobState.WAITING), job(4, name="other"))
+        assert decide(knowing(UP, jobs=jobs), START) == CancelDuplicates((3,))
+        done = knowing(UP, jobs=jobs, are_duplicates_cancelled=True)
+        assert isinstance(decide(done, START), Wait)
+
+    def test_a_cluster_that_was_launched_twice_is_looked_at_once(self) -> None:
+        twice = replace(UP, launch_tries=2)
+        assert decide(twice, START) == AskJobs()
+        assert isinstance(decide(replace(twice, jobs_asked_at=START), START), Wait)
+
+
+class TestEnds:
+    @pytest.mark.parametrize("view", [WANTED, LAUNCHING, UP], ids=lambda view: view.state.value)
+    def test_what_is_not_wanted_ends_without_a_cause(self, view: ClusterView) -> None:
+        end = decide(replace(view, is_wanted=False), START)
+        assert end == End(None, "it is not wanted any more")
+
+    @pytest.mark.parametrize("view", [WANTED, LAUNCHING, UP], ids=lambda view: view.state.value)
+    def test_the_wall_clock_ends_it(self, view: ClusterView) -> None:
+        end = decide(replace(view, wall_limit_at=START), START)
+        assert isinstance(end, End)
+        assert end.cause is Cause.WALL_CLOCK_LIMIT
+
+    def test_it_is_told_then_looked_for_then_gone(self) -> None:
+        assert decide(ENDING, START) == AskDown()
+        told = knowing(replace(ENDING, down_asked_at=START), is_down_asked=True)
+        assert decide(told, START) == AskLaunches()
+        asked = replace(told, known=replace(told.known, launches=()))
+        assert decide(asked, START) == Look()
+        there = replace(asked, known=replace(asked.known, looked=Looked(SEEN)))
+        assert isinstance(decide(there, START), Wait)
+        not_there = replace(asked, known=replace(asked.known, looked=Looked(None)))
+        assert decide(not_there, START) == BeGone()
+
+    def test_a_launch_under_way_is_waited_for(self) -> None:
+        told = knowing(replace(ENDING, down_asked_at=START), launches=("r2",))
+        assert isinstance(decide(told, START), Wait)
+
+    def test_what_is_still_there_is_told_again(self) -> None:
+        told = replace(ENDING, down_asked_at=START)
+        assert decide(told, START + timedelta(seconds=59)) == AskLaunches()
+        assert decide(told, START + timedelta(seconds=60)) == AskDown()
+
+    def test_what_was_never_asked_for_is_gone_at_once(self) -> None:
+        assert decide(replace(WANTED, state=ClusterState.ENDING), START) == BeGone()
+
+    def test_a_launch_that_nobody_answered_may_still_come(self) -> None:
+        asked = replace(
+            WANTED, state=ClusterState.ENDING, launch_asked_at=START, down_asked_at=START
+        )
+        view = knowing(asked, is_down_asked=True, launches=(), looked=Looked(None))
+        assert isinstance(decide(view, START), Wait)
+        assert decide(view, START + LAUNCH_GRACE) == BeGone()
+
+    def test_a_launch_whose_request_is_forgotten_may_still_come(self) -> None:
+        view = replace(LAUNCHING, state=ClusterState.ENDING, is_wanted=False)
+        assert decide(view, LONG_AFTER) == AskRequest("r1")
+        known = knowing(view, report=RequestReport(state=RequestState.FORGOTTEN))
+        assert decide(known, LONG_AFTER) == Forget()
+        forgotten = fold.enact(known, Forget(), LONG_AFTER)
+        assert forgotten.state is ClusterState.ENDING
+        assert forgotten.launch_asked_at == LONG_AFTER
+
+    def test_gone_stays_gone(self) -> None:
+        gone = replace(ENDING, state=ClusterState.GONE)
+        assert isinstance(decide(gone, LONG_AFTER), Wait)
+
+
+def test_sweeps_count_what_they_did_not_find_and_since_when_it_is_unsound() -> None:
+    once = fold.sweep(UP, None, START)
+    twice = fold.sweep(once, None, START)
+    assert (once.num_unseen, twice.num_unseen, twice.seen_state) == (1, 2, None)
+    stopped = Sighting(name=NAME, state=SeenState.STOPPED)
+    there = fold.sweep(fold.sweep(twice, stopped, START), stopped, LONG_AFTER)
+    assert (there.num_unseen, there.unsound_since) == (0, START)
+    assert fold.sweep(there, SEEN, LONG_AFTER).unsound_since is None

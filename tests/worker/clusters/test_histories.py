@@ -1,0 +1,166 @@
+"""Any history of lost answers, restarts, preemptions and cuts: never two clusters, none left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from tests.worker.clusters.scripted import ScriptedClouds
+from tests.worker.clusters.ticking import MAX_ACTIONS, CutOff, tick
+from worker.clusters import fold
+from worker.clusters.base import JobState
+from worker.clusters.decide import LAUNCH_GRACE, AskDown
+from worker.clusters.view import ClusterState, ClusterView
+
+
+class ClustersOfARun(RuleBasedStateMachine):
+    """A run whose attempts get a cluster each, one after the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clouds = ScriptedClouds()
+        self.rows: list[ClusterView] = []
+        self.downed: set[str] = set()
+
+    @initialize()
+    def first(self) -> None:
+        self.next_attempt()
+
+    @property
+    def row(self) -> ClusterView:
+        return self.rows[-1]
+
+    def commit(self, view: ClusterView) -> None:
+        if view.cause is not None:
+            # The attempt ends with the cluster.
+            view = replace(view, is_wanted=False)
+        index = next(i for i, row in enumerate(self.rows) if row.name == view.name)
+        # What other writers own is not a tick's to write.
+        theirs = self.rows[index]
+        self.rows[index] = replace(
+            fold.begin(view),
+            is_wanted=view.is_wanted and theirs.is_wanted,
+            node_heard_at=theirs.node_heard_at,
+        )
+
+    @rule()
+    @precondition(lambda self: not self.row.is_wanted and len(self.rows) < 4)
+    def next_attempt(self) -> None:
+        number = len(self.rows) + 1
+        self.rows.append(ClusterView(name=f"hc-run-{number}", job_name=f"att_{number}"))
+
+    @rule(cut_after=st.integers(0, MAX_ACTIONS), which=st.integers(0, 3))
+    def step(self, cut_after: int, which: int) -> None:
+        index = min(which, len(self.rows) - 1)
+        before = [row for row in self.rows[:index] if row.state is not ClusterState.GONE]
+        view = replace(self.rows[index], has_predecessor=bool(before))
+        open_before = self.clouds.under_way(view.name)
+        launched = self.clouds.num_launches
+        try:
+            taken = tick(view, self.clouds, self.commit, cut_after)
+        except CutOff:
+            taken = []
+        if self.clouds.num_launches > launched:
+            assert not before, "launched while an earlier cluster was not gone"
+            assert self.clouds.num_launches == launched + 1
+            listed = [r for r in self.clouds.requests if r.name == view.name]
+            assert len(listed) <= 1 or open_before == 0
+        if any(isinstance(action, AskDown) for action in taken):
+            self.downed.add(view.name)
+
+    @rule(seconds=st.sampled_from([1.0, 3.0, 15.0, 40.0, 130.0]))
+    def wait(self, seconds: float) -> None:
+        self.clouds.pass_time(seconds)
+
+    @rule()
+    def sweep(self) -> None:
+        if self.clouds.is_away:
+            return
+        looked = self.clouds.sightings() if not self.clouds.loses_answers else None
+        if looked is not None:
+            for index, row in enumerate(self.rows):
+                if row.state is ClusterState.UP:
+                    found = looked.get(row.name)
+                    self.rows[index] = fold.sweep(row, found, self.clouds.now)
+
+    @rule()
+    def hear_the_node(self) -> None:
+        if self.row.name in self.clouds.clusters:
+            self.rows[-1] = replace(self.row, node_heard_at=self.clouds.now)
+
+    @rule(is_away=st.booleans())
+    def come_and_go(self, is_away: bool) -> None:
+        self.clouds.is_away = is_away
+
+    @rule(loses=st.booleans())
+    def lose_answers(self, loses: bool) -> None:
+        self.clouds.loses_answers = loses
+
+    @rule(fails=st.booleans(), seconds=st.sampled_from([5.0, 40.0, 80.0]))
+    def change_the_weather(self, fails: bool, seconds: float) -> None:
+        self.clouds.fails_launches, self.clouds.launch_s = fails, seconds
+
+    @rule()
+    def restart_the_server(self) -> None:
+        self.clouds.restart_server()
+
+    @rule()
+    def preempt(self) -> None:
+        self.clouds.preempt(self.row.name)
+
+    @rule(state=st.sampled_from([JobState.FAILED, JobState.SUCCEEDED]))
+    def end_the_job(self, state: JobState) -> None:
+        self.clouds.end_jobs(self.row.name, state)
+
+    @rule()
+    def cancel(self) -> None:
+        self.rows[-1] = replace(self.row, is_wanted=False)
+
+    @invariant()
+    def at_most_one_cluster(self) -> None:
+        assert len(self.clouds.clusters) <= 1, self.clouds.clusters
+
+    @invariant()
+    def at_most_one_launch_under_way(self) -> None:
+        assert self.clouds.max_open <= 1
+
+    @invariant()
+    def gone_means_gone(self) -> None:
+        gone = {row.name for row in self.rows if row.state is ClusterState.GONE}
+        assert gone.isdisjoint(self.clouds.clusters)
+        assert not any(self.clouds.under_way(name) for name in gone)
+
+    def teardown(self) -> None:
+        """Whatever happened: once nobody wants it and the clouds answer, nothing is left."""
+        self.clouds.is_away = self.clouds.loses_answers = False
+        self.rows = [replace(row, is_wanted=False) for row in self.rows]
+        for _ in range(80):
+            for row in list(self.rows):
+                tick(row, self.clouds, self.commit)
+            self.clouds.pass_time(5.0)
+        assert [row.state for row in self.rows] == [ClusterState.GONE] * len(self.rows)
+        assert self.clouds.clusters == {}
+        assert not [r for r in self.clouds.requests if r.state.value == "working"]
+
+
+TestClustersOfARun = ClustersOfARun.TestCase
+TestClustersOfARun.settings = settings(
+    max_examples=150,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+
+
+def test_the_oldest_orphan_of_the_histories_ends_within_the_grace() -> None:
+    assert timedelta(seconds=80) < LAUNCH_GRACE

@@ -1,0 +1,15 @@
+"""The clouds that a spec may name, by the names that SkyPilot has for them."""
+
+from __future__ import annotations
+
+CLOUDS = (
+    *("lambda", "runpod", "vast", "primeintellect", "nebius"),
+    *("aws", "gcp", "kubernetes", "slurm"),
+)
+_OTHER_NAMES = {"k8s": "kubernetes"}
+
+
+def cloud_of(infra: str) -> str:
+    """Return the cloud of `aws/us-east-1` or `k8s/CONTEXT`."""
+    name = infra.partition("/")[0]
+    return _OTHER_NAMES.get(name, name)

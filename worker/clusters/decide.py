@@ -1,0 +1,338 @@
+"""What to do next about one cluster: a pure decision over what is known, and the time.
+
+A tick loops: `decide`, carry out, `fold.learn` or `fold.enact`, until it is told to wait. It may be
+cut off after any action, be repeated, or be lost: what holds then is what was committed, and the
+name of the cluster, by which whatever was asked for is found again. No launch is called before it
+is committed that it will be, none while another of the name is under way or may be, and none while
+an earlier cluster of the run is not gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TypeAlias
+
+from worker.clusters.base import CloudError, ClusterFacts, ErrorKind, JobSighting, RequestState
+from worker.clusters.view import Cause, ClusterState, ClusterView
+
+LAUNCH_GRACE = timedelta(seconds=90)
+"""So long after it was recorded a launch may still reach the API server, or be finished by one of
+its processes that outlived it: longer than any call's deadline (50 s)."""
+MAX_LAUNCHES = 5
+"""Of one cluster; each one more was lost on its way."""
+NODE_SILENT = timedelta(seconds=120)
+"""A first node that was not heard for so long may be gone: then its cluster is looked at."""
+JOBS_EVERY = timedelta(seconds=60)
+"""Asking for jobs takes seconds."""
+UNSEEN_ENOUGH = 2
+"""Sweeps in a row that did not find a cluster whose node is silent."""
+UNSOUND_ENOUGH = timedelta(minutes=5)
+"""A cluster that is there, but not up, while its node is silent."""
+DOWN_AGAIN = timedelta(seconds=60)
+"""A cluster that is still there so long after it was to end is told again."""
+SOON, LATER, IDLE = timedelta(seconds=3), timedelta(seconds=15), timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class AskLaunches:
+    """Call `Clouds.open_launches`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Call `Clouds.sightings` and look for the name."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskJobs:
+    """Call `Clouds.jobs`."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskRequest:
+    """Call `Clouds.request`."""
+
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Commit that a launch will be called."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Call `Clouds.launch`."""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelDuplicates:
+    """Call `Clouds.cancel_jobs`."""
+
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AskDown:
+    """Call `Clouds.down`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """A launch of the name is under way: it is ours."""
+
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """The request is not known any more: go by the name."""
+
+
+@dataclass(frozen=True, slots=True)
+class BecomeUp:
+    """The cluster is there, with the job."""
+
+    job_id: int | None
+    cluster: ClusterFacts | None
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """End it; with a cause its attempt ends too, without one that is why."""
+
+    cause: Cause | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class BeGone:
+    """Nothing of it is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing to do before so long."""
+
+    pause: timedelta
+    why: str
+
+
+CloudAction: TypeAlias = (
+    AskLaunches | Look | AskJobs | AskRequest | Launch | CancelDuplicates | AskDown
+)
+"""Calls over the port; each gives a fact."""
+OwnAction: TypeAlias = Adopt | Forget | BecomeUp | End | BeGone
+"""Changes of the row alone."""
+Action: TypeAlias = CloudAction | OwnAction | Record | Wait
+
+CAUSES: dict[ErrorKind, Cause] = {
+    ErrorKind.NO_CAPACITY: Cause.NO_CAPACITY,
+    ErrorKind.UNSATISFIABLE: Cause.UNSATISFIABLE,
+    ErrorKind.REFUSED: Cause.REFUSED,
+    ErrorKind.MISMATCH: Cause.MISMATCH,
+    ErrorKind.SETUP_FAILED: Cause.SETUP_FAILED,
+    ErrorKind.UNKNOWN: Cause.LAUNCH_FAILED,
+}
+
+
+def decide(view: ClusterView, now: datetime) -> Action:
+    """Return the one thing to do next; total over all views."""
+    if view.known.is_unreachable:
+        pause = LATER if view.state is ClusterState.UP else SOON
+        return Wait(pause, "the clouds' API server does not answer")
+    return _BY_STATE[view.state](view, now)
+
+
+def _wanted(view: ClusterView, now: datetime) -> Action:
+    over = _over(view, now)
+    if over is not None:
+        return over
+    if view.has_predecessor:
+        return Wait(SOON, "an earlier cluster of the run is not gone")
+    report = view.known.report
+    if report is not None and report.error is not None:
+        return _failed(report.error)
+    return _found(view) or _launch(view, now)
+
+
+def _found(view: ClusterView) -> Action | None:
+    """Look for what was asked for under the name: a launch under way, then the cluster itself.
+
+    In this order: a launch that ends in between has left the cluster.
+    """
+    known = view.known
+    if known.launches is None:
+        return AskLaunches()
+    if known.launches:
+        return Adopt(known.launches[0])
+    if known.looked is None:
+        return Look()
+    sighting = known.looked.sighting
+    if sighting is None:
+        return None
+    if known.jobs is None:
+        return AskJobs()
+    own = _own_jobs(view)
+    return BecomeUp(own[0].id, sighting.cluster) if own else None
+
+
+def _launch(view: ClusterView, now: datetime) -> Action:
+    if view.known.is_recorded:
+        return Launch()
+    if _may_be_under_way(view, now):
+        return Wait(SOON, "a launch may still be on its way")
+    if view.launch_tries >= MAX_LAUNCHES:
+        return End(
+            Cause.LAUNCH_FAILED,
+            f"the cluster was asked for {view.launch_tries} times, and each launch was lost",
+        )
+    return Record()
+
+
+def _launching(view: ClusterView, now: datetime) -> Action:
+    over = _over(view, now)
+    if over is not None:
+        return over
+    if view.request_id is None:
+        return Forget()
+    report = view.known.report
+    if report is None:
+        return AskRequest(view.request_id)
+    if report.state is RequestState.DONE:
+        return BecomeUp(report.job_id, report.cluster)
+    if report.state is RequestState.FAILED:
+        return _failed(report.error)
+    if report.state is RequestState.FORGOTTEN:
+        return Forget()
+    return Wait(SOON, "the launch is under way")
+
+
+def _up(view: ClusterView, now: datetime) -> Action:
+    over = _over(view, now)
+    if over is not None:
+        return over
+    duplicates = tuple(job.id for job in _live(_own_jobs(view))[1:])
+    if duplicates and not view.known.are_duplicates_cancelled:
+        return CancelDuplicates(duplicates)
+    if not _is_silent(view, now):
+        may_be_two = view.launch_tries > 1 and view.jobs_asked_at is None
+        return AskJobs() if may_be_two else Wait(LATER, "the cluster is at work")
+    return _silent(view, now)
+
+
+def _silent(view: ClusterView, now: datetime) -> Action:
+    """A silent node is no proof of anything: its cloud, then its job are asked."""
+    if view.num_unseen >= UNSEEN_ENOUGH:
+        return End(
+            Cause.CLUSTER_LOST,
+            f"the cloud did not have the cluster {view.num_unseen} times in a row, and its first"
+            " node is silent",
+        )
+    if view.num_unseen:
+        return Wait(LATER, "the cloud did not have the cluster: it is asked once more")
+    if view.unsound_since is not None:
+        if now - view.unsound_since >= UNSOUND_ENOUGH:
+            return End(Cause.CLUSTER_LOST, "the cluster is stopped or broken, its node silent")
+        return Wait(LATER, "the cluster is not up: it may come back")
+    if view.known.jobs is not None:
+        own = _own_jobs(view)
+        if _live(own):
+            return Wait(LATER, "the job is there, its node silent")
+        found = f"its job is {own[-1].state.value}" if own else "its job is not there"
+        return End(Cause.JOB_ENDED, f"{found}, and the node reported no end")
+    if view.jobs_asked_at is not None and now - view.jobs_asked_at < JOBS_EVERY:
+        return Wait(LATER, "the node is silent, and its job was asked for just now")
+    return AskJobs()
+
+
+def _ending(view: ClusterView, now: datetime) -> Action:
+    """Gone means that after it was told to end no launch is under way, then that it is not there.
+
+    In this order: a launch that ends in between has left a cluster to be seen.
+    """
+    known = view.known
+    if view.launch_asked_at is None and view.up_at is None:
+        return BeGone()
+    if _may_have_been_forgotten(view):
+        return AskRequest(view.request_id) if known.report is None and view.request_id else Forget()
+    told = view.down_asked_at
+    if not known.is_down_asked and (told is None or now - told >= DOWN_AGAIN):
+        return AskDown()
+    return _is_left(view, now) or BeGone()
+
+
+def _is_left(view: ClusterView, now: datetime) -> Action | None:
+    """Look for what is left of it; None where nothing is."""
+    known = view.known
+    if known.launches is None:
+        return AskLaunches()
+    if known.launches:
+        return Wait(SOON, "a launch of it is still under way")
+    if known.looked is None:
+        return Look()
+    if known.looked.sighting is not None:
+        return Wait(SOON, "it is still there")
+    if _may_be_under_way(view, now):
+        return Wait(SOON, "a launch may still be on its way")
+    return None
+
+
+def _gone(view: ClusterView, now: datetime) -> Action:
+    del view, now
+    return Wait(IDLE, "nothing of it is left")
+
+
+_BY_STATE: dict[ClusterState, Callable[[ClusterView, datetime], Action]] = {
+    ClusterState.WANTED: _wanted,
+    ClusterState.LAUNCHING: _launching,
+    ClusterState.UP: _up,
+    ClusterState.ENDING: _ending,
+    ClusterState.GONE: _gone,
+}
+
+
+def _over(view: ClusterView, now: datetime) -> Action | None:
+    """End it where nobody wants it any more, or its time is up."""
+    if not view.is_wanted:
+        return End(None, "it is not wanted any more")
+    if view.wall_limit_at is not None and now >= view.wall_limit_at:
+        return End(Cause.WALL_CLOCK_LIMIT, "the cluster reached backend.skypilot.max_hours")
+    return None
+
+
+def _failed(error: CloudError | None) -> Action:
+    if error is None:
+        return End(Cause.LAUNCH_FAILED, "the launch failed, and nobody said why")
+    return End(CAUSES[error.kind], error.message)
+
+
+def _may_be_under_way(view: ClusterView, now: datetime) -> bool:
+    """Whether a launch that nobody has answered may still come to something."""
+    asked = view.launch_asked_at
+    return asked is not None and view.request_id is None and now - asked < LAUNCH_GRACE
+
+
+def _may_have_been_forgotten(view: ClusterView) -> bool:
+    """Whether a process of an API server that is gone may still bring up what it was asked for."""
+    report = view.known.report
+    if view.up_at is not None or view.request_id is None:
+        return False
+    return report is None or report.state is RequestState.FORGOTTEN
+
+
+def _is_silent(view: ClusterView, now: datetime) -> bool:
+    heard = max((each for each in (view.node_heard_at, view.up_at) if each), default=None)
+    return heard is None or now - heard >= NODE_SILENT
+
+
+def _own_jobs(view: ClusterView) -> tuple[JobSighting, ...]:
+    """The jobs that are the attempt's, live ones first, then oldest first."""
+    own = [job for job in view.known.jobs or () if job.name == view.job_name]
+    return tuple(sorted(own, key=lambda job: (not job.state.is_live, job.id)))
+
+
+def _live(jobs: tuple[JobSighting, ...]) -> tuple[JobSighting, ...]:
+    return tuple(job for job in jobs if job.state.is_live)

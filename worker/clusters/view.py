@@ -1,0 +1,181 @@
+"""One cluster as the database knows it, and what one tick found out about it: plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import TypeAlias
+
+from worker.clusters.base import (
+    CloudError,
+    ClusterFacts,
+    JobSighting,
+    RequestReport,
+    SeenState,
+    Sighting,
+)
+
+
+class ClusterState(StrEnum):
+    """Where a cluster stands; `gone` absorbs."""
+
+    WANTED = "wanted"
+    """An attempt needs it; nothing that is known of was asked for."""
+    LAUNCHING = "launching"
+    """A request is under way."""
+    UP = "up"
+    ENDING = "ending"
+    """It is not wanted any more; until nothing of it is left."""
+    GONE = "gone"
+
+
+class Cause(StrEnum):
+    """Why a cluster ends, where the cluster itself is the reason; the attempt ends with it."""
+
+    NO_CAPACITY = "no_capacity"
+    UNSATISFIABLE = "unsatisfiable"
+    REFUSED = "refused"
+    MISMATCH = "mismatch"
+    SETUP_FAILED = "setup_failed"
+    LAUNCH_FAILED = "launch_failed"
+    """It failed for an unknown reason, or was asked for too often."""
+    CLUSTER_LOST = "cluster_lost"
+    """Its cloud took it back, or it is broken."""
+    JOB_ENDED = "job_ended"
+    """Its job is over, and nobody said how."""
+    WALL_CLOCK_LIMIT = "wall_clock_limit"
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """A look at the clouds; `sighting` is None where the cluster is not there."""
+
+    sighting: Sighting | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What this tick has found out so far; None: it has not looked."""
+
+    is_unreachable: bool = False
+    is_recorded: bool = False
+    """This tick has committed that it will launch."""
+    launches: tuple[str, ...] | None = None
+    looked: Looked | None = None
+    jobs: tuple[JobSighting, ...] | None = None
+    report: RequestReport | None = None
+    is_down_asked: bool = False
+    are_duplicates_cancelled: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterView:
+    """A row of `clusters`, with what belongs to it of its run. Times are the database's."""
+
+    name: str
+    job_name: str
+    state: ClusterState = ClusterState.WANTED
+    is_wanted: bool = True
+    """False once its attempt has ended, or the run was cancelled or paused."""
+    has_predecessor: bool = False
+    """Whether an earlier cluster of the run is not gone."""
+    launch_asked_at: datetime | None = None
+    """Committed before a launch is called; also when a request was found to be forgotten."""
+    launch_tries: int = 0
+    """Launches recorded (count)."""
+    request_id: str | None = None
+    job_id: int | None = None
+    cluster: ClusterFacts | None = None
+    up_at: datetime | None = None
+    seen_state: SeenState | None = None
+    """By the newest sweep that got an answer; None: it was not there."""
+    num_unseen: int = 0
+    """Sweeps in a row, up to the newest, that got an answer and did not find it (count)."""
+    unsound_since: datetime | None = None
+    """Since when sweeps have found it, but not up."""
+    node_heard_at: datetime | None = None
+    """When its first node was last heard, over HTTP or through the blob store."""
+    jobs_asked_at: datetime | None = None
+    wall_limit_at: datetime | None = None
+    down_asked_at: datetime | None = None
+    cause: Cause | None = None
+    message: str | None = None
+    known: Known = Known()
+    """Of this tick alone: a new one begins with nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """`Clouds.open_launches` answered."""
+
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """`Clouds.jobs` answered."""
+
+    jobs: tuple[JobSighting, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """It is committed that a launch will be called."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """`Clouds.launch` answered."""
+
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotLaunched:
+    """`Clouds.launch` refused."""
+
+    error: CloudError
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """`Clouds.request` answered."""
+
+    report: RequestReport
+
+
+@dataclass(frozen=True, slots=True)
+class DownAsked:
+    """`Clouds.down` answered."""
+
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class DuplicatesCancelled:
+    """`Clouds.cancel_jobs` answered."""
+
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """Nobody answered, or not in time: the call may have been heard all the same."""
+
+    message: str
+
+
+Fact: TypeAlias = (
+    Launches
+    | Looked
+    | Jobs
+    | Recorded
+    | Launched
+    | NotLaunched
+    | Reported
+    | DownAsked
+    | DuplicatesCancelled
+    | Unreachable
+)
+"""What performing an action found out."""
