@@ -11,6 +11,7 @@ from fastapi import FastAPI
 
 from api import handlers, openapi
 from api.bell import Bell, CeleryBell
+from api.clusters.prices import Prices, UnknownPrices
 from api.database import Database
 from api.identity import RUNNER_SCOPES, USER_SCOPES, ensure_key
 from api.live.lifespan import run_hub
@@ -27,6 +28,7 @@ from api.routes import (
     ingest,
     logs,
     metrics,
+    presets,
     probes,
     prompts,
     runners,
@@ -49,6 +51,7 @@ STORE_PATIENCE = Patience(total_s=10.0)
 ROUTERS = (
     health.router,
     schemas.router,
+    presets.router,
     runs.router,
     ingest.router,
     runners.router,
@@ -69,14 +72,16 @@ ROUTERS = (
 )
 
 
-def create_app(settings: Settings | None = None, bell: Bell | None = None) -> FastAPI:
+def create_app(
+    settings: Settings | None = None, bell: Bell | None = None, prices: Prices | None = None
+) -> FastAPI:
     """Return the application; the environment configures what is not given."""
     settings = settings or load_settings()
     app = FastAPI(
         title="Hillclimb",
         version=_version(),
         description="Training as a service for reinforcement learning of tool-use agents.",
-        lifespan=_lifespan(settings, bell),
+        lifespan=_lifespan(settings, bell, prices or UnknownPrices()),
         docs_url="/docs",
         redoc_url=None,
     )
@@ -89,7 +94,7 @@ def create_app(settings: Settings | None = None, bell: Bell | None = None) -> Fa
 
 
 def _lifespan(
-    settings: Settings, bell: Bell | None
+    settings: Settings, bell: Bell | None, prices: Prices
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -101,6 +106,7 @@ def _lifespan(
             bell=bell or celery,
             store=open_store(settings.blobs_url, STORE_PATIENCE),
             lanes=DatasetLanes(),
+            prices=prices,
         )
         await anyio.to_thread.run_sync(_bootstrap, settings, database)
         app.state.services = services

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from api.artifacts.errors import ArtifactError, ArtifactNotFound
+from api.clusters.errors import ClustersError, NoMachineWillDo, PresetNotFound
 from api.datasets.errors import (
     DatasetNotFound,
     DatasetRejected,
@@ -159,6 +160,10 @@ KINDS: dict[type[Exception], Kind] = {
     NoSuchValidation: _kind(
         HTTPStatus.NOT_FOUND, "no_such_validation", "The run has reported no validation"
     ),
+    NoMachineWillDo: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "no_machine_will_do", "No machine can carry out the run"
+    ),
+    PresetNotFound: _kind(HTTPStatus.NOT_FOUND, "preset_not_found", "No such preset"),
     WeakKey: _kind(HTTPStatus.UNPROCESSABLE_ENTITY, "weak_key", "The key is too short"),
 }
 """Total over the leaves of `DOMAIN_ERRORS` (a test proves it)."""
@@ -169,6 +174,7 @@ DOMAIN_ERRORS: tuple[type[Exception], ...] = (
     ArtifactError,
     EvalError,
     RegistryError,
+    ClustersError,
 )
 BY_STATUS = {
     kind.status.value: kind

@@ -24,6 +24,9 @@ from api.app import create_app
 from api.settings import Settings
 from hillclimb.cli.commands import main as cli
 from hillclimb.cli.exits import Exit
+from trainer.contract.clusters.features import FEATURES
+from trainer.contract.clusters.plan import hardware_plan
+from trainer.contract.clusters.presets import preset, presets
 from trainer.contract.spec import RunSpec
 from trainer.envs.minifleet.app import App
 from trainer.envs.minifleet.catalog import APPS
@@ -229,6 +232,56 @@ def _bench() -> Iterator[str]:
             )
 
 
+def clusters_page() -> str:
+    """Return the page of clusters with its tables and its refusal made anew."""
+    text = (DOCS / "clusters.md").read_text()
+    text = _between(text, "features", list(_features()))
+    text = _between(text, "refused", list(_refused()))
+    return _between(text, "presets", list(_presets()))
+
+
+def _features() -> Iterator[str]:
+    said = {True: "yes", False: "no", None: "the cluster decides"}
+    yield (
+        "| `infra` begins with | several nodes | ends itself when idle | spot | Docker image"
+        " | disk of any size |"
+    )
+    yield "|---|---|---|---|---|---|"
+    for cloud, has in FEATURES.items():
+        name = f"`{cloud}`, `k8s`" if cloud == "kubernetes" else f"`{cloud}`"
+        values = (has.multi_node, has.autodown, has.spot, has.image, has.custom_disk)
+        yield f"| {name} | {' | '.join(said[value] for value in values)} |"
+
+
+def _refused() -> Iterator[str]:
+    """Yield the refusal of the preset at 65k on four H100 that engines and learner share."""
+    spec = preset("qwen3-8b-8xh100").spec
+    spec["backend"]["skypilot"]["candidates"] = [{"infra": "lambda", "accelerators": "H100:4"}]
+    spec["engine"] |= {
+        "weight_transport": "ipc",
+        "data_parallel_size": 4,
+        "gpu_memory_utilization": 0.7,
+    }
+    spec["placement"]["learner_ranks"] = 4
+    plan = hardware_plan(RunSpec.model_validate(spec))
+    assert plan is not None
+    assert plan.refusal is not None
+    yield from plan.refusal.splitlines()
+
+
+def _presets() -> Iterator[str]:
+    yield from ("| preset | what for | machines | a rank needs |", "|---|---|---|---|")
+    for each in presets().values():
+        plan = hardware_plan(RunSpec.model_validate(each.spec))
+        assert plan is not None
+        machines = ", ".join(dict.fromkeys(str(c.accelerators) for c in plan.taken))
+        first = plan.candidates[0].estimate
+        assert first is not None
+        rank = next(line for line in first.lines if line.startswith("learner, each of"))
+        needed = rank.rpartition(": ")[2]
+        yield f"| `{each.name}` | {_cell(each.about)} | {machines} | {needed} |"
+
+
 def _settings() -> Settings:
     """Values that let the application describe itself; nothing connects to them."""
     return Settings.model_validate(
@@ -263,6 +316,7 @@ def pages() -> dict[Path, str]:
         DOCS / "api.md": api_page(),
         DOCS / "deploy.md": deploy_page(),
         DOCS / "minifleet.md": apps_page(),
+        DOCS / "clusters.md": clusters_page(),
         ROOT / "README.md": readme(),
         ROOT / "benchmarks" / "trainer" / "README.md": trainer_benchmarks(),
         ROOT / "benchmarks" / "envs" / "README.md": environment_benchmarks(),

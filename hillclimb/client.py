@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from typing import Any, Self
+from urllib.parse import quote
 
 import httpx
 
@@ -65,6 +66,14 @@ class Client:
     def plan(self, spec: Mapping[str, Any]) -> Json:
         """Return the resolved spec and warnings, creating nothing."""
         return self._json("POST", "/v1/runs/plan", json=dict(spec))
+
+    def presets(self) -> Json:
+        """Return all specs to start from."""
+        return self._json("GET", "/v1/presets")
+
+    def preset(self, name: str) -> Json:
+        """Return one spec to start from: `spec`, and `text` with its comments."""
+        return self._json("GET", f"/v1/presets/{quote(name, safe='')}")
 
     def runs(self, **filters: str | int | None) -> Json:
         """Return one page of runs, newest first."""

@@ -28,12 +28,21 @@ def read_spec(path: Path, assignments: tuple[str, ...] = ()) -> dict[str, Any]:
         raise SpecFileError(f"{path} is neither YAML nor JSON: {error}") from error
     if not isinstance(spec, dict):
         raise SpecFileError(f"{path} does not hold a mapping of sections")
-    for assignment in assignments:
-        assign(spec, assignment)
     try:
-        _refuse_odd(spec, "")
+        return with_assignments(spec, assignments)
     except RecursionError as error:
         raise SpecFileError(f"{path} is nested too deeply") from error
+
+
+def with_assignments(spec: dict[str, Any], assignments: tuple[str, ...]) -> dict[str, Any]:
+    """Return the spec with single keys set; it is changed in place.
+
+    Raises:
+        SpecFileError: an assignment is malformed, or the spec holds what JSON cannot.
+    """
+    for assignment in assignments:
+        assign(spec, assignment)
+    _refuse_odd(spec, "")
     return spec
 
 

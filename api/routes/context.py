@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from api.bell import Bell
+from api.clusters.prices import Prices, UnknownPrices
 from api.dashboard.sessions import COOKIE, read_session
 from api.database import Database
 from api.identity import NotAuthenticated, Principal, Scope, authenticate
@@ -30,6 +31,7 @@ class Services:
     bell: Bell
     store: BlobStore
     lanes: DatasetLanes
+    prices: Prices = field(default_factory=UnknownPrices)
 
     @property
     def cursor_secret(self) -> str:

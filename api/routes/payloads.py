@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy.orm import Session
 
+from api.routes.hardware import HardwarePayload
 from api.runs import queue, store
 from api.runs.journal import utc_now
 from api.runs.reasons import Category, end_reason
@@ -120,6 +121,8 @@ class PlanPayload(Payload):
     warnings: tuple[str, ...]
     dataset: dict[str, Any] | None
     """The version and its tasks per environment; null where tasks are generated."""
+    hardware: HardwarePayload | None
+    """Machines, arithmetic and costs; null where none are rented."""
     queue: QueuePayload
 
 

@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse
 from pydantic import AwareDatetime
 from sqlalchemy.orm import Session
 
+from api.clusters.errors import NoMachineWillDo
 from api.cursor import read_cursor, sign_cursor
 from api.datasets.errors import DatasetUnusable
 from api.identity import NotAllowed, NotAuthenticated, Principal
@@ -25,6 +26,7 @@ from api.problems import (
 )
 from api.routes.bodies import parse_spec
 from api.routes.context import RawBody, Reader, Services, ServicesDep, Writer
+from api.routes.hardware import describe_hardware
 from api.routes.payloads import (
     PlanPayload,
     QueuePayload,
@@ -72,6 +74,7 @@ SPEC_PROBLEMS = (
     INVALID_SPEC,
     KINDS[CheckpointNotFound],
     KINDS[DatasetUnusable],
+    KINDS[NoMachineWillDo],
 )
 NO_RUN = KINDS[RunNotFound]
 
@@ -135,15 +138,26 @@ def create_run(
     openapi_extra=json_body("RunSpec"),
 )
 def plan_run(services: ServicesDep, caller: Reader, body: RawBody) -> PlanPayload:
-    """Return the resolved spec with every default, warnings, and the place in the queue."""
+    """Return the resolved spec with every default, warnings, and the place in the queue.
+
+    Of machines to be rented: which of them will do, the arithmetic of memory, disk and time, and
+    what they cost.
+    """
     spec = parse_spec(body)
+    skypilot = spec.backend.skypilot
+    offers = services.prices.offers(skypilot) if skypilot is not None else None
     with services.database.transaction() as session:
-        plan = submit.plan(session, spec, project_id=caller.project_id, now=utc_now())
+        plan = submit.plan(
+            session, spec, project_id=caller.project_id, now=utc_now(), offers=offers
+        )
     return PlanPayload(
         spec=plan.spec,
         config_hash=plan.config_hash,
         warnings=plan.warnings,
         dataset=plan.dataset,
+        hardware=describe_hardware(plan.hardware, skypilot.max_hours)
+        if plan.hardware is not None and skypilot is not None
+        else None,
         queue=QueuePayload(position=plan.queue_position, reason=plan.queue_reason),
     )
 

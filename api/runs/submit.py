@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from api.clusters import planning
 from api.datasets import submission
 from api.ids import new_id
 from api.runs import queue, store
@@ -15,6 +16,8 @@ from api.runs.errors import CheckpointNotFound
 from api.runs.journal import Draft, append
 from api.runs.status import DesiredState, RunStatus
 from api.tables import Run
+from trainer.contract.clusters.offers import Offer
+from trainer.contract.clusters.plan import HardwarePlan
 from trainer.contract.manifest import config_hash
 from trainer.contract.spec import RunSpec
 
@@ -29,6 +32,8 @@ class Plan:
     warnings: tuple[str, ...]
     dataset: dict[str, Any] | None
     """Version and numbers of tasks per environment; null where tasks are generated."""
+    hardware: HardwarePlan | None
+    """The machines that it would rent; None where it rents none."""
     queue_position: int
     """The place it would get; 1 is next."""
     queue_reason: str | None
@@ -52,8 +57,10 @@ def submit(
     Raises:
         CheckpointNotFound: an unknown lineage.
         DatasetUnusable: the spec names a dataset that the run cannot use.
+        NoMachineWillDo: none of the machines that it asks for can carry it out.
     """
     _check_lineage(session, spec, project_id)
+    checked = planning.check(spec)
     resolution = submission.resolve(
         session,
         spec,
@@ -88,16 +95,24 @@ def submit(
     session.flush()
     data = {"name": run.name, "config_hash": run.config_hash, "total_steps": run.progress_total}
     created = Draft(type="run.created", at=now, actor=actor, data=data)
-    append(session, run, [created, *_told(resolution, at=now)])
+    append(session, run, [created, *_told(resolution, checked, at=now)])
     return run
 
 
-def plan(session: Session, spec: RunSpec, *, project_id: str, now: datetime) -> Plan:
+def plan(
+    session: Session,
+    spec: RunSpec,
+    *,
+    project_id: str,
+    now: datetime,
+    offers: tuple[Offer, ...] | None = None,
+) -> Plan:
     """Return what `submit` would store and where it would queue; creates nothing.
 
-    Raises as `submit` does.
+    `offers` are what machines cost; None: not known. Raises as `submit` does.
     """
     _check_lineage(session, spec, project_id)
+    checked = planning.check(spec, offers)
     resolution = submission.resolve(
         session,
         spec,
@@ -111,8 +126,14 @@ def plan(session: Session, spec: RunSpec, *, project_id: str, now: datetime) -> 
     return Plan(
         spec=resolved,
         config_hash=config_hash(spec),
-        warnings=(*_warnings(spec), *resolution.warnings, *resolution.lint),
+        warnings=(
+            *_warnings(spec),
+            *checked.warnings,
+            *resolution.warnings,
+            *resolution.lint,
+        ),
         dataset=resolution.dataset,
+        hardware=checked.plan,
         queue_position=place.position,
         queue_reason=place.reason,
     )
@@ -123,10 +144,13 @@ def resolve(spec: RunSpec) -> dict[str, Any]:
     return spec.model_dump(mode="json")
 
 
-def _told(resolution: submission.Resolution, *, at: datetime) -> list[Draft]:
-    """Return the warnings about the run's dataset, those of lint under a code of their own."""
+def _told(
+    resolution: submission.Resolution, checked: planning.Checked, *, at: datetime
+) -> list[Draft]:
+    """Return the warnings about the run's dataset, those of lint and of machines by their codes."""
     sentences = [("dataset", each) for each in resolution.warnings]
     sentences += [("dataset_lint", each) for each in resolution.lint]
+    sentences += [("hardware", each) for each in checked.warnings]
     return [
         Draft(type="run.warning", at=at, data={"code": code, "message": sentence})
         for code, sentence in sentences

@@ -9,12 +9,18 @@ import click
 
 from hillclimb.cli.console import err, out, print_json
 from hillclimb.cli.dataset_view import print_environments
+from hillclimb.cli.hardware import estimates, print_estimate, print_hardware
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.watch import follow_run
 from hillclimb.client import Client, Json
-from hillclimb.spec_file import read_spec
+from hillclimb.spec_file import read_spec, with_assignments
 
-SPEC = click.argument("spec_file", metavar="SPEC", type=click.Path(path_type=Path, dir_okay=False))
+_FILE = click.Path(path_type=Path, dir_okay=False)
+SPEC = click.argument("spec_file", metavar="SPEC", type=_FILE)
+SPEC_OR_NONE = click.argument("spec_file", metavar="[SPEC]", required=False, type=_FILE)
+PRESET = click.option(
+    "--preset", "preset_name", metavar="NAME", help="Take this preset instead of a SPEC."
+)
 SET = click.option(
     "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Override one key of the spec."
 )
@@ -24,23 +30,27 @@ more."""
 
 
 @main.command()
-@SPEC
+@SPEC_OR_NONE
+@PRESET
 @SET
 @click.option("--watch", "wait", is_flag=True, help="Follow the run to its end.")
 @click.option("--idempotency-key", metavar="KEY", help="Make a repeated submit the same run.")
 @command
 def submit(
     *,
-    spec_file: Path,
+    spec_file: Path | None,
+    preset_name: str | None,
     assignments: tuple[str, ...],
     wait: bool,
     idempotency_key: str | None,
     as_json: bool,
 ) -> None:
-    """Create a run from SPEC (YAML or JSON)."""
+    """Create a run from SPEC (YAML or JSON), or from a preset."""
     with connect() as client:
-        run = client.submit(read_spec(spec_file, assignments), idempotency_key=idempotency_key)
-        if run["spec"]["data"].get("dataset") and not wait:
+        spec = _spec(client, spec_file, preset_name, assignments)
+        run = client.submit(spec, idempotency_key=idempotency_key)
+        of_note = run["spec"]["data"].get("dataset") or run["spec"]["backend"].get("skypilot")
+        if of_note and not wait:
             _tell_warnings(client, run["id"])
         if wait:
             sys.exit(follow_run(client, run["id"], as_json=as_json))
@@ -51,16 +61,54 @@ def submit(
 
 
 @main.command()
-@SPEC
+@SPEC_OR_NONE
+@PRESET
 @SET
+@click.option(
+    "--model-config",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Estimate by the shape in this config.json, where model.source does not tell.",
+)
 @command
-def plan(*, spec_file: Path, assignments: tuple[str, ...], as_json: bool) -> None:
-    """Validate SPEC and print it with every default filled in; creates nothing."""
+def plan(
+    *,
+    spec_file: Path | None,
+    preset_name: str | None,
+    assignments: tuple[str, ...],
+    model_config: Path | None,
+    as_json: bool,
+) -> None:
+    """Validate SPEC and print it with every default filled in; creates nothing.
+
+    Of machines to be rented: which of them will do, whether the run fits, with the arithmetic, and
+    what they cost.
+    """
     with connect() as client:
-        planned = client.plan(read_spec(spec_file, assignments))
+        planned = client.plan(_spec(client, spec_file, preset_name, assignments))
+    if model_config is not None:
+        planned["estimates"] = estimates(planned["spec"], model_config)
     if not as_json:
         _print_advice(planned)
     print_json(planned if as_json else planned["spec"])
+
+
+def _spec(
+    client: Client,
+    spec_file: Path | None,
+    preset_name: str | None,
+    assignments: tuple[str, ...],
+) -> Json:
+    """Return the spec of the file or of the preset, whichever is named, with keys set.
+
+    Raises:
+        click.UsageError: both are named, or neither.
+    """
+    if spec_file is not None and preset_name is None:
+        return read_spec(spec_file, assignments)
+    if spec_file is None and preset_name is not None:
+        return with_assignments(client.preset(preset_name)["spec"], assignments)
+    raise click.UsageError("give a SPEC, or --preset NAME")
 
 
 def _tell_warnings(client: Client, run_id: str) -> None:
@@ -79,5 +127,9 @@ def _print_advice(planned: Json) -> None:
     if dataset := planned.get("dataset"):
         err.print(f"{dataset['name']}@{dataset['version']}  {dataset['id']}", style="bold")
         print_environments(dataset["envs"], stderr=True)
+    if hardware := planned.get("hardware"):
+        print_hardware(hardware)
+    for lines in planned.get("estimates", ()):
+        print_estimate(lines)
     for warning in planned.get("warnings", ()):
         _warn(warning)

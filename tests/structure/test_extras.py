@@ -36,6 +36,7 @@ def test_the_extras_of_the_trainer_name_all_that_it_imports(extra: str) -> None:
         "vllm",
         "botocore",
         "openenv",
+        "yaml",
     }
     assert VLLM[extra] in named
     assert imported("trainer") <= modules

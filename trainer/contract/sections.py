@@ -20,13 +20,6 @@ from trainer.contract.section import Share as Share
 _PINNED = re.compile(r"hf:[\w.-]+/[\w.-]+@[0-9a-f]{40}")
 
 
-class BackendSpec(Section):
-    """Where the trainer runs."""
-
-    type: Literal["runner"] = "runner"
-    """`runner`: a machine that runs `hillclimb runner`; the embedded stack has one."""
-
-
 class YarnSpec(Section):
     """A context stretched by YaRN (Peng et al. 2023, arXiv:2309.00071)."""
 

@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import Field, model_validator
 
 from trainer.contract.algorithm import AlgorithmSpec
+from trainer.contract.backend import BackendSpec
+from trainer.contract.clusters.gang import refuse_misfit
 from trainer.contract.data import DataSpec
 from trainer.contract.deterministic import refuse_clocks, refuse_what_races
 from trainer.contract.fleet import refuse_cheap_passes, refuse_idle_workers
@@ -18,7 +20,6 @@ from trainer.contract.preflight import ProbeSpec, ValidationSpec
 from trainer.contract.previewing import PreviewSpec
 from trainer.contract.section import Section
 from trainer.contract.sections import (
-    BackendSpec,
     CheckpointSpec,
     EngineSpec,
     EnvironmentSpec,
@@ -186,6 +187,13 @@ class RunSpec(Section):
                 f" there are {pairs[0]} and {pairs[1]}: set engine.data_parallel_size and"
                 " placement.learner_ranks to the same number"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _workers_have_a_place_on_the_cluster(self) -> Self:
+        if self.backend.skypilot is not None:
+            learns = self.kind == "train"
+            refuse_misfit(self.backend.skypilot, self.engine, self.placement, learns=learns)
         return self
 
     @model_validator(mode="after")

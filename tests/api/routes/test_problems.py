@@ -9,6 +9,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from api.clusters.errors import ClustersError
 from api.database import SCHEMA_REVISION, Database
 from api.datasets.errors import RegistryError
 from api.identity import IdentityError
@@ -35,7 +36,7 @@ def check(response: httpx.Response, status: int, code: str) -> dict[str, object]
     return body
 
 
-@pytest.mark.parametrize("base", [RunError, IdentityError, RegistryError])
+@pytest.mark.parametrize("base", [RunError, IdentityError, RegistryError, ClustersError])
 def test_every_domain_error_has_a_row(base: type[Exception]) -> None:
     for error in leaves(base):
         assert kind_of(error("x")) is not INTERNAL, error

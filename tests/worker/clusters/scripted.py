@@ -22,6 +22,8 @@ from worker.clusters.base import (
     Sighting,
 )
 
+ORPHANED_S = 80.0
+"""How long a process goes on at most when its API server is gone (seconds)."""
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 FACTS = ClusterFacts(
     infra="lambda", region="us-west-1", sku="gpu_8x_h100", num_nodes=1, hourly_usd=23.92
@@ -86,7 +88,11 @@ class ScriptedClouds:
 
     def restart_server(self) -> None:
         """Its memory of requests is gone, its processes go on."""
-        self.orphans += [r for r in self.requests if r.state is RequestState.WORKING]
+        for request in self.requests:
+            if request.state is RequestState.WORKING:
+                soonest = self.now + timedelta(seconds=ORPHANED_S)
+                request.ends_at = min(request.ends_at, soonest)
+                self.orphans.append(request)
         self.requests.clear()
 
     def preempt(self, name: str) -> None:

@@ -15,7 +15,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from tests.worker.clusters.scripted import ScriptedClouds
+from tests.worker.clusters.scripted import ORPHANED_S, ScriptedClouds
 from tests.worker.clusters.ticking import MAX_ACTIONS, CutOff, tick
 from worker.clusters import fold
 from worker.clusters.base import JobState
@@ -106,7 +106,7 @@ class ClustersOfARun(RuleBasedStateMachine):
     def lose_answers(self, loses: bool) -> None:
         self.clouds.loses_answers = loses
 
-    @rule(fails=st.booleans(), seconds=st.sampled_from([5.0, 40.0, 80.0]))
+    @rule(fails=st.booleans(), seconds=st.sampled_from([5.0, 40.0, 200.0]))
     def change_the_weather(self, fails: bool, seconds: float) -> None:
         self.clouds.fails_launches, self.clouds.launch_s = fails, seconds
 
@@ -144,7 +144,7 @@ class ClustersOfARun(RuleBasedStateMachine):
         """Whatever happened: once nobody wants it and the clouds answer, nothing is left."""
         self.clouds.is_away = self.clouds.loses_answers = False
         self.rows = [replace(row, is_wanted=False) for row in self.rows]
-        for _ in range(80):
+        for _ in range(120):
             for row in list(self.rows):
                 tick(row, self.clouds, self.commit)
             self.clouds.pass_time(5.0)
@@ -163,4 +163,4 @@ TestClustersOfARun.settings = settings(
 
 
 def test_the_oldest_orphan_of_the_histories_ends_within_the_grace() -> None:
-    assert timedelta(seconds=80) < LAUNCH_GRACE
+    assert timedelta(seconds=ORPHANED_S) < LAUNCH_GRACE

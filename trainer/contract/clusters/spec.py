@@ -28,11 +28,12 @@ class CandidateSpec(Section):
     accelerators: _Accelerators | None = None
     """GPUs, as SkyPilot's catalogs name them: `H100:8`; null: a machine without."""
     cpus: Annotated[int, Field(ge=1, le=1024)] | None = None
-    """At least so many virtual CPUs; null: what the estimate needs, or the cloud's choice."""
+    """At least so many virtual CPUs; null: the cloud's choice."""
     memory_gb: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    """At least so much memory (GiB); null: what the estimate needs, or the cloud's choice."""
+    """At least so much memory (GiB); null: what the estimate says, where it knows the model."""
     disk_gb: Annotated[int, Field(ge=30, le=100_000)] | None = None
-    """Size of the disk (GiB); null: what the estimate needs, at least SkyPilot's own 256."""
+    """Size of the disk (GiB); null: what the estimate says, at least SkyPilot's own 256. Refused
+    where machines have the disk they have."""
     use_spot: bool = False
     """Take machines that the cloud may take back: the run goes on from its newest checkpoint."""
     max_hourly_usd: _Usd | None = None

@@ -1,0 +1,1 @@
+"""Machines that are rented for runs: which of them will do, and what they cost."""

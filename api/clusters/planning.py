@@ -1,0 +1,60 @@
+"""What submitting a spec would rent, and the refusal of what no machine could carry out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from api.clusters.errors import NoMachineWillDo
+from trainer.contract.clusters.gang import num_gpus_needed
+from trainer.contract.clusters.offers import Offer
+from trainer.contract.clusters.plan import CandidatePlan, HardwarePlan, hardware_plan
+from trainer.contract.spec import RunSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """Machines that will do, and what a user should know."""
+
+    plan: HardwarePlan | None
+    """None where the spec rents nothing."""
+    warnings: tuple[str, ...]
+
+
+def check(spec: RunSpec, offers: tuple[Offer, ...] | None = None) -> Checked:
+    """Look at the machines that a spec asks for.
+
+    Raises:
+        NoMachineWillDo: none of them can carry it out.
+    """
+    plan = hardware_plan(spec, offers)
+    if plan is None:
+        return Checked(plan=None, warnings=())
+    if plan.refusal is not None:
+        raise NoMachineWillDo(plan.refusal)
+    left_out = (
+        f"{each.candidate.label} is left out: {each.why_not}."
+        for each in plan.candidates
+        if each.why_not is not None
+    )
+    unknown = dict.fromkeys(
+        problem
+        for each in plan.candidates
+        if each.estimate is not None and each.estimate.fits is None
+        for problem in each.estimate.problems
+    )
+    idle = _idle(plan.candidates, spec)
+    return Checked(plan=plan, warnings=(*left_out, *(f"{each}." for each in unknown), *idle))
+
+
+def _idle(candidates: tuple[CandidatePlan, ...], spec: RunSpec) -> tuple[str, ...]:
+    """Say where GPUs would be paid for that nothing uses."""
+    skypilot = spec.backend.skypilot
+    assert skypilot is not None
+    needed = num_gpus_needed(spec.engine, spec.placement, learns=spec.kind == "train")
+    sentences = dict.fromkeys(
+        f"{each.candidate.gpus * skypilot.num_nodes} GPUs are rented with {each.candidate.label},"
+        f" and the run's workers take {needed}."
+        for each in candidates
+        if each.why_not is None and each.candidate.gpus * skypilot.num_nodes > needed
+    )
+    return tuple(sentences)

@@ -1,0 +1,159 @@
+"""What a plan says of machines, and what is refused because none of them will do."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from api.app import create_app
+from api.settings import Settings
+from tests.api.routes.conftest import KEY, READ_ONLY, RememberingBell, bearer
+from tests.factories import spec_body
+from trainer.contract.clusters.offers import Offer
+from trainer.contract.clusters.spec import SkyPilotSpec
+
+LAMBDA = {"infra": "lambda", "accelerators": "H100:8"}
+RUNPOD = {"infra": "runpod", "accelerators": "H100:8"}
+QWEN3_8B = "hf:Qwen/Qwen3-8B@b968826d9c46dd6066d109eabc6255188de91218"
+
+
+def body(*candidates: dict[str, Any], num_nodes: int = 1, **sections: Any) -> dict[str, Any]:
+    skypilot = {"candidates": list(candidates), "num_nodes": num_nodes, "max_hours": 10}
+    return spec_body(backend={"type": "skypilot", "skypilot": skypilot}, **sections)
+
+
+def too_large() -> dict[str, Any]:
+    """Qwen3-8B whole at 65k, sharing four H100 with its engines."""
+    return body(
+        {"infra": "lambda", "accelerators": "H100:4"},
+        experimental=True,
+        model={"source": QWEN3_8B},
+        rollout={"max_sequence_length": 65_536, "max_input_length": 48_000},
+        learner={
+            "policy_dtype": "bfloat16",
+            "activation_checkpointing": True,
+            "max_micro_tokens": 65_536,
+        },
+        engine={
+            "type": "vllm",
+            "dtype": "bfloat16",
+            "weight_transport": "ipc",
+            "data_parallel_size": 4,
+            "gpu_memory_utilization": 0.7,
+        },
+        placement={"type": "ray", "learner_ranks": 4},
+    )
+
+
+class ListPrices:
+    """A catalog that has two offers for the first candidate."""
+
+    def offers(self, skypilot: SkyPilotSpec) -> tuple[Offer, ...] | None:
+        assert skypilot.candidates[0].infra == "lambda"
+        return tuple(
+            Offer(candidate=0, infra="lambda/us-west-1", sku="gpu_8x", hourly_usd=usd)
+            for usd in (23.92, 31.92)
+        )
+
+
+@pytest.fixture
+async def priced(settings: Settings, bell: RememberingBell) -> AsyncIterator[httpx.AsyncClient]:
+    app: FastAPI = create_app(settings, bell, ListPrices())
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(
+            transport=httpx.ASGITransport(app),
+            base_url="http://service",
+            headers={"Authorization": f"Bearer {KEY}"},
+        ) as client,
+    ):
+        yield client
+
+
+async def test_a_plan_says_which_machines_will_do_and_why(client: httpx.AsyncClient) -> None:
+    planned = (await client.post("/v1/runs/plan", json=body(RUNPOD, LAMBDA, num_nodes=2))).json()
+    first, second = planned["hardware"]["candidates"]
+    assert first["why_not"].startswith("runpod has no gangs of several nodes")
+    assert second["why_not"] is None
+    assert second["estimate"]["fits"] is True
+    assert any(line.startswith("model: 853.1e3 parameters") for line in second["estimate"]["lines"])
+    assert any("H100:8 on runpod is left out" in each for each in planned["warnings"])
+    assert any("16 GPUs are rented" in each for each in planned["warnings"])
+
+
+async def test_without_a_catalog_a_plans_costs_are_unknown(client: httpx.AsyncClient) -> None:
+    hardware = (await client.post("/v1/runs/plan", json=body(LAMBDA))).json()["hardware"]
+    assert (hardware["hourly_usd"], hardware["longest_usd"], hardware["run_usd"]) == (
+        None,
+        None,
+        None,
+    )
+
+
+async def test_a_catalog_makes_them_ranges(priced: httpx.AsyncClient) -> None:
+    planned = await priced.post("/v1/runs/plan", json=body(LAMBDA))
+    assert planned.status_code == 200, planned.text
+    hardware = planned.json()["hardware"]
+    assert hardware["hourly_usd"] == {"low": 23.92, "high": 31.92}
+    assert hardware["max_hours"] == 10
+    assert hardware["longest_usd"] == {
+        "low": pytest.approx(239.2),
+        "high": pytest.approx(319.2),
+    }
+    assert hardware["run_usd"]["low"] < hardware["run_usd"]["high"]
+
+
+async def test_a_run_that_rents_nothing_has_no_hardware(client: httpx.AsyncClient) -> None:
+    assert (await client.post("/v1/runs/plan", json=spec_body())).json()["hardware"] is None
+
+
+@pytest.mark.parametrize("path", ["/v1/runs", "/v1/runs/plan"])
+async def test_what_cannot_fit_is_refused_with_the_arithmetic(
+    client: httpx.AsyncClient, path: str
+) -> None:
+    refused = await client.post(path, json=too_large())
+    assert (refused.status_code, refused.json()["code"]) == (422, "no_machine_will_do")
+    detail = refused.json()["detail"]
+    assert "a rank of the learner needs" in detail
+    assert "16 B x 8.191e9 trained parameters / 4 ranks" in detail
+    assert "It would fit with engines and learner on GPUs of their own" in detail
+    assert (await client.get("/v1/runs")).json()["data"] == []
+
+
+async def test_a_submitted_run_keeps_what_was_left_out_as_warnings(
+    client: httpx.AsyncClient,
+) -> None:
+    run = (await client.post("/v1/runs", json=body(RUNPOD, LAMBDA, num_nodes=2))).json()
+    events = (await client.get(f"/v1/runs/{run['id']}/events")).json()["data"]
+    codes = [event["data"]["code"] for event in events if event["type"] == "run.warning"]
+    assert codes == ["hardware", "hardware"]
+
+
+async def test_presets_are_listed_and_got_by_name(client: httpx.AsyncClient) -> None:
+    listed = (await client.get("/v1/presets")).json()["data"]
+    assert "qwen3-8b-8xh100" in [each["name"] for each in listed]
+    reader = bearer(READ_ONLY)
+    one = (await client.get("/v1/presets/qwen3-8b-8xh100", headers=reader)).json()
+    assert one["spec"]["placement"]["learner_ranks"] == 6
+    assert one["text"].startswith("# Qwen3-8B at 65k context")
+    missing = await client.get("/v1/presets/nothing")
+    assert (missing.status_code, missing.json()["code"]) == (404, "preset_not_found")
+    assert "take one of qwen3-32b" in missing.json()["detail"]
+
+
+async def test_a_preset_is_submitted_as_it_is_with_tasks_of_ones_own(
+    client: httpx.AsyncClient,
+) -> None:
+    spec = (await client.get("/v1/presets/qwen3-8b-8xh100")).json()["spec"]
+    unregistered = await client.post("/v1/runs", json=spec)
+    assert unregistered.json()["code"] == "dataset_unusable"
+    own = spec | {
+        "data": {"env_keys": ["booking"]},
+        "environment": spec["environment"] | {"provider": "minifleet"},
+    }
+    created = await client.post("/v1/runs", json=own)
+    assert created.status_code == 201, created.text

@@ -1,0 +1,65 @@
+"""Every preset is a spec that could be submitted: valid, eligible somewhere, and it fits."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainer.contract.clusters.plan import hardware_plan
+from trainer.contract.clusters.presets import NoSuchPreset, preset, presets
+from trainer.contract.spec import RunSpec
+
+NAMES = (
+    "qwen3-32b",
+    "qwen3-32b-8xh100",
+    "qwen3-8b",
+    "qwen3-8b-4xh100",
+    "qwen3-8b-8xh100",
+    "qwen3-8b-stepwise",
+)
+
+
+def test_the_presets_are_those_of_the_documents() -> None:
+    assert tuple(presets()) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_preset_is_valid_eligible_and_fits_all_its_candidates(name: str) -> None:
+    found = preset(name)
+    spec = RunSpec.model_validate(found.spec)
+    assert spec.name == name
+    assert found.about
+    assert not found.about.startswith("#")
+    plan = hardware_plan(spec)
+    assert plan is not None
+    assert plan.reasons == ()
+    assert all(each.estimate is not None and each.estimate.fits for each in plan.candidates)
+    assert spec.backend.skypilot is not None
+    gpus = {each.gpus for each in spec.backend.skypilot.candidates}
+    sizes = spec.engine.data_parallel_size * spec.engine.tensor_parallel_size
+    assert gpus == {sizes + spec.placement.learner_ranks}, "no GPU is paid for and idle"
+
+
+@pytest.mark.parametrize(
+    ("name", "length"),
+    [("qwen3-8b-8xh100", 65_536), ("qwen3-8b", 65_536), ("qwen3-8b-4xh100", 32_768)],
+)
+def test_contexts_are_as_long_as_their_names_say(name: str, length: int) -> None:
+    spec = RunSpec.model_validate(preset(name).spec)
+    assert spec.rollout.max_sequence_length == length
+    stretched = spec.model.rope
+    reach = 32_768 if stretched is None else 32_768 * stretched.factor
+    assert reach == length
+
+
+def test_step_wise_is_step_wise() -> None:
+    assert RunSpec.model_validate(preset("qwen3-8b-stepwise").spec).algorithm.step_wise
+
+
+def test_a_spec_taken_from_a_preset_is_its_takers_own() -> None:
+    preset("qwen3-8b").spec["name"] = "mine"
+    assert preset("qwen3-8b").spec["name"] == "qwen3-8b"
+
+
+def test_an_unknown_preset_names_the_others() -> None:
+    with pytest.raises(NoSuchPreset, match="take one of qwen3-32b, "):
+        preset("qwen4")

@@ -1,0 +1,94 @@
+"""Numbers of parameters, against what is published and what can be added up by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.contract.clusters.rented import QWEN3_8B
+from trainer.contract.clusters.shapes import (
+    KNOWN,
+    TINY,
+    UnknownShape,
+    shape_of,
+    shape_of_config,
+)
+
+ASSETS = Path(__file__).resolve().parents[3] / "assets"
+
+
+def test_qwen3_8b_adds_up_by_hand() -> None:
+    shape = KNOWN["Qwen3-8B"]
+    attention = 4096 * 4096 + 2 * 4096 * 1024 + 4096 * 4096
+    layer = attention + 3 * 4096 * 12_288 + 2 * 4096 + 2 * 128
+    assert shape.layer_parameters == layer == 192_946_432
+    assert shape.num_parameters == 36 * layer + 2 * 151_936 * 4096 + 4096 == 8_190_735_360
+
+
+@pytest.mark.parametrize(
+    ("name", "published"),
+    [
+        # The totals of the safetensors on the hub.
+        ("Qwen3-0.6B", 596_049_920),
+        ("Qwen3-8B", 8_190_735_360),
+        ("Qwen3-32B", 32_762_123_264),
+    ],
+)
+def test_totals_are_those_of_the_published_files(name: str, published: int) -> None:
+    assert KNOWN[name].num_parameters == published
+
+
+def test_a_cache_holds_keys_and_values_of_every_layer() -> None:
+    assert KNOWN["Qwen3-8B"].kv_bytes_per_token(2) == 2 * 36 * 8 * 128 * 2 == 147_456
+    # Measured (reference of the trainer): 1 GiB holds 262,144 tokens of such a model in float32.
+    measured = shape_of_config(
+        {
+            "model_type": "qwen3",
+            "num_hidden_layers": 4,
+            "hidden_size": 256,
+            "intermediate_size": 768,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "head_dim": 64,
+            "vocab_size": 512,
+        }
+    )
+    assert 2**30 / measured.kv_bytes_per_token(4) == 262_144
+
+
+def test_adapters_are_rank_times_both_ends() -> None:
+    shape = KNOWN["Qwen3-8B"]
+    assert shape.adapter_parameters(16, ("q_proj",)) == 36 * 16 * (4096 + 4096)
+    assert shape.adapter_parameters(16, ("down_proj", "k_proj")) == 36 * 16 * (
+        12_288 + 4096 + 4096 + 1024
+    )
+
+
+def test_a_source_tells_its_shape_or_does_not() -> None:
+    assert shape_of(QWEN3_8B) is KNOWN["Qwen3-8B"]
+    assert shape_of(QWEN3_8B.replace("8B@", "8B-Base@")) is KNOWN["Qwen3-8B"]
+    assert shape_of("builtin:tiny-qwen3-b") is TINY
+    assert shape_of("s3://bucket/model") is None
+    assert shape_of(QWEN3_8B.replace("Qwen3-8B", "Qwen3-30B-A3B")) is None
+
+
+@pytest.mark.parametrize("name", ["tiny-qwen3-a", "tiny-qwen3-b"])
+def test_the_shipped_models_have_the_shape_that_is_said(name: str) -> None:
+    config = json.loads((ASSETS / name / "config.json").read_text())
+    assert shape_of_config(config) == TINY
+    assert TINY.num_parameters == 853_056
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        ({"model_type": "llama"}, "model_type 'llama'"),
+        ({"model_type": "qwen3"}, "num_hidden_layers is None"),
+        ({"model_type": "qwen3", "num_hidden_layers": True}, "num_hidden_layers is True"),
+    ],
+)
+def test_a_config_that_says_too_little_is_refused(config: dict[str, object], sentence: str) -> None:
+    with pytest.raises(UnknownShape, match=sentence):
+        shape_of_config(config)

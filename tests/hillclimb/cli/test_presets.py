@@ -1,0 +1,103 @@
+"""`presets`, `submit --preset`, and what `plan` prints of machines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hillclimb.cli.exits import Exit
+from tests.hillclimb.cli.conftest import Invoke, from_json
+
+OWN = (
+    *("--set", "data={env_keys: [booking]}"),
+    *("--set", "environment.provider=minifleet"),
+)
+RENTED = """
+name: rented
+backend: {type: skypilot, skypilot: {candidates: [
+  {infra: runpod, accelerators: "H100:8"}, {infra: lambda, accelerators: "H100:8"}], num_nodes: 2}}
+data: {env_keys: [booking]}
+model: {source: s3://bucket/model}
+schedule: {total_steps: 4, train_batch_size: 4, mini_batch_size: 2}
+"""
+
+
+def test_presets_are_listed_and_printed_as_yaml(hc: Invoke) -> None:
+    assert "qwen3-8b-8xh100" in hc("presets").stdout
+    printed = hc("presets", "qwen3-8b-8xh100").stdout
+    assert printed.startswith("# Qwen3-8B at 65k context")
+    assert yaml.safe_load(printed)["name"] == "qwen3-8b-8xh100"
+    assert from_json(hc("presets", "qwen3-8b", "--json"))["spec"]["placement"]["learner_ranks"] == 2
+    assert hc("presets", "nothing").exit_code == Exit.NOT_FOUND
+
+
+def test_a_preset_is_submitted_with_keys_set(hc: Invoke) -> None:
+    run = from_json(
+        hc("submit", "--preset", "qwen3-8b-8xh100", *OWN, "--set", "optimizer.lr=5e-6", "--json")
+    )
+    assert run["name"] == "qwen3-8b-8xh100"
+    assert run["spec"]["optimizer"]["lr"] == 5e-6
+    assert run["spec"]["data"]["env_keys"] == ["booking"]
+
+
+@pytest.mark.parametrize("arguments", [(), ("spec.yaml", "--preset", "qwen3-8b")])
+def test_a_spec_or_a_preset_is_given(hc: Invoke, arguments: tuple[str, ...]) -> None:
+    for verb in ("submit", "plan"):
+        result = hc(verb, *arguments)
+        assert result.exit_code == Exit.USAGE
+        assert "give a SPEC, or --preset NAME" in result.stderr
+
+
+def test_a_plan_prints_machines_arithmetic_and_costs(hc: Invoke) -> None:
+    result = hc("plan", "--preset", "qwen3-8b-8xh100", *OWN)
+    assert result.exit_code == Exit.OK, result.stderr
+    assert json.loads(result.stdout)["name"] == "qwen3-8b-8xh100"
+    assert "H100:8 on lambda" in result.stderr
+    assert "each layer's input, kept for computing it again" in result.stderr
+    assert "a cluster costs unknown USD an hour" in result.stderr
+
+
+def test_a_run_that_cannot_fit_is_refused_with_the_arithmetic(hc: Invoke) -> None:
+    result = hc(
+        *("submit", "--preset", "qwen3-8b-8xh100", *OWN),
+        *("--set", "engine.weight_transport=ipc", "--set", "engine.data_parallel_size=8"),
+        *("--set", "placement.learner_ranks=8"),
+    )
+    assert result.exit_code == Exit.REFUSED
+    assert "a rank of the learner needs" in result.stderr
+    assert "It would fit with" in result.stderr
+
+
+def test_a_model_of_ones_own_is_estimated_by_its_config(hc: Invoke, tmp_path: Path) -> None:
+    spec, config = tmp_path / "spec.yaml", tmp_path / "config.json"
+    spec.write_text(RENTED)
+    unknown = hc("plan", str(spec))
+    assert "the shape of s3://bucket/model is only in its config" in unknown.stderr
+    assert "runpod has no gangs of several nodes" in unknown.stderr
+    config.write_text(
+        json.dumps(
+            {
+                "model_type": "qwen3",
+                "num_hidden_layers": 4,
+                "hidden_size": 256,
+                "intermediate_size": 768,
+                "num_attention_heads": 4,
+                "num_key_value_heads": 2,
+                "head_dim": 64,
+                "vocab_size": 512,
+                "tie_word_embeddings": True,
+            }
+        )
+    )
+    known = hc("plan", str(spec), "--model-config", str(config))
+    assert known.exit_code == Exit.OK, known.stderr
+    assert "H100:8 on lambda: will do" in known.stderr
+    # The trainer's reference counts 3.28 million parameters of this shape.
+    assert "model: 3.28e6 parameters" in known.stderr
+    config.write_text('{"model_type": "llama"}')
+    refused = hc("plan", str(spec), "--model-config", str(config))
+    assert refused.exit_code == Exit.USAGE
+    assert "only Qwen3 is estimated" in refused.stderr

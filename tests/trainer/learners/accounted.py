@@ -1,0 +1,97 @@
+"""torch's own account of what forward and backward pass of the learner hold at their peak.
+
+`torch.distributed._tools` follows every tensor of a pass, FSDP2's too. Under fake tensors nothing
+is computed and nothing allocated: a rank of a model that no machine here could hold is followed in
+seconds, collectives included.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
+
+import torch
+import torch.distributed as dist
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
+from torch.distributed.device_mesh import init_device_mesh
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from tests.trainer.forked import run_forked
+from trainer.contract.clusters.shapes import ModelShape
+from trainer.contract.sections import LearnerSpec
+from trainer.learners.models import LearnerOptions, build_models
+from trainer.learners.packing import plain
+from trainer.learners.sharding import Ranks
+
+CPU = torch.device("cpu")
+
+
+def config_of(shape: ModelShape) -> Qwen3Config:
+    return Qwen3Config(
+        hidden_size=shape.hidden_size,
+        intermediate_size=shape.intermediate_size,
+        num_hidden_layers=shape.num_layers,
+        num_attention_heads=shape.num_heads,
+        num_key_value_heads=shape.num_kv_heads,
+        head_dim=shape.head_dim,
+        vocab_size=shape.vocab_size,
+        tie_word_embeddings=shape.is_tied,
+        max_position_embeddings=131_072,
+        rope_parameters={"rope_type": "default", "rope_theta": 1_000_000.0},
+    )
+
+
+def peak_bytes(
+    shape: ModelShape, learner: LearnerSpec, *, num_ranks: int, tokens: int, fake: bool = True
+) -> int:
+    """Bytes of rank 0 at most, over the passes of two micro-batches; no optimizer.
+
+    In a process of its own: one that has joined a world cannot join another.
+    """
+    job = {
+        "shape": asdict(shape),
+        "learner": learner.model_dump(mode="json"),
+        "num_ranks": num_ranks,
+        "tokens": tokens,
+        "fake": fake,
+    }
+    done = run_forked(main, [json.dumps(job)], timeout_s=300)
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout.splitlines()[-1])
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the peak of the passes that the argument describes."""
+    job = json.loads(arguments[0])
+    shape, learner = ModelShape(**job["shape"]), LearnerSpec.model_validate(job["learner"])
+    with _rank_of(job["num_ranks"]) as ranks, FakeTensorMode() if job["fake"] else nullcontext():
+        model = Qwen3ForCausalLM(config_of(shape))  # type: ignore[no-untyped-call]
+        models = build_models(model, LearnerOptions(learner=learner), ranks)
+        micro = plain((0,) * (job["tokens"] + 1), device=CPU)
+        tracker = FSDPMemTracker(models.policy)
+        tracker.track_inputs((micro.token_ids_N,))
+        with tracker:
+            for _ in range(2):
+                logprobs, _ = models.policy(micro)
+                torch.autograd.backward(logprobs.sum())
+                tracker.reset_mod_stats()
+        sys.stdout.write(f"{int(tracker.get_tracker_snapshot('peak')[CPU]['Total'])}\n")
+    return 0
+
+
+@contextmanager
+def _rank_of(size: int) -> Iterator[Ranks]:
+    """Rank 0 of a world in which collectives do nothing."""
+    dist.init_process_group("fake", rank=0, world_size=size, store=FakeStore())
+    try:
+        ranks = Ranks.__new__(Ranks)
+        ranks.device, ranks.rank, ranks.size = CPU, 0, size
+        ranks.mesh = init_device_mesh("cpu", (size,))
+        yield ranks
+    finally:
+        dist.destroy_process_group()

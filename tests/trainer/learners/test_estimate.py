@@ -1,0 +1,106 @@
+"""The estimator's numbers against torch's: parameters, optimizer's state, peaks of passes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.trainer.learners.accounted import config_of, peak_bytes
+from tests.trainer.learners.recorded import batch
+from tests.trainer.tiny import tiny_config, tiny_model
+from trainer.contract.algorithm import AlgorithmSpec
+from trainer.contract.clusters.arithmetic import largest
+from trainer.contract.clusters.learner_memory import LearnerMemory
+from trainer.contract.clusters.shapes import KNOWN, ModelShape, shape_of_config
+from trainer.contract.sections import LearnerSpec, LoraSpec
+from trainer.learners.models import LearnerOptions
+from trainer.learners.rank import LearnerRank
+from trainer.models import count_parameters
+
+QWEN3_8B = KNOWN["Qwen3-8B"]
+SMALL = ModelShape(
+    num_layers=3,
+    hidden_size=512,
+    intermediate_size=1536,
+    num_heads=8,
+    num_kv_heads=2,
+    head_dim=64,
+    vocab_size=4096,
+    is_tied=False,
+)
+PASSES = ("a layer", "the head", "adding up")
+
+
+def estimated(shape: ModelShape, learner: LearnerSpec, *, num_ranks: int, tokens: int) -> float:
+    """What the estimator says of the same passes: no optimizer, so no moments."""
+    memory = LearnerMemory(
+        shape=shape,
+        learner=learner,
+        algorithm=AlgorithmSpec(),
+        num_ranks=num_ranks,
+        max_sequence_length=tokens,
+        by_pieces=False,
+        on_gpu=False,
+    )
+    phases = [each for each in memory.phases() if any(name in each.name for name in PASSES)]
+    assert len(phases) == 4
+    return largest(phases).num_bytes - 8 * memory.num_trained / num_ranks
+
+
+@pytest.mark.parametrize("name", sorted(KNOWN))
+def test_the_known_shapes_have_as_many_parameters_as_their_modules(name: str) -> None:
+    assert count_parameters(config_of(KNOWN[name])) == KNOWN[name].num_parameters
+
+
+@pytest.mark.parametrize("lora", [None, LoraSpec(rank=4, target_modules=("q_proj", "down_proj"))])
+def test_the_learner_holds_sixteen_bytes_of_every_trained_parameter(lora: LoraSpec | None) -> None:
+    shape = shape_of_config(tiny_config().to_dict())
+    learner = LearnerRank(tiny_model(), LearnerOptions(learner=LearnerSpec(lora=lora)))
+    learner.step(batch())
+    trained = learner._models.trained.values()
+    held = sum(each.nbytes + each.grad.nbytes for each in trained if each.grad is not None)
+    held += sum(
+        each.nbytes
+        for state in learner._optimizer.state.values()
+        for name, each in state.items()
+        if name != "step"
+    )
+    number = shape.num_parameters
+    if lora is not None:
+        number = shape.adapter_parameters(lora.rank, lora.target_modules)
+    assert held == 16 * number
+
+
+CASES = {
+    "a layer computed again": (replace(QWEN3_8B, num_layers=3), 65_536, {}),
+    "the head's scores": (replace(QWEN3_8B, num_layers=1), 4096, {"logprob_chunk_tokens": 4096}),
+    "chunks of scores": (replace(QWEN3_8B, num_layers=1), 16_384, {}),
+    "activations kept": (
+        replace(QWEN3_8B, num_layers=3), 16_384, {"activation_checkpointing": False}
+    ),
+    "float32": (replace(QWEN3_8B, num_layers=1), 16_384, {"policy_dtype": "float32"}),
+    "tied": (replace(KNOWN["Qwen3-4B"], num_layers=2), 32_768, {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_no_pass_takes_more_than_was_estimated_nor_much_less(case: str) -> None:
+    """Within a quarter above: GPUs fetch layers ahead, which this account on a CPU does not."""
+    shape, tokens, values = CASES[case]
+    settings = {"policy_dtype": "bfloat16", "activation_checkpointing": True}
+    sizes = {"max_micro_tokens": tokens, "logprob_chunk_tokens": 4096}
+    learner = LearnerSpec.model_validate(settings | sizes | values)
+    found = peak_bytes(shape, learner, num_ranks=4, tokens=tokens)
+    said = estimated(shape, learner, num_ranks=4, tokens=tokens)
+    assert found <= said <= 1.25 * found, f"torch: {found / 2**30:.2f}, we: {said / 2**30:.2f} GiB"
+
+
+def test_adapters_take_no_more_than_was_estimated() -> None:
+    """Computed, not pretended: peft refuses fake tensors."""
+    learner = LearnerSpec(
+        activation_checkpointing=True, max_micro_tokens=4096, lora=LoraSpec(rank=8)
+    )
+    found = peak_bytes(SMALL, learner, num_ranks=2, tokens=4096, fake=False)
+    said = estimated(SMALL, learner, num_ranks=2, tokens=4096)
+    assert found <= said <= 1.35 * found, f"torch: {found / 2**20:.1f}, we: {said / 2**20:.1f} MiB"

@@ -1,0 +1,97 @@
+"""Memory of one GPU of a vLLM engine, as `trainer.engines.vllm.options` sets it up.
+
+vLLM takes `gpu_memory_utilization` of the GPU, and what weights and its largest pass leave of that
+is the cache. It does not start where the cache cannot hold one sequence of full length. Source:
+vLLM 0.32, `Worker.determine_available_memory` and `check_enough_kv_cache_memory`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainer.contract.clusters.arithmetic import GIB, Term, count, gib
+from trainer.contract.clusters.shapes import ModelShape
+from trainer.contract.sections import EngineSpec
+
+OVERHEAD_BYTES = 1.5 * GIB
+"""Assumed, not measured: CUDA's context, libraries, and what is not torch's."""
+MIN_BATCHED_TOKENS = 8192
+"""`max_num_batched_tokens` is at least this; prompts are computed whole."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineMemory:
+    """One GPU of an engine."""
+
+    shape: ModelShape
+    engine: EngineSpec
+    max_sequence_length: int
+    max_concurrent: int
+    """Requests decoded as one batch: `environment.max_concurrent_rollouts`."""
+    gpu_gib: float
+
+    @property
+    def dtype_bytes(self) -> int:
+        """Bytes of a number of weights and cache."""
+        return 2 if self.engine.dtype == "bfloat16" else 4
+
+    @property
+    def taken_bytes(self) -> float:
+        """What vLLM takes of the GPU, used or not."""
+        return self.engine.gpu_memory_utilization * self.gpu_gib * GIB
+
+    def fixed(self) -> tuple[Term, ...]:
+        """Everything but the cache."""
+        parts, size = self.engine.tensor_parallel_size, self.dtype_bytes
+        number = self.shape.num_parameters
+        tokens = max(self.max_sequence_length, MIN_BATCHED_TOKENS)
+        width = 3 * size * (self.shape.hidden_size + self.shape.intermediate_size // parts)
+        scores = 12 * self.max_concurrent * self.shape.vocab_size
+        return (
+            Term(
+                "the engine's weights",
+                size * number / parts,
+                f"{size} B x {count(number)} parameters / {parts} (engine.tensor_parallel_size)",
+            ),
+            Term("its largest prompt", tokens * width, f"{tokens} tokens x {width} B"),
+            Term(
+                "scores over the vocabulary",
+                scores,
+                f"{self.max_concurrent} rollouts at once x {self.shape.vocab_size} x 12 B",
+            ),
+            Term("CUDA's context and libraries", OVERHEAD_BYTES, "assumed"),
+        )
+
+    @property
+    def kv_bytes_per_token(self) -> float:
+        """Of the cache, on this GPU."""
+        return self.shape.kv_bytes_per_token(self.dtype_bytes) / self.engine.tensor_parallel_size
+
+    @property
+    def cache_bytes(self) -> float:
+        """What is left for the cache; negative where not even the weights fit."""
+        return self.taken_bytes - sum(term.num_bytes for term in self.fixed())
+
+    @property
+    def full_sequences(self) -> float:
+        """How many rollouts of full length the cache holds at once."""
+        return max(self.cache_bytes, 0.0) / (self.kv_bytes_per_token * self.max_sequence_length)
+
+    @property
+    def fits(self) -> bool:
+        """Whether vLLM would start: one sequence of full length fits the cache."""
+        return self.full_sequences >= 1.0
+
+    def lines(self) -> tuple[str, ...]:
+        """The arithmetic."""
+        share = self.engine.gpu_memory_utilization
+        held = (
+            f"{gib(max(self.cache_bytes, 0.0))} left for the cache: {gib(self.taken_bytes)}"
+            f" (engine.gpu_memory_utilization {share:g} of {self.gpu_gib:g} GiB) less the above"
+        )
+        needed = self.kv_bytes_per_token * self.max_sequence_length
+        sequence = (
+            f"{gib(needed)} for one rollout of full length: {self.max_sequence_length} tokens x"
+            f" {self.kv_bytes_per_token:g} B; the cache holds {self.full_sequences:.1f} of them"
+        )
+        return (*(term.line for term in self.fixed()), held, sequence)

@@ -1,0 +1,81 @@
+"""What each cloud lacks, so that a candidate that cannot work is explained when it is submitted.
+
+Source: skypilot 0.14.1, `_CLOUD_UNSUPPORTED_FEATURES` and `_unsupported_features_for_resources` in
+sky/clouds/{lambda_cloud,runpod,vast,primeintellect,nebius,aws,gcp,kubernetes,slurm}.py; whether
+disk sizes and spot reach a cloud at all, in sky/templates/*-ray.yml.j2 and sky/provision/. Asked of
+the running package: Lambda, RunPod, Vast, Prime Intellect and Slurm's rows of autodown and
+multi-node, and Slurm's autodown at work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from trainer.contract.clusters.spec import CandidateSpec, SkyPilotSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloudFeatures:
+    """What a cloud has by SkyPilot; None where each cluster of the operator's decides."""
+
+    multi_node: bool = True
+    autostop: bool = True
+    """Stopping an idle cluster and keeping its disk."""
+    autodown: bool = True
+    """Ending an idle cluster without being told: without it only our reaper does."""
+    spot: bool | None = True
+    image: bool | None = True
+    """Running in a Docker image."""
+    custom_disk: bool = True
+    """Disks of the size asked for; without it a machine has the disk it has."""
+
+
+FEATURES: dict[str, CloudFeatures] = {
+    "lambda": CloudFeatures(autostop=False, spot=False, custom_disk=False),
+    "runpod": CloudFeatures(multi_node=False, autostop=False),
+    "vast": CloudFeatures(multi_node=False),
+    "primeintellect": CloudFeatures(
+        multi_node=False, autostop=False, autodown=False, spot=False, image=False
+    ),
+    "nebius": CloudFeatures(),
+    "aws": CloudFeatures(),
+    "gcp": CloudFeatures(),
+    "kubernetes": CloudFeatures(autostop=False, spot=None),
+    "slurm": CloudFeatures(autostop=False, spot=False, image=None, custom_disk=False),
+}
+"""Prime Intellect's spot: SkyPilot does not refuse it, and asks for an ordinary machine (the body
+it posts has no word of it). Kubernetes: spot where nodes have a known label. Slurm: images where
+the Pyxis plugin is installed."""
+
+
+def why_ineligible(candidate: CandidateSpec, spec: SkyPilotSpec) -> str | None:
+    """Say which feature that the spec needs this candidate's cloud lacks; None where none."""
+    has, cloud = FEATURES[candidate.cloud], candidate.cloud
+    if spec.num_nodes > 1 and not has.multi_node:
+        return (
+            f"{cloud} has no gangs of several nodes, and num_nodes is {spec.num_nodes}: take"
+            " another cloud, or one node with more GPUs"
+        )
+    if candidate.use_spot and has.spot is False:
+        return f"{cloud} has no spot machines: set use_spot to false"
+    if candidate.image is not None and has.image is False:
+        return f"{cloud} runs no Docker images: leave image out, and set trainer.type to wheel"
+    if candidate.disk_gb is not None and not has.custom_disk:
+        return f"a machine of {cloud} has the disk it has: leave disk_gb out"
+    return None
+
+
+def eligible(
+    candidates: Iterable[CandidateSpec], spec: SkyPilotSpec
+) -> tuple[tuple[CandidateSpec, ...], tuple[str, ...]]:
+    """Return the candidates whose cloud has what the spec needs, and a sentence for each other."""
+    taken: list[CandidateSpec] = []
+    sentences: list[str] = []
+    for candidate in candidates:
+        reason = why_ineligible(candidate, spec)
+        if reason is None:
+            taken.append(candidate)
+        else:
+            sentences.append(f"{candidate.label}: {reason}.")
+    return tuple(taken), tuple(sentences)

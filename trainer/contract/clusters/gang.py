@@ -1,0 +1,79 @@
+"""Whether the workers of a run have a place on the machines that its spec asks for."""
+
+from __future__ import annotations
+
+from trainer.contract.clusters.spec import CandidateSpec, SkyPilotSpec
+from trainer.contract.placement import PlacementSpec
+from trainer.contract.sections import EngineSpec
+
+ONE_MACHINE = ("auto", "shm", "lora")
+"""Transports by which weights pass through the shared memory of one machine."""
+
+
+def num_gpus_needed(engine: EngineSpec, placement: PlacementSpec, *, learns: bool) -> int:
+    """GPUs of engines and ranks; an engine and a rank share one where the transport is `ipc`."""
+    ranks = placement.learner_ranks if learns else 0
+    engines = engine.data_parallel_size * engine.tensor_parallel_size
+    return max(engines, ranks) if engine.weight_transport == "ipc" else engines + ranks
+
+
+def refuse_misfit(
+    skypilot: SkyPilotSpec, engine: EngineSpec, placement: PlacementSpec, *, learns: bool
+) -> None:
+    """Refuse sizes that no candidate has GPUs for, and gangs that the workers cannot spread over.
+
+    Raises:
+        ValueError: a sentence that names what to change.
+    """
+    if skypilot.num_nodes > 1 and placement.type == "inline":
+        raise ValueError(
+            f"backend.skypilot.num_nodes is {skypilot.num_nodes}, and placement.type inline works"
+            " on one: set placement.type to ray or num_nodes to 1"
+        )
+    reasons = [
+        why_not_on(each, skypilot.num_nodes, engine, placement, learns=learns)
+        for each in skypilot.candidates
+    ]
+    if all(reasons):
+        raise ValueError(str(reasons[0]))
+
+
+def why_not_on(
+    candidate: CandidateSpec,
+    num_nodes: int,
+    engine: EngineSpec,
+    placement: PlacementSpec,
+    *,
+    learns: bool,
+) -> str | None:
+    """Say why the workers have no place on so many of these machines; None where they have.
+
+    Machines without GPUs hold any number of workers.
+    """
+    if candidate.gpus == 0:
+        return None
+    needed = num_gpus_needed(engine, placement, learns=learns)
+    there = candidate.gpus * num_nodes
+    sizes = (
+        f"engine.data_parallel_size {engine.data_parallel_size} x engine.tensor_parallel_size"
+        f" {engine.tensor_parallel_size}"
+    )
+    if learns:
+        sizes += f" and placement.learner_ranks {placement.learner_ranks}"
+    if needed > there:
+        return (
+            f"{sizes} need {needed} GPUs, and {num_nodes} x {candidate.label} have {there}: lower"
+            " one of them or raise backend.skypilot.num_nodes"
+        )
+    if engine.tensor_parallel_size > candidate.gpus:
+        return (
+            f"engine.tensor_parallel_size {engine.tensor_parallel_size} needs that many GPUs on one"
+            f" node, and {candidate.label} has {candidate.gpus}: lower it"
+        )
+    if needed > candidate.gpus and learns and engine.weight_transport in ONE_MACHINE:
+        return (
+            f"{sizes} need {needed} GPUs, more than one node of {candidate.label} has, and"
+            f" engine.weight_transport {engine.weight_transport} passes weights through the memory"
+            " of one machine: set it to nccl"
+        )
+    return None

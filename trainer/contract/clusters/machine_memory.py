@@ -1,0 +1,138 @@
+"""Memory and disk of one machine of the gang: what the trainer's processes hold outside of GPUs.
+
+Legend: P parameters, N ranks, b bytes of a number in forward and backward pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainer.contract.clusters.arithmetic import GIB, Phase, Term, count
+from trainer.contract.clusters.learner_memory import LearnerMemory
+
+@dataclass(frozen=True, slots=True)
+class Processes:
+    """What is assumed for processes beside what is worked out (GiB)."""
+
+    system: float
+    """The operating system, SkyPilot's own processes, Ray."""
+    engine: float
+    rank: float
+    rollout_worker: float
+
+
+ON_GPUS = Processes(system=8.0, engine=4.0, rank=2.0, rollout_worker=1.0)
+"""Assumed: CUDA's libraries in every process, data loaders, a cloud's agents."""
+ON_CPUS = Processes(system=2.0, engine=2.0, rank=1.0, rollout_worker=0.5)
+"""Assumed, a little above what the demo's processes took (1.7 GiB of an engine with its cache)."""
+ENVIRONMENT_BYTES = 25 * GIB
+"""Assumed for the data plane's environment with CUDA's libraries, and caches of it."""
+LOGS_BYTES = 5 * GIB
+"""Assumed for logs and trajectories on their way to the store."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineMemory:
+    """The machine that has most to hold: rank 0 is on it."""
+
+    learner: LearnerMemory
+    ranks: int
+    """Of the learner, on this machine."""
+    engines: int
+    rollout_workers: int
+    transport: str
+
+    def memory_phases(self) -> tuple[Phase, ...]:
+        """The moments at which most of the machine's memory is taken; the largest decides."""
+        if self.ranks == 0:
+            return (Phase(name="rolling out", terms=self._always()),)
+        return (
+            Phase(name="loading the model", terms=(*self._always(), self._loading())),
+            Phase(
+                name="saving a checkpoint",
+                terms=(
+                    *self._always(),
+                    *self._offloaded(),
+                    *self._passing_file(),
+                    self._whole(),
+                    self._copies(),
+                ),
+            ),
+        )
+
+    def disk(self) -> tuple[Term, ...]:
+        """What lies on the disk at once; a checkpoint goes when the store has it whole."""
+        number, size = self.learner.shape.num_parameters, self.learner.dtype_bytes
+        terms = [
+            Term("the data plane's environment", ENVIRONMENT_BYTES, "assumed"),
+            Term("the model's files", 2 * number, f"2 B x {count(number)} parameters"),
+            Term("logs and trajectories", LOGS_BYTES, "assumed"),
+        ]
+        if self.ranks:
+            trained = self.learner.num_trained
+            checkpoint = size * number + 12 * trained
+            how = (
+                f"2 x ({size} B x {count(number)} parameters of the policy + 12 B x"
+                f" {count(trained)} of weights of record and moments): the newest, and the one"
+                " being written"
+            )
+            terms.append(Term("checkpoints", 2 * checkpoint, how))
+        if self.transport == "disk":
+            how = f"2 x {size} B x {count(number)} parameters: the file, and the next one"
+            terms.append(Term("weights on their way to engines", 2 * size * number, how))
+        return tuple(terms)
+
+    def _always(self) -> tuple[Term, ...]:
+        each = ON_GPUS if self.learner.on_gpu else ON_CPUS
+        processes = (
+            self.engines * each.engine
+            + self.ranks * each.rank
+            + self.rollout_workers * each.rollout_worker
+        )
+        how = (
+            f"{self.engines} engines x {each.engine:g} GiB + {self.ranks} ranks x {each.rank:g} GiB"
+            f" + {self.rollout_workers} rollout workers x {each.rollout_worker:g} GiB, assumed"
+        )
+        return (
+            Term("system", each.system * GIB, "assumed"),
+            Term("processes", processes * GIB, how),
+        )
+
+    def _offloaded(self) -> tuple[Term, ...]:
+        """What `learner.cpu_offload` keeps here; without GPUs it is counted with the ranks."""
+        if not (self.learner.learner.cpu_offload and self.learner.on_gpu):
+            return ()
+        return tuple(
+            Term(term.what, self.ranks * term.num_bytes, f"{self.ranks} x ({term.how})")
+            for term in self.learner.own_states()
+        )
+
+    def _loading(self) -> Term:
+        """Every rank loads all of the model in float32, and copies it where a reference is kept."""
+        number = self.learner.shape.num_parameters
+        per_parameter = 8 if self.learner.has_reference else 4
+        how = f"{self.ranks} ranks x {per_parameter} B x {count(number)} parameters (float32"
+        how += ", and a copy for the reference policy)" if self.learner.has_reference else ")"
+        return Term("whole models", self.ranks * per_parameter * number, how)
+
+    def _passing_file(self) -> tuple[Term, ...]:
+        """The file through which weights pass stays for an engine that starts again."""
+        if self.transport not in ("auto", "shm"):
+            return ()
+        number, size = self.learner.shape.num_parameters, self.learner.dtype_bytes
+        how = f"2 x {size} B x {count(number)} parameters in /dev/shm: the file, and the next one"
+        return (Term("weights on their way to engines", 2 * size * number, how),)
+
+    def _whole(self) -> Term:
+        """`Models.whole_weights` gathers float32 on rank 0 and then rounds."""
+        number, size = self.learner.shape.num_parameters, self.learner.dtype_bytes
+        per_parameter = 4 + (size if size == 2 else 0)
+        how = f"{per_parameter} B x {count(number)} parameters"
+        return Term("the whole policy on rank 0", per_parameter * number, how)
+
+    def _copies(self) -> Term:
+        """`dcp.async_save` copies weights of record and both moments of every rank."""
+        trained, ranks = self.learner.num_trained, self.learner.num_ranks
+        share = self.ranks / ranks
+        how = f"12 B x {count(trained)} trained parameters x {self.ranks} of {ranks} ranks"
+        return Term("copies of the learner's state", 12 * trained * share, how)

@@ -1,0 +1,61 @@
+"""Whole specs of runs that were made before, to start from: `hillclimb presets`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+_FOLDER = Path(__file__).resolve().parent / "presets"
+
+
+class NoSuchPreset(Exception):
+    """No preset has this name; the message lists those there are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preset:
+    """A spec by name."""
+
+    name: str
+    about: str
+    """What it is for, in one or two sentences."""
+    text: str
+    """The YAML, comments included."""
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The spec as JSON values, a new copy each time."""
+        spec: dict[str, Any] = json.loads(json.dumps(yaml.safe_load(self.text)))
+        return spec
+
+
+@lru_cache
+def presets() -> dict[str, Preset]:
+    """Return all presets by name, in the order of their names."""
+    paths = sorted(_FOLDER.glob("*.yaml"), key=lambda path: path.stem)
+    return {path.stem: _read(path) for path in paths}
+
+
+def preset(name: str) -> Preset:
+    """Return one preset.
+
+    Raises:
+        NoSuchPreset: there is none of that name.
+    """
+    found = presets().get(name)
+    if found is None:
+        raise NoSuchPreset(f"there is no preset {name!r}: take one of {', '.join(presets())}")
+    return found
+
+
+def _read(path: Path) -> Preset:
+    """The comment at the head of the file says what the preset is for."""
+    text = path.read_text()
+    head = takewhile(lambda line: line.startswith("#"), text.splitlines())
+    return Preset(name=path.stem, about=" ".join(line.lstrip("# ") for line in head), text=text)

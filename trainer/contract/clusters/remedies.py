@@ -1,0 +1,118 @@
+"""What to change so that a run that does not fit would: tried out one by one, never guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from trainer.contract.clusters.estimate import estimate
+from trainer.contract.clusters.gang import why_not_on
+from trainer.contract.clusters.shapes import ModelShape
+from trainer.contract.clusters.spec import CandidateSpec
+from trainer.contract.sections import LoraSpec
+from trainer.contract.spec import RunSpec
+
+LENGTH_STEP = 4096
+"""Lengths are tried in steps of this (tokens)."""
+
+
+def remedies(
+    spec: RunSpec, candidate: CandidateSpec, num_nodes: int, shape: ModelShape | None = None
+) -> tuple[str, ...]:
+    """Return the changes of which each alone makes the run fit on these machines."""
+    return tuple(
+        words
+        for words, changed in _changes(spec, candidate, num_nodes, shape)
+        if _fits(changed, candidate, num_nodes, shape)
+    )
+
+
+def _changes(
+    spec: RunSpec, candidate: CandidateSpec, num_nodes: int, shape: ModelShape | None
+) -> Iterator[tuple[str, RunSpec]]:
+    learner = spec.learner
+    if learner.policy_dtype != "bfloat16":
+        yield "learner.policy_dtype bfloat16", _with(spec, "learner", policy_dtype="bfloat16")
+    if not learner.activation_checkpointing:
+        yield (
+            "learner.activation_checkpointing true",
+            _with(spec, "learner", activation_checkpointing=True),
+        )
+    if not learner.cpu_offload:
+        yield "learner.cpu_offload true", _with(spec, "learner", cpu_offload=True)
+    if learner.lora is None:
+        yield "learner.lora {} (adapters alone are trained)", _with_adapters(spec)
+    yield from _separate(spec, candidate, num_nodes, shape)
+    yield from _shorter(spec, candidate, num_nodes, shape)
+
+
+def _with(spec: RunSpec, section: str, **values: Any) -> RunSpec:  # noqa: ANN401 - of any key
+    changed = getattr(spec, section).model_copy(update=values)
+    return spec.model_copy(update={section: changed})
+
+
+def _with_adapters(spec: RunSpec) -> RunSpec:
+    changed = _with(spec, "learner", lora=LoraSpec())
+    return _with(changed, "engine", weight_transport="lora") if spec.engine.is_direct else changed
+
+
+def _separate(
+    spec: RunSpec, candidate: CandidateSpec, num_nodes: int, shape: ModelShape | None
+) -> Iterator[tuple[str, RunSpec]]:
+    """Engines on GPUs of their own, and with that the least that makes it fit."""
+    if spec.kind != "train":
+        return
+    for more, base in (
+        ("", spec),
+        (", learner.cpu_offload true", _with(spec, "learner", cpu_offload=True)),
+        (", learner.lora {}", _with(spec, "learner", lora=LoraSpec())),
+    ):
+        found = _apart(base, candidate, num_nodes, shape)
+        if found is not None:
+            words, changed = found
+            yield words + more, changed
+            return
+
+
+def _apart(
+    spec: RunSpec, candidate: CandidateSpec, num_nodes: int, shape: ModelShape | None
+) -> tuple[str, RunSpec] | None:
+    """The split with most engines, and another than the spec has, that leaves ranks enough."""
+    there, size = candidate.gpus * num_nodes, spec.engine.tensor_parallel_size
+    transport = "nccl" if spec.learner.lora is None else "lora"
+    for engines in range((there - 1) // size, 0, -1):
+        ranks = there - engines * size
+        changed = _with(
+            spec, "engine", data_parallel_size=engines, weight_transport=transport, type="vllm"
+        )
+        changed = _with(changed, "placement", learner_ranks=ranks, type="ray")
+        if changed != spec and _fits(changed, candidate, num_nodes, shape):
+            words = (
+                f"engines and learner on GPUs of their own: engine.weight_transport {transport},"
+                f" engine.data_parallel_size {engines}, placement.learner_ranks {ranks}"
+            )
+            return words, changed
+    return None
+
+
+def _shorter(
+    spec: RunSpec, candidate: CandidateSpec, num_nodes: int, shape: ModelShape | None
+) -> Iterator[tuple[str, RunSpec]]:
+    length = spec.rollout.max_sequence_length
+    for tokens in range((length - 1) // LENGTH_STEP * LENGTH_STEP, 0, -LENGTH_STEP):
+        changed = _with(spec, "rollout", max_sequence_length=tokens)
+        changed = _with(
+            changed, "learner", max_micro_tokens=min(spec.learner.max_micro_tokens, tokens)
+        )
+        if _fits(changed, candidate, num_nodes, shape):
+            yield f"rollout.max_sequence_length {tokens} and no longer passes", changed
+            return
+
+
+def _fits(
+    spec: RunSpec, candidate: CandidateSpec, num_nodes: int, shape: ModelShape | None
+) -> bool:
+    reason = why_not_on(
+        candidate, num_nodes, spec.engine, spec.placement, learns=spec.kind == "train"
+    )
+    return reason is None and estimate(spec, candidate, num_nodes, shape).fits is True
