@@ -19,7 +19,6 @@ PLANNED: frozenset[str] = frozenset(
         "kind",
         "cluster",
         "resources",
-        "budget",
         "guards",
         "experiment",
         "secrets",

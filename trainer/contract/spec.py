@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from trainer.contract.algorithm import AlgorithmSpec
 from trainer.contract.backend import BackendSpec
 from trainer.contract.clusters.gang import refuse_misfit
+from trainer.contract.clusters.spec import BudgetSpec
 from trainer.contract.data import DataSpec
 from trainer.contract.deterministic import refuse_clocks, refuse_what_races
 from trainer.contract.fleet import refuse_cheap_passes, refuse_idle_workers
@@ -66,6 +67,8 @@ class RunSpec(Section):
     (docs/prompts.md)."""
     backend: BackendSpec = BackendSpec()
     """Where the trainer runs."""
+    budget: BudgetSpec | None = None
+    """What the clusters of a run may cost; null: no limit of its own."""
     model: ModelSpec = ModelSpec()
     """The policy to start from."""
     data: DataSpec
@@ -194,6 +197,11 @@ class RunSpec(Section):
         if self.backend.skypilot is not None:
             learns = self.kind == "train"
             refuse_misfit(self.backend.skypilot, self.engine, self.placement, learns=learns)
+        elif self.budget is not None:
+            raise ValueError(
+                f"a budget counts what rented clusters cost, and backend.type is"
+                f" {self.backend.type}: leave budget out, or rent with the type skypilot"
+            )
         return self
 
     @model_validator(mode="after")

@@ -132,3 +132,9 @@ def test_machines_without_gpus_hold_any_number_of_workers() -> None:
 def test_a_budget_that_limits_nothing_is_refused(budget: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValidationError, match=re.escape(sentence)):
         BudgetSpec.model_validate(budget)
+
+
+def test_a_budget_is_for_what_is_rented() -> None:
+    assert rented(budget={"hours": 20}).budget == BudgetSpec(hours=20)
+    with pytest.raises(ValidationError, match="a budget counts what rented clusters cost"):
+        make_spec(budget={"usd": 5})
