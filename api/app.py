@@ -18,6 +18,7 @@ from api.live.lifespan import run_hub
 from api.middleware import RequestEdge
 from api.routes import (
     checkpoints,
+    clusters,
     dashboard,
     dataset_pages,
     datasets,
@@ -64,6 +65,7 @@ ROUTERS = (
     trajectories.router,
     checkpoints.router,
     logs.router,
+    clusters.router,
     exclusions.router,
     datasets.router,
     sessions.router,

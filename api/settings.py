@@ -55,6 +55,20 @@ class Settings(BaseSettings):
     between, such as `s3://BUCKET/PREFIX` (also `?endpoint_url=…&region=…`) or `file:///DIR`; every
     other address is refused. Empty: only uploads are accepted."""
 
+    clouds: Annotated[str, Field(alias="HILLCLIMB_CLOUDS")] = ""
+    """Who rents clusters: `skypilot`, or `PACKAGE.MODULE:FACTORY` for a port of your own
+    (`worker/clusters/base.py`); empty: nobody, and specs that want a cluster are refused."""
+    wheel: Annotated[str | None, Field(alias="HILLCLIMB_WHEEL")] = None
+    """The wheel of this code that nodes install; unset: built from the source tree."""
+    node_api_url: Annotated[str | None, Field(alias="HILLCLIMB_NODE_API_URL")] = None
+    """The API's address as nodes of clusters reach it; unset: `HILLCLIMB_API_URL`."""
+    node_blobs_url: Annotated[str | None, Field(alias="HILLCLIMB_NODE_BLOBS_URL")] = None
+    """The blob store as nodes of clusters reach it; unset: `HILLCLIMB_BLOBS_URL`."""
+    node_secrets: Annotated[str, Field(alias="HILLCLIMB_NODE_SECRETS")] = ""
+    """Names of variables of this process, with spaces between, that nodes get too."""
+    reaps_dry: Annotated[bool, Field(alias="HILLCLIMB_REAP_DRY_RUN")] = False
+    """Only tell of clusters that carry our tag and have no owner; do not end them."""
+
     @property
     def link_base(self) -> str:
         """What links for people begin with, without a slash at the end."""

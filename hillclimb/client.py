@@ -91,6 +91,26 @@ class Client:
         """Let the run rest: its trainer checkpoints and leaves; repeating it changes nothing."""
         return self._json("POST", of_run(run_id, "pause"))
 
+    def clusters(self, run_id: str) -> Json:
+        """Return what was rented for a run, what was tried to get it, and what it cost."""
+        return self._json("GET", f"/v1/runs/{run_id}/clusters")
+
+    def budget(self, run_id: str) -> Json:
+        """Return what a run may cost and has cost."""
+        return self._json("GET", f"/v1/runs/{run_id}/budget")
+
+    def extend_budget(self, run_id: str, *, usd: float = 0.0, hours: float = 0.0) -> Json:
+        """Give a run more than its spec does."""
+        return self._json("POST", f"/v1/runs/{run_id}/budget", json={"usd": usd, "hours": hours})
+
+    def limits(self) -> Json:
+        """Return what the project's runs may use together."""
+        return self._json("GET", "/v1/limits")
+
+    def set_limits(self, limits: Mapping[str, Any]) -> Json:
+        """Replace what the project's runs may use together."""
+        return self._json("PUT", "/v1/limits", json=dict(limits))
+
     def resume(self, run_id: str) -> Json:
         """Go on from the newest checkpoint: a new run when the old one ended, else the same."""
         return self._json("POST", of_run(run_id, "resume"))

@@ -23,12 +23,17 @@ DELIVER = "outbox.deliver"
 REAP = "reaper.sweep"
 SWEEP_DATASETS = "datasets.sweep"
 EXCLUDE = "validations.exclude"
+CLUSTER = "clusters.reconcile"
+SWEEP_CLUSTERS = "clusters.sweep"
+OBSERVE = "clusters.observe"
 
 EVERY_S = {
     SWEEP: 2.0,
+    SWEEP_CLUSTERS: 2.0,
     DELIVER: 2.0,
     RELAY: 5.0,
     EXCLUDE: 5.0,
+    OBSERVE: 15.0,
     REAP: 30.0,
     SWEEP_DATASETS: 900.0,
 }

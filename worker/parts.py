@@ -14,6 +14,10 @@ from api.settings import Settings, load_settings
 from trainer.stores.base import BlobStore
 from trainer.stores.locate import open_store
 from trainer.stores.patience import Patience
+from worker.clusters.base import Clouds
+from worker.clusters.locate import open_clouds
+from worker.clusters.options import ClusterOptions, node_secrets
+from worker.clusters.wheel import find_lock, find_wheel
 
 STORE_PATIENCE = Patience(total_s=10.0)
 """A step of a run waits for a store for less than its lease lasts."""
@@ -27,6 +31,11 @@ class Parts:
     store: BlobStore
     owner: str
     delivery: Delivery
+    clouds: Clouds | None = None
+    """Who rents clusters; null where nobody does."""
+    cluster_options: ClusterOptions | None = None
+    reaps_dry: bool = False
+    """Only tell of clusters without an owner, do not end them."""
 
 
 @lru_cache
@@ -49,4 +58,18 @@ def make_parts(settings: Settings) -> Parts:
         store=open_store(settings.blobs_url, STORE_PATIENCE),
         owner=f"{socket.gethostname()}:{os.getpid()}",
         delivery=Delivery(database=database, slack=slack, public_url=settings.link_base),
+        clouds=open_clouds(settings.clouds),
+        cluster_options=_cluster_options(settings) if settings.clouds else None,
+        reaps_dry=settings.reaps_dry,
+    )
+
+
+def _cluster_options(settings: Settings) -> ClusterOptions:
+    return ClusterOptions(
+        api_url=settings.node_api_url or settings.public_url,
+        blobs_url=settings.node_blobs_url or settings.blobs_url,
+        secret=settings.secret_key.get_secret_value(),
+        wheel=find_wheel(settings.wheel),
+        lock=find_lock(),
+        node_secrets=node_secrets(settings.node_secrets, os.environ),
     )

@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 from api.bell import RECONCILE_TASK
+from api.clusters import leases
 from api.datasets.blobs import sweep_orphans
 from api.notices.deliver import deliver_due
 from api.runs.journal import utc_now
 from api.runs.leases import due_runs
 from worker import driver, reaper, relay, validations
-from worker.app import DELIVER, EXCLUDE, REAP, RELAY, SWEEP, SWEEP_DATASETS, app, task
+from worker.app import (
+    CLUSTER,
+    DELIVER,
+    EXCLUDE,
+    OBSERVE,
+    REAP,
+    RELAY,
+    SWEEP,
+    SWEEP_CLUSTERS,
+    SWEEP_DATASETS,
+    app,
+    task,
+)
+from worker.clusters import observer, spending, step
 from worker.parts import load_parts
 
+AT_ONCE = 1000
+"""Due runs, or clusters, sent for by one sweep."""
 BELL_LIFE_S = 10.0
 """A bell that nobody heard for this long is rung again by the sweep anyway."""
 
@@ -25,9 +41,38 @@ def reconcile(run_id: str) -> None:
 def sweep_runs() -> None:
     """Ring for every run that is due: what a lost bell costs is one period of the clock."""
     with load_parts().database.transaction() as session:
-        due = due_runs(session, now=utc_now())
+        due = due_runs(session, now=utc_now(), limit=AT_ONCE)
     for run_id in due:
         app.send_task(RECONCILE_TASK, args=(run_id,), expires=BELL_LIFE_S)
+
+
+@task(CLUSTER)
+def reconcile_cluster(cluster_id: str) -> None:
+    """Take the steps one cluster needs now."""
+    parts = load_parts()
+    if parts.clouds is not None:
+        step.reconcile(parts, parts.clouds, cluster_id)
+
+
+@task(SWEEP_CLUSTERS)
+def sweep_clusters() -> None:
+    """Send for every cluster that is due."""
+    parts = load_parts()
+    if parts.clouds is None:
+        return
+    with parts.database.transaction() as session:
+        due = leases.due(session, now=utc_now(), limit=AT_ONCE)
+    for cluster_id in due:
+        app.send_task(CLUSTER, args=(cluster_id,), expires=BELL_LIFE_S)
+
+
+@task(OBSERVE)
+def observe_clusters() -> None:
+    """Look at all clusters once, and at what they have cost."""
+    parts = load_parts()
+    if parts.clouds is not None:
+        observer.sweep(parts, parts.clouds, dry_run=parts.reaps_dry)
+        spending.sweep(parts)
 
 
 @task(RELAY)

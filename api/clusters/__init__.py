@@ -1,1 +1,1 @@
-"""Machines that are rented for runs: which of them will do, and what they cost."""
+"""Machines rented for runs: which will do, their rows, what they cost, who is let in from them."""

@@ -81,6 +81,7 @@ def principal_with(scope: Scope) -> Callable[..., Principal]:
 
 Reader = Annotated[Principal, Depends(principal_with(Scope.RUNS_READ))]
 Writer = Annotated[Principal, Depends(principal_with(Scope.RUNS_WRITE))]
+Admin = Annotated[Principal, Depends(principal_with(Scope.ADMIN))]
 RunnerKey = Annotated[Principal, Depends(principal_with(Scope.RUNNER))]
 
 

@@ -9,8 +9,10 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
+from api.clusters.spending import watch as watch_budget
 from api.runs import attempts, store
 from api.runs.attempts import End
+from api.runs.lanes import Lane, lane_of
 from api.runs.reasons import OVERDUE, REASONS
 from api.runs.runners import LEASE_S
 from api.runs.settle import settle
@@ -29,6 +31,8 @@ def advance(session: Session, run: Run, *, now: datetime) -> datetime:
     The run is locked. Repeating it at once changes nothing.
     """
     status = RunStatus(run.status)
+    if status in WAITING and lane_of(run) is Lane.CLUSTER and watch_budget(session, run, now=now):
+        return now + timedelta(seconds=LOOK_AGAIN_S)
     if status in WAITING:
         attempts.offer(session, run, now=now)
     elif status not in TERMINAL and status is not RunStatus.PAUSED:
@@ -66,13 +70,20 @@ def _watch(session: Session, run: Run, attempt: Attempt, *, now: datetime) -> No
 
 def _overdue(session: Session, run: Run, attempt: Attempt, *, now: datetime) -> None:
     """End what lasted too long; a trainer that may still live is killed first."""
-    status = RunStatus(run.status)
     may_live = attempt.state != AttemptState.OFFERED.value and attempt.trainer_code is None
     if may_live and attempt.kill_requested_at is None:
         attempts.request_stop(attempt, now=now, kill=True)
         run.deadline_at = now + timedelta(seconds=KILL_GRACE_S)
         return
-    _close(session, run, attempt, OVERDUE[status], now=now)
+    _close(session, run, attempt, overdue_reason(run), now=now)
+
+
+def overdue_reason(run: Run) -> ReasonCode:
+    """Return the reason of an attempt that is ended because its run's status lasted too long."""
+    status = RunStatus(run.status)
+    if status is RunStatus.PROVISIONING and lane_of(run) is Lane.CLUSTER:
+        return ReasonCode.PROVISION_TIMEOUT
+    return OVERDUE[status]
 
 
 def _close(

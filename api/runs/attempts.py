@@ -10,15 +10,22 @@ import secrets
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from sqlalchemy import update
 from sqlalchemy.orm import Session
 
+from api.clusters import store as clusters
+from api.clusters.asking import Never, may_ask
 from api.ids import new_id
 from api.runs import queue, slots, store
 from api.runs.journal import SERVICE, Draft, append
+from api.runs.lanes import Lane, lane_of
+from api.runs.reasons import OVERDUE, REASONS
 from api.runs.settle import settle
 from api.runs.status import WAITING, AttemptState, RunStatus
 from api.runs.transitions import move
-from api.tables import Attempt, Run
+from api.tables import Attempt, Cluster, Run
+from trainer.contract.clusters.spec import SkyPilotSpec
+from trainer.contract.launch import Action, AttemptEnd
 from trainer.contract.reasons import ReasonCode
 from trainer.contract.rundir import checkpoint_name, run_key
 from trainer.contract.spec import RunSpec
@@ -43,11 +50,16 @@ class End:
 def offer(session: Session, run: Run, *, now: datetime) -> Attempt | None:
     """Offer the run's next attempt if it waits and its turn has come; null while it must wait.
 
+    A run on a cluster of its own fails when it may not ask for one any more.
+
     The attempt goes on from the newest complete checkpoint, or from the one the spec names.
     """
     if RunStatus(run.status) not in WAITING:
         return None
+    lane = lane_of(run)
     slots.lock(session, run.project_id)
+    if lane is Lane.CLUSTER and _gives_up(session, run, now=now):
+        return None
     if queue.place_of(session, run, now=now).reason is not None:
         return None
     resume_from, from_step = _resume_point(session, run)
@@ -66,8 +78,19 @@ def offer(session: Session, run: Run, *, now: datetime) -> Attempt | None:
     session.flush()
     data = {"attempt": run.attempt, "resume_from": resume_from, "from_step": from_step}
     append(session, run, [Draft(type="attempt.offered", at=now, attempt=run.attempt, data=data)])
+    if lane is Lane.CLUSTER:
+        sky = SkyPilotSpec.model_validate(run.spec["backend"]["skypilot"])
+        clusters.create(session, run, attempt, sky, now=now)
     move(session, run, RunStatus.PROVISIONING, now=now)
     return attempt
+
+
+def _gives_up(session: Session, run: Run, *, now: datetime) -> bool:
+    answer = may_ask(session, run, now=now)
+    if not isinstance(answer, Never):
+        return False
+    move(session, run, RunStatus.FAILED, now=now, reason=(answer.reason, answer.message))
+    return True
 
 
 def claim(
@@ -77,17 +100,42 @@ def claim(
 
     The token is stored only as a hash: it cannot be given out twice.
     """
-    token = TOKEN_PREFIX + secrets.token_urlsafe(32)
-    attempt.state = AttemptState.CLAIMED.value
     attempt.runner_id, name = runner
+    actor = f"runner:{name}"
+    return _claim(session, run, attempt, {"runner": name}, actor=actor, now=now)
+
+
+def claim_for_cluster(
+    session: Session, run: Run, attempt: Attempt, *, name: str, now: datetime
+) -> str:
+    """Give the offered attempt to the cluster of that name and return its new ingest token."""
+    actor = f"cluster:{name}"
+    return _claim(session, run, attempt, {"cluster": name}, actor=actor, now=now)
+
+
+def renew_token(attempt: Attempt) -> str:
+    """Return a new ingest token for a claimed attempt; the one before is dead."""
+    token = TOKEN_PREFIX + secrets.token_urlsafe(32)
     attempt.token_hash = hash_token(token)
+    return token
+
+
+def _claim(
+    session: Session,
+    run: Run,
+    attempt: Attempt,
+    holder: dict[str, object],
+    *,
+    actor: str,
+    now: datetime,
+) -> str:
+    attempt.state = AttemptState.CLAIMED.value
     attempt.claimed_at = attempt.last_held_at = now
-    data = {"attempt": attempt.number, "runner": name}
-    draft = Draft(
-        type="attempt.claimed", at=now, actor=f"runner:{name}", attempt=attempt.number, data=data
-    )
+    token = renew_token(attempt)
+    data = {"attempt": attempt.number} | holder
+    draft = Draft(type="attempt.claimed", at=now, actor=actor, attempt=attempt.number, data=data)
     append(session, run, [draft])
-    move(session, run, RunStatus.STARTING, now=now, actor=f"runner:{name}")
+    move(session, run, RunStatus.STARTING, now=now, actor=actor)
     return token
 
 
@@ -120,11 +168,45 @@ def end_attempt(session: Session, run: Run, attempt: Attempt, end: End, *, now: 
     }
     draft = Draft(type="attempt.ended", at=now, actor=end.actor, attempt=attempt.number, data=data)
     append(session, run, [draft])
+    _wake_cluster(session, attempt, now=now)
     if attempt.number != run.attempt:
         return
     run.deadline_at = now + timedelta(seconds=TAIL_GRACE_S)
     run.due_at = now
     settle(session, run, attempt, now=now)
+
+
+def _wake_cluster(session: Session, attempt: Attempt, *, now: datetime) -> None:
+    """Let what was rented for the attempt be given back at once."""
+    mine = update(Cluster).where(Cluster.attempt_id == attempt.id, Cluster.due_at.is_not(None))
+    session.execute(mine.values(due_at=now))
+
+
+def wanted_of(attempt: Attempt) -> Action | None:
+    """Return what whoever holds the attempt is to do with its trainer; null: let it train."""
+    if attempt.kill_requested_at is not None:
+        return "kill"
+    return "stop" if attempt.stop_requested_at is not None else None
+
+
+def report_end(
+    session: Session, run: Run, attempt: Attempt, body: AttemptEnd, *, actor: str, now: datetime
+) -> None:
+    """Take the word of whoever held the attempt that its trainer is gone.
+
+    Repeating it changes nothing. A trainer that was killed because its run's status lasted too
+    long ended for that reason.
+    """
+    killed_by_us = attempt.kill_requested_at is not None and attempt.trainer_code is None
+    reason = OVERDUE.get(RunStatus(run.status), body.reason) if killed_by_us else body.reason
+    end = End(
+        reason=reason,
+        message=REASONS[reason].wording if killed_by_us else body.message.replace("\0", "\ufffd"),
+        actor=actor,
+        exit_code=body.exit_code,
+        final_trainer_seq=body.last_trainer_seq,
+    )
+    end_attempt(session, run, attempt, end, now=now)
 
 
 def hash_token(token: str) -> str:

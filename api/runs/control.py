@@ -6,6 +6,7 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
+from api.clusters import budgets
 from api.runs import attempts, store
 from api.runs.attempts import End
 from api.runs.errors import InvalidTransition, NothingToResume
@@ -56,12 +57,29 @@ def pause(session: Session, run: Run, *, actor: str, now: datetime) -> None:
         raise InvalidTransition(f"Run {run.id} {over}: only a run under way can be paused.")
     if status is RunStatus.FINALIZING:
         raise InvalidTransition(f"Run {run.id} has finished every step: nothing is left to pause.")
-    run.desired_state = DesiredState.PAUSED.value
     append(session, run, [Draft(type="run.pause_requested", at=now, actor=actor)])
-    if _leave(session, run, RunStatus.PAUSING, PAUSED_BY_USER, actor=actor, now=now):
+    rest(session, run, PAUSED_BY_USER, actor=actor, now=now)
+
+
+def rest(
+    session: Session, run: Run, reason: tuple[ReasonCode, str], *, actor: str, now: datetime
+) -> None:
+    """Let a run that is under way rest for a reason (code, message); see `pause`."""
+    run.desired_state = DesiredState.PAUSED.value
+    run.pause_code, run.pause_message = reason[0].value, reason[1]
+    if _leave(session, run, RunStatus.PAUSING, reason, actor=actor, now=now):
         return
     if RunStatus(run.status) in WAITING:
-        move(session, run, RunStatus.PAUSED, now=now, actor=actor, reason=PAUSED_BY_USER)
+        move(session, run, RunStatus.PAUSED, now=now, actor=actor, reason=reason)
+
+
+def _refuse_exhausted(session: Session, run: Run, *, now: datetime) -> None:
+    for allowance in budgets.allowances(session, run, now=now):
+        if allowance.share >= 1.0:
+            raise InvalidTransition(
+                f"The budget of run {run.id} is used up ({allowance.told()}): extend it"
+                f" (POST /v1/runs/{run.id}/budget, hillclimb budget), then resume."
+            )
 
 
 def _leave(
@@ -94,7 +112,10 @@ def resume(session: Session, run: Run, *, actor: str, now: datetime) -> Run:
     """
     status = RunStatus(run.status)
     if status is RunStatus.PAUSED:
+        _refuse_exhausted(session, run, now=now)
         run.num_failures = 0
+        run.resumed_after = run.attempt
+        run.pause_code = run.pause_message = None
         run.desired_state = DesiredState.RUNNING.value
         move(session, run, RunStatus.QUEUED, now=now, actor=actor)
         return run

@@ -1,4 +1,4 @@
-"""Where a run stands that waits for a runner: its place, and the sentence why it waits."""
+"""Where a run stands that waits for a runner or a cluster: its place, and why it waits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
+from api.clusters import store as clusters
+from api.clusters.asking import Never, may_ask
 from api.runs import slots, store
+from api.runs.lanes import Lane, lane_of
 from api.runs.light import kind_of
 from api.runs.slots import Places
 from api.tables import Run
@@ -33,7 +36,27 @@ def place_of(session: Session, run: Run, *, now: datetime) -> Place:
     nobody's way but their own; nor are runs of a kind that no runner carries out. A run whose turn
     it would be before this one, but which no runner with a free place carries out, is passed.
     """
+    if lane_of(run) is Lane.CLUSTER:
+        return _place_of_far(session, run, now=now)
     return _place(session, run.project_id, kind_of(run), before=run, now=now)
+
+
+def _place_of_far(session: Session, run: Run, *, now: datetime) -> Place:
+    """Return the place of a run that waits for a cluster of its own."""
+    ahead = store.num_waiting(session, run.project_id, RUN_KINDS, before=run, is_far=True).total()
+    answer = may_ask(session, run, now=now)
+    if answer is None and ahead >= clusters.num_free(session, run.project_id):
+        return Place(position=1 + ahead, reason="Other runs come first.")
+    why = None if answer is None else answer.message if isinstance(answer, Never) else answer.why
+    return Place(position=1 + ahead, reason=why)
+
+
+def place_of_next_far(session: Session, project_id: str) -> Place:
+    """Return the place that a run on a cluster of its own would get if it were submitted now."""
+    ahead = store.num_waiting(session, project_id, RUN_KINDS, before=None, is_far=True).total()
+    is_full = ahead >= clusters.num_free(session, project_id)
+    why = "As many clusters as the project may have are in use or waited for." if is_full else None
+    return Place(position=1 + ahead, reason=why)
 
 
 def place_of_next(session: Session, project_id: str, kind: str, *, now: datetime) -> Place:

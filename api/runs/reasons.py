@@ -137,6 +137,34 @@ REASONS: dict[ReasonCode, ReasonFacts] = {
     ReasonCode.NO_RUNNER: _ends(
         Category.CAPACITY, AfterEnd.RETRY, "No runner claimed the attempt in time."
     ),
+    # Waiting is not failing: `api.runs.attempts` asks again later, and gives up in time.
+    ReasonCode.NO_CAPACITY: _ends(
+        Category.CAPACITY, AfterEnd.RETRY, "No candidate's cloud had the machines."
+    ),
+    ReasonCode.CLUSTER_REFUSED: _ends(
+        Category.USER, AfterEnd.FAIL, "No cloud that is set up lets us have such machines."
+    ),
+    ReasonCode.LAUNCH_FAILED: _fails_after_retries(Category.INFRA, "The cluster did not come up."),
+    ReasonCode.PROVISION_TIMEOUT: _fails_after_retries(
+        Category.CAPACITY, "The cluster was not there in time."
+    ),
+    ReasonCode.CLUSTER_LOST: ReasonFacts(
+        category=Category.INFRA,
+        after=AfterEnd.RETRY,
+        counts=Counts.WITHOUT_PROGRESS,
+        wording="The cluster was taken back or died; the run goes on from its last checkpoint.",
+    ),
+    ReasonCode.CLUSTER_TIME_UP: _ends(
+        Category.USER,
+        AfterEnd.PAUSE,
+        "The cluster reached backend.skypilot.max_hours; resume to go on with another.",
+    ),
+    ReasonCode.BUDGET_EXHAUSTED: _ends(
+        Category.USER, AfterEnd.PAUSE, "The budget is used up; extend it, then resume."
+    ),
+    ReasonCode.NODE_UNFIT: _fails_after_retries(
+        Category.INFRA, "A node did not pass its acceptance test."
+    ),
     ReasonCode.START_TIMEOUT: _fails_after_retries(
         Category.INFRA, "The trainer was started but sent nothing."
     ),

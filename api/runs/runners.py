@@ -17,8 +17,8 @@ from api.ids import new_id
 from api.runs import attempts, store
 from api.runs.attempts import End
 from api.runs.errors import AttemptNotFound, RunnerNotFound
+from api.runs.lanes import Lane, in_lane
 from api.runs.light import LIGHT_AT_ONCE, kind, light
-from api.runs.reasons import OVERDUE, REASONS
 from api.runs.status import AttemptState, RunStatus
 from api.tables import Attempt, Run, Runner
 from trainer.contract.launch import (
@@ -110,10 +110,9 @@ def heartbeat(
             commands.append(RunnerCommand(attempt_id=attempt_id, action="kill"))
             continue
         attempt.last_held_at = now
-        if attempt.kill_requested_at is not None:
-            commands.append(RunnerCommand(attempt_id=attempt_id, action="kill"))
-        elif attempt.stop_requested_at is not None:
-            commands.append(RunnerCommand(attempt_id=attempt_id, action="stop"))
+        action = attempts.wanted_of(attempt)
+        if action is not None:
+            commands.append(RunnerCommand(attempt_id=attempt_id, action=action))
     return HeartbeatReply(commands=tuple(commands), lease_until=runner.lease_until)
 
 
@@ -128,7 +127,7 @@ def claim(
         return None
     num_held, num_light = store.num_held(session, runner.id)
     only_light = only_light or num_held - num_light >= runner.slots
-    kinds = [] if only_light else [~light()]
+    kinds = [] if only_light else [in_lane(Lane.RUNNER)]
     kinds += [light()] if num_light < LIGHT_AT_ONCE else []
     runner.lease_until = now + timedelta(seconds=LEASE_S)
     wanted = or_(false(), *kinds) & kind().in_(runner.kinds)
@@ -160,16 +159,7 @@ def report_end(
     attempt = store.get_attempt(session, attempt_id)
     if attempt.runner_id != runner.id:
         raise AttemptNotFound(f"Runner {runner.name} has no attempt {attempt_id!r}.")
-    killed_by_us = attempt.kill_requested_at is not None and attempt.trainer_code is None
-    reason = OVERDUE.get(RunStatus(run.status), body.reason) if killed_by_us else body.reason
-    end = End(
-        reason=reason,
-        message=REASONS[reason].wording if killed_by_us else body.message.replace("\0", "\ufffd"),
-        actor=f"runner:{runner.name}",
-        exit_code=body.exit_code,
-        final_trainer_seq=body.last_trainer_seq,
-    )
-    attempts.end_attempt(session, run, attempt, end, now=now)
+    attempts.report_end(session, run, attempt, body, actor=f"runner:{runner.name}", now=now)
     return run
 
 

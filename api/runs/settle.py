@@ -41,8 +41,8 @@ def settle(session: Session, run: Run, attempt: Attempt, *, now: datetime) -> No
         move(session, run, RunStatus.CANCELLED, now=now, reason=cancelled)
     elif run.desired_state == DesiredState.PAUSED.value and REASONS[reason].after in GOES_ON:
         if REASONS[reason].after is AfterEnd.RETRY:
-            reason = ReasonCode.PAUSED_BY_USER
-            message = REASONS[reason].wording
+            reason = ReasonCode(run.pause_code or ReasonCode.PAUSED_BY_USER.value)
+            message = run.pause_message or REASONS[reason].wording
         move(session, run, RunStatus.PAUSED, now=now, reason=(reason, message))
     else:
         _go_on(session, run, attempt, (reason, message), now=now)

@@ -12,6 +12,7 @@ from itertools import combinations
 from sqlalchemy import ColumnElement, func, literal, select
 from sqlalchemy.orm import Session
 
+from api.runs.lanes import Lane, in_lane
 from api.runs.light import LIGHT_AT_ONCE, kind, light
 from api.runs.status import AttemptState
 from api.tables import Attempt, Run, Runner
@@ -65,12 +66,13 @@ def free_places(
 
 
 def offered(session: Session, project_id: str) -> Counter[str]:
-    """Return how many attempts of each kind are offered and not taken yet."""
+    """Return how many attempts of each kind are offered to runners and not taken yet."""
     query = (
         select(kind().label("run_kind"), func.count())
         .select_from(Attempt)
         .join(Run, Run.id == Attempt.run_id)
         .where(Attempt.state == AttemptState.OFFERED.value, Run.project_id == project_id)
+        .where(~in_lane(Lane.CLUSTER))
         .group_by("run_kind")
     )
     return Counter(dict(session.execute(query).all()))

@@ -98,6 +98,10 @@ DEADLINES_S: dict[RunStatus, float | None] = {
 """Seconds a status may last; `running` counts from the trainer's last event. Waiting for a runner
 has no deadline: a run is not at fault for a fleet that is away."""
 
+CLUSTER_PROVISIONING_S = 3600.0
+"""Of a run that waits for a cluster of its own, until its first node is in: machines that boot,
+packages that are installed."""
+
 
 def may_follow(before: RunStatus, after: RunStatus) -> bool:
     """Say whether a run in `before` may become `after`."""

@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, Integer, exists, func, select, tuple_
 from sqlalchemy.orm import Session
 
 from api.runs.errors import AttemptNotFound, RunNotFound
+from api.runs.lanes import Lane, in_lane
 from api.runs.light import kind, light
 from api.runs.status import AttemptState, RunStatus
 from api.tables import Attempt, Checkpoint, Run, RunEvent
@@ -163,11 +164,17 @@ def find_checkpoint(
 
 
 def num_waiting(
-    session: Session, project_id: str, kinds: Collection[str], *, before: Run | None
+    session: Session,
+    project_id: str,
+    kinds: Collection[str],
+    *,
+    before: Run | None,
+    is_far: bool = False,
 ) -> Counter[str]:
     """Return how many runs of these kinds wait for a runner, before one of them or in all, by kind.
 
-    Runs that recover go before those that were never begun, then the older one.
+    Runs that recover go before those that were never begun, then the older one. Of runs on
+    clusters of their own, which wait for no runner, there is another number.
     """
     recovering = Run.status == RunStatus.RECOVERING.value
     ahead: ColumnElement[bool] = recovering | (Run.status == RunStatus.QUEUED.value)
@@ -176,8 +183,10 @@ def num_waiting(
         ahead = (Run.status == before.status) & older
         if before.status == RunStatus.QUEUED.value:
             ahead = ahead | recovering
+    on_clusters = in_lane(Lane.CLUSTER)
     named = kind().label("run_kind")
     query = select(named, func.count()).select_from(Run).where(Run.project_id == project_id)
+    query = query.where(on_clusters if is_far else ~on_clusters)
     found = session.execute(query.where(ahead, kind().in_(kinds)).group_by("run_kind"))
     return Counter(dict(found.all()))
 

@@ -19,7 +19,7 @@ from api.tables import Run
 from trainer.contract.clusters.offers import Offer
 from trainer.contract.clusters.plan import HardwarePlan
 from trainer.contract.manifest import config_hash
-from trainer.contract.spec import RunSpec
+from trainer.contract.spec import LIGHT_KINDS, RunSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,10 @@ def plan(
     )
     spec = resolution.spec
     resolved = resolve(spec)
-    place = queue.place_of_next(session, project_id, spec.kind, now=now)
+    if spec.backend.type == "skypilot" and spec.kind not in LIGHT_KINDS:
+        place = queue.place_of_next_far(session, project_id)
+    else:
+        place = queue.place_of_next(session, project_id, spec.kind, now=now)
     return Plan(
         spec=resolved,
         config_hash=config_hash(spec),

@@ -1,6 +1,15 @@
 """Every table of the service, one module per noun; importing this package registers all."""
 
 from api.tables.base import Base
+from api.tables.clusters import (
+    BudgetExtension,
+    CloudExclusion,
+    Cluster,
+    Deployment,
+    Offer,
+    ProjectLimits,
+    StrayCluster,
+)
 from api.tables.datasets import Dataset, DatasetExclusion, DatasetVersion
 from api.tables.notices import OutboxMessage, SlackThread
 from api.tables.projects import ApiKey, Project
@@ -28,4 +37,11 @@ __all__ = [
     "Dataset",
     "DatasetVersion",
     "DatasetExclusion",
+    "Deployment",
+    "Cluster",
+    "Offer",
+    "CloudExclusion",
+    "ProjectLimits",
+    "BudgetExtension",
+    "StrayCluster",
 ]

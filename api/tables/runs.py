@@ -26,6 +26,9 @@ class Run(Created, Base):
     status: Mapped[str] = mapped_column(index=True)
     desired_state: Mapped[str]
     """`running`, `paused` or `cancelled`: what the user wants."""
+    pause_code: Mapped[str | None]
+    """Why it is to rest, where not a trainer's own end says so: a ReasonCode."""
+    pause_message: Mapped[str | None]
     spec: Mapped[dict[str, Any]]
     """The resolved RunSpec, nulls and defaults included."""
     config_hash: Mapped[str]
@@ -39,6 +42,9 @@ class Run(Created, Base):
     """Number of the newest attempt; 0 before the first."""
     num_failures: Mapped[int] = mapped_column(default=0)
     """Attempts since the last resume whose end used up a try (`api.runs.reasons.Counts`)."""
+
+    resumed_after: Mapped[int] = mapped_column(default=0)
+    """The attempt after which a user last resumed it: what was lost before does not count."""
 
     progress_step: Mapped[int] = mapped_column(default=0)
     progress_total: Mapped[int]

@@ -35,6 +35,16 @@ class LaunchPlan(_Wire):
     """Arguments for the data plane's Python; the launcher adds paths."""
 
 
+class ExchangeCode(_Wire):
+    """A cluster's first node asks for what it is to do."""
+
+    attempt_id: str
+    code: str
+    """Came with the launch; good once."""
+    nonce: Annotated[str, Field(min_length=16, max_length=64)]
+    """Drawn by the job: it may repeat its question, another job may not."""
+
+
 class RegisterRunner(_Wire):
     """A runner introduces itself; the same name takes over its former registration."""
 
@@ -68,11 +78,15 @@ class Heartbeat(_Wire):
     """True when it stops and takes no new attempts."""
 
 
+Action = Literal["stop", "kill"]
+"""`stop`: checkpoint and leave (SIGTERM); `kill`: at once (superseded or past its deadline)."""
+
+
 class RunnerCommand(_Wire):
     """What the service wants done with an attempt the runner holds."""
 
     attempt_id: str
-    action: Literal["stop", "kill"]
+    action: Action
     """`stop`: checkpoint and leave (SIGTERM); `kill`: at once (superseded or past its deadline)."""
 
 
@@ -83,8 +97,14 @@ class HeartbeatReply(_Wire):
     lease_until: datetime
 
 
+class NodeReply(_Wire):
+    """What a cluster's first node is to do with its trainer; repeated until the end is reported."""
+
+    action: Action | None
+
+
 class AttemptEnd(_Wire):
-    """The runner's report that a trainer is gone."""
+    """The report, by who held it, that a trainer is gone."""
 
     reason: ReasonCode
     message: str

@@ -73,7 +73,7 @@ const WORDS = {
   "run.pause_requested": () => ({ text: "Pause requested", tone: "warn" }),
   "attempt.offered": (data) => ({
     text: `Attempt ${data.attempt} offered` + (data.from_step ? `, from step ${data.from_step}` : "") }),
-  "attempt.claimed": (data) => ({ text: `Attempt ${data.attempt} claimed by ${data.runner}` }),
+  "attempt.claimed": (data) => ({ text: `Attempt ${data.attempt} claimed by ${data.runner || data.cluster}` }),
   "attempt.ended": (data) => ({
     text: `Attempt ${data.attempt} ended: ${data.reason}`, tone: data.reason === "completed" ? "" : "warn" }),
   "run.warning": (data) => ({ text: data.message, tone: "warn" }),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from trainer.contract.clusters.arithmetic import GIB, Phase, Term, count
 from trainer.contract.clusters.learner_memory import LearnerMemory
 
+
 @dataclass(frozen=True, slots=True)
 class Processes:
     """What is assumed for processes beside what is worked out (GiB)."""

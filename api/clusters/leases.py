@@ -1,0 +1,67 @@
+"""Who may work on a cluster: a row lease with an epoch, as for runs (`api.runs.leases`).
+
+A cluster has one of its own, because it is looked after when its run has long ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from sqlalchemy import or_, select
+from sqlalchemy.orm import Session
+
+from api.runs.errors import LeaseLost
+from api.tables import Cluster
+
+LEASE_S = 60.0
+"""Longer than a worker's task may take."""
+
+
+def claim(session: Session, cluster_id: str, *, now: datetime) -> Cluster | None:
+    """Take the cluster's lease; null when it is gone, not there, or held by someone.
+
+    Never waits: a row that another transaction holds is skipped.
+    """
+    cluster = session.scalar(
+        select(Cluster)
+        .where(Cluster.id == cluster_id, Cluster.due_at.is_not(None))
+        .where(or_(Cluster.lease_until.is_(None), Cluster.lease_until < now))
+        .with_for_update(skip_locked=True, key_share=True)
+        .execution_options(populate_existing=True)
+    )
+    if cluster is None:
+        return None
+    cluster.epoch += 1
+    cluster.lease_until = now + timedelta(seconds=LEASE_S)
+    return cluster
+
+
+def hold(session: Session, cluster_id: str, epoch: int) -> Cluster:
+    """Return the cluster, locked and fresh, for writing; raises LeaseLost under a newer epoch."""
+    cluster = session.scalar(
+        select(Cluster)
+        .where(Cluster.id == cluster_id, Cluster.epoch == epoch)
+        .with_for_update(key_share=True)
+        .execution_options(populate_existing=True)
+    )
+    if cluster is None:
+        raise LeaseLost(f"The lease {epoch} of cluster {cluster_id} is over.")
+    return cluster
+
+
+def release(cluster: Cluster, *, due_at: datetime | None) -> None:
+    """Give up the lease of a held cluster; it is looked at again at `due_at`, or never."""
+    cluster.lease_until = None
+    cluster.due_at = due_at
+
+
+def due(session: Session, *, now: datetime, limit: int) -> Sequence[str]:
+    """Return ids of clusters that need a look now, the longest waiting first."""
+    return session.scalars(
+        select(Cluster.id)
+        .where(Cluster.due_at <= now)
+        .where(or_(Cluster.lease_until.is_(None), Cluster.lease_until < now))
+        .order_by(Cluster.due_at)
+        .limit(limit)
+    ).all()

@@ -1,0 +1,69 @@
+"""What budgets do to runs that spend: a warning at each share, then a rest with a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from api.clusters.budgets import Allowance, allowances
+from api.runs import control
+from api.runs.journal import Draft, append
+from api.runs.status import DesiredState
+from api.tables import Run, RunEvent
+from trainer.contract.clusters.spec import BudgetSpec
+from trainer.contract.reasons import ReasonCode
+
+WARNED = "budget.warned"
+DEFAULT_SHARES: tuple[float, ...] = BudgetSpec.model_fields["warn_at"].default
+"""At which a project's budget is warned of, where the run has none of its own."""
+
+
+def watch(session: Session, run: Run, *, now: datetime) -> bool:
+    """Warn of, or pause, a locked run by its budgets; True when it was paused now."""
+    bounds = allowances(session, run, now=now)
+    if not bounds or run.desired_state != DesiredState.RUNNING.value:
+        return False
+    nearest = max(bounds, key=lambda each: each.share)
+    _warn(session, run, nearest, now=now)
+    if nearest.share < 1.0:
+        return False
+    message = f"The budget is used up ({nearest.told()}): extend it, then resume."
+    control.rest(session, run, (ReasonCode.BUDGET_EXHAUSTED, message), actor="service", now=now)
+    return True
+
+
+def _warn(session: Session, run: Run, allowance: Allowance, *, now: datetime) -> None:
+    """Tell each share once per budget; an extension makes shares that were told ones again."""
+    told = _told(session, run, allowance)
+    due = [share for share in _shares(run) if told < share <= allowance.share]
+    if not due:
+        return
+    data = {
+        "owner": allowance.owner,
+        "share": due[-1],
+        "used": allowance.share,
+        "message": f"{due[-1]:.0%} of the budget is used ({allowance.told()}).",
+    }
+    draft = Draft(type=WARNED, at=now, attempt=run.attempt or None, data=data)
+    append(session, run, [draft])
+
+
+def _told(session: Session, run: Run, allowance: Allowance) -> float:
+    """Return the largest share told since the budget was last another one; 0.0 for none."""
+    query = select(RunEvent.type, RunEvent.data).where(RunEvent.run_id == run.id)
+    query = query.where(RunEvent.type.in_((WARNED, "budget.extended"))).order_by(RunEvent.seq)
+    largest = 0.0
+    for kind, data in session.execute(query):
+        if kind != WARNED:
+            largest = 0.0
+        elif data["owner"] == allowance.owner:
+            largest = max(largest, data["share"])
+    return largest
+
+
+def _shares(run: Run) -> Sequence[float]:
+    given = run.spec.get("budget")
+    return tuple(given["warn_at"]) if given else DEFAULT_SHARES

@@ -1,0 +1,230 @@
+"""`/v1/runs/{id}/clusters` and budgets: what was rented, what was tried, what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Literal
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy.orm import Session
+
+from api.clusters import budgets, cost, store
+from api.clusters.store import ClusterState
+from api.identity import NotAllowed, NotAuthenticated
+from api.problems import INVALID, KINDS, MALFORMED, documented
+from api.routes.context import Admin, Reader, ServicesDep, Writer
+from api.routes.payloads import Payload
+from api.routes.reads import PROBLEMS, RunId, open_run
+from api.runs import store as runs
+from api.runs.errors import RunNotFound
+from api.runs.journal import utc_now
+from api.tables import Cluster, Offer, ProjectLimits, Run
+
+router = APIRouter(prefix="/v1", tags=["clusters"])
+
+Amount = Annotated[float, Field(ge=0.0, le=1e9)]
+REFUSALS = (KINDS[NotAuthenticated], KINDS[NotAllowed], INVALID, MALFORMED)
+
+
+class SpentPayload(Payload):
+    """What was used so far."""
+
+    usd: float
+    hours: float
+    """Hours in which clusters were up, together."""
+    is_complete: bool
+    """False where a price is not known: `usd` is then a lower bound."""
+
+
+class OfferPayload(Payload):
+    """One try at getting machines."""
+
+    at: datetime
+    launch: int
+    seconds: float | None
+    infra: str
+    region: str | None
+    sku: str | None
+    hourly_usd: float | None
+    outcome: str
+    error_class: str | None
+    message: str | None
+
+
+class ClusterPayload(Payload):
+    """One cluster, and what was tried to get it."""
+
+    object: Literal["cluster"] = "cluster"
+    id: str
+    name: str
+    attempt_id: str
+    state: ClusterState
+    cause: str | None
+    message: str | None
+    infra: str | None
+    region: str | None
+    sku: str | None
+    num_nodes: int
+    hourly_usd: float | None
+    created_at: datetime
+    up_at: datetime | None
+    wall_limit_at: datetime | None
+    gone_at: datetime | None
+    spent: SpentPayload
+    offers: list[OfferPayload]
+
+
+class ClusterList(Payload):
+    """The clusters of a run, oldest first, and what they cost together."""
+
+    object: Literal["list"] = "list"
+    data: list[ClusterPayload]
+    spent: SpentPayload
+
+
+class AllowancePayload(Payload):
+    """One budget."""
+
+    owner: Literal["run", "project"]
+    usd: float | None
+    hours: float | None
+    spent: SpentPayload
+    share: float
+    """The larger share used, of money or time; at 1 the run pauses."""
+
+
+class BudgetPayload(Payload):
+    """The budgets that bound a run."""
+
+    data: list[AllowancePayload]
+    spent: SpentPayload
+    """By this run alone."""
+
+
+class ExtendBudget(BaseModel):
+    """More for a run than its spec gives."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    usd: Amount = 0.0
+    hours: Amount = 0.0
+
+
+class LimitsPayload(Payload):
+    """What a project's runs may use together; null: no limit."""
+
+    model_config = ConfigDict(extra="forbid", from_attributes=True, use_attribute_docstrings=True)
+
+    usd: Amount | None = None
+    hours: Amount | None = None
+    max_clusters: Annotated[int, Field(ge=0, le=10_000)] = store.MAX_CLUSTERS
+    """Clusters at once."""
+    since: datetime | None = None
+    """Spending before this does not count; left out: from now on."""
+
+
+@router.get(
+    "/runs/{run_id}/clusters",
+    operation_id="list_clusters",
+    summary="What was rented for a run, and what was tried",
+    responses=PROBLEMS,
+)
+def list_clusters(services: ServicesDep, caller: Reader, run_id: RunId) -> ClusterList:
+    """Return every cluster of the run with its ledger of offers and its cost."""
+    now = utc_now()
+    with open_run(services, caller, run_id) as (session, run):
+        found = store.of_run(session, run.id)
+        ledger = store.offers_of(session, [cluster.id for cluster in found])
+        data = [_cluster(cluster, ledger, now=now) for cluster in found]
+        spent = cost.total(cost.of_cluster(cluster, now=now) for cluster in found)
+    return ClusterList(data=data, spent=SpentPayload.model_validate(spent))
+
+
+@router.get(
+    "/runs/{run_id}/budget",
+    operation_id="get_budget",
+    summary="What a run may cost and has cost",
+    responses=PROBLEMS,
+)
+def get_budget(services: ServicesDep, caller: Reader, run_id: RunId) -> BudgetPayload:
+    """Return the budgets of the run and of its project, with what is used."""
+    with open_run(services, caller, run_id) as (session, run):
+        return _budget(session, run)
+
+
+@router.post(
+    "/runs/{run_id}/budget",
+    operation_id="extend_budget",
+    summary="Give a run more",
+    responses={**documented(*REFUSALS, KINDS[RunNotFound])},
+)
+def extend_budget(
+    services: ServicesDep, caller: Writer, run_id: RunId, body: ExtendBudget
+) -> BudgetPayload:
+    """Add to the run's budget; a run that rests because it was used up can then be resumed."""
+    with services.database.transaction() as session:
+        run = runs.lock_run(session, run_id, project_id=caller.project_id)
+        budgets.extend(
+            session, run, usd=body.usd, hours=body.hours, granted_by=caller.actor, now=utc_now()
+        )
+        return _budget(session, run)
+
+
+@router.get(
+    "/limits",
+    operation_id="get_limits",
+    summary="What the project's runs may use together",
+    responses={**documented(*REFUSALS)},
+)
+def get_limits(services: ServicesDep, caller: Reader) -> LimitsPayload:
+    """Return the limits of the caller's project."""
+    with services.database.transaction() as session:
+        return LimitsPayload.model_validate(budgets.limits_of(session, caller.project_id))
+
+
+@router.put(
+    "/limits",
+    operation_id="set_limits",
+    summary="Set what the project's runs may use together",
+    responses={**documented(*REFUSALS)},
+)
+def set_limits(services: ServicesDep, caller: Admin, body: LimitsPayload) -> LimitsPayload:
+    """Replace the limits; clusters that are there already stay."""
+    with services.database.transaction() as session:
+        limits = budgets.set_limits(
+            session,
+            ProjectLimits(
+                project_id=caller.project_id,
+                usd=body.usd,
+                hours=body.hours,
+                max_clusters=body.max_clusters,
+                since=body.since or utc_now(),
+                set_by=caller.actor,
+            ),
+        )
+        return LimitsPayload.model_validate(limits)
+
+
+def _cluster(cluster: Cluster, ledger: Sequence[Offer], *, now: datetime) -> ClusterPayload:
+    facts = {
+        name: getattr(cluster, name)
+        for name in ClusterPayload.model_fields
+        if name not in ("object", "spent", "offers")
+    }
+    return ClusterPayload(
+        **facts,
+        spent=SpentPayload.model_validate(cost.of_cluster(cluster, now=now)),
+        offers=[OfferPayload.model_validate(o) for o in ledger if o.cluster_id == cluster.id],
+    )
+
+
+def _budget(session: Session, run: Run) -> BudgetPayload:
+    now = utc_now()
+    bounds = budgets.allowances(session, run, now=now)
+    spent = budgets.spent_by_run(session, run.id, now=now)
+    return BudgetPayload(
+        data=[AllowancePayload.model_validate(each) for each in bounds],
+        spent=SpentPayload.model_validate(spent),
+    )

@@ -1,0 +1,171 @@
+"""A run on a cluster of its own, on the database: from the queue to a cluster that is gone."""
+
+from __future__ import annotations
+
+import pytest
+
+from api.runs.errors import AttemptSuperseded, InvalidTransition, UnknownToken
+from api.runs.status import RunStatus
+from api.tables import Offer, StrayCluster
+from tests import factories as make
+from tests.worker.clusters.scene import ClusterScene
+from trainer.contract.reasons import ReasonCode
+
+S = RunStatus
+
+
+def running(far: ClusterScene) -> tuple[str, object]:
+    run_id = far.submit()
+    far.run_for(30)
+    plan = far.enter(run_id)
+    far.push(plan, make.started(1))
+    assert far.status(run_id) is S.RUNNING
+    return run_id, plan
+
+
+def test_a_run_gets_a_cluster_trains_and_gives_it_back(far: ClusterScene) -> None:
+    run_id = far.submit()
+    far.sweep()
+    assert far.status(run_id) is S.PROVISIONING
+    far.run_for(15)
+    [cluster] = far.clusters(run_id)
+    assert (cluster.state, far.clouds.num_launches) == ("up", 1)
+    plan = far.enter(run_id)
+    assert far.status(run_id) is S.STARTING
+    far.push(plan, make.started(1), make.ended(2))
+    far.report(plan, ReasonCode.COMPLETED, last_seq=2)
+    assert far.status(run_id) is S.SUCCEEDED
+    far.run_for(60)
+    [cluster] = far.clusters(run_id)
+    assert (cluster.state, far.clouds.clusters) == ("gone", {})
+    assert cluster.due_at is None
+
+
+def test_a_job_that_asks_again_gets_a_new_token_and_another_job_is_sent_away(
+    far: ClusterScene,
+) -> None:
+    run_id = far.submit()
+    far.run_for(20)
+    first = far.enter(run_id, nonce="1" * 16)
+    again = far.enter(run_id, nonce="1" * 16)
+    assert first.attempt_token != again.attempt_token
+    with pytest.raises(UnknownToken):
+        far.push(first, make.started(1))
+    with pytest.raises(AttemptSuperseded, match="Another job"):
+        far.enter(run_id, nonce="2" * 16)
+    far.push(again, make.started(1))
+
+
+def test_a_cluster_that_its_cloud_took_back_is_replaced_by_the_next_attempts(
+    far: ClusterScene,
+) -> None:
+    run_id, plan = running(far)
+    far.push(plan, make.saved(2, 1))
+    [cluster] = far.clusters(run_id)
+    far.clouds.preempt(cluster.name)
+    far.run_for(240)
+    first, second = far.clusters(run_id)
+    assert (first.state, first.cause) == ("gone", "cluster_lost")
+    assert second.state == "up"
+    again = far.enter(run_id)
+    assert (again.attempt, again.resume_from is not None) == (2, True)
+
+
+def test_an_api_server_that_is_away_for_ten_minutes_changes_nothing(far: ClusterScene) -> None:
+    run_id, plan = running(far)
+    far.clouds.is_away = True
+    for _ in range(40):
+        far.run_for(15, every_s=15.0)
+        far.beat(plan)
+    assert far.status(run_id) is S.RUNNING
+    far.clouds.is_away = False
+    far.run_for(60)
+    assert [c.state for c in far.clusters(run_id)] == ["up"]
+
+
+@pytest.mark.parametrize("passed_s", [0.0, 5.0, 30.0])
+def test_a_cancelled_run_leaves_no_cluster_however_far_it_had_got(
+    far: ClusterScene, passed_s: float
+) -> None:
+    run_id = far.submit()
+    far.sweep()
+    far.run_for(passed_s)
+    far.cancel(run_id)
+    assert far.status(run_id) is S.CANCELLED
+    far.run_for(300)
+    assert (far.clouds.clusters, [c.state for c in far.clusters(run_id)]) == ({}, ["gone"])
+
+
+def test_a_paused_run_gives_its_cluster_back_and_goes_on_with_another(far: ClusterScene) -> None:
+    run_id, plan = running(far)
+    far.pause(run_id)
+    assert far.beat(plan) == "stop"
+    far.push(plan, make.saved(2, 1), make.ended(3, ReasonCode.RUNNER_STOPPED))
+    far.report(plan, ReasonCode.RUNNER_STOPPED, last_seq=3)
+    assert far.status(run_id) is S.PAUSED
+    far.run_for(60)
+    assert far.clouds.clusters == {}
+    far.resume(run_id)
+    far.run_for(30)
+    assert [c.state for c in far.clusters(run_id)] == ["gone", "up"]
+
+
+def test_lack_of_capacity_is_waited_out_with_growing_pauses(far: ClusterScene) -> None:
+    far.clouds.fails_launches = True
+    run_id = far.submit()
+    far.run_for(600)
+    tries = len(far.clusters(run_id))
+    assert 3 <= tries <= 6
+    assert far.status(run_id) in (S.QUEUED, S.PROVISIONING)
+    assert far.run(run_id).num_failures == 0
+    far.clouds.fails_launches = False
+    far.run_for(1000)
+    assert far.clusters(run_id)[-1].state == "up"
+    assert [c.state for c in far.clusters(run_id)[:-1]] == ["gone"] * (
+        len(far.clusters(run_id)) - 1
+    )
+
+
+def test_a_cluster_with_our_tag_and_no_owner_is_ended_after_the_grace(far: ClusterScene) -> None:
+    run_id, _ = running(far)
+    [cluster] = far.clusters(run_id)
+    stray = cluster.name[:-1] + "7"
+    foreign = "hc-zzzz-somebody-1"
+    for name in (stray, foreign):
+        far.clouds.clusters[name] = type(far.clouds.clusters[cluster.name])(name)
+    far.run_for(300, every_s=15.0)
+    assert stray in far.clouds.clusters
+    assert [row.name for row in far.rows(StrayCluster)] == [stray]
+    far.run_for(600, every_s=15.0)
+    assert stray not in far.clouds.clusters
+    assert foreign in far.clouds.clusters
+    assert far.rows(StrayCluster) == []
+
+
+def test_what_was_tried_is_in_the_ledger_once_and_told(far: ClusterScene) -> None:
+    far.clouds.fails_launches = True
+    run_id = far.submit()
+    far.run_for(20)
+    told = far.types(run_id).count("cluster.offer")
+    assert told == len(far.rows(Offer))
+
+
+def test_a_budget_is_warned_of_and_then_pauses_the_run(far: ClusterScene) -> None:
+    run_id = far.submit(budget={"usd": 5.0})
+    far.run_for(30)
+    plan = far.enter(run_id)
+    far.push(plan, make.started(1))
+    # $23.92 an hour: all of it is used after 12.5 minutes.
+    for _ in range(20):
+        far.run_for(60, every_s=30.0)
+        if far.beat(plan) == "stop":
+            break
+    assert far.types(run_id).count("budget.warned") == 2
+    assert far.status(run_id) is S.PAUSING
+    far.report(plan, ReasonCode.RUNNER_STOPPED)
+    assert (far.status(run_id), far.run(run_id).end_code) == (S.PAUSED, "budget_exhausted")
+    with pytest.raises(InvalidTransition, match=r"\$5.* of \$5.00"):
+        far.resume(run_id)
+    far.extend(run_id, usd=5.0)
+    far.resume(run_id)
+    assert far.status(run_id) is S.QUEUED

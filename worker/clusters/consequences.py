@@ -1,0 +1,97 @@
+"""What a cluster's tick means for its run: the ledger, its events, the end of its attempt."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from api.clusters import leases
+from api.runs import attempts, store
+from api.runs.attempts import End
+from api.runs.journal import Draft, append
+from api.tables import Cluster, Run
+from trainer.contract.reasons import ReasonCode
+from worker.clusters import rows
+from worker.clusters.base import OfferTried, RequestReport
+from worker.clusters.view import Cause, ClusterState, ClusterView
+from worker.parts import Parts
+
+REASON_OF: dict[Cause, ReasonCode] = {
+    Cause.NO_CAPACITY: ReasonCode.NO_CAPACITY,
+    Cause.UNSATISFIABLE: ReasonCode.CLUSTER_REFUSED,
+    Cause.REFUSED: ReasonCode.CLUSTER_REFUSED,
+    Cause.MISMATCH: ReasonCode.LAUNCH_FAILED,
+    Cause.SETUP_FAILED: ReasonCode.LAUNCH_FAILED,
+    Cause.LAUNCH_FAILED: ReasonCode.LAUNCH_FAILED,
+    Cause.CLUSTER_LOST: ReasonCode.CLUSTER_LOST,
+    Cause.JOB_ENDED: ReasonCode.CLUSTER_LOST,
+    Cause.WALL_CLOCK_LIMIT: ReasonCode.CLUSTER_TIME_UP,
+}
+
+
+def conclude(
+    session: Session, cluster_id: str, epoch: int, view: ClusterView, *, now: datetime
+) -> Cluster:
+    """Write a view under its lease; what changed is told, and an attempt whose cluster failed ends.
+
+    Where something is to be told the run is locked first, then the cluster: everybody's order.
+    Raises LeaseLost.
+    """
+    known = session.get_one(Cluster, cluster_id)
+    before = ClusterState(known.state)
+    run = store.lock_run(session, known.run_id) if before is not view.state else None
+    cluster = leases.hold(session, cluster_id, epoch)
+    rows.write(cluster, view, now=now)
+    if run is None:
+        return cluster
+    _tell(session, run, cluster, now=now)
+    if view.cause is not None:
+        attempt = store.get_attempt(session, cluster.attempt_id)
+        end = End(reason=REASON_OF[view.cause], message=view.message or "")
+        attempts.end_attempt(session, run, attempt, end, now=now)
+    return cluster
+
+
+def announce(
+    parts: Parts, cluster_id: str, epoch: int, report: RequestReport, *, now: datetime
+) -> None:
+    """Write what a launch has tried so far into the ledger, each with its event."""
+    tried = report.offers or (report.error.offers if report.error else ())
+    if not tried:
+        return
+    with parts.database.transaction() as session:
+        run = store.lock_run(session, session.get_one(Cluster, cluster_id).run_id)
+        cluster = leases.hold(session, cluster_id, epoch)
+        fresh = rows.write_offers(session, cluster, tried, now=now)
+        append(session, run, [_tried(run, each, now=now) for each in fresh])
+
+
+def _tell(session: Session, run: Run, cluster: Cluster, *, now: datetime) -> None:
+    data = {
+        "cluster": cluster.name,
+        "state": cluster.state,
+        "infra": cluster.infra,
+        "region": cluster.region,
+        "sku": cluster.sku,
+        "num_nodes": cluster.num_nodes,
+        "hourly_usd": cluster.hourly_usd,
+        "cause": cluster.cause,
+        "message": cluster.message,
+    }
+    draft = Draft(type="cluster.changed", at=now, attempt=run.attempt or None, data=data)
+    append(session, run, [draft])
+
+
+def _tried(run: Run, offer: OfferTried, *, now: datetime) -> Draft:
+    data = {
+        "infra": offer.infra,
+        "region": offer.region,
+        "sku": offer.sku,
+        "hourly_usd": offer.hourly_usd,
+        "outcome": offer.outcome.value,
+        "seconds": offer.seconds,
+        "error_class": offer.error_class,
+        "message": offer.message,
+    }
+    return Draft(type="cluster.offer", at=now, attempt=run.attempt or None, data=data)

@@ -1,0 +1,31 @@
+"""Finding who rents clusters, by name."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from worker.clusters.base import Clouds
+
+SKYPILOT = "worker.clusters.skypilot:open_skypilot"
+
+
+class CloudsMisconfigured(Exception):
+    """HILLCLIMB_CLOUDS does not lead to anything; the message is a sentence."""
+
+
+def open_clouds(name: str) -> Clouds | None:
+    """Return the port that `HILLCLIMB_CLOUDS` names; None for an empty name.
+
+    Raises CloudsMisconfigured.
+    """
+    if not name:
+        return None
+    module, _, factory = (SKYPILOT if name == "skypilot" else name).partition(":")
+    try:
+        clouds: Clouds = getattr(import_module(module), factory)()
+    except (ImportError, AttributeError, ValueError) as error:
+        raise CloudsMisconfigured(
+            f"HILLCLIMB_CLOUDS={name}: {error}; write skypilot, or PACKAGE.MODULE:FACTORY of what"
+            " can be imported here"
+        ) from error
+    return clouds

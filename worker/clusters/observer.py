@@ -1,0 +1,101 @@
+"""One look at all clusters for everybody: what is there, what is not, and what nobody owns.
+
+Asking for one cluster or for all costs the API server about the same, so ticks of clusters that
+are at work ask nobody: they read what the last sweep has written. A sweep that gets no answer
+writes nothing: unreachable is not dead.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from api.clusters.names import deployment_tag, prefix
+from api.clusters.store import ClusterState
+from api.runs.journal import utc_now
+from api.tables import Cluster, StrayCluster
+from worker.clusters import rows
+from worker.clusters.base import Clouds, CloudsUnreachable, Sighting
+from worker.clusters.fold import sweep as fold_sweep
+from worker.parts import Parts
+
+log = logging.getLogger(__name__)
+
+GRACE = timedelta(minutes=10)
+"""So long a cluster with our tag and without an owner is only watched."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    """What one sweep found and did."""
+
+    num_seen: int = 0
+    num_absent: int = 0
+    strays: tuple[str, ...] = ()
+    """Ours by name, of no live row, and older than the grace."""
+    ended: tuple[str, ...] = ()
+    """Those of them that were told to end; none in a dry run."""
+
+
+def sweep(
+    parts: Parts, clouds: Clouds, *, dry_run: bool = False, now: datetime | None = None
+) -> Swept | None:
+    """Look once; None when nobody answers."""
+    now = now or utc_now()
+    try:
+        seen = clouds.sightings()
+    except CloudsUnreachable as fault:
+        log.warning("clusters were not looked at: %s", fault)
+        return None
+    with parts.database.transaction() as session:
+        tag = deployment_tag(session)
+        num_absent = _note(session, seen, now=now)
+        strays = _strays(session, seen, prefix(tag), now=now)
+    ended = () if dry_run else tuple(name for name in strays if _end(clouds, name))
+    if strays:
+        log.warning("clusters without an owner: %s; ended: %s", strays, ended)
+    return Swept(num_seen=len(seen), num_absent=num_absent, strays=strays, ended=ended)
+
+
+def _note(session: Session, seen: Mapping[str, Sighting], *, now: datetime) -> int:
+    """Write into every cluster that is up whether it was there; returns how many were not."""
+    query = select(Cluster).where(Cluster.state == ClusterState.UP.value).order_by(Cluster.id)
+    num_absent = 0
+    for cluster in session.scalars(query.with_for_update(skip_locked=True, key_share=True)):
+        sighting = seen.get(cluster.name)
+        num_absent += sighting is None
+        rows.write_sighting(cluster, fold_sweep(rows.bare(cluster), sighting, now))
+    return num_absent
+
+
+def _strays(
+    session: Session, seen: Mapping[str, Sighting], ours: str, *, now: datetime
+) -> tuple[str, ...]:
+    """Return clusters that carry our tag and that no live row knows, once the grace is over.
+
+    When each was first met is kept: a restarted worker does not begin to count anew.
+    """
+    live = set(
+        session.scalars(select(Cluster.name).where(Cluster.state != ClusterState.GONE.value))
+    )
+    met = {stray.name: stray for stray in session.scalars(select(StrayCluster))}
+    strays = {name for name in seen if name.startswith(ours) and name not in live}
+    for name in met.keys() - strays:
+        session.delete(met[name])
+    for name in strays - met.keys():
+        session.add(StrayCluster(name=name, met_at=now))
+    return tuple(sorted(n for n in strays & met.keys() if met[n].met_at <= now - GRACE))
+
+
+def _end(clouds: Clouds, name: str) -> bool:
+    try:
+        clouds.down(name)
+    except CloudsUnreachable as fault:
+        log.warning("%s is not ended yet: %s", name, fault)
+        return False
+    return True

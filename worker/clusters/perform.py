@@ -1,0 +1,56 @@
+"""Carrying out an action over the port; nobody's answer is a fact too."""
+
+from __future__ import annotations
+
+from worker.clusters.base import CloudError, Clouds, CloudsUnreachable, ClusterPlan
+from worker.clusters.decide import (
+    AskDown,
+    AskJobs,
+    AskLaunches,
+    AskRequest,
+    CancelDuplicates,
+    CloudAction,
+    Launch,
+    Look,
+)
+from worker.clusters.view import (
+    DownAsked,
+    DuplicatesCancelled,
+    Fact,
+    Jobs,
+    Launched,
+    Launches,
+    Looked,
+    NotLaunched,
+    Reported,
+    Unreachable,
+)
+
+
+def perform(action: CloudAction, clouds: Clouds, plan: ClusterPlan) -> Fact:
+    """Call what the action says for the plan's cluster, and return what it found out."""
+    try:
+        return _asked(action, clouds, plan)
+    except CloudsUnreachable as fault:
+        return Unreachable(str(fault))
+    except CloudError as refusal:
+        return NotLaunched(refusal)
+
+
+def _asked(action: CloudAction, clouds: Clouds, plan: ClusterPlan) -> Fact:
+    match action:
+        case AskLaunches():
+            return Launches(clouds.open_launches(plan.name))
+        case Look():
+            return Looked(clouds.sightings().get(plan.name))
+        case AskJobs():
+            return Jobs(clouds.jobs(plan.name))
+        case AskRequest(request_id):
+            return Reported(clouds.request(request_id))
+        case Launch():
+            return Launched(clouds.launch(plan))
+        case CancelDuplicates(ids):
+            clouds.cancel_jobs(plan.name, ids)
+            return DuplicatesCancelled(ids)
+        case AskDown():
+            return DownAsked(clouds.down(plan.name))

@@ -1,0 +1,118 @@
+"""From a run's spec and its attempt to what is asked of the clouds."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from api.clusters.exchange import exchange_code
+from api.runs import store
+from api.tables import CloudExclusion, Cluster, Run
+from trainer.contract.clusters.features import eligible
+from trainer.contract.clusters.spec import CandidateSpec, SkyPilotSpec, TrainerInstall
+from trainer.contract.spec import RunSpec
+from worker.clusters.base import ClusterPlan
+from worker.clusters.options import ClusterOptions
+
+HOME = "~/hillclimb"
+"""Where a node keeps what is ours: the wheel, the lock, the environment, the run directory."""
+LOCK = f"{HOME}/trainer.txt"
+VENV = f"{HOME}/venv"
+SITE = f"{HOME}/site"
+"""The wheel beside an environment that is not ours to change."""
+
+
+def plan_for(
+    session: Session, cluster: Cluster, options: ClusterOptions, *, now: datetime
+) -> ClusterPlan:
+    """Return the plan of an attempt's cluster; the same one every time, but for exclusions."""
+    run = session.get_one(Run, cluster.run_id)
+    attempt = store.get_attempt(session, cluster.attempt_id)
+    spec = RunSpec.model_validate(run.spec)
+    sky = spec.backend.skypilot
+    assert sky is not None, run.id
+    return ClusterPlan(
+        name=cluster.name,
+        job_name=attempt.id,
+        candidates=not_excluded(eligible(sky.candidates, sky)[0], exclusions(session, now=now)),
+        is_ordered=sky.choose == "ordered",
+        num_nodes=sky.num_nodes,
+        trainer=sky.trainer,
+        setup=setup_script(sky.trainer, options.wheel.name),
+        run=run_script(sky.trainer),
+        files={f"{HOME}/{options.wheel.name}": str(options.wheel), LOCK: str(options.lock)},
+        envs=_envs(sky, cluster, options),
+        secrets=_secrets(sky, cluster, options),
+        labels={"hillclimb-run": run.id, "hillclimb-attempt": str(attempt.number)},
+        idle_minutes=sky.idle_minutes,
+    )
+
+
+def exclusions(session: Session, *, now: datetime) -> Sequence[CloudExclusion]:
+    """Return what was learnt not to be asked for now."""
+    return session.scalars(select(CloudExclusion).where(CloudExclusion.until > now)).all()
+
+
+def not_excluded(
+    candidates: Sequence[CandidateSpec], learnt: Sequence[CloudExclusion]
+) -> tuple[CandidateSpec, ...]:
+    """Return the candidates that failed of late last: with nothing else left they are asked again.
+
+    An exclusion is advice, not a wall: a run is not refused for what another met an hour ago.
+    """
+    return tuple(sorted(candidates, key=lambda each: any(_concerns(each, one) for one in learnt)))
+
+
+def setup_script(install: TrainerInstall, wheel: str) -> str:
+    """Return what every node does before the job: the data plane's environment."""
+    target = f"{HOME}/{wheel}"
+    if install.type == "wheel":
+        return "\n".join(
+            (
+                "set -e",
+                f"test -x {VENV}/bin/python || python3 -m venv {VENV}",
+                # torch with what it needs on these machines (CUDA), the rest as locked.
+                f"{VENV}/bin/python -m pip install --quiet -c {LOCK} torch",
+                f"{VENV}/bin/python -m pip install --quiet --no-deps -r {LOCK}",
+                f"{VENV}/bin/python -m pip install --quiet --no-deps --force-reinstall {target}",
+            )
+        )
+    python = python_of(install)
+    return f"set -e\n{python} -m pip install --quiet --no-deps --upgrade --target {SITE} {target}"
+
+
+def run_script(install: TrainerInstall) -> str:
+    """Return the job of every node."""
+    path = "" if install.type == "wheel" else f"PYTHONPATH={SITE} "
+    return f"cd {HOME} && {path}exec {python_of(install)} -m trainer.node"
+
+
+def python_of(install: TrainerInstall) -> str:
+    """Return the interpreter that the trainer runs on."""
+    if install.type == "prebuilt":
+        return shlex.quote(install.python or "")
+    return f"{VENV}/bin/python" if install.type == "wheel" else "python3"
+
+
+def _envs(sky: SkyPilotSpec, cluster: Cluster, options: ClusterOptions) -> dict[str, str]:
+    return {
+        "HILLCLIMB_API_URL": options.api_url if sky.api_reachable else "",
+        "HILLCLIMB_BLOBS_URL": options.blobs_url,
+        "HILLCLIMB_RUN_ID": cluster.run_id,
+        "HILLCLIMB_ATTEMPT_ID": cluster.attempt_id,
+    }
+
+
+def _secrets(sky: SkyPilotSpec, cluster: Cluster, options: ClusterOptions) -> dict[str, str]:
+    """What goes through SkyPilot: the code alone, where the nodes can exchange it."""
+    code = {"HILLCLIMB_EXCHANGE_CODE": exchange_code(cluster.attempt_id, secret=options.secret)}
+    return code if sky.api_reachable else code | dict(options.node_secrets)
+
+
+def _concerns(candidate: CandidateSpec, learnt: CloudExclusion) -> bool:
+    same_place = candidate.infra == learnt.infra or learnt.infra.startswith(f"{candidate.infra}/")
+    return same_place and learnt.sku in (None, candidate.accelerators)

@@ -1,0 +1,145 @@
+"""Between a row of `clusters` and the plain view that decisions are made on."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from sqlalchemy import exists, select
+from sqlalchemy.orm import Session
+
+from api.clusters.store import ClusterState
+from api.runs import store
+from api.runs.status import AttemptState
+from api.tables import Attempt, Cluster, Offer, Run
+from worker.clusters.base import ClusterFacts, OfferTried, SeenState
+from worker.clusters.view import Cause, ClusterView
+
+
+def read(session: Session, cluster: Cluster) -> ClusterView:
+    """Return the view of a row and of what belongs to it."""
+    attempt = store.get_attempt(session, cluster.attempt_id)
+    return ClusterView(
+        name=cluster.name,
+        job_name=cluster.attempt_id,
+        state=ClusterState(cluster.state),
+        is_wanted=_is_wanted(session, attempt),
+        has_predecessor=_has_predecessor(session, cluster),
+        launch_asked_at=cluster.launch_asked_at,
+        launch_tries=cluster.launch_tries,
+        request_id=cluster.request_id,
+        job_id=cluster.job_id,
+        cluster=_facts(cluster),
+        up_at=cluster.up_at,
+        seen_state=SeenState(cluster.seen_state) if cluster.seen_state else None,
+        num_unseen=cluster.num_unseen,
+        unsound_since=cluster.unsound_since,
+        node_heard_at=_heard_at(attempt),
+        jobs_asked_at=cluster.jobs_asked_at,
+        wall_limit_at=cluster.wall_limit_at,
+        down_asked_at=cluster.down_asked_at,
+        cause=Cause(cluster.cause) if cluster.cause else None,
+        message=cluster.message,
+    )
+
+
+def bare(cluster: Cluster) -> ClusterView:
+    """Return what a sweep needs of a row: who it is and what was seen of it before."""
+    return ClusterView(
+        name=cluster.name,
+        job_name=cluster.attempt_id,
+        state=ClusterState(cluster.state),
+        cluster=_facts(cluster),
+        seen_state=SeenState(cluster.seen_state) if cluster.seen_state else None,
+        num_unseen=cluster.num_unseen,
+        unsound_since=cluster.unsound_since,
+    )
+
+
+def write(cluster: Cluster, view: ClusterView, *, now: datetime) -> None:
+    """Bring a held row up to a view. What sweeps write is left alone."""
+    cluster.state = view.state.value
+    cluster.cause = view.cause.value if view.cause else None
+    cluster.message = view.message
+    cluster.request_id = view.request_id
+    cluster.launch_asked_at = view.launch_asked_at
+    cluster.launch_tries = view.launch_tries
+    cluster.job_id = view.job_id
+    cluster.jobs_asked_at = view.jobs_asked_at
+    cluster.down_asked_at = view.down_asked_at
+    if view.cluster is not None:
+        cluster.infra, cluster.region = view.cluster.infra, view.cluster.region
+        cluster.sku, cluster.hourly_usd = view.cluster.sku, view.cluster.hourly_usd
+    if view.up_at is not None and cluster.up_at is None:
+        cluster.up_at = view.up_at
+        cluster.wall_limit_at = view.up_at + timedelta(hours=cluster.max_hours)
+    if view.state is ClusterState.GONE and cluster.gone_at is None:
+        cluster.gone_at = now
+
+
+def write_sighting(cluster: Cluster, view: ClusterView) -> None:
+    """Bring a row up to what a sweep has seen, and nothing else."""
+    cluster.seen_state = view.seen_state.value if view.seen_state else None
+    cluster.num_unseen = view.num_unseen
+    cluster.unsound_since = view.unsound_since
+
+
+def write_offers(
+    session: Session, cluster: Cluster, tried: tuple[OfferTried, ...], *, now: datetime
+) -> list[OfferTried]:
+    """Add what a launch has tried to the ledger; returns what was not there yet."""
+    query = select(Offer.number).where(Offer.cluster_id == cluster.id)
+    known = set(session.scalars(query.where(Offer.launch == cluster.launch_tries)))
+    fresh = []
+    for number, offer in enumerate(tried, start=1):
+        if number in known:
+            continue
+        fresh.append(offer)
+        session.add(
+            Offer(
+                cluster_id=cluster.id,
+                launch=cluster.launch_tries,
+                number=number,
+                at=now,
+                seconds=offer.seconds,
+                infra=offer.infra,
+                region=offer.region,
+                sku=offer.sku,
+                hourly_usd=offer.hourly_usd,
+                outcome=offer.outcome.value,
+                error_class=offer.error_class,
+                message=offer.message,
+            )
+        )
+    return fresh
+
+
+def _facts(cluster: Cluster) -> ClusterFacts | None:
+    if cluster.infra is None:
+        return None
+    return ClusterFacts(
+        infra=cluster.infra,
+        region=cluster.region,
+        sku=cluster.sku,
+        num_nodes=cluster.num_nodes,
+        hourly_usd=cluster.hourly_usd,
+    )
+
+
+def _is_wanted(session: Session, attempt: Attempt) -> bool:
+    """Say whether the attempt is still the one that carries its run out."""
+    newest = session.scalars(select(Run.attempt).where(Run.id == attempt.run_id)).one()
+    return attempt.state != AttemptState.ENDED.value and attempt.number == newest
+
+
+def _has_predecessor(session: Session, cluster: Cluster) -> bool:
+    earlier = exists().where(
+        Cluster.run_id == cluster.run_id,
+        Cluster.id != cluster.id,
+        Cluster.state != ClusterState.GONE.value,
+        Cluster.created_at <= cluster.created_at,
+    )
+    return bool(session.scalar(select(earlier)))
+
+
+def _heard_at(attempt: Attempt) -> datetime | None:
+    return max(filter(None, (attempt.last_held_at, attempt.last_event_at)), default=None)

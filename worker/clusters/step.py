@@ -1,0 +1,131 @@
+"""One tick of one cluster: take its lease, decide and act without a session, write under the epoch.
+
+May be called twice, or by two workers at once: one gets the lease, and a late write-back under an
+old epoch is dropped. May be cut off after any action: what was asked for is found again by name.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from api.clusters import leases
+from api.runs.errors import LeaseLost
+from api.runs.journal import utc_now
+from api.tables import Cluster
+from worker.clusters import rows
+from worker.clusters.base import Clouds, ClusterPlan
+from worker.clusters.consequences import announce, conclude
+from worker.clusters.decide import (
+    AskDown,
+    AskJobs,
+    AskLaunches,
+    AskRequest,
+    CancelDuplicates,
+    CloudAction,
+    Launch,
+    Look,
+    Record,
+    Wait,
+    decide,
+)
+from worker.clusters.fold import begin, enact, learn
+from worker.clusters.perform import perform
+from worker.clusters.plans import plan_for
+from worker.clusters.view import ClusterState, ClusterView, Recorded, Reported
+from worker.parts import Parts
+
+Clock = Callable[[], datetime]
+log = logging.getLogger(__name__)
+
+MAX_ACTIONS = 20
+"""A tick that takes more would never end: the next one goes on."""
+TICK_S = 25.0
+"""After which a tick lets the next one go on: a task is ended after 50 s."""
+CLOUD_ACTIONS = (AskLaunches, Look, AskJobs, AskRequest, Launch, CancelDuplicates, AskDown)
+
+
+@dataclass(slots=True)
+class _Tick:
+    """The cluster under its lease; `view` is what is known by now."""
+
+    parts: Parts
+    clouds: Clouds
+    clock: Clock
+    cluster_id: str
+    epoch: int
+    view: ClusterView
+    _plan: ClusterPlan | None = None
+
+    def plan(self) -> ClusterPlan:
+        """What is asked of the clouds; made when it is needed, which for most ticks it is not."""
+        if self._plan is None:
+            options, now = self.parts.cluster_options, self.clock()
+            assert options is not None, "clouds without options"
+            with self.parts.database.transaction() as session:
+                cluster = session.get_one(Cluster, self.cluster_id)
+                self._plan = plan_for(session, cluster, options, now=now)
+        return self._plan
+
+    def commit(self, *, due_at: datetime | None, is_over: bool) -> None:
+        """Write the view, and what it means for the run; raises LeaseLost."""
+        now = self.clock()
+        with self.parts.database.transaction() as session:
+            cluster = conclude(session, self.cluster_id, self.epoch, self.view, now=now)
+            if is_over:
+                leases.release(cluster, due_at=due_at)
+
+
+def reconcile(parts: Parts, clouds: Clouds, cluster_id: str, *, clock: Clock = utc_now) -> bool:
+    """Take every step the cluster needs now; False when someone else holds it or it is gone."""
+    with parts.database.transaction() as session:
+        cluster = leases.claim(session, cluster_id, now=clock())
+        if cluster is None:
+            return False
+        tick = _Tick(
+            parts=parts,
+            clouds=clouds,
+            clock=clock,
+            cluster_id=cluster_id,
+            epoch=cluster.epoch,
+            view=begin(rows.read(session, cluster)),
+        )
+    try:
+        pause = _work(tick)
+        is_gone = tick.view.state is ClusterState.GONE
+        tick.commit(due_at=None if is_gone else clock() + pause, is_over=True)
+    except LeaseLost as error:
+        log.info("dropped what was found out: %s", error)
+        return False
+    return True
+
+
+def _work(tick: _Tick) -> timedelta:
+    """Act until there is nothing to do; returns when to look again."""
+    deadline = time.monotonic() + TICK_S
+    for _ in range(MAX_ACTIONS):
+        action = decide(tick.view, tick.clock())
+        if isinstance(action, Wait):
+            return action.pause
+        if isinstance(action, Record):
+            tick.view = learn(tick.view, Recorded(), tick.clock())
+            tick.commit(due_at=None, is_over=False)
+        elif isinstance(action, CLOUD_ACTIONS):
+            tick.view = _ask(tick, action)
+        else:
+            tick.view = enact(tick.view, action, tick.clock())
+            if tick.view.state is ClusterState.GONE:
+                return timedelta(0)
+        if time.monotonic() > deadline:
+            break
+    return timedelta(0)
+
+
+def _ask(tick: _Tick, action: CloudAction) -> ClusterView:
+    fact = perform(action, tick.clouds, tick.plan())
+    if isinstance(fact, Reported):
+        announce(tick.parts, tick.cluster_id, tick.epoch, fact.report, now=tick.clock())
+    return learn(tick.view, fact, tick.clock())
