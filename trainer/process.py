@@ -30,6 +30,7 @@ from trainer.errors import (
     TrainerError,
 )
 from trainer.exitrecord import MAX_MESSAGE, reserve_exit, write_exit
+from trainer.handover.masking import Mask
 from trainer.loading import importing
 from trainer.sinks.base import Sink
 from trainer.sinks.journal import Journal
@@ -101,7 +102,8 @@ async def run_attempt(launch: Launch) -> int:
         store = await asyncio.to_thread(_open_checked, launch.blobs_url)
     except StoreError as error:
         return _stay_out(attempt_dir, f"{BLOBS_URL}: {error}")
-    journal = Journal(JsonlFile(attempt_dir.events), _sinks(launch, store, stop))
+    mask = Mask.of(launch.environ)
+    journal = Journal(JsonlFile(attempt_dir.events, mask), _sinks(launch, store, stop, mask))
     progress = _Progress()
     end = await _train(launch, store, journal, stop, clock, progress)
     if end.reason is ReasonCode.ATTEMPT_SUPERSEDED:
@@ -274,8 +276,8 @@ def _checkpoint_key(launch: Launch, store: BlobStore) -> str | None:
     return key
 
 
-def _sinks(launch: Launch, store: BlobStore, stop: Stop) -> list[Sink]:
-    sinks: list[Sink] = [Segments(store, launch.dir)]
+def _sinks(launch: Launch, store: BlobStore, stop: Stop, mask: Mask) -> list[Sink]:
+    sinks: list[Sink] = [Segments(store, launch.dir, mask)]
     url = launch.environ.get(INGEST_URL)
     if url:
         sinks.append(

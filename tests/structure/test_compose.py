@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from api.settings import Settings
-from worker.runner.launch import NOT_THE_TRAINERS
+from trainer.handover.launch import NOT_THE_TRAINERS
 from worker.runner.settings import RunnerSettings
 
 ROOT = Path(__file__).parents[2]

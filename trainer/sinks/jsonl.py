@@ -7,16 +7,19 @@ from contextlib import suppress
 from pathlib import Path
 
 from trainer.contract.events import EVENTS, Event
+from trainer.handover.masking import Mask
 
 
 class JsonlFile:
     """Appends events to a file, one per line, unbuffered: what failed is never written later.
 
     On a file that a former process of the same attempt wrote, numbering goes on after its last
-    whole line; a torn line at the end (the process was killed while writing) is cut off.
+    whole line; a torn line at the end (the process was killed while writing) is cut off. What
+    `mask` knows never gets into the file, and so to nobody who is sent its lines.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, mask: Mask | None = None) -> None:
+        self._mask = mask or Mask()
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
         self.last_seq = _mend(path)
@@ -29,7 +32,7 @@ class JsonlFile:
         Raises:
             OSError: the file cannot be written.
         """
-        line = EVENTS.dump_json(event) + b"\n"
+        line = self._mask.json_line(EVENTS.dump_json(event) + b"\n")
         try:
             written = 0
             while written < len(line):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainer.contract.rundir import AttemptDir, event_segment, log_segment, run_key
+from trainer.handover.masking import Mask
 from trainer.sinks.tail import Tail
 from trainer.stores.base import BlobStore
 
@@ -38,14 +39,20 @@ class Segments:
     """Copies what is new every few seconds, from a thread of its own.
 
     A segment that was stored but not noted is stored again under its number, with at least the
-    same lines: readers see each line once, in order.
+    same lines: readers see each line once, in order. Secrets that `mask` knows stay here.
     """
 
     def __init__(
-        self, store: BlobStore, attempt_dir: AttemptDir, *, interval_s: float = INTERVAL_S
+        self,
+        store: BlobStore,
+        attempt_dir: AttemptDir,
+        mask: Mask | None = None,
+        *,
+        interval_s: float = INTERVAL_S,
     ) -> None:
         run_id, attempt = attempt_dir.run_dir.name, attempt_dir.attempt
         self._store = store
+        self._mask = mask or Mask()
         self._interval_s = interval_s
         self._positions: Path = attempt_dir.path / POSITIONS
         self._files = {
@@ -82,7 +89,8 @@ class Segments:
         try:
             for mirrored in self._files.values():
                 while lines := mirrored.tail.lines(max_bytes=MAX_BYTES, max_lines=MAX_LINES):
-                    self._store.put(mirrored.key(mirrored.number), b"".join(lines))
+                    data = self._mask.raw(b"".join(lines))
+                    self._store.put(mirrored.key(mirrored.number), data)
                     mirrored.tail.advance(lines)
                     mirrored.number += 1
                     self._note()

@@ -11,15 +11,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from trainer.handover.launch import Launcher
+from trainer.handover.masking import Mask
+from trainer.handover.mirror import TailMirror
+from trainer.handover.sweep import Sweeper
 from worker.runner.client import ServiceClient
 from worker.runner.errors import RunnerMisconfigured, RunnerRunning, TokenRefused
 from worker.runner.holdings import Holdings
 from worker.runner.journal import Journal
-from worker.runner.launch import Launcher
-from worker.runner.mirror import TailMirror
 from worker.runner.runner import Runner
 from worker.runner.settings import RunnerSettings
-from worker.runner.sweep import Sweeper
 
 
 def main() -> int:
@@ -40,13 +41,13 @@ def main() -> int:
 
 def make_runner(settings: RunnerSettings) -> Runner:
     """A runner with its parts."""
-    launcher = Launcher(settings, dict(os.environ))
+    launcher = Launcher(settings.place, dict(os.environ))
     return Runner(
         settings=settings,
         client=ServiceClient(settings.api_url, settings.token),
         holdings=Holdings(launcher, Journal(settings.own_dir / "attempts")),
-        mirror=TailMirror.at(settings.blobs_url),
-        sweeper=Sweeper(settings, dict(os.environ)),
+        mirror=TailMirror.at(settings.blobs_url, Mask.of(os.environ)),
+        sweeper=Sweeper(settings.place, dict(os.environ)),
     )
 
 

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from trainer.contract.launch import AttemptEnd, LaunchPlan
 from trainer.contract.reasons import ReasonCode
 from trainer.contract.spec import LIGHT_KINDS
-from worker.runner.journal import HeldAttempt, Journal
-from worker.runner.launch import Launcher, launch_failure, read_pid, write_pid
-from worker.runner.processes import (
+from trainer.handover.launch import Launcher, launch_failure, read_pid, write_pid
+from trainer.handover.processes import (
     TrainerProcess,
     find_leader,
     is_alive,
     kill_marked,
     marked,
 )
+from worker.runner.journal import HeldAttempt, Journal
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ class Holdings:
 
     def close(self, held: HeldAttempt, end: AttemptEnd) -> None:
         """Write down how an attempt ended; what its trainer left running is killed."""
-        if num_left := kill_marked(self.launcher.settings.own_dir, held.attempt_id):
+        if num_left := kill_marked(self.launcher.place.own_dir, held.attempt_id):
             log.warning("killed %d processes that attempt %s left", num_left, held.attempt_id)
         try:
             self.journal.put(held.model_copy(update={"end": end}))
@@ -135,7 +135,7 @@ class Holdings:
         where = self.launcher.directory(held.run_id, held.attempt)
         record = read_pid(where)
         if record is None or not is_alive(record):
-            record = find_leader(self.launcher.settings.own_dir, held.attempt_id)
+            record = find_leader(self.launcher.place.own_dir, held.attempt_id)
             if record is None:
                 self.gone[held.attempt_id] = None
                 return
@@ -147,7 +147,7 @@ class Holdings:
 
     def _kill_strangers(self) -> None:
         """End what carries our mark but belongs to no attempt we know."""
-        for owner, process in list(marked(self.launcher.settings.own_dir)):
+        for owner, process in list(marked(self.launcher.place.own_dir)):
             if self.journal.get(owner) is None:
                 log.warning("killing pid %d: nobody knows its attempt %r", process.pid, owner)
                 process.kill()

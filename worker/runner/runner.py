@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 
 from trainer.contract.launch import AttemptEnd, Heartbeat, RegisteredRunner, RegisterRunner
 from trainer.contract.spec import RUN_KINDS
+from trainer.handover.ending import attempt_end
+from trainer.handover.mirror import TailMirror
+from trainer.handover.processes import kill_marked
+from trainer.handover.sweep import Sweeper
 from worker.runner.client import ServiceClient
-from worker.runner.ending import attempt_end
 from worker.runner.errors import RunnerUnknown, ServiceRefused, ServiceUnreachable, TokenRefused
 from worker.runner.holdings import Holdings
 from worker.runner.journal import HeldAttempt
-from worker.runner.mirror import TailMirror
-from worker.runner.processes import kill_marked
 from worker.runner.settings import RunnerSettings
-from worker.runner.sweep import Sweeper
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +123,9 @@ class Runner:
         # Whoever is left of the attempt would go on holding what is swept.
         kill_marked(self.settings.own_dir, held.attempt_id)
         self.sweeper.sweep(where)
-        return attempt_end(where, exit_code, asked_to_stop=asked_to_stop)
+        return attempt_end(
+            where, exit_code, asked_to_stop=asked_to_stop, mask=self.mirror.mask
+        )
 
     def _register(self) -> None:
         if not self._register_again:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainer.handover.place import Place
 from worker.runner.errors import RunnerMisconfigured
 
 STOP_TIMEOUT_S = 45.0
@@ -48,9 +49,14 @@ class RunnerSettings:
         )
 
     @property
-    def runs_dir(self) -> Path:
-        """Parent of the run directories."""
-        return self.state_dir / "runs"
+    def place(self) -> Place:
+        """Where its trainers live."""
+        return Place(
+            runs_dir=self.state_dir / "runs",
+            own_dir=self.own_dir,
+            blobs_url=self.blobs_url,
+            trainer_python=self.trainer_python,
+        )
 
     @property
     def own_dir(self) -> Path:

@@ -13,7 +13,7 @@ from pathlib import Path
 from hillclimb.stack.poll import wait_until
 from tests.worker import fake_trainer
 from trainer.contract.rundir import AttemptDir, PidRecord
-from worker.runner.processes import is_alive, marked
+from trainer.handover.processes import is_alive, marked
 
 ROOT = Path(__file__).parents[3]
 DEADLINE_S = 20.0

@@ -5,23 +5,24 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainer.contract.launch import AttemptEnd, LaunchPlan
 from trainer.contract.reasons import ReasonCode
 from trainer.contract.rundir import AttemptDir, PidRecord
-from worker.runner.processes import (
+from trainer.handover.place import Place
+from trainer.handover.processes import (
     ATTEMPT_VARIABLE,
     HOME_VARIABLE,
     TrainerProcess,
     start_detached,
 )
-from worker.runner.settings import RunnerSettings
 
 NOT_THE_TRAINERS = frozenset(
     {"HILLCLIMB_RUNNER_TOKEN", "HILLCLIMB_SECRET_KEY", "HILLCLIMB_BOOTSTRAP_KEY", "DATABASE_URL"}
     | {"REDIS_URL", "SLACK_BOT_TOKEN", "HILLCLIMB_READY_FILE", "PYTHONPATH", "VIRTUAL_ENV"}
+    | {"HILLCLIMB_EXCHANGE_CODE"}
 )
 """Variables of the control plane that a trainer must not see, or that would lead its imports."""
 
@@ -30,10 +31,11 @@ NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """Starts trainers for one runner."""
+    """Starts trainers for one holder."""
 
-    settings: RunnerSettings
-    environment: Mapping[str, str]
+    place: Place
+    environment: Mapping[str, str] = field(repr=False)
+    withheld: frozenset[str] = NOT_THE_TRAINERS
 
     def prepare(self, plan: LaunchPlan) -> AttemptDir:
         """Make the attempt's directory with its spec. Raises OSError."""
@@ -60,7 +62,7 @@ class Launcher:
         """The trainer's command line."""
         resume = ("--resume-from", plan.resume_from) if plan.resume_from else ()
         return (
-            self.settings.trainer_python,
+            self.place.trainer_python,
             *plan.command,
             *("--spec", str(where.spec)),
             *("--run-dir", str(where.run_dir)),
@@ -70,17 +72,17 @@ class Launcher:
 
     def directory(self, run_id: str, attempt: int) -> AttemptDir:
         """Local files of an attempt."""
-        return AttemptDir(self.settings.runs_dir / run_id, attempt)
+        return AttemptDir(self.place.runs_dir / run_id, attempt)
 
     def _trainer_environment(self, plan: LaunchPlan) -> dict[str, str]:
-        kept = {k: v for k, v in self.environment.items() if k not in NOT_THE_TRAINERS}
+        kept = {k: v for k, v in self.environment.items() if k not in self.withheld}
         return kept | {
             "HILLCLIMB_INGEST_URL": plan.ingest_url,
             "HILLCLIMB_ATTEMPT_TOKEN": plan.attempt_token,
-            "HILLCLIMB_BLOBS_URL": self.settings.blobs_url,
+            "HILLCLIMB_BLOBS_URL": self.place.blobs_url,
             "PYTHONUNBUFFERED": "1",
             ATTEMPT_VARIABLE: plan.attempt_id,
-            HOME_VARIABLE: str(self.settings.own_dir),
+            HOME_VARIABLE: str(self.place.own_dir),
         }
 
 
@@ -99,11 +101,11 @@ def read_pid(where: AttemptDir) -> PidRecord | None:
         return None
 
 
-def launch_failure(error: OSError, path: Path | str) -> AttemptEnd:
+def launch_failure(error: OSError, path: Path | str, *, holder: str = "runner") -> AttemptEnd:
     """The end of an attempt whose trainer could not be started."""
     if error.errno in NO_SPACE:
-        message = f"no space left on the runner's machine to write {path}: free some and resume"
+        message = f"no space left on the {holder}'s machine to write {path}: free some and resume"
         return AttemptEnd(reason=ReasonCode.STORAGE_FULL, message=message, last_trainer_seq=0)
     what = os.strerror(error.errno) if error.errno else str(error)
-    message = f"the runner could not start the trainer: {error.filename or path}: {what}"
+    message = f"the {holder} could not start the trainer: {error.filename or path}: {what}"
     return AttemptEnd(reason=ReasonCode.TRAINER_CRASHED, message=message, last_trainer_seq=0)

@@ -11,23 +11,26 @@ from pydantic import ValidationError
 from trainer.contract.launch import AttemptEnd
 from trainer.contract.reasons import ReasonCode
 from trainer.contract.rundir import AttemptDir, ExitRecord
-from worker.runner.processes import describe_exit
+from trainer.handover.masking import Mask
+from trainer.handover.processes import describe_exit
 
 LOG_TAIL_LINES = 12
 LOG_TAIL_BYTES = 16_384
 MESSAGE_LIMIT = 4_000
 
 
-def attempt_end(where: AttemptDir, exit_code: int | None, *, asked_to_stop: bool) -> AttemptEnd:
+def attempt_end(
+    where: AttemptDir, exit_code: int | None, *, asked_to_stop: bool, mask: Mask
+) -> AttemptEnd:
     """The report on a trainer that is gone: its own words, or what can be told without them.
 
-    `asked_to_stop`: we sent the signal, so its death is no crash.
+    `asked_to_stop`: we sent the signal, so its death is no crash. What `mask` knows is not told.
     """
     record = read_exit(where)
     if record is not None:
         return AttemptEnd(
             reason=record.reason,
-            message=record.message,
+            message=mask.text(record.message),
             exit_code=exit_code,
             last_trainer_seq=record.last_trainer_seq,
         )
@@ -41,7 +44,7 @@ def attempt_end(where: AttemptDir, exit_code: int | None, *, asked_to_stop: bool
         message = f"{how}; last lines of its log:\n{said}" if said else f"{how}; its log is empty"
     return AttemptEnd(
         reason=reason,
-        message=message[:MESSAGE_LIMIT],
+        message=mask.text(message)[:MESSAGE_LIMIT],
         exit_code=exit_code,
         last_trainer_seq=last_trainer_seq(where.events),
     )

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trainer.contract.rundir import AttemptDir, event_segment, log_segment, run_key
+from trainer.handover.ending import trainer_seq, whole_lines
+from trainer.handover.masking import Mask
 from trainer.stores.base import BlobStore, StoreError
 from trainer.stores.locate import open_store
-from worker.runner.ending import trainer_seq, whole_lines
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class TailMirror:
-    """Adds one last segment of events and one of the log, each only if something is missing."""
+    """Adds one last segment of events and one of the log, each only if something is missing.
+
+    What `mask` knows stays here; it keeps lengths, so what is mirrored can be counted in bytes.
+    """
 
     store: BlobStore
+    mask: Mask = field(default_factory=Mask)
 
     @classmethod
-    def at(cls, url: str) -> TailMirror:
+    def at(cls, url: str, mask: Mask) -> TailMirror:
         """The mirror into the store at `url`: a directory or `s3://BUCKET/PREFIX`."""
-        return cls(open_store(url))
+        return cls(open_store(url), mask)
 
     def complete(self, run_id: str, where: AttemptDir) -> None:
         """Mirror the rest of an attempt; a store that fails is logged, never raised.
@@ -45,7 +50,7 @@ class TailMirror:
         missing = [line for line in whole_lines(where.events) if (trainer_seq(line) or 0) > last]
         if missing:
             key = run_key(run_id, event_segment(where.attempt, _number(segments) + 1))
-            self.store.put_if_absent(key, b"".join(missing))
+            self.store.put_if_absent(key, b"".join(map(self.mask.json_line, missing)))
 
     def _log(self, run_id: str, where: AttemptDir) -> None:
         segments = self._segments(run_id, log_segment(where.attempt, 1))
@@ -55,7 +60,7 @@ class TailMirror:
             rest = file.read()
         if rest:
             key = run_key(run_id, log_segment(where.attempt, _number(segments) + 1))
-            self.store.put_if_absent(key, rest)
+            self.store.put_if_absent(key, self.mask.raw(rest))
 
     def _segments(self, run_id: str, first: str) -> tuple[str, ...]:
         return self.store.list(run_key(run_id, first.rpartition("/")[0]))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
 from trainer.contract.rundir import AttemptDir
 from trainer.contract.spec import RunSpec
-from worker.runner.launch import NOT_THE_TRAINERS
-from worker.runner.settings import RunnerSettings
+from trainer.handover.launch import NOT_THE_TRAINERS
+from trainer.handover.place import Place
 
 SWEEP_S = 45.0
 """Longer than the sweep tries."""
@@ -23,20 +23,21 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Sweeper:
-    """Sweeps for one runner."""
+    """Sweeps for one holder."""
 
-    settings: RunnerSettings
-    environment: Mapping[str, str]
+    place: Place
+    environment: Mapping[str, str] = field(repr=False)
+    withheld: frozenset[str] = NOT_THE_TRAINERS
 
     def sweep(self, where: AttemptDir) -> None:
         """Delete what an attempt left. What fails is logged: silent instances end by themselves."""
         if not _holds_something(where):
             return
         command = (
-            *(self.settings.trainer_python, "-m", "trainer.sweep"),
+            *(self.place.trainer_python, "-m", "trainer.sweep"),
             *("--run-dir", str(where.run_dir), "--attempt", str(where.attempt)),
         )
-        kept = {k: v for k, v in self.environment.items() if k not in NOT_THE_TRAINERS}
+        kept = {k: v for k, v in self.environment.items() if k not in self.withheld}
         try:
             done = subprocess.run(
                 command,

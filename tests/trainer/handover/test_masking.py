@@ -1,0 +1,102 @@
+"""Secrets leave no machine, and nothing else is touched."""
+
+import base64
+import json
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainer.contract.events import EVENTS, TrainerEnded
+from trainer.contract.reasons import ReasonCode
+from trainer.contract.rundir import AttemptDir
+from trainer.handover.masking import Mask
+from trainer.handover.mirror import TailMirror
+from trainer.sinks.jsonl import JsonlFile
+from trainer.sinks.segments import Segments
+from trainer.stores.disk import DiskStore
+
+SECRET = 'p@ss "word"/+é'
+ENVIRON = {
+    "HILLCLIMB_SECRET_NAMES": "PLAIN,GONE",
+    "PLAIN": SECRET,
+    "FLEET_API_KEY": "fleet-key-1",
+    "HILLCLIMB_ATTEMPT_TOKEN": "hca_token",
+    "PATH": "/usr/local/bin",
+    "KEYBOARD": "qwerty-layout",
+}
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        SECRET,
+        json.dumps(SECRET),
+        quote(SECRET, safe=""),
+        base64.b64encode(SECRET.encode()).decode(),
+        "fleet-key-1",
+        "Bearer hca_token",
+    ],
+)
+def test_a_secret_is_masked_however_it_is_written(written: str) -> None:
+    masked = Mask.of(ENVIRON).text(f"before {written} after")
+    assert len(masked.encode()) == len(f"before {written} after".encode())
+    assert masked.startswith("before ")
+    assert masked.endswith(" after")
+    for secret in (SECRET, "fleet-key-1", "hca_token", written.strip('"')):
+        assert secret not in masked
+
+
+def test_what_is_no_secret_stays() -> None:
+    line = "found qwerty-layout in /usr/local/bin for booking"
+    assert Mask.of(ENVIRON | {"SORT_KEY": "booking"}).text(line) == line
+
+
+def test_each_line_of_a_long_secret_is_masked_by_itself() -> None:
+    mask = Mask(("-----BEGIN-----\nMIIabcdefgh\nxyz",))
+    assert mask.text("MIIabcdefgh") == "***********"
+    assert mask.text("xyz") == "xyz", "too short to be told from text"
+
+
+@given(st.binary(max_size=200), st.text(min_size=6, max_size=20))
+def test_masking_keeps_length_and_leaves_no_secret(data: bytes, secret: str) -> None:
+    mask, whole = Mask((secret,)), data + secret.encode(errors="replace") + data
+    masked = mask.raw(whole)
+    assert len(masked) == len(whole)
+    assert mask.raw(masked) == masked or "*" in secret
+
+
+def test_events_stay_events_also_where_a_secret_is_a_number(tmp_path: Path) -> None:
+    mask = Mask(("1234567", "wandb-key"))
+    file = JsonlFile(tmp_path / "events.jsonl", mask)
+    message = "401 for wandb-key and 1234567"
+    file.append(
+        TrainerEnded(
+            trainer_seq=1,
+            at="2026-01-01T00:00:00Z",
+            step=1234567,
+            reason=ReasonCode.COMPLETED,
+            message=message,
+            training_seconds=1.0,
+        )
+    )
+    file.close()
+    event = EVENTS.validate_json((tmp_path / "events.jsonl").read_bytes())
+    assert isinstance(event, TrainerEnded)
+    assert event.step == 1234567
+    assert event.message == "401 for ********* and *******"
+
+
+def test_log_segments_and_the_tail_fit_together_when_secrets_are_masked(tmp_path: Path) -> None:
+    mask, store = Mask(("the-secret",)), DiskStore(tmp_path / "blobs")
+    where = AttemptDir(tmp_path / "runs" / "run_1", 1)
+    where.path.mkdir(parents=True)
+    where.log.write_text("one the-secret\n")
+    assert Segments(store, where, mask, interval_s=60.0).close(10.0)
+    with where.log.open("a") as log:
+        log.write("two the-secret\nthree\n")
+    TailMirror(store, mask).complete("run_1", where)
+    stored = b"".join(store.get(key) for key in store.list("runs/run_1/attempt-1/logs"))
+    assert stored == b"one **********\ntwo **********\nthree\n"

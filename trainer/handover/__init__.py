@@ -1,0 +1,1 @@
+"""What whoever holds a trainer does with it: runners and the nodes of clusters, the same way."""

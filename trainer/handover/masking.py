@@ -1,0 +1,87 @@
+"""Taking secrets out of what leaves a machine: log lines, events, reports.
+
+What is masked keeps its length, so a position in a log is the same before and after.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import quote
+
+SECRET_NAMES = "HILLCLIMB_SECRET_NAMES"  # noqa: S105 (a name)
+"""Names, with commas between, of the variables of this process that are secret."""
+SHORTEST, SHORTEST_GUESSED = 6, 8
+"""Characters of a value that is told apart from ordinary text: of a variable that is named secret,
+and of one that only looks so."""
+_LOOKS_SECRET = re.compile(r"(?:^|_)(?:TOKEN|SECRET|PASSWORD|KEY|CREDENTIALS|EXCHANGE_CODE)$")
+
+
+class Mask:
+    """Replaces the values it knows, as they are or as JSON, URLs and base64 have them."""
+
+    def __init__(self, values: tuple[str, ...] = ()) -> None:
+        forms = sorted({form for value in values for form in _forms(value)}, key=len, reverse=True)
+        self._pattern = re.compile(b"|".join(map(re.escape, forms))) if forms else None
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str]) -> Mask:
+        """Know the variables that are named secret, and those whose names say so."""
+        named = {name.strip() for name in environ.get(SECRET_NAMES, "").split(",")}
+        guessed = {name for name in environ if _LOOKS_SECRET.search(name)} - named
+        told = [environ[name] for name in named if name in environ]
+        told += [environ[name] for name in guessed if len(environ[name]) >= SHORTEST_GUESSED]
+        return cls(tuple(told))
+
+    def raw(self, data: bytes) -> bytes:
+        """Return `data` with asterisks in the places of secrets."""
+        return self._pattern.sub(_stars, data) if self._pattern else data
+
+    def text(self, text: str) -> str:
+        """Return `text` with asterisks in the places of secrets."""
+        if self._pattern is None:
+            return text
+        return self.raw(text.encode(errors="surrogatepass")).decode(errors="replace")
+
+    def json_line(self, line: bytes) -> bytes:
+        """Return a line of JSON, masked, and still JSON: a number that looks secret stays."""
+        masked = self.raw(line)
+        if masked == line or _is_json(masked):
+            return masked
+        return json.dumps(self._strings(json.loads(line))).encode() + b"\n"
+
+    def _strings(self, value: Any) -> Any:  # noqa: ANN401 - any JSON
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, list):
+            return [self._strings(each) for each in value]
+        if isinstance(value, dict):
+            return {key: self._strings(each) for key, each in value.items()}
+        return value
+
+
+def _forms(value: str) -> Iterator[bytes]:
+    """Yield how a value may be written; each line of one that has several stands for itself."""
+    for part in {value, *value.splitlines()}:
+        if len(part) < SHORTEST:
+            continue
+        yield part.encode(errors="surrogateescape")
+        yield json.dumps(part)[1:-1].encode()
+        yield quote(part, safe="", errors="replace").encode()
+    if len(value) >= SHORTEST:
+        yield base64.b64encode(value.encode(errors="surrogateescape"))
+
+
+def _stars(found: re.Match[bytes]) -> bytes:
+    return b"*" * len(found[0])
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
