@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -12,11 +13,13 @@ from fastapi import FastAPI
 from api import handlers, openapi
 from api.bell import Bell, CeleryBell
 from api.clusters.prices import Prices, UnknownPrices
+from api.clusters.secrets import node_secrets
 from api.database import Database
 from api.identity import RUNNER_SCOPES, USER_SCOPES, ensure_key
 from api.live.lifespan import run_hub
 from api.middleware import RequestEdge
 from api.routes import (
+    attempts,
     checkpoints,
     clusters,
     dashboard,
@@ -56,6 +59,7 @@ ROUTERS = (
     runs.router,
     ingest.router,
     runners.router,
+    attempts.router,
     events.router,
     metrics.router,
     evals.router,
@@ -109,6 +113,7 @@ def _lifespan(
             store=open_store(settings.blobs_url, STORE_PATIENCE),
             lanes=DatasetLanes(),
             prices=prices,
+            node_secrets=node_secrets(settings.node_secrets, os.environ),
         )
         await anyio.to_thread.run_sync(_bootstrap, settings, database)
         app.state.services = services

@@ -26,6 +26,7 @@ from api.evals.errors import EvalError, NoSuchEval, NoSuchProbe, NoSuchValidatio
 from api.identity import IdentityError, NotAllowed, NotAuthenticated, WeakKey
 from api.runs.errors import (
     AttemptNotFound,
+    AttemptNotTaken,
     AttemptSuperseded,
     CheckpointNotFound,
     CursorRejected,
@@ -123,6 +124,9 @@ KINDS: dict[type[Exception], Kind] = {
     ),
     AttemptNotFound: _kind(HTTPStatus.NOT_FOUND, "attempt_not_found", "No such attempt"),
     AttemptSuperseded: _kind(HTTPStatus.CONFLICT, "attempt_superseded", "The attempt is over"),
+    AttemptNotTaken: _kind(
+        HTTPStatus.CONFLICT, "attempt_not_taken", "The first node has not asked", retryable=True
+    ),
     UnknownToken: _kind(HTTPStatus.UNAUTHORIZED, "unknown_token", "The token is not valid"),
     UnsupportedSchema: _kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "unsupported_schema", "The event schema is not accepted"

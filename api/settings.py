@@ -65,7 +65,8 @@ class Settings(BaseSettings):
     node_blobs_url: Annotated[str | None, Field(alias="HILLCLIMB_NODE_BLOBS_URL")] = None
     """The blob store as nodes of clusters reach it; unset: `HILLCLIMB_BLOBS_URL`."""
     node_secrets: Annotated[str, Field(alias="HILLCLIMB_NODE_SECRETS")] = ""
-    """Names of variables of this process, with spaces between, that nodes get too."""
+    """Names, with spaces between, of variables in the service's environment that the trainers of
+    rented clusters get: credentials of platforms and of the blob store (docs/nodes.md)."""
     reaps_dry: Annotated[bool, Field(alias="HILLCLIMB_REAP_DRY_RUN")] = False
     """Only tell of clusters that carry our tag and have no owner; do not end them."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -32,6 +32,8 @@ class Services:
     store: BlobStore
     lanes: DatasetLanes
     prices: Prices = field(default_factory=UnknownPrices)
+    node_secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """What rented nodes get of the service's environment."""
 
     @property
     def cursor_secret(self) -> str:

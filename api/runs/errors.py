@@ -8,6 +8,7 @@ RunError
 ├── LeaseLost              another worker holds the run now
 ├── AttemptNotFound        no such attempt, or it is another runner's
 ├── AttemptSuperseded      the attempt has ended or a newer one owns the run
+├── AttemptNotTaken        the first node of its cluster has not asked yet
 ├── UnknownToken           no attempt has this ingest token
 ├── UnsupportedSchema      events of a schema version that is not accepted
 ├── RunnerNotFound         no such runner in the caller's project
@@ -51,6 +52,10 @@ class AttemptNotFound(RunError):
 
 class AttemptSuperseded(RunError):
     """The attempt has ended or a newer one owns the run: nothing more of it counts."""
+
+
+class AttemptNotTaken(RunError):
+    """The first node of the cluster has not taken the attempt yet: ask again."""
 
 
 class UnknownToken(RunError):

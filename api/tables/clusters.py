@@ -41,6 +41,8 @@ class Cluster(Created, Base):
     exchange_nonce: Mapped[str | None]
     """The job that has exchanged the cluster's code for the attempt's token: it may ask again,
     another may not."""
+    node_beat: Mapped[int | None]
+    """The newest beat of its first node that was read from the blob store."""
 
     request_id: Mapped[str | None]
     """The launch under way, as the API server knows it: a shortcut, the name is the truth."""

@@ -99,6 +99,7 @@ def upgrade() -> None:
         sa.Column("cause", sa.String(), nullable=True),
         sa.Column("message", sa.String(), nullable=True),
         sa.Column("exchange_nonce", sa.String(), nullable=True),
+        sa.Column("node_beat", sa.Integer(), nullable=True),
         sa.Column("request_id", sa.String(), nullable=True),
         sa.Column("launch_asked_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("launch_tries", sa.Integer(), nullable=False),

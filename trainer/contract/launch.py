@@ -35,6 +35,13 @@ class LaunchPlan(_Wire):
     """Arguments for the data plane's Python; the launcher adds paths."""
 
 
+class NodePlan(LaunchPlan):
+    """What a cluster's first node gets for its code."""
+
+    secrets: Annotated[dict[str, str], Field(repr=False)] = {}
+    """Variables of the trainer's environment; shown only here, and never again."""
+
+
 class ExchangeCode(_Wire):
     """A cluster's first node asks for what it is to do."""
 
@@ -42,7 +49,9 @@ class ExchangeCode(_Wire):
     code: str
     """Came with the launch; good once."""
     nonce: Annotated[str, Field(min_length=16, max_length=64)]
-    """Drawn by the job: it may repeat its question, another job may not."""
+    """The job's: it may repeat its question, another job may not."""
+    rank: Annotated[int, Field(ge=0)] = 0
+    """Which of the job's nodes asks: the first one takes the attempt, others get secrets alone."""
 
 
 class RegisterRunner(_Wire):
@@ -95,6 +104,13 @@ class HeartbeatReply(_Wire):
 
     commands: tuple[RunnerCommand, ...]
     lease_until: datetime
+
+
+class NodeBeat(_Wire):
+    """A cluster's first node lives."""
+
+    is_preparing: bool = False
+    """The nodes gather and are tested: the trainer is not late yet."""
 
 
 class NodeReply(_Wire):

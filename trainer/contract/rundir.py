@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict
 
 from trainer.contract.reasons import ReasonCode
 
+NodeFile = Literal["plan", "stop", "taken", "alive", "end"]
 TagPart = Literal["rollouts", "prompts"]
 SPEC = "spec.json"
 EVENTS = "events.jsonl"
@@ -125,6 +126,14 @@ def trajectory_file(attempt: int, name: str) -> str:
 def prompts_file(attempt: int) -> str:
     """Return the blob key, relative to the run, of the prompts an attempt kept in full."""
     return f"{attempt_name(attempt)}/{PROMPTS}"
+
+
+def node_file(attempt: int, name: NodeFile) -> str:
+    """Return the blob key, relative to the run, of what an attempt's first node is told or tells.
+
+    `plan` and `stop` are the service's to write, the others the node's: `trainer.contract.node`.
+    """
+    return f"{attempt_name(attempt)}/node/{name}.json"
 
 
 class ExitRecord(BaseModel):

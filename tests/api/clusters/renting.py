@@ -1,0 +1,52 @@
+"""A run whose attempt waits for its rented cluster's first node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from api.clusters import store as clusters
+from api.clusters.exchange import exchange_code
+from api.database import Database
+from api.runs import attempts, store
+from api.runs.submit import submit
+from tests.factories import make_spec
+from trainer.contract.launch import ExchangeCode
+
+NONCE, OTHER_NONCE = "n" * 16, "o" * 16
+
+
+@dataclass(frozen=True, slots=True)
+class Rented:
+    run_id: str
+    attempt_id: str
+    cluster_id: str
+
+    def code(self, secret: str, nonce: str = NONCE, rank: int = 0) -> ExchangeCode:
+        code = exchange_code(self.attempt_id, secret=secret)
+        return ExchangeCode(attempt_id=self.attempt_id, code=code, nonce=nonce, rank=rank)
+
+
+def rent(
+    database: Database,
+    project_id: str,
+    *,
+    now: datetime,
+    api_reachable: bool = True,
+    **sections: Any,
+) -> Rented:
+    sky = {
+        "candidates": [{"infra": "slurm/test", "accelerators": "H100:8"}],
+        "api_reachable": api_reachable,
+    }
+    spec = make_spec(backend={"type": "skypilot", "skypilot": sky}, **sections)
+    with database.transaction() as session:
+        run_id = submit(session, spec, project_id=project_id, actor="t", now=now).id
+    with database.transaction() as session:
+        run = store.lock_run(session, run_id)
+        attempt = attempts.offer(session, run, now=now)
+        assert attempt is not None
+        cluster = clusters.of_attempt(session, attempt.id)
+        assert cluster is not None
+        return Rented(run_id, attempt.id, cluster.id)
