@@ -78,7 +78,7 @@ class Cluster:
         """
         self._folder: Path | None = None
         address = existing_address(environ)
-        _use_loopback(address is None or address.startswith("127."))
+        use_loopback(address is None or address.startswith("127."))
         try:
             with _own_signals():
                 if address is None:
@@ -154,7 +154,7 @@ class Cluster:
         return group
 
 
-def _use_loopback(wanted: bool) -> None:  # noqa: FBT001
+def use_loopback(wanted: bool) -> None:  # noqa: FBT001
     """Let Ray use 127.0.0.1, or the machine's own address.
 
     On Linux it listens on the latter even where it is alone. Its switch for that is named after

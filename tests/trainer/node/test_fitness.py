@@ -1,0 +1,126 @@
+"""The acceptance test of a machine, with a stand-in for nvidia-smi where there is no GPU."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainer.node import fitness, gpus
+from trainer.node.allreduce import NO_CUDA
+from trainer.node.fitness import Demands, compiler_problem, inspect, memory_bytes
+
+FIT = "0, GPU-a, H100, 81559, 4, 31, 0\n1, GPU-b, H100, 81559, 600, 40, [N/A]\n"
+
+
+def demands(folder: Path, **values: object) -> Demands:
+    needs = {"num_gpus": 0, "disk_gb": 0.0, "memory_gb": 0.0, "folder": folder}
+    return Demands.model_validate(needs | values)
+
+
+def smi(folder: Path, monkeypatch: pytest.MonkeyPatch, says: str, code: int = 0) -> None:
+    script = folder / "nvidia-smi"
+    (folder / "says").write_text(says)
+    script.write_text(f"#!/bin/sh\ncat {folder}/says\necho complaint >&2\nexit {code}\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+def test_this_machine_is_fit_for_nothing_much(tmp_path: Path) -> None:
+    found = inspect(demands(tmp_path / "not there yet"), "127.0.0.1")
+    assert found.unfit == ()
+    assert memory_bytes() > 2**28
+
+
+def test_disk_and_memory_are_each_a_sentence(tmp_path: Path) -> None:
+    found = inspect(demands(tmp_path, disk_gb=9e5, memory_gb=8e5), "127.0.0.1")
+    disk, memory = found.unfit
+    assert disk.endswith("GB free, and 900000 are needed")
+    assert memory.endswith("GB of memory, and 800000 are needed")
+
+
+def test_a_compiler_has_to_work_and_not_only_be_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert compiler_problem() is None
+    monkeypatch.setenv("CC", "false")
+    assert "the C compiler false fails" in (compiler_problem() or "")
+    monkeypatch.setenv("CC", str(tmp_path / "nothing"))
+    assert "does not work" in (compiler_problem() or "")
+    monkeypatch.delenv("CC")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "there is no C compiler" in (compiler_problem() or "")
+
+
+def test_gpus_that_are_well_are_told_with_their_temperature(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    smi(tmp_path, monkeypatch, FIT)
+    monkeypatch.setattr(fitness, "_all_reduce", lambda ranks: (None, f"summed over {ranks}"))
+    found = inspect(demands(tmp_path, num_gpus=2), "127.0.0.1")
+    assert found.unfit == ()
+    assert found.remarks == ("2 GPUs (H100), 31 to 40 °C", "summed over 2")
+
+
+@pytest.mark.parametrize(
+    ("says", "code", "sentence"),
+    [
+        ("0, GPU-a, H100, 81559, 4, 31, 0\n", 0, "nvidia-smi shows 1 GPUs, and 2 are rented"),
+        (FIT.replace("31, 0", "31, 3"), 0, "GPU 0 (H100) has 3 memory errors"),
+        (FIT.replace("600", "40960"), 0, "GPU 1 (H100) has 40.0 GiB in use by something else"),
+        ("No devices were found\n", 6, "nvidia-smi failed with 6: complaint"),
+        ("hello\n", 0, "which is no list of GPUs"),
+    ],
+)
+def test_what_is_wrong_with_gpus_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, code: int, sentence: str
+) -> None:
+    smi(tmp_path, monkeypatch, says, code)
+    found = inspect(demands(tmp_path, num_gpus=2), "127.0.0.1")
+    assert any(sentence in each for each in found.unfit), found.unfit
+
+
+def test_gpus_without_a_driver_and_a_driver_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    with pytest.raises(gpus.SmiError, match="there is no nvidia-smi"):
+        gpus.list_gpus({"PATH": str(tmp_path / "empty")})
+    monkeypatch.undo()
+    smi(tmp_path, monkeypatch, "")
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\nexec sleep 60\n")
+    monkeypatch.setattr(gpus, "ANSWER_S", 0.3)
+    with pytest.raises(gpus.SmiError, match="a GPU hangs"):
+        gpus.list_gpus(dict(os.environ))
+
+
+def test_gpus_given_to_somebody_else_do_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    smi(tmp_path, monkeypatch, FIT)
+    for shown, ours in (("1", ["1"]), ("GPU-a", ["0"]), ("0,1", ["0", "1"])):
+        found = gpus.list_gpus(dict(os.environ) | {"CUDA_VISIBLE_DEVICES": shown})
+        assert [gpu.index for gpu in found] == ours
+
+
+def all_reduce(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "trainer.node.allreduce", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_an_all_reduce_over_two_ranks_gives_the_sum_and_its_speed() -> None:
+    done = all_reduce("--ranks", "2", "--backend", "gloo")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("all-reduce of 64 MiB over 2 ranks by gloo: ")
+
+
+def test_without_cuda_no_all_reduce_is_tried() -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("there is CUDA here")
+    assert all_reduce("--ranks", "2").returncode == NO_CUDA

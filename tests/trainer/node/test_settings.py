@@ -1,0 +1,85 @@
+"""What SkyPilot and the service tell a node."""
+
+import pytest
+
+from trainer.node.__main__ import job_nonce
+from trainer.node.environment import marked, of_ray, with_secrets
+from trainer.node.errors import NodeMisconfigured
+from trainer.node.gang import Gang
+from trainer.node.settings import NodeSettings
+
+TOLD = {
+    "HILLCLIMB_API_URL": "http://service/",
+    "HILLCLIMB_BLOBS_URL": "/blobs",
+    "HILLCLIMB_RUN_ID": "run_1",
+    "HILLCLIMB_ATTEMPT": "2",
+    "HILLCLIMB_ATTEMPT_ID": "att_1",
+    "HILLCLIMB_EXCHANGE_CODE": "hcx_code",
+}
+PAIR = {
+    "SKYPILOT_NODE_RANK": "1",
+    "SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2",
+    "SKYPILOT_NUM_NODES": "2",
+    "SKYPILOT_NUM_GPUS_PER_NODE": "8",
+    "SKYPILOT_TASK_ID": "sky-2026-1_hc_1",
+}
+
+
+def test_a_node_knows_which_of_how_many_it_is() -> None:
+    gang = NodeSettings.from_environment(TOLD | PAIR).gang
+    assert (gang.is_head, gang.is_alone, gang.num_gpus) == (False, False, 8)
+    assert (gang.head_ip, gang.own_ip) == ("10.0.0.1", "10.0.0.2")
+
+
+def test_without_skypilot_a_node_is_alone() -> None:
+    gang = NodeSettings.from_environment(TOLD).gang
+    assert (gang.is_head, gang.is_alone, gang.num_gpus) == (True, True, 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"SKYPILOT_NODE_RANK": "2"}, "SKYPILOT_NODE_RANK is 2 of 2"),
+        ({"SKYPILOT_NUM_NODES": "3"}, "SKYPILOT_NUM_NODES is 3, and SKYPILOT_NODE_IPS has 2"),
+        ({"SKYPILOT_NUM_GPUS_PER_NODE": "x"}, "SKYPILOT_NUM_GPUS_PER_NODE must be a whole number"),
+        ({"HILLCLIMB_ATTEMPT": ""}, "HILLCLIMB_ATTEMPT must be a number"),
+        ({"HILLCLIMB_NODE_STOP_S": "-1"}, "HILLCLIMB_NODE_STOP_S must be a number"),
+        ({"HILLCLIMB_EXCHANGE_CODE": ""}, "needs the environment variable HILLCLIMB_EXCHANGE_CODE"),
+        ({"HILLCLIMB_BLOBS_URL": ""}, "needs the environment variable HILLCLIMB_BLOBS_URL"),
+    ],
+)
+def test_what_makes_no_sense_is_named(changes: dict[str, str], said: str) -> None:
+    with pytest.raises(NodeMisconfigured, match=said):
+        NodeSettings.from_environment(TOLD | PAIR | changes)
+
+
+def test_every_node_of_a_job_asks_as_the_same_and_another_job_does_not() -> None:
+    first = NodeSettings.from_environment(TOLD | PAIR)
+    other = NodeSettings.from_environment(TOLD | PAIR | {"SKYPILOT_NODE_RANK": "0"})
+    assert job_nonce(first, PAIR) == job_nonce(other, PAIR)
+    assert job_nonce(first, PAIR) != job_nonce(first, {"SKYPILOT_TASK_ID": "sky-2026-1_hc_2"})
+    with pytest.raises(NodeMisconfigured, match="SKYPILOT_TASK_ID"):
+        job_nonce(first, {})
+
+
+def test_rays_token_is_the_gangs_own_and_nothing_of_another_ray_gets_in() -> None:
+    settings = NodeSettings.from_environment(TOLD | PAIR)
+    variables = with_secrets(TOLD | {"RAY_ADDRESS": "x:6380", "RAY_AUTH_TOKEN": "theirs"}, {})
+    assert "RAY_ADDRESS" not in variables
+    assert "RAY_AUTH_TOKEN" not in variables
+    same = NodeSettings.from_environment(TOLD | PAIR | {"SKYPILOT_NODE_RANK": "0"})
+    assert of_ray(settings) == of_ray(same)
+    other = NodeSettings.from_environment(TOLD | PAIR | {"HILLCLIMB_EXCHANGE_CODE": "hcx_other"})
+    assert of_ray(settings)["RAY_AUTH_TOKEN"] != of_ray(other)["RAY_AUTH_TOKEN"]
+    assert of_ray(NodeSettings.from_environment(TOLD)) == {}
+
+
+def test_children_are_marked_and_never_see_the_code() -> None:
+    settings = NodeSettings.from_environment(TOLD | PAIR)
+    child = marked(with_secrets(TOLD, {"FLEET_API_KEY": "the-key"}), settings)
+    assert child["HILLCLIMB_ATTEMPT_ID"] == "att_1"
+    assert child["HILLCLIMB_SECRET_NAMES"] == "FLEET_API_KEY"
+    assert child["FLEET_API_KEY"] == "the-key"
+    assert "HILLCLIMB_EXCHANGE_CODE" not in child
+    assert "hcx_code" not in repr(settings)
+    assert Gang().ips == ("127.0.0.1",)

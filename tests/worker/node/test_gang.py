@@ -1,0 +1,131 @@
+"""Two nodes on this machine as a gang: their own Ray on 127.0.0.2 and 127.0.0.3, one trainer."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.api.clusters.renting import Rented
+from tests.api.serving import Served
+from tests.worker.node.bench import DATA_PLANE, ROOT, NodeBench
+from tests.worker.scene import Scene
+
+Make = Callable[..., tuple[NodeBench, Rented]]
+IPS = ("127.0.0.2", "127.0.0.3")
+SLOW_S = 240.0
+"""Ray takes seconds to start on a machine of its own, and most of a minute on a busy one."""
+JOIN = """
+import os, ray
+ray.init(address=os.environ["RAY_ADDRESS"], configure_logging=False, log_to_driver=False)
+nodes = sorted(node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"])
+print(nodes, ray.cluster_resources().get("GPU"))
+"""
+FAKE_SMI = """#!/bin/sh
+echo "0, GPU-a, Fake H100, 81559, 4, 31, 0"
+"""
+
+
+def free_port() -> str:
+    """A port, and the one after it, below those that Ray gives to its workers."""
+    for port in range(7100, 9900, 2):
+        try:
+            for each in (port, port + 1):
+                socket.create_server((IPS[0], each)).close()
+        except OSError:
+            continue
+        return str(port)
+    raise AssertionError("no port is free")
+
+
+@pytest.fixture
+def gang(served: Served, make_bench: Make) -> tuple[NodeBench, Rented, dict[str, str]]:
+    bench, rented = make_bench(served.url, *IPS)
+    tools = bench.folder / "tools"
+    tools.mkdir()
+    (tools / "nvidia-smi").write_text(FAKE_SMI)
+    (tools / "nvidia-smi").chmod(0o755)
+    told = {
+        "PATH": f"{tools}:{os.environ['PATH']}",
+        "SKYPILOT_NUM_GPUS_PER_NODE": "1",
+        "HILLCLIMB_RAY_PORT": free_port(),
+        "HILLCLIMB_NODE_CPUS": "1",
+        "HILLCLIMB_NODE_GATHER_S": str(SLOW_S),
+        # A Ray that is somebody else's, as on SkyPilot's own machines.
+        "RAY_ADDRESS": "127.0.0.1:6380",
+    }
+    return bench, rented, told
+
+
+def test_two_nodes_gather_are_tested_train_and_leave_nothing(
+    gang: tuple[NodeBench, Rented, dict[str, str]], scene: Scene
+) -> None:
+    bench, rented, told = gang
+    gate = bench.hold(2)
+    bystander = subprocess.Popen(["sleep", "600"])
+    try:
+        head, member = bench.start(0, **told), bench.start(1, **told)
+        bench.until((bench.attempt_dir().pid).exists, SLOW_S)
+        bench.trains(3)
+        variables = psutil.Process(bench.trainer().pid).environ()
+        assert variables["RAY_ADDRESS"] == f"{IPS[0]}:{told['HILLCLIMB_RAY_PORT']}"
+        assert variables["FLEET_API_KEY"]
+        joined = subprocess.run(
+            [str(DATA_PLANE), "-c", JOIN],
+            env=variables | {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=SLOW_S,
+        )
+        assert joined.stdout.strip() == f"{list(IPS)} 2.0"
+        raylets = [p.environ() for p in bench.left() if "raylet" in p.name()]
+        assert len(raylets) == 2
+        assert all(each["FLEET_API_KEY"] == variables["FLEET_API_KEY"] for each in raylets)
+        assert all("HILLCLIMB_EXCHANGE_CODE" not in each for each in raylets)
+        gate.unlink()
+        assert bench.exit_code(head, SLOW_S) == 0
+        assert bench.exit_code(member, SLOW_S) == 0
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+    assert scene.attempts(rented.run_id)[0].end_code == "completed"
+    said = bench.log.read_text()
+    for ip in IPS:
+        assert f"{ip} (" in said
+    assert said.count("1 GPUs (Fake H100), 31 to 31 °C") == 2
+    assert bench.left() == []
+    assert not list(Path("/tmp").glob("hcr-*"))
+
+
+def test_a_gang_that_stays_incomplete_ends_the_attempt_and_says_who_came(
+    gang: tuple[NodeBench, Rented, dict[str, str]], scene: Scene
+) -> None:
+    bench, rented, told = gang
+    head = bench.start(0, **told | {"HILLCLIMB_NODE_GATHER_S": "45"})
+    assert bench.exit_code(head, SLOW_S) == 0
+    attempt = scene.attempts(rented.run_id)[0]
+    assert attempt.end_code == "node_unfit"
+    assert "1 of 2 machines came within 45 s: 127.0.0.2" in (attempt.end_message or "")
+    assert bench.left() == []
+
+
+def test_a_stop_while_the_gang_gathers_is_heard_by_both(
+    gang: tuple[NodeBench, Rented, dict[str, str]], scene: Scene
+) -> None:
+    bench, rented, told = gang
+    head, member = bench.start(0, **told), bench.start(1, **told)
+    bench.until(lambda: scene.attempts(rented.run_id)[0].state == "claimed")
+    for each in (head, member):
+        each.send_signal(signal.SIGTERM)
+    assert bench.exit_code(head, SLOW_S) == 0
+    bench.exit_code(member, SLOW_S)
+    assert scene.attempts(rented.run_id)[0].end_code == "runner_stopped"
+    assert bench.left() == []

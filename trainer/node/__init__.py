@@ -1,0 +1,1 @@
+"""What runs on every machine of a rented cluster: it holds one attempt's trainer."""

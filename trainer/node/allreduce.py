@@ -1,0 +1,111 @@
+"""`python -m trainer.node.allreduce --ranks N`: one sum over all GPUs of a machine.
+
+Standard output says how fast it was. Exit code 0: every rank got the right sum. 1: it did not work;
+the last line of standard error says why. 3: torch has no CUDA here. `--backend gloo` does the same
+with the CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+
+NO_CUDA = 3
+JOIN_S = 120.0
+NUM_ELEMENTS = 16 * 1024 * 1024
+"""float32: 64 MiB, enough to fill the links."""
+ROUNDS = 5
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m trainer.node.allreduce")
+    parser.add_argument("--ranks", type=int, required=True, help="GPUs to sum over")
+    parser.add_argument("--backend", choices=("nccl", "gloo"), default="nccl")
+    parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
+    if given.rank is not None:
+        _sum_up(given.rank, given.ranks, given.port, given.backend)
+        return 0
+    if given.backend == "nccl" and not _has_cuda():
+        return NO_CUDA
+    return _start_ranks(given.ranks, given.backend)
+
+
+def _has_cuda() -> bool:
+    import torch  # noqa: PLC0415 - seconds, and what imports this file wants a constant
+
+    return torch.cuda.is_available()
+
+
+def _start_ranks(ranks: int, backend: str) -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    same = ["--ranks", str(ranks), "--backend", backend, "--port", str(port)]
+    command = [sys.executable, "-m", "trainer.node.allreduce", *same]
+    started = [
+        subprocess.Popen([*command, "--rank", str(rank)], stderr=subprocess.PIPE, text=True)
+        for rank in range(ranks)
+    ]
+    try:
+        said = [process.communicate(timeout=JOIN_S)[1] for process in started]
+    except subprocess.TimeoutExpired:
+        sys.stderr.write(f"the ranks did not find each other within {JOIN_S:g} s\n")
+        return 1
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+    failed = [rank for rank, process in enumerate(started) if process.returncode]
+    if failed:
+        why = (said[failed[0]].strip().splitlines() or ["it said nothing"])[-1]
+        sys.stderr.write(f"rank {failed[0]}: {why}\n")
+        return 1
+    return 0
+
+
+def _sum_up(rank: int, ranks: int, port: int, backend: str) -> None:
+    import torch  # noqa: PLC0415 - as above
+    import torch.distributed as dist  # noqa: PLC0415
+
+    device = torch.device("cpu")
+    if backend == "nccl":
+        device = torch.device("cuda", rank)
+        torch.cuda.set_device(device)
+    dist.init_process_group(
+        backend,
+        init_method=f"tcp://127.0.0.1:{port}",
+        rank=rank,
+        world_size=ranks,
+        timeout=timedelta(seconds=JOIN_S / 2),
+    )
+    values = torch.empty(NUM_ELEMENTS, device=device)
+    seconds = 0.0
+    for number in range(ROUNDS):
+        values.fill_(rank + 1.0)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        started = time.perf_counter()
+        dist.all_reduce(values)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        if number:  # the first one also connects
+            seconds += time.perf_counter() - started
+    expected = ranks * (ranks + 1) / 2
+    low, high = float(values.min()), float(values.max())
+    if not low == high == expected:
+        raise SystemExit(f"the sum is {low:g} to {high:g}, and should be {expected:g}")
+    dist.destroy_process_group()
+    if rank == 0:
+        gb_s = values.nbytes * (ROUNDS - 1) / seconds / 1e9
+        print(f"all-reduce of 64 MiB over {ranks} ranks by {backend}: {gb_s:.1f} GB/s")  # noqa: T201
+
+
+if __name__ == "__main__":
+    sys.exit(main())
