@@ -26,12 +26,14 @@ EXCLUDE = "validations.exclude"
 CLUSTER = "clusters.reconcile"
 SWEEP_CLUSTERS = "clusters.sweep"
 OBSERVE = "clusters.observe"
+MAILBOX = "nodes.mailbox"
 
 EVERY_S = {
     SWEEP: 2.0,
     SWEEP_CLUSTERS: 2.0,
     DELIVER: 2.0,
     RELAY: 5.0,
+    MAILBOX: 5.0,
     EXCLUDE: 5.0,
     OBSERVE: 15.0,
     REAP: 30.0,

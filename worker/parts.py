@@ -7,6 +7,7 @@ import socket
 from dataclasses import dataclass
 from functools import lru_cache
 
+from api.clusters.secrets import node_secrets
 from api.database import Database
 from api.notices.deliver import Delivery
 from api.notices.slack import SlackApi
@@ -16,7 +17,7 @@ from trainer.stores.locate import open_store
 from trainer.stores.patience import Patience
 from worker.clusters.base import Clouds
 from worker.clusters.locate import open_clouds
-from worker.clusters.options import ClusterOptions, node_secrets
+from worker.clusters.options import ClusterOptions
 from worker.clusters.wheel import find_lock, find_wheel
 
 STORE_PATIENCE = Patience(total_s=10.0)

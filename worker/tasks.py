@@ -13,6 +13,7 @@ from worker.app import (
     CLUSTER,
     DELIVER,
     EXCLUDE,
+    MAILBOX,
     OBSERVE,
     REAP,
     RELAY,
@@ -22,7 +23,7 @@ from worker.app import (
     app,
     task,
 )
-from worker.clusters import observer, spending, step
+from worker.clusters import mailbox, observer, spending, step
 from worker.parts import load_parts
 
 AT_ONCE = 1000
@@ -85,6 +86,12 @@ def relay_events() -> None:
 def exclude_failed_tasks() -> None:
     """Leave out what ended validations found to fail."""
     validations.sweep(load_parts())
+
+
+@task(MAILBOX)
+def read_mailbox() -> None:
+    """Hear the nodes that cannot speak to the API, and leave them what is wanted."""
+    mailbox.sweep(load_parts())
 
 
 @task(DELIVER)

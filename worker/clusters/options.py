@@ -23,8 +23,3 @@ class ClusterOptions:
     """The data plane's pinned packages."""
     node_secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Variables that trainers need: credentials of platforms and of the blob store."""
-
-
-def node_secrets(names: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that nodes get; one that is not set is left out."""
-    return {name: environment[name] for name in names.split() if environment.get(name)}

@@ -45,7 +45,7 @@ def plan_for(
         setup=setup_script(sky.trainer, options.wheel.name),
         run=run_script(sky.trainer),
         files={f"{HOME}/{options.wheel.name}": str(options.wheel), LOCK: str(options.lock)},
-        envs=_envs(sky, cluster, options),
+        envs=_envs(sky, cluster, attempt.number, options),
         secrets=_secrets(sky, cluster, options),
         labels={"hillclimb-run": run.id, "hillclimb-attempt": str(attempt.number)},
         idle_minutes=sky.idle_minutes,
@@ -98,12 +98,16 @@ def python_of(install: TrainerInstall) -> str:
     return f"{VENV}/bin/python" if install.type == "wheel" else "python3"
 
 
-def _envs(sky: SkyPilotSpec, cluster: Cluster, options: ClusterOptions) -> dict[str, str]:
+def _envs(
+    sky: SkyPilotSpec, cluster: Cluster, attempt: int, options: ClusterOptions
+) -> dict[str, str]:
     return {
         "HILLCLIMB_API_URL": options.api_url if sky.api_reachable else "",
         "HILLCLIMB_BLOBS_URL": options.blobs_url,
         "HILLCLIMB_RUN_ID": cluster.run_id,
+        "HILLCLIMB_ATTEMPT": str(attempt),
         "HILLCLIMB_ATTEMPT_ID": cluster.attempt_id,
+        "HILLCLIMB_SECRET_NAMES": ",".join(sorted(options.node_secrets)),
     }
 
 

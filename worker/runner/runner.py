@@ -123,9 +123,7 @@ class Runner:
         # Whoever is left of the attempt would go on holding what is swept.
         kill_marked(self.settings.own_dir, held.attempt_id)
         self.sweeper.sweep(where)
-        return attempt_end(
-            where, exit_code, asked_to_stop=asked_to_stop, mask=self.mirror.mask
-        )
+        return attempt_end(where, exit_code, asked_to_stop=asked_to_stop, mask=self.mirror.mask)
 
     def _register(self) -> None:
         if not self._register_again:

@@ -1,0 +1,153 @@
+"""The service's side of the notes that a cluster's first node leaves in the blob store.
+
+For nodes that cannot reach the API, and for those that could and are not heard. What trainers wrote
+comes home by `worker.relay`; here are the plan, the beats, the end, and what is wanted. Reading a
+note twice changes nothing, and none is read or written inside a transaction.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from api.clusters import nodes
+from api.clusters.exchange import UNDER_WAY, admit, node_plan, reaches_api
+from api.clusters.store import ClusterState
+from api.runs.errors import AttemptNotFound, AttemptSuperseded
+from api.runs.journal import utc_now
+from api.runs.status import AttemptState
+from api.tables import Attempt, Cluster, Run
+from trainer.contract.launch import Action, NodePlan
+from trainer.contract.node import NodeAlive, NodeEnd, NodeStop, NodeTaken
+from trainer.contract.rundir import NodeFile, node_file, run_key
+from trainer.stores.base import BlobMissing, StoreError
+from worker.parts import Parts
+
+log = logging.getLogger(__name__)
+
+SILENCE = timedelta(seconds=20)
+"""A node that could speak and did not for so long may have left a note."""
+AT_ONCE = 50
+Note = TypeVar("Note", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Box:
+    """One cluster's notes, and what is to be left for it."""
+
+    cluster_id: str
+    attempt_id: str
+    run_id: str
+    attempt: int
+    is_taken: bool
+    is_ended: bool
+    plan: NodePlan | None
+    """To be written: nobody has taken it, and its nodes cannot ask for it."""
+    action: Action | None
+
+    def key(self, name: NodeFile) -> str:
+        """Return the blob key of a note."""
+        return run_key(self.run_id, node_file(self.attempt, name))
+
+
+def sweep(parts: Parts, *, now: datetime | None = None) -> int:
+    """Read what nodes have left and leave what is wanted; returns how many were looked after."""
+    now = now or utc_now()
+    with parts.database.transaction() as session:
+        boxes = _boxes(session, now=now)
+    for box in boxes:
+        try:
+            _look(parts, box, now=now)
+        except StoreError as error:
+            log.warning("the notes of run %s cannot be reached now: %s", box.run_id, error)
+        except (AttemptSuperseded, AttemptNotFound) as error:
+            log.warning("a note of run %s does not count: %s", box.run_id, error)
+    return len(boxes)
+
+
+def _boxes(session: Session, *, now: datetime) -> Sequence[_Box]:
+    """Clusters that are not gone, whose first node has to be heard in this way."""
+    live = (*UNDER_WAY, ClusterState.ENDING.value)
+    cannot_speak = Run.spec["backend"]["skypilot"]["api_reachable"].astext == "false"
+    query = (
+        select(Cluster, Attempt, Run)
+        .join(Attempt, Attempt.id == Cluster.attempt_id)
+        .join(Run, Run.id == Cluster.run_id)
+        .where(Cluster.state.in_(live))
+        .where(cannot_speak | (Attempt.last_held_at < now - SILENCE))
+        # By chance, so that many which stay silent cannot keep the others out.
+        .order_by(func.random())
+        .limit(AT_ONCE)
+    )
+    return [_box(*found) for found in session.execute(query)]
+
+
+def _box(cluster: Cluster, attempt: Attempt, run: Run) -> _Box:
+    is_taken = cluster.exchange_nonce is not None
+    is_ended = attempt.state == AttemptState.ENDED.value
+    return _Box(
+        cluster_id=cluster.id,
+        attempt_id=attempt.id,
+        run_id=run.id,
+        attempt=attempt.number,
+        is_taken=is_taken,
+        is_ended=is_ended,
+        plan=None if is_taken or is_ended else _plan(run, attempt),
+        action=nodes.wanted(attempt),
+    )
+
+
+def _plan(run: Run, attempt: Attempt) -> NodePlan | None:
+    """What is left for a node that cannot ask; None for one that can."""
+    plan = node_plan(run, attempt)
+    return None if reaches_api(plan.spec) else plan
+
+
+def _look(parts: Parts, box: _Box, *, now: datetime) -> None:
+    if not box.is_taken and not _admit(parts, box, now=now):
+        return
+    if box.action is not None:
+        stop = NodeStop(action=box.action)
+        if _read(parts, box, "stop", NodeStop) != stop:
+            parts.store.put(box.key("stop"), stop.model_dump_json().encode())
+    if box.is_ended:
+        return
+    alive = _read(parts, box, "alive", NodeAlive)
+    if alive is not None:
+        with parts.database.transaction() as session:
+            nodes.beat(session, box.cluster_id, alive, now=now)
+    end = _read(parts, box, "end", NodeEnd)
+    if end is not None:
+        with parts.database.transaction() as session:
+            nodes.read_end(session, box.cluster_id, end, now=now)
+
+
+def _admit(parts: Parts, box: _Box, *, now: datetime) -> bool:
+    """Give the attempt to the job that has taken the plan; False when none has."""
+    if box.plan is None:
+        return False
+    taken = _read(parts, box, "taken", NodeTaken)
+    if taken is None:
+        parts.store.put_if_absent(box.key("plan"), box.plan.model_dump_json().encode())
+        return False
+    with parts.database.transaction() as session:
+        admit(session, box.attempt_id, taken.nonce, now=now)
+    return True
+
+
+def _read(parts: Parts, box: _Box, name: NodeFile, model: type[Note]) -> Note | None:
+    """Return a note; None where there is none, or one that cannot be read."""
+    try:
+        return model.model_validate_json(parts.store.get(box.key(name)))
+    except BlobMissing:
+        return None
+    except ValidationError as error:
+        log.warning("%s is no note: %d mistakes", box.key(name), error.error_count())
+        return None
