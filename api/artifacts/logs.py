@@ -31,7 +31,7 @@ def read_log(store: BlobStore, run_id: str, attempt: int, *, after: int, limit: 
     number, offset = max(1, after >> SEGMENT_BITS), after & ((1 << SEGMENT_BITS) - 1)
     parts: list[bytes] = []
     room = limit
-    for number, data in _segments(store, run_id, attempt, first=number):  # noqa: B020
+    for number, data in segments(store, run_id, attempt, first=number):  # noqa: B020
         part = data[offset:]
         if len(part) > room:
             part = _whole_characters(part[:room])
@@ -52,9 +52,10 @@ def _page(parts: list[bytes], number: int, offset: int, *, has_more: bool) -> Lo
     return LogPage(text=text, next_offset=number << SEGMENT_BITS | offset, has_more=has_more)
 
 
-def _segments(
+def segments(
     store: BlobStore, run_id: str, attempt: int, *, first: int
 ) -> Iterator[tuple[int, bytes]]:
+    """Yield the segments from the `first`-th on, each with its number."""
     number = first
     while True:
         try:

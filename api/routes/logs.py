@@ -4,15 +4,40 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 
 from api.artifacts.logs import read_log
+from api.artifacts.logsearch import Level, LogFilter, search_log
 from api.routes.context import Reader, ServicesDep
 from api.routes.reads import PROBLEMS, RunId, open_run
 
-router = APIRouter(prefix="/v1/runs/{run_id}/logs", tags=["results"], responses=PROBLEMS)
-
 MAX_BYTES = 4 << 20
+FIND = {"max_length": 200, "min_length": 1}
+
+
+def log_filter(
+    level: Annotated[Level | None, Query(description="This level and worse.")] = None,
+    component: Annotated[
+        str | None, Query(description="Such as `node` or `trainer.rollouts`.", **FIND)
+    ] = None,
+    environment: Annotated[
+        str | None, Query(description="Environment that a line speaks of.", **FIND)
+    ] = None,
+    text: Annotated[str | None, Query(description="Anywhere in a line.", **FIND)] = None,
+) -> LogFilter:
+    """Return which lines are wanted."""
+    return LogFilter(level=level, component=component, environment=environment, text=text)
+
+
+def stretch(
+    after: Annotated[int, Query(ge=0, le=2**53, description="`next_offset` of the last page.")] = 0,
+    limit: Annotated[int, Query(ge=16, le=MAX_BYTES, description="Bytes.")] = 1 << 16,
+) -> tuple[int, int]:
+    """Return where a page begins and how long it may be."""
+    return after, limit
+
+
+router = APIRouter(prefix="/v1/runs/{run_id}/logs", tags=["results"], responses=PROBLEMS)
 
 
 @router.get("", operation_id="read_logs", summary="Read the trainer's log")
@@ -20,19 +45,24 @@ def read_logs(
     services: ServicesDep,
     caller: Reader,
     run_id: RunId,
+    wanted: Annotated[LogFilter, Depends(log_filter)],
+    behind: Annotated[tuple[int, int], Depends(stretch)],
     attempt: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
-    after: Annotated[int, Query(ge=0, le=2**53, description="`next_offset` of the last page.")] = 0,
-    limit: Annotated[int, Query(ge=16, le=MAX_BYTES, description="Bytes.")] = 1 << 16,
 ) -> dict[str, Any]:
     """Return text behind `after`, of the newest attempt unless one is named.
 
     To follow, ask again with `next_offset`: at once while `has_more`, later otherwise, no more when
-    `ended` is true.
+    `ended` is true. With a filter, lines that are no log lines belong to the one before them, and
+    a page covers about 8 MiB of the log: one without text may have more behind it.
     """
+    after, limit = behind
     with open_run(services, caller, run_id) as (_, run):
         number = attempt or run.attempt
         is_over = run.ended_at is not None or number < run.attempt
-    page = read_log(services.store, run_id, number, after=after, limit=limit)
+    if wanted.asks:
+        page = search_log(services.store, run_id, number, wanted, after=after, limit=limit)
+    else:
+        page = read_log(services.store, run_id, number, after=after, limit=limit)
     return {
         "object": "log",
         "run_id": run_id,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
@@ -22,6 +22,7 @@ from hillclimb.client import Client
 from hillclimb.errors import ApiProblem
 
 MAX_WARNINGS = 50
+LEVELS = click.Choice(("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), case_sensitive=False)
 
 
 @main.command()
@@ -108,14 +109,22 @@ def _report_or_none(client: Client, run_id: str) -> dict[str, Any] | None:
 @click.argument("run_id", metavar="RUN")
 @click.option("-f", "--follow", is_flag=True, help="Keep printing until the run has ended.")
 @click.option("--attempt", type=click.IntRange(1), help="Another attempt than the newest.")
+@click.option("--level", type=LEVELS, help="Only lines of this level and worse.")
+@click.option("--component", help="Only lines of this part: node, rollouts, trainer.engines.")
+@click.option("--env", "environment", help="Only lines that speak of this environment.")
+@click.option(
+    "--grep", "text", metavar="TEXT", help="Only lines with this text, in capitals or not."
+)
 @command
-def logs(*, run_id: str, follow: bool, attempt: int | None, as_json: bool) -> None:
-    """Print the trainer's log of RUN."""
+def logs(
+    *, run_id: str, follow: bool, attempt: int | None, as_json: bool, **filters: str | None
+) -> None:
+    """Print the log of RUN: the trainer's lines and those of the node that held it."""
     with connect() as client:
         pages = (
-            client.follow_logs(run_id, attempt=attempt)
+            client.follow_logs(run_id, attempt=attempt, **filters)
             if follow
-            else _log_so_far(client, run_id, attempt)
+            else _log_so_far(client, run_id, attempt, filters)
         )
         for page in pages:
             if as_json:
@@ -124,12 +133,14 @@ def logs(*, run_id: str, follow: bool, attempt: int | None, as_json: bool) -> No
                 click.echo(page["text"], nl=False)
 
 
-def _log_so_far(client: Client, run_id: str, attempt: int | None) -> Iterator[dict[str, Any]]:
-    page, after = client.logs(run_id, attempt=attempt), 0
+def _log_so_far(
+    client: Client, run_id: str, attempt: int | None, filters: Mapping[str, str | None]
+) -> Iterator[dict[str, Any]]:
+    page, after = client.logs(run_id, attempt=attempt, **filters), 0
     yield page
     while page["next_offset"] > after:
         after = page["next_offset"]
-        page = client.logs(run_id, attempt=attempt, after=after)
+        page = client.logs(run_id, attempt=attempt, after=after, **filters)
         if page["text"]:
             yield page
 

@@ -1,0 +1,124 @@
+"""Finding lines in a log by level, component, environment or text, a bounded stretch at once.
+
+A record is a line that the trainer or a node logged, with the lines that follow it and are none:
+tracebacks, what a library printed. Lines of Ray's workers begin with who said them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from api.artifacts.logs import SEGMENT_BITS, LogPage, segments
+from trainer.stores.base import BlobStore
+
+Level = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
+LEVELS: tuple[Level, ...] = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+SCAN_BYTES = 8 << 20
+"""Searched for one page, at most about so much: a search of a long log takes several pages."""
+_WHO = rb"(?:\x1b\[[0-9;]*m)*(?:\([^)\n]*\))?(?:\x1b\[[0-9;]*m)*\s*"
+_HEAD = re.compile(
+    rb"^" + _WHO + rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d+ (?P<level>[A-Z]+) (?P<name>[\w.]+): "
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogFilter:
+    """What a record has to be; None asks for nothing."""
+
+    level: Level | None = None
+    """At least this."""
+    component: str | None = None
+    """Of the logger's name, from its beginning; `trainer.` may be left out."""
+    environment: str | None = None
+    """A word of the record."""
+    text: str | None = None
+    """Anywhere in the record, in capitals or not."""
+
+    @property
+    def asks(self) -> bool:
+        """Whether anything is asked for."""
+        return any((self.level, self.component, self.environment, self.text))
+
+    def takes(self, record: bytes) -> bool:
+        """Say whether a record is wanted."""
+        head = _HEAD.match(record)
+        level, name = (head["level"].decode(), head["name"].decode()) if head else ("", "")
+        if self.level and (level not in LEVELS or _rank(level) < _rank(self.level)):
+            return False
+        if self.component and not _is_of(name, self.component):
+            return False
+        said = record.decode(errors="replace")
+        if self.environment:
+            word = rf"(?<![\w-]){re.escape(self.environment)}(?![\w-])"
+            if not re.search(word, said):
+                return False
+        return self.text is None or self.text.casefold() in said.casefold()
+
+
+def search_log(
+    store: BlobStore, run_id: str, attempt: int, wanted: LogFilter, *, after: int, limit: int
+) -> LogPage:
+    """Return records behind `after` that are wanted, up to about `limit` bytes of them.
+
+    A page may be empty and have more behind it: it is what one request may search.
+    """
+    found: list[bytes] = []
+    room, scanned, position = limit, 0, after
+    for record, end in _records(store, run_id, attempt, after=after):
+        is_wanted = wanted.takes(record)
+        if is_wanted and found and len(record) > room:
+            return _page(found, position, has_more=True)
+        if is_wanted:
+            found.append(record)
+            room -= len(record)
+        scanned += len(record)
+        position = end
+        if scanned >= SCAN_BYTES or room <= 0:
+            return _page(found, position, has_more=True)
+    return _page(found, position, has_more=False)
+
+
+def _records(
+    store: BlobStore, run_id: str, attempt: int, *, after: int
+) -> Iterator[tuple[bytes, int]]:
+    """Yield each record with the position behind it."""
+    lines: list[bytes] = []
+    position = after
+    for line, end in _lines(store, run_id, attempt, after=after):
+        if lines and _HEAD.match(line):
+            yield b"".join(lines), position
+            lines = []
+        lines.append(line)
+        position = end
+    if lines:
+        yield b"".join(lines), position
+
+
+def _lines(
+    store: BlobStore, run_id: str, attempt: int, *, after: int
+) -> Iterator[tuple[bytes, int]]:
+    first, offset = max(1, after >> SEGMENT_BITS), after & ((1 << SEGMENT_BITS) - 1)
+    for number, data in segments(store, run_id, attempt, first=first):
+        for line in data[offset:].splitlines(keepends=True):
+            offset += len(line)
+            yield line, number << SEGMENT_BITS | offset
+        offset = 0
+
+
+def _page(found: list[bytes], position: int, *, has_more: bool) -> LogPage:
+    text = b"".join(found).decode(errors="replace")
+    return LogPage(text=text, next_offset=position, has_more=has_more)
+
+
+def _rank(level: str) -> int:
+    return LEVELS.index(level)  # type: ignore[arg-type]
+
+
+def _is_of(name: str, component: str) -> bool:
+    return any(
+        name == whole or name.startswith(f"{whole}.")
+        for whole in (component, f"trainer.{component}")
+    )
