@@ -49,6 +49,8 @@ LATEST = "latest"
 DRAIN_S = 10.0
 CLOSE_S = 30.0
 EXIT_FAILED, EXIT_SUPERSEDED, EXIT_HUNG = 1, 3, 4
+HELD = "HILLCLIMB_HELD"
+"""`1`: a node holds this process (`trainer.node`)."""
 INGEST_URL, TOKEN, BLOBS_URL = (
     "HILLCLIMB_INGEST_URL",
     "HILLCLIMB_ATTEMPT_TOKEN",
@@ -93,7 +95,7 @@ async def run_attempt(launch: Launch) -> int:
     ever: the process must be ended without waiting for it.
     """
     stop, clock = Stop(), Clock()
-    stop.listen()
+    stop.listen(is_held=launch.environ.get(HELD) == "1")
     attempt_dir = launch.dir
     attempt_dir.path.mkdir(parents=True, exist_ok=True)
     attempt_dir.exit.unlink(missing_ok=True)

@@ -28,10 +28,16 @@ class Stop:
         self._asked = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._because: TrainerError | None = None
+        self._is_held = False
         self.is_superseded = False
 
-    def listen(self) -> None:
-        """Take SIGTERM and SIGINT as requests; the second one ends the process at once."""
+    def listen(self, *, is_held: bool = False) -> None:
+        """Take SIGTERM and SIGINT as requests; the second one ends the process at once.
+
+        `is_held`: not the second one. Whoever ends a cluster's job may tell each of its processes,
+        and the node tells its trainer too; it kills one that is late.
+        """
+        self._is_held = is_held
         for number in _SIGNALS:
             self._loop.add_signal_handler(number, self._on_signal, number)
 
@@ -91,6 +97,8 @@ class Stop:
 
     def _on_signal(self, number: signal.Signals) -> None:
         if self._asked.is_set():
+            if self._is_held:
+                return
             os._exit(EXIT_AT_ONCE)
         _log.warning("%s: stopping after a checkpoint; once more ends at once", number.name)
         self.ask()

@@ -1,4 +1,6 @@
 import asyncio
+import os
+import signal
 
 import pytest
 
@@ -48,3 +50,17 @@ async def test_an_error_of_the_work_comes_through() -> None:
 
 async def test_without_a_request_nothing_is_raised() -> None:
     Stop().check()
+
+
+async def test_a_trainer_that_is_held_takes_many_signals_for_one_request() -> None:
+    stop = Stop()
+    stop.listen(is_held=True)
+    try:
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.sleep(0.01)
+        with pytest.raises(StopRequested):
+            stop.check()
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().remove_signal_handler(number)

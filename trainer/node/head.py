@@ -132,7 +132,7 @@ class Head:
 
     def _begin(self, plan: NodePlan) -> None:
         """Prepare the machines and start the trainer; what fails becomes the attempt's end."""
-        own = {"HILLCLIMB_ATTEMPT_TOKEN": plan.attempt_token}
+        own = {"HILLCLIMB_ATTEMPT_TOKEN": plan.attempt_token, "HILLCLIMB_HELD": "1"}
         self._variables = with_secrets(self.environ, plan.secrets) | of_ray(self.settings) | own
         self._service = self.ways.later(self._variables)
         launcher = Launcher(self.settings.place, self._variables, WITHHELD)
