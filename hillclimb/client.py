@@ -93,15 +93,15 @@ class Client:
 
     def clusters(self, run_id: str) -> Json:
         """Return what was rented for a run, what was tried to get it, and what it cost."""
-        return self._json("GET", f"/v1/runs/{run_id}/clusters")
+        return self._json("GET", of_run(run_id, "clusters"))
 
     def budget(self, run_id: str) -> Json:
         """Return what a run may cost and has cost."""
-        return self._json("GET", f"/v1/runs/{run_id}/budget")
+        return self._json("GET", of_run(run_id, "budget"))
 
     def extend_budget(self, run_id: str, *, usd: float = 0.0, hours: float = 0.0) -> Json:
         """Give a run more than its spec does."""
-        return self._json("POST", f"/v1/runs/{run_id}/budget", json={"usd": usd, "hours": hours})
+        return self._json("POST", of_run(run_id, "budget"), json={"usd": usd, "hours": hours})
 
     def limits(self) -> Json:
         """Return what the project's runs may use together."""
