@@ -112,16 +112,17 @@ def signal_group(identity: Identity, number: signal.Signals) -> None:
 def stop_process(identity: Identity, number: signal.Signals, *, deadline_s: float) -> bool:
     """Stop a process that is not our child: `number`, and SIGKILL after `deadline_s`.
 
-    True when it obeyed, False when it had to be killed.
+    True when it obeyed, False when it had to be killed. What is left of its group is killed too.
     """
     if not identity.alive():
         return True
     signal_group(identity, number)
-    if wait_until(lambda: not identity.alive(), deadline_s=deadline_s):
-        return True
-    signal_group(identity, signal.SIGKILL)
-    wait_until(lambda: not identity.alive(), deadline_s=deadline_s)
-    return False
+    obeyed = wait_until(lambda: not identity.alive(), deadline_s=deadline_s)
+    if not obeyed:
+        signal_group(identity, signal.SIGKILL)
+        wait_until(lambda: not identity.alive(), deadline_s=deadline_s)
+    kill_group_of(identity)
+    return obeyed
 
 
 def owned_by(state: Path) -> Iterator[tuple[Identity, list[str]]]:
@@ -152,15 +153,19 @@ def processes_in(directory: Path) -> list[Identity]:
     return found
 
 
-def kill_group_of(leader: Identity, *, state: Path) -> None:
+def kill_group_of(leader: Identity) -> None:
     """Kill what is left in the group of a service that died (a pool's children, say).
 
-    Only processes with our mark: the kernel may have given the number to another group since.
+    By group and session, whose number nobody else is given while one of them lives. The mark would
+    not do: a process that writes itself a title writes over its environment.
     """
-    for identity, _ in owned_by(state):
-        with suppress(ProcessLookupError):
-            if os.getpgid(identity.pid) == leader.pid:
-                os.kill(identity.pid, signal.SIGKILL)
+    if identify(leader.pid) is not None:
+        return  # it has not died, or another process has its number: then its group was empty
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            mine = os.getpgid(process.pid) == leader.pid == os.getsid(process.pid)
+            if mine and process.create_time() >= leader.started - SAME_START_S:
+                os.kill(process.pid, signal.SIGKILL)
 
 
 def _identity_of_child(pid: int) -> Identity:

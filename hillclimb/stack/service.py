@@ -112,8 +112,10 @@ class Service:
 
     def ended(self) -> bool:
         """True when no process is left; after `begin_stop`."""
-        if self.child is not None and self.child.running():
-            return False
+        if self.child is not None:
+            if self.child.running():
+                return False
+            kill_group_of(self.child.identity)
         self.child = None
         if self.state not in ("done", "failed"):
             self.state = "stopped"
@@ -172,7 +174,7 @@ class Service:
     def _watch(self) -> None:
         assert self.child is not None
         if not self.child.running():
-            kill_group_of(self.child.identity, state=self.directory.path)
+            kill_group_of(self.child.identity)
             self._on_exit(self.child.exit_code)
         elif self.state == "ready" or self.spec.one_shot:
             if self.spec.one_shot and time.monotonic() > self._start_deadline:

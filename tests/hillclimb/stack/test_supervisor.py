@@ -213,6 +213,25 @@ def test_a_detached_grandchild_survives_its_dead_parent_and_ends_with_the_stack(
     assert gone(trainer)
 
 
+@pytest.mark.parametrize("how", ["signal", "kill", "down"])
+def test_what_a_service_leaves_in_its_group_ends_with_it_marked_or_not(
+    tiny: TinyStack, how: str
+) -> None:
+    tiny.describe({"name": "sky-api", "kind": "pool"})
+    tiny.start_ready()
+    leader = tiny.pid("sky-api")
+    (child,) = psutil.Process(leader).children()
+    if how == "signal":
+        tiny.end()
+    elif how == "kill":
+        kill(leader)
+        tiny.await_record(lambda record: record.services["sky-api"].restarts == 1)
+    else:
+        tiny.kill_supervisor()
+        down(tiny.state.path, say=print)
+    assert gone(child.pid)
+
+
 def test_down_asks_the_supervisor_and_returns_when_nothing_is_left(tiny: TinyStack) -> None:
     tiny.describe(DATABASE, API)
     tiny.start_ready()

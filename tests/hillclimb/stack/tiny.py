@@ -28,7 +28,8 @@ QUICK = Backoff(first_s=0.05, attempts=3)
 
 # Says when it is ready, waits for SIGTERM, notes that it stopped. "stubborn" ignores SIGTERM,
 # "broken" complains and exits with 1, "done" exits with 0, "parent" starts a detached process,
-# "slow" never says that it is ready.
+# "slow" never says that it is ready. "pool" has a child in its group that lost our mark (as one
+# does that writes itself a title) and ignores SIGTERM.
 PROGRAM = textwrap.dedent(
     """
     import pathlib, signal, subprocess, sys
@@ -46,6 +47,10 @@ PROGRAM = textwrap.dedent(
     if kind == "parent":
         subprocess.Popen([sys.executable, "-S", "-c", "import signal; signal.pause()", "detached"],
                          start_new_session=True)
+    if kind == "pool":
+        deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True)"
+        subprocess.Popen([sys.executable, "-S", "-c", deaf + "; signal.pause()"], env={},
+                         stdout=subprocess.PIPE).stdout.readline()
     if kind != "slow":
         (folder / "ready" / name).touch()
     while True:
