@@ -1,4 +1,4 @@
-# One file, three images: `docker build --target api|worker|trainer .`
+# One file, four images: `docker build --target api|worker|sky|trainer .`
 # The control plane (api, worker) holds no torch; the data plane (trainer) holds no service.
 
 FROM python:3.11-slim AS base
@@ -27,6 +27,18 @@ CMD ["python", "-m", "uvicorn", "api.app:create_app", "--factory", "--host", "0.
 
 FROM control AS worker
 CMD ["python", "-m", "celery", "-A", "worker.app", "worker", "--concurrency", "2", "--loglevel", "INFO"]
+
+# SkyPilot's API server: its home is a volume, with the clouds' credentials in it.
+FROM control AS sky
+USER root
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends curl openssh-client rsync \
+    && rm -rf /var/lib/apt/lists/* \
+    && install -d -o hillclimb -g hillclimb -m 700 /var/lib/sky
+USER hillclimb
+ENV HOME=/var/lib/sky IS_SKYPILOT_SERVER=true SKYPILOT_USER_ID=68636c62
+HEALTHCHECK --interval=10s --timeout=3s --start-period=180s CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:46580/api/health')"]
+CMD ["python", "-m", "sky.server.server", "--host", "0.0.0.0", "--port", "46580"]
 
 # The runner's own process needs no torch; it starts trainers with this image's Python.
 FROM base AS trainer

@@ -77,6 +77,7 @@ bench: setup ## three training seeds, two warm starts, the shuffled-reward contr
 	@$(CONTROL)/python benchmarks/learning.py
 	@$(TRAINER)/python benchmarks/engine_throughput.py
 
-e2e: setup ## browser tests; installs Debian's chromium when it is missing
+e2e: setup ## browser, and SkyPilot on a Slurm of this machine; installs what is missing where root may
 	@bash tests/e2e/install_chromium.sh
-	@$(CONTROL)/python -m pytest tests/e2e
+	@bash tests/e2e/slurm/install_slurm.sh
+	@HILLCLIMB_E2E=1 $(CONTROL)/python -m pytest tests/e2e

@@ -41,6 +41,8 @@ class Settings(BaseSettings):
     """Without one nothing is posted to Slack."""
     slack_api_base_url: Annotated[str, Field(alias="SLACK_API_BASE_URL")] = "https://slack.com/api"
     """Where Slack's Web API is; tests point it at a fake one."""
+    sky_url: Annotated[str | None, Field(alias="SKYPILOT_API_SERVER_ENDPOINT")] = None
+    """Where SkyPilot's API server answers; unset: no machines can be rented."""
 
     dataset_max_mb: Annotated[int, Field(alias="HILLCLIMB_DATASET_MAX_MB", ge=1)] = 512
     """Largest file of tasks that is accepted, as it is sent (MB)."""

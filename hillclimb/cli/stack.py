@@ -41,11 +41,13 @@ def say(line: str) -> None:
 @main.command()
 @click.option("--detach", is_flag=True, help="Return when everything is healthy.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port of the API and run pages.")
+@click.option("--with-sky", is_flag=True, help="SkyPilot's API server too, for runs on clouds.")
 @command
-def up(*, detach: bool, port: int | None, as_json: bool) -> None:
+def up(*, detach: bool, port: int | None, with_sky: bool, as_json: bool) -> None:
     """Start PostgreSQL, Valkey, API, worker, beat and a runner; Ctrl-C stops them all."""
     options = read_options()
     options = options if port is None else replace(options, api_port=port)
+    options = replace(options, with_sky=options.with_sky or with_sky)
     try:
         if not detach:
             sys.exit(control.up(options, say=say))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hillclimb.stack.errors import StackError
+from hillclimb.stack.sky import ENDPOINT_VARIABLE
 from hillclimb.stack.state import find_state_directory
 
 # The checkout (or installation) whose services are run.
@@ -20,7 +21,8 @@ class StackOptions:
 
     A port of None or 0 is chosen: the remembered one if free, else 8710 for the API (not with 0),
     else any free one. With `database_url` or `redis_url` the stack uses that server and starts
-    none of its own. `runner_stop_s`: how long the runner may checkpoint and stop its trainers.
+    none of its own. `with_sky` starts SkyPilot's API server too, on `sky_port`; `sky_url` is one
+    that runs elsewhere. `runner_stop_s`: how long the runner may checkpoint and stop its trainers.
     """
 
     state_dir: Path
@@ -29,6 +31,9 @@ class StackOptions:
     valkey_port: int | None = None
     database_url: str | None = None
     redis_url: str | None = None
+    with_sky: bool = False
+    sky_port: int | None = None
+    sky_url: str | None = None
     blobs_url: str | None = None
     trainer_python: Path | None = None
     runner_stop_s: float = RUNNER_STOP_S
@@ -50,6 +55,9 @@ class StackOptions:
             valkey_port=_number(environment, "HILLCLIMB_VALKEY_PORT"),
             database_url=database_url,
             redis_url=environment.get("REDIS_URL") or None,
+            with_sky=_yes(environment, "HILLCLIMB_WITH_SKY"),
+            sky_port=_number(environment, "HILLCLIMB_SKY_PORT"),
+            sky_url=environment.get(ENDPOINT_VARIABLE) or None,
             blobs_url=environment.get("HILLCLIMB_BLOBS_URL") or None,
             trainer_python=Path(python) if python else None,
             runner_stop_s=_number(environment, "HILLCLIMB_RUNNER_STOP_S") or RUNNER_STOP_S,
@@ -64,6 +72,9 @@ class StackOptions:
             "HILLCLIMB_VALKEY_PORT": self.valkey_port,
             "DATABASE_URL": self.database_url,
             "REDIS_URL": self.redis_url,
+            "HILLCLIMB_WITH_SKY": "1" if self.with_sky else None,
+            "HILLCLIMB_SKY_PORT": self.sky_port,
+            ENDPOINT_VARIABLE: self.sky_url,
             "HILLCLIMB_BLOBS_URL": self.blobs_url,
             "HILLCLIMB_TRAINER_PYTHON": self.trainer_python,
             "HILLCLIMB_RUNNER_STOP_S": int(self.runner_stop_s),
@@ -85,3 +96,10 @@ def _number(environment: Mapping[str, str], name: str) -> int | None:
     if not text.isdecimal():
         raise StackError(f"{name} must be a whole number, not {text!r}.")
     return int(text)
+
+
+def _yes(environment: Mapping[str, str], name: str) -> bool:
+    text = environment.get(name, "")
+    if text not in ("", "0", "1"):
+        raise StackError(f"{name} must be 0 or 1, not {text!r}.")
+    return text == "1"

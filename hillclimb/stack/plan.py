@@ -2,7 +2,8 @@
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from hillclimb.stack.credentials import Credentials, ensure_credentials
 from hillclimb.stack.errors import StackError
@@ -10,6 +11,7 @@ from hillclimb.stack.options import PREFERRED_API_PORT, StackOptions
 from hillclimb.stack.ports import LOOPBACK, find_free, is_free
 from hillclimb.stack.postgres import PostgresServer
 from hillclimb.stack.records import StackRecord
+from hillclimb.stack.sky import SkyServer, client_environment, find_sky_port
 from hillclimb.stack.state import StateDirectory
 from hillclimb.stack.valkey import ValkeyServer
 
@@ -27,14 +29,19 @@ PASSED_THROUGH = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackPlan:
-    """One start of the stack; `postgres` or `valkey` is None where an external server is used."""
+    """One start of the stack; `postgres` or `valkey` is None where an external server is used.
+
+    `clouds` is what the API and the worker are told besides `environment`, and no trainer.
+    """
 
     options: StackOptions
     state: StateDirectory
     ports: dict[str, int]
     postgres: PostgresServer | None
     valkey: ValkeyServer | None
+    sky: SkyServer | None = None
     environment: Mapping[str, str]
+    clouds: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def api_port(self) -> int:
@@ -64,6 +71,10 @@ def make_plan(options: StackOptions) -> StackPlan:
             port=ports["valkey"],
             password=credentials.valkey_password,
         )
+    sky, sky_url = None, options.sky_url
+    if options.with_sky:
+        sky = SkyServer(directory=state.path / "sky", port=ports["sky-api"], origin=Path.home())
+        sky_url = sky.url
     urls = {
         "DATABASE_URL": postgres.url() if postgres else str(options.database_url),
         "REDIS_URL": valkey.url if valkey else str(options.redis_url),
@@ -74,6 +85,8 @@ def make_plan(options: StackOptions) -> StackPlan:
         ports=ports,
         postgres=postgres,
         valkey=valkey,
+        sky=sky,
+        clouds=client_environment(sky_url, state.path / "sky" / "client") if sky_url else {},
         environment={**urls, **_service_environment(options, credentials, ports["api"])},
     )
 
@@ -85,6 +98,8 @@ def choose_ports(options: StackOptions, record: StackRecord) -> dict[str, int]:
         wanted["postgres"] = options.postgres_port
     if options.redis_url is None:
         wanted["valkey"] = options.valkey_port
+    if options.with_sky:
+        wanted["sky-api"] = options.sky_port
     chosen: dict[str, int] = {}
     for name, port in wanted.items():
         chosen[name] = _choose(name, port, record, taken=chosen.values())
@@ -103,6 +118,8 @@ def _choose(name: str, wanted: int | None, record: StackRecord, *, taken: Collec
         return wanted
     if ours and remembered is not None:
         return remembered
+    if name == "sky-api":
+        return find_sky_port(preferred=remembered, taken=taken)
     usual = PREFERRED_API_PORT if name == "api" and wanted is None else None
     return find_free(preferred=remembered or usual, taken=taken)
 

@@ -56,6 +56,23 @@ def _valkey(plan: StackPlan) -> ServiceSpec | None:
     )
 
 
+def _sky_api(plan: StackPlan) -> ServiceSpec | None:
+    server = plan.sky
+    if server is None:
+        return None
+    return ServiceSpec(
+        name="sky-api",
+        command=server.command(),
+        cwd=plan.state.path,
+        environment=server.environment(),
+        prepare=server.initialise,
+        ready=http_ready(server.port, "/api/health"),
+        port=server.port,
+        start_s=180.0,
+        stop_s=20.0,
+    )
+
+
 def _migrate(plan: StackPlan) -> ServiceSpec:
     ini = str(CODE_ROOT / "alembic.ini")
     return ServiceSpec(
@@ -76,7 +93,7 @@ def _api(plan: StackPlan) -> ServiceSpec:
         name="api",
         command=_python("-m", "uvicorn", "api.app:create_app", "--factory", *place, *stop),
         cwd=CODE_ROOT,
-        environment=plan.environment,
+        environment={**plan.environment, **plan.clouds},
         needs=("postgres", "valkey", "migrate"),
         ready=http_ready(plan.api_port, "/v1/health/ready"),
         port=plan.api_port,
@@ -91,7 +108,7 @@ def _worker(plan: StackPlan) -> ServiceSpec:
         name="worker",
         command=_python("-m", "celery", "-A", "worker.app", "worker", *options),
         cwd=CODE_ROOT,
-        environment=plan.environment,
+        environment={**plan.environment, **plan.clouds},
         needs=("postgres", "valkey", "migrate"),
         ready=log_says(r"hillclimb@\S+ ready\.$"),
     )
@@ -134,6 +151,7 @@ def _runner(plan: StackPlan) -> ServiceSpec:
 TABLE: tuple[Callable[[StackPlan], ServiceSpec | None], ...] = (
     _postgres,
     _valkey,
+    _sky_api,
     _migrate,
     _api,
     _worker,

@@ -40,6 +40,22 @@ def test_the_runner_gets_what_it_reads_and_no_key_of_the_service() -> None:
     assert set(given) & NOT_THE_TRAINERS == {"HILLCLIMB_RUNNER_TOKEN"}
 
 
+def test_the_clouds_credentials_are_in_a_volume_of_one_service_alone() -> None:
+    mounts = {name: service.get("volumes", []) for name, service in services().items()}
+    assert mounts["sky-api"] == ["sky:/var/lib/sky"]
+    assert [name for name, places in mounts.items() if any("sky:" in p for p in places)] == [
+        "sky-api"
+    ]
+    assert "ports" not in services()["sky-api"], "reachable inside the network alone"
+    assert "install -d -o hillclimb -g hillclimb -m 700 /var/lib/sky" in (
+        ROOT / "Dockerfile"
+    ).read_text()
+
+
+def test_skypilots_server_gets_no_key_of_the_service() -> None:
+    assert set(services()["sky-api"]["environment"]) == {"SKYPILOT_DISABLE_USAGE_COLLECTION"}
+
+
 def test_what_the_compose_file_asks_for_is_in_the_example() -> None:
     example = (ROOT / ".env.example").read_text()
     text = (ROOT / "docker-compose.yml").read_text()

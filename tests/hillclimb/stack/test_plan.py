@@ -59,13 +59,20 @@ def test_options_survive_the_way_through_the_environment(tmp_path: Path) -> None
         blobs_url="s3://bucket/prefix",
         trainer_python=Path("/opt/python"),
         runner_stop_s=7,
+        with_sky=True,
+        sky_port=46777,
+        sky_url="http://sky:46580",
     )
     assert StackOptions.from_environment(options.as_environment(), Path("/")) == options
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("HILLCLIMB_API_PORT", "eighty"), ("DATABASE_URL", "postgresql://u:p@h/d")],
+    [
+        ("HILLCLIMB_API_PORT", "eighty"),
+        ("DATABASE_URL", "postgresql://u:p@h/d"),
+        ("HILLCLIMB_WITH_SKY", "perhaps"),
+    ],
 )
 def test_a_malformed_variable_is_named_in_the_refusal(name: str, value: str) -> None:
     with pytest.raises(StackError, match=name):
@@ -138,7 +145,7 @@ def test_external_servers_replace_our_own_and_nothing_waits_for_them(
 
 def test_the_runner_starts_last_so_that_it_is_stopped_first(options: StackOptions) -> None:
     specs = services(make_plan(replace(options, runner_stop_s=5)))
-    assert len(specs) == len(TABLE)
+    assert len(specs) == len(TABLE) - 1, "all but SkyPilot's API server"
     assert specs[-1].name == "runner"
     assert specs[-1].stop_s == 5
     assert float(specs[-1].environment["HILLCLIMB_RUNNER_STOP_TIMEOUT_S"]) == 3.75

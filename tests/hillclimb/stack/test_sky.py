@@ -1,0 +1,100 @@
+"""SkyPilot's API server in the embedded stack: where it is, who hears of it, what it may read."""
+
+import importlib.util
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hillclimb.stack.options import StackOptions
+from hillclimb.stack.plan import make_plan
+from hillclimb.stack.services import services
+from hillclimb.stack.sky import ENDPOINT_VARIABLE, SkyServer, find_sky_port, queue_port
+from hillclimb.stack.spec import ServiceSpec
+
+NEEDS_SKY = pytest.mark.skipif(
+    importlib.util.find_spec("sky") is None, reason="SkyPilot is missing: `make setup` installs it"
+)
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> StackOptions:
+    return StackOptions(state_dir=tmp_path.resolve() / "state", api_port=0)
+
+
+def by_name(options: StackOptions) -> dict[str, ServiceSpec]:
+    return {spec.name: spec for spec in services(make_plan(options))}
+
+
+def test_without_being_asked_for_there_is_no_server_and_nobody_looks_for_one(
+    options: StackOptions,
+) -> None:
+    specs = by_name(options)
+    assert "sky-api" not in specs
+    assert all(ENDPOINT_VARIABLE not in spec.environment for spec in specs.values())
+
+
+def test_api_and_worker_alone_are_told_where_it_is(options: StackOptions) -> None:
+    specs = by_name(replace(options, with_sky=True))
+    port = specs["sky-api"].port
+    told = {name for name, spec in specs.items() if ENDPOINT_VARIABLE in spec.environment}
+    assert told == {"api", "worker"}
+    assert specs["worker"].environment[ENDPOINT_VARIABLE] == f"http://127.0.0.1:{port}"
+    kept = Path(specs["worker"].environment["SKY_RUNTIME_DIR"])
+    assert kept.is_relative_to(options.state_dir)
+
+
+def test_a_server_that_runs_elsewhere_is_used_and_none_is_started(options: StackOptions) -> None:
+    specs = by_name(replace(options, sky_url="https://sky.example"))
+    assert "sky-api" not in specs
+    assert specs["worker"].environment[ENDPOINT_VARIABLE] == "https://sky.example"
+
+
+def test_it_listens_on_loopback_with_a_home_of_its_own(options: StackOptions) -> None:
+    spec = by_name(replace(options, with_sky=True))["sky-api"]
+    assert "--host 127.0.0.1" in " ".join(spec.command)
+    assert spec.environment["HOME"] == str(options.state_dir / "sky" / "home")
+    assert spec.environment["SKYPILOT_API_SERVER_LOCAL_PORT"] == str(spec.port)
+
+
+def test_its_port_is_remembered_like_the_others(options: StackOptions) -> None:
+    asked = replace(options, with_sky=True, sky_port=find_sky_port())
+    assert make_plan(asked).ports["sky-api"] == asked.sky_port
+
+
+def test_the_port_is_never_the_one_on_which_a_client_would_start_its_own() -> None:
+    assert find_sky_port(preferred=46580) != 46580
+
+
+def test_the_queue_moves_with_the_port_as_skypilot_moves_it() -> None:
+    assert (queue_port(46580), queue_port(46777), queue_port(46000)) == (50011, 50208, 59431)
+
+
+@NEEDS_SKY
+def test_credentials_are_linked_and_what_is_its_own_stays_private(tmp_path: Path) -> None:
+    origin = tmp_path / "operator"
+    (origin / ".aws").mkdir(parents=True)
+    (origin / ".aws" / "credentials").write_text("[default]")
+    (origin / ".sky").mkdir()
+    (origin / ".sky" / "config.yaml").write_text("slurm: {}")
+    (origin / ".sky" / "state.db").write_text("the operator's own clusters")
+    server = SkyServer(directory=tmp_path / "sky", port=1, origin=origin)
+    server.initialise()
+    server.initialise()
+    assert (server.home / ".aws" / "credentials").read_text() == "[default]"
+    assert (server.home / ".sky" / "config.yaml").read_text() == "slurm: {}"
+    assert not (server.home / ".sky" / "state.db").exists()
+    assert not (server.home / ".lambda_cloud").exists()
+    assert stat.S_IMODE(server.home.stat().st_mode) == 0o700
+
+
+@NEEDS_SKY
+def test_credentials_that_went_away_are_not_linked_any_more(tmp_path: Path) -> None:
+    origin = tmp_path / "operator"
+    (origin / ".runpod").mkdir(parents=True)
+    server = SkyServer(directory=tmp_path / "sky", port=1, origin=origin)
+    server.initialise()
+    (origin / ".runpod").rmdir()
+    server.initialise()
+    assert not (server.home / ".runpod").is_symlink()
