@@ -1,0 +1,78 @@
+"""What a launch tried, read from logs as skypilot 0.14.1 wrote them."""
+
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from worker.clusters.base import OfferTried, Outcome
+from worker.clusters.launchlog import MESSAGE_CHARACTERS, offers_tried, plain, sentence
+
+RECORDED = Path(__file__).parent / "recorded"
+# When the recorded request was made and ended.
+BEGAN = datetime(2026, 11, 21, 20, 34, 0, 95000)  # noqa: DTZ001 - as the log has it
+ENDED = datetime(2026, 11, 21, 20, 36, 25, 717000)  # noqa: DTZ001
+FAILOVER = (RECORDED / "failover.log").read_text()
+SOLD_OUT = OfferTried(
+    infra="primeintellect",
+    region="CA",
+    sku="hyperstack__8xH100_80GB__252__1440",
+    hourly_usd=15.2,
+    outcome=Outcome.REFUSED,
+    seconds=41.7,
+    error_class="ResourcesUnavailableError",
+    message=(
+        "Resource unavailability error: API request failed: Insufficient capacity for the"
+        " requested GPU"
+    ),
+)
+
+
+def test_a_failover_is_read_as_what_was_refused_and_what_was_taken() -> None:
+    taken = OfferTried(
+        infra="slurm", region="skytest", hourly_usd=20.0, outcome=Outcome.UP, seconds=104.0
+    )
+    assert offers_tried(FAILOVER, began_at=BEGAN, ended_at=ENDED) == (SOLD_OUT, taken)
+
+
+@pytest.mark.parametrize(
+    ("last_words", "num_known"),
+    [("Considered resources", 0), ("(CANADA-1)", 0), ("↺", 1), ("(gpus)", 1), ("is up.", 2)],
+)
+def test_while_it_is_under_way_only_what_came_to_an_end_is_told(
+    last_words: str, num_known: int
+) -> None:
+    so_far = FAILOVER[: FAILOVER.index(last_words) + len(last_words)]
+    found = offers_tried(so_far + "\n", began_at=BEGAN)
+    whole = offers_tried(FAILOVER, began_at=BEGAN)
+    assert found == whole[:num_known]
+
+
+def test_a_clock_that_is_not_ours_gives_no_seconds() -> None:
+    found = offers_tried(FAILOVER, began_at=BEGAN.replace(hour=23), ended_at=None)
+    assert [each.seconds for each in found] == [None, None]
+    assert [each.outcome for each in found] == [Outcome.REFUSED, Outcome.UP]
+
+
+def test_a_cloud_that_lacks_a_feature_was_never_asked() -> None:
+    text = (
+        "sky.exceptions.NotSupportedError: The following features are not supported by"
+        " PrimeIntellect: multi-node.\n"
+        "Launching on Slurm skytest (gpus).\nInstances are up.\n"
+    )
+    first, second = offers_tried(text, began_at=BEGAN)
+    assert (first.infra, first.outcome) == ("primeintellect", Outcome.INELIGIBLE)
+    assert (second.infra, second.outcome) == ("slurm", Outcome.UP)
+
+
+def test_an_empty_log_tells_nothing() -> None:
+    assert offers_tried("", began_at=BEGAN) == ()
+
+
+def test_terminal_codes_and_markup_are_taken_out_and_brackets_of_text_stay() -> None:
+    assert plain("\x1b[33m[bold]no[/bold] H100[0-7]\x1b[0m [yellow]left[/]") == "no H100[0-7] left"
+
+
+def test_a_message_is_one_line_of_bounded_length() -> None:
+    assert sentence(" a\n\n b\t c ") == "a b c"
+    assert len(sentence("x" * 10_000)) == MESSAGE_CHARACTERS

@@ -1,0 +1,190 @@
+"""What SkyPilot is asked for and how long it is waited for; against its real server: tests/e2e."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import socket
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from trainer.contract.clusters.spec import CandidateSpec, TrainerInstall
+from worker.clusters.base import CloudsUnreachable, ClusterPlan
+
+pytestmark = [
+    pytest.mark.skipif(
+        importlib.util.find_spec("sky") is None,
+        reason="SkyPilot is missing: `make setup` installs it",
+    ),
+    pytest.mark.filterwarnings("ignore"),
+]
+ON_LAMBDA = CandidateSpec(infra="lambda", accelerators="H100:8", max_hourly_usd=60)
+ON_AWS = CandidateSpec(infra="aws/us-east-1", accelerators="H100:8", use_spot=True, disk_gb=500)
+ON_PRIME = CandidateSpec(infra="primeintellect", accelerators="H100:8")
+
+
+@pytest.fixture(scope="module")
+def skypilot(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """The module; what sky writes when it is imported goes into a home of its own."""
+    before = dict(os.environ)
+    os.environ |= {"HOME": str(tmp_path_factory.mktemp("home"))}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return importlib.import_module("worker.clusters.skypilot")
+    finally:
+        os.environ["HOME"] = before["HOME"]
+
+
+def plan(*candidates: CandidateSpec, **changes: Any) -> ClusterPlan:
+    values: dict[str, Any] = {
+        "name": "hc-test-run-1",
+        "job_name": "att_1",
+        "is_ordered": True,
+        "num_nodes": 2,
+        "trainer": TrainerInstall(),
+        "setup": "echo setup",
+        "run": "echo run",
+        "envs": {"PLAIN": "seen"},
+        "secrets": {"TOKEN": "do-not-tell"},
+        "idle_minutes": 30,
+    }
+    return ClusterPlan(candidates=candidates, **(values | changes))
+
+
+def asked(skypilot: ModuleType, wanted: ClusterPlan) -> dict[str, Any]:
+    config: dict[str, Any] = skypilot._task(wanted).to_yaml_config()
+    return config
+
+
+def test_candidates_in_order_are_tried_in_order(skypilot: ModuleType) -> None:
+    config = asked(skypilot, plan(ON_AWS, ON_LAMBDA))
+    infras = [each["infra"] for each in config["resources"]["ordered"]]
+    assert infras == ["aws/us-east-1", "lambda"]
+    assert config["resources"]["ordered"][0]["use_spot"] is True
+    assert config["resources"]["ordered"][0]["disk_size"] == 500
+
+
+def test_the_cheapest_is_taken_of_candidates_without_order(skypilot: ModuleType) -> None:
+    config = asked(skypilot, plan(ON_AWS, ON_LAMBDA, is_ordered=False))
+    assert {each["infra"] for each in config["resources"]["any_of"]} == {"aws/us-east-1", "lambda"}
+
+
+def test_the_job_has_the_attempts_name_and_the_gangs_size(skypilot: ModuleType) -> None:
+    config = asked(skypilot, plan(ON_LAMBDA))
+    assert (config["name"], config["num_nodes"]) == ("att_1", 2)
+    assert (config["setup"], config["run"]) == ("echo setup", "echo run")
+    assert config["envs"] == {"PLAIN": "seen"}
+
+
+def test_a_secret_is_in_no_script_and_in_no_plain_variable(skypilot: ModuleType) -> None:
+    config = asked(skypilot, plan(ON_LAMBDA))
+    del config["secrets"]
+    assert "do-not-tell" not in json.dumps(config, default=str)
+
+
+def test_the_most_that_may_be_paid_is_said_by_node(skypilot: ModuleType) -> None:
+    (resources,) = skypilot._task(plan(ON_LAMBDA)).resources
+    assert resources.max_hourly_cost == 30.0
+
+
+def test_autodown_is_asked_for_where_every_candidate_has_it(skypilot: ModuleType) -> None:
+    with_it = skypilot._task(plan(ON_LAMBDA, ON_AWS)).resources
+    assert [(each.autostop_config.idle_minutes, each.autostop_config.down) for each in with_it] == [
+        (30, True),
+        (30, True),
+    ]
+    without = skypilot._task(plan(ON_PRIME, ON_LAMBDA)).resources
+    assert [each.autostop_config for each in without] == [None, None]
+
+
+def machine(region: str, price: float | None, **changes: Any) -> SimpleNamespace:
+    values: dict[str, Any] = {
+        "instance_type": "p5.48xlarge",
+        "accelerator_count": 8.0,
+        "cpu_count": 192.0,
+        "memory": 2048.0,
+        "region": region,
+        "price": price,
+        "spot_price": 20.0,
+    }
+    return SimpleNamespace(**(values | changes))
+
+
+def test_prices_are_those_of_the_region_the_size_and_the_kind(skypilot: ModuleType) -> None:
+    machines = [
+        machine("us-east-1", 55.0),
+        machine("us-west-2", 50.0),
+        machine("us-east-1", 5.0, accelerator_count=4.0),
+        machine("us-east-1", 45.0, spot_price=float("nan")),
+    ]
+    (spot,) = skypilot._priced(3, ON_AWS, 2, machines)
+    assert (spot.candidate, spot.infra, spot.sku) == (3, "aws/us-east-1", "p5.48xlarge")
+    assert spot.hourly_usd == 40.0
+    anywhere = CandidateSpec(infra="aws", accelerators="H100:8", max_hourly_usd=105)
+    found = list(skypilot._priced(0, anywhere, 2, machines))
+    assert [(each.infra, each.hourly_usd) for each in found] == [
+        ("aws/us-west-2", 100.0),
+        ("aws/us-east-1", 90.0),
+    ]
+    big = CandidateSpec(infra="aws", accelerators="H100:8", memory_gb=4096)
+    assert list(skypilot._priced(0, big, 1, machines)) == []
+
+
+def test_a_server_that_never_answers_is_given_up_in_time(skypilot: ModuleType) -> None:
+    session = skypilot.requests.Session()
+    session.mount("http://", skypilot._Punctual())
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
+        started = time.monotonic()
+        with pytest.raises(CloudsUnreachable), skypilot._deadline(0.5):
+            session.get(url, timeout=None)
+        assert time.monotonic() - started < 3.0
+        with pytest.raises(CloudsUnreachable), skypilot._deadline(-1.0):
+            session.get(url)
+
+
+class Overloaded(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(503)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        return
+
+
+@pytest.fixture
+def overloaded() -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), Overloaded) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_server_without_a_place_is_asked_at_the_next_tick_and_not_for_ten_minutes(
+    skypilot: ModuleType, overloaded: str
+) -> None:
+    started = time.monotonic()
+    with pytest.raises(CloudsUnreachable), skypilot._deadline(5.0):
+        skypilot.rest.request("GET", f"{overloaded}/api/status")
+    assert time.monotonic() - started < 3.0
+
+
+def test_without_an_address_there_are_no_clouds(
+    skypilot: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(skypilot.ENDPOINT, raising=False)
+    with pytest.raises(ValueError, match="--with-sky"):
+        skypilot.make_clouds("hc-test-")

@@ -1,0 +1,411 @@
+"""`Clouds` over SkyPilot's API server; the only file that imports sky.
+
+The server is told of by SKYPILOT_API_SERVER_ENDPOINT and is never started from here. Importing this
+module takes seconds and 150 MB: only a worker that has clusters does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import time
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+# Read when sky is imported. No client may start a server of its own: nobody would end it.
+os.environ.setdefault("SKYPILOT_DISABLE_LOCAL_API_SERVER", "1")
+os.environ.setdefault("SKYPILOT_DISABLE_USAGE_COLLECTION", "1")
+os.environ.setdefault("SKYPILOT_USER_ID", "68636c62")
+
+import requests
+import sky
+from sky import exceptions
+from sky.client import sdk
+from sky.server import rest
+from sky.utils.common import StatusRefreshMode
+from sky.utils.status_lib import ClusterStatus
+
+from trainer.contract.clusters.features import FEATURES
+from trainer.contract.clusters.offers import Offer
+from trainer.contract.clusters.spec import CandidateSpec
+from worker.clusters.base import (
+    CloudError,
+    CloudsUnreachable,
+    ClusterFacts,
+    ClusterPlan,
+    ErrorKind,
+    JobSighting,
+    JobState,
+    OfferTried,
+    RequestReport,
+    RequestState,
+    SeenState,
+    Sighting,
+)
+from worker.clusters.launcherrors import cloud_error
+from worker.clusters.launchlog import offers_tried, sentence
+
+ENDPOINT = "SKYPILOT_API_SERVER_ENDPOINT"
+CONNECT_S = 5.0
+QUICK_S, SLOW_S = 20.0, 45.0
+"""Deadlines of a call that the server answers by itself, and of one that asks a cloud: both below
+the 50 s that a task may take."""
+_FIELDS = (
+    *("request_id", "name", "entrypoint", "status", "created_at", "user_id", "return_value"),
+    *("error", "pid", "schedule_type", "cluster_name", "finished_at", "status_msg"),
+)
+"""Of a request; not its body, in which the secrets are."""
+_LAUNCH = ("sky.launch", "launch")
+_UNFINISHED = ("PENDING", "RUNNING")
+_SEEN = {
+    ClusterStatus.UP: SeenState.UP,
+    ClusterStatus.INIT: SeenState.COMING,
+    ClusterStatus.PENDING: SeenState.COMING,
+    ClusterStatus.STOPPED: SeenState.STOPPED,
+    ClusterStatus.AUTOSTOPPING: SeenState.STOPPED,
+}
+_JOBS = {
+    "INIT": JobState.WAITING,
+    "PENDING": JobState.WAITING,
+    "SETTING_UP": JobState.RUNNING,
+    "RUNNING": JobState.RUNNING,
+    "SUCCEEDED": JobState.SUCCEEDED,
+    "CANCELLED": JobState.CANCELLED,
+}
+"""By SkyPilot's word for it; whatever else there is has failed."""
+_NO_ANSWER = (
+    requests.exceptions.RequestException,
+    exceptions.ApiServerConnectionError,
+    exceptions.ApiServerAuthenticationError,
+    exceptions.APIVersionMismatchError,
+    exceptions.ServerTemporarilyUnavailableError,
+    exceptions.RequestInterruptedError,
+    exceptions.ConcurrentWorkerExhaustedError,
+)
+
+_ends_at: ContextVar[float] = ContextVar("ends_at")
+
+
+class _Punctual(requests.adapters.HTTPAdapter):
+    """Gives every request of sky's client what is left of the call's time, and no more.
+
+    The client itself waits for some answers without an end, and for a server that says 503 for ten
+    minutes: a launch must not be sent by a call that was given up long ago.
+    """
+
+    def send(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        """Send; raises requests' Timeout or ConnectionError where there is no good answer."""
+        left = _ends_at.get(time.monotonic() + SLOW_S) - time.monotonic()
+        if left <= 0:
+            raise requests.exceptions.Timeout("no time is left for this call")
+        kwargs["timeout"] = (min(CONNECT_S, left), left)
+        answer = super().send(request, *args, **kwargs)
+        if answer.status_code == 503:
+            answer.close()
+            raise requests.exceptions.ConnectionError("the server has no place for requests now")
+        return answer
+
+
+for _scheme in ("http://", "https://"):
+    rest._session.mount(_scheme, _Punctual(pool_maxsize=20))  # noqa: SLF001 - no other way in
+
+
+def make_clouds(prefix: str) -> SkyPilotClouds:
+    """Return the clouds of the API server that the environment names.
+
+    Raises:
+        ValueError: it names none.
+    """
+    if not os.environ.get(ENDPOINT):
+        raise ValueError(f"{ENDPOINT} is not set: `hillclimb up --with-sky` sets it")
+    return SkyPilotClouds(prefix)
+
+
+class SkyPilotClouds:
+    """Clusters whose names begin with `prefix`."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self._unanswered: dict[Hashable, Any] = {}
+
+    def launch(self, plan: ClusterPlan) -> str:
+        """See `Clouds.launch`. The files are brought to the server before it is asked."""
+        with _deadline(SLOW_S):
+            try:
+                with contextlib.redirect_stdout(io.StringIO()):
+                    return str(sdk.launch(_task(plan), cluster_name=plan.name))
+            except _NO_ANSWER:
+                raise
+            except Exception as error:
+                raise cloud_error(error) from error
+
+    def open_launches(self, name: str) -> tuple[str, ...]:
+        """See `Clouds.open_launches`."""
+        with _deadline(QUICK_S):
+            found = sdk.api_status(cluster_name=name, fields=list(_FIELDS))
+        launches = [
+            each
+            for each in found
+            if each.name in _LAUNCH and each.status in _UNFINISHED and each.cluster_name == name
+        ]
+        return tuple(each.request_id for each in sorted(launches, key=lambda r: r.created_at))
+
+    def request(self, request_id: str) -> RequestReport:
+        """See `Clouds.request`."""
+        with _deadline(SLOW_S):
+            found = sdk.api_status([request_id], fields=list(_FIELDS))
+            if not found:
+                return RequestReport(state=RequestState.FORGOTTEN)
+            (asked,) = found
+            offers = self._offers_tried(asked) if asked.status != "PENDING" else ()
+            if asked.status in _UNFINISHED:
+                return RequestReport(state=RequestState.WORKING, offers=offers)
+            return self._ended(asked.request_id, offers)
+
+    def sightings(self) -> Mapping[str, Sighting]:
+        """See `Clouds.sightings`. A cluster whose cloud does not answer stays as it was."""
+        with _deadline(SLOW_S):
+            names = [f"{self.prefix}*"]
+            answer = self._ask(
+                "sightings", lambda: sdk.status(names, StatusRefreshMode.FORCE, all_users=True)
+            )
+            found = [each for each in answer.known() if each["name"].startswith(self.prefix)]
+            prices = _hourly_prices() if found else {}
+        return {each["name"]: _sighting(each, prices.get(each["name"])) for each in found}
+
+    def jobs(self, name: str) -> tuple[JobSighting, ...]:
+        """See `Clouds.jobs`."""
+        with _deadline(SLOW_S):
+            answer = self._ask(("jobs", name), lambda: sdk.queue(name, all_users=True))
+            if isinstance(
+                answer.error, exceptions.ClusterDoesNotExist | exceptions.ClusterNotUpError
+            ):
+                return ()
+        jobs = [
+            JobSighting(
+                id=each["job_id"],
+                name=each["job_name"],
+                state=_JOBS.get(each["status"].value, JobState.FAILED),
+            )
+            for each in answer.known()
+        ]
+        return tuple(sorted(jobs, key=lambda job: job.id))
+
+    def cancel_jobs(self, name: str, ids: tuple[int, ...]) -> str:
+        """See `Clouds.cancel_jobs`. Not with `all_users`: that cancels every job there is."""
+        with _deadline(QUICK_S):
+            return str(sdk.cancel(name, job_ids=list(ids)))
+
+    def down(self, name: str) -> str:
+        """See `Clouds.down`. That there is none of that name is the request's answer."""
+        with _deadline(QUICK_S):
+            return str(sdk.down(name))
+
+    def offers(self, plan: ClusterPlan) -> tuple[Offer, ...]:
+        """See `Clouds.offers`. Of GPUs alone: catalogs do not list machines without."""
+        wanted = [(n, each) for n, each in enumerate(plan.candidates) if each.accelerators]
+        with _deadline(SLOW_S):
+            lists = {key: self._price_list(key) for key in {_price_key(each) for _, each in wanted}}
+        return tuple(
+            offer
+            for number, candidate in wanted
+            for offer in _priced(number, candidate, plan.num_nodes, lists[_price_key(candidate)])
+        )
+
+    def _ask(self, question: Hashable, ask: Callable[[], Any]) -> _Answer:
+        """Return a fresh answer; a question that was given up is first waited for.
+
+        A server that is slower than the deadline would else have one more request at every tick.
+        The late answer itself is of no use: clusters may have come since it was asked for.
+        """
+        if (late := self._unanswered.get(question)) is not None:
+            _answer(late)
+        asked = self._unanswered[question] = ask()
+        answer = _answer(asked)
+        self._unanswered.pop(question, None)
+        return answer
+
+    def _price_list(self, key: _PriceKey) -> list[Any]:
+        """The machines of a cloud's list; a cloud that has none has no prices."""
+        cloud, gpu, count = key
+        answer = self._ask(
+            key,
+            lambda: sdk.list_accelerators(
+                name_filter=f"^{gpu}$", quantity_filter=count, clouds=[cloud], all_regions=True
+            ),
+        )
+        # Each cloud's catalog has errors of its own for a machine that it does not have.
+        found: Mapping[str, list[Any]] = {} if answer.error else answer.value
+        return [machine for machines in found.values() for machine in machines]
+
+    def _ended(self, request_id: str, offers: tuple[OfferTried, ...]) -> RequestReport:
+        answer = _answer(request_id)
+        if isinstance(answer.error, exceptions.RequestCancelled):
+            error = CloudError(ErrorKind.UNKNOWN, "somebody cancelled the launch", offers)
+            return RequestReport(state=RequestState.FAILED, error=error, offers=offers)
+        if answer.is_forgotten:
+            return RequestReport(state=RequestState.FORGOTTEN)
+        if answer.error is not None:
+            error = cloud_error(answer.error, offers)
+            return RequestReport(state=RequestState.FAILED, error=error, offers=error.offers)
+        job_id, handle = answer.value
+        facts = _facts(handle, _hourly_prices().get(handle.cluster_name))
+        return RequestReport(state=RequestState.DONE, job_id=job_id, cluster=facts, offers=offers)
+
+    def _offers_tried(self, asked: Any) -> tuple[OfferTried, ...]:
+        """From the launch's log; a log that cannot be had leaves the ledger empty, no more."""
+        said = io.StringIO()
+        try:
+            sdk.stream_and_get(asked.request_id, follow=False, output_stream=said)
+        except exceptions.ClientError:
+            return ()
+        ended = asked.finished_at
+        return offers_tried(
+            said.getvalue(),
+            began_at=datetime.fromtimestamp(asked.created_at),  # noqa: DTZ006 - as the log has it
+            ended_at=datetime.fromtimestamp(ended) if ended else None,  # noqa: DTZ006
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What a request came to: a value, or the error with which it ended."""
+
+    value: Any = None
+    error: Exception | None = None
+
+    @property
+    def is_forgotten(self) -> bool:
+        """The server was started again since; the client has no class for it."""
+        return isinstance(self.error, RuntimeError) and ": 404 " in str(self.error)
+
+    def known(self) -> Any:
+        """Return the value. Raises CloudsUnreachable: an error here says nothing of a cluster."""
+        if self.error is not None:
+            raise CloudsUnreachable(f"SkyPilot: {sentence(str(self.error))}") from self.error
+        return self.value
+
+
+def _answer(request_id: Any) -> _Answer:
+    """Wait for a request to end, for as long as the call may last."""
+    try:
+        return _Answer(value=sdk.get(request_id))
+    except _NO_ANSWER:
+        raise
+    except Exception as error:  # noqa: BLE001 - a request ends with any error of any cloud
+        return _Answer(error=error)
+
+
+@contextlib.contextmanager
+def _deadline(seconds: float) -> Iterator[None]:
+    """Give the block so long, all its requests together. Raises CloudsUnreachable."""
+    token = _ends_at.set(time.monotonic() + seconds)
+    try:
+        yield
+    except _NO_ANSWER as error:
+        raise CloudsUnreachable(f"SkyPilot's API server: {sentence(str(error))}") from error
+    finally:
+        _ends_at.reset(token)
+
+
+def _task(plan: ClusterPlan) -> sky.Task:
+    task = sky.Task(
+        name=plan.job_name,
+        setup=plan.setup or None,
+        run=plan.run,
+        num_nodes=plan.num_nodes,
+        envs=dict(plan.envs),
+        secrets=dict(plan.secrets),
+    )
+    if plan.files:
+        task.set_file_mounts({place: str(local) for place, local in plan.files.items()})
+    kinds = [_resources(each, plan) for each in plan.candidates]
+    task.set_resources(kinds if plan.is_ordered else set(kinds))
+    return task
+
+
+def _resources(candidate: CandidateSpec, plan: ClusterPlan) -> sky.Resources:
+    # SkyPilot wants one setting for all candidates: where a cloud has no autodown, nobody gets it.
+    ends_itself = plan.idle_minutes is not None and all(
+        FEATURES[each.cloud].autodown for each in plan.candidates
+    )
+    usd = candidate.max_hourly_usd
+    return sky.Resources(
+        infra=candidate.infra,
+        accelerators=candidate.accelerators,
+        cpus=f"{candidate.cpus}+" if candidate.cpus else None,
+        memory=f"{candidate.memory_gb}+" if candidate.memory_gb else None,
+        disk_size=candidate.disk_gb,
+        use_spot=candidate.use_spot,
+        max_hourly_cost=usd / plan.num_nodes if usd else None,
+        image_id=candidate.image,
+        labels=dict(plan.labels) or None,
+        autostop={"idle_minutes": plan.idle_minutes, "down": True} if ends_itself else None,
+    )
+
+
+def _sighting(record: Mapping[str, Any], hourly_usd: float | None) -> Sighting:
+    handle = record["handle"]
+    return Sighting(
+        name=record["name"],
+        state=_SEEN.get(record["status"], SeenState.COMING),
+        cluster=_facts(handle, hourly_usd) if handle is not None else None,
+    )
+
+
+def _facts(handle: Any, hourly_usd: float | None) -> ClusterFacts | None:
+    rented = handle.launched_resources
+    if rented is None or rented.cloud is None:
+        return None
+    return ClusterFacts(
+        infra=str(rented.cloud).lower(),
+        region=rented.region,
+        sku=rented.instance_type,
+        num_nodes=handle.launched_nodes,
+        hourly_usd=hourly_usd,
+    )
+
+
+def _hourly_prices() -> dict[str, float]:
+    """USD an hour of the clusters that are there, all nodes together, by the server's prices."""
+    report = _answer(sdk.cost_report(days=0)).known()
+    return {
+        each["name"]: round(each["total_cost"] / each["duration"] * 3600.0, 4)
+        for each in report
+        if each["status"] is not None and each["duration"] and each["total_cost"]
+    }
+
+
+_PriceKey = tuple[str, str, int]
+
+
+def _price_key(candidate: CandidateSpec) -> _PriceKey:
+    return candidate.cloud, candidate.gpu_name or "", candidate.gpus
+
+
+def _priced(
+    number: int, candidate: CandidateSpec, num_nodes: int, machines: Iterable[Any]
+) -> Iterator[Offer]:
+    region = candidate.infra.split("/")[1] if "/" in candidate.infra else None
+    for machine in machines:
+        # Slurm and Kubernetes name their cluster in the infra, and a partition here.
+        is_elsewhere = region not in (None, machine.region) and machine.instance_type is not None
+        is_small = (candidate.cpus or 0) > (machine.cpu_count or 0) or (
+            candidate.memory_gb or 0
+        ) > (machine.memory or 0)
+        usd = machine.spot_price if candidate.use_spot else machine.price
+        if is_elsewhere or is_small or machine.accelerator_count != candidate.gpus:
+            continue
+        if usd is None or usd != usd or usd * num_nodes > (candidate.max_hourly_usd or 1e12):
+            continue
+        in_region = f"{candidate.cloud}/{machine.region}"
+        yield Offer(
+            candidate=number,
+            infra=candidate.infra if machine.instance_type is None else in_region,
+            sku=machine.instance_type,
+            hourly_usd=round(float(usd) * num_nodes, 4),
+        )
