@@ -1,7 +1,7 @@
 """The learner port: who takes the gradient step and owns the weights of record.
 
 Narrow on purpose: a batch goes in, weights come out. Nothing here says how many processes share
-the work, so a sharded learner implements the same five methods.
+the work, so a sharded learner implements the same methods.
 """
 
 from __future__ import annotations
@@ -44,10 +44,6 @@ class Learner(Protocol):
         """
         ...
 
-    def publish(self) -> Published:
-        """Return the current weights and their version."""
-        ...
-
     async def logprobs(self, token_ids: Sequence[int]) -> torch.Tensor:
         """Score a sequence: [T-1] float32 log-probs of token t+1 given tokens 0..t, at T=1."""
         ...
@@ -60,7 +56,8 @@ class Learner(Protocol):
 
         `policy/` is a Hugging Face directory that plain transformers and vLLM load; `learner/`
         holds the weights of record, optimizer, counters and random state; where an adapter is
-        trained, `adapter/` has it in peft's form.
+        trained, `adapter/` has it in peft's form. A learner whose weights are kept elsewhere writes
+        into `learner/` where that is, and no `policy/`.
         """
         ...
 

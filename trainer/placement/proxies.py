@@ -16,7 +16,6 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError,
 from trainer.algo.sequences import Batch
 from trainer.engines.base import Engine, EngineStats
 from trainer.errors import EngineError, LearnerError, PlacementError, TrainerError
-from trainer.learners.base import Published
 from trainer.placement.lives import IDLE, Counters, Lives
 from trainer.rollouts.wave import Rollout, Wave
 from trainer.types import Sample, SamplingParams, Task
@@ -193,14 +192,6 @@ class RemoteLearner:
         metrics: dict[str, float]
         metrics, self.version = answers[0]
         return metrics
-
-    def publish(self) -> Published:
-        """Refuse: whole weights do not come to this process, they go to engines by `write_weights`.
-
-        Raises:
-            PlacementError: always.
-        """
-        raise PlacementError("the weights of a learner in other processes travel by file")
 
     async def write_weights(self, path: Path) -> int:
         """Write the current weights as one safetensors file and return their version."""

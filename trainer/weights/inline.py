@@ -7,7 +7,15 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from trainer.learners.base import Learner
+from trainer.learners.base import Published
+
+
+class Publishes(Protocol):
+    """A learner of this process."""
+
+    def publish(self) -> Published:
+        """Return the current weights and their version."""
+        ...
 
 
 @runtime_checkable
@@ -22,7 +30,7 @@ class TakesWeights(Protocol):
 class InlineSync:
     """A `WeightSync` without transport."""
 
-    def __init__(self, learner: Learner, engine: TakesWeights) -> None:
+    def __init__(self, learner: Publishes, engine: TakesWeights) -> None:
         self._learner = learner
         self._engine = engine
 
