@@ -11,8 +11,8 @@ from pathlib import Path
 import click
 
 from hillclimb.cli.console import out, print_json
+from hillclimb.cli.data_plane import as_flags, become, find_python
 from hillclimb.cli.main import command, main
-from hillclimb.cli.stack import read_options
 from hillclimb.errors import HillclimbError
 
 MODULE = "trainer.envs.minifleet.server"
@@ -69,18 +69,9 @@ def serve(
     *, api_key: str | None, as_json: bool, **options: str | float | Path | bool | None
 ) -> None:
     """Serve Fleet's HTTP and MCP contract until Ctrl-C; FLEET_BASE_URL leads clients to it."""
-    arguments = ["--json"] if as_json else []
-    for name, value in options.items():
-        flag = f"--{name.replace('_', '-')}"
-        if value is True:
-            arguments.append(flag)
-        elif value is not None and value is not False:
-            arguments += [flag, str(value)]
+    arguments = ["serve", *(["--json"] if as_json else []), *as_flags(options)]
     environment = dict(os.environ) | ({API_KEY_VARIABLE: api_key} if api_key else {})
-    sys.stdout.flush()
-    # The server takes this process's place: what stops the command stops the server.
-    python = str(_python())
-    os.execve(python, [python, "-m", MODULE, "serve", *arguments], environment)  # noqa: S606
+    become(MODULE, arguments, environment)
 
 
 @fleet.command("tasks")
@@ -110,7 +101,7 @@ def export_tasks(
     for name, value in options.items():
         arguments += [f"--{name.replace('_', '-')}", str(value)]
     done = subprocess.run(
-        [str(_python()), "-m", MODULE, "tasks", *arguments],
+        [str(find_python()), "-m", MODULE, "tasks", *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -126,11 +117,3 @@ def export_tasks(
         print_json({"tasks": number, "file": str(target)})
     else:
         out.print(f"{number} tasks in {target}", soft_wrap=True)
-
-
-def _python() -> Path:
-    """The data plane's interpreter."""
-    python = read_options().find_trainer_python()
-    if not python.exists():
-        raise FleetRefused(f"no data plane at {python}: run `make setup`")
-    return python

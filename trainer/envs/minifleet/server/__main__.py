@@ -14,10 +14,11 @@ from pydantic import ValidationError
 
 from trainer.data.tasks import minifleet_tasks
 from trainer.envs.minifleet.export import tasks_document
-from trainer.envs.minifleet.server.serving import base_url, configure, listen
+from trainer.envs.minifleet.server.serving import configure
 from trainer.envs.minifleet.server.settings import ServerSettings
 from trainer.envs.minifleet.server.wirefaults import FaultRule, WireFaults
 from trainer.errors import DataError
+from trainer.serving import base_url, listen
 
 EXIT_FAILED = 1
 

@@ -1,0 +1,50 @@
+"""Runs an HTTP server of ours on a socket: for the command line, and inside another event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import uvicorn
+
+BACKLOG = 2048
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket; port 0 is any free one.
+
+    Raises:
+        OSError: the address is taken or not this machine's.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=BACKLOG)
+
+
+def base_url(listener: socket.socket) -> str:
+    """Return the address that clients are given, without a slash at its end."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class _Guest(uvicorn.Server):
+    """A server in somebody else's event loop: signals are its host's business."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@asynccontextmanager
+async def serving_here(config: uvicorn.Config, port: int = 0) -> AsyncIterator[str]:
+    """Serve on a loopback port in this event loop and yield the base URL."""
+    listener = listen("127.0.0.1", port)
+    server = _Guest(config)
+    task = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        yield base_url(listener)
+    finally:
+        server.should_exit = True
+        await task
+        listener.close()
