@@ -86,10 +86,7 @@ def test_a_path_that_was_run_asks_for_nothing_more(row: list[str]) -> None:
 def test_every_refusal_has_a_row() -> None:
     settings = [setting for row in NEVER if (setting := setting_of(row))]
     refused = [spec_with(setting, experimental=True) for setting in settings]
-    found = [
-        next(iter(never_run(spec.engine, spec.tracking, spec.environment, spec.validation.teacher)))
-        for spec in refused
-    ]
+    found = [next(iter(never_run(spec))) for spec in refused]
     assert len(set(found)) == len(settings)
     source = (ROOT / "trainer" / "contract" / "neverrun.py").read_text()
     assert len(re.findall(r"^ +yield ", source, re.M)) == len(settings)

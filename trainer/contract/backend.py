@@ -1,4 +1,4 @@
-"""The backend section of a run spec: where the trainer runs."""
+"""The backend section of a run spec: where the trainer runs, and who computes for it."""
 
 from __future__ import annotations
 
@@ -8,27 +8,38 @@ from pydantic import model_validator
 
 from trainer.contract.clusters.spec import SkyPilotSpec
 from trainer.contract.section import Section
+from trainer.contract.tinker import TinkerSpec
 
 
 class BackendSpec(Section):
-    """Where the trainer runs."""
+    """Where the trainer runs, and who computes for it."""
 
-    type: Literal["runner", "skypilot"] = "runner"
+    type: Literal["runner", "skypilot", "tinker"] = "runner"
     """`runner`: a machine that runs `hillclimb runner`; the embedded stack has one. `skypilot`: a
-    cluster rented for the attempt, and given back at its end (docs/clusters.md)."""
+    cluster rented for the attempt, and given back at its end (docs/clusters.md). `tinker`: the
+    loop and the rollouts on such a runner, without a GPU; sampling, gradients and weights on a
+    server of the Tinker protocol (docs/tinker.md)."""
     skypilot: SkyPilotSpec | None = None
     """The machines of the type `skypilot`."""
+    tinker: TinkerSpec | None = None
+    """The server and model of the type `tinker`; null takes the defaults."""
 
     @model_validator(mode="after")
     def _sections_are_of_the_type(self) -> Self:
-        if self.skypilot is not None and self.type != "skypilot":
-            raise ValueError(
-                f"backend.skypilot is read by the type skypilot, and this is {self.type}: set"
-                " backend.type to skypilot or leave the section out"
-            )
+        for name in ("skypilot", "tinker"):
+            if getattr(self, name) is not None and self.type != name:
+                raise ValueError(
+                    f"backend.{name} is read by the type {name}, and this is {self.type}: set"
+                    f" backend.type to {name} or leave the section out"
+                )
         if self.skypilot is None and self.type == "skypilot":
             raise ValueError(
                 "backend.type skypilot needs backend.skypilot.candidates: say which machines will"
                 " do"
             )
         return self
+
+    @property
+    def tinker_server(self) -> TinkerSpec | None:
+        """What is asked of a Tinker server; None where none is asked."""
+        return (self.tinker or TinkerSpec()) if self.type == "tinker" else None

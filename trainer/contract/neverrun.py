@@ -6,32 +6,29 @@ A path leaves this list with the test that runs it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from trainer.contract.hosts import is_loopback
-from trainer.contract.preflight import TeacherSpec
-from trainer.contract.sections import EngineSpec, EnvironmentSpec
-from trainer.contract.tracking import TrackingSpec
+
+if TYPE_CHECKING:
+    from trainer.contract.spec import RunSpec
 
 
-def never_run(
-    engine: EngineSpec,
-    tracking: TrackingSpec,
-    environment: EnvironmentSpec,
-    teacher: TeacherSpec | None,
-) -> Iterator[tuple[str, str]]:
-    """Yield (setting, what to do instead) for each such path that these sections ask for."""
+def never_run(spec: RunSpec) -> Iterator[tuple[str, str]]:
+    """Yield (setting, what to do instead) for each such path that the spec asks for."""
+    engine, teacher = spec.engine, spec.validation.teacher
     if engine.tensor_parallel_size > 1:
         yield "engine.tensor_parallel_size above 1", "set the size to 1"
     if engine.weight_transport == "nccl":
         yield "engine.weight_transport nccl on GPUs", "set it to auto"
     if engine.weight_transport == "ipc":
         yield "engine.weight_transport ipc on GPUs", "set it to auto"
-    if tracking.wandb.mode == "online":
+    if spec.tracking.wandb.mode == "online":
         yield (
             "tracking.wandb.mode online",
             "set the mode to offline and send the files with `wandb sync`",
         )
-    url = environment.fleet.base_url
+    url = spec.environment.fleet.base_url
     if url is not None and not is_loopback(url):
         yield (
             "environment.fleet.base_url outside the runner's machine",
@@ -46,4 +43,10 @@ def never_run(
         yield (
             "validation.teacher.base_url outside the runner's machine",
             "point it to a server there",
+        )
+    tinker = spec.backend.tinker_server
+    if tinker is not None and tinker.base_url is not None and not is_loopback(tinker.base_url):
+        yield (
+            "backend.tinker.base_url outside the runner's machine",
+            "point it to a server there (`hillclimb tinker serve` starts one)",
         )

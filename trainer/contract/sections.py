@@ -246,8 +246,8 @@ class OptimizerSpec(Section):
     """Added to the denominator."""
     weight_decay: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     """Decoupled weight decay per step, times the learning rate."""
-    max_grad_norm: Annotated[float, Field(gt=0.0, le=1e6)] = 1.0
-    """Gradients are scaled down to this norm."""
+    max_grad_norm: Annotated[float, Field(gt=0.0, le=1e6)] | None = 1.0
+    """Gradients are scaled down to this norm; null leaves them as they are."""
     lr_scheduler: Literal["constant", "linear", "cosine"] = "constant"
     """How the learning rate falls over the training steps, after `schedule.lr_warmup_steps`."""
     min_lr_ratio: Share = 0.0

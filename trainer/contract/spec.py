@@ -33,6 +33,7 @@ from trainer.contract.sections import (
     RolloutSpec,
     ScheduleSpec,
 )
+from trainer.contract.tinker import refuse_beyond_tinker
 from trainer.contract.tracking import TrackingSpec
 
 MINIFLEET_ENV_KEYS = (
@@ -66,7 +67,7 @@ class RunSpec(Section):
     `preview`: render and count the prompts of all tasks, without a model or a slot
     (docs/prompts.md)."""
     backend: BackendSpec = BackendSpec()
-    """Where the trainer runs."""
+    """Where the trainer runs, and who computes for it."""
     budget: BudgetSpec | None = None
     """What the clusters of a run may cost; null: no limit of its own."""
     model: ModelSpec = ModelSpec()
@@ -230,10 +231,14 @@ class RunSpec(Section):
         return self
 
     @model_validator(mode="after")
+    def _a_tinker_server_can_do_it(self) -> Self:
+        if self.backend.tinker_server is not None:
+            refuse_beyond_tinker(self, self.backend.tinker_server)
+        return self
+
+    @model_validator(mode="after")
     def _never_run_paths_are_asked_for(self) -> Self:
-        for setting, instead in never_run(
-            self.engine, self.tracking, self.environment, self.validation.teacher
-        ):
+        for setting, instead in never_run(self):
             if not self.experimental:
                 raise ValueError(
                     f"{setting} was never run: set experimental to true to try it, or {instead}"

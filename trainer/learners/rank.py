@@ -218,9 +218,8 @@ class LearnerRank:
     def _update(self, packed: Sequence[MicroBatch]) -> Update:
         self._optimizer.zero_grad(set_to_none=True)
         own = sum((self._backward(micro) for micro in packed), Update())
-        norm = clip_gradients(
-            self._models.trained.values(), self._options.optimizer.max_grad_norm, self._ranks
-        )
+        limit = self._options.optimizer.max_grad_norm or math.inf
+        norm = clip_gradients(self._models.trained.values(), limit, self._ranks)
         update = replace(sum(self._ranks.gather(own), Update()), grad_norm=norm)
         # Loss and norm are of all ranks, so all of them refuse alike.
         if not (math.isfinite(norm) and math.isfinite(update.stats.loss)):
