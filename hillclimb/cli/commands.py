@@ -14,6 +14,7 @@ from hillclimb.cli import (
     runs,
     stack,
     submit,
+    tinker,
     validate,
     watch,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "runs",
     "stack",
     "submit",
+    "tinker",
     "validate",
     "watch",
 ]

@@ -1,0 +1,84 @@
+"""`tinker`: a local server of the Tinker protocol."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from hillclimb.cli.data_plane import as_flags, become
+from hillclimb.cli.main import command, main
+from hillclimb.cli.stack import read_options
+
+MODULE = "trainer.tinker_server"
+API_KEY_VARIABLE = "TINKER_API_KEY"
+
+
+@main.group()
+def tinker() -> None:
+    """Train on servers of the Tinker protocol: a local one."""
+
+
+@tinker.command()
+@click.option(
+    "--model",
+    default="builtin:tiny-qwen3-a",
+    show_default=True,
+    help="Qwen3 to serve, as `model.source` of a spec.",
+)
+@click.option("--name", help="What clients call it. Default: as --model.")
+@click.option(
+    "--state-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="What outlives the server. Default: `tinker` in the stack's state directory.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Default: any free one.")
+@click.option("--api-key", help="Key clients send. Default: TINKER_API_KEY, else `tml-local`.")
+@click.option(
+    "--max-models",
+    type=click.IntRange(1),
+    default=4,
+    show_default=True,
+    help="Adapters in training at once; each holds a copy of the model.",
+)
+@click.option(
+    "--max-rank", type=click.IntRange(1, 512), default=64, show_default=True, help="Of an adapter."
+)
+@click.option(
+    "--max-samples",
+    type=click.IntRange(1),
+    default=32,
+    show_default=True,
+    help="Samples drawn at once; more wait.",
+)
+@click.option(
+    "--max-context",
+    type=click.IntRange(16),
+    help="Longest sequence in tokens. Default: the model's positions.",
+)
+@click.option(
+    "--session-timeout",
+    type=click.FloatRange(1),
+    default=300.0,
+    show_default=True,
+    help="Seconds of silence after which a client loses its adapters.",
+)
+@command
+def serve(
+    *,
+    state_dir: Path | None,
+    api_key: str | None,
+    as_json: bool,
+    **options: str | float | None,
+) -> None:
+    """Serve one Qwen3 by the protocol of Tinker's SDK 0.24.1 until Ctrl-C.
+
+    TINKER_BASE_URL leads clients to it. What they saved is there again after the next start; what
+    they only trained is not.
+    """
+    place = state_dir or read_options().state_dir / "tinker"
+    arguments = ["--state-dir", str(place), *as_flags(options), *(["--json"] if as_json else [])]
+    environment = dict(os.environ) | ({API_KEY_VARIABLE: api_key} if api_key else {})
+    become(MODULE, arguments, environment)

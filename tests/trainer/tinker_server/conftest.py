@@ -1,0 +1,9 @@
+"""As in `tests/trainer/tinker`."""
+
+from tests.trainer.tinker.conftest import (
+    _nothing_is_left_to_collect_for_others,
+    pytest_itemcollected,
+    url,
+)
+
+__all__ = ["_nothing_is_left_to_collect_for_others", "pytest_itemcollected", "url"]

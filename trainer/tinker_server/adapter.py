@@ -1,0 +1,197 @@
+"""A model in training: the base with an adapter, its gradient and its optimizer.
+
+Legend: N tokens of a datum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from trainer.algo.actions import Actions
+from trainer.contract.sections import LoraSpec
+from trainer.learners.adapters import add_adapters, save_adapter
+from trainer.learners.packing import Family, MicroBatch
+from trainer.learners.policy import PolicyModule
+from trainer.tinker_server.base import ALPHA, BaseModel
+from trainer.tinker_server.errors import Refused
+from trainer.tinker_server.losses import LOSSES, TARGETS, Inputs, bounds_of, inputs_of
+from trainer.tinker_server.wire import Adam, Datum, Lora, LossInput
+
+ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
+MLP = ("gate_proj", "up_proj", "down_proj")
+MAX_PACKED_TOKENS = 4096
+"""Of one forward and backward pass; one datum may be longer."""
+_CHUNK_TOKENS = 1024
+_STATE = ("step", "exp_avg", "exp_avg_sq")
+"""What AdamW keeps for each weight."""
+
+
+def lora_spec(asked: Lora, *, max_rank: int) -> LoraSpec:
+    """Return the adapter that a request means.
+
+    Raises:
+        Refused: a rank above the limit, or a head that cannot be adapted.
+    """
+    if asked.rank > max_rank:
+        raise Refused(f"the rank is at most {max_rank} here, not {asked.rank}")
+    if asked.train_unembed:
+        raise Refused("this server adapts no head: pass train_unembed=False")
+    modules = (ATTENTION if asked.train_attn else ()) + (MLP if asked.train_mlp else ())
+    return LoraSpec.model_validate({"rank": asked.rank, "alpha": ALPHA, "target_modules": modules})
+
+
+class Adapter:
+    """One model of a client. Its methods block, and only one may run at a time."""
+
+    def __init__(self, base: BaseModel, lora: LoraSpec, *, seed: int) -> None:
+        model = base.copy()
+        add_adapters(model, lora, seed=seed)
+        self.lora = lora
+        self._base = base
+        self._policy = PolicyModule(model, chunk_tokens=_CHUNK_TOKENS)
+        self.trained = {
+            name.removeprefix("causal_lm."): each
+            for name, each in self._policy.named_parameters()
+            if each.requires_grad
+        }
+        """The factors by their names in the model, float32."""
+        self._optimizer = torch.optim.AdamW(self.trained.values())
+
+    def forward(self, asked: LossInput, *, backward: bool) -> tuple[list[list[float]], float]:
+        """Return log-probs of each datum's targets, and the loss; with `backward` add its gradient.
+
+        Raises:
+            Refused: the data are not what the loss needs.
+        """
+        low, high = bounds_of(asked)
+        inputs = [inputs_of(datum, asked.loss_fn) for datum in asked.data]
+        self._check(asked.data, inputs)
+        scores: list[list[float]] = []
+        total = 0.0
+        for members in _packs(asked.data):
+            with torch.set_grad_enabled(backward):
+                logprobs, _ = self._policy(_packed(asked.data, inputs, members))
+                parts = logprobs.split(
+                    [len(asked.data[each].model_input.tokens) for each in members]
+                )
+                loss = torch.stack(
+                    [
+                        LOSSES[asked.loss_fn](part, inputs[each], low, high)
+                        for part, each in zip(parts, members, strict=True)
+                    ]
+                ).sum()
+            if backward:
+                torch.autograd.backward(loss)
+            scores += [part.detach().tolist() for part in parts]
+            total += loss.item()
+        if not math.isfinite(total):
+            raise Refused("the loss is NaN or infinite")
+        return scores, total
+
+    def step(self, adam: Adam) -> float:
+        """Take a step along the gradient and forget it; return its norm before clipping.
+
+        Without a gradient nothing changes: Adam would drift on by its momentum.
+        """
+        gradients = [each.grad for each in self.trained.values() if each.grad is not None]
+        if not gradients:
+            return 0.0
+        limit = adam.grad_clip_norm or math.inf
+        norm = float(torch.nn.utils.clip_grad_norm_(self.trained.values(), limit))
+        for group in self._optimizer.param_groups:
+            group.update(
+                lr=adam.learning_rate,
+                betas=(adam.beta1, adam.beta2),
+                eps=adam.eps,
+                weight_decay=adam.weight_decay,
+            )
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        return norm
+
+    def write_adapter(self, directory: Path) -> None:
+        """Write the adapter in peft's form."""
+        save_adapter(
+            {name: each.detach() for name, each in self.trained.items()}, self.lora, directory
+        )
+
+    def write_state(self, path: Path) -> None:
+        """Write weights and optimizer; a gradient that no step has used is not in it."""
+        tensors = {f"weight/{name}": each.detach() for name, each in self.trained.items()}
+        for name, each in self.trained.items():
+            for key, value in self._optimizer.state.get(each, {}).items():
+                tensors[f"{key}/{name}"] = value
+        save_file({name: each.contiguous() for name, each in tensors.items()}, path)
+
+    def read_state(self, path: Path, *, optimizer: bool) -> None:
+        """Go on from what `write_state` wrote, with or without the optimizer's part.
+
+        Raises:
+            Refused: it is of another adapter.
+        """
+        tensors = load_file(path)
+        shapes = {name: each.shape for name, each in self.trained.items()}
+        found = {
+            name.removeprefix("weight/"): each.shape
+            for name, each in tensors.items()
+            if name.startswith("weight/")
+        }
+        if shapes != found:
+            raise Refused("the state is of another model, rank or set of layers")
+        self._optimizer.zero_grad(set_to_none=True)
+        self._optimizer.state.clear()
+        with torch.no_grad():
+            for name, each in self.trained.items():
+                each.copy_(tensors[f"weight/{name}"])
+                if optimizer and f"step/{name}" in tensors:
+                    self._optimizer.state[each] = {key: tensors[f"{key}/{name}"] for key in _STATE}
+
+    def _check(self, data: Sequence[Datum], inputs: Sequence[Inputs]) -> None:
+        vocab_size, context = self._base.config.vocab_size, self._base.context
+        for datum, given in zip(data, inputs, strict=True):
+            tokens = datum.model_input.tokens
+            if not 1 <= len(tokens) <= context:
+                raise Refused(f"a datum has {len(tokens)} tokens, and the context is {context}")
+            every = (*tokens, *given[TARGETS].tolist())
+            if not all(0 <= token < vocab_size for token in every):
+                raise Refused(f"a token is none of the {vocab_size} of {self._base.name}")
+
+
+def _packs(data: Sequence[Datum]) -> Iterator[list[int]]:
+    """Yield which data are computed together, in order."""
+    pack: list[int] = []
+    size = 0
+    for index, datum in enumerate(data):
+        length = len(datum.model_input.tokens)
+        if pack and size + length > MAX_PACKED_TOKENS:
+            yield pack
+            pack, size = [], 0
+        pack.append(index)
+        size += length
+    yield pack
+
+
+def _packed(data: Sequence[Datum], inputs: Sequence[Inputs], members: Sequence[int]) -> MicroBatch:
+    """One stream of tokens, each datum a family of its own, every position scored."""
+    rows = [data[each].model_input.tokens for each in members]
+    tokens = torch.tensor([token for row in rows for token in row])
+    zeros = torch.zeros(len(tokens))
+    return MicroBatch(
+        token_ids_N=tokens,
+        positions_N=torch.cat([torch.arange(len(row)) for row in rows]),
+        families=tuple(Family(prompt_length=len(row), branch_lengths=()) for row in rows),
+        sources_A=torch.arange(len(tokens)),
+        targets_A=torch.cat([inputs[each][TARGETS] for each in members]),
+        temperatures_A=torch.ones(len(tokens)),
+        actions=Actions(
+            behaviour_logprobs_A=zeros,
+            advantages_A=zeros,
+            weights_A=zeros,
+            sequences_A=torch.zeros(len(tokens), dtype=torch.int64),
+        ),
+    )

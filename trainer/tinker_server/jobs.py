@@ -1,0 +1,121 @@
+"""Futures of the protocol: work is asked for in one request and its result in others.
+
+Jobs of models are done one after the other, in the order in which they came; samples beside them.
+A job asked for twice under one key (a client repeats a request that it heard no answer to) is done
+once. Nothing here survives the process: who asks for a job of the server before hears `Gone`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+from uuid import uuid4
+
+from trainer.errors import EngineError
+from trainer.tinker_server.errors import Busy, Gone, Refused
+
+Result: TypeAlias = dict[str, Any]
+Work: TypeAlias = Callable[[], Awaitable[Result]]
+
+KEEP_S = 600.0
+"""How long a result can be asked for after it was there (seconds)."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Job:
+    key: Hashable
+    work: Work
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+    result: Result = field(default_factory=dict)
+    done_at: float | None = None
+
+
+class Jobs:
+    """All jobs of a server."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._jobs: dict[str, _Job] = {}
+        self._by_key: dict[Hashable, str] = {}
+        self._queue: asyncio.Queue[_Job] = asyncio.Queue()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._worker: asyncio.Task[None] | None = None
+
+    def queue(self, key: Hashable, work: Work) -> str:
+        """Do `work` after all that was queued before; return the job's id."""
+        job_id, job = self._enter(key, work)
+        if job is not None:
+            self._queue.put_nowait(job)
+            if self._worker is None:
+                self._worker = asyncio.create_task(self._work_off(), name="tinker-models")
+        return job_id
+
+    def start(self, key: Hashable, work: Work) -> str:
+        """Do `work` at once, beside everything else; return the job's id."""
+        job_id, job = self._enter(key, work)
+        if job is not None:
+            task = asyncio.create_task(self._do(job))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return job_id
+
+    async def result(self, job_id: str, *, wait_s: float) -> Result | None:
+        """Return what came of a job, or None if nothing has within `wait_s`.
+
+        Raises:
+            Gone: there is no such job.
+        """
+        job = self._jobs.get(job_id)
+        if job is None:
+            raise Gone(f"there is no request {job_id}: the server was started again, or it is old")
+        try:
+            async with asyncio.timeout(wait_s):
+                await job.done.wait()
+        except TimeoutError:
+            return None
+        return job.result
+
+    async def close(self) -> None:
+        """End everything; whoever waits hears nothing more."""
+        tasks = {*self._tasks, *((self._worker,) if self._worker else ())}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _enter(self, key: Hashable, work: Work) -> tuple[str, _Job | None]:
+        self._sweep()
+        known = self._by_key.get(key)
+        if known is not None:
+            return known, None
+        job_id, job = f"req-{uuid4().hex}", _Job(key, work)
+        self._jobs[job_id], self._by_key[key] = job, job_id
+        return job_id, job
+
+    def _sweep(self) -> None:
+        oldest = self._clock() - KEEP_S
+        old = [name for name, job in self._jobs.items() if (job.done_at or oldest) < oldest]
+        for name in old:
+            del self._by_key[self._jobs.pop(name).key]
+
+    async def _work_off(self) -> None:
+        while True:
+            await self._do(await self._queue.get())
+
+    async def _do(self, job: _Job) -> None:
+        try:
+            job.result = await job.work()
+        except (Refused, EngineError) as refused:
+            job.result = {"error": str(refused), "category": "user"}
+        except Busy as busy:
+            job.result = {"error": str(busy), "category": "server"}
+        except Exception as fault:  # noqa: BLE001 - the job's edge: its client hears of it
+            _log.exception("a job failed")
+            job.result = {"error": f"{type(fault).__name__}: {fault}", "category": "server"}
+        job.done_at = self._clock()
+        job.done.set()

@@ -1,0 +1,206 @@
+"""The requests of the protocol as the SDK 0.24.1 sends them, as far as they are read here.
+
+Answers are written where they are made. Keys that are not named here are ignored, as a newer SDK
+may send some.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")]
+LossName = Literal["cross_entropy", "importance_sampling", "ppo", "cispo"]
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", protected_namespaces=())
+
+
+class TextChunk(_Request):
+    """Tokens; chunks of images have other types and are refused."""
+
+    type: Literal["encoded_text"]
+    tokens: tuple[int, ...]
+
+
+class ModelInput(_Request):
+    """What a model reads."""
+
+    chunks: tuple[TextChunk, ...]
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """All of them, in order."""
+        return tuple(token for chunk in self.chunks for token in chunk.tokens)
+
+
+class Tensor(_Request):
+    """One row of numbers."""
+
+    data: tuple[float, ...]
+    shape: tuple[int, ...] | None = None
+    sparse_crow_indices: tuple[int, ...] | None = None
+
+
+class Datum(_Request):
+    """A sequence and what its loss needs for each token."""
+
+    model_input: ModelInput
+    loss_fn_inputs: dict[str, Tensor]
+
+
+class LossInput(_Request):
+    """Data and a loss."""
+
+    data: Annotated[tuple[Datum, ...], Field(min_length=1)]
+    loss_fn: LossName
+    loss_fn_config: dict[str, float] | None = None
+
+
+class CreateSession(_Request):
+    """A client begins."""
+
+    sdk_version: str
+    user_metadata: dict[str, JsonValue] | None = None
+
+
+class SessionHeartbeat(_Request):
+    """A client is still there."""
+
+    session_id: str
+
+
+class Lora(_Request):
+    """An adapter."""
+
+    rank: Annotated[int, Field(ge=1)]
+    seed: int | None = None
+    train_unembed: bool = True
+    train_mlp: bool = True
+    train_attn: bool = True
+
+
+class CreateModel(_Request):
+    """Make an adapter to train."""
+
+    session_id: str
+    model_seq_id: int
+    base_model: str
+    user_metadata: dict[str, JsonValue] | None = None
+    lora_config: Lora | None = None
+
+
+class OfModel(_Request):
+    """Something about a model: `get_info`, `unload_model`."""
+
+    model_id: str
+
+
+class Forward(_Request):
+    """Log-probs without a gradient."""
+
+    model_id: str
+    seq_id: int | None = None
+    forward_input: LossInput
+
+
+class ForwardBackward(_Request):
+    """A gradient, added to those since the last step."""
+
+    model_id: str
+    seq_id: int | None = None
+    forward_backward_input: LossInput
+
+
+class Adam(_Request):
+    """AdamW's settings of one step."""
+
+    learning_rate: float
+    beta1: float
+    beta2: float
+    eps: float
+    weight_decay: float = 0.0
+    grad_clip_norm: float = 0.0
+
+
+class OptimStep(_Request):
+    """Take a step along the gradient."""
+
+    model_id: str
+    seq_id: int | None = None
+    adam_params: Adam
+
+
+class SaveWeights(_Request):
+    """Keep weights and optimizer."""
+
+    model_id: str
+    seq_id: int | None = None
+    path: Name
+    ttl_seconds: int | None = None
+    overwrite: bool = False
+
+
+class SaveForSampler(_Request):
+    """Keep weights to sample from: under a name, or for a new sampling session."""
+
+    model_id: str
+    seq_id: int | None = None
+    path: Name | None = None
+    sampling_session_seq_id: int | None = None
+    ttl_seconds: int | None = None
+
+
+class LoadWeights(_Request):
+    """Go on from what was kept."""
+
+    model_id: str
+    seq_id: int | None = None
+    path: str
+    optimizer: bool
+
+
+class CreateSampler(_Request):
+    """Begin to sample from the base model, or from what was kept."""
+
+    session_id: str
+    sampling_session_seq_id: int
+    base_model: str | None = None
+    model_path: str | None = None
+
+
+class Sampling(_Request):
+    """How tokens are drawn."""
+
+    max_tokens: int | None = None
+    seed: int | None = None
+    stop: str | tuple[int, ...] | tuple[str, ...] | None = None
+    temperature: Annotated[float, Field(ge=0.0)] = 1.0
+    top_k: int = -1
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+
+
+class AskSample(_Request):
+    """Draw continuations of a prompt, and score it if asked to."""
+
+    sampling_session_id: str
+    seq_id: int
+    num_samples: Annotated[int, Field(ge=1, le=1024)] = 1
+    prompt: ModelInput
+    sampling_params: Sampling
+    prompt_logprobs: bool | None = None
+    topk_prompt_logprobs: int = 0
+
+
+class RetrieveFuture(_Request):
+    """Ask for the result of a job."""
+
+    request_id: str
+
+
+class WeightsInfo(_Request):
+    """Ask what was kept."""
+
+    tinker_path: str
