@@ -61,6 +61,8 @@ class Crew(Samplers):
 
     learner: Learner
     weights: WeightSync
+    canary_tolerance: float | None = None
+    """Gap that the canary allows, where the precisions in the spec do not say."""
 
 
 class WritesBoth(WritesWeights, WritesAdapter, Protocol):

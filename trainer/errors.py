@@ -20,6 +20,7 @@ RolloutError                 one rollout failed for reasons that are not the pol
 ├── EnvAtCapacity            as many environments run as may: no fault, the rollout waits
 ├── ToolTransport            a tool call got no answer (not: an answer that says "error")
 ├── VerifierUnavailable      the grade could not be computed
+├── SampleUnusable           a server drew tokens and did not say how likely they were
 └── RolloutDeadline          the environment, not the policy, used up the trajectory's time
 
 A RolloutError is caught once, in `trainer/rollouts/roller.py`, and becomes data.
@@ -166,6 +167,12 @@ class VerifierUnavailable(RolloutError):
     """The grade could not be computed: the rollout is ungraded, which is not a zero."""
 
     code = "verifier_unavailable"
+
+
+class SampleUnusable(RolloutError):
+    """An engine elsewhere answered without what training needs, such as log-probs."""
+
+    code = "sample_unusable"
 
 
 class RolloutDeadline(RolloutError):

@@ -200,7 +200,9 @@ class Trainer:
         parts = self._parts
         parts.journal.emit(PhaseStarted, step=step, phase="sync")
         await parts.crew.weights.sync()
-        tolerance = canary_tolerance(parts.spec.learner.policy_dtype, parts.spec.engine.dtype)
+        tolerance = parts.crew.canary_tolerance or canary_tolerance(
+            parts.spec.learner.policy_dtype, parts.spec.engine.dtype
+        )
         gaps = [
             await canary_gap(engine, parts.crew.learner, parts.canary_tokens, tolerance=tolerance)
             for engine in parts.crew.engines

@@ -13,12 +13,10 @@ from trainer.data.sets import load_tasks
 from trainer.envs.base import EnvProvider
 from trainer.errors import DataError
 from trainer.prompting import PromptReport, Shown
-from trainer.sources import resolve_source
+from trainer.sources import WITHOUT_WEIGHTS, resolve_source
 from trainer.types import Task
 
 MODEL = "model"
-READ_FIRST = ("*.json", "*.jinja")
-"""What of a model's files is needed: its tokenizer, not its weights."""
 
 
 @dataclass(slots=True)
@@ -46,7 +44,7 @@ class Preview:
         report = PromptReport(
             spec=spec,
             tasks=every,
-            model_dir=resolve_source(source, place, wanted=READ_FIRST),
+            model_dir=resolve_source(source, place, wanted=WITHOUT_WEIGHTS),
             vocab_size=None,
             provider=self.provider,
             journal=attempt.journal,

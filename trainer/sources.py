@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,8 @@ ASSETS_VARIABLE = "HILLCLIMB_ASSETS_DIR"
 _BUILTIN, _HUB, _S3 = "builtin:", "hf:", "s3://"
 _WANTED = ("*.json", "*.jinja", "*.safetensors")
 """What of a model's files is brought here: weights, config, tokenizer; never code."""
+WITHOUT_WEIGHTS = ("*.json", "*.jinja")
+"""What is enough to read and write a model's tokens."""
 
 
 def assets_dir() -> Path:
@@ -50,6 +53,23 @@ def resolve_source(
             f"model.source {source!r} is not a Hugging Face directory: no config.json"
         )
     return directory
+
+
+def read_vocab_size(directory: Path) -> int:
+    """Return how many tokens a model of any architecture has embeddings for.
+
+    Raises:
+        ModelUnavailable: its config does not say.
+    """
+    path = directory / "config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+        # Models of text and images keep what concerns text in a section of its own.
+        return int(config.get("text_config", config)["vocab_size"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as fault:
+        raise ModelUnavailable(
+            f"{path} does not say how many tokens there are: {fault!r}"
+        ) from fault
 
 
 def _builtin(name: str) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 
 import torch
 
@@ -36,7 +37,7 @@ from trainer.rollouts.stream import GroupStream, StreamOptions
 from trainer.rollouts.training import training_wave
 from trainer.saving import Saver
 from trainer.schedule import Schedule
-from trainer.sources import resolve_source
+from trainer.sources import WITHOUT_WEIGHTS, read_vocab_size, resolve_source
 from trainer.watchdog import Watchdog
 from trainer.waves import Waves
 
@@ -69,17 +70,12 @@ def build_trainer(attempt: Attempt, provider: EnvProvider | None = None) -> Trai
     spec = attempt.spec
     if spec.deterministic:
         make_deterministic(spec.schedule.seed)
-    refuse_gpu(spec, has_gpu=torch.cuda.is_available())
-    model_dir = resolve_source(spec.model.source, attempt.dir.path / MODEL)
-    with importing():
-        from trainer.models import load_config  # noqa: PLC0415 - see trainer.loading
-    config = load_config(model_dir, spec.model)
-    check_lengths(spec, config.max_position_embeddings)
+    model_dir, vocab_size = policy_here(attempt)
     tasks = load_tasks(spec, attempt.store)
     recipe = Recipe(
         spec=spec,
         model_dir=model_dir,
-        vocab_size=config.vocab_size,
+        vocab_size=vocab_size,
         attempt_dir=attempt.dir.path,
         attempt=attempt.dir.attempt,
         provider=provider,
@@ -90,6 +86,28 @@ def build_trainer(attempt: Attempt, provider: EnvProvider | None = None) -> Trai
     except BaseException:
         crew.abandon()
         raise
+
+
+def policy_here(attempt: Attempt) -> tuple[Path, int]:
+    """Bring the policy to start from here; return its directory and how many tokens it knows.
+
+    Where a server has the policy, its tokenizer is enough, and the server says what fits it.
+
+    Raises:
+        ModelUnavailable: the model's files are missing or cannot be read.
+        SpecError: the model is not one we compute, or lengths do not fit its positions.
+    """
+    spec, place = attempt.spec, attempt.dir.path / MODEL
+    if spec.backend.tinker_server is not None:
+        model_dir = resolve_source(spec.model.source, place, wanted=WITHOUT_WEIGHTS)
+        return model_dir, read_vocab_size(model_dir)
+    refuse_gpu(spec, has_gpu=torch.cuda.is_available())
+    model_dir = resolve_source(spec.model.source, place)
+    with importing():
+        from trainer.models import load_config  # noqa: PLC0415 - see trainer.loading
+    config = load_config(model_dir, spec.model)
+    check_lengths(spec, config.max_position_embeddings)
+    return model_dir, config.vocab_size
 
 
 def _with_crew(attempt: Attempt, crew: Crew, tasks: TaskSets, recipe: Recipe) -> Trainer:
@@ -103,6 +121,10 @@ def _with_crew(attempt: Attempt, crew: Crew, tasks: TaskSets, recipe: Recipe) ->
 
 def _gather_crew(recipe: Recipe) -> Crew:
     """Put the workers where the spec wants them."""
+    if recipe.spec.backend.tinker_server is not None:
+        with importing():
+            from trainer.tinker_crew import tinker_crew  # noqa: PLC0415 - see trainer.loading
+        return tinker_crew(recipe)
     place = recipe.spec.placement.type
     if place == "inline" or (place == "auto" and find_spec("ray") is None):
         with importing():

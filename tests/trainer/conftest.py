@@ -27,7 +27,7 @@ FORKED = (
     "test_watchdog.py",
 )
 """They start processes as forks of a template (`tests.trainer.forked`)."""
-LONGEST = ("engines", *FORKED, "placement", "test_wiring_dynamic.py", "learners")
+LONGEST = ("tinker", "engines", *FORKED, "placement", "test_wiring_dynamic.py", "learners")
 """What takes longest, and so begins first: nothing is left to wait for at the end."""
 
 

@@ -1,0 +1,101 @@
+"""Our own Tinker server for tests, in a thread; what it serves, and how a run is pointed at it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.tiny import VOCAB, tiny_model
+from trainer.contract.algorithm import AlgorithmSpec
+from trainer.contract.sections import OptimizerSpec
+from trainer.contract.tinker import TinkerSpec
+from trainer.tinker.account import Account
+from trainer.tinker.learner import TinkerLearner, TinkerOptions
+from trainer.tinker.service import TinkerService, Wanted
+from trainer.tinker_server.serving import serving
+from trainer.tinker_server.settings import ServerSettings
+
+KEY, NAME = "tml-tests", "local/tiny"
+RANK = 8
+
+SDK_LEAVES_SOCKETS = pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning", "ignore:unclosed:ResourceWarning"
+)
+"""The SDK never closes the connections of its clients; whoever collects them hears of it."""
+
+
+@contextmanager
+def tinker_server(
+    model_dir: Path,
+    state_dir: Path,
+    *,
+    port: int = 0,
+    clock: Callable[[], float] = time.monotonic,
+    **settings: Any,
+) -> Iterator[str]:
+    """Serve in a thread with an event loop of its own and yield the base URL."""
+    given = ServerSettings(
+        model_dir=model_dir, model_name=NAME, state_dir=state_dir, api_key=KEY, **settings
+    )
+    urls: list[str] = []
+    ready, loop = threading.Event(), asyncio.new_event_loop()
+    stop = asyncio.Event()
+
+    async def serve() -> None:
+        async with serving(given, port=port, clock=clock) as url:
+            urls.append(url)
+            ready.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
+    thread.start()
+    try:
+        assert ready.wait(30.0)
+        yield urls[0]
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(30.0)
+        loop.close()
+
+
+def port_of(url: str) -> int:
+    return int(url.rpartition(":")[2])
+
+
+def write_model(directory: Path) -> Path:
+    """The model of `tests.trainer.tiny` as a directory."""
+    tiny_model().save_pretrained(directory)
+    return directory
+
+
+def open_service(url: str, *, name: str = "run_a-a1", **tinker: Any) -> TinkerService:
+    spec = TinkerSpec.model_validate({"lora_rank": RANK, "call_timeout_s": 60.0} | tinker)
+    wanted = Wanted(
+        base_model=spec.base_model or NAME,
+        tinker=spec,
+        max_sequence_length=200,
+        seed=5,
+        name=name,
+    )
+    return TinkerService(Account(base_url=url, key=KEY), wanted)
+
+
+def make_learner(service: TinkerService, **settings: Any) -> TinkerLearner:
+    given: dict[str, Any] = {
+        "algorithm": AlgorithmSpec(),
+        "optimizer": OptimizerSpec(lr=1e-2, max_grad_norm=None),
+        "lr_warmup_steps": 0,
+        "total_steps": 10,
+        "max_sequence_length": 200,
+        "vocab_size": VOCAB,
+        "num_parameters": 0,
+        "keep_last": 2,
+    }
+    return TinkerLearner(service, TinkerOptions(**given | settings))

@@ -1,0 +1,64 @@
+"""From a spec and the process's environment to the server: address and key.
+
+The key comes from `TINKER_API_KEY` of the runner's environment and from nowhere else; it is in no
+spec, no error and no log.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from trainer.contract.hosts import is_loopback, is_private
+from trainer.contract.tinker import DEFAULT_BASE_URL, TinkerSpec
+from trainer.errors import SpecError
+
+BASE_URL, OTHER_BASE_URL, API_KEY = "TINKER_BASE_URL", "TINKER_API_URL", "TINKER_API_KEY"
+_KEY_BEGINS = ("tml-", "eyJ")
+"""What the SDK takes for a key: an API key or a JWT."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """Where the server is, and who asks."""
+
+    base_url: str
+    key: str = field(repr=False)
+
+
+def account_of(
+    tinker: TinkerSpec, *, experimental: bool, environ: Mapping[str, str] | None = None
+) -> Account:
+    """Return the server that a spec asks for, with the key of this process.
+
+    Raises:
+        SpecError: there is no key, or the server is one that was never run against.
+    """
+    environ = os.environ if environ is None else environ
+    named = environ.get(BASE_URL) or environ.get(OTHER_BASE_URL) or DEFAULT_BASE_URL
+    url = (tinker.base_url or named).rstrip("/")
+    if not is_loopback(url) and not experimental:
+        raise SpecError(
+            f"backend tinker would use {url}, and it was never run against anything but a server on"
+            " this machine (docs/verified.md): set experimental to true to try it, or set"
+            f" backend.tinker.base_url (or {BASE_URL} of the runner) to such a server"
+            " (`hillclimb tinker serve` starts one)"
+        )
+    if not is_loopback(url) and url not in (named.rstrip("/"), DEFAULT_BASE_URL):
+        raise SpecError(
+            f"backend.tinker.base_url is {url}, and the runner's key goes only to the server that"
+            f" its operator names: leave it out, or set {BASE_URL} in the runner's environment"
+        )
+    if not is_private(url):
+        raise SpecError(
+            f"the Tinker server is at {url}, and the key travels over https only: give an address"
+            " that begins with https, or that of a server on this machine"
+        )
+    key = environ.get(API_KEY, "").strip()
+    if not key.startswith(_KEY_BEGINS) or not key.isascii() or not key.isprintable():
+        raise SpecError(
+            f"backend tinker needs a key: set {API_KEY} in the runner's environment (it begins with"
+            f" {_KEY_BEGINS[0]})"
+        )
+    return Account(base_url=url, key=key)

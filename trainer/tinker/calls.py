@@ -1,0 +1,131 @@
+"""The edge to the SDK: every answer has a deadline, every fault is one of the trainer's.
+
+The SDK repeats by itself what a server was too busy for (408, 409, 429, 5xx, lost connections), for
+minutes or for ever, so nothing is repeated here; a deadline ends it. A fault that another attempt
+would meet again is a `SpecError`; after any other one a new attempt may go on from a checkpoint.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import TypeVar
+
+import httpx
+import tinker
+from tinker.types import RequestErrorCategory
+
+from trainer.errors import SpecError, TrainerError
+
+T = TypeVar("T")
+
+_FAILED = re.compile(r"Request failed: (.*) for self\.request_id", re.S)
+"""What a server said of a request, within what the SDK makes of it."""
+_FINAL = frozenset({400, 401, 402, 403, 422})
+"""Refusals of the request itself. 404 is not among them: what a server that was started again no
+longer has, a new attempt makes again."""
+_KEY_REFUSED = frozenset({401, 403})
+
+
+@contextmanager
+def answering(what: str, kind: type[TrainerError], seconds: float) -> Iterator[None]:
+    """Turn what the SDK raises in the block into errors of the trainer.
+
+    `what` is what was asked for; `kind` is raised where another attempt may have more luck.
+
+    Raises:
+        SpecError: the server refuses, and would refuse again.
+        TrainerError: of `kind`, for everything else.
+    """
+    try:
+        yield
+    except TrainerError:
+        raise
+    except TimeoutError as late:
+        raise kind(f"the Tinker server gave no answer to {what} in {seconds:g} s") from late
+    except (tinker.TinkerError, httpx.HTTPError, ValueError, AssertionError) as fault:
+        # In 0.24.1 a future raises ValueError for a refusal, with the refusal as its cause.
+        refusal = _refusal(fault)
+        error = SpecError if is_final(fault) else kind
+        raise error(f"the Tinker server refused {what}: {refusal}") from fault
+
+
+def is_final(fault: BaseException) -> bool:
+    """Tell whether the same request would be refused again."""
+    if isinstance(fault, tinker.RequestFailedError):
+        return fault.category is RequestErrorCategory.User
+    status = status_of(fault)
+    return status in _FINAL
+
+
+def status_of(fault: BaseException) -> int | None:
+    """Return the HTTP status that a fault goes back to, if it does."""
+    for each in (fault, fault.__cause__):
+        if isinstance(each, tinker.APIStatusError):
+            return each.status_code
+    return None
+
+
+def _refusal(fault: BaseException) -> str:
+    """What the server said, without what the SDK puts around it; the key is in none of it."""
+    if status_of(fault) in _KEY_REFUSED:
+        return "it does not accept the runner's TINKER_API_KEY"
+    for each in (fault, fault.__cause__):
+        if isinstance(each, tinker.APIStatusError) and isinstance(each.body, dict):
+            said = each.body.get("detail") or each.body.get("message")
+            if said:
+                return f"{said} (HTTP {each.status_code})"
+    said = _FAILED.search(str(fault)) if isinstance(fault, tinker.RequestFailedError) else None
+    return said[1] if said else f"{type(fault).__name__}: {fault}"
+
+
+async def awaited(what: str, kind: type[TrainerError], seconds: float, answer: Awaitable[T]) -> T:
+    """Wait for an answer on this event loop.
+
+    Raises:
+        SpecError, TrainerError: as `answering`.
+    """
+    with answering(what, kind, seconds):
+        async with asyncio.timeout(seconds):
+            return await answer
+
+
+def blocking(what: str, kind: type[TrainerError], seconds: float, call: Callable[[], T]) -> T:
+    """Make a call that blocks, from any thread, and leave it behind when it is late.
+
+    Raises:
+        SpecError, TrainerError: as `answering`.
+    """
+    with answering(what, kind, seconds):
+        return _begun(call).result(seconds)
+
+
+async def aside(what: str, kind: type[TrainerError], seconds: float, call: Callable[[], T]) -> T:
+    """`blocking` for an event loop, which stays free.
+
+    Raises:
+        SpecError, TrainerError: as `answering`.
+    """
+    return await awaited(what, kind, seconds, asyncio.wrap_future(_begun(call)))
+
+
+def _begun(call: Callable[[], T]) -> Future[T]:
+    """Run `call` in a thread that nobody waits for when the process ends."""
+    answer: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            result = call()
+        except BaseException as fault:  # noqa: BLE001 - it is raised where the answer is awaited
+            if not answer.cancelled():
+                answer.set_exception(fault)
+        else:
+            if not answer.cancelled():
+                answer.set_result(result)
+
+    threading.Thread(target=run, name="tinker-call", daemon=True).start()
+    return answer

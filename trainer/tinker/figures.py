@@ -1,0 +1,96 @@
+"""What a step on a server reports, computed from the log-probs that it returned.
+
+The same code as the learner's own (`policy_loss`, `summary`) computes it, under the same names.
+What would need the scores of the whole vocabulary (`policy/policy_entropy`) is not there.
+
+Legend: _A the action tokens of a mini-batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from trainer.algo.actions import Actions
+from trainer.algo.loss import policy_loss
+from trainer.algo.reduction import token_weights
+from trainer.algo.sequences import Batch, TrainingSequence
+from trainer.algo.stats import LossStats
+from trainer.contract.algorithm import AlgorithmSpec
+from trainer.errors import LearnerError
+from trainer.learners.summary import Update, summary
+
+_GRAD_NORM = "grad_norm"
+"""How a server's own metric of the gradient's norm ends, where it has one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedUpdate:
+    """One optimizer step of the server."""
+
+    stats: LossStats
+    grad_norm: float | None
+    """None where the server does not say."""
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the loss, and the norm where it is known, are numbers."""
+        return math.isfinite(self.stats.loss) and math.isfinite(self.grad_norm or 0.0)
+
+
+def figures_of(
+    sequences: Sequence[TrainingSequence],
+    logprobs: Sequence[Sequence[float]],
+    algorithm: AlgorithmSpec,
+    *,
+    max_sequence_length: int,
+    optim_metrics: Mapping[str, float],
+) -> ServedUpdate:
+    """Return the figures of a mini-batch; `logprobs` has one list for each sequence, [T-1].
+
+    Raises:
+        LearnerError: the server scored another number of sequences or tokens.
+    """
+    if [len(each) for each in logprobs] != [len(each.token_ids) - 1 for each in sequences]:
+        raise LearnerError("the Tinker server did not score each token of each sequence once")
+    weights = token_weights(sequences, algorithm, max_sequence_length=max_sequence_length)
+    rows = [
+        (scores[at - 1], sequence.logprobs[at], sequence.advantage, weight, index)
+        for index, (sequence, scores, weight) in enumerate(
+            zip(sequences, logprobs, weights, strict=True)
+        )
+        for at, drawn in enumerate(sequence.action_mask)
+        if drawn
+    ]
+    now, behaviour, advantages, shares, owners = zip(*rows, strict=True)
+    with torch.no_grad():
+        _, stats = policy_loss(
+            torch.tensor(now),
+            Actions(
+                behaviour_logprobs_A=torch.tensor(behaviour),
+                advantages_A=torch.tensor(advantages),
+                weights_A=torch.tensor(shares),
+                sequences_A=torch.tensor(owners),
+            ),
+            algorithm,
+        )
+    norms = [value for name, value in optim_metrics.items() if name.endswith(_GRAD_NORM)]
+    return ServedUpdate(stats=stats, grad_norm=norms[0] if norms else None)
+
+
+def metrics_of(
+    updates: Sequence[ServedUpdate], batch: Batch, algorithm: AlgorithmSpec, *, seconds: float
+) -> dict[str, float]:
+    """Metrics of a step's updates, of which there is at least one."""
+    known = [each.grad_norm for each in updates if each.grad_norm is not None]
+    metrics = summary(
+        [Update(stats=each.stats, grad_norm=each.grad_norm or 0.0) for each in updates], algorithm
+    )
+    del metrics["policy/policy_entropy"]
+    if len(known) < len(updates):
+        del metrics["policy/grad_norm"]
+    num_tokens = sum(len(each.token_ids) for part in batch.mini_batches for each in part)
+    return metrics | {"policy/tokens_per_second": num_tokens / seconds}

@@ -1,0 +1,287 @@
+"""The learner on a Tinker server: gradients and weights there, everything that is decided here."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import tinker
+import torch
+from tinker import types
+from tinker.lib.public_interfaces.api_future import APIFuture
+
+from trainer.algo.sequences import Batch, TrainingSequence
+from trainer.contract.algorithm import AlgorithmSpec
+from trainer.contract.sections import OptimizerSpec
+from trainer.errors import CheckpointError, LearnerError, NonFiniteUpdate, SpecError, TrainerError
+from trainer.learners.rates import RateSchedule
+from trainer.stores.base import StoreError
+from trainer.timing import SCORING
+from trainer.tinker import saved
+from trainer.tinker.calls import awaited, status_of
+from trainer.tinker.datum import DatumOptions, data_of, loss_of, scored
+from trainer.tinker.figures import ServedUpdate, figures_of, metrics_of
+from trainer.tinker.service import TinkerService
+
+EXPORT_TTL_S = 3600
+"""Life of the copy on the server that an adapter is downloaded from (seconds)."""
+_NOT_FOUND = frozenset({404, 410})
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TinkerOptions:
+    """How the learner updates; the sections mean what the run spec says."""
+
+    algorithm: AlgorithmSpec
+    optimizer: OptimizerSpec
+    lr_warmup_steps: int
+    total_steps: int
+    max_sequence_length: int
+    vocab_size: int
+    num_parameters: int
+    """Of the base model; 0 where that is not known here."""
+    keep_last: int
+    """States kept on the server, and one more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A mini-batch on its way."""
+
+    sequences: Sequence[TrainingSequence]
+    forward: APIFuture[types.ForwardBackwardOutput]
+    optim: APIFuture[types.OptimStepResponse]
+    rate: float
+
+
+class TinkerLearner:
+    """A `Learner` whose weights never come here, but as an adapter into a checkpoint."""
+
+    def __init__(self, service: TinkerService, options: TinkerOptions) -> None:
+        """Make a new adapter on the server.
+
+        Raises:
+            SpecError: the server has no such model or rank.
+            LearnerError: it does not answer.
+        """
+        self.version = 0
+        """How many times `step` has run over the life of the run."""
+        self.num_updates = 0
+        """Optimizer steps so far: unchanged, and the weights are unchanged."""
+        self.num_parameters = options.num_parameters
+        self._service = service
+        self._options = options
+        self._rates = RateSchedule(
+            optimizer=options.optimizer,
+            warmup_updates=options.lr_warmup_steps,
+            total_steps=options.total_steps,
+        )
+        self._data = DatumOptions(
+            algorithm=options.algorithm,
+            max_sequence_length=options.max_sequence_length,
+            vocab_size=options.vocab_size,
+            is_averaged=service.wanted.tinker.losses == "averaged",
+        )
+        self._training = service.make_training()
+        self._numbers = itertools.count(1)
+        self._states: list[str] = []
+
+    async def step(self, batch: Batch) -> dict[str, float]:
+        """Take one optimizer step per mini-batch; see `Learner.step`.
+
+        All mini-batches are sent before the first answer is waited for, each with its update, so
+        that the server need not wait for us. Mini-batches without a contrast are not in the batch:
+        an optimizer step without a gradient would let Adam drift.
+
+        Raises:
+            NonFiniteUpdate: a log-prob is NaN or infinite. The server has applied the update; the
+                last checkpoint is from before it.
+            LearnerError: the server did not do it.
+        """
+        started = time.perf_counter()
+        sent = await asyncio.to_thread(self._send, batch)
+        updates = [await self._received(each) for each in sent]
+        metrics = {
+            "policy/policy_lr": sent[-1].rate if sent else self._rate(),
+            "policy/num_updates": float(len(sent)),
+            f"timing/{SCORING}": 0.0,
+        }
+        self.version += 1
+        if not updates:
+            return metrics
+        seconds = time.perf_counter() - started
+        return metrics | metrics_of(updates, batch, self._options.algorithm, seconds=seconds)
+
+    async def logprobs(self, token_ids: Sequence[int]) -> torch.Tensor:
+        """Score a sequence: [T-1] float32 log-probs of token t+1 given tokens 0..t, at T=1."""
+        answer = await self._awaited(
+            "log-probs of a sequence", self._training.forward([scored(token_ids)], "cross_entropy")
+        )
+        return torch.tensor(_scores(answer)[0], dtype=torch.float32)
+
+    async def sampling_client(self) -> tinker.SamplingClient:
+        """Publish the weights as they are and return what draws from them."""
+        # Its variant for event loops waits on the loop; the blocking one is waited for beside it.
+        return await self._service.aside(
+            "the weights for sampling", self._training.save_weights_and_get_sampling_client
+        )
+
+    def begin_save(self, directory: Path) -> Callable[[], None]:
+        """Ask the server to keep the weights and the optimizer as they are now.
+
+        What is returned waits for it, copies the adapter into `directory` and writes down where
+        the rest is. Names on the server are never used twice: it would not answer.
+        """
+        name = f"{self._service.wanted.name}-step{self.version:06d}-{next(self._numbers)}"
+        state = self._training.save_state(name)
+        export = self._training.save_weights_for_sampler(
+            f"{name}-adapter", ttl_seconds=EXPORT_TTL_S
+        )
+        version, num_updates = self.version, self.num_updates
+
+        def finish() -> None:
+            path = self._kept("a checkpoint", lambda: state.result(self._service.timeout_s)).path
+            self._states.append(path)
+            exported = self._kept("the adapter", lambda: export.result(self._service.timeout_s))
+            self._copy_adapter(exported.path, directory / saved.ADAPTER)
+            record = saved.SavedState(
+                state_path=path,
+                base_model=self._service.wanted.base_model,
+                lora_rank=self._service.wanted.tinker.lora_rank,
+                version=version,
+                num_updates=num_updates,
+            )
+            saved.write_state(directory, record)
+            self._forget_older()
+
+        return finish
+
+    def load(self, directory: Path) -> None:
+        """Go on from what `begin_save` wrote, if the server still has it; see `Learner.load`.
+
+        Raises:
+            CheckpointError: the server no longer has it, or it is of another model or backend.
+            LearnerError: the server does not answer.
+        """
+        state, wanted = saved.read_state(directory), self._service.wanted
+        if (state.base_model, state.lora_rank) != (wanted.base_model, wanted.tinker.lora_rank):
+            raise CheckpointError(
+                f"the checkpoint is of {state.base_model} with rank {state.lora_rank}, and the run"
+                f" of {wanted.base_model} with rank {wanted.tinker.lora_rank}"
+            )
+        loading = self._training.load_state_with_optimizer(state.state_path)
+        try:
+            self._service.blocking(
+                f"the state {state.state_path}", lambda: loading.result(self._service.timeout_s)
+            )
+        except TrainerError as refused:
+            lost = refused.__cause__ is not None and status_of(refused.__cause__) in _NOT_FOUND
+            if not (lost or isinstance(refused, SpecError)):
+                raise
+            raise CheckpointError(
+                f"{refused}: the server no longer has what the checkpoint names; its adapter is in"
+                f" the checkpoint's {saved.ADAPTER}/"
+            ) from refused
+        self.version, self.num_updates = state.version, state.num_updates
+
+    def _send(self, batch: Batch) -> list[_Sent]:
+        return [self._send_one(each) for each in batch.mini_batches]
+
+    def _send_one(self, sequences: Sequence[TrainingSequence]) -> _Sent:
+        options, rate = self._options, self._rate()
+        data = data_of(sequences, self._data)
+        loss = loss_of(options.algorithm)
+        forward = self._training.forward_backward(data, loss.name, loss.config)
+        beta1, beta2 = options.optimizer.betas
+        optim = self._training.optim_step(
+            types.AdamParams(
+                learning_rate=rate,
+                beta1=beta1,
+                beta2=beta2,
+                eps=options.optimizer.eps,
+                weight_decay=options.optimizer.weight_decay,
+            )
+        )
+        self.num_updates += 1
+        return _Sent(sequences, forward, optim, rate)
+
+    async def _received(self, sent: _Sent) -> ServedUpdate:
+        output = await self._awaited("a gradient", sent.forward)
+        optim = await self._awaited("an optimizer step", sent.optim)
+        update = figures_of(
+            sent.sequences,
+            _scores(output),
+            self._options.algorithm,
+            max_sequence_length=self._options.max_sequence_length,
+            optim_metrics=optim.metrics or {},
+        )
+        if not update.is_finite:
+            raise NonFiniteUpdate(
+                f"loss {update.stats.loss}, gradient norm {update.grad_norm}: the Tinker server has"
+                " applied the update, so the run goes on from its last checkpoint"
+            )
+        return update
+
+    def _rate(self) -> float:
+        return self._rates.at(step=self.version, update=self.num_updates)
+
+    async def _awaited(self, what: str, answer: APIFuture[T]) -> T:
+        return await awaited(what, LearnerError, self._service.timeout_s, answer)
+
+    def _kept(self, what: str, call: Callable[[], T]) -> T:
+        """Ask for what belongs to a checkpoint; what cannot be had now is with the next one.
+
+        Raises:
+            StoreError: it cannot be had.
+        """
+        try:
+            return self._service.blocking(what, call)
+        except TrainerError as error:
+            raise StoreError(str(error)) from error
+
+    def _copy_adapter(self, path: str, directory: Path) -> None:
+        run_id, checkpoint = saved.place_of(path)
+        timeout_s, rest = self._service.timeout_s, self._service.client.create_rest_client()
+        link = self._kept(
+            "the adapter's address",
+            lambda: rest.get_checkpoint_archive_url(run_id, checkpoint).result(timeout_s),
+        )
+        saved.bring_adapter(link.url, directory, timeout_s=timeout_s)
+
+    def _forget_older(self) -> None:
+        """Delete states on the server whose checkpoints are deleted here, one behind."""
+        while len(self._states) > self._options.keep_last + 1:
+            self._forget(*saved.place_of(self._states.pop(0)))
+
+    def _forget(self, run_id: str, checkpoint: str) -> None:
+        timeout_s, rest = self._service.timeout_s, self._service.client.create_rest_client()
+        try:
+            self._kept(
+                f"the deletion of {checkpoint}",
+                lambda: rest.delete_checkpoint(run_id, checkpoint).result(timeout_s),
+            )
+        except StoreError as error:
+            # Not every server can.
+            _log.info("%s", error)
+
+
+def _scores(output: types.ForwardBackwardOutput) -> list[list[float]]:
+    """Log-probs of each datum's targets.
+
+    Raises:
+        LearnerError: the server gave none.
+    """
+    try:
+        return [
+            [float(score) for score in each["logprobs"].data] for each in output.loss_fn_outputs
+        ]
+    except KeyError as missing:
+        raise LearnerError(f"the Tinker server's answer has no {missing}") from missing

@@ -1,0 +1,107 @@
+"""What a checkpoint of the tinker backend holds: where the server keeps the state, and the adapter.
+
+The server's copy is what training goes on from; the adapter is ours, for when that is gone.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+from pathlib import Path
+
+import httpx
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from trainer.errors import CheckpointError
+from trainer.stores.base import StoreError
+
+STATE_FILE = "learner/tinker.json"
+ADAPTER = "adapter"
+ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
+_SCHEME = "tinker://"
+_CHUNK = 1 << 20
+
+
+class SavedState(BaseModel):
+    """`learner/tinker.json`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    state_path: str = Field(pattern=r"^tinker://[^\s]+$")
+    """The server's name of weights and optimizer."""
+    base_model: str
+    lora_rank: int = Field(ge=1)
+    version: int = Field(ge=0)
+    """How many training steps the weights have behind them."""
+    num_updates: int = Field(ge=0)
+    """Optimizer steps, for the learning rate."""
+
+
+def write_state(directory: Path, state: SavedState) -> None:
+    """Write the file that `read_state` reads. Raises OSError."""
+    path = directory / STATE_FILE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(state.model_dump_json(indent=1))
+
+
+def read_state(directory: Path) -> SavedState:
+    """Read what `write_state` wrote.
+
+    Raises:
+        CheckpointError: the checkpoint is of another backend, or unreadable.
+    """
+    try:
+        return SavedState.model_validate_json((directory / STATE_FILE).read_bytes())
+    except FileNotFoundError as missing:
+        raise CheckpointError(
+            "the checkpoint was not saved by the backend tinker, and weights cannot be brought to a"
+            " Tinker server: go on with the backend that saved it"
+        ) from missing
+    except (OSError, ValidationError) as fault:
+        raise CheckpointError(f"{STATE_FILE} of the checkpoint cannot be read: {fault}") from fault
+
+
+def place_of(tinker_path: str) -> tuple[str, str]:
+    """Return run and checkpoint that a `tinker://RUN/CHECKPOINT` names to the archive's route.
+
+    The SDK's own parser wants `sampler_weights/` in it, which not every server puts there.
+    """
+    run_id, _, checkpoint = tinker_path.removeprefix(_SCHEME).partition("/")
+    return run_id, checkpoint
+
+
+def bring_adapter(url: str, directory: Path, *, timeout_s: float) -> None:
+    """Download an archive and put the adapter's two files into `directory`.
+
+    The address carries its own permission; the key is not sent along.
+
+    Raises:
+        StoreError: it cannot be had, or is not the archive of an adapter.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    archive = directory / "archive.part"
+    try:
+        with httpx.stream("GET", url, timeout=timeout_s, follow_redirects=True) as response:
+            response.raise_for_status()
+            with archive.open("wb") as handle:
+                for chunk in response.iter_bytes(_CHUNK):
+                    handle.write(chunk)
+        _extract(archive, directory)
+    except (httpx.HTTPError, tarfile.TarError, KeyError) as fault:
+        raise StoreError(
+            f"the adapter could not be copied from the Tinker server: {fault}"
+        ) from fault
+    finally:
+        archive.unlink(missing_ok=True)
+
+
+def _extract(archive: Path, directory: Path) -> None:
+    """Take the two files and nothing else, whatever paths the archive names."""
+    with tarfile.open(archive, "r:*") as tar:
+        members = {Path(each.name).name: each for each in tar.getmembers() if each.isfile()}
+        for name in ADAPTER_FILES:
+            source = tar.extractfile(members[name])
+            if source is None:
+                raise KeyError(name)
+            with source, (directory / name).open("wb") as target:
+                shutil.copyfileobj(source, target)

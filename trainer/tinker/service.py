@@ -1,0 +1,135 @@
+"""One session with a server: what it offers, a model to train, and clients that sample from it."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import tinker
+from tinker import types
+from tinker.lib.client_connection_pool_type import ClientConnectionPoolType
+
+from trainer.contract.tinker import TinkerSpec
+from trainer.errors import LearnerError, SpecError, TrainerError
+from trainer.tinker.account import Account
+from trainer.tinker.calls import aside, blocking
+
+TELEMETRY = "TINKER_TELEMETRY"
+"""Variable that turns the SDK's reports on its process off (0); an operator's value stays."""
+CLOSE_S = 10.0
+"""How long the server may take to give a model's place back (seconds)."""
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a run asks of a server."""
+
+    base_model: str
+    tinker: TinkerSpec
+    max_sequence_length: int
+    seed: int
+    name: str
+    """Of run and attempt: the server shows it with session, adapter and checkpoints."""
+
+
+class TinkerService:
+    """A session; its heartbeats begin with it and end with `close`."""
+
+    def __init__(self, account: Account, wanted: Wanted) -> None:
+        """Open a session and see that the server has the model, with enough context.
+
+        Raises:
+            SpecError: it has not, or refuses the key.
+            LearnerError: it does not answer.
+        """
+        os.environ.setdefault(TELEMETRY, "0")
+        self.wanted = wanted
+        self.timeout_s = wanted.tinker.call_timeout_s
+        self._training: tinker.TrainingClient | None = None
+        self.client = tinker.ServiceClient(
+            user_metadata={"run": wanted.name}, api_key=account.key, base_url=account.base_url
+        )
+        self._check_model(self.blocking("its models", self.client.get_server_capabilities))
+
+    def blocking(
+        self, what: str, call: Callable[[], T], kind: type[TrainerError] = LearnerError
+    ) -> T:
+        """Ask by a call that blocks, within the deadline.
+
+        Raises:
+            SpecError: the server refuses for good.
+            TrainerError: of `kind`, for everything else.
+        """
+        return blocking(what, kind, self.timeout_s, call)
+
+    async def aside(
+        self, what: str, call: Callable[[], T], kind: type[TrainerError] = LearnerError
+    ) -> T:
+        """`blocking`, beside the event loop."""
+        return await aside(what, kind, self.timeout_s, call)
+
+    def make_training(self) -> tinker.TrainingClient:
+        """Make a new adapter on the server; it ends with the session.
+
+        Raises:
+            SpecError: the server has no such model or rank.
+            LearnerError: it has no place, or does not answer.
+        """
+        wanted = self.wanted
+        self._training = self.blocking(
+            f"an adapter of rank {wanted.tinker.lora_rank} on {wanted.base_model}",
+            lambda: self.client.create_lora_training_client(
+                base_model=wanted.base_model,
+                rank=wanted.tinker.lora_rank,
+                seed=wanted.seed % 2**31,
+                train_mlp=wanted.tinker.train_mlp,
+                train_attn=wanted.tinker.train_attn,
+                train_unembed=wanted.tinker.train_unembed,
+                user_metadata={"run": wanted.name},
+            ),
+        )
+        return self._training
+
+    def close(self) -> None:
+        """Give the adapter's place back and end the session; a server that is away is no fault."""
+        training, self._training = self._training, None
+        if training is None:
+            return
+        try:
+            blocking("the end of the session", LearnerError, CLOSE_S, lambda: _unload(training))
+        except TrainerError as error:
+            _log.info("the server ends the session by itself: %s", error)
+        finally:
+            training.holder.close()  # type: ignore[no-untyped-call]
+
+    def _check_model(self, offered: types.GetServerCapabilitiesResponse) -> None:
+        """Refuse a model that is not there, or whose context is too short."""
+        contexts = {each.model_name: each.max_context_length for each in offered.supported_models}
+        if self.wanted.base_model not in contexts:
+            raise SpecError(
+                f"the Tinker server has no model {self.wanted.base_model!r}, but"
+                f" {', '.join(sorted(filter(None, contexts))) or 'none'}: set"
+                " backend.tinker.base_model to one of these"
+            )
+        context, length = contexts[self.wanted.base_model], self.wanted.max_sequence_length
+        if context is not None and length > context:
+            raise SpecError(
+                f"rollout.max_sequence_length ({length}) is larger than the context of"
+                f" {self.wanted.base_model} on the Tinker server ({context}): lower it"
+            )
+
+
+def _unload(training: tinker.TrainingClient) -> None:
+    """Ask for what the SDK has a request for and no method."""
+
+    async def unload() -> None:
+        with training.holder.aclient(ClientConnectionPoolType.TRAIN) as client:
+            request = types.UnloadModelRequest(model_id=training.model_id)
+            await client.models.unload(request=request, max_retries=0)
+
+    training.holder.run_coroutine_threadsafe(unload()).result(CLOSE_S)
