@@ -17,7 +17,8 @@ from hillclimb.cli.watch import follow_run
 from hillclimb.client import Client, Json
 from hillclimb.errors import ApiUnreachable, HillclimbError
 
-POLICY = "policy/"
+POLICY, ADAPTER = "policy/", "adapter/"
+"""Where a checkpoint has its weights: all of them, or what a Tinker server trained."""
 """Where a checkpoint keeps its Hugging Face directory."""
 
 
@@ -87,7 +88,11 @@ def resume(*, run_id: str, wait: bool, as_json: bool) -> None:
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 @command
 def pull(*, source: str, directory: Path, as_json: bool) -> None:
-    """Bring a checkpoint's weights into DIR (a Hugging Face model directory)."""
+    """Bring a checkpoint's weights into DIR.
+
+    They are a Hugging Face model directory, or an adapter in peft's form where a Tinker server
+    trained it.
+    """
     run_id, _, step = source.partition("@")
     with connect() as client:
         checkpoint = _checkpoint(client, run_id, step)
@@ -115,15 +120,15 @@ def _checkpoint(client: Client, run_id: str, step: str) -> Json:
 def _weights(checkpoint: Json) -> list[Json]:
     """The files a model loads from; optimizer and data order stay behind."""
     files: list[Json] = checkpoint["manifest"]["files"]
-    weights = [entry for entry in files if entry["path"].startswith(POLICY)]
-    if not weights:
-        raise DownloadFailed(f"the checkpoint of step {checkpoint['step']} holds no {POLICY}")
-    return weights
+    for folder in (POLICY, ADAPTER):
+        if weights := [entry for entry in files if entry["path"].startswith(folder)]:
+            return weights
+    raise DownloadFailed(f"the checkpoint of step {checkpoint['step']} holds no {POLICY}")
 
 
 def _pull_file(client: Client, run_id: str, checkpoint: Json, entry: Json, directory: Path) -> str:
     """Bring one file here; what an earlier pull has left of it is gone on from."""
-    target = directory / Path(entry["path"]).relative_to(POLICY)
+    target = directory / Path(*Path(entry["path"]).parts[1:])
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.partial")
     with partial.open("a+b") as file:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -38,12 +38,14 @@ def proxy(rclone: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy]
         yield running
 
 
-def saved(story: Story, store: BlobStore) -> str:
+FILES = {"policy/model.safetensors": WEIGHTS, "policy/config.json": b"{}"}
+
+
+def saved(story: Story, store: BlobStore, files: Mapping[str, bytes] = FILES) -> str:
     """A run with a checkpoint of two files; returns its id."""
     run_id = story.running()
     story.push(run_id, story.checkpoint(run_id, 10))
     place = run_key(run_id, checkpoint_name(10, 1))
-    files = {"policy/model.safetensors": WEIGHTS, "policy/config.json": b"{}"}
     for name, content in files.items():
         store.put(f"{place}/{name}", content)
     listed = [
@@ -129,3 +131,24 @@ def test_what_an_earlier_pull_has_left_is_not_fetched_again(
     assert rest.headers["content-range"] == f"bytes {6 << 20}-{len(WEIGHTS) - 1}/{len(WEIGHTS)}"
     assert (beyond.status_code, len(beyond.content)) == (200, len(WEIGHTS))
     pull(served, run_id, tmp_path / "w")
+
+
+def test_of_a_checkpoint_without_a_policy_the_adapter_is_brought(
+    story: Story, served: Served, blobs: BlobStore, tmp_path: Path
+) -> None:
+    files = {
+        "adapter/adapter_model.safetensors": WEIGHTS[:100],
+        "adapter/adapter_config.json": b"{}",
+        "learner/tinker.json": b"{}",
+    }
+    run_id = saved(story, blobs, files)
+    environment = {"HILLCLIMB_API_URL": served.url, "HILLCLIMB_API_KEY": served.key}
+    result = CliRunner(mix_stderr=False).invoke(
+        main, ["pull", run_id, str(tmp_path)], env=environment, catch_exceptions=False
+    )
+    assert result.exit_code == 0, result.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "adapter_model.safetensors",
+        "adapter_config.json",
+    }
+    assert (tmp_path / "adapter_model.safetensors").read_bytes() == WEIGHTS[:100]
