@@ -47,9 +47,10 @@ def test_the_clouds_credentials_are_in_a_volume_of_one_service_alone() -> None:
         "sky-api"
     ]
     assert "ports" not in services()["sky-api"], "reachable inside the network alone"
-    assert "install -d -o hillclimb -g hillclimb -m 700 /var/lib/sky" in (
-        ROOT / "Dockerfile"
-    ).read_text()
+    assert (
+        "install -d -o hillclimb -g hillclimb -m 700 /var/lib/sky"
+        in (ROOT / "Dockerfile").read_text()
+    )
 
 
 def test_skypilots_server_gets_no_key_of_the_service() -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def never_run(spec: RunSpec) -> Iterator[tuple[str, str]]:
     """Yield (setting, what to do instead) for each such path that the spec asks for."""
-    engine, teacher = spec.engine, spec.validation.teacher
+    engine = spec.engine
     if engine.tensor_parallel_size > 1:
         yield "engine.tensor_parallel_size above 1", "set the size to 1"
     if engine.weight_transport == "nccl":
@@ -28,25 +28,30 @@ def never_run(spec: RunSpec) -> Iterator[tuple[str, str]]:
             "tracking.wandb.mode online",
             "set the mode to offline and send the files with `wandb sync`",
         )
-    url = spec.environment.fleet.base_url
-    if url is not None and not is_loopback(url):
-        yield (
-            "environment.fleet.base_url outside the runner's machine",
+    yield from _beyond_the_machine(spec)
+
+
+def _beyond_the_machine(spec: RunSpec) -> Iterator[tuple[str, str]]:
+    fleet, openenv = spec.environment.fleet.base_url, spec.environment.openenv.values()
+    teacher, tinker = spec.validation.teacher, spec.backend.tinker_server
+    servers = {
+        "environment.fleet.base_url": (
+            [fleet],
             "point it to a server there (`hillclimb fleet serve` starts one)",
-        )
-    if any(not is_loopback(each.url) for each in environment.openenv.values()):
-        yield (
-            "environment.openenv with a server outside the runner's machine",
+        ),
+        "environment.openenv with a server": (
+            [each.url for each in openenv],
             "point it to a server there",
-        )
-    if teacher is not None and not is_loopback(teacher.base_url):
-        yield (
-            "validation.teacher.base_url outside the runner's machine",
+        ),
+        "validation.teacher.base_url": (
+            [None if teacher is None else teacher.base_url],
             "point it to a server there",
-        )
-    tinker = spec.backend.tinker_server
-    if tinker is not None and tinker.base_url is not None and not is_loopback(tinker.base_url):
-        yield (
-            "backend.tinker.base_url outside the runner's machine",
+        ),
+        "backend.tinker.base_url": (
+            [None if tinker is None else tinker.base_url],
             "point it to a server there (`hillclimb tinker serve` starts one)",
-        )
+        ),
+    }
+    for setting, (urls, instead) in servers.items():
+        if any(url is not None and not is_loopback(url) for url in urls):
+            yield f"{setting} outside the runner's machine", instead
