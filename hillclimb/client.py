@@ -178,24 +178,33 @@ class Client:
         return self._json("GET", of_run(run_id, "prompts"), params=params)
 
     def logs(
-        self, run_id: str, *, attempt: int | None = None, after: int = 0, **filters: str | None
+        self,
+        run_id: str,
+        *,
+        attempt: int | None = None,
+        after: int = 0,
+        filters: Mapping[str, str | None] | None = None,
     ) -> Json:
         """Return the trainer's log from position `after` on.
 
         `filters`: `level`, `component`, `environment`, `text` (docs/api.md).
         """
-        params = _given({"attempt": attempt, "after": after} | filters)
+        params = _given({"attempt": attempt, "after": after, **(filters or {})})
         return self._json("GET", of_run(run_id, "logs"), params=params)
 
     def follow_logs(
-        self, run_id: str, *, attempt: int | None = None, **filters: str | None
+        self,
+        run_id: str,
+        *,
+        attempt: int | None = None,
+        filters: Mapping[str, str | None] | None = None,
     ) -> Iterator[Json]:
         """Yield pages of a growing log until its attempt has ended; waits as `follow` does."""
         patience, after = _Patience(self.url), 0
         while True:
             page: Json | None = None
             with patience:
-                page = self.logs(run_id, attempt=attempt, after=after, **filters)
+                page = self.logs(run_id, attempt=attempt, after=after, filters=filters)
                 patience.heard()
             grew = page is not None and page["next_offset"] > after
             if page is not None and grew:

@@ -15,7 +15,7 @@ from api.artifacts.logs import SEGMENT_BITS, LogPage, segments
 from trainer.stores.base import BlobStore
 
 Level = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
-LEVELS: tuple[Level, ...] = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+LEVELS: tuple[str, ...] = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 SCAN_BYTES = 8 << 20
 """Searched for one page, at most about so much: a search of a long log takes several pages."""
 _WHO = rb"(?:\x1b\[[0-9;]*m)*(?:\([^)\n]*\))?(?:\x1b\[[0-9;]*m)*\s*"
@@ -114,7 +114,7 @@ def _page(found: list[bytes], position: int, *, has_more: bool) -> LogPage:
 
 
 def _rank(level: str) -> int:
-    return LEVELS.index(level)  # type: ignore[arg-type]
+    return LEVELS.index(level)
 
 
 def _is_of(name: str, component: str) -> bool:

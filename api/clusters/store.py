@@ -19,14 +19,15 @@ MAX_CLUSTERS = 8
 
 
 class ClusterState(StrEnum):
-    """Where a cluster stands, as far as we have got with it."""
+    """Where a cluster stands, as far as we have got with it; `gone` absorbs."""
 
     WANTED = "wanted"
     """Nothing has been asked for, or nobody knows whether it was."""
     LAUNCHING = "launching"
+    """A request is under way."""
     UP = "up"
     ENDING = "ending"
-    """It is to go, whatever else happens."""
+    """It is to go, whatever else happens, until nothing of it is left."""
     GONE = "gone"
 
 

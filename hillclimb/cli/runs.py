@@ -122,7 +122,7 @@ def logs(
     """Print the log of RUN: the trainer's lines and those of the node that held it."""
     with connect() as client:
         pages = (
-            client.follow_logs(run_id, attempt=attempt, **filters)
+            client.follow_logs(run_id, attempt=attempt, filters=filters)
             if follow
             else _log_so_far(client, run_id, attempt, filters)
         )
@@ -136,11 +136,11 @@ def logs(
 def _log_so_far(
     client: Client, run_id: str, attempt: int | None, filters: Mapping[str, str | None]
 ) -> Iterator[dict[str, Any]]:
-    page, after = client.logs(run_id, attempt=attempt, **filters), 0
+    page, after = client.logs(run_id, attempt=attempt, filters=filters), 0
     yield page
     while page["next_offset"] > after:
         after = page["next_offset"]
-        page = client.logs(run_id, attempt=attempt, after=after, **filters)
+        page = client.logs(run_id, attempt=attempt, after=after, filters=filters)
         if page["text"]:
             yield page
 

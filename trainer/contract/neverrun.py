@@ -34,7 +34,7 @@ def never_run(spec: RunSpec) -> Iterator[tuple[str, str]]:
 def _beyond_the_machine(spec: RunSpec) -> Iterator[tuple[str, str]]:
     fleet, openenv = spec.environment.fleet.base_url, spec.environment.openenv.values()
     teacher, tinker = spec.validation.teacher, spec.backend.tinker_server
-    servers = {
+    servers: dict[str, tuple[list[str | None], str]] = {
         "environment.fleet.base_url": (
             [fleet],
             "point it to a server there (`hillclimb fleet serve` starts one)",

@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TypeAlias
 
+from api.clusters.store import ClusterState as ClusterState
 from worker.clusters.base import (
     CloudError,
     ClusterFacts,
@@ -15,19 +16,6 @@ from worker.clusters.base import (
     SeenState,
     Sighting,
 )
-
-
-class ClusterState(StrEnum):
-    """Where a cluster stands; `gone` absorbs."""
-
-    WANTED = "wanted"
-    """An attempt needs it; nothing that is known of was asked for."""
-    LAUNCHING = "launching"
-    """A request is under way."""
-    UP = "up"
-    ENDING = "ending"
-    """It is not wanted any more; until nothing of it is left."""
-    GONE = "gone"
 
 
 class Cause(StrEnum):
