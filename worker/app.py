@@ -41,9 +41,17 @@ EVERY_S = {
 }
 """The clock's period of each sweep."""
 
-VISIBILITY_TIMEOUT_S = 60
-"""After this an unacknowledged task of a dead worker is sent again; no task takes as long."""
+ASK_CLOUDS = (CLUSTER, OBSERVE)
+
+CLUSTERS_QUEUE = "clusters"
+"""Asking clouds takes tens of seconds: tasks that do have a queue of their own, and workers that
+take nothing else (`celery worker -Q clusters`), so that no run waits behind them."""
+
+VISIBILITY_TIMEOUT_S = 300
+"""After this an unacknowledged task of a dead worker is sent again; no task takes as long. What a
+lost task was to do does not wait for it: the clock's next sweep finds it due."""
 TASK_LIMIT_S = 50
+CLOUD_TASK_LIMIT_S = 240
 
 
 def configuration() -> dict[str, Any]:
@@ -59,6 +67,8 @@ def configuration() -> dict[str, Any]:
         "task_serializer": "json",
         "accept_content": ["json"],
         "task_time_limit": TASK_LIMIT_S,
+        "task_annotations": {name: {"time_limit": CLOUD_TASK_LIMIT_S} for name in ASK_CLOUDS},
+        "task_routes": {name: {"queue": CLUSTERS_QUEUE} for name in ASK_CLOUDS},
         "timezone": "UTC",
         "worker_send_task_events": False,
         "worker_cancel_long_running_tasks_on_connection_loss": True,

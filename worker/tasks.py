@@ -51,15 +51,15 @@ def sweep_runs() -> None:
 def reconcile_cluster(cluster_id: str) -> None:
     """Take the steps one cluster needs now."""
     parts = load_parts()
-    if parts.clouds is not None:
-        step.reconcile(parts, parts.clouds, cluster_id)
+    if parts.renting is not None:
+        step.reconcile(parts, parts.renting.clouds(), cluster_id)
 
 
 @task(SWEEP_CLUSTERS)
 def sweep_clusters() -> None:
     """Send for every cluster that is due."""
     parts = load_parts()
-    if parts.clouds is None:
+    if parts.renting is None:
         return
     with parts.database.transaction() as session:
         due = leases.due(session, now=utc_now(), limit=AT_ONCE)
@@ -71,8 +71,8 @@ def sweep_clusters() -> None:
 def observe_clusters() -> None:
     """Look at all clusters once, and at what they have cost."""
     parts = load_parts()
-    if parts.clouds is not None:
-        observer.sweep(parts, parts.clouds, dry_run=parts.reaps_dry)
+    if parts.renting is not None:
+        observer.sweep(parts, parts.renting.clouds(), dry_run=parts.renting.reaps_dry)
         spending.sweep(parts)
 
 

@@ -14,8 +14,8 @@ from sqlalchemy.orm import Session
 from api.runs.errors import LeaseLost
 from api.tables import Cluster
 
-LEASE_S = 60.0
-"""Longer than a worker's task may take."""
+LEASE_S = 90.0
+"""Longer than one call to the clouds may take; renewed before each."""
 
 
 def claim(session: Session, cluster_id: str, *, now: datetime) -> Cluster | None:
@@ -48,6 +48,11 @@ def hold(session: Session, cluster_id: str, epoch: int) -> Cluster:
     if cluster is None:
         raise LeaseLost(f"The lease {epoch} of cluster {cluster_id} is over.")
     return cluster
+
+
+def renew(session: Session, cluster_id: str, epoch: int, *, now: datetime) -> None:
+    """Keep the lease for another while; raises LeaseLost under a newer epoch."""
+    hold(session, cluster_id, epoch).lease_until = now + timedelta(seconds=LEASE_S)
 
 
 def release(cluster: Cluster, *, due_at: datetime | None) -> None:

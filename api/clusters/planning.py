@@ -8,7 +8,12 @@ from api.clusters.errors import NoMachineWillDo
 from trainer.contract.clusters.gang import num_gpus_needed
 from trainer.contract.clusters.offers import Offer
 from trainer.contract.clusters.plan import CandidatePlan, HardwarePlan, hardware_plan
-from trainer.contract.spec import RunSpec
+from trainer.contract.spec import LIGHT_KINDS, RunSpec
+
+NOBODY_RENTS = (
+    "backend.type is skypilot, and this service rents no machines: start it with"
+    " `hillclimb up --with-sky`, or set HILLCLIMB_CLOUDS (docs/skypilot.md)."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +23,17 @@ class Checked:
     plan: HardwarePlan | None
     """None where the spec rents nothing."""
     warnings: tuple[str, ...]
+
+
+def rents(spec: RunSpec) -> bool:
+    """Say whether the run needs a cluster of its own; a preview needs none."""
+    return spec.backend.type == "skypilot" and spec.kind not in LIGHT_KINDS
+
+
+def refuse_unrented(spec: RunSpec, *, clouds: str) -> None:
+    """Refuse a run that would wait for ever: `clouds` names nobody. Raises NoMachineWillDo."""
+    if rents(spec) and not clouds:
+        raise NoMachineWillDo(NOBODY_RENTS)
 
 
 def check(spec: RunSpec, offers: tuple[Offer, ...] | None = None) -> Checked:

@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse
 from pydantic import AwareDatetime
 from sqlalchemy.orm import Session
 
+from api.clusters import planning
 from api.clusters.errors import NoMachineWillDo
 from api.cursor import read_cursor, sign_cursor
 from api.datasets.errors import DatasetUnusable
@@ -115,6 +116,7 @@ def create_run(
 ) -> Response:
     """Store the run and queue it; it starts when a runner has a free slot."""
     spec = parse_spec(body)
+    planning.refuse_unrented(spec, clouds=services.settings.clouds)
     request = _request_key(caller.project_id, "/v1/runs", idempotency_key, body)
     with services.database.transaction() as session:
         stored = idempotency.begin(session, request) if request else None
@@ -150,10 +152,11 @@ def plan_run(services: ServicesDep, caller: Reader, body: RawBody) -> PlanPayloa
         plan = submit.plan(
             session, spec, project_id=caller.project_id, now=utc_now(), offers=offers
         )
+    unrented = planning.rents(spec) and not services.settings.clouds
     return PlanPayload(
         spec=plan.spec,
         config_hash=plan.config_hash,
-        warnings=plan.warnings,
+        warnings=(*plan.warnings, planning.NOBODY_RENTS) if unrented else plan.warnings,
         dataset=plan.dataset,
         hardware=describe_hardware(plan.hardware, skypilot.max_hours)
         if plan.hardware is not None and skypilot is not None

@@ -19,7 +19,7 @@ from api.tables import Run
 from trainer.contract.clusters.offers import Offer
 from trainer.contract.clusters.plan import HardwarePlan
 from trainer.contract.manifest import config_hash
-from trainer.contract.spec import LIGHT_KINDS, RunSpec
+from trainer.contract.spec import RunSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ def plan(
     )
     spec = resolution.spec
     resolved = resolve(spec)
-    if spec.backend.type == "skypilot" and spec.kind not in LIGHT_KINDS:
+    if planning.rents(spec):
         place = queue.place_of_next_far(session, project_id)
     else:
         place = queue.place_of_next(session, project_id, spec.kind, now=now)

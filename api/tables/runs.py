@@ -43,7 +43,7 @@ class Run(Created, Base):
     num_failures: Mapped[int] = mapped_column(default=0)
     """Attempts since the last resume whose end used up a try (`api.runs.reasons.Counts`)."""
 
-    resumed_after: Mapped[int] = mapped_column(default=0)
+    resumed_after: Mapped[int] = mapped_column(default=0, server_default="0")
     """The attempt after which a user last resumed it: what was lost before does not count."""
 
     progress_step: Mapped[int] = mapped_column(default=0)

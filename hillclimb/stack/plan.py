@@ -1,6 +1,7 @@
 """From options to everything the services need to know: ports, keys and environment variables."""
 
 import os
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,15 @@ PASSED_THROUGH = (
     "HILLCLIMB_DATASET_MEMORY_MB",
     "HILLCLIMB_DATASET_DEADLINE_S",
 )
+CLOUDS_PASSED_THROUGH = (
+    "HILLCLIMB_CLOUDS",
+    "HILLCLIMB_WHEEL",
+    "HILLCLIMB_NODE_API_URL",
+    "HILLCLIMB_NODE_BLOBS_URL",
+    "HILLCLIMB_NODE_SECRETS",
+    "HILLCLIMB_REAP_DRY_RUN",
+)
+"""Read by the API and by the workers where clusters are rented."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +96,20 @@ def make_plan(options: StackOptions) -> StackPlan:
         postgres=postgres,
         valkey=valkey,
         sky=sky,
-        clouds=client_environment(sky_url, state.path / "sky" / "client") if sky_url else {},
+        clouds=_clouds_environment(sky_url, state.path / "sky" / "client"),
         environment={**urls, **_service_environment(options, credentials, ports["api"])},
     )
+
+
+def _clouds_environment(sky_url: str | None, client: Path) -> dict[str, str]:
+    """Variables of those who rent clusters; none where nobody does."""
+    passed = {name: os.environ[name] for name in CLOUDS_PASSED_THROUGH if os.environ.get(name)}
+    if sky_url:
+        passed = {"HILLCLIMB_CLOUDS": "skypilot"} | passed | client_environment(sky_url, client)
+    if "HILLCLIMB_CLOUDS" not in passed:
+        return {}
+    named = re.split(r"[\s,]+", passed.get("HILLCLIMB_NODE_SECRETS", ""))
+    return passed | {name: os.environ[name] for name in named if os.environ.get(name)}
 
 
 def choose_ports(options: StackOptions, record: StackRecord) -> dict[str, int]:

@@ -14,6 +14,8 @@ from hillclimb.stack.spec import ServiceSpec
 READY_FILE_VARIABLE = "HILLCLIMB_READY_FILE"
 RUNNER_STOP_VARIABLE = "HILLCLIMB_RUNNER_STOP_TIMEOUT_S"
 TRAINERS_SHARE = 0.75
+CLUSTER_PROCESSES = "4"
+"""Clusters that are asked about at once."""
 
 
 def services(plan: StackPlan) -> tuple[ServiceSpec, ...]:
@@ -114,6 +116,23 @@ def _worker(plan: StackPlan) -> ServiceSpec:
     )
 
 
+def _cluster_worker(plan: StackPlan) -> ServiceSpec | None:
+    """The worker that asks clouds, which takes its time; none where nobody rents clusters."""
+    if "HILLCLIMB_CLOUDS" not in plan.clouds:
+        return None
+    name = ("--hostname", "clusters@%h")
+    quick = ("--without-gossip", "--without-mingle")
+    options = ("--queues", "clusters", "--concurrency", CLUSTER_PROCESSES, "--loglevel", "INFO")
+    return ServiceSpec(
+        name="cluster-worker",
+        command=_python("-m", "celery", "-A", "worker.app", "worker", *options, *name, *quick),
+        cwd=CODE_ROOT,
+        environment={**plan.environment, **plan.clouds},
+        needs=("postgres", "valkey", "migrate"),
+        ready=log_says(r"clusters@\S+ ready\.$"),
+    )
+
+
 def _beat(plan: StackPlan) -> ServiceSpec:
     schedule = str(plan.state.path / "beat" / "schedule")
     # Beat refuses to start on the pid file of a killed one; the supervisor already ensures one.
@@ -155,6 +174,7 @@ TABLE: tuple[Callable[[StackPlan], ServiceSpec | None], ...] = (
     _migrate,
     _api,
     _worker,
+    _cluster_worker,
     _beat,
     _runner,
 )

@@ -75,6 +75,7 @@ def serve(database_url: str, database: Database, blobs: Path | str) -> Iterator[
         redis_url="redis://127.0.0.1:1",
         blobs_url=str(blobs),
         secret_key=SecretStr(SECRET),
+        clouds="skypilot",
     )
     app = create_app(settings, _SilentBell())
     config = uvicorn.Config(

@@ -89,7 +89,7 @@ def test_every_refusal_has_a_row() -> None:
     found = [next(iter(never_run(spec))) for spec in refused]
     assert len(set(found)) == len(settings)
     source = (ROOT / "trainer" / "contract" / "neverrun.py").read_text()
-    assert len(re.findall(r"^ +yield ", source, re.M)) == len(settings)
+    assert len(re.findall(r"^ +yield (?!from)", source, re.M)) == len(settings)
 
 
 def test_the_example_settings_are_yaml() -> None:

@@ -32,26 +32,29 @@ def never_run(spec: RunSpec) -> Iterator[tuple[str, str]]:
 
 
 def _beyond_the_machine(spec: RunSpec) -> Iterator[tuple[str, str]]:
-    fleet, openenv = spec.environment.fleet.base_url, spec.environment.openenv.values()
-    teacher, tinker = spec.validation.teacher, spec.backend.tinker_server
-    servers: dict[str, tuple[list[str | None], str]] = {
-        "environment.fleet.base_url": (
-            [fleet],
+    environment, teacher = spec.environment, spec.validation.teacher
+    if _is_away(environment.fleet.base_url):
+        yield (
+            "environment.fleet.base_url outside the runner's machine",
             "point it to a server there (`hillclimb fleet serve` starts one)",
-        ),
-        "environment.openenv with a server": (
-            [each.url for each in openenv],
+        )
+    if any(_is_away(each.url) for each in environment.openenv.values()):
+        yield (
+            "environment.openenv with a server outside the runner's machine",
             "point it to a server there",
-        ),
-        "validation.teacher.base_url": (
-            [None if teacher is None else teacher.base_url],
+        )
+    if teacher is not None and _is_away(teacher.base_url):
+        yield (
+            "validation.teacher.base_url outside the runner's machine",
             "point it to a server there",
-        ),
-        "backend.tinker.base_url": (
-            [None if tinker is None else tinker.base_url],
+        )
+    tinker = spec.backend.tinker_server
+    if tinker is not None and _is_away(tinker.base_url):
+        yield (
+            "backend.tinker.base_url outside the runner's machine",
             "point it to a server there (`hillclimb tinker serve` starts one)",
-        ),
-    }
-    for setting, (urls, instead) in servers.items():
-        if any(url is not None and not is_loopback(url) for url in urls):
-            yield f"{setting} outside the runner's machine", instead
+        )
+
+
+def _is_away(url: str | None) -> bool:
+    return url is not None and not is_loopback(url)

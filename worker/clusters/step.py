@@ -43,8 +43,8 @@ log = logging.getLogger(__name__)
 
 MAX_ACTIONS = 20
 """A tick that takes more would never end: the next one goes on."""
-TICK_S = 25.0
-"""After which a tick lets the next one go on: a task is ended after 50 s."""
+TICK_S = 90.0
+"""After which a tick lets the next one go on: a task is ended after `CLOUD_TASK_LIMIT_S`."""
 CLOUD_ACTIONS = (AskLaunches, Look, AskJobs, AskRequest, Launch, CancelDuplicates, AskDown)
 
 
@@ -63,12 +63,18 @@ class _Tick:
     def plan(self) -> ClusterPlan:
         """What is asked of the clouds; made when it is needed, which for most ticks it is not."""
         if self._plan is None:
-            options, now = self.parts.cluster_options, self.clock()
-            assert options is not None, "clouds without options"
+            renting, now = self.parts.renting, self.clock()
+            assert renting is not None, "a cluster where nobody rents any"
+            options = renting.options()
             with self.parts.database.transaction() as session:
                 cluster = session.get_one(Cluster, self.cluster_id)
                 self._plan = plan_for(session, cluster, options, now=now)
         return self._plan
+
+    def renew(self) -> None:
+        """Keep the lease over one more call, however slow the calls before were."""
+        with self.parts.database.transaction() as session:
+            leases.renew(session, self.cluster_id, self.epoch, now=self.clock())
 
     def commit(self, *, due_at: datetime | None, is_over: bool) -> None:
         """Write the view, and what it means for the run; raises LeaseLost."""
@@ -125,7 +131,9 @@ def _work(tick: _Tick) -> timedelta:
 
 
 def _ask(tick: _Tick, action: CloudAction) -> ClusterView:
-    fact = perform(action, tick.clouds, tick.plan())
+    plan = tick.plan()
+    tick.renew()
+    fact = perform(action, tick.clouds, plan)
     if isinstance(fact, Reported):
         announce(tick.parts, tick.cluster_id, tick.epoch, fact.report, now=tick.clock())
     return learn(tick.view, fact, tick.clock())

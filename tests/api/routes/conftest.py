@@ -56,6 +56,7 @@ def settings(database_url: str, tmp_path: Path) -> Settings:
             "secret_key": "for tests only",
             "bootstrap_key": KEY,
             "runner_token": RUNNER_TOKEN,
+            "clouds": "skypilot",
         }
     )
 

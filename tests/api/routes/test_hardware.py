@@ -157,3 +157,24 @@ async def test_a_preset_is_submitted_as_it_is_with_tasks_of_ones_own(
     }
     created = await client.post("/v1/runs", json=own)
     assert created.status_code == 201, created.text
+
+
+async def test_a_service_that_rents_nothing_refuses_to_queue_what_needs_a_cluster(
+    settings: Settings, bell: RememberingBell
+) -> None:
+    app = create_app(settings.model_copy(update={"clouds": ""}), bell)
+    transport = httpx.ASGITransport(app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(
+            transport=transport,
+            base_url="http://service",
+            headers={"Authorization": f"Bearer {KEY}"},
+        ) as client,
+    ):
+        refused = await client.post("/v1/runs", json=body(LAMBDA))
+        assert refused.status_code == 422
+        assert "hillclimb up --with-sky" in refused.json()["detail"]
+        planned = (await client.post("/v1/runs/plan", json=body(LAMBDA))).json()
+        assert any("this service rents no machines" in each for each in planned["warnings"])
+        assert (await client.get("/v1/runs")).json()["data"] == []

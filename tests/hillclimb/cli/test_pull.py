@@ -144,11 +144,11 @@ def test_of_a_checkpoint_without_a_policy_the_adapter_is_brought(
     run_id = saved(story, blobs, files)
     environment = {"HILLCLIMB_API_URL": served.url, "HILLCLIMB_API_KEY": served.key}
     result = CliRunner(mix_stderr=False).invoke(
-        main, ["pull", run_id, str(tmp_path)], env=environment, catch_exceptions=False
+        main, ["pull", run_id, str(tmp_path / "w")], env=environment, catch_exceptions=False
     )
     assert result.exit_code == 0, result.stderr
-    assert {path.name for path in tmp_path.iterdir()} == {
+    assert {path.name for path in (tmp_path / "w").iterdir()} == {
         "adapter_model.safetensors",
         "adapter_config.json",
     }
-    assert (tmp_path / "adapter_model.safetensors").read_bytes() == WEIGHTS[:100]
+    assert (tmp_path / "w" / "adapter_model.safetensors").read_bytes() == WEIGHTS[:100]

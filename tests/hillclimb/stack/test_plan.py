@@ -145,7 +145,7 @@ def test_external_servers_replace_our_own_and_nothing_waits_for_them(
 
 def test_the_runner_starts_last_so_that_it_is_stopped_first(options: StackOptions) -> None:
     specs = services(make_plan(replace(options, runner_stop_s=5)))
-    assert len(specs) == len(TABLE) - 1, "all but SkyPilot's API server"
+    assert len(specs) == len(TABLE) - 2, "all but SkyPilot's API server and who asks it"
     assert specs[-1].name == "runner"
     assert specs[-1].stop_s == 5
     assert float(specs[-1].environment["HILLCLIMB_RUNNER_STOP_TIMEOUT_S"]) == 3.75

@@ -31,15 +31,15 @@ def test_without_being_asked_for_there_is_no_server_and_nobody_looks_for_one(
     options: StackOptions,
 ) -> None:
     specs = by_name(options)
-    assert "sky-api" not in specs
+    assert not {"sky-api", "cluster-worker"} & specs.keys()
     assert all(ENDPOINT_VARIABLE not in spec.environment for spec in specs.values())
 
 
-def test_api_and_worker_alone_are_told_where_it_is(options: StackOptions) -> None:
+def test_api_and_workers_alone_are_told_where_it_is(options: StackOptions) -> None:
     specs = by_name(replace(options, with_sky=True))
     port = specs["sky-api"].port
     told = {name for name, spec in specs.items() if ENDPOINT_VARIABLE in spec.environment}
-    assert told == {"api", "worker"}
+    assert told == {"api", "worker", "cluster-worker"}
     assert specs["worker"].environment[ENDPOINT_VARIABLE] == f"http://127.0.0.1:{port}"
     kept = Path(specs["worker"].environment["SKY_RUNTIME_DIR"])
     assert kept.is_relative_to(options.state_dir)
@@ -48,7 +48,9 @@ def test_api_and_worker_alone_are_told_where_it_is(options: StackOptions) -> Non
 def test_a_server_that_runs_elsewhere_is_used_and_none_is_started(options: StackOptions) -> None:
     specs = by_name(replace(options, sky_url="https://sky.example"))
     assert "sky-api" not in specs
-    assert specs["worker"].environment[ENDPOINT_VARIABLE] == "https://sky.example"
+    for name in ("api", "worker", "cluster-worker"):
+        assert specs[name].environment[ENDPOINT_VARIABLE] == "https://sky.example"
+        assert specs[name].environment["HILLCLIMB_CLOUDS"] == "skypilot"
 
 
 def test_it_listens_on_loopback_with_a_home_of_its_own(options: StackOptions) -> None:

@@ -25,6 +25,7 @@ from trainer.contract.spec import RunSpec
 from worker import driver
 from worker.clusters import observer, spending, step
 from worker.clusters.options import ClusterOptions
+from worker.clusters.renting import Renting
 from worker.parts import Parts
 
 SECRET = "a secret that is long enough"
@@ -63,7 +64,8 @@ class ClusterScene:
             wheel=folder / "hillclimb-0.1.0-py3-none-any.whl",
             lock=folder / "trainer.txt",
         )
-        return cls(replace(parts, clouds=clouds, cluster_options=options), clouds)
+        renting = Renting(clouds=lambda: clouds, options=lambda: options)
+        return cls(replace(parts, renting=renting), clouds)
 
     @property
     def now(self) -> datetime:

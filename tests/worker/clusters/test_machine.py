@@ -7,6 +7,7 @@ answer or answers too late, clusters are taken back; users cancel, pause and res
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -41,17 +42,9 @@ class Everything(RuleBasedStateMachine):
     def __init__(self, far: ClusterScene) -> None:
         super().__init__()
         clouds = ScriptedClouds(now=far.clouds.now)
-        self.far = ClusterScene(
-            far.parts.__class__(
-                **{
-                    name: getattr(far.parts, name)
-                    for name in far.parts.__slots__
-                    if name != "clouds"
-                },
-                clouds=clouds,
-            ),
-            clouds,
-        )
+        assert far.parts.renting is not None
+        renting = replace(far.parts.renting, clouds=lambda: clouds)
+        self.far = ClusterScene(replace(far.parts, renting=renting), clouds)
         self.runs: list[str] = []
         self.plans: dict[str, LaunchPlan] = {}
 
