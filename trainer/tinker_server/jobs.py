@@ -99,7 +99,11 @@ class Jobs:
 
     def _sweep(self) -> None:
         oldest = self._clock() - KEEP_S
-        old = [name for name, job in self._jobs.items() if (job.done_at or oldest) < oldest]
+        old = [
+            name
+            for name, job in self._jobs.items()
+            if job.done_at is not None and job.done_at < oldest
+        ]
         for name in old:
             del self._by_key[self._jobs.pop(name).key]
 
