@@ -13,7 +13,7 @@ SECONDS_PER_HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """Money and time; `hours` are those in which clusters were up, together."""
+    """Money and time; `hours` are those in which clusters were paid, together."""
 
     usd: float = 0.0
     hours: float = 0.0
@@ -32,11 +32,12 @@ class Spent:
 def of_cluster(cluster: Cluster, *, now: datetime, since: datetime | None = None) -> Spent:
     """Return what a cluster has cost from `since` until it was gone, or until now.
 
-    Machines are paid from the moment they are up; a cluster that never came up cost nothing.
+    Machines are paid from the moment they are had, before anything is installed on them; a
+    cluster that got none cost nothing.
     """
-    if cluster.up_at is None:
+    if cluster.paid_from is None:
         return Spent()
-    hours = _hours(cluster.up_at, cluster.gone_at or now, since)
+    hours = _hours(cluster.paid_from, cluster.gone_at or now, since)
     if cluster.hourly_usd is None:
         return Spent(hours=hours, is_complete=hours == 0.0)
     return Spent(usd=hours * cluster.hourly_usd, hours=hours)

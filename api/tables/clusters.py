@@ -58,6 +58,8 @@ class Cluster(Created, Base):
     sku: Mapped[str | None]
     hourly_usd: Mapped[float | None]
     """Of all nodes together; null while nobody knows."""
+    paid_from: Mapped[datetime | None]
+    """When we first heard that its machines were there: while they are set up they are paid too."""
     up_at: Mapped[datetime | None]
     max_hours: Mapped[float]
     """Longest life, by the spec."""

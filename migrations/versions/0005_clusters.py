@@ -110,6 +110,7 @@ def upgrade() -> None:
         sa.Column("region", sa.String(), nullable=True),
         sa.Column("sku", sa.String(), nullable=True),
         sa.Column("hourly_usd", sa.Double(), nullable=True),
+        sa.Column("paid_from", sa.DateTime(timezone=True), nullable=True),
         sa.Column("up_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("max_hours", sa.Double(), nullable=False),
         sa.Column("wall_limit_at", sa.DateTime(timezone=True), nullable=True),

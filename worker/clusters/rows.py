@@ -11,7 +11,7 @@ from api.clusters.store import ClusterState
 from api.runs import store
 from api.runs.status import AttemptState
 from api.tables import Attempt, Cluster, Offer, Run
-from worker.clusters.base import ClusterFacts, OfferTried, SeenState
+from worker.clusters.base import ClusterFacts, OfferTried, Outcome, SeenState
 from worker.clusters.view import Cause, ClusterView
 
 
@@ -71,6 +71,7 @@ def write(cluster: Cluster, view: ClusterView, *, now: datetime) -> None:
         cluster.sku, cluster.hourly_usd = view.cluster.sku, view.cluster.hourly_usd
     if view.up_at is not None and cluster.up_at is None:
         cluster.up_at = view.up_at
+        cluster.paid_from = cluster.paid_from or view.up_at
         cluster.wall_limit_at = view.up_at + timedelta(hours=cluster.max_hours)
     if view.state is ClusterState.GONE and cluster.gone_at is None:
         cluster.gone_at = now
@@ -86,7 +87,10 @@ def write_sighting(cluster: Cluster, view: ClusterView) -> None:
 def write_offers(
     session: Session, cluster: Cluster, tried: tuple[OfferTried, ...], *, now: datetime
 ) -> list[OfferTried]:
-    """Add what a launch has tried to the ledger; returns what was not there yet."""
+    """Add what a launch has tried to the ledger; returns what was not there yet.
+
+    Machines that were had are paid from now on, whatever becomes of them.
+    """
     query = select(Offer.number).where(Offer.cluster_id == cluster.id)
     known = set(session.scalars(query.where(Offer.launch == cluster.launch_tries)))
     fresh = []
@@ -94,6 +98,9 @@ def write_offers(
         if number in known:
             continue
         fresh.append(offer)
+        if offer.outcome is Outcome.UP:
+            cluster.paid_from = cluster.paid_from or now
+            cluster.hourly_usd = cluster.hourly_usd or offer.hourly_usd
         session.add(
             Offer(
                 cluster_id=cluster.id,

@@ -144,11 +144,11 @@ class Everything(RuleBasedStateMachine):
             self.far.run_for(60, every_s=20.0)
             for run_id in self.runs:
                 self._finish(run_id)
-            if all(self._is_over(run_id) for run_id in self.runs) and not clouds.clusters:
+            if all(self._is_over(run_id) and self._is_given_back(run_id) for run_id in self.runs):
                 break
         for run_id in self.runs:
             assert self._is_over(run_id), (self.far.status(run_id), self.far.types(run_id))
-            assert {c.state for c in self.far.clusters(run_id)} <= {"gone"}
+            assert self._is_given_back(run_id), self.far.clusters(run_id)
         assert clouds.clusters == {}
 
     def _finish(self, run_id: str) -> None:
@@ -166,6 +166,9 @@ class Everything(RuleBasedStateMachine):
         made = self.far.clusters(run_id)
         there = self.far.clouds.clusters.get(made[-1].name) if made else None
         return there is not None and bool(there.jobs) and there.ending_at is None
+
+    def _is_given_back(self, run_id: str) -> bool:
+        return {cluster.state for cluster in self.far.clusters(run_id)} <= {"gone"}
 
     def _is_over(self, run_id: str) -> bool:
         return self.far.status(run_id) in TERMINAL | {RunStatus.PAUSED}

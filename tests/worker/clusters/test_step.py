@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
+from api.clusters import cost
 from api.runs.errors import AttemptSuperseded, InvalidTransition, UnknownToken
 from api.runs.status import RunStatus
 from api.tables import Offer, StrayCluster
 from tests import factories as make
-from tests.worker.clusters.scene import ClusterScene
+from tests.worker.clusters.scene import SKY, ClusterScene
 from trainer.contract.reasons import ReasonCode
 
 S = RunStatus
@@ -148,6 +151,37 @@ def test_what_was_tried_is_in_the_ledger_once_and_told(far: ClusterScene) -> Non
     far.run_for(20)
     told = far.types(run_id).count("cluster.offer")
     assert told == len(far.rows(Offer))
+
+
+def test_a_run_whose_cluster_has_to_go_checkpoints_before_and_rests(far: ClusterScene) -> None:
+    sky = SKY | {"skypilot": SKY["skypilot"] | {"max_hours": 0.5}}
+    run_id = far.submit(backend=sky)
+    far.run_for(30)
+    plan = far.enter(run_id)
+    far.push(plan, make.started(1))
+    [cluster] = far.clusters(run_id)
+    while far.beat(plan) != "stop":
+        far.run_for(30, every_s=15.0)
+    assert timedelta(minutes=2) < cluster.wall_limit_at - far.now <= timedelta(minutes=3)
+    far.report(plan, ReasonCode.RUNNER_STOPPED)
+    assert (far.status(run_id), far.run(run_id).end_code) == (S.PAUSED, "cluster_time_up")
+    far.run_for(60)
+    assert far.clouds.clusters == {}
+
+
+def test_machines_are_paid_while_they_are_set_up(far: ClusterScene) -> None:
+    far.clouds.launch_s = 600.0
+    run_id = far.submit()
+    far.run_for(540)
+    [cluster] = far.clusters(run_id)
+    assert (cluster.state, cluster.up_at) == ("launching", None)
+    spent = cost.of_cluster(cluster, now=far.now)
+    assert spent.usd == pytest.approx(23.92 * 240 / 3600, rel=0.1)
+    far.cancel(run_id)
+    far.run_for(240)
+    [cluster] = far.clusters(run_id)
+    assert cluster.state == "gone"
+    assert cost.of_cluster(cluster, now=far.now).usd > spent.usd
 
 
 def test_a_budget_is_warned_of_and_then_pauses_the_run(far: ClusterScene) -> None:
