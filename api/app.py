@@ -12,7 +12,6 @@ from fastapi import FastAPI
 
 from api import handlers, openapi
 from api.bell import Bell, CeleryBell
-from api.clusters.prices import Prices, UnknownPrices
 from api.clusters.secrets import node_secrets
 from api.database import Database
 from api.identity import RUNNER_SCOPES, USER_SCOPES, ensure_key
@@ -78,16 +77,14 @@ ROUTERS = (
 )
 
 
-def create_app(
-    settings: Settings | None = None, bell: Bell | None = None, prices: Prices | None = None
-) -> FastAPI:
+def create_app(settings: Settings | None = None, bell: Bell | None = None) -> FastAPI:
     """Return the application; the environment configures what is not given."""
     settings = settings or load_settings()
     app = FastAPI(
         title="Hillclimb",
         version=_version(),
         description="Training as a service for reinforcement learning of tool-use agents.",
-        lifespan=_lifespan(settings, bell, prices or UnknownPrices()),
+        lifespan=_lifespan(settings, bell),
         docs_url="/docs",
         redoc_url=None,
     )
@@ -100,7 +97,7 @@ def create_app(
 
 
 def _lifespan(
-    settings: Settings, bell: Bell | None, prices: Prices
+    settings: Settings, bell: Bell | None
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -112,7 +109,6 @@ def _lifespan(
             bell=bell or celery,
             store=open_store(settings.blobs_url, STORE_PATIENCE),
             lanes=DatasetLanes(),
-            prices=prices,
             node_secrets=node_secrets(settings.node_secrets, os.environ),
         )
         await anyio.to_thread.run_sync(_bootstrap, settings, database)

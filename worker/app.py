@@ -26,6 +26,7 @@ EXCLUDE = "validations.exclude"
 CLUSTER = "clusters.reconcile"
 SWEEP_CLUSTERS = "clusters.sweep"
 OBSERVE = "clusters.observe"
+PRICE = "clusters.price"
 MAILBOX = "nodes.mailbox"
 
 EVERY_S = {
@@ -41,7 +42,7 @@ EVERY_S = {
 }
 """The clock's period of each sweep."""
 
-ASK_CLOUDS = (CLUSTER, OBSERVE)
+ASK_CLOUDS = (CLUSTER, OBSERVE, PRICE)
 
 CLUSTERS_QUEUE = "clusters"
 """Asking clouds takes tens of seconds: tasks that do have a queue of their own, and workers that
@@ -56,8 +57,11 @@ CLOUD_TASK_LIMIT_S = 240
 
 def configuration() -> dict[str, Any]:
     """Celery's settings, read when the first process needs them."""
+    settings = load_settings()
+    # Where nobody rents clusters nobody reads their queue: what is sent there would stay.
+    on_clock = [name for name in EVERY_S if settings.clouds or name not in ASK_CLOUDS]
     return {
-        "broker_url": load_settings().redis_url,
+        "broker_url": settings.redis_url,
         "broker_connection_retry_on_startup": True,
         "broker_transport_options": {"visibility_timeout": VISIBILITY_TIMEOUT_S},
         "task_acks_late": True,
@@ -73,8 +77,8 @@ def configuration() -> dict[str, Any]:
         "worker_send_task_events": False,
         "worker_cancel_long_running_tasks_on_connection_loss": True,
         "beat_schedule": {
-            name: {"task": name, "schedule": period, "options": {"expires": period}}
-            for name, period in EVERY_S.items()
+            name: {"task": name, "schedule": EVERY_S[name], "options": {"expires": EVERY_S[name]}}
+            for name in on_clock
         },
     }
 

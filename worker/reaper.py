@@ -13,12 +13,13 @@ from datetime import datetime, timedelta
 from sqlalchemy import ColumnElement, CursorResult, Select, delete, or_, select, update
 from sqlalchemy.orm import Session
 
+from api.clusters.quotes import KEPT
 from api.runs import attempts, store
 from api.runs.attempts import End
 from api.runs.journal import utc_now
 from api.runs.reasons import REASONS
 from api.runs.status import TERMINAL, AttemptState, RunStatus
-from api.tables import Attempt, Base, IdempotencyKey, Run, Runner, SessionCode
+from api.tables import Attempt, Base, IdempotencyKey, PriceQuote, Run, Runner, SessionCode
 from trainer.contract.reasons import ReasonCode
 from worker.parts import Parts
 
@@ -39,6 +40,7 @@ class Reaped:
     num_keys: int
     num_codes: int
     num_runners: int
+    num_quotes: int = 0
 
     def __bool__(self) -> bool:
         return any(astuple(self))
@@ -53,6 +55,7 @@ def sweep(parts: Parts, *, now: datetime | None = None) -> Reaped:
         num_keys=_forget(parts, IdempotencyKey.created_at < now - KEY_LIFE, IdempotencyKey),
         num_codes=_forget(parts, SessionCode.expires_at < now, SessionCode),
         num_runners=_forget_runners(parts, now=now),
+        num_quotes=_forget(parts, PriceQuote.asked_at < now - KEPT, PriceQuote),
     )
     if reaped:
         log.info("reaped: %s", reaped)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from api.bell import RECONCILE_TASK
-from api.clusters import leases
+from api.clusters import leases, quotes
 from api.datasets.blobs import sweep_orphans
 from api.notices.deliver import deliver_due
 from api.runs.journal import utc_now
@@ -15,6 +15,7 @@ from worker.app import (
     EXCLUDE,
     MAILBOX,
     OBSERVE,
+    PRICE,
     REAP,
     RELAY,
     SWEEP,
@@ -23,7 +24,7 @@ from worker.app import (
     app,
     task,
 )
-from worker.clusters import mailbox, observer, spending, step
+from worker.clusters import mailbox, observer, pricing, spending, step
 from worker.parts import load_parts
 
 AT_ONCE = 1000
@@ -57,14 +58,25 @@ def reconcile_cluster(cluster_id: str) -> None:
 
 @task(SWEEP_CLUSTERS)
 def sweep_clusters() -> None:
-    """Send for every cluster that is due."""
+    """Send for every cluster that is due, and for prices that somebody wants to know."""
     parts = load_parts()
     if parts.renting is None:
         return
     with parts.database.transaction() as session:
         due = leases.due(session, now=utc_now(), limit=AT_ONCE)
+        wants_prices = quotes.is_any_due(session, now=utc_now())
     for cluster_id in due:
         app.send_task(CLUSTER, args=(cluster_id,), expires=BELL_LIFE_S)
+    if wants_prices:
+        app.send_task(PRICE, expires=BELL_LIFE_S)
+
+
+@task(PRICE)
+def ask_prices() -> None:
+    """Ask the clouds' catalogs for the prices that are wanted."""
+    parts = load_parts()
+    if parts.renting is not None:
+        pricing.sweep(parts, parts.renting.clouds())
 
 
 @task(OBSERVE)

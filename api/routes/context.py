@@ -10,7 +10,6 @@ from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from api.bell import Bell
-from api.clusters.prices import Prices, UnknownPrices
 from api.dashboard.sessions import COOKIE, read_session
 from api.database import Database
 from api.identity import NotAuthenticated, Principal, Scope, authenticate
@@ -31,7 +30,6 @@ class Services:
     bell: Bell
     store: BlobStore
     lanes: DatasetLanes
-    prices: Prices = field(default_factory=UnknownPrices)
     node_secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """What rented nodes get of the service's environment."""
 

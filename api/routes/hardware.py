@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict
 
+from api.clusters.quotes import Quoted
 from trainer.contract.clusters.pace import Range
 from trainer.contract.clusters.plan import CandidatePlan, HardwarePlan
 
@@ -52,11 +54,23 @@ class CandidatePayload(_Payload):
     """Of all nodes together (USD); null: not known."""
 
 
+class PricesPayload(_Payload):
+    """How good the prices are."""
+
+    as_of: datetime | None
+    """When the clouds' catalogs were asked; null: no price is known."""
+    is_awaited: bool
+    """True while an answer, or a newer one, is on its way."""
+    told: str
+    """The same in a sentence."""
+
+
 class HardwarePayload(_Payload):
     """What the machines of a spec come to."""
 
     object: Literal["hardware"] = "hardware"
     candidates: tuple[CandidatePayload, ...]
+    prices: PricesPayload
     hourly_usd: RangePayload | None
     """Over the candidates that are taken (USD); null: no price is known."""
     max_hours: float
@@ -67,10 +81,15 @@ class HardwarePayload(_Payload):
     run_usd: RangePayload | None
 
 
-def describe_hardware(plan: HardwarePlan, max_hours: float) -> HardwarePayload:
+def describe_hardware(
+    plan: HardwarePlan, quoted: Quoted, max_hours: float, *, now: datetime
+) -> HardwarePayload:
     """Return a plan's part about machines."""
     return HardwarePayload(
         candidates=tuple(_candidate(each) for each in plan.candidates),
+        prices=PricesPayload(
+            as_of=quoted.as_of, is_awaited=quoted.is_awaited, told=quoted.told(now=now)
+        ),
         hourly_usd=RangePayload.of(plan.hourly_usd),
         max_hours=max_hours,
         longest_usd=RangePayload.of(plan.longest_usd),

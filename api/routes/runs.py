@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from pydantic import AwareDatetime
 from sqlalchemy.orm import Session
 
-from api.clusters import planning
+from api.clusters import planning, quotes
 from api.clusters.errors import NoMachineWillDo
 from api.cursor import read_cursor, sign_cursor
 from api.datasets.errors import DatasetUnusable
@@ -49,6 +49,7 @@ from api.runs.idempotency import Answer, RequestKey
 from api.runs.journal import utc_now
 from api.runs.status import RunStatus
 from api.runs.store import RunFilters
+from trainer.contract.spec import RunSpec
 
 RING_AHEAD = 5
 """Waiting runs to look at when a slot may have become free."""
@@ -117,6 +118,7 @@ def create_run(
     """Store the run and queue it; it starts when a runner has a free slot."""
     spec = parse_spec(body)
     planning.refuse_unrented(spec, clouds=services.settings.clouds)
+    _ask_prices(services, spec)
     request = _request_key(caller.project_id, "/v1/runs", idempotency_key, body)
     with services.database.transaction() as session:
         stored = idempotency.begin(session, request) if request else None
@@ -147,18 +149,16 @@ def plan_run(services: ServicesDep, caller: Reader, body: RawBody) -> PlanPayloa
     """
     spec = parse_spec(body)
     skypilot = spec.backend.skypilot
-    offers = services.prices.offers(skypilot) if skypilot is not None else None
+    _ask_prices(services, spec)
     with services.database.transaction() as session:
-        plan = submit.plan(
-            session, spec, project_id=caller.project_id, now=utc_now(), offers=offers
-        )
+        plan = submit.plan(session, spec, project_id=caller.project_id, now=utc_now())
     unrented = planning.rents(spec) and not services.settings.clouds
     return PlanPayload(
         spec=plan.spec,
         config_hash=plan.config_hash,
         warnings=(*plan.warnings, planning.NOBODY_RENTS) if unrented else plan.warnings,
         dataset=plan.dataset,
-        hardware=describe_hardware(plan.hardware, skypilot.max_hours)
+        hardware=describe_hardware(plan.hardware, plan.quoted, skypilot.max_hours, now=utc_now())
         if plan.hardware is not None and skypilot is not None
         else None,
         queue=QueuePayload(position=plan.queue_position, reason=plan.queue_reason),
@@ -254,6 +254,14 @@ def resume_run(
             idempotency.finish(session, request, answer)
     background.add_task(services.bell.ring, [resumed.id])
     return _answer(answer, background=background)
+
+
+def _ask_prices(services: Services, spec: RunSpec) -> None:
+    """Have the spec's prices asked for, whatever then becomes of the request."""
+    skypilot = spec.backend.skypilot
+    if skypilot is not None and planning.rents(spec) and services.settings.clouds:
+        with services.database.transaction() as session:
+            quotes.ask(session, skypilot, now=utc_now())
 
 
 def _stop(

@@ -8,7 +8,8 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from api.clusters import planning
+from api.clusters import planning, quotes
+from api.clusters.quotes import Quoted
 from api.datasets import submission
 from api.ids import new_id
 from api.runs import queue, store
@@ -16,7 +17,6 @@ from api.runs.errors import CheckpointNotFound
 from api.runs.journal import Draft, append
 from api.runs.status import DesiredState, RunStatus
 from api.tables import Run
-from trainer.contract.clusters.offers import Offer
 from trainer.contract.clusters.plan import HardwarePlan
 from trainer.contract.manifest import config_hash
 from trainer.contract.spec import RunSpec
@@ -34,6 +34,8 @@ class Plan:
     """Version and numbers of tasks per environment; null where tasks are generated."""
     hardware: HardwarePlan | None
     """The machines that it would rent; None where it rents none."""
+    quoted: Quoted
+    """What is known of their prices."""
     queue_position: int
     """The place it would get; 1 is next."""
     queue_reason: str | None
@@ -60,7 +62,7 @@ def submit(
         NoMachineWillDo: none of the machines that it asks for can carry it out.
     """
     _check_lineage(session, spec, project_id)
-    checked = planning.check(spec)
+    checked = planning.check(spec, _quoted(session, spec, now=now).offers)
     resolution = submission.resolve(
         session,
         spec,
@@ -105,14 +107,14 @@ def plan(
     *,
     project_id: str,
     now: datetime,
-    offers: tuple[Offer, ...] | None = None,
 ) -> Plan:
     """Return what `submit` would store and where it would queue; creates nothing.
 
-    `offers` are what machines cost; None: not known. Raises as `submit` does.
+    Raises as `submit` does.
     """
     _check_lineage(session, spec, project_id)
-    checked = planning.check(spec, offers)
+    quoted = _quoted(session, spec, now=now)
+    checked = planning.check(spec, quoted.offers)
     resolution = submission.resolve(
         session,
         spec,
@@ -137,9 +139,15 @@ def plan(
         ),
         dataset=resolution.dataset,
         hardware=checked.plan,
+        quoted=quoted,
         queue_position=place.position,
         queue_reason=place.reason,
     )
+
+
+def _quoted(session: Session, spec: RunSpec, *, now: datetime) -> Quoted:
+    skypilot = spec.backend.skypilot
+    return quotes.known(session, skypilot, now=now) if skypilot is not None else Quoted()
 
 
 def resolve(spec: RunSpec) -> dict[str, Any]:

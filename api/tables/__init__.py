@@ -7,6 +7,7 @@ from api.tables.clusters import (
     Cluster,
     Deployment,
     Offer,
+    PriceQuote,
     ProjectLimits,
     StrayCluster,
 )
@@ -41,6 +42,7 @@ __all__ = [
     "Cluster",
     "Offer",
     "CloudExclusion",
+    "PriceQuote",
     "ProjectLimits",
     "BudgetExtension",
     "StrayCluster",

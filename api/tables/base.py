@@ -25,6 +25,7 @@ class Base(DeclarativeBase):
     type_annotation_map = {  # noqa: RUF012 (SQLAlchemy reads this class attribute)
         datetime: DateTime(timezone=True),
         dict[str, Any]: JSONB,
+        list[dict[str, Any]]: JSONB,
         str: String(),
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import ForeignKey, Index, text
 from sqlalchemy.orm import Mapped, mapped_column
@@ -112,6 +113,29 @@ class StrayCluster(Base):
 
     name: Mapped[str] = mapped_column(primary_key=True)
     met_at: Mapped[datetime]
+    end_asked_at: Mapped[datetime | None]
+    """Since when an operator wants it ended now, without the grace."""
+    end_asked_by: Mapped[str | None]
+
+
+class PriceQuote(Base):
+    """What one node of a kind costs by its cloud's catalog, asked for by plans and submissions."""
+
+    __tablename__ = "price_quotes"
+
+    key: Mapped[str] = mapped_column(primary_key=True)
+    """The candidate that it is for, without what does not change the price."""
+    candidate: Mapped[dict[str, Any]]
+    asked_at: Mapped[datetime]
+    """When somebody last wanted to know."""
+    lease_until: Mapped[datetime | None]
+    """Until when nobody else asks the clouds."""
+    fetched_at: Mapped[datetime | None]
+    """When the clouds last answered."""
+    offers: Mapped[list[dict[str, Any]] | None]
+    """`infra`, `sku` and `hourly_usd` of each; null before the first answer."""
+    problem: Mapped[str | None]
+    """Why the newest try got no answer; null when it got one."""
 
 
 class CloudExclusion(Created, Base):

@@ -1,6 +1,7 @@
 """The whole command line: importing a file of verbs registers them on `main`."""
 
 from hillclimb.cli import (
+    clusters,
     control,
     datasets,
     demo,
@@ -21,6 +22,7 @@ from hillclimb.cli import (
 from hillclimb.cli.main import main
 
 __all__ = [
+    "clusters",
     "control",
     "datasets",
     "demo",

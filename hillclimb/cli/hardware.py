@@ -33,6 +33,7 @@ def print_hardware(hardware: Json) -> None:
         f" {_price(hardware['longest_usd'])} USD in backend.skypilot.max_hours"
         f" ({hardware['max_hours']:g} h)"
     )
+    _say(hardware["prices"]["told"])
     if hardware["run_hours"] is not None:
         hours = hardware["run_hours"]
         _say(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import click
@@ -24,6 +25,7 @@ PRESET = click.option(
 SET = click.option(
     "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Override one key of the spec."
 )
+PRICES_PAUSE_S = 1.0
 FIRST_EVENTS = 100
 """At most one warning for each environment that a spec may have and each error of lint, and a few
 more."""
@@ -70,6 +72,15 @@ def submit(
     type=click.Path(path_type=Path, dir_okay=False),
     help="Estimate by the shape in this config.json, where model.source does not tell.",
 )
+@click.option(
+    "--wait-prices",
+    "wait_s",
+    type=click.FloatRange(min=0, max=600),
+    default=30,
+    show_default=True,
+    metavar="SECONDS",
+    help="Wait so long for prices that nobody has asked for before.",
+)
 @command
 def plan(
     *,
@@ -77,6 +88,7 @@ def plan(
     preset_name: str | None,
     assignments: tuple[str, ...],
     model_config: Path | None,
+    wait_s: float,
     as_json: bool,
 ) -> None:
     """Validate SPEC and print it with every default filled in; creates nothing.
@@ -85,12 +97,27 @@ def plan(
     what they cost.
     """
     with connect() as client:
-        planned = client.plan(_spec(client, spec_file, preset_name, assignments))
+        planned = _plan(client, _spec(client, spec_file, preset_name, assignments), wait_s)
     if model_config is not None:
         planned["estimates"] = estimates(planned["spec"], model_config)
     if not as_json:
         _print_advice(planned)
     print_json(planned if as_json else planned["spec"])
+
+
+def _plan(client: Client, spec: Json, wait_s: float) -> Json:
+    """Return the plan with prices where they can be had soon: the service has to ask for them."""
+    planned = client.plan(spec)
+    deadline = time.monotonic() + wait_s
+    while _waits_for_prices(planned) and time.monotonic() < deadline:
+        time.sleep(PRICES_PAUSE_S)
+        planned = client.plan(spec)
+    return planned
+
+
+def _waits_for_prices(planned: Json) -> bool:
+    prices = (planned.get("hardware") or {}).get("prices") or {}
+    return bool(prices.get("is_awaited")) and prices.get("as_of") is None
 
 
 def _spec(

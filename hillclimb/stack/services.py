@@ -141,7 +141,7 @@ def _beat(plan: StackPlan) -> ServiceSpec:
         name="beat",
         command=_python("-m", "celery", "-A", "worker.app", "beat", *options),
         cwd=CODE_ROOT,
-        environment=plan.environment,
+        environment={**plan.environment, **plan.clouds},
         needs=("valkey", "migrate"),
         ready=log_says(r"beat: Starting\.\.\."),
     )

@@ -16,7 +16,7 @@ from api.bell import RECONCILE_TASK, CeleryBell
 from api.runs.status import RunStatus
 from hillclimb.stack.poll import wait_until
 from tests.worker.scene import Scene
-from worker.app import CLUSTER, EVERY_S, SWEEP
+from worker.app import CLUSTER, EVERY_S, PRICE, SWEEP
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 30.0
@@ -83,7 +83,7 @@ def test_clock_sends_only_tasks_that_exist_and_they_expire(environment: dict[str
         check=False,
     )
     assert said.returncode == 0, said.stderr
-    assert said.stdout.split() == sorted([RECONCILE_TASK, CLUSTER, *EVERY_S])
+    assert said.stdout.split() == sorted([RECONCILE_TASK, CLUSTER, PRICE, *EVERY_S])
 
 
 def test_ring_is_answered_and_a_ring_lost_with_its_worker_is_made_up_by_the_sweep(

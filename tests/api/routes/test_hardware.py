@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
 
 from api.app import create_app
+from api.clusters import quotes
+from api.database import Database
 from api.settings import Settings
 from tests.api.routes.conftest import KEY, READ_ONLY, RememberingBell, bearer
 from tests.factories import spec_body
 from trainer.contract.clusters.offers import Offer
-from trainer.contract.clusters.spec import SkyPilotSpec
 
 LAMBDA = {"infra": "lambda", "accelerators": "H100:8"}
 RUNPOD = {"infra": "runpod", "accelerators": "H100:8"}
@@ -49,29 +49,25 @@ def too_large() -> dict[str, Any]:
     )
 
 
-class ListPrices:
-    """A catalog that has two offers for the first candidate."""
+def answer(database: Database, *usd: float, ago: timedelta = timedelta(0)) -> int:
+    """The worker's part: ask for what is wanted and write down these prices of one node."""
+    now = datetime.now(UTC) - ago
+    with database.transaction() as session:
+        due = quotes.claim(session, now=now + ago, limit=10)
+        for number, key in enumerate(due):
+            offers = [
+                Offer(candidate=number, infra="lambda/us-west-1", sku="gpu_8x", hourly_usd=each)
+                for each in usd
+            ]
+            quotes.record(session, key, offers, now=now)
+    return len(due)
 
-    def offers(self, skypilot: SkyPilotSpec) -> tuple[Offer, ...] | None:
-        assert skypilot.candidates[0].infra == "lambda"
-        return tuple(
-            Offer(candidate=0, infra="lambda/us-west-1", sku="gpu_8x", hourly_usd=usd)
-            for usd in (23.92, 31.92)
-        )
 
-
-@pytest.fixture
-async def priced(settings: Settings, bell: RememberingBell) -> AsyncIterator[httpx.AsyncClient]:
-    app: FastAPI = create_app(settings, bell, ListPrices())
-    async with (
-        app.router.lifespan_context(app),
-        httpx.AsyncClient(
-            transport=httpx.ASGITransport(app),
-            base_url="http://service",
-            headers={"Authorization": f"Bearer {KEY}"},
-        ) as client,
-    ):
-        yield client
+async def planned(client: httpx.AsyncClient, spec: dict[str, Any]) -> dict[str, Any]:
+    got = await client.post("/v1/runs/plan", json=spec)
+    assert got.status_code == 200, got.text
+    hardware: dict[str, Any] = got.json()["hardware"]
+    return hardware
 
 
 async def test_a_plan_says_which_machines_will_do_and_why(client: httpx.AsyncClient) -> None:
@@ -85,26 +81,65 @@ async def test_a_plan_says_which_machines_will_do_and_why(client: httpx.AsyncCli
     assert any("16 GPUs are rented" in each for each in planned["warnings"])
 
 
-async def test_without_a_catalog_a_plans_costs_are_unknown(client: httpx.AsyncClient) -> None:
-    hardware = (await client.post("/v1/runs/plan", json=body(LAMBDA))).json()["hardware"]
-    assert (hardware["hourly_usd"], hardware["longest_usd"], hardware["run_usd"]) == (
-        None,
-        None,
-        None,
-    )
-
-
-async def test_a_catalog_makes_them_ranges(priced: httpx.AsyncClient) -> None:
-    planned = await priced.post("/v1/runs/plan", json=body(LAMBDA))
-    assert planned.status_code == 200, planned.text
-    hardware = planned.json()["hardware"]
-    assert hardware["hourly_usd"] == {"low": 23.92, "high": 31.92}
-    assert hardware["max_hours"] == 10
-    assert hardware["longest_usd"] == {
-        "low": pytest.approx(239.2),
-        "high": pytest.approx(319.2),
+async def test_prices_are_asked_for_by_the_first_plan_and_known_to_the_next(
+    client: httpx.AsyncClient, database: Database
+) -> None:
+    first = await planned(client, body(LAMBDA, num_nodes=2))
+    assert (first["hourly_usd"], first["longest_usd"], first["run_usd"]) == (None, None, None)
+    assert first["prices"] == {
+        "as_of": None,
+        "is_awaited": True,
+        "told": "Prices are being asked for: plan again in a few seconds.",
     }
-    assert hardware["run_usd"]["low"] < hardware["run_usd"]["high"]
+    assert answer(database, 23.92, 31.92) == 1
+    known = await planned(client, body(LAMBDA, num_nodes=2))
+    assert known["hourly_usd"] == {"low": 47.84, "high": 63.84}
+    assert known["max_hours"] == 10
+    assert known["longest_usd"] == {"low": pytest.approx(478.4), "high": pytest.approx(638.4)}
+    assert known["run_usd"]["low"] < known["run_usd"]["high"]
+    assert known["prices"]["told"] == "Prices are of just now, by the clouds' catalogs."
+    assert answer(database, 1.0) == 0
+
+
+async def test_old_prices_are_shown_and_asked_for_again(
+    client: httpx.AsyncClient, database: Database
+) -> None:
+    await planned(client, body(LAMBDA))
+    answer(database, 23.92, ago=timedelta(hours=3))
+    old = await planned(client, body(LAMBDA))
+    assert old["hourly_usd"] == {"low": 23.92, "high": 23.92}
+    assert old["prices"]["is_awaited"] is True
+    assert "of 3 h ago" in old["prices"]["told"]
+    assert answer(database, 25.0) == 1
+    assert (await planned(client, body(LAMBDA)))["hourly_usd"] == {"low": 25.0, "high": 25.0}
+
+
+async def test_clouds_that_do_not_answer_are_said_and_asked_again_after_a_pause(
+    client: httpx.AsyncClient, database: Database
+) -> None:
+    await planned(client, body(LAMBDA))
+    now = datetime.now(UTC)
+    with database.transaction() as session:
+        due = quotes.claim(session, now=now, limit=10)
+        assert quotes.claim(session, now=now, limit=10) == {}
+        quotes.fail(session, due, "SkyPilot's API server: refused", now=now)
+    told = (await planned(client, body(LAMBDA)))["prices"]["told"]
+    assert told.startswith("Prices are not known: SkyPilot's API server: refused.")
+    with database.transaction() as session:
+        assert not quotes.is_any_due(session, now=now)
+        assert quotes.is_any_due(session, now=now + quotes.PAUSE * 1.1)
+
+
+async def test_machines_that_all_cost_too_much_are_refused_once_prices_are_known(
+    client: httpx.AsyncClient, database: Database
+) -> None:
+    dear = body(LAMBDA | {"max_hourly_usd": 20})
+    assert (await client.post("/v1/runs", json=dear)).status_code == 201
+    answer(database, 23.92)
+    for path in ("/v1/runs", "/v1/runs/plan"):
+        refused = await client.post(path, json=dear)
+        assert refused.status_code == 422
+        assert "it costs 23.92 USD an hour at least" in refused.json()["detail"]
 
 
 async def test_a_run_that_rents_nothing_has_no_hardware(client: httpx.AsyncClient) -> None:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import yaml
 
+from api.clusters import quotes
+from api.runs.journal import utc_now
 from hillclimb.cli.exits import Exit
+from hillclimb.stack.poll import wait_until
+from tests.api.story import Story
 from tests.hillclimb.cli.conftest import Invoke, from_json
+from trainer.contract.clusters.offers import Offer
 
 OWN = (
     *("--set", "data={env_keys: [booking]}"),
     *("--set", "environment.provider=minifleet"),
 )
+AT_ONCE = ("--wait-prices", "0")
 RENTED = """
 name: rented
 backend: {type: skypilot, skypilot: {candidates: [
@@ -52,12 +59,35 @@ def test_a_spec_or_a_preset_is_given(hc: Invoke, arguments: tuple[str, ...]) -> 
 
 
 def test_a_plan_prints_machines_arithmetic_and_costs(hc: Invoke) -> None:
-    result = hc("plan", "--preset", "qwen3-8b-8xh100", *OWN)
+    result = hc("plan", "--preset", "qwen3-8b-8xh100", *OWN, *AT_ONCE)
     assert result.exit_code == Exit.OK, result.stderr
     assert json.loads(result.stdout)["name"] == "qwen3-8b-8xh100"
     assert "H100:8 on lambda" in result.stderr
     assert "each layer's input, kept for computing it again" in result.stderr
     assert "a cluster costs unknown USD an hour" in result.stderr
+    assert "Prices are being asked for: plan again in a few seconds." in result.stderr
+
+
+def test_a_plan_waits_for_prices_that_the_worker_asks_for(hc: Invoke, story: Story) -> None:
+    """The worker's part is done in a thread, as soon as the plan has asked."""
+
+    def worker() -> None:
+        def answered() -> bool:
+            with story.database.transaction() as session:
+                due = quotes.claim(session, now=utc_now(), limit=10)
+                for key in due:
+                    offer = Offer(candidate=0, infra="lambda/x", sku="gpu_8x", hourly_usd=23.92)
+                    quotes.record(session, key, [offer], now=utc_now())
+            return bool(due)
+
+        assert wait_until(answered, deadline_s=20)
+
+    with ThreadPoolExecutor(1) as pool:
+        work = pool.submit(worker)
+        result = hc("plan", "--preset", "qwen3-8b-8xh100", *OWN)
+        work.result()
+    assert "a cluster costs 23.92 USD an hour" in result.stderr
+    assert "Prices are of just now" in result.stderr
 
 
 def test_a_run_that_cannot_fit_is_refused_with_the_arithmetic(hc: Invoke) -> None:
@@ -74,7 +104,7 @@ def test_a_run_that_cannot_fit_is_refused_with_the_arithmetic(hc: Invoke) -> Non
 def test_a_model_of_ones_own_is_estimated_by_its_config(hc: Invoke, tmp_path: Path) -> None:
     spec, config = tmp_path / "spec.yaml", tmp_path / "config.json"
     spec.write_text(RENTED)
-    unknown = hc("plan", str(spec))
+    unknown = hc("plan", str(spec), *AT_ONCE)
     assert "the shape of s3://bucket/model is only in its config" in unknown.stderr
     assert "runpod has no gangs of several nodes" in unknown.stderr
     config.write_text(
@@ -92,12 +122,12 @@ def test_a_model_of_ones_own_is_estimated_by_its_config(hc: Invoke, tmp_path: Pa
             }
         )
     )
-    known = hc("plan", str(spec), "--model-config", str(config))
+    known = hc("plan", str(spec), "--model-config", str(config), *AT_ONCE)
     assert known.exit_code == Exit.OK, known.stderr
     assert "H100:8 on lambda: will do" in known.stderr
     # The trainer's reference counts 3.28 million parameters of this shape.
     assert "model: 3.28e6 parameters" in known.stderr
     config.write_text('{"model_type": "llama"}')
-    refused = hc("plan", str(spec), "--model-config", str(config))
+    refused = hc("plan", str(spec), "--model-config", str(config), *AT_ONCE)
     assert refused.exit_code == Exit.USAGE
     assert "only Qwen3 is estimated" in refused.stderr

@@ -62,6 +62,8 @@ class ScriptedClouds:
     loses_answers: bool = False
     """What is asked for happens, but nobody hears of it."""
     fails_launches: bool = False
+    catalog: dict[str, float] = field(default_factory=dict)
+    """What a node costs an hour, by cloud (USD)."""
     clusters: dict[str, Cluster] = field(default_factory=dict)
     requests: list[Request] = field(default_factory=list)
     orphans: list[Request] = field(default_factory=list)
@@ -184,7 +186,17 @@ class ScriptedClouds:
 
     def offers(self, plan: ClusterPlan) -> tuple[Offer, ...]:
         self._reach()
-        return ()
+        self._answer()
+        return tuple(
+            Offer(
+                candidate=number,
+                infra=f"{each.cloud}/{FACTS.region}",
+                sku=FACTS.sku,
+                hourly_usd=self.catalog[each.cloud] * plan.num_nodes,
+            )
+            for number, each in enumerate(plan.candidates)
+            if each.cloud in self.catalog
+        )
 
     def _reach(self) -> None:
         if self.is_away:
