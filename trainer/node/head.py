@@ -168,10 +168,18 @@ class Head:
                 return self._unprepared(f"Ray did not start on the first machine:\n{ray.said}")
         survey = Survey(settings=self.settings, address=ray.address, environ=variables)
         survey.start()
-        self._until(survey.is_over, self.settings.gather_s + SURVEY_S)
+        self._until(
+            lambda: survey.is_over() or self._ray_ended(), self.settings.gather_s + SURVEY_S
+        )
         survey.kill()
+        if self._ray_ended():
+            return self._unprepared(f"Ray ended on the first machine:\n{ray.said}")
         found = survey.found()
         return self._unprepared(found) if isinstance(found, str) else self._judge(found)
+
+    def _ray_ended(self) -> bool:
+        """Whether this machine's Ray is gone; another one may answer at its address."""
+        return self._ray is not None and not self._ray.is_running()
 
     def _judge(self, found: tuple[Inspection, ...]) -> AttemptEnd | None:
         wrong = []

@@ -5,10 +5,13 @@ Never `ray stop`, which ends every Ray of the user on the machine, SkyPilot's ow
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
+import os
 import shutil
 import socket
+import stat
 import sys
 import time
 from collections.abc import Mapping
@@ -52,6 +55,7 @@ class RayChild:
 
     def start(self) -> None:
         """Start it; it takes seconds until it answers. Raises OSError."""
+        _make_own(self._folder)
         environment = marked(self.environ, self.settings) | of_ray(self.settings) | {CLUSTERS: "1"}
         self.process = start_detached(
             self._command(), cwd=self.settings.own_dir, environment=environment, log=self._log
@@ -108,10 +112,23 @@ class RayChild:
             *(sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *part, *cpus),
             *("--node-ip-address", settings.gang.own_ip, "--num-gpus", str(settings.gang.num_gpus)),
             *("--object-store-memory", str(_store_bytes())),
-            *("--temp-dir", str(self._folder), "--disable-usage-stats"),
+            # Ray opens the folder it is given to everybody.
+            *("--temp-dir", str(self._folder / "r"), "--disable-usage-stats"),
             # Nobody asks the agent anything, and SkyPilot's own Ray has its usual port.
             *("--dashboard-agent-listen-port", "0"),
         )
+
+
+def _make_own(folder: Path) -> None:
+    """Make a folder that is ours alone: its name is known to others on the machine beforehand.
+
+    Raises OSError.
+    """
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise PermissionError(errno.EPERM, "somebody else's folder is in the place", str(folder))
+    folder.chmod(0o700)
 
 
 def _store_bytes() -> int:

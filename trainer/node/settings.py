@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,8 +15,9 @@ from trainer.node.gang import Gang
 DEFAULT_HOME = "~/hillclimb"
 STOP_TIMEOUT_S = 300.0
 """A large model's checkpoint takes minutes to get into the store."""
-RAY_PORT = 6390
-"""SkyPilot's own Ray has 6380, and 8266 for its dashboard. Ray gives 10002 to 19999 to workers."""
+RAY_PORTS = range(6400, 8200, 2)
+"""Of gangs' Ray heads; the odd one after each is taken too. SkyPilot's own Ray has 6380, and 8266
+for its dashboard; Ray gives 10002 to 19999 to workers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +69,7 @@ class NodeSettings:
             gather_s=_number(environ, "HILLCLIMB_NODE_GATHER_S", 600.0),
             exchange_s=_number(environ, "HILLCLIMB_NODE_EXCHANGE_S", 600.0),
             report_s=_number(environ, "HILLCLIMB_NODE_REPORT_S", 300.0),
-            ray_port=int(_number(environ, "HILLCLIMB_RAY_PORT", RAY_PORT)),
+            ray_port=int(_number(environ, "HILLCLIMB_RAY_PORT", _ray_port(environ))),
             trainer_python=environ.get("HILLCLIMB_TRAINER_PYTHON") or sys.executable,
             num_cpus=int(_number(environ, "HILLCLIMB_NODE_CPUS", None)) if cpus else None,
             min_disk_gb=_number(environ, "HILLCLIMB_NODE_MIN_DISK_GB", 10.0),
@@ -89,6 +91,12 @@ class NodeSettings:
             trainer_python=self.trainer_python,
             holder="node",
         )
+
+
+def _ray_port(environ: Mapping[str, str]) -> int:
+    """The same on all machines of a gang; another gang on one of them most likely has another."""
+    digest = hashlib.sha256(environ.get("HILLCLIMB_ATTEMPT_ID", "").encode()).digest()
+    return RAY_PORTS[int.from_bytes(digest[:4], "big") % len(RAY_PORTS)]
 
 
 def _code(environ: Mapping[str, str], *, is_needed: bool) -> str:

@@ -35,9 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     demands = Demands.model_validate_json(given.demands)
     use_loopback(given.address.startswith("127."))
-    ray.init(address=given.address, log_to_driver=False, configure_logging=False)
+    deadline = time.monotonic() + given.wait
     try:
-        nodes = _wait(given.nodes, given.wait)
+        _join(given.address, deadline)
+        nodes = _wait(given.nodes, deadline)
         if len(nodes) < given.nodes:
             there = ", ".join(sorted(node["NodeManagerAddress"] for node in nodes))
             sys.stderr.write(
@@ -50,8 +51,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _wait(wanted: int, wait_s: float) -> list[dict[str, Any]]:
-    deadline = time.monotonic() + wait_s
+def _join(address: str, deadline: float) -> None:
+    """Join the cluster; its head accepts connections before it lets anybody in."""
+    while True:
+        try:
+            ray.init(address=address, log_to_driver=False, configure_logging=False)
+        except ConnectionError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(POLL_S)
+        else:
+            return
+
+
+def _wait(wanted: int, deadline: float) -> list[dict[str, Any]]:
     while True:
         listed: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
         nodes = [node for node in listed if node["Alive"]]

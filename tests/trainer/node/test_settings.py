@@ -53,6 +53,17 @@ def test_what_makes_no_sense_is_named(changes: dict[str, str], said: str) -> Non
         NodeSettings.from_environment(TOLD | PAIR | changes)
 
 
+def test_a_gang_agrees_on_a_port_and_another_on_the_same_machines_has_another() -> None:
+    ports = {
+        NodeSettings.from_environment(TOLD | PAIR | {"HILLCLIMB_ATTEMPT_ID": f"att_{n}"}).ray_port
+        for n in range(20)
+    }
+    assert len(ports) > 15
+    assert all(6400 <= port < 8200 and port % 2 == 0 for port in ports)
+    first = NodeSettings.from_environment(TOLD | PAIR | {"SKYPILOT_NODE_RANK": "0"})
+    assert first.ray_port == NodeSettings.from_environment(TOLD | PAIR).ray_port
+
+
 def test_every_node_of_a_job_asks_as_the_same_and_another_job_does_not() -> None:
     first = NodeSettings.from_environment(TOLD | PAIR)
     other = NodeSettings.from_environment(TOLD | PAIR | {"SKYPILOT_NODE_RANK": "0"})

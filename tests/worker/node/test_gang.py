@@ -16,6 +16,8 @@ from tests.api.clusters.renting import Rented
 from tests.api.serving import Served
 from tests.worker.node.bench import DATA_PLANE, ROOT, NodeBench
 from tests.worker.scene import Scene
+from trainer.node.raychild import RayChild
+from trainer.node.settings import NodeSettings
 
 Make = Callable[..., tuple[NodeBench, Rented]]
 IPS = ("127.0.0.2", "127.0.0.3")
@@ -33,8 +35,13 @@ echo "0, GPU-a, Fake H100, 81559, 4, 31, 0"
 
 
 def free_port() -> str:
-    """A port, and the one after it, below those that Ray gives to its workers."""
-    for port in range(7100, 9900, 2):
+    """A port, and the one after it, below those that Ray gives to its workers.
+
+    Two suites on this machine look at different ones first.
+    """
+    ports = range(8300, 9900, 2)
+    first = os.getpid() % len(ports)
+    for port in (*ports[first:], *ports[:first]):
         try:
             for each in (port, port + 1):
                 socket.create_server((IPS[0], each)).close()
@@ -42,6 +49,14 @@ def free_port() -> str:
             continue
         return str(port)
     raise AssertionError("no port is free")
+
+
+def rays_folders(bench: NodeBench, told: dict[str, str]) -> list[Path]:
+    """Where each node's Ray has its files; other suites' gangs have theirs beside them."""
+    home = {"HILLCLIMB_NODE_HOME": str(bench.home), "HILLCLIMB_BLOBS_URL": str(bench.blobs)}
+    ranks = ({"SKYPILOT_NODE_RANK": str(n), "SKYPILOT_NODE_IPS": "\n".join(IPS)} for n in (0, 1))
+    every = (NodeSettings.from_environment({**bench.variables, **told, **home, **r}) for r in ranks)
+    return [RayChild(settings=settings, environ={})._folder for settings in every]
 
 
 @pytest.fixture
@@ -85,6 +100,7 @@ def test_two_nodes_gather_are_tested_train_and_leave_nothing(
             timeout=SLOW_S,
         )
         assert joined.stdout.strip() == f"{list(IPS)} 2.0"
+        assert all(folder.exists() for folder in rays_folders(bench, told))
         raylets = [p.environ() for p in bench.left() if "raylet" in p.name()]
         assert len(raylets) == 2
         assert all(each["FLEET_API_KEY"] == variables["FLEET_API_KEY"] for each in raylets)
@@ -102,7 +118,7 @@ def test_two_nodes_gather_are_tested_train_and_leave_nothing(
         assert f"{ip} (" in said
     assert said.count("1 GPUs (Fake H100), 31 to 31 °C") == 2
     assert bench.left() == []
-    assert not list(Path("/tmp").glob("hcr-*"))
+    assert not any(folder.exists() for folder in rays_folders(bench, told))
 
 
 def test_a_gang_that_stays_incomplete_ends_the_attempt_and_says_who_came(
@@ -114,6 +130,19 @@ def test_a_gang_that_stays_incomplete_ends_the_attempt_and_says_who_came(
     attempt = scene.attempts(rented.run_id)[0]
     assert attempt.end_code == "node_unfit"
     assert "1 of 2 machines came within 45 s: 127.0.0.2" in (attempt.end_message or "")
+    assert bench.left() == []
+
+
+def test_somebody_elses_listener_on_the_port_is_not_taken_for_the_gangs_ray(
+    gang: tuple[NodeBench, Rented, dict[str, str]], scene: Scene
+) -> None:
+    bench, rented, told = gang
+    with socket.create_server((IPS[0], int(told["HILLCLIMB_RAY_PORT"]))):
+        head = bench.start(0, **told)
+        assert bench.exit_code(head, SLOW_S) == 0
+    attempt = scene.attempts(rented.run_id)[0]
+    assert attempt.end_code == "node_unfit"
+    assert "Ray ended on the first machine" in (attempt.end_message or "")
     assert bench.left() == []
 
 

@@ -1,0 +1,33 @@
+"""Where a gang's Ray has its files: a folder that is ours alone."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.node.test_settings import PAIR, TOLD
+from trainer.node.raychild import RayChild, _make_own
+from trainer.node.settings import NodeSettings
+
+
+def test_the_folder_is_closed_to_others_and_ray_gets_one_inside() -> None:
+    ray = RayChild(settings=NodeSettings.from_environment(TOLD | PAIR), environ={})
+    command = ray._command()
+    inside = Path(command[command.index("--temp-dir") + 1])
+    assert inside.parent == ray._folder
+    assert len(str(inside)) < 30, "names of sockets are made of it"
+
+
+def test_a_folder_of_ours_is_taken_up_and_closed(tmp_path: Path) -> None:
+    folder = tmp_path / "hcr"
+    folder.mkdir(mode=0o777)
+    _make_own(folder)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_what_somebody_put_in_the_place_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "hcr"
+    link.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="somebody else's folder"):
+        _make_own(link)
