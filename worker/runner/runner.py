@@ -86,6 +86,7 @@ class Runner:
         for attempt_id in held:
             self.holdings.stop(attempt_id)
         self._due.clear()
+        self._tick(draining=True)  # the service hears in any case that we take nothing more
         self._tick_until(lambda: not self.holdings.trainers, self.settings.stop_timeout_s)
         for attempt_id in list(self.holdings.trainers):
             log.warning("attempt %s did not leave in time", attempt_id)

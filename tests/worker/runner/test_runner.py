@@ -157,6 +157,15 @@ def test_stopped_runner_lets_its_trainer_checkpoint_and_leaves_no_process(
     assert not bench.leftovers()
 
 
+def test_stopped_runner_that_holds_nothing_says_that_it_takes_nothing_more(
+    bench: Bench, service: ScriptedService
+) -> None:
+    bench.start()
+    bench.until(lambda: bool(service.heartbeats))
+    assert bench.stop_runner() == 0
+    assert service.heartbeats[-1] == {"attempts": [], "draining": True}
+
+
 def test_trainer_that_will_not_leave_is_killed_when_the_runner_stops(
     bench: Bench, service: ScriptedService
 ) -> None:
