@@ -22,10 +22,21 @@ WITHOUT_WEIGHTS = ("*.json", "*.jinja")
 """What is enough to read and write a model's tokens."""
 
 
+_PACKED = "hillclimb_assets"
+"""What `assets/` is called beside the packages of a wheel, where the name must be our own."""
+
+
 def assets_dir() -> Path:
-    """Directory of the shipped models: `HILLCLIMB_ASSETS_DIR`, else `assets/` of the checkout."""
-    given = os.environ.get(ASSETS_VARIABLE)
-    return Path(given) if given else Path(__file__).resolve().parent.parent / "assets"
+    """Directory of the shipped models.
+
+    `HILLCLIMB_ASSETS_DIR`, else that of the wheel we are installed from, else `assets/` of the
+    checkout.
+    """
+    if given := os.environ.get(ASSETS_VARIABLE):
+        return Path(given)
+    root = Path(__file__).resolve().parent.parent
+    packed = root / _PACKED
+    return packed if packed.is_dir() else root / "assets"
 
 
 def resolve_source(

@@ -15,6 +15,7 @@ from typing import ClassVar
 import huggingface_hub.constants
 import pytest
 
+from trainer import sources
 from trainer.errors import ModelUnavailable
 from trainer.sources import ASSETS_VARIABLE, assets_dir, resolve_source
 from trainer.stores import locate
@@ -43,6 +44,16 @@ def test_without_the_variable_assets_are_those_of_the_checkout(
     root = assets_dir().parent
     assert assets_dir().name == "assets"
     assert (root / "trainer" / "models.py").is_file()
+
+
+def test_from_a_wheel_they_are_beside_its_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(ASSETS_VARIABLE, raising=False)
+    monkeypatch.setattr(sources, "__file__", str(tmp_path / "trainer" / "sources.py"))
+    assert assets_dir() == tmp_path / "assets"
+    (tmp_path / "hillclimb_assets").mkdir()
+    assert assets_dir() == tmp_path / "hillclimb_assets"
 
 
 def test_a_path_without_a_model_is_refused(tmp_path: Path) -> None:

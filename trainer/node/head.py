@@ -160,12 +160,14 @@ class Head:
         """Gather the machines and test them; returns the end of an attempt that cannot begin."""
         variables = {k: v for k, v in self._variables.items() if k != "HILLCLIMB_ATTEMPT_TOKEN"}
         ray = RayChild(settings=self.settings, environ=variables)
-        if not self.settings.gang.is_alone:
+        gang = self.settings.gang
+        if not gang.is_alone:
             self._ray = ray
             ray.start()
             self._until(lambda: ray.answers() or not ray.is_running(), self.settings.gather_s)
             if not ray.answers():
                 return self._unprepared(f"Ray did not start on the first machine:\n{ray.said}")
+            log.info("Ray answers at %s: waiting for %d machines", ray.address, len(gang.ips))
         survey = Survey(settings=self.settings, address=ray.address, environ=variables)
         survey.start()
         self._until(

@@ -24,6 +24,8 @@ LOCK = f"{HOME}/trainer.txt"
 VENV = f"{HOME}/venv"
 SITE = f"{HOME}/site"
 """The wheel beside an environment that is not ours to change."""
+SETTING_UP = f"{HOME}/setup.lock"
+_PIP = "--quiet --disable-pip-version-check"
 
 
 def plan_for(
@@ -68,21 +70,27 @@ def not_excluded(
 
 
 def setup_script(install: TrainerInstall, wheel: str) -> str:
-    """Return what every node does before the job: the data plane's environment."""
+    """Return what every node does before the job: the data plane's environment.
+
+    One after the other where they share their home, as a Slurm's nodes do: pip would pull files
+    from under itself.
+    """
     target = f"{HOME}/{wheel}"
-    if install.type == "wheel":
-        return "\n".join(
-            (
-                "set -e",
-                f"test -x {VENV}/bin/python || python3 -m venv {VENV}",
-                # torch with what it needs on these machines (CUDA), the rest as locked.
-                f"{VENV}/bin/python -m pip install --quiet -c {LOCK} torch",
-                f"{VENV}/bin/python -m pip install --quiet --no-deps -r {LOCK}",
-                f"{VENV}/bin/python -m pip install --quiet --no-deps --force-reinstall {target}",
-            )
-        )
-    python = python_of(install)
-    return f"set -e\n{python} -m pip install --quiet --no-deps --upgrade --target {SITE} {target}"
+    return "\n".join(("set -e", "(", "flock 9", *_installed(install, target), f") 9>{SETTING_UP}"))
+
+
+def _installed(install: TrainerInstall, target: str) -> tuple[str, ...]:
+    if install.type != "wheel":
+        pip = f"{python_of(install)} -m pip install {_PIP}"
+        return (f"{pip} --no-deps --upgrade --target {SITE} {target}",)
+    pip = f"{VENV}/bin/python -m pip install {_PIP}"
+    return (
+        f"test -x {VENV}/bin/python || python3 -m venv {VENV}",
+        # torch with what it needs on these machines (CUDA), the rest as locked.
+        f"{pip} -c {LOCK} torch",
+        f"{pip} --no-deps -r {LOCK}",
+        f"{pip} --no-deps --force-reinstall {target}",
+    )
 
 
 def run_script(install: TrainerInstall) -> str:

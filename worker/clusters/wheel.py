@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 LOCK = ROOT / "requirements" / "trainer.txt"
-PACKAGES = ("hillclimb", "api", "worker", "trainer")
+PACKED = ("hillclimb", "api", "worker", "trainer", "assets")
 BUILD_S = 45.0
 
 
@@ -44,7 +44,7 @@ def find_wheel(given: str | None) -> Path:
 def source_digest() -> str:
     """Return a digest of everything that goes into the wheel."""
     digest = hashlib.sha256((ROOT / "pyproject.toml").read_bytes())
-    for package in PACKAGES:
+    for package in PACKED:
         for file in sorted((ROOT / package).rglob("*")):
             if file.is_file() and "__pycache__" not in file.parts:
                 digest.update(file.relative_to(ROOT).as_posix().encode())

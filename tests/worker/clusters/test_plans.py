@@ -1,0 +1,45 @@
+"""What nodes do before the job, run by a shell."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from trainer.contract.clusters.spec import TrainerInstall
+from worker.clusters.plans import setup_script
+
+BUSY = """#!/bin/sh
+mkdir "$HOME/busy" || exit 9
+echo "$@" >>"$HOME/done"
+sleep 0.3
+rmdir "$HOME/busy"
+"""
+
+
+def prepared(home: Path, install: TrainerInstall) -> list[subprocess.Popen[bytes]]:
+    """Two nodes of one home that set themselves up at once."""
+    script = setup_script(install, "hillclimb.whl")
+    command, environment = ["bash", "-c", script], {"HOME": str(home), "PATH": "/usr/bin:/bin"}
+    return [subprocess.Popen(command, env=environment) for _ in range(2)]
+
+
+@pytest.mark.parametrize("kind", ["wheel", "prebuilt"])
+def test_nodes_that_share_a_home_do_not_install_at_once(tmp_path: Path, kind: str) -> None:
+    python = tmp_path / "hillclimb/venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(BUSY)
+    python.chmod(0o755)
+    given = str(python) if kind == "prebuilt" else None
+    install = TrainerInstall.model_validate({"type": kind, "python": given})
+    assert [each.wait() for each in prepared(tmp_path, install)] == [0, 0]
+    lines = (tmp_path / "done").read_text().splitlines()
+    assert len(lines) == (6 if kind == "wheel" else 2)
+    assert all("pip install" in line for line in lines)
+
+
+def test_a_setup_whose_install_fails_fails(tmp_path: Path) -> None:
+    (tmp_path / "hillclimb").mkdir()
+    install = TrainerInstall(type="prebuilt", python="/bin/false")
+    assert all(each.wait() for each in prepared(tmp_path, install))
