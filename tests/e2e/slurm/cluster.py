@@ -104,7 +104,9 @@ class LocalSlurm:
         """
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
         root = self.directory / "borrowed"
-        (root / "bin").mkdir(parents=True, exist_ok=True)
+        if root.is_dir():
+            return root / "bin" / "python"
+        (root / "bin").mkdir(parents=True)
         (root / "bin" / "python").symlink_to(f"/usr/bin/python{version}")
         (root / "pyvenv.cfg").write_text(f"home = /usr/bin\nversion = {version}\n")
         (root / "lib" / f"python{version}").mkdir(parents=True)

@@ -1,0 +1,170 @@
+"""One stack and one Slurm, and whatever can go wrong between them: nothing is ever left.
+
+The order is that of the file. What each run has to show is its own end, exactly one job per
+cluster, and an empty queue.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hillclimb.stack.poll import wait_until
+from tests.e2e.slurm.cluster import NAME, LocalSlurm
+from tests.e2e.slurm.conftest import Phases
+from tests.e2e.slurm.gated import FACTORY, GATES
+from tests.e2e.slurm.prime import SOLD_OUT, SoldOutPlatform
+from tests.e2e.slurm.stack import (
+    ON_PRIME,
+    ON_SLURM,
+    RentingStack,
+    moment,
+    renting_stack,
+    tiny_spec,
+)
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.stack,
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.xdist_group("slurm"),
+]
+LONG = {"total_steps": 400, "train_batch_size": 4, "mini_batch_size": 4}
+
+
+@pytest.fixture(scope="module")
+def gates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("gates")
+
+
+@pytest.fixture(scope="module")
+def stack(
+    slurm: LocalSlurm, prime: SoldOutPlatform, gates: Path, phases: Phases
+) -> Iterator[RentingStack]:
+    variables = {"HILLCLIMB_CLOUDS": FACTORY, GATES: str(gates)}
+    with renting_stack(slurm, prime, variables) as running:
+        yield running
+        phases.other["jobs left in squeue, rough ways"] = len(slurm.jobs())
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(stack: RentingStack) -> Iterator[None]:
+    yield
+    assert stack.slurm.empty()
+    assert not list(stack.slurm.directory.glob("home/.sky_clusters/*"))
+
+
+def num_jobs(stack: RentingStack, name: str) -> int:
+    """How many jobs SkyPilot has run on a live cluster, by the folders of their logs."""
+    return len(list(stack.slurm.directory.glob(f"home/.sky_clusters/{name}-*/sky_logs/*-att_*")))
+
+
+def cancel(stack: RentingStack, run_id: str) -> None:
+    assert stack.http.post(f"/v1/runs/{run_id}/cancel").is_success
+
+
+def test_machines_that_nobody_has_end_the_run_with_the_reason(
+    stack: RentingStack, phases: Phases
+) -> None:
+    many = {"infra": f"slurm/{NAME}", "accelerators": "H100:16"}
+    run_id = stack.submit(tiny_spec(stack.python, many))
+    with phases.phase("unsatisfiable: ended"):
+        run = stack.until_ended(run_id)
+    assert run["status"] == "failed"
+    assert run["end_reason"]["code"] == "cluster_refused", run["end_reason"]
+    assert [each["spent"]["usd"] for each in stack.clusters(run_id)] == [0.0]
+
+
+def test_a_failing_job_ends_the_run_and_its_cluster(stack: RentingStack, phases: Phases) -> None:
+    run_id = stack.submit(tiny_spec(stack.python, model={"source": "/nowhere/model"}))
+    with phases.phase("job failure: ended, cluster gone"):
+        run = stack.until_ended(run_id)
+    assert (run["status"], run["attempt"]) == ("failed", 1), stack.tails()
+    assert "/nowhere/model" in run["end_reason"]["message"]
+    assert [each["up_at"] is not None for each in stack.clusters(run_id)] == [True]
+
+
+def test_a_worker_killed_after_the_launch_finds_it_again_and_a_cancel_ends_it(
+    stack: RentingStack, gates: Path, phases: Phases
+) -> None:
+    (gates / "hold").touch()
+    run_id = stack.submit(tiny_spec(stack.python, schedule=LONG))
+    stack.until((gates / "asked").exists)
+    cluster = stack.clusters(run_id)[0]
+    assert cluster["state"] == "wanted", "the launch is asked for, and not recorded"
+    old = stack.pid("cluster-worker")
+    os.killpg(old, signal.SIGKILL)
+    (gates / "hold").unlink()
+    stack.until(lambda: stack.pid("cluster-worker") not in (old, -1))
+    with phases.phase("worker killed: up"):
+        cluster = stack.until_cluster(run_id, "up")
+    stack.until_step(run_id, 1)
+    assert num_jobs(stack, cluster["name"]) == 1
+    assert len(stack.slurm.jobs()) == 1
+    cancel(stack, run_id)
+    with phases.phase("cancel in training: cluster gone"):
+        run = stack.until_ended(run_id)
+    assert (run["status"], run["attempt"]) == ("cancelled", 1)
+
+
+def test_a_run_that_is_cancelled_in_its_launch_leaves_no_cluster(
+    stack: RentingStack, phases: Phases
+) -> None:
+    run_id = stack.submit(tiny_spec(stack.python, schedule=LONG))
+    stack.until_cluster(run_id, "launching")
+    cancel(stack, run_id)
+    with phases.phase("cancel in launch: cluster gone"):
+        run = stack.until_ended(run_id)
+    assert run["status"] == "cancelled"
+    assert len(stack.clusters(run_id)) == 1
+
+
+def test_a_killed_api_server_costs_no_run_and_no_second_job(
+    stack: RentingStack, phases: Phases
+) -> None:
+    """The nodes cannot reach the API: everything passes through the blob store."""
+    run_id = stack.submit(tiny_spec(stack.python, skypilot={"api_reachable": False}))
+    stack.until_cluster(run_id, "launching")
+    old = stack.pid("sky-api")
+    os.kill(old, signal.SIGKILL)
+    stack.until(lambda: stack.pid("sky-api") not in (old, -1) and stack.is_ready("sky-api"))
+    with phases.phase("API server killed in the launch: up"):
+        cluster = stack.until_cluster(run_id, "up")
+    assert wait_until(lambda: num_jobs(stack, cluster["name"]) > 0, deadline_s=60)
+    assert num_jobs(stack, cluster["name"]) == 1
+    with phases.phase("relay: up to gone"):
+        run = stack.until_ended(run_id)
+    assert (run["status"], run["attempt"]) == ("succeeded", 1), stack.tails()
+    assert len(stack.events(run_id, "step.completed")) == 2
+    assert {each["step"] for each in stack.get(f"/v1/runs/{run_id}/evals")["data"]} == {0, 2}
+
+
+def test_a_sold_out_platform_then_machines_taken_away_then_on_from_the_checkpoint(
+    stack: RentingStack, prime: SoldOutPlatform, phases: Phases
+) -> None:
+    steps = {"total_steps": 40, "train_batch_size": 4, "mini_batch_size": 4}
+    spec = tiny_spec(stack.python, ON_PRIME, ON_SLURM, schedule=steps)
+    run_id = stack.submit(spec)
+    with phases.phase("failover: up"):
+        cluster = stack.until_cluster(run_id, "up")
+    assert prime.wanted
+    sold_out, taken = cluster["offers"]
+    assert (sold_out["infra"], sold_out["outcome"]) == ("primeintellect", "refused")
+    assert SOLD_OUT in sold_out["message"]
+    assert (taken["infra"], taken["outcome"]) == ("slurm", "up")
+    stack.until_step(run_id, 3)
+    ((job, _, _),) = stack.slurm.jobs()
+    stack.slurm.cancel(job)
+    with phases.phase("machines taken away: second cluster up"):
+        second = stack.until_cluster(run_id, "up", number=2)
+    run = stack.until_ended(run_id)
+    assert (run["status"], run["attempt"]) == ("succeeded", 2), (run["end_reason"], stack.tails())
+    started = [each["data"] for each in stack.events(run_id, "trainer.started")]
+    assert started[0]["resumed_from_step"] is None
+    assert started[1]["resumed_from_step"] >= 3
+    first = stack.clusters(run_id)[0]
+    assert moment(first["gone_at"]) <= moment(second["up_at"]), "one cluster at a time"

@@ -1,0 +1,85 @@
+"""Our API, Celery, SkyPilot's real API server, a gang of two nodes, Ray, training, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tests.e2e.slurm.cluster import LocalSlurm
+from tests.e2e.slurm.conftest import Phases
+from tests.e2e.slurm.prime import SoldOutPlatform
+from tests.e2e.slurm.stack import RentingStack, moment, renting_stack, tiny_spec
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.stack,
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.xdist_group("slurm"),
+]
+NODES = ("127.0.0.2", "127.0.0.3")
+
+
+@pytest.fixture(scope="module")
+def stack(slurm: LocalSlurm, prime: SoldOutPlatform, phases: Phases) -> Iterator[RentingStack]:
+    with phases.phase("stack up"):
+        manager = renting_stack(slurm, prime)
+        running = manager.__enter__()
+    try:
+        yield running
+    finally:
+        with phases.phase("stack down"):
+            manager.__exit__(None, None, None)
+
+
+def test_a_run_is_carried_out_by_a_gang_and_nothing_is_left(
+    stack: RentingStack, phases: Phases
+) -> None:
+    spec = tiny_spec(
+        stack.python,
+        skypilot={"num_nodes": 2},
+        placement={"type": "ray"},
+        experimental=True,  # a Ray of several machines
+    )
+    with phases.phase("request"):
+        run_id = stack.submit(spec)
+    run = stack.until_ended(run_id)
+    assert run["status"] == "succeeded", (run["end_reason"], stack.tails())
+    assert stack.slurm.empty()
+
+    (cluster,) = stack.clusters(run_id)
+    assert (cluster["infra"], cluster["num_nodes"], cluster["cause"]) == ("slurm", 2, None)
+    assert cluster["hourly_usd"] >= 40.0
+    assert cluster["spent"]["usd"] > 0.0
+    assert [(each["infra"], each["outcome"]) for each in cluster["offers"]] == [("slurm", "up")]
+
+    said = stack.get(f"/v1/runs/{run_id}/logs", component="node")["text"]
+    for ip in NODES:
+        assert f"{ip} (" in said
+    assert said.count("8 GPUs (NVIDIA H100") == 2
+    assert len(stack.events(run_id, "step.completed")) == 2
+    evals = stack.get(f"/v1/runs/{run_id}/evals")["data"]
+    assert {each["step"] for each in evals} == {0, 2}
+
+    phases.seconds |= seconds(run, cluster, said, stack.events(run_id))
+    phases.other["USD"] = round(cluster["spent"]["usd"], 3)
+    phases.other["jobs left in squeue"] = len(stack.slurm.jobs())
+
+
+def seconds(
+    run: dict[str, Any], cluster: dict[str, Any], said: str, events: list[dict[str, Any]]
+) -> dict[str, float]:
+    """What each phase took, by the times of the service and of the first node's log."""
+    first = {each["type"]: moment(each["at"]) for each in reversed(events)}
+    marks = {
+        "asked for": moment(run["created_at"]),
+        "machines up, job submitted": moment(cluster["up_at"]),
+        "environment set up, attempt taken": first["attempt.claimed"],
+        "trainer started": first["trainer.started"],
+        "trained, pass rates back": first["trainer.ended"],
+        "cluster gone": moment(cluster["gone_at"]),
+    }
+    times = list(marks.items())
+    return {name: round(end - start, 1) for (_, start), (name, end) in pairwise(times)}
