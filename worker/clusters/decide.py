@@ -19,7 +19,7 @@ from worker.clusters.view import Cause, ClusterState, ClusterView
 
 LAUNCH_GRACE = timedelta(seconds=90)
 """So long after it was recorded a launch may still reach the API server, or be finished by one of
-its processes that outlived it: longer than any call's deadline (50 s)."""
+its processes that outlived it: longer than any call's deadline (75 s)."""
 MAX_LAUNCHES = 5
 """Of one cluster; each one more was lost on its way."""
 NODE_SILENT = timedelta(seconds=120)

@@ -24,6 +24,19 @@ LOCK = f"{HOME}/trainer.txt"
 VENV = f"{HOME}/venv"
 SITE = f"{HOME}/site"
 """The wheel beside an environment that is not ours to change."""
+CREDENTIALS = {
+    "AWS": "~/.aws",
+    "Azure": "~/.azure",
+    "GCP": "~/.config/gcloud",
+    "Kubernetes": "~/.kube",
+    "Lambda": "~/.lambda_cloud",
+    "Nebius": "~/.nebius",
+    "PrimeIntellect": "~/.prime",
+    "RunPod": "~/.runpod",
+    "Vast": "~/.config/vastai",
+}
+"""Where SkyPilot 0.14.1 puts what it copies from the API server's home, by the cloud's name there:
+of everything that `hillclimb.stack.sky` links into it."""
 SETTING_UP = f"{HOME}/setup.lock"
 _PIP = "--quiet --disable-pip-version-check"
 
@@ -75,8 +88,19 @@ def setup_script(install: TrainerInstall, wheel: str) -> str:
     One after the other where they share their home, as a Slurm's nodes do: pip would pull files
     from under itself.
     """
-    target = f"{HOME}/{wheel}"
-    return "\n".join(("set -e", "(", "flock 9", *_installed(install, target), f") 9>{SETTING_UP}"))
+    installed = _installed(install, f"{HOME}/{wheel}")
+    return "\n".join(("set -e", *_disarmed(), "(", "flock 9", *installed, f") 9>{SETTING_UP}"))
+
+
+def _disarmed() -> tuple[str, ...]:
+    """Take away what opens other clouds: SkyPilot copies all credentials onto every machine.
+
+    A machine keeps those of its own cloud, by which SkyPilot's autodown ends it.
+    """
+    return tuple(
+        f"""case "$SKYPILOT_CLUSTER_INFO" in *'"cloud": "{cloud}"'*) ;; *) rm -rf {place} ;; esac"""
+        for cloud, place in CREDENTIALS.items()
+    )
 
 
 def _installed(install: TrainerInstall, target: str) -> tuple[str, ...]:

@@ -51,9 +51,9 @@ from worker.clusters.launchlog import offers_tried, sentence
 
 ENDPOINT = "SKYPILOT_API_SERVER_ENDPOINT"
 CONNECT_S = 5.0
-QUICK_S, SLOW_S = 20.0, 45.0
+QUICK_S, SLOW_S = 20.0, 75.0
 """Deadlines of a call that the server answers by itself, and of one that asks a cloud: both below
-the 50 s that a task may take."""
+the 90 s for which a cluster is held, and after which a launch is not on its way any more."""
 _FIELDS = (
     *("request_id", "name", "entrypoint", "status", "created_at", "user_id", "return_value"),
     *("error", "pid", "schedule_type", "cluster_name", "finished_at", "status_msg"),

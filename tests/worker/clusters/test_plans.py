@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from hillclimb.stack.sky import LINKED
 from trainer.contract.clusters.spec import TrainerInstall
-from worker.clusters.plans import setup_script
+from worker.clusters.plans import CREDENTIALS, setup_script
 
 BUSY = """#!/bin/sh
 mkdir "$HOME/busy" || exit 9
@@ -43,3 +45,22 @@ def test_a_setup_whose_install_fails_fails(tmp_path: Path) -> None:
     (tmp_path / "hillclimb").mkdir()
     install = TrainerInstall(type="prebuilt", python="/bin/false")
     assert all(each.wait() for each in prepared(tmp_path, install))
+
+
+def test_a_machine_keeps_the_credentials_of_its_own_cloud_alone(tmp_path: Path) -> None:
+    kept, foreign = tmp_path / ".aws/credentials", tmp_path / ".lambda_cloud/lambda_keys"
+    for each in (kept, foreign, tmp_path / "hillclimb/trainer.txt"):
+        each.parent.mkdir(parents=True)
+        each.touch()
+    install = TrainerInstall(type="prebuilt", python="/bin/true")
+    told = {"SKYPILOT_CLUSTER_INFO": json.dumps({"cluster_name": "hc", "cloud": "AWS"})}
+    environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"} | told
+    script = setup_script(install, "hillclimb.whl")
+    subprocess.run(["bash", "-c", script], env=environment, check=True)
+    assert kept.exists()
+    assert not foreign.exists()
+
+
+def test_whatever_is_linked_into_the_servers_home_is_taken_away_again() -> None:
+    linked = {f"~/{each}" for each in LINKED if not each.startswith((".sky/", ".slurm"))}
+    assert set(CREDENTIALS.values()) == linked
