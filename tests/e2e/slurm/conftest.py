@@ -21,13 +21,15 @@ from hillclimb.stack.ports import accepts
 from hillclimb.stack.sky import client_environment, queue_port
 from tests.e2e.slurm.catalog import write_catalog
 from tests.e2e.slurm.cluster import LocalSlurm, local_slurm, what_is_missing
+from tests.e2e.slurm.gated import FACTORY, GATES
 from tests.e2e.slurm.prime import SoldOutPlatform, sold_out_platform
 from tests.e2e.slurm.skyserver import RunningSky, running_sky
+from tests.e2e.slurm.stack import RentingStack, renting_stack
 from worker.clusters.base import Clouds, CloudsUnreachable
 
 E2E, FIGURES = "HILLCLIMB_E2E", "HILLCLIMB_E2E_FIGURES"
 PREFIX = "hc-test-"
-PATIENCE_S = 420.0
+PATIENCE_S = 900.0
 
 
 @dataclass(slots=True)
@@ -83,6 +85,28 @@ def slurm(phases: Phases) -> Iterator[LocalSlurm]:
 
 
 @pytest.fixture(scope="session")
+def gates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where `tests.e2e.slurm.gated` looks."""
+    return tmp_path_factory.mktemp("gates")
+
+
+@pytest.fixture(scope="session")
+def stack(
+    slurm: LocalSlurm, prime: SoldOutPlatform, gates: Path, phases: Phases
+) -> Iterator[RentingStack]:
+    """The whole service, and a Slurm that it rents from."""
+    with phases.phase("stack up"):
+        manager = renting_stack(slurm, prime, {"HILLCLIMB_CLOUDS": FACTORY, GATES: str(gates)})
+        running = manager.__enter__()
+    try:
+        yield running
+        phases.other["jobs left in squeue"] = len(slurm.jobs())
+    finally:
+        with phases.phase("stack down"):
+            manager.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="module")
 def sky(slurm: LocalSlurm, prime: SoldOutPlatform, phases: Phases) -> Iterator[RunningSky]:
     root = Path(tempfile.mkdtemp(prefix="hc-sky-", dir="/tmp"))
     origin = root / "operator"
@@ -105,7 +129,7 @@ def sky(slurm: LocalSlurm, prime: SoldOutPlatform, phases: Phases) -> Iterator[R
         shutil.rmtree(root)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def make_clouds(sky: RunningSky) -> Callable[[str], Clouds]:
     """What makes `Clouds` as the worker does: by the environment, without knowing the class."""
     os.environ |= client_environment(sky.server.url, sky.server.directory / "client")
@@ -137,7 +161,7 @@ class Patient:
         return asked
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def clouds(make_clouds: Callable[[str], Clouds]) -> Clouds:
     patient: Any = Patient(make_clouds(PREFIX))
     return cast("Clouds", patient)

@@ -43,7 +43,7 @@ pytestmark = [
     pytest.mark.xdist_group("slurm"),
 ]
 
-DEADLINE_S = 420.0
+DEADLINE_S = 900.0
 SECRET = "do-not-tell-anybody"
 SHARED = f"{PREFIX}shared-1"
 ON_SLURM = CandidateSpec(infra=f"slurm/{NAME}", accelerators="H100:8")

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from tests.e2e.slurm.cluster import LocalSlurm
 from tests.e2e.slurm.conftest import Phases
-from tests.e2e.slurm.prime import SoldOutPlatform
-from tests.e2e.slurm.stack import RentingStack, moment, renting_stack, tiny_spec
+from tests.e2e.slurm.stack import RentingStack, moment, tiny_spec
 
 pytestmark = [
     pytest.mark.e2e,
@@ -20,18 +17,6 @@ pytestmark = [
     pytest.mark.xdist_group("slurm"),
 ]
 NODES = ("127.0.0.2", "127.0.0.3")
-
-
-@pytest.fixture(scope="module")
-def stack(slurm: LocalSlurm, prime: SoldOutPlatform, phases: Phases) -> Iterator[RentingStack]:
-    with phases.phase("stack up"):
-        manager = renting_stack(slurm, prime)
-        running = manager.__enter__()
-    try:
-        yield running
-    finally:
-        with phases.phase("stack down"):
-            manager.__exit__(None, None, None)
 
 
 def test_a_run_is_carried_out_by_a_gang_and_nothing_is_left(
@@ -65,7 +50,6 @@ def test_a_run_is_carried_out_by_a_gang_and_nothing_is_left(
 
     phases.seconds |= seconds(run, cluster, said, stack.events(run_id))
     phases.other["USD"] = round(cluster["spent"]["usd"], 3)
-    phases.other["jobs left in squeue"] = len(stack.slurm.jobs())
 
 
 def seconds(

@@ -14,16 +14,14 @@ from pathlib import Path
 import pytest
 
 from hillclimb.stack.poll import wait_until
-from tests.e2e.slurm.cluster import NAME, LocalSlurm
+from tests.e2e.slurm.cluster import NAME
 from tests.e2e.slurm.conftest import Phases
-from tests.e2e.slurm.gated import FACTORY, GATES
 from tests.e2e.slurm.prime import SOLD_OUT, SoldOutPlatform
 from tests.e2e.slurm.stack import (
     ON_PRIME,
     ON_SLURM,
     RentingStack,
     moment,
-    renting_stack,
     tiny_spec,
 )
 
@@ -34,21 +32,6 @@ pytestmark = [
     pytest.mark.xdist_group("slurm"),
 ]
 LONG = {"total_steps": 400, "train_batch_size": 4, "mini_batch_size": 4}
-
-
-@pytest.fixture(scope="module")
-def gates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("gates")
-
-
-@pytest.fixture(scope="module")
-def stack(
-    slurm: LocalSlurm, prime: SoldOutPlatform, gates: Path, phases: Phases
-) -> Iterator[RentingStack]:
-    variables = {"HILLCLIMB_CLOUDS": FACTORY, GATES: str(gates)}
-    with renting_stack(slurm, prime, variables) as running:
-        yield running
-        phases.other["jobs left in squeue, rough ways"] = len(slurm.jobs())
 
 
 @pytest.fixture(autouse=True)
