@@ -111,7 +111,8 @@ def _plan(run: Run, attempt: Attempt) -> NodePlan | None:
 
 
 def _look(parts: Parts, box: _Box, *, now: datetime) -> None:
-    if not box.is_taken and not _admit(parts, box, now=now):
+    # The plan of an attempt that is over may have been taken just before: that job is told, too.
+    if not box.is_taken and not box.is_ended and not _admit(parts, box, now=now):
         return
     if box.action is not None:
         stop = NodeStop(action=box.action)

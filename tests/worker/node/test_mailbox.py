@@ -80,6 +80,18 @@ def test_one_job_gets_the_plan_and_may_ask_again(scene: Scene, far: Rented) -> N
         box.exchange(OTHER_NONCE)
 
 
+def test_a_job_that_takes_the_plan_of_an_attempt_that_is_over_is_told_to_leave(
+    scene: Scene, far: Rented
+) -> None:
+    sweep(scene)
+    end_it(scene, far)
+    box = Mailbox(store=scene.parts.store, run_id=far.run_id, attempt=1, nonce=NONCE)
+    assert box.exchange(NONCE).attempt == 1
+    sweep(scene)
+    assert box.heartbeat(is_preparing=True) == "kill"
+    assert scene.attempts(far.run_id)[0].claimed_at is None
+
+
 def test_a_beat_counts_when_its_number_rises_whatever_the_nodes_clock_says(
     scene: Scene, far: Rented
 ) -> None:
