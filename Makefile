@@ -77,9 +77,9 @@ bench: setup ## three training seeds, two warm starts, the shuffled-reward contr
 	@$(CONTROL)/python benchmarks/learning.py
 	@$(TRAINER)/python benchmarks/engine_throughput.py
 
-e2e: setup ## browser, SkyPilot on a Slurm of this machine, SkyRL's Tinker server (.venv-skyrl, 2.2 GB); installs what is missing where root may
+e2e: setup ## every backend, browser, SkyPilot on a Slurm of this machine, SkyRL's Tinker server (.venv-skyrl, 2.2 GB); installs what is missing where root may
 	@bash tests/e2e/install_chromium.sh
 	@bash tests/e2e/slurm/install_slurm.sh
 	@PYTHON=$(PYTHON) sh tests/e2e/tinker/install_skyrl.sh
-	@HILLCLIMB_E2E=1 $(CONTROL)/python -m pytest tests/e2e --ignore=tests/e2e/tinker
+	@HILLCLIMB_E2E=1 $(CONTROL)/python -m pytest tests/e2e tests/conformance --ignore=tests/e2e/tinker
 	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest tests/e2e/tinker
