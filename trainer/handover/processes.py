@@ -17,6 +17,11 @@ ATTEMPT_VARIABLE = "HILLCLIMB_ATTEMPT_ID"
 HOME_VARIABLE = "HILLCLIMB_RUNNER_HOME"
 """Every trainer, and whatever it starts, carries both: its attempt and its runner's state."""
 
+KEEPS_MARK = {"SPT_NOENV": "1"}
+"""Ray's workers and vLLM's engines write a title over their environment, and so over the mark, by
+which what holds a GPU is found again; setproctitle leaves the environment alone where it is told
+to, and the title is then as long as the command line was."""
+
 SAME_START_S = 2.0
 """Start times are derived from the boot time, which moves a little when the clock is set."""
 
@@ -67,7 +72,7 @@ def start_detached(
         popen = subprocess.Popen(
             command,
             cwd=cwd,
-            env=dict(environment),
+            env=dict(environment) | KEEPS_MARK,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

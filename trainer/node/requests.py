@@ -13,8 +13,10 @@ from trainer.node.errors import AttemptOver, ServiceUnreachable
 
 Reply = TypeVar("Reply", bound=BaseModel)
 TIMEOUT = httpx.Timeout(10.0, connect=3.0)
-LATER = frozenset({408, 425, 429})
-"""Answers below 500 that ask to try again."""
+PROBLEM = "application/problem+json"
+ENDINGS = frozenset({"attempt_superseded", "unknown_token"})
+"""Codes by which the service itself says that the attempt is not this job's. Whatever else is no
+success may be a proxy's word, or a service that is being replaced, and is asked again."""
 
 
 class Requests:
@@ -64,11 +66,11 @@ class Requests:
             raise ServiceUnreachable(f"{path}: {error or type(error).__name__}") from error
         if answer.is_success:
             return answer
-        problem = _json(answer)
+        problem = _problem(answer)
         said = f"{path}: {answer.status_code} {problem.get('detail') or problem.get('title') or ''}"
-        if answer.status_code >= 500 or answer.status_code in LATER or problem.get("retryable"):
-            raise ServiceUnreachable(said)
-        raise AttemptOver(said)
+        if problem.get("code") in ENDINGS:
+            raise AttemptOver(said)
+        raise ServiceUnreachable(said)
 
 
 def _parse(model: type[Reply], answer: httpx.Response) -> Reply:
@@ -80,7 +82,10 @@ def _parse(model: type[Reply], answer: httpx.Response) -> Reply:
         raise ServiceUnreachable(problem) from None
 
 
-def _json(answer: httpx.Response) -> dict[str, object]:
+def _problem(answer: httpx.Response) -> dict[str, object]:
+    """Return what the service itself says; nothing where somebody else has answered."""
+    if answer.headers.get("content-type", "").partition(";")[0].strip() != PROBLEM:
+        return {}
     try:
         body = answer.json()
     except ValueError:

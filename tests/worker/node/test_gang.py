@@ -27,7 +27,13 @@ JOIN = """
 import os, ray
 ray.init(address=os.environ["RAY_ADDRESS"], configure_logging=False, log_to_driver=False)
 nodes = sorted(node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"])
-print(nodes, ray.cluster_resources().get("GPU"))
+
+@ray.remote(num_cpus=0)
+def is_marked():
+    with open("/proc/self/environ", "rb") as file:
+        return b"HILLCLIMB_RUNNER_HOME=" in file.read()
+
+print(nodes, ray.cluster_resources().get("GPU"), ray.get(is_marked.remote()))
 """
 FAKE_SMI = """#!/bin/sh
 echo "0, GPU-a, Fake H100, 81559, 4, 31, 0"
@@ -99,7 +105,7 @@ def test_two_nodes_gather_are_tested_train_and_leave_nothing(
             check=True,
             timeout=SLOW_S,
         )
-        assert joined.stdout.strip() == f"{list(IPS)} 2.0"
+        assert joined.stdout.strip() == f"{list(IPS)} 2.0 True"
         assert all(folder.exists() for folder in rays_folders(bench, told))
         raylets = [p.environ() for p in bench.left() if "raylet" in p.name()]
         assert len(raylets) == 2

@@ -1,0 +1,57 @@
+"""What a dead holder left is found by its mark, whatever it calls itself."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+from trainer.handover.processes import (
+    ATTEMPT_VARIABLE,
+    HOME_VARIABLE,
+    is_alive,
+    kill_marked,
+    start_detached,
+)
+
+TITLED = """
+import pathlib, subprocess, sys, time
+import setproctitle
+setproctitle.setproctitle("ray::LearnerWorker, or an engine of vLLM, with a long title" * 4)
+if sys.argv[1:]:
+    subprocess.Popen([sys.executable, *sys.argv[1:]])
+pathlib.Path("titled-%d" % len(sys.argv)).touch()
+time.sleep(600)
+"""
+"""As Ray's workers and vLLM's engines do; given a script it starts that too."""
+
+
+def test_a_process_and_its_child_that_write_a_title_over_their_environment_are_found(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "titled.py"
+    script.write_text(TITLED)
+    mark = {ATTEMPT_VARIABLE: "att_1", HOME_VARIABLE: str(tmp_path)}
+    started = start_detached(
+        (sys.executable, str(script), str(script)),
+        cwd=tmp_path,
+        environment=dict(os.environ) | mark,
+        log=tmp_path / "log",
+    )
+    assert started.popen is not None
+    try:
+        deadline = time.monotonic() + 60.0
+        while not ((tmp_path / "titled-1").exists() and (tmp_path / "titled-2").exists()):
+            assert started.running(), (tmp_path / "log").read_text()
+            assert time.monotonic() < deadline, "neither came"
+            time.sleep(0.05)
+        (child,) = psutil.Process(started.record.pid).children()
+        assert kill_marked(tmp_path, "att_1") == 2
+        started.popen.wait(30)
+        assert not is_alive(started.record)
+        assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+    finally:
+        started.kill()

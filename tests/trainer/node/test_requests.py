@@ -1,0 +1,75 @@
+"""Which answers make a node leave: the service's own word, and nobody else's."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from trainer.node.errors import AttemptOver, ServiceUnreachable
+from trainer.node.requests import Requests
+
+Answer = Callable[[int, str, bytes], Requests]
+PROBLEM = "application/problem+json"
+
+
+@pytest.fixture
+def answering() -> Iterator[Answer]:
+    """Factory: `answering(status, content_type, body)` is a client of a server that says so."""
+    servers: list[HTTPServer] = []
+
+    def make(status: int, kind: str, body: bytes) -> Requests:
+        class Says(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:  # noqa: N802 (http.server's name)
+                self.rfile.read(int(self.headers["content-length"]))
+                self.send_response(status)
+                self.send_header("content-type", kind)
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *args: object) -> None:
+                """Say nothing."""
+
+        server = HTTPServer(("127.0.0.1", 0), Says)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        return Requests(url, attempt_id="att_1", code="hcx_code")
+
+    yield make
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "body"),
+    [
+        (404, "text/plain", b"default backend - 404"),
+        (302, "text/html", b"log in first"),
+        (403, "application/json", b'{"code": "attempt_superseded"}'),
+        (405, "text/html", b""),
+        (404, PROBLEM, b'{"code": "not_found", "detail": "another version answers"}'),
+        (409, PROBLEM, b'{"code": "attempt_not_taken", "retryable": true}'),
+        (503, PROBLEM, b'{"code": "internal", "retryable": true}'),
+        (401, PROBLEM, b"torn"),
+    ],
+)
+def test_what_the_service_itself_did_not_say_ends_no_attempt(
+    answering: Answer, status: int, kind: str, body: bytes
+) -> None:
+    with pytest.raises(ServiceUnreachable, match=str(status)):
+        answering(status, kind, body).heartbeat(is_preparing=False)
+
+
+@pytest.mark.parametrize(("status", "code"), [(409, "attempt_superseded"), (401, "unknown_token")])
+def test_the_service_says_that_the_attempt_is_not_ours(
+    answering: Answer, status: int, code: str
+) -> None:
+    body = json.dumps({"code": code, "detail": "leave"}).encode()
+    with pytest.raises(AttemptOver, match="leave"):
+        answering(status, f"{PROBLEM}; charset=utf-8", body).heartbeat(is_preparing=False)
