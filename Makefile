@@ -8,7 +8,7 @@ export HILLCLIMB_HOME ?= $(CURDIR)
 export PYTHONDONTWRITEBYTECODE := 1
 DEMO_ARGS ?=
 
-.PHONY: help setup lock demo up down status test check bench e2e fuzz search-environment
+.PHONY: help setup lock demo up down status test check bench e2e fuzz rent search-environment
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -76,6 +76,10 @@ check: setup ## lint, types, import contracts
 bench: setup ## three training seeds, two warm starts, the shuffled-reward control (long)
 	@$(CONTROL)/python benchmarks/learning.py
 	@$(TRAINER)/python benchmarks/engine_throughput.py
+
+rent: setup ## one run on two rented nodes: SkyPilot on a Slurm of this machine, from nothing (the core of e2e)
+	@bash tests/e2e/slurm/install_slurm.sh
+	@HILLCLIMB_E2E=1 $(CONTROL)/python -m pytest tests/e2e/slurm/test_whole_path.py -rs
 
 e2e: setup ## every backend, browser, SkyPilot on a Slurm of this machine, SkyRL's Tinker server (.venv-skyrl, 2.2 GB); installs what is missing where root may
 	@bash tests/e2e/install_chromium.sh

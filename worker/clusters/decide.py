@@ -173,6 +173,9 @@ def _found(view: ClusterView) -> Action | None:
     sighting = known.looked.sighting
     if sighting is None:
         return None
+    if view.node_heard_at is not None:
+        # Its node has the attempt: the job is there, and asking for it takes seconds to minutes.
+        return BecomeUp(None, sighting.cluster)
     if known.jobs is None:
         return AskJobs()
     own = _own_jobs(view)

@@ -113,7 +113,7 @@ def _work(tick: _Tick) -> timedelta:
     """Act until there is nothing to do; returns when to look again."""
     deadline = time.monotonic() + TICK_S
     for _ in range(MAX_ACTIONS):
-        action = decide(tick.view, tick.clock())
+        state, action = tick.view.state, decide(tick.view, tick.clock())
         if isinstance(action, Wait):
             return action.pause
         if isinstance(action, Record):
@@ -125,6 +125,9 @@ def _work(tick: _Tick) -> timedelta:
             tick.view = enact(tick.view, action, tick.clock())
             if tick.view.state is ClusterState.GONE:
                 return timedelta(0)
+        if tick.view.state is not state:
+            # The rest of the tick may take minutes, and is lost with its worker.
+            tick.commit(due_at=None, is_over=False)
         if time.monotonic() > deadline:
             break
     return timedelta(0)

@@ -19,6 +19,7 @@ if [ ! -e "$policy" ]; then
   chmod 755 "$policy"
   trap 'rm -f "$policy"' EXIT
 fi
-apt-get update -qq
-DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-  slurm-wlm munge openssh-server openssh-client rsync >/dev/null
+if ! { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+  --no-install-recommends slurm-wlm munge openssh-server openssh-client rsync >/dev/null; }; then
+  echo "install_slurm: ${missing[*]} missing, and apt-get could not install them"
+fi

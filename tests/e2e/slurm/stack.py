@@ -208,7 +208,6 @@ def tiny_spec(python: Path, *candidates: Mapping[str, Any], **changes: Any) -> d
         "engine": {"type": "torch"},
         "placement": {"type": "inline"},
         "data": {"env_keys": ["booking"], "train_tasks_per_env": 8, "eval_tasks_per_env": 4},
-        "environment": {"max_turns": 2},
         "rollout": {
             "n_samples_per_prompt": 4,
             "max_input_length": 880,
@@ -216,7 +215,10 @@ def tiny_spec(python: Path, *candidates: Mapping[str, Any], **changes: Any) -> d
             "max_sequence_length": 1024,
         },
         "schedule": {"total_steps": 2, "train_batch_size": 4, "mini_batch_size": 4},
-        "eval": {"interval": 0, "decodings": [{"name": "sampled", "temperature": 1.0}]},
+        "eval": {
+            "interval": 0,
+            "decodings": [{"name": "sampled", "temperature": 1.0, "n_samples_per_prompt": 2}],
+        },
         "checkpoints": {"interval": 1},
     }
     return spec | changes

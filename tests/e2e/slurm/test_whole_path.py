@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
@@ -47,8 +48,12 @@ def test_a_run_is_carried_out_by_a_gang_and_nothing_is_left(
     assert len(stack.events(run_id, "step.completed")) == 2
     evals = stack.get(f"/v1/runs/{run_id}/evals")["data"]
     assert {each["step"] for each in evals} == {0, 2}
+    assert all(each["all"]["num_tasks"] == 4 for each in evals)
+    assert all(each["all"]["pass_at_n"]["k"] == 2 for each in evals)
 
-    phases.seconds |= seconds(run, cluster, said, stack.events(run_id))
+    found = seconds(run, cluster, said, stack.events(run_id))
+    assert all(each >= 0.0 for each in found.values()), found
+    phases.seconds |= found
     phases.other["USD"] = round(cluster["spent"]["usd"], 3)
 
 
@@ -56,14 +61,22 @@ def seconds(
     run: dict[str, Any], cluster: dict[str, Any], said: str, events: list[dict[str, Any]]
 ) -> dict[str, float]:
     """What each phase took, by the times of the service and of the first node's log."""
-    first = {each["type"]: moment(each["at"]) for each in reversed(events)}
+    first = {each["type"]: moment(each["created_at"]) for each in reversed(events)}
     marks = {
         "asked for": moment(run["created_at"]),
         "machines up, job submitted": moment(cluster["up_at"]),
         "environment set up, attempt taken": first["attempt.claimed"],
-        "trainer started": first["trainer.started"],
+        "Ray on the first node": said_at(said, "Ray answers at"),
+        "Ray on both, every machine tested": said_at(said, "started the trainer"),
+        "trainer's workers started": first["trainer.started"],
         "trained, pass rates back": first["trainer.ended"],
         "cluster gone": moment(cluster["gone_at"]),
     }
     times = list(marks.items())
     return {name: round(end - start, 1) for (_, start), (name, end) in pairwise(times)}
+
+
+def said_at(said: str, words: str) -> float:
+    """When the first node's log said so (seconds since the epoch)."""
+    line = next(line for line in said.splitlines() if words in line)
+    return datetime.strptime(line[:23], "%Y-%m-%d %H:%M:%S,%f").astimezone().timestamp()

@@ -83,6 +83,11 @@ class TestWanted:
         assert decide(knowing(WANTED, launches=()), START) == Look()
         assert decide(knowing(WANTED, launches=(), looked=Looked(SEEN)), START) == AskJobs()
 
+    def test_a_cluster_whose_node_was_heard_is_up_without_asking_for_its_job(self) -> None:
+        heard = replace(WANTED, launch_asked_at=START, launch_tries=1, node_heard_at=START)
+        found = knowing(heard, launches=(), looked=Looked(SEEN))
+        assert decide(found, START) == BecomeUp(None, FACTS)
+
     def test_adopts_the_oldest_launch_that_is_under_way(self) -> None:
         assert decide(knowing(WANTED, launches=("r7", "r8")), START) == Adopt("r7")
 

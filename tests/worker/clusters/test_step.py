@@ -44,6 +44,29 @@ def test_a_run_gets_a_cluster_trains_and_gives_it_back(far: ClusterScene) -> Non
     assert cluster.due_at is None
 
 
+class Killed(BaseException):
+    """What `kill -9` is to a task."""
+
+
+def test_a_launch_is_known_though_its_worker_dies_in_the_call_after_it(
+    far: ClusterScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: object) -> None:
+        raise Killed
+
+    run_id = far.submit()
+    monkeypatch.setattr(type(far.clouds), "request", die)
+    with pytest.raises(Killed):
+        far.run_for(15)
+    [cluster] = far.clusters(run_id)
+    assert (cluster.state, far.clouds.num_launches) == ("launching", 1)
+    assert cluster.request_id is not None
+    monkeypatch.undo()
+    far.run_for(120)
+    [cluster] = far.clusters(run_id)
+    assert (cluster.state, far.clouds.num_launches) == ("up", 1)
+
+
 def test_a_job_that_asks_again_gets_a_new_token_and_another_job_is_sent_away(
     far: ClusterScene,
 ) -> None:
