@@ -12,6 +12,7 @@ from fastapi import FastAPI
 
 from api import handlers, openapi
 from api.bell import Bell, CeleryBell
+from api.clusters.attendance import refuse_unattended
 from api.clusters.secrets import node_secrets
 from api.database import Database
 from api.identity import RUNNER_SCOPES, USER_SCOPES, ensure_key
@@ -127,6 +128,7 @@ def _lifespan(
 def _bootstrap(settings: Settings, database: Database) -> None:
     """Make the keys of the environment valid, and forgive runners that could not reach us."""
     with database.transaction() as session:
+        refuse_unattended(session, clouds=settings.clouds, abandon=settings.abandons_clusters)
         forgive_absence(session, now=utc_now())
         if settings.bootstrap_key is not None:
             key = settings.bootstrap_key.get_secret_value()

@@ -69,6 +69,8 @@ class Settings(BaseSettings):
     node_secrets: Annotated[str, Field(alias="HILLCLIMB_NODE_SECRETS")] = ""
     """Names, with spaces between, of variables in the service's environment that the trainers of
     rented clusters get: credentials of platforms and of the blob store (docs/nodes.md)."""
+    abandons_clusters: Annotated[bool, Field(alias="HILLCLIMB_ABANDON_CLUSTERS")] = False
+    """Start without `HILLCLIMB_CLOUDS` although clusters live that nobody would end then."""
     reaps_dry: Annotated[bool, Field(alias="HILLCLIMB_REAP_DRY_RUN")] = False
     """Only tell of clusters that carry our tag and have no owner; do not end them."""
 

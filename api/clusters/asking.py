@@ -27,7 +27,7 @@ LOST = (
     ReasonCode.PROVISION_TIMEOUT.value,
     ReasonCode.NODE_UNFIT.value,
 )
-"""Ends of attempts after which another cluster is a recovery."""
+"""Ends of attempts after which another cluster is a recovery; a job stopped unasked is one too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +95,8 @@ def _capacity(session: Session, run: Run, *, now: datetime) -> Later | Never | N
 def _num_lost(session: Session, run: Run) -> int:
     query = select(func.count()).select_from(Cluster)
     query = query.join(Attempt, Attempt.id == Cluster.attempt_id)
-    lost = Attempt.end_code.in_(LOST) & Attempt.trainer_code.is_(None)
+    stopped = Attempt.end_code == ReasonCode.RUNNER_STOPPED.value
+    unasked = stopped & Attempt.stop_requested_at.is_(None)
+    lost = (Attempt.end_code.in_(LOST) & Attempt.trainer_code.is_(None)) | unasked
     query = query.where(Cluster.run_id == run.id, Attempt.number > run.resumed_after, lost)
     return session.scalar(query) or 0

@@ -8,6 +8,7 @@ from api.clusters.errors import NoMachineWillDo
 from trainer.contract.clusters.gang import num_gpus_needed
 from trainer.contract.clusters.offers import Offer
 from trainer.contract.clusters.plan import CandidatePlan, HardwarePlan, hardware_plan
+from trainer.contract.hosts import is_loopback
 from trainer.contract.spec import LIGHT_KINDS, RunSpec
 
 NOBODY_RENTS = (
@@ -34,6 +35,35 @@ def refuse_unrented(spec: RunSpec, *, clouds: str) -> None:
     """Refuse a run that would wait for ever: `clouds` names nobody. Raises NoMachineWillDo."""
     if rents(spec) and not clouds:
         raise NoMachineWillDo(NOBODY_RENTS)
+
+
+OWN_NETWORKS = ("slurm", "kubernetes")
+"""Clouds that may share a network and a file system with this service."""
+
+
+def refuse_cut_off(spec: RunSpec, *, api_url: str, blobs_url: str) -> None:
+    """Refuse machines that could reach neither the service nor its store at these addresses.
+
+    They would be paid until they have given up asking, or save checkpoints that go with them.
+    Raises NoMachineWillDo.
+    """
+    sky = spec.backend.skypilot
+    if sky is None or not rents(spec):
+        return
+    far = [each.cloud for each in sky.candidates if each.cloud not in OWN_NETWORKS]
+    if not far:
+        return
+    if sky.api_reachable and is_loopback(api_url):
+        raise NoMachineWillDo(
+            f"machines on {far[0]} cannot reach the API at {api_url}: set HILLCLIMB_NODE_API_URL to"
+            " an address that they can, or backend.skypilot.api_reachable to false"
+        )
+    if not blobs_url.startswith("s3://"):
+        raise NoMachineWillDo(
+            f"machines on {far[0]} cannot reach the blob store at {blobs_url}, and their"
+            " checkpoints would go with them: set HILLCLIMB_NODE_BLOBS_URL (or"
+            " HILLCLIMB_BLOBS_URL) to s3://BUCKET/PREFIX"
+        )
 
 
 def check(spec: RunSpec, offers: tuple[Offer, ...] | None = None) -> Checked:

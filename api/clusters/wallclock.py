@@ -18,7 +18,7 @@ from api.runs.status import DesiredState
 from api.tables import Run
 from trainer.contract.reasons import ReasonCode
 
-LONGEST_NOTICE = timedelta(minutes=10)
+LONGEST_NOTICE = timedelta(minutes=15)
 """Before the limit; a tenth of a cluster's life where that is less."""
 
 

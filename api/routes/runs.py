@@ -117,7 +117,7 @@ def create_run(
 ) -> Response:
     """Store the run and queue it; it starts when a runner has a free slot."""
     spec = parse_spec(body)
-    planning.refuse_unrented(spec, clouds=services.settings.clouds)
+    _refuse_unplaced(services, spec)
     _ask_prices(services, spec)
     request = _request_key(caller.project_id, "/v1/runs", idempotency_key, body)
     with services.database.transaction() as session:
@@ -247,6 +247,7 @@ def resume_run(
         if stored is not None:
             return _answer(stored, replayed=True)
         run = store.lock_run(session, run_id, project_id=caller.project_id)
+        _refuse_unplaced(services, RunSpec.model_validate(run.spec))
         resumed = control.resume(session, run, actor=caller.actor, now=utc_now())
         status = 200 if resumed.id == run_id else 201
         answer = _describe(session, resumed.id, caller.project_id, status=status)
@@ -262,6 +263,16 @@ def _ask_prices(services: Services, spec: RunSpec) -> None:
     if skypilot is not None and planning.rents(spec) and services.settings.clouds:
         with services.database.transaction() as session:
             quotes.ask(session, skypilot, now=utc_now())
+
+
+def _refuse_unplaced(services: Services, spec: RunSpec) -> None:
+    settings = services.settings
+    planning.refuse_unrented(spec, clouds=settings.clouds)
+    planning.refuse_cut_off(
+        spec,
+        api_url=settings.node_api_url or settings.public_url,
+        blobs_url=settings.node_blobs_url or settings.blobs_url,
+    )
 
 
 def _stop(

@@ -144,15 +144,15 @@ REASONS: dict[ReasonCode, ReasonFacts] = {
     ReasonCode.CLUSTER_REFUSED: _ends(
         Category.USER, AfterEnd.FAIL, "No cloud that is set up lets us have such machines."
     ),
-    ReasonCode.LAUNCH_FAILED: _fails_after_retries(Category.INFRA, "The cluster did not come up."),
-    ReasonCode.PROVISION_TIMEOUT: _fails_after_retries(
-        Category.CAPACITY, "The cluster was not there in time."
+    # How many clusters a run may lose is in its spec: `max_recoveries` (`api.clusters.asking`).
+    ReasonCode.LAUNCH_FAILED: _ends(Category.INFRA, AfterEnd.RETRY, "The cluster did not come up."),
+    ReasonCode.PROVISION_TIMEOUT: _ends(
+        Category.CAPACITY, AfterEnd.RETRY, "The cluster was not there in time."
     ),
-    ReasonCode.CLUSTER_LOST: ReasonFacts(
-        category=Category.INFRA,
-        after=AfterEnd.RETRY,
-        counts=Counts.WITHOUT_PROGRESS,
-        wording="The cluster was taken back or died; the run goes on from its last checkpoint.",
+    ReasonCode.CLUSTER_LOST: _ends(
+        Category.INFRA,
+        AfterEnd.RETRY,
+        "The cluster was taken back or died; the run goes on from its last checkpoint.",
     ),
     ReasonCode.CLUSTER_TIME_UP: _ends(
         Category.USER,
@@ -162,8 +162,8 @@ REASONS: dict[ReasonCode, ReasonFacts] = {
     ReasonCode.BUDGET_EXHAUSTED: _ends(
         Category.USER, AfterEnd.PAUSE, "The budget is used up; extend it, then resume."
     ),
-    ReasonCode.NODE_UNFIT: _fails_after_retries(
-        Category.INFRA, "A node did not pass its acceptance test."
+    ReasonCode.NODE_UNFIT: _ends(
+        Category.INFRA, AfterEnd.RETRY, "A node did not pass its acceptance test."
     ),
     ReasonCode.START_TIMEOUT: _fails_after_retries(
         Category.INFRA, "The trainer was started but sent nothing."

@@ -40,7 +40,8 @@ def settle(session: Session, run: Run, attempt: Attempt, *, now: datetime) -> No
         cancelled = (reason, REASONS[reason].wording)
         move(session, run, RunStatus.CANCELLED, now=now, reason=cancelled)
     elif run.desired_state == DesiredState.PAUSED.value and REASONS[reason].after in GOES_ON:
-        if REASONS[reason].after is AfterEnd.RETRY:
+        # Why it was to rest outlives how its trainer went; a trainer's own reason to rest does too.
+        if REASONS[reason].after is AfterEnd.RETRY or reason is ReasonCode.PAUSED_BY_USER:
             reason = ReasonCode(run.pause_code or ReasonCode.PAUSED_BY_USER.value)
             message = run.pause_message or REASONS[reason].wording
         move(session, run, RunStatus.PAUSED, now=now, reason=(reason, message))

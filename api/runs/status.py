@@ -99,8 +99,17 @@ DEADLINES_S: dict[RunStatus, float | None] = {
 has no deadline: a run is not at fault for a fleet that is away."""
 
 CLUSTER_PROVISIONING_S = 3600.0
-"""Of a run that waits for a cluster of its own, until its first node is in: machines that boot,
-packages that are installed."""
+"""Of a launch that is under way, until the first node is in: machines that boot, packages that are
+installed; from each sign of progress anew. While nothing is under way the run only waits."""
+CLUSTER_STOPPING_S = 900.0
+"""Of a run on a cluster that pauses or is cancelled: a large model's checkpoint takes minutes to
+get into the store; longer than the node gives its trainer (`HILLCLIMB_NODE_STOP_S`)."""
+CLUSTER_DEADLINES_S: dict[RunStatus, float | None] = {
+    _S.PROVISIONING: None,
+    _S.PAUSING: CLUSTER_STOPPING_S,
+    _S.CANCELLING: CLUSTER_STOPPING_S,
+}
+"""What differs for a run on a cluster of its own."""
 
 
 def may_follow(before: RunStatus, after: RunStatus) -> bool:

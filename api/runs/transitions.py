@@ -11,7 +11,7 @@ from api.runs.journal import SERVICE, Draft, append
 from api.runs.lanes import Lane, lane_of
 from api.runs.reasons import end_reason
 from api.runs.status import (
-    CLUSTER_PROVISIONING_S,
+    CLUSTER_DEADLINES_S,
     DEADLINES_S,
     TERMINAL,
     RunStatus,
@@ -68,8 +68,8 @@ STEP_MARGIN_S = 300.0
 def set_deadline(run: Run, *, now: datetime) -> None:
     """Give the present status its full time again, from `now`."""
     seconds = DEADLINES_S[RunStatus(run.status)]
-    if run.status == RunStatus.PROVISIONING.value and lane_of(run) is Lane.CLUSTER:
-        seconds = CLUSTER_PROVISIONING_S
+    if lane_of(run) is Lane.CLUSTER:
+        seconds = CLUSTER_DEADLINES_S.get(RunStatus(run.status), seconds)
     if run.status == RunStatus.RUNNING.value:
         # The trainer's own deadline comes first: it can say what hung.
         step_s = float(run.spec.get("schedule", {}).get("step_timeout_s", 0.0))

@@ -76,6 +76,8 @@ def serve(database_url: str, database: Database, blobs: Path | str) -> Iterator[
         blobs_url=str(blobs),
         secret_key=SecretStr(SECRET),
         clouds="skypilot",
+        node_api_url="https://api.example",
+        node_blobs_url="s3://blobs/nodes",
     )
     app = create_app(settings, _SilentBell())
     config = uvicorn.Config(

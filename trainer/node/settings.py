@@ -13,7 +13,7 @@ from trainer.node.errors import NodeMisconfigured
 from trainer.node.gang import Gang
 
 DEFAULT_HOME = "~/hillclimb"
-STOP_TIMEOUT_S = 300.0
+STOP_TIMEOUT_S = 840.0
 """A large model's checkpoint takes minutes to get into the store."""
 RAY_PORTS = range(6400, 8200, 2)
 """Of gangs' Ray heads; the odd one after each is taken too. SkyPilot's own Ray has 6380, and 8266

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
@@ -10,6 +10,7 @@ from api.clusters import leases
 from api.runs import attempts, store
 from api.runs.attempts import End
 from api.runs.journal import Draft, append
+from api.runs.status import CLUSTER_PROVISIONING_S, RunStatus
 from api.tables import Cluster, Run
 from trainer.contract.reasons import ReasonCode
 from worker.clusters import rows
@@ -46,6 +47,7 @@ def conclude(
     if run is None:
         return cluster
     _tell(session, run, cluster, now=now)
+    _give_time(run, cluster, now=now)
     if view.cause is not None:
         attempt = store.get_attempt(session, cluster.attempt_id)
         end = End(reason=REASON_OF[view.cause], message=view.message or "")
@@ -64,7 +66,18 @@ def announce(
         run = store.lock_run(session, session.get_one(Cluster, cluster_id).run_id)
         cluster = leases.hold(session, cluster_id, epoch)
         fresh = rows.write_offers(session, cluster, tried, now=now)
+        if fresh:
+            _give_time(run, cluster, now=now)
         append(session, run, [_tried(run, each, now=now) for each in fresh])
+
+
+def _give_time(run: Run, cluster: Cluster, *, now: datetime) -> None:
+    """A launch has its full time from each sign of progress; without one the run only waits."""
+    if run.status != RunStatus.PROVISIONING.value:
+        return
+    is_under_way = cluster.state in (ClusterState.LAUNCHING.value, ClusterState.UP.value)
+    limit = timedelta(seconds=CLUSTER_PROVISIONING_S)
+    run.deadline_at = now + limit if is_under_way else None
 
 
 def _tell(session: Session, run: Run, cluster: Cluster, *, now: datetime) -> None:

@@ -17,9 +17,9 @@ from typing import TypeAlias
 from worker.clusters.base import CloudError, ClusterFacts, ErrorKind, JobSighting, RequestState
 from worker.clusters.view import Cause, ClusterState, ClusterView
 
-LAUNCH_GRACE = timedelta(seconds=90)
+LAUNCH_GRACE = timedelta(seconds=180)
 """So long after it was recorded a launch may still reach the API server, or be finished by one of
-its processes that outlived it: longer than any call's deadline (75 s)."""
+its processes that outlived it: longer than any call's deadline (75 s), and clocks may differ."""
 MAX_LAUNCHES = 5
 """Of one cluster; each one more was lost on its way."""
 NODE_SILENT = timedelta(seconds=120)
@@ -254,16 +254,17 @@ def _silent(view: ClusterView, now: datetime) -> Action:
 def _ending(view: ClusterView, now: datetime) -> Action:
     """Gone means that after it was told to end no launch is under way, then that it is not there.
 
-    In this order: a launch that ends in between has left a cluster to be seen.
+    In this order: a launch that ends in between has left a cluster to be seen. It is told to end
+    before anything is asked: what answers slowly must not keep machines.
     """
     known = view.known
     if view.launch_asked_at is None and view.up_at is None:
         return BeGone()
-    if _may_have_been_forgotten(view):
-        return AskRequest(view.request_id) if known.report is None and view.request_id else Forget()
     told = view.down_asked_at
     if not known.is_down_asked and (told is None or now - told >= DOWN_AGAIN):
         return AskDown()
+    if _may_have_been_forgotten(view):
+        return AskRequest(view.request_id) if known.report is None and view.request_id else Forget()
     return _is_left(view, now) or BeGone()
 
 

@@ -42,7 +42,9 @@ def cloud_error(error: BaseException, tried: tuple[OfferTried, ...] = ()) -> Clo
     name = type(error).__name__
     history = tuple(getattr(error, "failover_history", ()) or ())
     offers = tried or tuple(_offer(each) for each in history)
-    if name in ("ResourcesUnavailableError", "KubeAPIUnreachableError"):
+    if name == "KubeAPIUnreachableError":
+        kind = ErrorKind.NO_CAPACITY  # it is away now, which says nothing of tomorrow
+    elif name == "ResourcesUnavailableError":
         kind = _of_history(history, offers)
     else:
         kind = KINDS.get(name, ErrorKind.UNKNOWN)

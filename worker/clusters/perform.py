@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from worker.clusters.base import CloudError, Clouds, CloudsUnreachable, ClusterPlan
 from worker.clusters.decide import (
     AskDown,
@@ -27,30 +29,35 @@ from worker.clusters.view import (
 )
 
 
-def perform(action: CloudAction, clouds: Clouds, plan: ClusterPlan) -> Fact:
-    """Call what the action says for the plan's cluster, and return what it found out."""
+def perform(
+    action: CloudAction, clouds: Clouds, name: str, plan: Callable[[], ClusterPlan]
+) -> Fact:
+    """Call what the action says for the cluster `name`, and return what it found out.
+
+    Only a launch needs a plan: one that cannot be made keeps no cluster from being ended.
+    """
     try:
-        return _asked(action, clouds, plan)
+        return _asked(action, clouds, name, plan)
     except CloudsUnreachable as fault:
         return Unreachable(str(fault))
     except CloudError as refusal:
         return NotLaunched(refusal)
 
 
-def _asked(action: CloudAction, clouds: Clouds, plan: ClusterPlan) -> Fact:
+def _asked(action: CloudAction, clouds: Clouds, name: str, plan: Callable[[], ClusterPlan]) -> Fact:
     match action:
         case AskLaunches():
-            return Launches(clouds.open_launches(plan.name))
+            return Launches(clouds.open_launches(name))
         case Look():
-            return Looked(clouds.sightings().get(plan.name))
+            return Looked(clouds.sightings().get(name))
         case AskJobs():
-            return Jobs(clouds.jobs(plan.name))
+            return Jobs(clouds.jobs(name))
         case AskRequest(request_id):
             return Reported(clouds.request(request_id))
         case Launch():
-            return Launched(clouds.launch(plan))
+            return Launched(clouds.launch(plan()))
         case CancelDuplicates(ids):
-            clouds.cancel_jobs(plan.name, ids)
+            clouds.cancel_jobs(name, ids)
             return DuplicatesCancelled(ids)
         case AskDown():
-            return DownAsked(clouds.down(plan.name))
+            return DownAsked(clouds.down(name))

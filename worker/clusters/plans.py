@@ -13,6 +13,7 @@ from api.clusters.exchange import exchange_code
 from api.runs import store
 from api.tables import CloudExclusion, Cluster, Run
 from trainer.contract.clusters.features import eligible
+from trainer.contract.clusters.plan import hardware_plan
 from trainer.contract.clusters.spec import CandidateSpec, SkyPilotSpec, TrainerInstall
 from trainer.contract.spec import RunSpec
 from worker.clusters.base import ClusterPlan
@@ -53,7 +54,7 @@ def plan_for(
     return ClusterPlan(
         name=cluster.name,
         job_name=attempt.id,
-        candidates=not_excluded(eligible(sky.candidates, sky)[0], exclusions(session, now=now)),
+        candidates=not_excluded(candidates_of(spec, sky), exclusions(session, now=now)),
         is_ordered=sky.choose == "ordered",
         num_nodes=sky.num_nodes,
         trainer=sky.trainer,
@@ -65,6 +66,17 @@ def plan_for(
         labels={"hillclimb-run": run.id, "hillclimb-attempt": str(attempt.number)},
         idle_minutes=sky.idle_minutes,
     )
+
+
+def candidates_of(spec: RunSpec, sky: SkyPilotSpec) -> tuple[CandidateSpec, ...]:
+    """Return the machines that submission took, with the sizes that the estimate filled in.
+
+    Where a newer estimate takes none of them, what the clouds can do at all is asked for: the run
+    was accepted.
+    """
+    found = hardware_plan(spec)
+    assert found is not None, "a cluster of a spec that rents none"
+    return found.taken or tuple(eligible(sky.candidates, sky)[0])
 
 
 def exclusions(session: Session, *, now: datetime) -> Sequence[CloudExclusion]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import os
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 # Read when sky is imported. No client may start a server of its own: nobody would end it.
 os.environ.setdefault("SKYPILOT_DISABLE_LOCAL_API_SERVER", "1")
@@ -49,11 +50,19 @@ from worker.clusters.base import (
 from worker.clusters.launcherrors import cloud_error
 from worker.clusters.launchlog import offers_tried, sentence
 
+T = TypeVar("T")
+D = TypeVar("D")
+log = logging.getLogger(__name__)
+
 ENDPOINT = "SKYPILOT_API_SERVER_ENDPOINT"
 CONNECT_S = 5.0
 QUICK_S, SLOW_S = 20.0, 75.0
 """Deadlines of a call that the server answers by itself, and of one that asks a cloud: both below
 the 90 s for which a cluster is held, and after which a launch is not on its way any more."""
+NICE_S = 15.0
+"""For what a call can do without: the ledger, prices."""
+STUCK_S = 300.0
+"""After which an unanswered question is asked anew."""
 _FIELDS = (
     *("request_id", "name", "entrypoint", "status", "created_at", "user_id", "return_value"),
     *("error", "pid", "schedule_type", "cluster_name", "finished_at", "status_msg"),
@@ -130,7 +139,7 @@ class SkyPilotClouds:
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
-        self._unanswered: dict[Hashable, Any] = {}
+        self._unanswered: dict[Hashable, _Asked] = {}
 
     def launch(self, plan: ClusterPlan) -> str:
         """See `Clouds.launch`. The files are brought to the server before it is asked."""
@@ -146,13 +155,7 @@ class SkyPilotClouds:
     def open_launches(self, name: str) -> tuple[str, ...]:
         """See `Clouds.open_launches`."""
         with _deadline(QUICK_S):
-            found = sdk.api_status(cluster_name=name, fields=list(_FIELDS))
-        launches = [
-            each
-            for each in found
-            if each.name in _LAUNCH and each.status in _UNFINISHED and each.cluster_name == name
-        ]
-        return tuple(each.request_id for each in sorted(launches, key=lambda r: r.created_at))
+            return self._launches(name, *_UNFINISHED)
 
     def request(self, request_id: str) -> RequestReport:
         """See `Clouds.request`."""
@@ -161,7 +164,8 @@ class SkyPilotClouds:
             if not found:
                 return RequestReport(state=RequestState.FORGOTTEN)
             (asked,) = found
-            offers = self._offers_tried(asked) if asked.status != "PENDING" else ()
+            begun = asked.status != "PENDING"
+            offers = _if_quick(lambda: self._offers_tried(asked), ()) if begun else ()
             if asked.status in _UNFINISHED:
                 return RequestReport(state=RequestState.WORKING, offers=offers)
             return self._ended(asked.request_id, offers)
@@ -174,7 +178,7 @@ class SkyPilotClouds:
                 "sightings", lambda: sdk.status(names, StatusRefreshMode.FORCE, all_users=True)
             )
             found = [each for each in answer.known() if each["name"].startswith(self.prefix)]
-            prices = _hourly_prices() if found else {}
+            prices = _if_quick(_hourly_prices, {}) if found else {}
         return {each["name"]: _sighting(each, prices.get(each["name"])) for each in found}
 
     def jobs(self, name: str) -> tuple[JobSighting, ...]:
@@ -201,8 +205,15 @@ class SkyPilotClouds:
             return str(sdk.cancel(name, job_ids=list(ids)))
 
     def down(self, name: str) -> str:
-        """See `Clouds.down`. That there is none of that name is the request's answer."""
-        with _deadline(QUICK_S):
+        """See `Clouds.down`. That there is none of that name is the request's answer.
+
+        SkyPilot ends what is there, a launch at work included; one that waits for its turn would
+        rent afterwards, so it is taken back before.
+        """
+        with _deadline(SLOW_S):
+            waiting = _if_quick(lambda: self._launches(name, "PENDING"), ())
+            if waiting:
+                _if_quick(lambda: sdk.api_cancel(list(waiting), all_users=True, silent=True), None)
             return str(sdk.down(name))
 
     def offers(self, plan: ClusterPlan) -> tuple[Offer, ...]:
@@ -216,15 +227,27 @@ class SkyPilotClouds:
             for offer in _priced(number, candidate, plan.num_nodes, lists[_price_key(candidate)])
         )
 
+    def _launches(self, name: str, *statuses: str) -> tuple[str, ...]:
+        """Ids of launches of that name, oldest first."""
+        launches = [
+            each
+            for each in sdk.api_status(cluster_name=name, fields=list(_FIELDS))
+            if each.name in _LAUNCH and each.status in statuses and each.cluster_name == name
+        ]
+        return tuple(each.request_id for each in sorted(launches, key=lambda r: r.created_at))
+
     def _ask(self, question: Hashable, ask: Callable[[], Any]) -> _Answer:
         """Return a fresh answer; a question that was given up is first waited for.
 
-        A server that is slower than the deadline would else have one more request at every tick.
+        A server that is slower than the deadline would else have one more request at every tick;
+        one that is stuck is not waited for.
         The late answer itself is of no use: clusters may have come since it was asked for.
         """
-        if (late := self._unanswered.get(question)) is not None:
-            _answer(late)
-        asked = self._unanswered[question] = ask()
+        late = self._unanswered.get(question)
+        if late is not None and time.monotonic() - late.asked_at < STUCK_S:
+            _answer(late.request_id)
+        asked = ask()
+        self._unanswered[question] = _Asked(asked, time.monotonic())
         answer = _answer(asked)
         self._unanswered.pop(question, None)
         return answer
@@ -253,7 +276,7 @@ class SkyPilotClouds:
             error = cloud_error(answer.error, offers)
             return RequestReport(state=RequestState.FAILED, error=error, offers=error.offers)
         job_id, handle = answer.value
-        facts = _facts(handle, _hourly_prices().get(handle.cluster_name))
+        facts = _facts(handle, _if_quick(_hourly_prices, {}).get(handle.cluster_name))
         return RequestReport(state=RequestState.DONE, job_id=job_id, cluster=facts, offers=offers)
 
     def _offers_tried(self, asked: Any) -> tuple[OfferTried, ...]:
@@ -269,6 +292,14 @@ class SkyPilotClouds:
             began_at=datetime.fromtimestamp(asked.created_at),  # noqa: DTZ006 - as the log has it
             ended_at=datetime.fromtimestamp(ended) if ended else None,  # noqa: DTZ006
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request that has not been answered; `asked_at` by the monotonic clock (seconds)."""
+
+    request_id: Any
+    asked_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,8 +327,23 @@ def _answer(request_id: Any) -> _Answer:
         return _Answer(value=sdk.get(request_id))
     except _NO_ANSWER:
         raise
-    except Exception as error:  # noqa: BLE001 - a request ends with any error of any cloud
-        return _Answer(error=error)
+    except Exception as error:
+        answer = _Answer(error=error)
+        if str(error).startswith("Failed to get request") and not answer.is_forgotten:
+            # What stands before the server spoke (502, 504), not the request.
+            raise CloudsUnreachable(f"SkyPilot: {sentence(str(error))}") from error
+        return answer
+
+
+def _if_quick(ask: Callable[[], T], otherwise: D) -> T | D:
+    """Return an answer that is good to have, or `otherwise` where there is none soon."""
+    left = _ends_at.get(time.monotonic() + NICE_S) - time.monotonic()
+    try:
+        with _deadline(min(NICE_S, left)):
+            return ask()
+    except (CloudsUnreachable, exceptions.ClientError, RuntimeError) as fault:
+        log.info("SkyPilot did not say: %s", fault)
+        return otherwise
 
 
 @contextlib.contextmanager

@@ -12,12 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from pydantic import ValidationError
+
 from api.clusters import leases
+from api.clusters.secrets import BadNodeSecrets
 from api.runs.errors import LeaseLost
 from api.runs.journal import utc_now
 from api.tables import Cluster
 from worker.clusters import rows
-from worker.clusters.base import Clouds, ClusterPlan
+from worker.clusters.base import CloudError, Clouds, ClusterPlan, ErrorKind
 from worker.clusters.consequences import announce, conclude
 from worker.clusters.decide import (
     AskDown,
@@ -36,6 +39,7 @@ from worker.clusters.fold import begin, enact, learn
 from worker.clusters.perform import perform
 from worker.clusters.plans import plan_for
 from worker.clusters.view import ClusterState, ClusterView, Recorded, Reported
+from worker.clusters.wheel import NoWheel
 from worker.parts import Parts
 
 Clock = Callable[[], datetime]
@@ -61,14 +65,22 @@ class _Tick:
     _plan: ClusterPlan | None = None
 
     def plan(self) -> ClusterPlan:
-        """What is asked of the clouds; made when it is needed, which for most ticks it is not."""
+        """What is asked of the clouds; made when it is needed, which for most ticks it is not.
+
+        Raises CloudError where the operator's settings or an older spec give none.
+        """
         if self._plan is None:
             renting, now = self.parts.renting, self.clock()
             assert renting is not None, "a cluster where nobody rents any"
-            options = renting.options()
-            with self.parts.database.transaction() as session:
-                cluster = session.get_one(Cluster, self.cluster_id)
-                self._plan = plan_for(session, cluster, options, now=now)
+            try:
+                options = renting.options()
+                with self.parts.database.transaction() as session:
+                    cluster = session.get_one(Cluster, self.cluster_id)
+                    self._plan = plan_for(session, cluster, options, now=now)
+            except (NoWheel, BadNodeSecrets, ValidationError) as error:
+                told = f"nothing could be launched: {error}"
+                log.error("%s: %s", self.view.name, told)  # noqa: TRY400 - the words say it all
+                raise CloudError(ErrorKind.SETUP_FAILED, told) from error
         return self._plan
 
     def renew(self) -> None:
@@ -134,9 +146,8 @@ def _work(tick: _Tick) -> timedelta:
 
 
 def _ask(tick: _Tick, action: CloudAction) -> ClusterView:
-    plan = tick.plan()
     tick.renew()
-    fact = perform(action, tick.clouds, plan)
+    fact = perform(action, tick.clouds, tick.view.name, tick.plan)
     if isinstance(fact, Reported):
         announce(tick.parts, tick.cluster_id, tick.epoch, fact.report, now=tick.clock())
     return learn(tick.view, fact, tick.clock())

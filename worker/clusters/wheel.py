@@ -52,20 +52,29 @@ def source_digest() -> str:
     return digest.hexdigest()[:16]
 
 
-def _build(folder: Path) -> Path:
-    """Build into a folder of its own, then move it: two workers may build at once."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as fresh:
-        done = subprocess.run(
+def _run_pip(folder: str) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
             (
                 *(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"),
-                *("--no-build-isolation", "--wheel-dir", fresh, str(ROOT)),
+                *("--no-build-isolation", "--wheel-dir", folder, str(ROOT)),
             ),
             capture_output=True,
             text=True,
             check=False,
             timeout=BUILD_S,
         )
+    except subprocess.TimeoutExpired as error:
+        raise NoWheel(
+            f"the wheel was not built in {BUILD_S:.0f} s: build it before and set HILLCLIMB_WHEEL"
+        ) from error
+
+
+def _build(folder: Path) -> Path:
+    """Build into a folder of its own, then move it: two workers may build at once."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as fresh:
+        done = _run_pip(fresh)
         built = next(iter(Path(fresh).glob("*.whl")), None)
         if built is None:
             raise NoWheel(f"the wheel was not built: {done.stderr.strip()[-500:]}")

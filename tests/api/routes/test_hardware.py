@@ -213,3 +213,29 @@ async def test_a_service_that_rents_nothing_refuses_to_queue_what_needs_a_cluste
         planned = (await client.post("/v1/runs/plan", json=body(LAMBDA))).json()
         assert any("this service rents no machines" in each for each in planned["warnings"])
         assert (await client.get("/v1/runs")).json()["data"] == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"node_api_url": "http://127.0.0.1:8710"}, "HILLCLIMB_NODE_API_URL"),
+        ({"node_blobs_url": "/var/lib/blobs"}, "HILLCLIMB_NODE_BLOBS_URL"),
+    ],
+)
+async def test_machines_that_would_be_cut_off_are_not_rented(
+    settings: Settings, bell: RememberingBell, changes: dict[str, str], says: str
+) -> None:
+    app = create_app(settings.model_copy(update=changes), bell)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(
+            transport=httpx.ASGITransport(app),
+            base_url="http://service",
+            headers={"Authorization": f"Bearer {KEY}"},
+        ) as client,
+    ):
+        refused = await client.post("/v1/runs", json=body(LAMBDA))
+        assert refused.status_code == 422
+        assert says in refused.json()["detail"]
+        own = await client.post("/v1/runs", json=body(LAMBDA | {"infra": "slurm/own"}))
+        assert own.status_code == 201, own.text

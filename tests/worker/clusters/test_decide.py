@@ -258,8 +258,12 @@ class TestEnds:
 
     def test_a_launch_whose_request_is_forgotten_may_still_come(self) -> None:
         view = replace(LAUNCHING, state=ClusterState.ENDING, is_wanted=False)
-        assert decide(view, LONG_AFTER) == AskRequest("r1")
-        known = knowing(view, report=RequestReport(state=RequestState.FORGOTTEN))
+        assert decide(view, LONG_AFTER) == AskDown(), "before anything is asked"
+        told = knowing(replace(view, down_asked_at=LONG_AFTER), is_down_asked=True)
+        assert decide(told, LONG_AFTER) == AskRequest("r1")
+        known = knowing(
+            told, is_down_asked=True, report=RequestReport(state=RequestState.FORGOTTEN)
+        )
         assert decide(known, LONG_AFTER) == Forget()
         forgotten = fold.enact(known, Forget(), LONG_AFTER)
         assert forgotten.state is ClusterState.ENDING

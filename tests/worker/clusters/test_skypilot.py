@@ -182,6 +182,66 @@ def test_a_server_without_a_place_is_asked_at_the_next_tick_and_not_for_ten_minu
     assert time.monotonic() - started < 3.0
 
 
+class Requested(SimpleNamespace):
+    """A launch as `api_status` tells it."""
+
+
+def launch(request_id: str, status: str) -> Requested:
+    return Requested(
+        request_id=request_id,
+        name="sky.launch",
+        status=status,
+        cluster_name="hc-test-run-1",
+        created_at=1.0,
+        finished_at=None,
+    )
+
+
+def test_what_may_wait_keeps_no_answer_back(
+    skypilot: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log and the prices do not come; that the launch is over does."""
+
+    def silent(*_: object, **__: object) -> None:
+        raise skypilot.requests.exceptions.Timeout("no answer")
+
+    handle = SimpleNamespace(
+        cluster_name="hc-test-run-1", launched_resources=None, launched_nodes=1
+    )
+    monkeypatch.setattr(skypilot.sdk, "api_status", lambda *_, **__: [launch("r1", "SUCCEEDED")])
+    monkeypatch.setattr(skypilot.sdk, "stream_and_get", silent)
+    monkeypatch.setattr(skypilot.sdk, "cost_report", silent)
+    monkeypatch.setattr(skypilot.sdk, "get", lambda _: (7, handle))
+    monkeypatch.setattr(skypilot, "_facts", lambda _, price: price)
+    report = skypilot.SkyPilotClouds("hc-test-").request("r1")
+    assert (report.state.value, report.job_id, report.offers) == ("done", 7, ())
+
+
+def test_a_gateway_that_has_no_answer_says_nothing_of_the_request(
+    skypilot: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gateway(_: object) -> None:
+        raise RuntimeError("Failed to get request r1: 502 Bad Gateway")
+
+    monkeypatch.setattr(skypilot.sdk, "api_status", lambda *_, **__: [launch("r1", "FAILED")])
+    monkeypatch.setattr(skypilot.sdk, "stream_and_get", lambda *_, **__: None)
+    monkeypatch.setattr(skypilot.sdk, "get", gateway)
+    with pytest.raises(CloudsUnreachable, match="502"):
+        skypilot.SkyPilotClouds("hc-test-").request("r1")
+
+
+def test_a_launch_that_waits_is_taken_back_and_one_at_work_is_left_to_skypilot(
+    skypilot: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = [launch("waits", "PENDING"), launch("works", "RUNNING")]
+    done: list[object] = []
+    monkeypatch.setattr(skypilot.sdk, "api_status", lambda *_, **__: both)
+    monkeypatch.setattr(skypilot.sdk, "api_cancel", lambda ids, **_: done.append(ids))
+    monkeypatch.setattr(skypilot.sdk, "down", lambda name: done.append(name) or "r9")
+    assert skypilot.SkyPilotClouds("hc-test-").down("hc-test-run-1") == "r9"
+    assert done == [["waits"], "hc-test-run-1"]
+
+
 def test_without_an_address_there_are_no_clouds(
     skypilot: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:

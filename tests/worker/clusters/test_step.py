@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -13,6 +14,8 @@ from api.tables import Offer, StrayCluster
 from tests import factories as make
 from tests.worker.clusters.scene import SKY, ClusterScene
 from trainer.contract.reasons import ReasonCode
+from worker.clusters.options import ClusterOptions
+from worker.clusters.wheel import NoWheel
 
 S = RunStatus
 
@@ -226,3 +229,49 @@ def test_a_budget_is_warned_of_and_then_pauses_the_run(far: ClusterScene) -> Non
     far.extend(run_id, usd=5.0)
     far.resume(run_id)
     assert far.status(run_id) is S.QUEUED
+
+
+def test_a_launch_that_cannot_be_put_together_says_why_and_keeps_no_other_from_its_end(
+    far: ClusterScene,
+) -> None:
+    run_id, _ = running(far)
+    assert far.parts.renting is not None
+
+    def broken() -> ClusterOptions:
+        raise NoWheel("there is no wheel")
+
+    far.parts = replace(far.parts, renting=replace(far.parts.renting, options=broken))
+    far.cancel(run_id)
+    waiting = far.submit("second")
+    far.run_for(30)
+    assert far.attempts(waiting)[0].end_code == "launch_failed"
+    assert "there is no wheel" in (far.attempts(waiting)[0].end_message or "")
+    far.run_for(1200, every_s=30.0)
+    assert (far.clouds.clusters, far.clusters(run_id)[-1].state) == ({}, "gone")
+
+
+def test_while_nobody_answers_a_run_waits_and_a_launch_has_its_time_from_each_sign(
+    far: ClusterScene,
+) -> None:
+    far.clouds.is_away = True
+    run_id = far.submit()
+    far.run_for(3 * 3600, every_s=120.0)
+    assert (far.status(run_id), len(far.attempts(run_id))) == (S.PROVISIONING, 1)
+    far.clouds.is_away, far.clouds.launch_s = False, 6000.0
+    far.run_for(5900, every_s=60.0)
+    assert (far.status(run_id), len(far.attempts(run_id))) == (S.PROVISIONING, 1)
+    far.run_for(240)
+    assert far.clusters(run_id)[-1].state == "up"
+
+
+def test_a_job_that_is_stopped_unasked_is_a_lost_cluster(far: ClusterScene) -> None:
+    sky = SKY | {"skypilot": SKY["skypilot"] | {"max_recoveries": 1}}
+    run_id = far.submit(backend=sky)
+    for _ in range(2):
+        far.run_for(90)
+        plan = far.enter(run_id)
+        far.push(plan, make.started(1))
+        far.report(plan, ReasonCode.RUNNER_STOPPED)
+    far.run_for(120)
+    assert (far.status(run_id), far.run(run_id).end_code) == (S.FAILED, "cluster_lost")
+    assert "max_recoveries is 1" in (far.run(run_id).end_message or "")
