@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 TICK_S = 0.2
 HEARTBEAT_S = 3.0
 RETRY_S = 2.0
+RAY_S = 300.0
+"""Until Ray answers on the first machine itself: seconds, unless that is busy."""
 SURVEY_S = 900.0
 """Beyond the time the machines wait for each other."""
 EXIT_TOLD, EXIT_UNHEARD, EXIT_OVER = 0, 1, 3
@@ -164,7 +166,7 @@ class Head:
         if not gang.is_alone:
             self._ray = ray
             ray.start()
-            self._until(lambda: ray.answers() or not ray.is_running(), self.settings.gather_s)
+            self._until(lambda: ray.answers() or not ray.is_running(), RAY_S)
             if not ray.answers():
                 return self._unprepared(f"Ray did not start on the first machine:\n{ray.said}")
             log.info("Ray answers at %s: waiting for %d machines", ray.address, len(gang.ips))

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 TICK_S = 0.5
 LOOK_S = 3.0
 GONE_S = 20.0
-"""A head that accepts no connection for so long is gone."""
+"""A head that answers nothing for so long is gone; one that refuses connections is at once."""
 EXIT_DONE, EXIT_FAILED, EXIT_OVER = 0, 1, 3
 
 
@@ -86,6 +86,8 @@ class Member:
         while time.monotonic() - heard < GONE_S and not self._is_late():
             if ray.answers():
                 heard = time.monotonic()
+            elif ray.refuses():
+                break
             if not ray.is_running():
                 is_gone = not ray.answers()
                 log.log(logging.INFO if is_gone else logging.ERROR, "Ray ended here:\n%s", ray.said)

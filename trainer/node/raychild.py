@@ -74,6 +74,17 @@ class RayChild:
         except OSError:
             return False
 
+    def refuses(self) -> bool:
+        """Whether the head's machine is there, and nobody listens on it: its Ray has ended."""
+        gang = self.settings.gang
+        try:
+            socket.create_connection((gang.head_ip, self.settings.ray_port), CONNECT_S).close()
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+        return False
+
     def end(self) -> None:
         """End the child and its own; whoever is left is found by the mark."""
         if self.process is not None:
