@@ -9,13 +9,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import uvicorn
-
 from trainer.errors import TrainerError
-from trainer.serving import base_url, listen
+from trainer.loading import importing
 from trainer.sources import resolve_source
-from trainer.tinker_server.desk import Desk
-from trainer.tinker_server.serving import configure
 from trainer.tinker_server.settings import API_KEY, ServerSettings
 
 EXIT_FAILED = 1
@@ -49,13 +45,16 @@ def _serve(given: argparse.Namespace) -> None:
         max_samples=given.max_samples,
         max_context=given.max_context,
     )
-    desk = Desk(settings)
-    listener = listen(given.host, given.port)
-    url = base_url(listener)
-    told = {"base_url": url, "model": settings.model_name}
-    sys.stdout.write((json.dumps(told) if given.json else f"TINKER_BASE_URL={url}") + "\n")
-    sys.stdout.flush()
-    uvicorn.Server(configure(desk)).run(sockets=[listener])
+    # Whoever mistyped an option has been told by now, and did not wait for torch.
+    with importing():
+        from trainer.tinker_server.serving import serve  # noqa: PLC0415
+
+    def announce(url: str) -> None:
+        told = {"base_url": url, "model": settings.model_name}
+        sys.stdout.write((json.dumps(told) if given.json else f"TINKER_BASE_URL={url}") + "\n")
+        sys.stdout.flush()
+
+    serve(settings, given.host, given.port, announce)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import uvicorn
 
-from trainer.serving import serving_here
+from trainer.serving import base_url, listen, serving_here
 from trainer.tinker_server.app import create_app
 from trainer.tinker_server.desk import Desk
 from trainer.tinker_server.settings import ServerSettings
@@ -27,6 +27,19 @@ def configure(desk: Desk) -> uvicorn.Config:
         timeout_graceful_shutdown=1,
         timeout_keep_alive=KEEP_ALIVE_S,
     )
+
+
+def serve(settings: ServerSettings, host: str, port: int, announce: Callable[[str], None]) -> None:
+    """Serve until a signal; `announce` is given the base URL once connections are accepted.
+
+    Raises:
+        OSError: the address is taken or not this machine's.
+        TrainerError: the model cannot be loaded.
+    """
+    desk = Desk(settings)
+    listener = listen(host, port)
+    announce(base_url(listener))
+    uvicorn.Server(configure(desk)).run(sockets=[listener])
 
 
 @asynccontextmanager
