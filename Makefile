@@ -59,7 +59,7 @@ search-environment: .venv-peers/.ready ## serve the OpenEnv environment of examp
 	@$(PEERS)/python -m uvicorn --app-dir examples/openenv_search environment:app --port 8765
 
 test: setup .venv-peers/.ready ## the whole default test suite, both environments
-	@$(CONTROL)/python -m pytest tests --ignore=tests/trainer -n 2 --dist loadfile
+	@$(CONTROL)/python -m pytest tests --ignore=tests/trainer -n 2 --dist loadfile --no-loadscope-reorder
 	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest tests/trainer -n 2 --no-loadscope-reorder
 
 fuzz: setup ## thousands of inputs per claim about what agents write
