@@ -96,7 +96,8 @@ class RayChild:
 
     def remove(self) -> None:
         """Delete its files, once nobody works with them."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if _is_own(self._folder):
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     @property
     def _folder(self) -> Path:
@@ -136,10 +137,18 @@ def _make_own(folder: Path) -> None:
     Raises OSError.
     """
     folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+    if not _is_own(folder):
         raise PermissionError(errno.EPERM, "somebody else's folder is in the place", str(folder))
     folder.chmod(0o700)
+
+
+def _is_own(folder: Path) -> bool:
+    """Whether it is a folder, no link to one, and ours."""
+    try:
+        found = folder.lstat()
+    except FileNotFoundError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
 
 
 def _store_bytes() -> int:

@@ -1,5 +1,6 @@
 """Where a gang's Ray has its files: a folder that is ours alone."""
 
+import os
 import stat
 from pathlib import Path
 
@@ -23,6 +24,20 @@ def test_a_folder_of_ours_is_taken_up_and_closed(tmp_path: Path) -> None:
     folder.mkdir(mode=0o777)
     _make_own(folder)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_only_a_folder_of_ours_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = RayChild(settings=NodeSettings.from_environment(TOLD | PAIR), environ={})
+    folder = tmp_path / "hcr"
+    monkeypatch.setattr(RayChild, "_folder", folder)
+    folder.mkdir()
+    monkeypatch.setattr(os, "getuid", lambda: folder.stat().st_uid + 1)
+    ray.remove()
+    assert folder.exists()
+    monkeypatch.undo()
+    monkeypatch.setattr(RayChild, "_folder", folder)
+    ray.remove()
+    assert not folder.exists()
 
 
 def test_what_somebody_put_in_the_place_is_not_used(tmp_path: Path) -> None:
