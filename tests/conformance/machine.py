@@ -13,7 +13,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -134,8 +133,7 @@ class Keeper:
             "SKYPILOT_NODE_IPS": "\n".join(ips),
             "SKYPILOT_NUM_NODES": str(len(ips)),
             "SKYPILOT_TASK_ID": f"{self.request_id}-{what}",
-            "HILLCLIMB_RAY_PORT": str(free_ports(ips[0])),
-            "HILLCLIMB_NODE_CPUS": "1",
+            "HILLCLIMB_NODE_CPUS": "2",
             "HILLCLIMB_NODE_MIN_DISK_GB": "1",
             "HILLCLIMB_NODE_MIN_MEMORY_GB": "1",
         }
@@ -199,18 +197,6 @@ def end_descendants() -> None:
         except ChildProcessError:
             break
         time.sleep(TICK_S)
-
-
-def free_ports(ip: str) -> int:
-    """A port, and the one after it, below those that Ray gives to its workers."""
-    for port in range(7100, 9900, 2):
-        try:
-            for each in (port, port + 1):
-                socket.create_server((ip, each)).close()
-        except OSError:
-            continue
-        return port
-    raise AssertionError("no port is free")
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

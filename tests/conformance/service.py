@@ -20,7 +20,7 @@ from hillclimb.stack.poll import wait_until
 from hillclimb.stack.processes import owned_by
 
 TRAINER_PYTHON = CODE_ROOT / ".venv-trainer/bin/python"
-PATIENCE_S = 300.0
+PATIENCE_S = 600.0
 """Two cores, and others at work on them."""
 WRITE_MODEL = """
 import sys
