@@ -21,6 +21,7 @@ from api.middleware import RequestEdge
 from api.routes import (
     attempts,
     checkpoints,
+    clouds,
     clusters,
     dashboard,
     dataset_pages,
@@ -70,6 +71,7 @@ ROUTERS = (
     checkpoints.router,
     logs.router,
     clusters.router,
+    clouds.router,
     exclusions.router,
     datasets.router,
     sessions.router,

@@ -10,7 +10,14 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from api.artifacts.errors import ArtifactError, ArtifactNotFound
-from api.clusters.errors import ClustersError, NoMachineWillDo, PresetNotFound
+from api.clusters.errors import (
+    CloudExclusionNotFound,
+    ClustersError,
+    NoBudget,
+    NoMachineWillDo,
+    PresetNotFound,
+    StrayNotFound,
+)
 from api.datasets.errors import (
     DatasetNotFound,
     DatasetRejected,
@@ -168,6 +175,11 @@ KINDS: dict[type[Exception], Kind] = {
         HTTPStatus.UNPROCESSABLE_ENTITY, "no_machine_will_do", "No machine can carry out the run"
     ),
     PresetNotFound: _kind(HTTPStatus.NOT_FOUND, "preset_not_found", "No such preset"),
+    CloudExclusionNotFound: _kind(
+        HTTPStatus.NOT_FOUND, "cloud_exclusion_not_found", "Nothing such was learnt of the clouds"
+    ),
+    StrayNotFound: _kind(HTTPStatus.NOT_FOUND, "stray_not_found", "No such stray cluster"),
+    NoBudget: _kind(HTTPStatus.CONFLICT, "no_budget", "The run has no budget"),
     WeakKey: _kind(HTTPStatus.UNPROCESSABLE_ENTITY, "weak_key", "The key is too short"),
 }
 """Total over the leaves of `DOMAIN_ERRORS` (a test proves it)."""

@@ -95,6 +95,26 @@ class Client:
         """Return what was rented for a run, what was tried to get it, and what it cost."""
         return self._json("GET", of_run(run_id, "clusters"))
 
+    def project_clusters(self) -> Json:
+        """Return what the project rents, and what it has cost."""
+        return self._json("GET", "/v1/clusters")
+
+    def cloud_exclusions(self) -> Json:
+        """Return what was learnt of the clouds."""
+        return self._json("GET", "/v1/clouds/exclusions")
+
+    def clear_cloud_exclusion(self, exclusion_id: str) -> Json:
+        """Forget what was learnt of a cloud; returns what is left."""
+        return self._json("DELETE", f"/v1/clouds/exclusions/{quote(exclusion_id, safe='')}")
+
+    def strays(self) -> Json:
+        """Return clusters that nobody owns; ends none."""
+        return self._json("GET", "/v1/clouds/strays")
+
+    def end_stray(self, name: str) -> Json:
+        """Have a cluster that nobody owns ended at the next sweep."""
+        return self._json("POST", f"/v1/clouds/strays/{quote(name, safe='')}/end")
+
     def budget(self, run_id: str) -> Json:
         """Return what a run may cost and has cost."""
         return self._json("GET", of_run(run_id, "budget"))

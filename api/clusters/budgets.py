@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from api.clusters import cost
 from api.clusters.cost import Spent
+from api.clusters.errors import NoBudget
 from api.clusters.store import MAX_CLUSTERS
 from api.ids import new_id
 from api.runs.journal import Draft, append
@@ -40,6 +41,11 @@ class Allowance:
         if self.hours is not None:
             shares.append(_share(self.spent.hours, self.hours))
         return max(shares)
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether a run may not go on with it."""
+        return self.share >= 1.0
 
     def told(self) -> str:
         """Say how much is used of what."""
@@ -86,7 +92,20 @@ def set_limits(session: Session, limits: ProjectLimits) -> ProjectLimits:
 def extend(
     session: Session, run: Run, *, usd: float, hours: float, granted_by: str, now: datetime
 ) -> None:
-    """Give a run more than its spec does."""
+    """Give a run more than its spec does.
+
+    Raises NoBudget where its spec does not limit what is extended.
+    """
+    given = run.spec.get("budget") or {}
+    unlimited = [
+        name for name, more in (("usd", usd), ("hours", hours)) if more and given.get(name) is None
+    ]
+    if not given or unlimited:
+        lacks = " and ".join(f"budget.{name}" for name in unlimited) or "budget"
+        raise NoBudget(
+            f"The spec of run {run.id} sets no {lacks}: there is nothing to extend. What all runs"
+            " of a project may use together is set with `hillclimb limits` (PUT /v1/limits)."
+        )
     session.add(
         BudgetExtension(
             id=new_id("bex"),
@@ -127,6 +146,5 @@ def _parts(
 
 
 def _share(used: float, limit: float) -> float:
-    if limit <= 0:
-        return float("inf") if used > 0 else 1.0
-    return used / limit
+    """Of nothing all is used."""
+    return used / limit if limit > 0 else 1.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -41,6 +41,39 @@ def of_cluster(cluster: Cluster, *, now: datetime, since: datetime | None = None
     if cluster.hourly_usd is None:
         return Spent(hours=hours, is_complete=hours == 0.0)
     return Spent(usd=hours * cluster.hourly_usd, hours=hours)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """What a run has cost, costs now, and will have cost at its end."""
+
+    spent: Spent
+    hourly_usd: float | None
+    """Of the machines that are paid for now; 0 without any, null while a price is not known."""
+    eta_s: float | None
+    """Seconds to the run's last step, by the steps left and the time of recent ones."""
+    left_usd: float | None
+    """What these seconds cost at the present rate, or at the last known one."""
+
+    @property
+    def whole_usd(self) -> float | None:
+        """At the end, if all goes on as it does."""
+        return None if self.left_usd is None else self.spent.usd + self.left_usd
+
+
+def outlook(clusters: Sequence[Cluster], *, eta_s: float | None, now: datetime) -> Outlook:
+    """Return a run's costs by its clusters, oldest first; `eta_s` is what its trainer last said."""
+    paid = [each for each in clusters if each.paid_from is not None and each.gone_at is None]
+    prices = [each.hourly_usd for each in paid]
+    known = [price for price in prices if price is not None]
+    last = next((c.hourly_usd for c in reversed(clusters) if c.hourly_usd is not None), None)
+    rate = sum(known) if paid and len(known) == len(prices) else last
+    return Outlook(
+        spent=total(of_cluster(each, now=now) for each in clusters),
+        hourly_usd=sum(known) if len(known) == len(prices) else None,
+        eta_s=eta_s,
+        left_usd=None if eta_s is None or rate is None else eta_s / SECONDS_PER_HOUR * rate,
+    )
 
 
 def total(parts: Iterable[Spent]) -> Spent:

@@ -139,14 +139,17 @@ def _is_due(now: datetime) -> tuple[Any, ...]:
 
 
 def _quoted(skypilot: SkyPilotSpec, known: dict[str, PriceQuote], *, now: datetime) -> Quoted:
-    answered = [each for each in known.values() if each.fetched_at is not None]
-    ages = [each.fetched_at for each in answered if each.fetched_at is not None]
-    is_whole = len(answered) == len(known)
+    """Prices of a part of the candidates would mislead: all are known, or none."""
+    answers = [known[key].fetched_at if key in known else None for key in _wanted(skypilot)]
+    ages = [each for each in answers if each is not None]
+    problem = next((each.problem for each in known.values() if each.problem), None)
+    if len(ages) < len(answers):
+        return Quoted(is_awaited=True, problem=problem)
     return Quoted(
-        offers=tuple(_offers(skypilot, known)) if answered else None,
-        as_of=min(ages, default=None),
-        is_awaited=not is_whole or min(ages) < now - FRESH,
-        problem=next((each.problem for each in known.values() if each.problem), None),
+        offers=tuple(_offers(skypilot, known)),
+        as_of=min(ages),
+        is_awaited=min(ages) < now - FRESH,
+        problem=problem,
     )
 
 

@@ -28,7 +28,7 @@ def watch(session: Session, run: Run, *, now: datetime) -> bool:
         return False
     nearest = max(bounds, key=lambda each: each.share)
     _warn(session, run, nearest, now=now)
-    if nearest.share < 1.0:
+    if not nearest.is_used_up:
         return False
     message = f"The budget is used up ({nearest.told()}): extend it, then resume."
     control.rest(session, run, (ReasonCode.BUDGET_EXHAUSTED, message), actor="service", now=now)

@@ -79,6 +79,31 @@ def evaluated(run: RunFacts, *, step: int, decoding: str, lines: Sequence[RateLi
     )
 
 
+def budget(run: RunFacts, *, told: str) -> Message:
+    """So much of a budget is used."""
+    return Message(
+        text=f"{run.name}: {told}",
+        blocks=(
+            _section(f":moneybag: *{_escape(run.name)}*: {_escape(told)}"),
+            _context(f"give more with `hillclimb budget {run.run_id} --add-usd` · {_link(run)}"),
+        ),
+    )
+
+
+def machines(run: RunFacts, *, status: str, reason: str, detail: str) -> Message:
+    """The run lost its machines and recovers, or rests because of money or time."""
+    emoji = ":arrows_counterclockwise:" if status == "recovering" else ":double_vertical_bar:"
+    adds = detail.strip().rstrip(".") not in reason
+    return Message(
+        text=f"Run {run.name} is {status}: {reason}",
+        blocks=(
+            _section(f"{emoji} *{_escape(run.name)}* is {_escape(status)}. {_escape(reason)}"),
+            *([_section(_escape(detail))] if detail and adds else []),
+            _context(_link(run)),
+        ),
+    )
+
+
 def ended(
     run: RunFacts,
     *,

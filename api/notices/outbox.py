@@ -11,8 +11,9 @@ from sqlalchemy import exists, or_, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session, aliased
 
-from api.runs.status import TERMINAL
+from api.runs.status import TERMINAL, RunStatus
 from api.tables import OutboxMessage, Run
+from trainer.contract.reasons import ReasonCode
 
 LEASE_S = 60.0
 """How long a deliverer may be silent before another one takes the message over."""
@@ -21,6 +22,17 @@ PENDING = "pending"
 DELIVERED = "delivered"
 SKIPPED = "skipped"
 DEAD = "dead"
+
+_RESTS = (RunStatus.PAUSED.value, RunStatus.RECOVERING.value)
+_OF_MACHINES = (
+    ReasonCode.BUDGET_EXHAUSTED.value,
+    ReasonCode.CLUSTER_TIME_UP.value,
+    ReasonCode.CLUSTER_LOST.value,
+    ReasonCode.LAUNCH_FAILED.value,
+    ReasonCode.NODE_UNFIT.value,
+    ReasonCode.PROVISION_TIMEOUT.value,
+)
+"""Lack of capacity is waited out silently: it may last for hours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +56,7 @@ def enqueue_for_event(
     Called in the event's transaction. Repeating it, or an eval repeated by a later attempt, adds
     nothing.
     """
-    about = _kind_and_key(event_type, data)
+    about = _kind_and_key(event_type, data, seq=seq)
     slack = run.spec.get("notify", {}).get("slack")
     if slack is None or about is None:
         return
@@ -64,8 +76,12 @@ def enqueue_for_event(
     )
 
 
-def _kind_and_key(event_type: str, data: Mapping[str, Any]) -> tuple[str, str] | None:
+def _kind_and_key(event_type: str, data: Mapping[str, Any], *, seq: int) -> tuple[str, str] | None:
     """Return what kind of message the event is worth, and what makes it unique in its run."""
+    if event_type == "budget.warned":
+        return "budget", f"budget:{seq}"
+    if event_type == "run.status_changed" and _is_about_machines(data):
+        return "machines", f"machines:{seq}"
     if event_type == "trainer.started":
         return "started", "started"
     if event_type == "eval.completed":
@@ -73,6 +89,12 @@ def _kind_and_key(event_type: str, data: Mapping[str, Any]) -> tuple[str, str] |
     if event_type == "run.status_changed" and data["to"] in TERMINAL:
         return "ended", "ended"
     return None
+
+
+def _is_about_machines(data: Mapping[str, Any]) -> bool:
+    """Whether a run lost its machines, or rests because of money or time."""
+    code = (data.get("reason") or {}).get("code")
+    return data["to"] in _RESTS and code in _OF_MACHINES
 
 
 def claim_next(session: Session, *, owner: str, now: datetime) -> Claim | None:

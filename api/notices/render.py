@@ -12,7 +12,9 @@ from api.evals.report import build_report
 from api.notices import messages
 from api.notices.messages import Message, RateLine, RunFacts
 from api.notices.outbox import Claim
+from api.runs.reasons import REASONS
 from api.tables import Run, RunEvent
+from trainer.contract.reasons import ReasonCode
 
 
 def render(session: Session, claim: Claim, *, public_url: str) -> Message:
@@ -29,6 +31,10 @@ def render(session: Session, claim: Claim, *, public_url: str) -> Message:
         return _started(facts, run, event)
     if claim.kind == "eval":
         return _evaluated(facts, event)
+    if claim.kind == "budget":
+        return messages.budget(facts, told=str(event.data["message"]))
+    if claim.kind == "machines":
+        return _machines(facts, event)
     return _ended(session, facts, run)
 
 
@@ -55,6 +61,17 @@ def _evaluated(facts: RunFacts, event: RunEvent) -> Message:
 def _line(label: str, rate: Mapping[str, Any]) -> RateLine:
     return RateLine(
         label=label, n=rate["n"], rate=rate["pass_at_1"], low=rate["low"], high=rate["high"]
+    )
+
+
+def _machines(facts: RunFacts, event: RunEvent) -> Message:
+    """What was lost or used up, in the words of the moment: the run may have moved on since."""
+    reason = event.data["reason"]
+    return messages.machines(
+        facts,
+        status=str(event.data["to"]),
+        reason=REASONS[ReasonCode(reason["code"])].wording,
+        detail=str(reason.get("message") or ""),
     )
 
 

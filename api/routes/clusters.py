@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from sqlalchemy.orm import Session
 
 from api.clusters import budgets, cost, store
+from api.clusters.errors import NoBudget
+from api.clusters.overview import Rented, overview
 from api.clusters.store import ClusterState
 from api.identity import NotAllowed, NotAuthenticated
 from api.problems import INVALID, KINDS, MALFORMED, documented
 from api.routes.context import Admin, Reader, ServicesDep, Writer
+from api.routes.costs import AllowancePayload, CloudExclusionPayload, SpentPayload
 from api.routes.payloads import Payload
 from api.routes.reads import PROBLEMS, RunId, open_run
 from api.runs import store as runs
@@ -26,16 +29,6 @@ router = APIRouter(prefix="/v1", tags=["clusters"])
 
 Amount = Annotated[float, Field(ge=0.0, le=1e9)]
 REFUSALS = (KINDS[NotAuthenticated], KINDS[NotAllowed], INVALID, MALFORMED)
-
-
-class SpentPayload(Payload):
-    """What was used so far."""
-
-    usd: float
-    hours: float
-    """Hours in which clusters were up, together."""
-    is_complete: bool
-    """False where a price is not known: `usd` is then a lower bound."""
 
 
 class OfferPayload(Payload):
@@ -84,15 +77,42 @@ class ClusterList(Payload):
     spent: SpentPayload
 
 
-class AllowancePayload(Payload):
-    """One budget."""
+class ProjectClusterPayload(Payload):
+    """One cluster of a project."""
 
-    owner: Literal["run", "project"]
-    usd: float | None
-    hours: float | None
+    object: Literal["cluster"] = "cluster"
+    id: str
+    name: str
+    run_id: str
+    run_name: str
+    state: ClusterState
+    cause: str | None
+    infra: str | None
+    region: str | None
+    sku: str | None
+    num_nodes: int
+    hourly_usd: float | None
+    created_at: datetime
+    up_at: datetime | None
+    gone_at: datetime | None
     spent: SpentPayload
-    share: float
-    """The larger share used, of money or time; at 1 the run pauses."""
+
+
+class ProjectClusters(Payload):
+    """What a project rents now, and what all of it has cost."""
+
+    object: Literal["list"] = "list"
+    data: list[ProjectClusterPayload]
+    """Those that are not known to be gone, newest first."""
+    past: list[ProjectClusterPayload]
+    """The newest of those that are gone."""
+    spent: SpentPayload
+    """By all clusters there ever were."""
+    hourly_usd: float | None
+    """Of all that is paid for now; null while a price is not known."""
+    budget: AllowancePayload | None
+    max_clusters: int
+    exclusions: list[CloudExclusionPayload]
 
 
 class BudgetPayload(Payload):
@@ -110,6 +130,12 @@ class ExtendBudget(BaseModel):
 
     usd: Amount = 0.0
     hours: Amount = 0.0
+
+    @model_validator(mode="after")
+    def _adds_something(self) -> Self:
+        if self.usd == self.hours == 0.0:
+            raise ValueError("nothing is added: give usd or hours, above 0")
+        return self
 
 
 class LimitsPayload(Payload):
@@ -143,6 +169,27 @@ def list_clusters(services: ServicesDep, caller: Reader, run_id: RunId) -> Clust
 
 
 @router.get(
+    "/clusters",
+    operation_id="list_project_clusters",
+    summary="What the project rents, and what it has cost",
+    responses={**documented(*REFUSALS)},
+)
+def list_project_clusters(services: ServicesDep, caller: Reader) -> ProjectClusters:
+    """Return the project's clusters, its budget, and what was learnt of the clouds."""
+    with services.database.transaction() as session:
+        found = overview(session, caller.project_id, now=utc_now())
+        return ProjectClusters(
+            data=[_rented(each) for each in found.live],
+            past=[_rented(each) for each in found.past],
+            spent=SpentPayload.model_validate(found.spent),
+            hourly_usd=found.hourly_usd,
+            budget=None if found.budget is None else AllowancePayload.model_validate(found.budget),
+            max_clusters=found.max_clusters,
+            exclusions=[CloudExclusionPayload.model_validate(each) for each in found.exclusions],
+        )
+
+
+@router.get(
     "/runs/{run_id}/budget",
     operation_id="get_budget",
     summary="What a run may cost and has cost",
@@ -158,7 +205,7 @@ def get_budget(services: ServicesDep, caller: Reader, run_id: RunId) -> BudgetPa
     "/runs/{run_id}/budget",
     operation_id="extend_budget",
     summary="Give a run more",
-    responses={**documented(*REFUSALS, KINDS[RunNotFound])},
+    responses={**documented(*REFUSALS, KINDS[RunNotFound], KINDS[NoBudget])},
 )
 def extend_budget(
     services: ServicesDep, caller: Writer, run_id: RunId, body: ExtendBudget
@@ -205,6 +252,16 @@ def set_limits(services: ServicesDep, caller: Admin, body: LimitsPayload) -> Lim
             ),
         )
         return LimitsPayload.model_validate(limits)
+
+
+def _rented(found: Rented) -> ProjectClusterPayload:
+    mine = ("object", "run_name", "spent")
+    names = [name for name in ProjectClusterPayload.model_fields if name not in mine]
+    return ProjectClusterPayload(
+        **{name: getattr(found.cluster, name) for name in names},
+        run_name=found.run.name,
+        spent=SpentPayload.model_validate(found.spent),
+    )
 
 
 def _cluster(cluster: Cluster, ledger: Sequence[Offer], *, now: datetime) -> ClusterPayload:

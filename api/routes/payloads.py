@@ -8,6 +8,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy.orm import Session
 
+from api.clusters.overview import of_one_run
+from api.routes.costs import OutlookPayload
 from api.routes.hardware import HardwarePayload
 from api.runs import queue, store
 from api.runs.journal import utc_now
@@ -96,6 +98,9 @@ class AttemptPayload(Payload):
 class RunPayload(RunSummary):
     """A run, whole."""
 
+    cost: OutlookPayload | None
+    """What it has cost and will; null unless it has asked for a cluster."""
+
     queue: QueuePayload | None
     """Null unless the run waits for a slot."""
     attempts: list[AttemptPayload]
@@ -134,9 +139,9 @@ def summarise_run(run: Run) -> RunSummary:
 def describe_run(session: Session, run: Run) -> RunPayload:
     """Return the whole run, with its attempts and, while it waits, its place and the reason."""
     attempts: list[Attempt] = list(store.list_attempts(session, run.id))
-    return RunPayload.model_validate(
-        {**_facts(run), "queue": _queue(session, run), "attempts": attempts, "spec": run.spec}
-    )
+    more = {"queue": _queue(session, run), "attempts": attempts, "spec": run.spec}
+    cost = of_one_run(session, run, now=utc_now())
+    return RunPayload.model_validate({**_facts(run), **more, "cost": cost})
 
 
 def _facts(run: Run) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def rest(
 
 def _refuse_exhausted(session: Session, run: Run, *, now: datetime) -> None:
     for allowance in budgets.allowances(session, run, now=now):
-        if allowance.share >= 1.0:
+        if allowance.is_used_up:
             raise InvalidTransition(
                 f"The budget of run {run.id} is used up ({allowance.told()}): extend it"
                 f" (POST /v1/runs/{run.id}/budget, hillclimb budget), then resume."

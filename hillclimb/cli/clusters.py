@@ -4,40 +4,87 @@ from __future__ import annotations
 
 import click
 
-from hillclimb.cli.console import out, print_json, print_table, print_text, table
+from hillclimb.cli.clouds import print_exclusions
+from hillclimb.cli.console import duration, out, print_json, print_table, print_text, table
 from hillclimb.cli.main import command, connect, main
 from hillclimb.client import Json
 
 
 @main.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="[RUN]", required=False)
 @command
-def clusters(*, run_id: str, as_json: bool) -> None:
-    """Show what was rented for RUN, what was tried to get it, and what it cost."""
+def clusters(*, run_id: str | None, as_json: bool) -> None:
+    """Show what was rented for RUN, what was tried to get it, and what it cost.
+
+    Without RUN: all that the project rents now, and what it has cost.
+    """
     with connect() as client:
-        found = client.clusters(run_id)
+        found = client.project_clusters() if run_id is None else client.clusters(run_id)
     if as_json:
         print_json(found)
-        return
+    elif run_id is None:
+        _print_project(found)
+    else:
+        _print_of_run(found)
+
+
+def _print_project(found: Json) -> None:
+    rows = [
+        (
+            each["run_id"],
+            each["run_name"],
+            each["state"],
+            where(each),
+            _price(each),
+            each["up_at"],
+            cost(each["spent"]),
+        )
+        for each in found["data"]
+    ]
+    if rows:
+        columns = ["run", "name", "cluster is", "where", "$/h>", "up since", "cost>"]
+        print_table(table(columns, rows))
+    else:
+        print_text("Nothing is rented now.")
+    rate = found["hourly_usd"]
+    now = "an unknown sum" if rate is None else f"${rate:.2f}"
+    out.print(
+        f"{len(rows)} of {found['max_clusters']} clusters, {now} an hour;"
+        f" all runs so far {cost(found['spent'])}, {found['spent']['hours']:.2f} h"
+    )
+    if found["budget"]:
+        print_allowances([found["budget"]])
+    if found["exclusions"]:
+        print_exclusions(found["exclusions"])
+
+
+def _print_of_run(found: Json) -> None:
     if not found["data"]:
         print_text("No cluster was asked for.")
         return
     rows = [
-        (each["name"], each["state"], _where(each), _price(each), _cost(each["spent"]))
+        (each["name"], each["state"], where(each), _price(each), cost(each["spent"]))
         for each in found["data"]
     ]
     print_table(table(["cluster", "state", "where", "$/h>", "cost>"], rows))
     tried = [
-        (offer["at"], _where(offer), _price(offer), offer["outcome"], offer["message"] or "")
+        (
+            offer["at"],
+            where(offer),
+            _price(offer),
+            "–" if offer["seconds"] is None else f"{offer['seconds']:.0f}",
+            offer["outcome"],
+            ": ".join(part for part in (offer["error_class"], offer["message"]) if part),
+        )
         for each in found["data"]
         for offer in each["offers"]
     ]
     if tried:
-        print_table(table(["tried", "where", "$/h>", "outcome", "why"], tried))
+        print_table(table(["tried", "where", "$/h>", "s>", "outcome", "why"], tried))
     for each in found["data"]:
         if each["message"]:
             print_text(f"{each['name']}: {each['message']}")
-    out.print(f"together {_cost(found['spent'])}, {found['spent']['hours']:.2f} h")
+    out.print(f"together {cost(found['spent'])}, {found['spent']['hours']:.2f} h")
 
 
 @main.command()
@@ -55,20 +102,46 @@ def budget(*, run_id: str, add_usd: float, add_hours: float, as_json: bool) -> N
     if as_json:
         print_json(found)
         return
+    if found["data"]:
+        print_allowances(found["data"])
+    else:
+        print_text("Neither the run nor its project has a budget.")
+    out.print(f"this run {cost(found['spent'])}, {found['spent']['hours']:.2f} h")
+
+
+def print_allowances(found: list[Json]) -> None:
+    """Print budgets, and what to do about those that are used up."""
     rows = [
         (
             each["owner"],
-            _of(_cost(each["spent"]), each["usd"], "${:.2f}"),
+            _of(cost(each["spent"]), each["usd"], "${:.2f}"),
             _of(f"{each['spent']['hours']:.2f}", each["hours"], "{:.2f}"),
             f"{each['share']:.0%}",
         )
-        for each in found["data"]
+        for each in found
     ]
-    if rows:
-        print_table(table(["budget of", "cost>", "hours>", "used>"], rows))
-    else:
-        print_text("Neither the run nor its project has a budget.")
-    out.print(f"this run {_cost(found['spent'])}, {found['spent']['hours']:.2f} h")
+    print_table(table(["budget of", "cost>", "hours>", "used>"], rows))
+    for each in found:
+        if each["is_used_up"]:
+            verb = "hillclimb limits" if each["owner"] == "project" else "hillclimb budget RUN"
+            print_text(
+                f"The budget of the {each['owner']} is used up, and what it pays for rests. Give"
+                f" more with `{verb}`, then `hillclimb resume RUN`.",
+                style="yellow",
+            )
+
+
+def print_outlook(found: Json) -> None:
+    """Print what a run costs: so far, an hour, to its end."""
+    rate = found["hourly_usd"]
+    now = "at an unknown price" if rate is None else f"${rate:.2f} an hour now"
+    left = ""
+    if found["left_usd"] is not None:
+        left = (
+            f"; {duration(found['eta_s'])} left, about ${found['left_usd']:.2f} more,"
+            f" ${found['whole_usd']:.2f} in all"
+        )
+    print_text(f"cost {cost(found['spent'])}, {found['spent']['hours']:.2f} h, {now}{left}")
 
 
 @main.command()
@@ -109,7 +182,8 @@ def limits(
     )
 
 
-def _where(each: Json) -> str:
+def where(each: Json) -> str:
+    """Return cloud, region and machine."""
     return " ".join(part for part in (each["infra"], each["region"], each["sku"]) if part) or "–"
 
 
@@ -117,7 +191,8 @@ def _price(each: Json) -> str:
     return "–" if each["hourly_usd"] is None else f"{each['hourly_usd']:.2f}"
 
 
-def _cost(spent: Json) -> str:
+def cost(spent: Json) -> str:
+    """Return what was spent, marked where it is a lower bound."""
     return f"{'' if spent['is_complete'] else '≥ '}${spent['usd']:.2f}"
 
 

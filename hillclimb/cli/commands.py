@@ -1,6 +1,7 @@
 """The whole command line: importing a file of verbs registers them on `main`."""
 
 from hillclimb.cli import (
+    clouds,
     clusters,
     control,
     datasets,
@@ -22,6 +23,7 @@ from hillclimb.cli import (
 from hillclimb.cli.main import main
 
 __all__ = [
+    "clouds",
     "clusters",
     "control",
     "datasets",

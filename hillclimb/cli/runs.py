@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from hillclimb.cli.clusters import print_outlook
 from hillclimb.cli.console import (
     out,
     percent,
@@ -72,16 +73,22 @@ def show(*, run_id: str, with_spec: bool, as_json: bool) -> None:
         place = f"{queue.get('reason') or 'Its turn is now.'} (place {queue.get('position')})"
         print_text(reason.get("message") or place)
     out.print(f"step {_progress(run)}  attempt {run.get('attempt')}  created {run['created_at']}")
+    if run.get("cost"):
+        print_outlook(run["cost"])
     if run["spec"].get("kind", "train") != "train":
         print_text(_instead_of_training(run["spec"]))
-    for warning in warnings:
-        print_text(f"warning: {warning}", style="yellow")
-    if warned["has_more"]:
-        print_text("and more warnings: the run's page has all", style="yellow")
+    _print_warnings(warnings, has_more=warned["has_more"])
     if with_spec:
         print_json(run["spec"])
     if report:
         print_report(report)
+
+
+def _print_warnings(warnings: list[str], *, has_more: bool) -> None:
+    for warning in warnings:
+        print_text(f"warning: {warning}", style="yellow")
+    if has_more:
+        print_text("and more warnings: the run's page has all", style="yellow")
 
 
 def _instead_of_training(spec: dict[str, Any]) -> str:

@@ -13,8 +13,11 @@ from api.runs.journal import Draft, append
 from api.runs.status import CLUSTER_PROVISIONING_S, RunStatus
 from api.tables import Cluster, Run
 from trainer.contract.reasons import ReasonCode
+from trainer.contract.spec import RunSpec
 from worker.clusters import rows
-from worker.clusters.base import OfferTried, RequestReport
+from worker.clusters.base import OfferTried, RequestReport, RequestState
+from worker.clusters.learning import learn
+from worker.clusters.plans import candidates_of
 from worker.clusters.view import Cause, ClusterState, ClusterView
 from worker.parts import Parts
 
@@ -29,6 +32,8 @@ REASON_OF: dict[Cause, ReasonCode] = {
     Cause.JOB_ENDED: ReasonCode.CLUSTER_LOST,
     Cause.WALL_CLOCK_LIMIT: ReasonCode.CLUSTER_TIME_UP,
 }
+
+OVER = (RequestState.DONE, RequestState.FAILED)
 
 
 def conclude(
@@ -69,6 +74,12 @@ def announce(
         if fresh:
             _give_time(run, cluster, now=now)
         append(session, run, [_tried(run, each, now=now) for each in fresh])
+        if report.state in OVER:
+            spec = RunSpec.model_validate(run.spec)
+            sky = spec.backend.skypilot
+            assert sky is not None, run.id
+            candidates, is_ordered = candidates_of(spec, sky), sky.choose == "ordered"
+            learn(session, candidates, tried, is_ordered=is_ordered, now=now)
 
 
 def _give_time(run: Run, cluster: Cluster, *, now: datetime) -> None:

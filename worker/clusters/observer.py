@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from api.clusters.names import deployment_tag, prefix
 from api.clusters.store import ClusterState
+from api.clusters.strays import GRACE
 from api.runs.journal import utc_now
 from api.tables import Cluster, StrayCluster
 from worker.clusters import rows
@@ -25,9 +26,6 @@ from worker.clusters.fold import sweep as fold_sweep
 from worker.parts import Parts
 
 log = logging.getLogger(__name__)
-
-GRACE = timedelta(minutes=10)
-"""So long a cluster with our tag and without an owner is only watched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +37,7 @@ class Swept:
     strays: tuple[str, ...] = ()
     """Ours by name, of no live row, and older than the grace."""
     ended: tuple[str, ...] = ()
-    """Those of them that were told to end; none in a dry run."""
+    """What was told to end: of a dry run those alone that an operator named."""
 
 
 def sweep(
@@ -56,7 +54,10 @@ def sweep(
         tag = deployment_tag(session)
         num_absent = _note(session, seen, now=now)
         strays = _strays(session, seen, prefix(tag), now=now)
-    ended = () if dry_run else tuple(name for name in strays if _end(clouds, name))
+        session.flush()
+        by_hand = _asked_for(session, seen)
+    wanted = by_hand if dry_run else by_hand | set(strays)
+    ended = tuple(name for name in sorted(wanted) if _end(clouds, name))
     if strays:
         log.warning("clusters without an owner: %s; ended: %s", strays, ended)
     return Swept(num_seen=len(seen), num_absent=num_absent, strays=strays, ended=ended)
@@ -90,6 +91,12 @@ def _strays(
     for name in strays - met.keys():
         session.add(StrayCluster(name=name, met_at=now))
     return tuple(sorted(n for n in strays & met.keys() if met[n].met_at <= now - GRACE))
+
+
+def _asked_for(session: Session, seen: Mapping[str, Sighting]) -> set[str]:
+    """Return strays that an operator wants ended now."""
+    query = select(StrayCluster.name).where(StrayCluster.end_asked_at.is_not(None))
+    return set(session.scalars(query)) & seen.keys()
 
 
 def _end(clouds: Clouds, name: str) -> bool:

@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from api.clusters import exclusions
 from api.clusters.exchange import exchange_code
 from api.runs import store
 from api.tables import CloudExclusion, Cluster, Run
@@ -54,7 +54,7 @@ def plan_for(
     return ClusterPlan(
         name=cluster.name,
         job_name=attempt.id,
-        candidates=not_excluded(candidates_of(spec, sky), exclusions(session, now=now)),
+        candidates=not_excluded(candidates_of(spec, sky), exclusions.in_force(session, now=now)),
         is_ordered=sky.choose == "ordered",
         num_nodes=sky.num_nodes,
         trainer=sky.trainer,
@@ -79,11 +79,6 @@ def candidates_of(spec: RunSpec, sky: SkyPilotSpec) -> tuple[CandidateSpec, ...]
     return found.taken or tuple(eligible(sky.candidates, sky)[0])
 
 
-def exclusions(session: Session, *, now: datetime) -> Sequence[CloudExclusion]:
-    """Return what was learnt not to be asked for now."""
-    return session.scalars(select(CloudExclusion).where(CloudExclusion.until > now)).all()
-
-
 def not_excluded(
     candidates: Sequence[CandidateSpec], learnt: Sequence[CloudExclusion]
 ) -> tuple[CandidateSpec, ...]:
@@ -91,7 +86,9 @@ def not_excluded(
 
     An exclusion is advice, not a wall: a run is not refused for what another met an hour ago.
     """
-    return tuple(sorted(candidates, key=lambda each: any(_concerns(each, one) for one in learnt)))
+    return tuple(
+        sorted(candidates, key=lambda each: any(exclusions.concerns(one, each) for one in learnt))
+    )
 
 
 def setup_script(install: TrainerInstall, wheel: str) -> str:
@@ -159,8 +156,3 @@ def _secrets(sky: SkyPilotSpec, cluster: Cluster, options: ClusterOptions) -> di
     """What goes through SkyPilot: the code alone, where the nodes can exchange it."""
     code = {"HILLCLIMB_EXCHANGE_CODE": exchange_code(cluster.attempt_id, secret=options.secret)}
     return code if sky.api_reachable else code | dict(options.node_secrets)
-
-
-def _concerns(candidate: CandidateSpec, learnt: CloudExclusion) -> bool:
-    same_place = candidate.infra == learnt.infra or learnt.infra.startswith(f"{candidate.infra}/")
-    return same_place and learnt.sku in (None, candidate.accelerators)

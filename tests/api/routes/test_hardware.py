@@ -142,6 +142,27 @@ async def test_machines_that_all_cost_too_much_are_refused_once_prices_are_known
         assert "it costs 23.92 USD an hour at least" in refused.json()["detail"]
 
 
+async def test_a_misspelt_gpu_is_warned_of_and_refused_once_the_catalog_was_read(
+    client: httpx.AsyncClient, database: Database
+) -> None:
+    spec = body({"infra": "lambda", "accelerators": "H10O:8"})
+    told = (await client.post("/v1/runs/plan", json=spec)).json()["warnings"]
+    assert any("did you mean H100?" in each for each in told)
+    answer(database)
+    refused = await client.post("/v1/runs", json=spec)
+    assert refused.status_code == 422
+    assert "the catalog of lambda lists no H10O:8" in refused.json()["detail"]
+    assert "did you mean H100:8?" in refused.json()["detail"]
+
+
+async def test_a_catalog_that_is_silent_of_all_refuses_nothing(
+    client: httpx.AsyncClient, database: Database
+) -> None:
+    await planned(client, body(LAMBDA))
+    answer(database)
+    assert (await planned(client, body(LAMBDA)))["candidates"][0]["why_not"] is None
+
+
 async def test_a_run_that_rents_nothing_has_no_hardware(client: httpx.AsyncClient) -> None:
     assert (await client.post("/v1/runs/plan", json=spec_body())).json()["hardware"] is None
 

@@ -23,7 +23,7 @@ def answering() -> Iterator[Answer]:
 
     def make(status: int, kind: str, body: bytes) -> Requests:
         class Says(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:  # noqa: N802 (http.server's name)
+            def do_POST(self) -> None:
                 self.rfile.read(int(self.headers["content-length"]))
                 self.send_response(status)
                 self.send_header("content-type", kind)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from trainer.contract.clusters.offers import Offer
-from trainer.contract.clusters.spec import TrainerInstall
+from trainer.contract.clusters.spec import CandidateSpec, TrainerInstall
 from worker.clusters.base import (
     CloudError,
     CloudsUnreachable,
@@ -62,6 +62,10 @@ class ScriptedClouds:
     loses_answers: bool = False
     """What is asked for happens, but nobody hears of it."""
     fails_launches: bool = False
+    tried: tuple[OfferTried, ...] = ()
+    """What a launch that fails has tried."""
+    asked: list[tuple[CandidateSpec, ...]] = field(default_factory=list)
+    """The candidates of each launch."""
     catalog: dict[str, float] = field(default_factory=dict)
     """What a node costs an hour, by cloud (USD)."""
     clusters: dict[str, Cluster] = field(default_factory=dict)
@@ -116,6 +120,7 @@ class ScriptedClouds:
     def launch(self, plan: ClusterPlan) -> str:
         self._reach()
         self.num_launches += 1
+        self.asked.append(plan.candidates)
         request = Request(
             id=f"r{self.num_launches}",
             name=plan.name,
@@ -143,7 +148,7 @@ class ScriptedClouds:
         if found.state is RequestState.DONE:
             return RequestReport(state=found.state, job_id=found.job_id, cluster=FACTS)
         if found.state is RequestState.FAILED:
-            error = CloudError(ErrorKind.NO_CAPACITY, "nothing could be had")
+            error = CloudError(ErrorKind.NO_CAPACITY, "nothing could be had", self.tried)
             return RequestReport(state=found.state, error=error)
         return RequestReport(state=found.state, offers=self._had(found))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from trainer.contract.clusters.arithmetic import GIB, Phase, Term, count, gib, largest
 from trainer.contract.clusters.engine_memory import EngineMemory
 from trainer.contract.clusters.gang import num_gpus_needed
-from trainer.contract.clusters.gpus import Gpu, gpu_named
+from trainer.contract.clusters.gpus import Gpu, gpu_named, meant
 from trainer.contract.clusters.learner_memory import LearnerMemory
 from trainer.contract.clusters.machine_memory import MachineMemory
 from trainer.contract.clusters.pace import Range, step_seconds
@@ -66,6 +66,8 @@ def estimate(
     gpu = gpu_named(candidate.gpu_name) if candidate.gpu_name else None
     if candidate.gpu_name and gpu is None:
         reason = f"the memory of a {candidate.gpu_name} is not known here: nothing is estimated"
+        if (close := meant(candidate.gpu_name or "")) is not None:
+            reason += f" (did you mean {close}?)"
         return Estimate(fits=None, problems=(reason,), lines=(reason,))
     return _Working(spec, candidate, num_nodes, shape, gpu).done()
 

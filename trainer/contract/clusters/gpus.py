@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,11 @@ was seen (about 139 GiB of the 141 GB of its data sheet); the others are reduced
 
 _FORMS = ("-SXM", "-NVL", "-PCIE", "-MEGA")
 """Endings by which some clouds tell apart forms of one chip: `H200-SXM`."""
+
+
+def meant(name: str) -> str | None:
+    """Return the name that a misspelt one is close to; None where it is close to none."""
+    return next(iter(get_close_matches(name.upper(), GPUS, n=1, cutoff=0.7)), None)
 
 
 def gpu_named(name: str) -> Gpu | None:

@@ -9,12 +9,16 @@ from math import ceil
 from trainer.contract.clusters.estimate import Estimate, estimate
 from trainer.contract.clusters.features import FEATURES, why_ineligible
 from trainer.contract.clusters.gang import why_not_on
+from trainer.contract.clusters.gpus import gpu_named, meant
 from trainer.contract.clusters.offers import Offer
 from trainer.contract.clusters.pace import Range
 from trainer.contract.clusters.remedies import remedies
 from trainer.contract.clusters.shapes import ModelShape
 from trainer.contract.clusters.spec import CandidateSpec, SkyPilotSpec
 from trainer.contract.spec import RunSpec
+
+WITHOUT_CATALOG = ("kubernetes", "slurm")
+"""Each cluster of the operator's has what it has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +102,7 @@ def hardware_plan(
     if skypilot is None:
         return None
     plans = tuple(
-        _plan_one(spec, skypilot, index, _of(index, offers), shape)
+        _plan_one(spec, skypilot, index, _of(index, offers), shape, is_any_listed=bool(offers))
         for index in range(len(skypilot.candidates))
     )
     hourly = _span(each.hourly_usd for each in plans if each.why_not is None)
@@ -122,6 +126,8 @@ def _plan_one(
     index: int,
     offers: tuple[Offer, ...] | None,
     shape: ModelShape | None,
+    *,
+    is_any_listed: bool = False,
 ) -> CandidatePlan:
     candidate, nodes = skypilot.candidates[index], skypilot.num_nodes
     learns = spec.kind == "train"
@@ -139,9 +145,10 @@ def _plan_one(
             remedies=remedies(spec, candidate, nodes, shape),
         )
     affordable = [each.hourly_usd for each in offers or () if _is_affordable(candidate, each)]
+    unlisted = _unlisted(candidate, offers, is_any_listed=is_any_listed)
     return CandidatePlan(
         candidate=candidate,
-        why_not=_too_dear(candidate, offers) if not affordable else None,
+        why_not=unlisted or (_too_dear(candidate, offers) if not affordable else None),
         estimate=found,
         hourly_usd=Range(min(affordable), max(affordable)) if affordable else None,
     )
@@ -150,6 +157,20 @@ def _plan_one(
 def _is_affordable(candidate: CandidateSpec, offer: Offer) -> bool:
     limit = candidate.max_hourly_usd
     return limit is None or offer.hourly_usd <= limit
+
+
+def _unlisted(
+    candidate: CandidateSpec, offers: tuple[Offer, ...] | None, *, is_any_listed: bool
+) -> str | None:
+    """Say that the cloud's catalog has no such machine; a catalog may also be silent of all."""
+    gpu, cloud = candidate.gpu_name, candidate.cloud
+    if offers is None or offers or gpu is None or cloud in WITHOUT_CATALOG:
+        return None
+    if not is_any_listed and gpu_named(gpu) is not None:
+        return None
+    close = None if gpu_named(gpu) else meant(gpu)
+    hint = f"did you mean {close}:{candidate.gpus}?" if close else "check its size and its region"
+    return f"the catalog of {cloud} lists no {candidate.accelerators} of that kind: {hint}"
 
 
 def _too_dear(candidate: CandidateSpec, offers: tuple[Offer, ...] | None) -> str | None:

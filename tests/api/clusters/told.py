@@ -1,0 +1,79 @@
+"""Runs with machines, told on the database as the worker would have written them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from api.clusters import store as clusters
+from api.runs import attempts, store
+from api.runs.journal import utc_now
+from api.tables import Cluster, Offer
+from tests.api.story import Story, spec
+from trainer.contract.clusters.spec import CandidateSpec
+from trainer.contract.spec import RunSpec
+
+LAMBDA = CandidateSpec(infra="lambda", accelerators="H100:8")
+SKY = {
+    "type": "skypilot",
+    "skypilot": {
+        "candidates": [
+            {"infra": "lambda", "accelerators": "H100:8"},
+            {"infra": "nebius", "accelerators": "H100:8"},
+        ]
+    },
+}
+
+
+def rented(
+    story: Story, name: str = "far", *, hours: float = 0.0, eta_s: float | None = None, **more: Any
+) -> str:
+    """Return a run whose cluster has been up for so long, after a refusal by another cloud."""
+    told = spec(name).model_dump(mode="json") | {"backend": SKY} | more
+    run_id = story.submit(RunSpec.model_validate(told))
+    now = utc_now()
+    had_at = now - timedelta(hours=hours)
+    with story.database.transaction() as session:
+        run = store.lock_run(session, run_id)
+        attempt = attempts.offer(session, run, now=had_at)
+        assert attempt is not None
+        cluster = clusters.of_attempt(session, attempt.id)
+        assert cluster is not None
+        cluster.state, cluster.infra, cluster.region = "up", "nebius", "eu-north1"
+        cluster.sku, cluster.hourly_usd = "gpu-h100-sxm_8gpu", 23.92
+        cluster.paid_from = cluster.up_at = had_at
+        cluster.wall_limit_at = had_at + timedelta(hours=24)
+        run.progress_eta_s = eta_s
+        session.add_all(_ledger(cluster))
+    return run_id
+
+
+def _ledger(cluster: Cluster) -> list[Offer]:
+    return [
+        Offer(
+            cluster_id=cluster.id,
+            launch=1,
+            number=1,
+            at=cluster.up_at,
+            seconds=41.0,
+            infra="lambda",
+            region="us-west-1",
+            sku="gpu_8x_h100_sxm5",
+            hourly_usd=23.92,
+            outcome="refused",
+            error_class="ResourcesUnavailableError",
+            message="no H100 left in us-west-1",
+        ),
+        Offer(
+            cluster_id=cluster.id,
+            launch=1,
+            number=2,
+            at=cluster.up_at,
+            seconds=212.0,
+            infra="nebius",
+            region="eu-north1",
+            sku="gpu-h100-sxm_8gpu",
+            hourly_usd=23.92,
+            outcome="up",
+        ),
+    ]

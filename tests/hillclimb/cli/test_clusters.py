@@ -1,0 +1,105 @@
+"""`clusters`, `budget`, `limits`, `clouds`, `strays`, and what `show` says of money."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import pytest
+
+from api.clusters import exclusions
+from api.runs.journal import utc_now
+from api.tables import StrayCluster
+from hillclimb.cli.exits import Exit
+from tests.api.clusters.told import LAMBDA, rented
+from tests.api.story import Story
+from tests.hillclimb.cli.conftest import Invoke, from_json
+
+
+def test_a_run_shows_its_ledger_its_cost_and_what_is_left(hc: Invoke, story: Story) -> None:
+    run_id = rented(story, hours=2.0, eta_s=3600.0)
+    shown = hc("show", run_id)
+    assert re.search(r"cost \$47\.8., 2\.00 h, \$23\.92 an hour now", shown.stdout), shown.output
+    assert "1:00:00 left, about $23.92 more, $71.7" in shown.stdout
+    ledger = hc("clusters", run_id).stdout
+    assert "ResourcesUnavailableError: no H100 left" in ledger
+    assert "together $47.8" in ledger
+    whole = hc("clusters").stdout
+    assert "1 of 8 clusters, $23.92 an hour; all runs so far $47.8" in whole
+    assert run_id in whole
+
+
+def test_a_budget_is_shown_and_extended_and_says_when_that_is_not_enough(
+    hc: Invoke, story: Story
+) -> None:
+    run_id = rented(story, hours=2.0, budget={"usd": 40.0})
+    assert "of $40.00" in hc("budget", run_id).stdout
+    short = hc("budget", run_id, "--add-usd", "5")
+    assert "of $45.00" in short.stdout
+    assert "The budget of the run is used up" in short.stdout
+    enough = hc("budget", run_id, "--add-usd", "55")
+    assert "48%" in enough.stdout
+    assert "used up" not in enough.stdout
+
+
+def test_extending_what_is_not_limited_is_refused(hc: Invoke, story: Story) -> None:
+    bare, limited = rented(story), rented(story, budget={"usd": 40.0})
+    for run_id, options in ((bare, ("--add-usd", "5")), (limited, ("--add-hours", "5"))):
+        refused = hc("budget", run_id, *options)
+        assert refused.exit_code == Exit.REFUSED
+        assert "there is nothing to extend" in refused.stderr
+    assert hc("budget", bare, "--add-usd", "-1").exit_code == Exit.USAGE
+
+
+def test_limits_of_nothing_are_used_up_at_once(hc: Invoke, story: Story) -> None:
+    rented(story, hours=1.0)
+    assert "usd 0.0" in hc("limits", "--usd", "0").stdout
+    assert "The budget of the project is used up" in hc("clusters").stdout
+    assert "usd no limit" in hc("limits", "--clear").stdout
+
+
+def test_what_was_learnt_of_clouds_is_listed_and_cleared(hc: Invoke, story: Story) -> None:
+    now = utc_now()
+    with story.database.transaction() as session:
+        until = now + timedelta(hours=1)
+        exclusions.exclude(session, LAMBDA, "no H100 left", until=until, now=now)
+    [learnt] = from_json(hc("clouds", "--json"))["data"]
+    assert "no H100 left" in hc("clusters").stdout
+    assert hc("clouds", "--clear", "cex_none").exit_code == Exit.NOT_FOUND
+    assert "no machines failed of late" in hc("clouds", "--clear", learnt["id"]).stdout
+
+
+def test_strays_are_listed_without_ending_any_and_ended_by_name(hc: Invoke, story: Story) -> None:
+    assert "No cluster is without an owner." in hc("strays").stdout
+    with story.database.transaction() as session:
+        session.add(StrayCluster(name="hc-abcd-lost-1", met_at=utc_now()))
+    listed = from_json(hc("strays", "--json"))["data"][0]
+    assert listed["end_asked_at"] is None
+    assert "at the next sweep, for key:test" in hc("strays", "--end", "hc-abcd-lost-1").stdout
+    missing = hc("strays", "--end", "hc-abcd-mine-1")
+    assert missing.exit_code == Exit.NOT_FOUND
+    assert "it is gone, or a run has it" in missing.stderr
+    assert hc("strays", "--end", "x", "--end-all").exit_code == Exit.USAGE
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("backend.skypilot.candidates=[]", "at least 1 item"),
+        ("backend.skypilot.candidates=[{infra: azure}]", "use one of aws, gcp"),
+        ("backend.skypilot.candidates=[{infra: lambda, accelerators: H100}]", "match pattern"),
+        ("backend.skypilot.candidates=[{infra: lambda, use_spot: true}]", "set use_spot to false"),
+        ("backend.skypilot.max_hours=100000", "8760"),
+        ("budget={usd: 0}", "greater than 0"),
+        ("budget={usd: -1}", "greater than 0"),
+        ("budget={warn_at: [0.5]}", "limits nothing without usd or hours"),
+        ("budget={usd: 5, warn_at: [0.8, 0.5]}", "must rise"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_in_a_sentence(
+    hc: Invoke, setting: str, said: str
+) -> None:
+    own = ("--set", "data={env_keys: [booking]}", "--set", "environment.provider=minifleet")
+    refused = hc("submit", "--preset", "qwen3-8b-8xh100", *own, "--set", setting)
+    assert refused.exit_code in (Exit.REFUSED, Exit.USAGE), refused.output
+    assert said in refused.stderr
