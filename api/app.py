@@ -32,6 +32,7 @@ from api.routes import (
     health,
     ingest,
     logs,
+    machine_pages,
     metrics,
     presets,
     probes,
@@ -77,6 +78,7 @@ ROUTERS = (
     sessions.router,
     dashboard.router,
     dataset_pages.router,
+    machine_pages.router,
 )
 
 

@@ -38,7 +38,7 @@ def watch(session: Session, run: Run, *, now: datetime) -> bool:
 def _warn(session: Session, run: Run, allowance: Allowance, *, now: datetime) -> None:
     """Tell each share once per budget; an extension makes shares that were told ones again."""
     told = _told(session, run, allowance)
-    due = [share for share in _shares(run) if told < share <= allowance.share]
+    due = [share for share in shares_of(run) if told < share <= allowance.share]
     if not due:
         return
     data = {
@@ -64,6 +64,7 @@ def _told(session: Session, run: Run, allowance: Allowance) -> float:
     return largest
 
 
-def _shares(run: Run) -> Sequence[float]:
+def shares_of(run: Run) -> Sequence[float]:
+    """Return the shares of a budget at which the run is warned."""
     given = run.spec.get("budget")
     return tuple(given["warn_at"]) if given else DEFAULT_SHARES

@@ -11,6 +11,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from api.dashboard.found import EVENTS, found_contents
+from api.dashboard.machines import machines_contents
 from api.live.reader import envelope
 from api.runs.queue import place_of
 from api.runs.reasons import REASONS
@@ -32,6 +33,7 @@ def run_contents(session: Session, run: Run, *, now: datetime) -> dict[str, Any]
         "kind": run.spec.get("kind", "train"),
         "dataset": run.spec["data"].get("dataset"),
         "found": found_contents(session, run),
+        "machines": machines_contents(session, run, now=now),
         "banner": run_banner(session, run, now=now),
         "config": json.dumps(run.spec, indent=2, ensure_ascii=False),
         "state": {

@@ -76,6 +76,16 @@ const WORDS = {
   "attempt.claimed": (data) => ({ text: `Attempt ${data.attempt} claimed by ${data.runner || data.cluster}` }),
   "attempt.ended": (data) => ({
     text: `Attempt ${data.attempt} ended: ${data.reason}`, tone: data.reason === "completed" ? "" : "warn" }),
+  "cluster.changed": (data) => ({
+    text: `Cluster ${data.cluster} is ${data.state}` + (data.infra ? ` on ${data.infra}${data.region ? ` ${data.region}` : ""}` : "")
+      + (data.state === "up" && data.hourly_usd ? `, $${data.hourly_usd.toFixed(2)} an hour` : "") + (data.message ? `: ${data.message}` : ""),
+    tone: data.cause ? "warn" : data.state === "up" ? "good" : "" }),
+  "cluster.offer": (data) => ({
+    text: `Tried ${data.infra}${data.region ? ` ${data.region}` : ""}${data.sku ? ` ${data.sku}` : ""}: ${data.outcome}` + (data.message ? `, ${data.message}` : ""),
+    tone: data.outcome === "up" ? "good" : data.outcome === "failed" ? "bad" : "warn" }),
+  "budget.warned": (data) => ({ text: data.message, tone: "warn" }),
+  "budget.extended": (data) => ({
+    text: "Budget extended by " + [data.usd ? `$${data.usd.toFixed(2)}` : "", data.hours ? `${data.hours} h` : ""].filter(Boolean).join(" and ") }),
   "run.warning": (data) => ({ text: data.message, tone: "warn" }),
   "attempt.rewound": (data) => ({ text: `Goes on from step ${data.from_step}`, tone: "warn" }),
   "trainer.started": (data) => ({

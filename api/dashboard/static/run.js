@@ -173,6 +173,29 @@ async function fetchRun() {
   if (answer.ok && model.status !== "running") setBanner(await answer.json());
 }
 
+// What machines cost changes by the minute, and with every event about them.
+const MACHINES_EVERY_MS = 20000;
+const MACHINE_EVENTS = ["cluster.changed", "cluster.offer", "budget.warned", "budget.extended", "run.status_changed", "step.completed"];
+let isFetchingMachines = false;
+
+async function fetchMachines() {
+  const shown = document.getElementById("machines");
+  if (!shown || isFetchingMachines || document.hidden) return;
+  isFetchingMachines = true;
+  try {
+    const answer = await fetch(`/dashboard/runs/${state.run.id}/machines`);
+    if (answer.status !== 200) return;
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("machines");
+    const open = [...shown.querySelectorAll("details")].map((one) => one.open);
+    [...fresh.querySelectorAll("details")].forEach((one, i) => { if (i < open.length) one.open = open[i]; });
+    shown.replaceWith(fresh);
+  } catch {
+    // The next one may get through.
+  } finally {
+    isFetchingMachines = false;
+  }
+}
+
 async function fetchReport() {
   if (!takesSteps) return;
   const answer = await fetch(`/v1/runs/${state.run.id}/evals/report`, { headers: { accept: "application/json" } });
@@ -196,7 +219,9 @@ function follow() {
   }
   if (state.report) stream.addEventListener(state.report, () => location.reload());
   stream.addEventListener("eval.completed", () => { if (!hasEnded(model)) fetchReport(); });
+  for (const type of MACHINE_EVENTS) stream.addEventListener(type, fetchMachines);
   stream.addEventListener("end", () => {
+    fetchMachines();
     stream.close();
     setLive("off", "ended");
     fetchReport();
@@ -207,4 +232,5 @@ draw();
 fetchReport();
 if (hasEnded(model)) setLive("off", "ended"); else follow();
 setInterval(drawClock, 1000);
+if (!hasEnded(model)) setInterval(fetchMachines, MACHINES_EVERY_MS);
 addEventListener("resize", schedule);

@@ -1,0 +1,140 @@
+"""What pages show of machines and money, as plain values: the figures are the API's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from api.clusters import budgets, store
+from api.clusters.budgets import Allowance
+from api.clusters.cost import Spent, of_cluster
+from api.clusters.overview import Rented, of_one_run, overview
+from api.clusters.spending import shares_of
+from api.runs.lanes import Lane, lane_of
+from api.tables import Cluster, Offer, Run
+from trainer.contract.clusters.spec import BudgetSpec
+
+TONES = {"up": "good", "wanted": "", "launching": "info", "ending": "warn", "gone": ""}
+OUTCOMES = {"up": "good", "refused": "warn", "ineligible": "", "failed": "bad"}
+BAR_WIDTH = 240
+"""Of a budget's bar, in its own units."""
+
+
+def machines_contents(session: Session, run: Run, *, now: datetime) -> dict[str, Any] | None:
+    """Return what the run page says of machines; null for a run that rents none."""
+    if lane_of(run) is not Lane.CLUSTER:
+        return None
+    found = store.of_run(session, run.id)
+    ledger = store.offers_of(session, [each.id for each in found])
+    cost = of_one_run(session, run, now=now)
+    lost = [each for each in found[:-1] if each.paid_from is not None and each.cause is not None]
+    return {
+        "clusters": [_cluster(each, now=now) for each in reversed(found)],
+        "now": _cluster(found[-1], now=now) if found else None,
+        "cost": None if cost is None else _cost(cost.spent),
+        "hourly": _usd(cost.hourly_usd) if cost else "–",
+        "left": _usd(cost.left_usd) if cost else "–",
+        "whole": _usd(cost.whole_usd) if cost else "–",
+        "budgets": [
+            _budget(each, shares_of(run)) for each in budgets.allowances(session, run, now=now)
+        ],
+        "offers": [_offer(each) for each in reversed(ledger)],
+        "num_recoveries": len(lost),
+        "max_recoveries": run.spec["backend"]["skypilot"]["max_recoveries"],
+    }
+
+
+def clusters_contents(session: Session, project_id: str, *, now: datetime) -> dict[str, Any]:
+    """Return what the page of a project's clusters says."""
+    found = overview(session, project_id, now=now)
+    shares = BudgetSpec.model_fields["warn_at"].default
+    return {
+        "live": [_row(each, now=now) for each in found.live],
+        "past": [_row(each, now=now) for each in found.past],
+        "cost": _cost(found.spent),
+        "hours": f"{found.spent.hours:,.2f} h",
+        "hourly": _usd(found.hourly_usd),
+        "budget": None if found.budget is None else _budget(found.budget, shares),
+        "max_clusters": found.max_clusters,
+        "exclusions": [
+            {"infra": e.infra, "sku": e.sku or "all", "reason": e.reason, "until": e.until}
+            for e in found.exclusions
+        ],
+    }
+
+
+def _row(found: Rented, *, now: datetime) -> dict[str, Any]:
+    whose = {"run_id": found.run.id, "run_name": found.run.name, "status": found.run.status}
+    return _cluster(found.cluster, now=now) | whose
+
+
+def _cluster(cluster: Cluster, *, now: datetime) -> dict[str, Any]:
+    had = cluster.paid_from
+    return {
+        "name": cluster.name,
+        "state": cluster.state,
+        "tone": TONES.get(cluster.state, ""),
+        "where": where(cluster),
+        "machines": f"{cluster.num_nodes} × {cluster.sku}" if cluster.sku else "–",
+        "hourly": _usd(cluster.hourly_usd),
+        "up_at": cluster.up_at,
+        "lived": "–" if had is None else _duration((cluster.gone_at or now) - had),
+        "ends_at": None if cluster.gone_at else cluster.wall_limit_at,
+        "cost": _cost(of_cluster(cluster, now=now)),
+        "why": cluster.message or "",
+    }
+
+
+def _offer(offer: Offer) -> dict[str, Any]:
+    return {
+        "at": offer.at,
+        "where": where(offer),
+        "sku": offer.sku or "–",
+        "hourly": _usd(offer.hourly_usd),
+        "seconds": "–" if offer.seconds is None else f"{offer.seconds:.0f} s",
+        "outcome": offer.outcome,
+        "tone": OUTCOMES.get(offer.outcome, ""),
+        "error": offer.error_class or "",
+        "message": offer.message or "",
+    }
+
+
+def where(found: Cluster | Offer) -> str:
+    """Return cloud and region."""
+    return " · ".join(part for part in (found.infra, found.region) if part) or "–"
+
+
+def _budget(allowance: Allowance, shares: Sequence[float]) -> dict[str, Any]:
+    """A bar's length is cut at its end: the figures say how far beyond it is."""
+    tone = "good"
+    if allowance.share >= min(shares, default=1.0):
+        tone = "warn"
+    return {
+        "owner": allowance.owner,
+        "told": allowance.told().partition(": ")[2],
+        "share": f"{100 * allowance.share:.0f} %",
+        "tone": "bad" if allowance.is_used_up else tone,
+        "width": BAR_WIDTH,
+        "filled": round(BAR_WIDTH * min(allowance.share, 1.0), 1),
+        "marks": [
+            {"at": round(BAR_WIDTH * share, 1), "label": f"{share:.0%}"} for share in (*shares, 1.0)
+        ],
+        "is_used_up": allowance.is_used_up,
+    }
+
+
+def _cost(spent: Spent) -> str:
+    return f"{'' if spent.is_complete else '≥ '}${spent.usd:,.2f}"
+
+
+def _usd(usd: float | None) -> str:
+    return "–" if usd is None else f"${usd:,.2f}"
+
+
+def _duration(lasted: timedelta) -> str:
+    minutes = int(lasted.total_seconds() // 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min"

@@ -1,0 +1,108 @@
+"""Pages of machines: a run's part of its page, the project's clusters, a run's log."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, get_args
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Depends, Query
+from fastapi.responses import HTMLResponse, Response
+
+from api.artifacts.logs import LogPage, read_log
+from api.artifacts.logsearch import LEVELS, Level, LogFilter, search_log
+from api.dashboard.headers import PAGE_HEADERS
+from api.dashboard.machines import clusters_contents, machines_contents
+from api.dashboard.templating import render_page
+from api.identity import Scope
+from api.routes.context import Reader, Services, ServicesDep
+from api.routes.dashboard import Visitor, ask_to_sign_in, show_page
+from api.routes.reads import open_run
+from api.runs.errors import RunNotFound
+from api.runs.journal import utc_now
+
+router = APIRouter(include_in_schema=False)
+
+LOG_BYTES = 1 << 17
+Text = Annotated[str, Query(max_length=200)]
+
+
+@router.get("/clusters")
+def clusters_page(services: ServicesDep, caller: Visitor) -> Response:
+    """Show what the caller's project rents, and what it has cost."""
+    if caller is None:
+        return ask_to_sign_in("/clusters")
+    caller.require(Scope.RUNS_READ)
+    with services.database.transaction() as session:
+        contents = clusters_contents(session, caller.project_id, now=utc_now())
+    return show_page("clusters", **contents)
+
+
+@router.get("/dashboard/runs/{run_id}/machines")
+def machines_part(services: ServicesDep, caller: Reader, run_id: str) -> Response:
+    """Return the run page's part about machines as it is now; nothing where none are rented."""
+    with open_run(services, caller, run_id) as (session, run):
+        machines = machines_contents(session, run, now=utc_now())
+    if machines is None:
+        return Response(status_code=204, headers=PAGE_HEADERS)
+    page = render_page("machines_part", machines=machines, run_id=run_id)
+    return HTMLResponse(page, headers=PAGE_HEADERS)
+
+
+def wanted_lines(
+    level: Text = "", component: Text = "", environment: Text = "", text: Text = ""
+) -> LogFilter:
+    """Return which lines are wanted: a form sends what nobody filled in as empty."""
+    known: Level | None = next((each for each in get_args(Level) if each == level), None)
+    return LogFilter(
+        level=known,
+        component=component or None,
+        environment=environment or None,
+        text=text or None,
+    )
+
+
+def place(
+    attempt: Annotated[str, Query(max_length=9, pattern=r"^[0-9]*$")] = "",
+    after: Annotated[int, Query(ge=0, le=2**53)] = 0,
+) -> tuple[int | None, int]:
+    """Return which attempt is asked for, and from where on."""
+    return (int(attempt) if attempt else None), after
+
+
+@router.get("/runs/{run_id}/log")
+def log_page(
+    services: ServicesDep,
+    caller: Visitor,
+    run_id: str,
+    wanted: Annotated[LogFilter, Depends(wanted_lines)],
+    where: Annotated[tuple[int | None, int], Depends(place)],
+) -> Response:
+    """Show the lines of a run's log that are wanted, from a position on."""
+    if caller is None:
+        return ask_to_sign_in(f"/runs/{run_id}/log")
+    caller.require(Scope.RUNS_READ)
+    attempt, after = where
+    try:
+        with open_run(services, caller, run_id) as (_, run):
+            number = run.attempt if attempt is None else min(attempt, run.attempt)
+    except RunNotFound as error:
+        return show_page("problem", status=404, title="No such run", detail=str(error))
+    page = _read(services, run_id, number, wanted, after)
+    filters = {name: value for name, value in asdict(wanted).items() if value}
+    return show_page(
+        "log",
+        run=run,
+        attempt=number,
+        levels=LEVELS,
+        wanted=wanted,
+        page=page,
+        after=after,
+        more=urlencode(filters | {"attempt": number, "after": page.next_offset}),
+    )
+
+
+def _read(services: Services, run_id: str, attempt: int, wanted: LogFilter, after: int) -> LogPage:
+    if wanted.asks:
+        return search_log(services.store, run_id, attempt, wanted, after=after, limit=LOG_BYTES)
+    return read_log(services.store, run_id, attempt, after=after, limit=LOG_BYTES)
