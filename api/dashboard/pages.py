@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from api.dashboard.found import EVENTS, found_contents
 from api.dashboard.machines import machines_contents
 from api.live.reader import envelope
+from api.runs.lanes import Lane, lane_of
 from api.runs.queue import place_of
 from api.runs.reasons import REASONS
 from api.runs.status import WAITING, RunStatus
@@ -55,7 +56,8 @@ def run_banner(session: Session, run: Run, *, now: datetime) -> dict[str, str]:
         return {"tone": "warn" if run.end_code else "", "text": f"{_why(run)} {text}".strip()}
     if run.end_code is not None:
         return {"tone": _TONES.get(status, "warn"), "text": _why(run)}
-    return {"tone": "", "text": _SENTENCES.get(status, "")}
+    sentences = _SENTENCES | _ON_CLUSTERS if lane_of(run) is Lane.CLUSTER else _SENTENCES
+    return {"tone": "", "text": sentences.get(status, "")}
 
 
 def _why(run: Run) -> str:
@@ -75,6 +77,10 @@ _SENTENCES = {
     RunStatus.PAUSING: "The trainer is saving a checkpoint before it pauses.",
     RunStatus.FINALIZING: "The trainer has finished; its last events are on their way.",
     RunStatus.CANCELLING: "Cancelled: the trainer is saving a checkpoint and leaving.",
+}
+_ON_CLUSTERS = {
+    RunStatus.PROVISIONING: "Its machines are being rented and set up.",
+    RunStatus.STARTING: "The machines are there; the trainer is starting.",
 }
 
 

@@ -33,6 +33,7 @@ def test_the_run_page_shows_machines_money_and_what_was_tried(story: Story, serv
         assert "of $60.00" in shown
         assert ">80 %<" in shown
         assert "80%</text>" in shown
+    assert "Its machines are being rented and set up." in page
     assert "style=" not in page
 
 
