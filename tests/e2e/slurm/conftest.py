@@ -119,8 +119,8 @@ def sky(slurm: LocalSlurm, prime: SoldOutPlatform, phases: Phases) -> Iterator[R
         server = manager.__enter__()
     try:
         yield server
-    finally:
         phases.other["API server MB"] = server.resident_mb()
+    finally:
         with phases.phase("API server down"):
             manager.__exit__(None, None, None)
         assert server.processes() == []

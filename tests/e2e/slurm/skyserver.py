@@ -69,11 +69,11 @@ class RunningSky:
 
     def processes(self) -> list[str]:
         """Every live process of its group, or with its mark: a title overwrites the mark."""
-        return [f"{each.pid} {' '.join(each.cmdline())}" for each in self._processes()]
+        return [f"{each.pid} {words}" for each in self._processes() if (words := _words(each))]
 
     def resident_mb(self) -> int:
         """Memory of all its processes together, shared pages counted for each (MB)."""
-        return sum(each.memory_info().rss for each in self._processes()) // 2**20
+        return sum(_resident(each) for each in self._processes()) // 2**20
 
     def _processes(self) -> list[psutil.Process]:
         marked = {identity.pid for identity, _ in owned_by(self.server.directory)}
@@ -100,6 +100,22 @@ def running_sky(directory: Path, origin: Path) -> Iterator[RunningSky]:
         yield running
     finally:
         running.stop()
+
+
+def _words(process: psutil.Process) -> str:
+    """Command line; none of a process that has ended, which a zombie has too."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
+def _resident(process: psutil.Process) -> int:
+    """Bytes; none of a process that has ended since it was listed."""
+    try:
+        return int(process.memory_info().rss)
+    except psutil.Error:
+        return 0
 
 
 def _group(pid: int) -> int | None:
