@@ -33,7 +33,8 @@ def concerns(learnt: CloudExclusion, candidate: CandidateSpec) -> bool:
 def told(candidates: Iterable[CandidateSpec], learnt: Sequence[CloudExclusion]) -> tuple[str, ...]:
     """Say which of the candidates are asked for last, until when, and why."""
     return tuple(
-        f"{each.label} is asked for after the others until {one.until:%H:%M} UTC: {one.reason}"
+        f"{each.label} is asked for after the others until {one.until:%H:%M} UTC:"
+        f" {one.reason.rstrip('.')}."
         for each in candidates
         for one in learnt
         if concerns(one, each)

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from api.clusters import planning, quotes
+from api.clusters import exclusions, planning, quotes
 from api.clusters.quotes import Quoted
 from api.datasets import submission
 from api.ids import new_id
@@ -134,6 +134,7 @@ def plan(
         warnings=(
             *_warnings(spec),
             *checked.warnings,
+            *_learnt(session, spec, now=now),
             *resolution.warnings,
             *resolution.lint,
         ),
@@ -148,6 +149,14 @@ def plan(
 def _quoted(session: Session, spec: RunSpec, *, now: datetime) -> Quoted:
     skypilot = spec.backend.skypilot
     return quotes.known(session, skypilot, now=now) if skypilot is not None else Quoted()
+
+
+def _learnt(session: Session, spec: RunSpec, *, now: datetime) -> tuple[str, ...]:
+    """Return which machines would be asked for last; where the cheapest is taken none are."""
+    skypilot = spec.backend.skypilot
+    if skypilot is None or skypilot.choose != "ordered":
+        return ()
+    return exclusions.told(skypilot.candidates, exclusions.in_force(session, now=now))
 
 
 def resolve(spec: RunSpec) -> dict[str, Any]:

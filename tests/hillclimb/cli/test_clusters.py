@@ -15,6 +15,8 @@ from tests.api.clusters.told import LAMBDA, rented
 from tests.api.story import Story
 from tests.hillclimb.cli.conftest import Invoke, from_json
 
+OWN = ("--set", "data={env_keys: [booking]}", "--set", "environment.provider=minifleet")
+
 
 def test_a_run_shows_its_ledger_its_cost_and_what_is_left(hc: Invoke, story: Story) -> None:
     run_id = rented(story, hours=2.0, eta_s=3600.0)
@@ -65,6 +67,8 @@ def test_what_was_learnt_of_clouds_is_listed_and_cleared(hc: Invoke, story: Stor
         exclusions.exclude(session, LAMBDA, "no H100 left", until=until, now=now)
     [learnt] = from_json(hc("clouds", "--json"))["data"]
     assert "no H100 left" in hc("clusters").stdout
+    planned = hc("plan", "--preset", "qwen3-8b-8xh100", *OWN, "--wait-prices", "0")
+    assert "H100:8 on lambda is asked for after the others until" in planned.stderr
     assert hc("clouds", "--clear", "cex_none").exit_code == Exit.NOT_FOUND
     assert "no machines failed of late" in hc("clouds", "--clear", learnt["id"]).stdout
 
@@ -99,7 +103,6 @@ def test_strays_are_listed_without_ending_any_and_ended_by_name(hc: Invoke, stor
 def test_settings_that_cannot_be_are_refused_in_a_sentence(
     hc: Invoke, setting: str, said: str
 ) -> None:
-    own = ("--set", "data={env_keys: [booking]}", "--set", "environment.provider=minifleet")
-    refused = hc("submit", "--preset", "qwen3-8b-8xh100", *own, "--set", setting)
+    refused = hc("submit", "--preset", "qwen3-8b-8xh100", *OWN, "--set", setting)
     assert refused.exit_code in (Exit.REFUSED, Exit.USAGE), refused.output
     assert said in refused.stderr

@@ -1,0 +1,34 @@
+"""The part about machines in a real browser: drawn by the server, kept fresh by the script."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.api.clusters.told import rented
+from tests.api.serving import Served
+from tests.api.story import Story
+from tests.api.story_fixtures import blobs, served, story, story_url
+from tests.e2e.test_run_page import CHROMIUM, browse, visible_text
+
+__all__ = ["blobs", "served", "story", "story_url"]
+
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="no chromium on this machine: `make e2e` installs it"
+)
+
+
+def test_a_rented_run_shows_machines_and_money(
+    story: Story, served: Served, tmp_path: Path
+) -> None:
+    run_id = rented(story, hours=2.0, eta_s=3600.0, budget={"usd": 60.0})
+    with served.client() as client:
+        code = client.post("/v1/session-codes").json()["code"]
+    text = visible_text(
+        browse(f"{served.url}/login?code={code}&next=/runs/{run_id}", tmp_path / "profile")
+    )
+    assert "nebius · eu-north1" in text
+    assert "of $60.00" in text
+    assert "no H100 left in us-west-1" in text
+    assert "Its machines are being rented and set up." in text
