@@ -38,7 +38,8 @@ def store(tmp_path: Path, scene: Scene) -> DiskStore:
 def served(scene: Scene, store: DiskStore, database_url: str, tmp_path: Path) -> Iterator[Served]:
     with serve(database_url, scene.parts.database, tmp_path / "blobs") as running:
         services = running.server.config.app.state.services  # type: ignore[union-attr]
-        settings = services.settings.model_copy(update={"public_url": running.url})
+        here = {"public_url": running.url, "node_api_url": running.url}
+        settings = services.settings.model_copy(update=here)
         running.server.config.app.state.services = dataclasses.replace(  # type: ignore[union-attr]
             services, settings=settings, node_secrets=SECRETS
         )
