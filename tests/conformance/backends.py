@@ -127,6 +127,16 @@ class OnClusters:
         ]
 
 
+class OnGang(OnClusters):
+    """Two machines each: the trainer's workers are placed on the Ray that their nodes gather."""
+
+    num_nodes = 2
+
+    def sections(self) -> Mapping[str, Any]:
+        # A Ray of several machines is an experiment.
+        return {**super().sections(), "placement": {"type": "ray"}, "experimental": True}
+
+
 @contextmanager
 def limited(service: Service) -> Iterator[None]:
     """The project may have no cluster, until the end of the block."""

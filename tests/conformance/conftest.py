@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hillclimb.stack.options import CODE_ROOT
-from tests.conformance.backends import BackendUnderTest, OnClusters, OnRunner, OnTinker
+from tests.conformance.backends import BackendUnderTest, OnClusters, OnGang, OnRunner, OnTinker
 from tests.conformance.local_clouds import FOLDER, LocalClouds, make_clouds
 from tests.conformance.service import Service, running_service, write_model
 
@@ -56,6 +56,7 @@ def backends(
     yield {
         "runner": OnRunner(service),
         "clusters": OnClusters(service, clouds),
+        "gang": OnGang(service, clouds),
         "tinker": OnTinker(service, url=tinker_url, model=MODEL_NAME),
     }
     assert clouds.sightings() == {}

@@ -103,8 +103,10 @@ class Keeper:
         state = self._await_job()
         if not self.leaving:
             write_json(file, job | {"state": state})
-            if left := living_descendants():
-                (self.folder / f"left-{cluster.name}.txt").write_text("\n".join(left))
+            while any(node.poll() is None for node in self._nodes) and not self.leaving:
+                time.sleep(TICK_S)
+        if not self.leaving and (left := living_descendants()):
+            (self.folder / f"left-{cluster.name}.txt").write_text("\n".join(left))
         while not self.leaving:
             time.sleep(TICK_S)
 

@@ -33,6 +33,9 @@ def chosen() -> Iterator[object]:
     for name, quick in QUICK.items():
         for case in CASES if ALL else quick:
             yield pytest.param(name, case, id=f"{name}-{case.__name__}")
+    if ALL:
+        case = cases.trains_to_its_end
+        yield pytest.param("gang", case, id=f"gang-{case.__name__}")
 
 
 @pytest.mark.parametrize(("name", "case"), tuple(chosen()))
