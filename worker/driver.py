@@ -30,10 +30,14 @@ MAX_STEPS = 4
 Clock = Callable[[], datetime]
 
 
-def reconcile(parts: Parts, run_id: str, *, clock: Clock = utc_now) -> bool:
+def reconcile(
+    parts: Parts, run_id: str, *, must_be_due: bool = False, clock: Clock = utc_now
+) -> bool:
     """Take every step the run needs now; False when someone else holds it or nothing is to do."""
     with parts.database.transaction() as session:
-        lease = claim_lease(session, run_id, owner=parts.owner, now=clock())
+        lease = claim_lease(
+            session, run_id, owner=parts.owner, now=clock(), must_be_due=must_be_due
+        )
     if lease is None:
         return False
     _act(parts, lease)

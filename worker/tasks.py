@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from api.bell import RECONCILE_TASK
-from api.clusters import leases, quotes
+from api.clusters import quotes
 from api.datasets.blobs import sweep_orphans
 from api.notices.deliver import deliver_due
 from api.runs.journal import utc_now
-from api.runs.leases import due_runs
-from worker import driver, reaper, relay, validations
+from worker import driver, reaper, relay, rounds, validations
 from worker.app import (
     CLUSTER,
     DELIVER,
@@ -27,25 +26,21 @@ from worker.app import (
 from worker.clusters import mailbox, observer, pricing, spending, step
 from worker.parts import load_parts
 
-AT_ONCE = 1000
-"""Due runs, or clusters, sent for by one sweep."""
 BELL_LIFE_S = 10.0
 """A bell that nobody heard for this long is rung again by the sweep anyway."""
 
 
 @task(RECONCILE_TASK)
-def reconcile(run_id: str) -> None:
-    """Take the steps one run needs now."""
-    driver.reconcile(load_parts(), run_id)
+def reconcile(run_id: str, must_be_due: bool = False) -> None:  # noqa: FBT001, FBT002
+    """Take the steps one run needs now; what the sweep sends must still be due."""
+    driver.reconcile(load_parts(), run_id, must_be_due=must_be_due)
 
 
 @task(SWEEP)
 def sweep_runs() -> None:
-    """Ring for every run that is due: what a lost bell costs is one period of the clock."""
-    with load_parts().database.transaction() as session:
-        due = due_runs(session, now=utc_now(), limit=AT_ONCE)
-    for run_id in due:
-        app.send_task(RECONCILE_TASK, args=(run_id,), expires=BELL_LIFE_S)
+    """Send for every run that needs a look: what a lost bell costs is one period of the clock."""
+    for run_id in rounds.runs(load_parts()):
+        app.send_task(RECONCILE_TASK, args=(run_id, True), expires=BELL_LIFE_S)
 
 
 @task(CLUSTER)
@@ -58,14 +53,13 @@ def reconcile_cluster(cluster_id: str) -> None:
 
 @task(SWEEP_CLUSTERS)
 def sweep_clusters() -> None:
-    """Send for every cluster that is due, and for prices that somebody wants to know."""
+    """Send for every cluster that needs a look, and for prices that somebody wants to know."""
     parts = load_parts()
     if parts.renting is None:
         return
     with parts.database.transaction() as session:
-        due = leases.due(session, now=utc_now(), limit=AT_ONCE)
         wants_prices = quotes.is_any_due(session, now=utc_now())
-    for cluster_id in due:
+    for cluster_id in rounds.clusters(parts):
         app.send_task(CLUSTER, args=(cluster_id,), expires=BELL_LIFE_S)
     if wants_prices:
         app.send_task(PRICE, expires=BELL_LIFE_S)

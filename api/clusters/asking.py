@@ -69,8 +69,17 @@ def pause_after(num_times: int) -> timedelta:
     return min(LONGEST_PAUSE, FIRST_PAUSE * doubled)
 
 
-def _capacity(session: Session, run: Run, *, now: datetime) -> Later | Never | None:
-    """Look at the tries in a row, up to now, that found no capacity."""
+def rests_until(session: Session, run: Run, *, now: datetime) -> datetime | None:
+    """Return the end of the pause after tries without capacity; null without such tries.
+
+    Until then the waiting run is not due, and in nobody's way.
+    """
+    tries = _in_vain(session, run, now=now)
+    return tries[0][0] + pause_after(len(tries)) if tries else None
+
+
+def _in_vain(session: Session, run: Run, *, now: datetime) -> list[tuple[datetime, datetime]]:
+    """Return (end, offer) of the tries in a row that found no capacity, newest first."""
     query = select(Attempt.end_code, Attempt.ended_at, Attempt.offered_at)
     query = query.where(Attempt.run_id == run.id, Attempt.number > run.resumed_after)
     tries = []
@@ -78,6 +87,11 @@ def _capacity(session: Session, run: Run, *, now: datetime) -> Later | Never | N
         if end_code != ReasonCode.NO_CAPACITY.value:
             break
         tries.append((ended_at or now, offered_at))
+    return tries
+
+
+def _capacity(session: Session, run: Run, *, now: datetime) -> Later | Never | None:
+    tries = _in_vain(session, run, now=now)
     if not tries:
         return None
     if now - tries[-1][1] > GIVE_UP_AFTER:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import or_, select
+from sqlalchemy import ColumnElement, or_, select
 from sqlalchemy.orm import Session
 
 from api.runs.errors import LeaseLost
@@ -19,14 +19,13 @@ LEASE_S = 90.0
 
 
 def claim(session: Session, cluster_id: str, *, now: datetime) -> Cluster | None:
-    """Take the cluster's lease; null when it is gone, not there, or held by someone.
+    """Take the cluster's lease; null when it is gone, not due, or held by someone.
 
     Never waits: a row that another transaction holds is skipped.
     """
     cluster = session.scalar(
         select(Cluster)
-        .where(Cluster.id == cluster_id, Cluster.due_at.is_not(None))
-        .where(or_(Cluster.lease_until.is_(None), Cluster.lease_until < now))
+        .where(Cluster.id == cluster_id, _is_due(now))
         .with_for_update(skip_locked=True, key_share=True)
         .execution_options(populate_existing=True)
     )
@@ -61,12 +60,21 @@ def release(cluster: Cluster, *, due_at: datetime | None) -> None:
     cluster.due_at = due_at
 
 
-def due(session: Session, *, now: datetime, limit: int) -> Sequence[str]:
-    """Return ids of clusters that need a look now, the longest waiting first."""
+def take_due(session: Session, *, now: datetime, limit: int) -> Sequence[Cluster]:
+    """Return clusters that need a look now, locked, the longest waiting first.
+
+    One that another transaction holds is skipped.
+    """
     return session.scalars(
-        select(Cluster.id)
-        .where(Cluster.due_at <= now)
-        .where(or_(Cluster.lease_until.is_(None), Cluster.lease_until < now))
+        select(Cluster)
+        .where(_is_due(now))
         .order_by(Cluster.due_at)
         .limit(limit)
+        .with_for_update(skip_locked=True, key_share=True)
+        .execution_options(populate_existing=True)
     ).all()
+
+
+def _is_due(now: datetime) -> ColumnElement[bool]:
+    free = or_(Cluster.lease_until.is_(None), Cluster.lease_until < now)
+    return (Cluster.due_at <= now) & free

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
+from api.clusters.asking import rests_until
 from api.clusters.spending import watch as watch_budget
 from api.runs import attempts, store
 from api.runs.attempts import End
@@ -16,11 +17,10 @@ from api.runs.lanes import Lane, lane_of
 from api.runs.reasons import OVERDUE, REASONS
 from api.runs.runners import LEASE_S
 from api.runs.settle import settle
-from api.runs.status import TERMINAL, WAITING, AttemptState, RunStatus
+from api.runs.status import LOOK_AGAIN_S, TERMINAL, WAITING, AttemptState, RunStatus
 from api.tables import Attempt, Run, Runner
 from trainer.contract.reasons import ReasonCode
 
-LOOK_AGAIN_S = 5.0
 KILL_GRACE_S = 30.0
 """Between asking a runner to kill and giving the attempt up without its report."""
 
@@ -31,8 +31,8 @@ def advance(session: Session, run: Run, *, now: datetime) -> datetime:
     The run is locked. Repeating it at once changes nothing.
     """
     status = RunStatus(run.status)
-    if status in WAITING and lane_of(run) is Lane.CLUSTER and watch_budget(session, run, now=now):
-        return now + timedelta(seconds=LOOK_AGAIN_S)
+    if status in WAITING and lane_of(run) is Lane.CLUSTER:
+        return _wait_for_cluster(session, run, now=now)
     if status in WAITING:
         attempts.offer(session, run, now=now)
     elif status not in TERMINAL and status is not RunStatus.PAUSED:
@@ -40,6 +40,16 @@ def advance(session: Session, run: Run, *, now: datetime) -> datetime:
         if attempt is not None:
             _watch(session, run, attempt, now=now)
     return now + timedelta(seconds=LOOK_AGAIN_S)
+
+
+def _wait_for_cluster(session: Session, run: Run, *, now: datetime) -> datetime:
+    """Ask for a cluster if the run may now, and return when to look again."""
+    soon = now + timedelta(seconds=LOOK_AGAIN_S)
+    if watch_budget(session, run, now=now):
+        return soon
+    if attempts.offer(session, run, now=now) is None and RunStatus(run.status) in WAITING:
+        return max(soon, rests_until(session, run, now=now) or soon)
+    return soon
 
 
 def runner_is_gone(session: Session, attempt: Attempt, *, now: datetime) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import or_, select
+from sqlalchemy import ColumnElement, or_, select
 from sqlalchemy.orm import Session
 
 from api.runs.errors import LeaseLost
@@ -46,16 +46,23 @@ class Lease:
 
 
 def claim_lease(
-    session: Session, run_id: str, *, owner: str, now: datetime, ttl_s: float = LEASE_S
+    session: Session,
+    run_id: str,
+    *,
+    owner: str,
+    now: datetime,
+    ttl_s: float = LEASE_S,
+    must_be_due: bool = False,
 ) -> Lease | None:
     """Take the run's lease; null when the run is gone, has nothing to do, or is held by someone.
 
-    Never waits: a row that another transaction holds is skipped.
+    Never waits: a row that another transaction holds is skipped. A run that is not due is looked
+    at too when somebody rang for it, but not when the sweep sent for it twice (`must_be_due`).
     """
+    asked = is_due(now) if must_be_due else Run.due_at.is_not(None) & _is_free(now)
     run = session.scalar(
         select(Run)
-        .where(Run.id == run_id, Run.due_at.is_not(None))
-        .where(or_(Run.lease_until.is_(None), Run.lease_until < now))
+        .where(Run.id == run_id, asked)
         .with_for_update(skip_locked=True, key_share=True)
         .execution_options(populate_existing=True)
     )
@@ -101,12 +108,17 @@ def release(run: Run, *, due_at: datetime) -> None:
 def due_runs(session: Session, *, now: datetime, limit: int = 100) -> Sequence[str]:
     """Return ids of runs that need a look now, the longest waiting first."""
     return session.scalars(
-        select(Run.id)
-        .where(Run.due_at <= now)
-        .where(or_(Run.lease_until.is_(None), Run.lease_until < now))
-        .order_by(Run.due_at)
-        .limit(limit)
+        select(Run.id).where(is_due(now)).order_by(Run.due_at).limit(limit)
     ).all()
+
+
+def is_due(now: datetime) -> ColumnElement[bool]:
+    """A condition on `Run`: its time has come, and nobody works on it."""
+    return (Run.due_at <= now) & _is_free(now)
+
+
+def _is_free(now: datetime) -> ColumnElement[bool]:
+    return or_(Run.lease_until.is_(None), Run.lease_until < now)
 
 
 def _snapshot(session: Session, run: Run) -> AttemptSnapshot | None:

@@ -43,7 +43,7 @@ def place_of(session: Session, run: Run, *, now: datetime) -> Place:
 
 def _place_of_far(session: Session, run: Run, *, now: datetime) -> Place:
     """Return the place of a run that waits for a cluster of its own."""
-    ahead = store.num_waiting(session, run.project_id, RUN_KINDS, before=run, is_far=True).total()
+    ahead = store.num_waiting_far(session, run.project_id, before=run, now=now)
     answer = may_ask(session, run, now=now)
     if answer is None and ahead >= clusters.num_free(session, run.project_id):
         return Place(position=1 + ahead, reason="Other runs come first.")
@@ -51,9 +51,9 @@ def _place_of_far(session: Session, run: Run, *, now: datetime) -> Place:
     return Place(position=1 + ahead, reason=why)
 
 
-def place_of_next_far(session: Session, project_id: str) -> Place:
+def place_of_next_far(session: Session, project_id: str, *, now: datetime) -> Place:
     """Return the place that a run on a cluster of its own would get if it were submitted now."""
-    ahead = store.num_waiting(session, project_id, RUN_KINDS, before=None, is_far=True).total()
+    ahead = store.num_waiting_far(session, project_id, before=None, now=now)
     is_full = ahead >= clusters.num_free(session, project_id)
     why = "As many clusters as the project may have are in use or waited for." if is_full else None
     return Place(position=1 + ahead, reason=why)

@@ -98,6 +98,9 @@ DEADLINES_S: dict[RunStatus, float | None] = {
 """Seconds a status may last; `running` counts from the trainer's last event. Waiting for a runner
 has no deadline: a run is not at fault for a fleet that is away."""
 
+LOOK_AGAIN_S = 5.0
+"""A run under way is looked at this often, whatever happens to it."""
+
 CLUSTER_PROVISIONING_S = 3600.0
 """Of a launch that is under way, until the first node is in: machines that boot, packages that are
 installed; from each sign of progress anew. While nothing is under way the run only waits."""

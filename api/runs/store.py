@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy import ColumnElement, Integer, exists, func, select, tuple_
 from sqlalchemy.orm import Session
@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from api.runs.errors import AttemptNotFound, RunNotFound
 from api.runs.lanes import Lane, in_lane
 from api.runs.light import kind, light
-from api.runs.status import AttemptState, RunStatus
+from api.runs.status import LOOK_AGAIN_S, AttemptState, RunStatus
 from api.tables import Attempt, Checkpoint, Run, RunEvent
 
 
@@ -169,13 +169,35 @@ def num_waiting(
     kinds: Collection[str],
     *,
     before: Run | None,
-    is_far: bool = False,
 ) -> Counter[str]:
     """Return how many runs of these kinds wait for a runner, before one of them or in all, by kind.
 
-    Runs that recover go before those that were never begun, then the older one. Of runs on
-    clusters of their own, which wait for no runner, there is another number.
+    Runs that recover go before those that were never begun, then the older one. Runs on clusters
+    of their own wait for no runner.
     """
+    named = kind().label("run_kind")
+    query = select(named, func.count()).select_from(Run).where(Run.project_id == project_id)
+    query = query.where(~in_lane(Lane.CLUSTER), _goes_before(before), kind().in_(kinds))
+    return Counter(dict(session.execute(query.group_by("run_kind")).all()))
+
+
+def num_waiting_far(session: Session, project_id: str, *, before: Run | None, now: datetime) -> int:
+    """Return how many runs wait for a cluster of their own, before one of them or in all."""
+    query = select(func.count()).select_from(Run).where(Run.project_id == project_id)
+    return session.scalar(query.where(waits_far(now=now), _goes_before(before))) or 0
+
+
+def waits_far(*, now: datetime) -> ColumnElement[bool]:
+    """A condition on `Run`: it waits for a cluster of its own, and would ask for one soon.
+
+    A run that waits out a lack of capacity is not due before its pause is over, and in nobody's
+    way: what it wants is not there, what others want may be.
+    """
+    waiting = Run.status.in_((RunStatus.RECOVERING.value, RunStatus.QUEUED.value))
+    return in_lane(Lane.CLUSTER) & waiting & (Run.due_at <= now + timedelta(seconds=LOOK_AGAIN_S))
+
+
+def _goes_before(before: Run | None) -> ColumnElement[bool]:
     recovering = Run.status == RunStatus.RECOVERING.value
     ahead: ColumnElement[bool] = recovering | (Run.status == RunStatus.QUEUED.value)
     if before is not None:
@@ -183,12 +205,7 @@ def num_waiting(
         ahead = (Run.status == before.status) & older
         if before.status == RunStatus.QUEUED.value:
             ahead = ahead | recovering
-    on_clusters = in_lane(Lane.CLUSTER)
-    named = kind().label("run_kind")
-    query = select(named, func.count()).select_from(Run).where(Run.project_id == project_id)
-    query = query.where(on_clusters if is_far else ~on_clusters)
-    found = session.execute(query.where(ahead, kind().in_(kinds)).group_by("run_kind"))
-    return Counter(dict(found.all()))
+    return ahead
 
 
 def next_waiting(session: Session, project_id: str, *, limit: int) -> Sequence[str]:

@@ -125,7 +125,7 @@ def plan(
     spec = resolution.spec
     resolved = resolve(spec)
     if planning.rents(spec):
-        place = queue.place_of_next_far(session, project_id)
+        place = queue.place_of_next_far(session, project_id, now=now)
     else:
         place = queue.place_of_next(session, project_id, spec.kind, now=now)
     return Plan(

@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import TypeAlias
 
-from sqlalchemy import exists, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from api.clusters.store import ClusterState
-from api.runs import store
 from api.runs.status import AttemptState
 from api.tables import Attempt, Cluster, Offer, Run
 from worker.clusters.base import ClusterFacts, OfferTried, Outcome, SeenState
 from worker.clusters.view import Cause, ClusterView
 
+_Born: TypeAlias = tuple[str, datetime]
+"""Id of a cluster, and when its row was made."""
 
-def read(session: Session, cluster: Cluster) -> ClusterView:
-    """Return the view of a row and of what belongs to it."""
-    attempt = store.get_attempt(session, cluster.attempt_id)
+
+def read(session: Session, clusters: Sequence[Cluster]) -> list[ClusterView]:
+    """Return the views of rows and of what belongs to them, in order; two queries for all."""
+    attempts = _attempts(session, clusters)
+    earlier = _not_gone(session, clusters)
+    return [_view(each, *attempts[each.attempt_id], earlier[each.run_id]) for each in clusters]
+
+
+def _view(
+    cluster: Cluster, attempt: Attempt, newest: int, not_gone: Sequence[_Born]
+) -> ClusterView:
+    is_wanted = attempt.state != AttemptState.ENDED.value and attempt.number == newest
+    own = (cluster.id, cluster.created_at)
     return ClusterView(
         name=cluster.name,
         job_name=cluster.attempt_id,
         state=ClusterState(cluster.state),
-        is_wanted=_is_wanted(session, attempt),
-        has_predecessor=_has_predecessor(session, cluster),
+        is_wanted=is_wanted,
+        has_predecessor=any(id_ != own[0] and born <= own[1] for id_, born in not_gone),
         launch_asked_at=cluster.launch_asked_at,
         launch_tries=cluster.launch_tries,
         request_id=cluster.request_id,
@@ -132,20 +146,22 @@ def _facts(cluster: Cluster) -> ClusterFacts | None:
     )
 
 
-def _is_wanted(session: Session, attempt: Attempt) -> bool:
-    """Say whether the attempt is still the one that carries its run out."""
-    newest = session.scalars(select(Run.attempt).where(Run.id == attempt.run_id)).one()
-    return attempt.state != AttemptState.ENDED.value and attempt.number == newest
+def _attempts(session: Session, clusters: Sequence[Cluster]) -> dict[str, tuple[Attempt, int]]:
+    """Return each cluster's attempt, with the number of its run's newest one."""
+    query = select(Attempt, Run.attempt).join(Run, Run.id == Attempt.run_id)
+    query = query.where(Attempt.id.in_([each.attempt_id for each in clusters]))
+    found = session.execute(query.execution_options(populate_existing=True))
+    return {attempt.id: (attempt, newest) for attempt, newest in found}
 
 
-def _has_predecessor(session: Session, cluster: Cluster) -> bool:
-    earlier = exists().where(
-        Cluster.run_id == cluster.run_id,
-        Cluster.id != cluster.id,
-        Cluster.state != ClusterState.GONE.value,
-        Cluster.created_at <= cluster.created_at,
-    )
-    return bool(session.scalar(select(earlier)))
+def _not_gone(session: Session, clusters: Sequence[Cluster]) -> dict[str, list[_Born]]:
+    """Return the clusters that are not gone, by run."""
+    query = select(Cluster.run_id, Cluster.id, Cluster.created_at)
+    query = query.where(Cluster.run_id.in_({each.run_id for each in clusters}))
+    found: dict[str, list[_Born]] = defaultdict(list)
+    for run_id, id_, born in session.execute(query.where(Cluster.state != ClusterState.GONE.value)):
+        found[run_id].append((id_, born))
+    return found
 
 
 def _heard_at(attempt: Attempt) -> datetime | None:

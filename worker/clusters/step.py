@@ -103,13 +103,14 @@ def reconcile(parts: Parts, clouds: Clouds, cluster_id: str, *, clock: Clock = u
         cluster = leases.claim(session, cluster_id, now=clock())
         if cluster is None:
             return False
+        (view,) = rows.read(session, [cluster])
         tick = _Tick(
             parts=parts,
             clouds=clouds,
             clock=clock,
             cluster_id=cluster_id,
             epoch=cluster.epoch,
-            view=begin(rows.read(session, cluster)),
+            view=begin(view),
         )
     try:
         pause = _work(tick)

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from sqlalchemy import select
 
-from api.clusters import budgets, exchange, leases, nodes
+from api.clusters import budgets, exchange, nodes
 from api.clusters import store as clusters
 from api.runs import control, store
-from api.runs.leases import due_runs
 from api.runs.record import record_push
 from api.runs.status import RunStatus
 from api.runs.submit import submit
@@ -22,7 +21,7 @@ from trainer.contract import events
 from trainer.contract.launch import AttemptEnd, ExchangeCode, LaunchPlan
 from trainer.contract.reasons import ReasonCode
 from trainer.contract.spec import RunSpec
-from worker import driver
+from worker import driver, rounds
 from worker.clusters import observer, spending, step
 from worker.clusters.options import ClusterOptions
 from worker.clusters.renting import Renting
@@ -91,12 +90,9 @@ class ClusterScene:
         """One round of what the clock rings for."""
         observer.sweep(self.parts, self.clouds, now=self.now)
         spending.sweep(self.parts, now=self.now)
-        with self.parts.database.transaction() as session:
-            due = due_runs(session, now=self.now)
-            waiting = leases.due(session, now=self.now, limit=100)
-        for run_id in due:
-            driver.reconcile(self.parts, run_id, clock=self.clock)
-        for cluster_id in waiting:
+        for run_id in rounds.runs(self.parts, now=self.now):
+            driver.reconcile(self.parts, run_id, must_be_due=True, clock=self.clock)
+        for cluster_id in rounds.clusters(self.parts, now=self.now):
             step.reconcile(self.parts, self.clouds, cluster_id, clock=self.clock)
 
     def enter(self, run_id: str, nonce: str | None = None) -> LaunchPlan:

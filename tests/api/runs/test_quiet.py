@@ -1,0 +1,116 @@
+"""Runs that are well are put off together: exactly those for which a look would find nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from api.runs.leases import due_runs
+from api.runs.quiet import put_off
+from api.runs.runners import LEASE_S
+from api.runs.status import DEADLINES_S, LOOK_AGAIN_S, RunStatus
+from api.tables import Run
+from tests import factories as make
+from tests.api.runs.stage import Stage
+from trainer.contract.reasons import ReasonCode
+
+STEP_S = LEASE_S - 5.0
+
+
+def due(stage: Stage) -> list[str]:
+    with stage.database.transaction() as session:
+        return list(due_runs(session, now=stage.now))
+
+
+def quieten(stage: Stage) -> int:
+    with stage.database.transaction() as session:
+        return put_off(session, now=stage.now)
+
+
+def training(stage: Stage) -> tuple[str, str, str]:
+    """Run, runner and attempt."""
+    run_id, runner_id, plan = stage.running()
+    return run_id, runner_id, plan.attempt_id
+
+
+def test_a_run_that_trains_is_put_off_without_a_look(stage: Stage) -> None:
+    run_id, runner_id, attempt_id = training(stage)
+    stage.later(LOOK_AGAIN_S)
+    stage.beat(runner_id, attempt_id)
+    assert due(stage) == [run_id]
+    assert (quieten(stage), due(stage)) == (1, [])
+    stage.later(LOOK_AGAIN_S)
+    assert due(stage) == [run_id]
+
+
+def test_a_run_that_waits_for_a_runner_is_looked_at(stage: Stage) -> None:
+    run_id = stage.submit()
+    assert (quieten(stage), due(stage)) == (0, [run_id])
+
+
+def test_an_offer_is_put_off_until_its_time_is_over(stage: Stage) -> None:
+    stage.register()
+    run_id = stage.submit()
+    stage.advance(run_id)
+    stage.later(LOOK_AGAIN_S)
+    assert quieten(stage) == 1
+    stage.later(DEADLINES_S[RunStatus.PROVISIONING] or 0)
+    assert (quieten(stage), due(stage)) == (0, [run_id])
+
+
+def silence(stage: Stage, runner_id: str, attempt_id: str) -> None:
+    """Nobody is heard any more."""
+    del runner_id, attempt_id
+    stage.later(LEASE_S + 1)
+
+
+def disown(stage: Stage, runner_id: str, attempt_id: str) -> None:
+    """The runner lives, and holds the attempt no more."""
+    del attempt_id
+    for _ in range(2):
+        stage.later(STEP_S)
+        stage.beat(runner_id)
+
+
+def overrun(stage: Stage, runner_id: str, attempt_id: str) -> None:
+    """Held, and without progress for too long."""
+    stage.later(10 * 3600.0)
+    stage.beat(runner_id, attempt_id)
+
+
+@pytest.mark.parametrize("trouble", [silence, disown, overrun])
+def test_a_run_in_trouble_is_looked_at(
+    stage: Stage, trouble: Callable[[Stage, str, str], None]
+) -> None:
+    run_id, runner_id, attempt_id = training(stage)
+    trouble(stage, runner_id, attempt_id)
+    assert (quieten(stage), due(stage)) == (0, [run_id])
+    before = stage.run(run_id)
+    stage.advance(run_id)
+    after = stage.run(run_id)
+    assert (before.status, before.deadline_at) != (after.status, after.deadline_at)
+
+
+def test_a_run_whose_trainer_speaks_is_well_though_its_runner_is_silent(stage: Stage) -> None:
+    runner_id, run_id = stage.register(), stage.submit()
+    plan = stage.launch(run_id, runner_id)
+    stage.later(LEASE_S + 1)
+    stage.push(plan, make.started(1))
+    stage.later(LOOK_AGAIN_S)
+    assert quieten(stage) == 1
+
+
+def test_an_attempt_that_ended_is_looked_at(stage: Stage) -> None:
+    run_id, runner_id, plan = stage.running()
+    stage.end(runner_id, plan, ReasonCode.TRAINER_CRASHED, last_seq=5)
+    assert (quieten(stage), due(stage)) == (0, [run_id])
+
+
+def test_a_run_that_somebody_works_on_is_left_alone(stage: Stage) -> None:
+    run_id, runner_id, attempt_id = training(stage)
+    stage.later(LOOK_AGAIN_S)
+    stage.beat(runner_id, attempt_id)
+    with stage.database.transaction() as session:
+        session.get_one(Run, run_id, with_for_update=True)
+        assert quieten(stage) == 0

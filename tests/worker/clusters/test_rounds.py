@@ -1,0 +1,77 @@
+"""What the clock's rounds do with many runs on clusters: put off what waits, send for the rest."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from api.clusters import budgets
+from api.runs.status import LOOK_AGAIN_S, RunStatus
+from api.tables import ProjectLimits
+from tests.worker.clusters.scene import ClusterScene
+from tests.worker.scene import PROJECT
+from worker import driver, rounds
+from worker.clusters import step
+
+S = RunStatus
+
+
+def limit_clusters(far: ClusterScene, number: int) -> None:
+    limits = ProjectLimits(
+        project_id=PROJECT, max_clusters=number, since=far.now, set_by="t", usd=None, hours=None
+    )
+    with far.parts.database.transaction() as session:
+        budgets.set_limits(session, limits)
+
+
+def test_runs_far_back_in_the_queue_are_put_off_together(far: ClusterScene) -> None:
+    limit_clusters(far, 1)
+    first, second, third = (far.submit(f"number {i}") for i in range(3))
+    assert rounds.runs(far.parts, now=far.now) == [first]
+    far.run_for(15)
+    assert [far.status(each) for each in (first, second, third)] == [
+        S.PROVISIONING,
+        S.QUEUED,
+        S.QUEUED,
+    ]
+    far.clouds.pass_time(LOOK_AGAIN_S)
+    assert rounds.runs(far.parts, now=far.now) == []
+    far.cancel(first)
+    far.run_for(60)
+    assert [far.status(each) for each in (second, third)] == [S.PROVISIONING, S.QUEUED]
+
+
+def test_a_run_that_waits_out_a_lack_of_capacity_is_in_nobodys_way(far: ClusterScene) -> None:
+    limit_clusters(far, 1)
+    far.clouds.fails_launches = True
+    unlucky = far.submit("unlucky")
+    far.run_for(300)
+    assert [c.state for c in far.clusters(unlucky)] == ["gone"] * len(far.clusters(unlucky))
+    far.clouds.fails_launches = False
+    assert far.run(unlucky).due_at > far.now + timedelta(seconds=60)
+    other = far.submit("other")
+    far.run_for(30)
+    assert far.clusters(other)[0].state == "up"
+
+
+def test_a_cluster_at_work_is_put_off_without_a_tick(far: ClusterScene) -> None:
+    run_id = far.submit()
+    far.run_for(30)
+    plan = far.enter(run_id)
+    far.run_for(15)
+    epoch = far.clusters(run_id)[0].epoch
+    for _ in range(8):
+        far.run_for(15)
+        far.beat(plan)
+    [cluster] = far.clusters(run_id)
+    assert (cluster.state, cluster.epoch) == ("up", epoch)
+    assert cluster.due_at > far.now
+
+
+def test_a_second_message_for_one_look_does_nothing(far: ClusterScene) -> None:
+    run_id = far.submit()
+    far.sweep()
+    [cluster] = far.clusters(run_id)
+    asked = far.clouds.num_launches
+    assert not step.reconcile(far.parts, far.clouds, cluster.id, clock=far.clock)
+    assert not driver.reconcile(far.parts, run_id, must_be_due=True, clock=far.clock)
+    assert far.clouds.num_launches == asked

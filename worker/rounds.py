@@ -1,0 +1,56 @@
+"""What the clock's rounds find due: what only waits is put off together, the rest is sent for.
+
+Of a thousand runs at work a handful needs a step in any second. A round tells them apart in a few
+statements, so that a tick of a run that is well costs neither a task nor a transaction of its own.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from sqlalchemy import update
+
+from api.clusters import leases
+from api.runs import quiet
+from api.runs.journal import utc_now
+from api.runs.leases import due_runs
+from api.tables import Cluster
+from worker.clusters import rows
+from worker.clusters.decide import Wait, decide
+from worker.parts import Parts
+
+AT_ONCE = 1000
+"""Due runs, or clusters, that one round looks at."""
+
+
+def runs(parts: Parts, *, now: datetime | None = None) -> Sequence[str]:
+    """Put off the runs that are well; return ids of those that need a look, in order."""
+    now = now or utc_now()
+    with parts.database.transaction() as session:
+        quiet.put_off(session, now=now)
+        return due_runs(session, now=now, limit=AT_ONCE)
+
+
+def clusters(parts: Parts, *, now: datetime | None = None) -> Sequence[str]:
+    """Put off the clusters for which there is only to wait; return ids of the others, in order.
+
+    That is what a tick would do that decides to wait before it has asked anybody: the rows are
+    held while it is decided, so none is worked on meanwhile.
+    """
+    now = now or utc_now()
+    later: defaultdict[timedelta, list[str]] = defaultdict(list)
+    needy = []
+    with parts.database.transaction() as session:
+        due = leases.take_due(session, now=now, limit=AT_ONCE)
+        for cluster, view in zip(due, rows.read(session, due), strict=True):
+            action = decide(view, now)
+            if isinstance(action, Wait):
+                later[action.pause].append(cluster.id)
+            else:
+                needy.append(cluster.id)
+        for pause, ids in later.items():
+            put_off = update(Cluster).where(Cluster.id.in_(ids)).values(due_at=now + pause)
+            session.execute(put_off.execution_options(synchronize_session=False))
+    return needy
