@@ -48,6 +48,10 @@ CLUSTERS_QUEUE = "clusters"
 """Asking clouds takes tens of seconds: tasks that do have a queue of their own, and workers that
 take nothing else (`celery worker -Q clusters`), so that no run waits behind them."""
 
+BEHIND_THE_CLOCK = 6
+"""Priority of what a round sends for (0 goes first): a thousand of them must not keep the clock's
+next tasks waiting until they expire."""
+
 VISIBILITY_TIMEOUT_S = 300
 """After this an unacknowledged task of a dead worker is sent again; no task takes as long. What a
 lost task was to do does not wait for it: the clock's next sweep finds it due."""

@@ -21,8 +21,10 @@ from worker.clusters import rows
 from worker.clusters.decide import Wait, decide
 from worker.parts import Parts
 
-AT_ONCE = 1000
+AT_ONCE = 5000
 """Due runs, or clusters, that one round looks at."""
+SENT_AT_ONCE = 100
+"""Of those that need a look: more than a worker takes before the next round would come twice."""
 
 
 def runs(parts: Parts, *, now: datetime | None = None) -> Sequence[str]:
@@ -30,7 +32,7 @@ def runs(parts: Parts, *, now: datetime | None = None) -> Sequence[str]:
     now = now or utc_now()
     with parts.database.transaction() as session:
         quiet.put_off(session, now=now)
-        return due_runs(session, now=now, limit=AT_ONCE)
+        return due_runs(session, now=now, limit=SENT_AT_ONCE)
 
 
 def clusters(parts: Parts, *, now: datetime | None = None) -> Sequence[str]:
@@ -53,4 +55,4 @@ def clusters(parts: Parts, *, now: datetime | None = None) -> Sequence[str]:
         for pause, ids in later.items():
             put_off = update(Cluster).where(Cluster.id.in_(ids)).values(due_at=now + pause)
             session.execute(put_off.execution_options(synchronize_session=False))
-    return needy
+    return needy[:SENT_AT_ONCE]

@@ -9,6 +9,7 @@ from api.notices.deliver import deliver_due
 from api.runs.journal import utc_now
 from worker import driver, reaper, relay, rounds, validations
 from worker.app import (
+    BEHIND_THE_CLOCK,
     CLUSTER,
     DELIVER,
     EXCLUDE,
@@ -28,6 +29,7 @@ from worker.parts import load_parts
 
 BELL_LIFE_S = 10.0
 """A bell that nobody heard for this long is rung again by the sweep anyway."""
+SENT = {"expires": BELL_LIFE_S, "priority": BEHIND_THE_CLOCK}
 
 
 @task(RECONCILE_TASK)
@@ -40,7 +42,7 @@ def reconcile(run_id: str, must_be_due: bool = False) -> None:  # noqa: FBT001, 
 def sweep_runs() -> None:
     """Send for every run that needs a look: what a lost bell costs is one period of the clock."""
     for run_id in rounds.runs(load_parts()):
-        app.send_task(RECONCILE_TASK, args=(run_id, True), expires=BELL_LIFE_S)
+        app.send_task(RECONCILE_TASK, args=(run_id, True), **SENT)
 
 
 @task(CLUSTER)
@@ -60,7 +62,7 @@ def sweep_clusters() -> None:
     with parts.database.transaction() as session:
         wants_prices = quotes.is_any_due(session, now=utc_now())
     for cluster_id in rounds.clusters(parts):
-        app.send_task(CLUSTER, args=(cluster_id,), expires=BELL_LIFE_S)
+        app.send_task(CLUSTER, args=(cluster_id,), **SENT)
     if wants_prices:
         app.send_task(PRICE, expires=BELL_LIFE_S)
 

@@ -6,17 +6,19 @@ its runs together. Whichever is nearer to its end counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import ColumnElement, or_, select, true
+from sqlalchemy import ColumnElement, exists, or_, select, true
 from sqlalchemy.orm import Session
 
 from api.clusters import cost
 from api.clusters.cost import Spent
 from api.clusters.errors import NoBudget
-from api.clusters.store import MAX_CLUSTERS
+from api.clusters.store import MAX_CLUSTERS, ClusterState
 from api.ids import new_id
 from api.runs.journal import Draft, append
 from api.tables import BudgetExtension, Cluster, ProjectLimits, Run
@@ -66,7 +68,8 @@ def allowances(session: Session, run: Run, *, now: datetime) -> tuple[Allowance,
 
 def spent_by_run(session: Session, run_id: str, *, now: datetime) -> Spent:
     """Return what a run has used over all its attempts."""
-    return cost.total(_parts(session, Run.id == run_id, now=now, since=None))
+    parts = _parts(session, Run.id == run_id, now=now, since=None)
+    return cost.total(part for _, part in parts)
 
 
 def of_project(session: Session, project_id: str, *, now: datetime) -> Allowance | None:
@@ -75,7 +78,8 @@ def of_project(session: Session, project_id: str, *, now: datetime) -> Allowance
     if budget is None or (budget.usd is None and budget.hours is None):
         return None
     parts = _parts(session, Run.project_id == project_id, now=now, since=budget.since)
-    return Allowance(owner="project", usd=budget.usd, hours=budget.hours, spent=cost.total(parts))
+    spent = cost.total(part for _, part in parts)
+    return Allowance(owner="project", usd=budget.usd, hours=budget.hours, spent=spent)
 
 
 def limits_of(session: Session, project_id: str) -> ProjectLimits:
@@ -121,28 +125,77 @@ def extend(
     append(session, run, [draft])
 
 
-def _of_run(session: Session, run: Run, *, now: datetime) -> Allowance | None:
-    given = run.spec.get("budget") or {}
-    usd, hours = given.get("usd"), given.get("hours")
-    if usd is None and hours is None:
-        return None
-    query = select(BudgetExtension).where(BudgetExtension.run_id == run.id)
-    more = session.scalars(query).all()
-    return Allowance(
-        owner="run",
-        usd=None if usd is None else usd + sum(each.usd for each in more),
-        hours=None if hours is None else hours + sum(each.hours for each in more),
-        spent=spent_by_run(session, run.id, now=now),
+def largest_shares(session: Session, *, now: datetime) -> dict[str, float]:
+    """Return the larger share used of each run that has a cluster and a budget, by run.
+
+    The same as `allowances`, for all runs at once: a few queries, however many there are.
+    """
+    spends = (
+        exists()
+        .where(Cluster.run_id == Run.id, Cluster.paid_from.is_not(None))
+        .where(Cluster.state != ClusterState.GONE.value)
     )
+    rows = session.execute(select(Run.id, Run.project_id, Run.spec["budget"]).where(spends)).all()
+    of_projects = {
+        project_id: of_project(session, project_id, now=now)
+        for project_id in {row.project_id for row in rows}
+    }
+    bounded = {run_id: budget for run_id, _, budget in rows if _is_bound(budget)}
+    of_runs = _of_runs(session, bounded, now=now)
+    found: dict[str, float] = {}
+    for run_id, project_id, _ in rows:
+        both = (of_runs.get(run_id), of_projects[project_id])
+        shares = [each.share for each in both if each is not None]
+        if shares:
+            found[run_id] = max(shares)
+    return found
+
+
+def _of_run(session: Session, run: Run, *, now: datetime) -> Allowance | None:
+    budget = run.spec.get("budget")
+    if budget is None or not _is_bound(budget):
+        return None
+    return _of_runs(session, {run.id: budget}, now=now)[run.id]
+
+
+def _is_bound(budget: Mapping[str, Any] | None) -> bool:
+    given = budget or {}
+    return given.get("usd") is not None or given.get("hours") is not None
+
+
+def _of_runs(
+    session: Session, budgets: Mapping[str, Mapping[str, Any]], *, now: datetime
+) -> dict[str, Allowance]:
+    """Return the allowances of runs whose specs have these budgets."""
+    usd: defaultdict[str, float] = defaultdict(float)
+    hours: defaultdict[str, float] = defaultdict(float)
+    query = select(BudgetExtension).where(BudgetExtension.run_id.in_(list(budgets)))
+    for each in session.scalars(query):
+        usd[each.run_id] += each.usd
+        hours[each.run_id] += each.hours
+    spent = dict.fromkeys(budgets, Spent())
+    for run_id, part in _parts(session, Run.id.in_(list(budgets)), now=now, since=None):
+        spent[run_id] += part
+    return {
+        run_id: Allowance(
+            owner="run",
+            usd=None if given.get("usd") is None else given["usd"] + usd[run_id],
+            hours=None if given.get("hours") is None else given["hours"] + hours[run_id],
+            spent=spent[run_id],
+        )
+        for run_id, given in budgets.items()
+    }
 
 
 def _parts(
     session: Session, whose: ColumnElement[bool], *, now: datetime, since: datetime | None
-) -> Iterator[Spent]:
+) -> Iterator[tuple[str, Spent]]:
+    """Yield what each cluster has cost, with its run's id."""
     recent = or_(Cluster.gone_at.is_(None), Cluster.gone_at > since) if since else true()
-    clusters = select(Cluster).join(Run, Run.id == Cluster.run_id).where(whose, recent)
-    for cluster in session.scalars(clusters):
-        yield cost.of_cluster(cluster, now=now, since=since)
+    columns = (Cluster.run_id, Cluster.paid_from, Cluster.gone_at, Cluster.hourly_usd)
+    clusters = select(*columns).join(Run, Run.id == Cluster.run_id).where(whose, recent)
+    for cluster in session.execute(clusters):
+        yield cluster.run_id, cost.of_cluster(cluster, now=now, since=since)
 
 
 def _share(used: float, limit: float) -> float:

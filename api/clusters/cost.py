@@ -5,10 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol
 
 from api.tables import Cluster
 
 SECONDS_PER_HOUR = 3600.0
+
+
+class Rented(Protocol):
+    """What a cluster's cost depends on: a `Cluster`, or these of its columns."""
+
+    @property
+    def paid_from(self) -> datetime | None:
+        """Since when it is paid."""
+        ...
+
+    @property
+    def gone_at(self) -> datetime | None:
+        """Until when."""
+        ...
+
+    @property
+    def hourly_usd(self) -> float | None:
+        """Of all nodes together; null while nobody knows."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +49,7 @@ class Spent:
         )
 
 
-def of_cluster(cluster: Cluster, *, now: datetime, since: datetime | None = None) -> Spent:
+def of_cluster(cluster: Rented, *, now: datetime, since: datetime | None = None) -> Spent:
     """Return what a cluster has cost from `since` until it was gone, or until now.
 
     Machines are paid from the moment they are had, before anything is installed on them; a

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from api.clusters import budgets
 from api.clusters.budgets import Allowance, allowances
 from api.runs import control
 from api.runs.journal import Draft, append
@@ -19,6 +21,17 @@ from trainer.contract.reasons import ReasonCode
 WARNED = "budget.warned"
 DEFAULT_SHARES: tuple[float, ...] = BudgetSpec.model_fields["warn_at"].default
 """At which a project's budget is warned of, where the run has none of its own."""
+
+
+def runs_to_watch(session: Session, *, now: datetime) -> Sequence[str]:
+    """Return ids of the runs that spend and have used enough of a budget to be warned of it."""
+    shares = budgets.largest_shares(session, now=now)
+    query = select(Run.id, Run.spec["budget"]).where(Run.id.in_(list(shares))).order_by(Run.id)
+    return [
+        run_id
+        for run_id, given in session.execute(query)
+        if shares[run_id] >= min(1.0, *_shares(given))
+    ]
 
 
 def watch(session: Session, run: Run, *, now: datetime) -> bool:
@@ -66,5 +79,8 @@ def _told(session: Session, run: Run, allowance: Allowance) -> float:
 
 def shares_of(run: Run) -> Sequence[float]:
     """Return the shares of a budget at which the run is warned."""
-    given = run.spec.get("budget")
+    return _shares(run.spec.get("budget"))
+
+
+def _shares(given: Mapping[str, Any] | None) -> Sequence[float]:
     return tuple(given["warn_at"]) if given else DEFAULT_SHARES

@@ -6,8 +6,10 @@ no step.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from api.clusters import store
@@ -15,11 +17,17 @@ from api.clusters.store import ClusterState
 from api.runs import control
 from api.runs.reasons import REASONS
 from api.runs.status import DesiredState
-from api.tables import Run
+from api.tables import Cluster, Run
 from trainer.contract.reasons import ReasonCode
 
 LONGEST_NOTICE = timedelta(minutes=15)
 """Before the limit; a tenth of a cluster's life where that is less."""
+
+
+def runs_to_warn(session: Session, *, now: datetime) -> Sequence[str]:
+    """Return ids of the runs with a cluster whose time is up within the longest notice."""
+    query = select(Cluster.run_id).where(Cluster.state == ClusterState.UP.value)
+    return session.scalars(query.where(Cluster.wall_limit_at <= now + LONGEST_NOTICE)).all()
 
 
 def wind_down(session: Session, run: Run, *, now: datetime) -> bool:

@@ -17,6 +17,7 @@ from api.runs.status import RunStatus
 from hillclimb.stack.poll import wait_until
 from tests.worker.scene import Scene
 from worker.app import CLUSTER, EVERY_S, PRICE, SWEEP
+from worker.tasks import SENT
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 30.0
@@ -104,6 +105,19 @@ def test_ring_is_answered_and_a_ring_lost_with_its_worker_is_made_up_by_the_swee
         clock.send_task(SWEEP)
     assert _offered(scene, second), worker.log.read_text()
     bell.close()
+
+
+def test_the_clock_overtakes_what_its_rounds_have_sent_for(redis_url: str) -> None:
+    with Celery(broker=redis_url) as clock:
+        clock.conf.task_default_queue = "order"
+        for _ in range(3):
+            clock.send_task(RECONCILE_TASK, args=("run_1", True), **SENT)
+        clock.send_task(SWEEP)
+        with clock.connection_for_read() as connection:
+            queue = connection.SimpleQueue("order")
+            got = [queue.get(timeout=5) for _ in range(4)]
+            assert [each.headers["task"] for each in got] == [SWEEP, *(RECONCILE_TASK,) * 3]
+            queue.close()
 
 
 def _offered(scene: Scene, run_id: str) -> bool:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from api.clusters import budgets
+from api.clusters.spending import runs_to_watch
 from api.runs.status import LOOK_AGAIN_S, RunStatus
-from api.tables import ProjectLimits
+from api.tables import ProjectLimits, Run
 from tests.worker.clusters.scene import ClusterScene
+from tests.worker.clusters.scripted import START
 from tests.worker.scene import PROJECT
 from worker import driver, rounds
 from worker.clusters import step
@@ -15,9 +19,9 @@ from worker.clusters import step
 S = RunStatus
 
 
-def limit_clusters(far: ClusterScene, number: int) -> None:
+def limit_clusters(far: ClusterScene, number: int, usd: float | None = None) -> None:
     limits = ProjectLimits(
-        project_id=PROJECT, max_clusters=number, since=far.now, set_by="t", usd=None, hours=None
+        project_id=PROJECT, max_clusters=number, since=START, set_by="t", usd=usd, hours=None
     )
     with far.parts.database.transaction() as session:
         budgets.set_limits(session, limits)
@@ -75,3 +79,39 @@ def test_a_second_message_for_one_look_does_nothing(far: ClusterScene) -> None:
     assert not step.reconcile(far.parts, far.clouds, cluster.id, clock=far.clock)
     assert not driver.reconcile(far.parts, run_id, must_be_due=True, clock=far.clock)
     assert far.clouds.num_launches == asked
+
+
+def test_only_runs_that_are_near_a_budget_are_looked_at(far: ClusterScene) -> None:
+    far.clouds.launch_s = 1.0
+    poor = far.submit("poor", budget={"usd": 5.0})
+    rich = far.submit("rich", budget={"usd": 5000.0})
+    free = far.submit("free")
+    far.run_for(15)
+
+    def watched() -> set[str]:
+        with far.parts.database.transaction() as session:
+            shares = budgets.largest_shares(session, now=far.now)
+            for run_id in shares:
+                told = budgets.allowances(session, session.get_one(Run, run_id), now=far.now)
+                assert shares[run_id] == max(each.share for each in told)
+            return set(runs_to_watch(session, now=far.now))
+
+    # $23.92 an hour: half of $5 is used after 6.3 minutes.
+    assert watched() == set()
+    far.clouds.pass_time(400)
+    assert watched() == {poor}
+    limit_clusters(far, 8, usd=5.0)
+    far.clouds.pass_time(100)
+    assert watched() == {poor, rich, free}
+
+
+def test_a_round_sends_for_no_more_than_are_done_by_the_next(
+    far: ClusterScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds, "SENT_AT_ONCE", 2)
+    made = [far.submit(f"number {i}") for i in range(3)]
+    assert rounds.runs(far.parts, now=far.now) == made[:2]
+    for run_id in made:
+        driver.reconcile(far.parts, run_id, clock=far.clock)
+    names = [far.clusters(run_id)[0].id for run_id in made]
+    assert rounds.clusters(far.parts, now=far.now) == names[:2]

@@ -1,0 +1,120 @@
+"""Clouds of `lag.py`: a table that all processes share, and calls that take their time.
+
+`HILLCLIMB_CLOUDS=benchmarks.clusters.timed:make_clouds`
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+
+from trainer.contract.clusters.offers import Offer
+from worker.clusters.base import (
+    ClusterFacts,
+    ClusterPlan,
+    JobSighting,
+    JobState,
+    RequestReport,
+    RequestState,
+    SeenState,
+    Sighting,
+)
+
+CALL_S = {
+    "launch": 0.5,
+    "open_launches": 0.1,
+    "request": 0.1,
+    "sightings": 2.0,
+    "jobs": 4.0,
+    "cancel_jobs": 0.2,
+    "down": 0.2,
+}
+"""How long the caller waits (seconds)."""
+COMES_UP = timedelta(seconds=20)
+GOES_DOWN = timedelta(seconds=10)
+FACTS = ClusterFacts(
+    infra="lambda", region="us-west-1", sku="gpu_8x_h100", num_nodes=1, hourly_usd=23.92
+)
+TABLE = """
+CREATE SCHEMA bench;
+CREATE TABLE bench.clouds (
+    name text PRIMARY KEY,
+    job_name text NOT NULL,
+    up_at timestamptz NOT NULL,
+    gone_at timestamptz
+);
+"""
+
+
+class TimedClouds:
+    """One connection per process; a request's id is the cluster's name."""
+
+    def __init__(self, url: str) -> None:
+        self._connection = psycopg.connect(url, autocommit=True)
+
+    def _ask(self, call: str, query: str, *values: Any) -> list[Any]:
+        time.sleep(CALL_S[call])
+        cursor = self._connection.execute(query, values)
+        return cursor.fetchall() if cursor.description else []
+
+    def launch(self, plan: ClusterPlan) -> str:
+        self._ask(
+            "launch",
+            "INSERT INTO bench.clouds VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
+            plan.name,
+            plan.job_name,
+            datetime.now(UTC) + COMES_UP,
+        )
+        return plan.name
+
+    def open_launches(self, name: str) -> tuple[str, ...]:
+        query = "SELECT name FROM bench.clouds WHERE name = %s AND up_at > now()"
+        return tuple(row[0] for row in self._ask("open_launches", query, name))
+
+    def request(self, request_id: str) -> RequestReport:
+        query = "SELECT up_at <= now() FROM bench.clouds WHERE name = %s"
+        found = self._ask("request", query, request_id)
+        if not found:
+            return RequestReport(state=RequestState.FORGOTTEN)
+        if not found[0][0]:
+            return RequestReport(state=RequestState.WORKING)
+        return RequestReport(state=RequestState.DONE, job_id=1, cluster=FACTS)
+
+    def sightings(self) -> Mapping[str, Sighting]:
+        query = (
+            "SELECT name FROM bench.clouds WHERE up_at <= now()"
+            " AND (gone_at IS NULL OR gone_at > now())"
+        )
+        names = [row[0] for row in self._ask("sightings", query)]
+        return {name: Sighting(name=name, state=SeenState.UP, cluster=FACTS) for name in names}
+
+    def jobs(self, name: str) -> tuple[JobSighting, ...]:
+        query = "SELECT job_name FROM bench.clouds WHERE name = %s AND gone_at IS NULL"
+        rows = self._ask("jobs", query, name)
+        return tuple(JobSighting(id=1, name=row[0], state=JobState.RUNNING) for row in rows)
+
+    def cancel_jobs(self, name: str, ids: tuple[int, ...]) -> str:
+        del name, ids
+        self._ask("cancel_jobs", "SELECT 1")
+        return "cancel"
+
+    def down(self, name: str) -> str:
+        at = datetime.now(UTC) + GOES_DOWN
+        query = "UPDATE bench.clouds SET gone_at = coalesce(gone_at, %s) WHERE name = %s"
+        self._ask("down", query, at, name)
+        return "down"
+
+    def offers(self, plan: ClusterPlan) -> tuple[Offer, ...]:
+        del plan
+        return ()
+
+
+def make_clouds(prefix: str) -> TimedClouds:
+    """Return the clouds of this process; their table is in the service's own database."""
+    del prefix
+    return TimedClouds(os.environ["DATABASE_URL"].replace("+psycopg", ""))
