@@ -308,6 +308,13 @@ def environment_benchmarks() -> str:
     return _between(text, "figures", list(figures["environment_figures"]()))
 
 
+def cluster_benchmarks() -> str:
+    """Return the page of the clusters' benchmarks with its figures made anew."""
+    folder = ROOT / "benchmarks" / "clusters"
+    text, figures = (folder / "README.md").read_text(), runpy.run_path(str(folder / "figures.py"))
+    return _between(text, "figures", list(figures["cluster_figures"]()))
+
+
 def pages() -> dict[Path, str]:
     """Return every page by its path."""
     return {
@@ -320,6 +327,7 @@ def pages() -> dict[Path, str]:
         ROOT / "README.md": readme(),
         ROOT / "benchmarks" / "trainer" / "README.md": trainer_benchmarks(),
         ROOT / "benchmarks" / "envs" / "README.md": environment_benchmarks(),
+        ROOT / "benchmarks" / "clusters" / "README.md": cluster_benchmarks(),
     }
 
 

@@ -325,7 +325,8 @@ def run(given: argparse.Namespace, url: str, folder: Path) -> dict[str, Any]:
     for number in range(given.runs):
         simulation.submit(number)
     while simulation.passed_s < LIMIT_S:
-        simulation.advance(given.step if simulation.max_live and clouds.clusters else 10.0)
+        is_busy = simulation.world.nodes or not simulation.max_live
+        simulation.advance(given.step if is_busy else 3.0 * given.step)
         if simulation.steps % 6 == 0 and simulation.is_over():
             break
         if time.monotonic() - told > 20.0:
