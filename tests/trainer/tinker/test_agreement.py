@@ -17,6 +17,7 @@ from trainer.contract.algorithm import AlgorithmSpec
 from trainer.contract.sections import LearnerSpec, OptimizerSpec
 from trainer.learners.models import LearnerOptions
 from trainer.learners.rank import LearnerRank
+from trainer.timing import SCORING
 from trainer.tinker.datum import data_of, loss_of
 from trainer.tinker.learner import TinkerLearner
 from trainer.tinker.service import TinkerService
@@ -24,6 +25,8 @@ from trainer.tinker_server.base import ALPHA
 
 ADAPTER = "adapter/adapter_model.safetensors"
 OPTIMIZER = OptimizerSpec(lr=1e-2, max_grad_norm=None, weight_decay=0.01)
+MEASURED = {"policy/tokens_per_second", f"timing/{SCORING}"}
+"""Depends on how busy the machine is."""
 VARIANTS = [
     {},
     {"loss_reduction": "sequence_mean"},
@@ -70,7 +73,7 @@ async def test_five_steps_end_at_the_same_adapter(
     ours.save(tmp_path / "start")
     for each in STEPS:
         mine, served = ours.step(each), await theirs.step(each)
-        for name in served.keys() - {"policy/tokens_per_second"}:
+        for name in served.keys() - MEASURED:
             assert served[name] == pytest.approx(mine[name], abs=2e-4), name
     ours.save(tmp_path / "ours")
     theirs.begin_save(tmp_path / "theirs")()
