@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 
 import pytest
 
+from tests.trainer.tinker.leftovers import collect_what_the_sdk_leaves
 from tests.trainer.tinker.local import (
     SDK_LEAVES_SOCKETS,
     open_service,
@@ -21,10 +21,15 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     item.add_marker(SDK_LEAVES_SOCKETS)
 
 
+def pytest_sessionfinish() -> None:
+    """pytest lets go of the last test's fixtures after those of its file have ended."""
+    collect_what_the_sdk_leaves()
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _nothing_is_left_to_collect_for_others() -> Iterator[None]:
     yield
-    gc.collect()
+    collect_what_the_sdk_leaves()
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,13 @@
 from tests.trainer.tinker.conftest import (
     _nothing_is_left_to_collect_for_others,
     pytest_itemcollected,
+    pytest_sessionfinish,
     url,
 )
 
-__all__ = ["_nothing_is_left_to_collect_for_others", "pytest_itemcollected", "url"]
+__all__ = [
+    "_nothing_is_left_to_collect_for_others",
+    "pytest_itemcollected",
+    "pytest_sessionfinish",
+    "url",
+]

@@ -1,0 +1,10 @@
+"""As in `tests/trainer/tinker`."""
+
+from __future__ import annotations
+
+from tests.trainer.tinker.leftovers import collect_what_the_sdk_leaves
+
+
+def pytest_sessionfinish() -> None:
+    """The warnings of what the SDK leaves open would end the tests with an error."""
+    collect_what_the_sdk_leaves()
