@@ -27,7 +27,9 @@ def tinker() -> None:
     show_default=True,
     help="Qwen3 to serve, as `model.source` of a spec.",
 )
-@click.option("--name", help="What clients call it. Default: as --model.")
+@click.option(
+    "--name", help="What clients call it. Default: ORG/NAME of a model of the hub, else as --model."
+)
 @click.option(
     "--state-dir",
     type=click.Path(path_type=Path, file_okay=False),

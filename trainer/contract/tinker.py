@@ -63,8 +63,7 @@ class TinkerSpec(Section):
         Raises:
             ValueError: a sentence that names what to change.
         """
-        hub = _HUB.match(source)
-        own = hub[1] if hub else source if source.startswith(_BUILTIN) else None
+        own = named_in(source)
         if self.base_model is None:
             if own is None:
                 raise ValueError(
@@ -78,6 +77,14 @@ class TinkerSpec(Section):
                 " the tokenizer of another model: name the same model in both"
             )
         return self.base_model
+
+
+def named_in(source: str) -> str | None:
+    """Return the model that a `model.source` names; a directory or bucket names none."""
+    hub = _HUB.match(source)
+    if hub is not None:
+        return hub[1]
+    return source if source.startswith(_BUILTIN) else None
 
 
 def _without_variant(name: str) -> str:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from trainer.contract.tinker import named_in
 from trainer.errors import TrainerError
 from trainer.loading import importing
 from trainer.sources import resolve_source
@@ -36,7 +37,7 @@ def _serve(given: argparse.Namespace) -> None:
     state_dir: Path = given.state_dir
     settings = ServerSettings(
         model_dir=resolve_source(given.model, state_dir / "model"),
-        model_name=given.name or given.model,
+        model_name=given.name or named_in(given.model) or given.model,
         state_dir=state_dir,
         api_key=given.api_key,
         max_models=given.max_models,
@@ -61,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m trainer.tinker_server")
     default = {name: each.default for name, each in ServerSettings.__dataclass_fields__.items()}
     parser.add_argument("--model", default="builtin:tiny-qwen3-a", help="as model.source of a spec")
-    parser.add_argument("--name", help="what clients call it; default: as --model")
+    parser.add_argument("--name", help="what clients call it; default: as a spec would")
     parser.add_argument("--state-dir", type=Path, required=True, help="what outlives the process")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0: any free port")

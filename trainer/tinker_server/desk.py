@@ -22,6 +22,8 @@ from trainer.tinker_server.settings import ServerSettings
 
 KEEP_EPHEMERAL = 4
 """Weights of one model that sampling sessions without a name draw from; older ones are deleted."""
+EPHEMERAL_TTL_S = 24 * 3600
+"""How long they are there at most, for a client that began to sample before the server ended."""
 _EPHEMERAL = "session-"
 
 
@@ -41,6 +43,7 @@ class Desk:
 
         Raises:
             ModelUnavailable, SpecError: it cannot be loaded.
+            StateInUse: another server has the directory.
         """
         self.settings = settings
         self.base = BaseModel.load(settings.model_name, settings.model_dir)
@@ -57,6 +60,7 @@ class Desk:
         """Begin a session; it lasts as long as it is heard from."""
         session_id = f"s-{secrets.token_hex(8)}"
         self._sessions[session_id] = _Session(self._clock(), {})
+        self.disk.sweep()
         return session_id
 
     def hear(self, session_id: str) -> None:
@@ -192,7 +196,7 @@ class Desk:
                 kept.SAMPLER_WEIGHTS,
                 asked.path or f"{_EPHEMERAL}{number}",
                 adapter.write_adapter,
-                ttl_s=asked.ttl_seconds,
+                ttl_s=asked.ttl_seconds if asked.path is not None else EPHEMERAL_TTL_S,
                 overwrite=asked.path is None,
             )
             if asked.path is not None:
@@ -230,6 +234,7 @@ class Desk:
         """End all work."""
         await self.jobs.close()
         await self._samplers.close()
+        self.disk.close()
 
     def is_loaded(self, model_id: str) -> bool:
         """Tell whether a model is in training here."""

@@ -4,23 +4,25 @@
     models/ID/weights/NAME/                 state.safetensors, the adapter, kept.json
     models/ID/sampler_weights/NAME/         the adapter, kept.json
     samplers/ID.json                        what a sampling session draws from
+    lock                                    held by the one server that may write here
 
 A directory counts as kept when its `kept.json` is there, which is written last.
 """
 
 from __future__ import annotations
 
+import fcntl
 import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from trainer.tinker_server.errors import Refused, Unknown
+from trainer.tinker_server.errors import Refused, StateInUse, Unknown
 from trainer.tinker_server.wire import Lora
 
 WEIGHTS, SAMPLER_WEIGHTS = "weights", "sampler_weights"
@@ -88,13 +90,32 @@ class Disk:
     def __init__(
         self, root: Path, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     ) -> None:
-        """Make the directory, and clear away what a server before this one left half written."""
+        """Make the directory, and clear away what a server before this one left half written.
+
+        Raises:
+            StateInUse: another server has it.
+        """
         self._root = root
         self._clock = clock
         (root / "samplers").mkdir(parents=True, exist_ok=True)
         (root / "models").mkdir(exist_ok=True)
+        self._lock = _locked(root / "lock")
         for half in root.glob("models/*/*/*.part"):
             shutil.rmtree(half)
+        self.sweep()
+
+    def close(self) -> None:
+        """Let another server have the directory."""
+        self._lock.close()
+
+    def sweep(self) -> None:
+        """Delete what is past its time, and sampling sessions that have nothing to draw from."""
+        for path in self._root.glob("models/*/model.json"):
+            self.checkpoints(path.parent.name)
+        for path in self._root.glob("samplers/*.json"):
+            record = self._read(path, SamplerRecord, "sampler")
+            if record.model_path is not None and not self._is_kept(record.model_path):
+                path.unlink(missing_ok=True)
 
     def add_model(self, record: ModelRecord) -> None:
         """Write a model down."""
@@ -192,6 +213,13 @@ class Disk:
         (checkpoint.directory / _KEPT).unlink(missing_ok=True)
         shutil.rmtree(checkpoint.directory, ignore_errors=True)
 
+    def _is_kept(self, path: str) -> bool:
+        try:
+            self.find(path)
+        except Refused:
+            return False
+        return True
+
     def _all_of(self, model_id: str) -> Iterator[Checkpoint]:
         for path in self._model(model_id).glob(f"*/*/{_KEPT}"):
             directory = path.parent
@@ -211,6 +239,23 @@ class Disk:
             raise Unknown(f"there is no {what} here") from missing
         except (OSError, ValidationError) as fault:
             raise Refused(f"what is kept of {what} cannot be read: {fault}") from fault
+
+
+def _locked(path: Path) -> IO[bytes]:
+    """Return an open file that no other process has open so, until it is closed or we end.
+
+    Raises:
+        StateInUse: one has.
+    """
+    handle = path.open("ab")
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as held:
+        handle.close()
+        raise StateInUse(
+            f"another Tinker server writes to {path.parent}: stop it, or give another --state-dir"
+        ) from held
+    return handle
 
 
 def _checked(name: str) -> str:

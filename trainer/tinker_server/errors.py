@@ -26,3 +26,7 @@ class Gone(Refused):
     """A job that this server knows nothing of; the SDK samples again where it hears that."""
 
     status = 410
+
+
+class StateInUse(OSError):
+    """Two servers would write to one directory."""

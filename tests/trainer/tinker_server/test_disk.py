@@ -7,8 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from trainer.tinker_server.disk import SAMPLER_WEIGHTS, WEIGHTS, Disk
-from trainer.tinker_server.errors import Refused, Unknown
+from trainer.tinker_server.disk import (
+    SAMPLER_WEIGHTS,
+    WEIGHTS,
+    Disk,
+    ModelRecord,
+    SamplerRecord,
+)
+from trainer.tinker_server.errors import Refused, StateInUse, Unknown
+from trainer.tinker_server.wire import Lora
 
 MODEL = "s-1:train:0"
 
@@ -25,7 +32,9 @@ def write(directory: Path) -> None:
 
 
 def test_what_was_kept_is_found_by_its_path_also_by_the_next_server(tmp_path: Path) -> None:
-    path = Disk(tmp_path).keep(MODEL, WEIGHTS, "step-1", write).path
+    disk = Disk(tmp_path)
+    path = disk.keep(MODEL, WEIGHTS, "step-1", write).path
+    disk.close()
     assert path == f"tinker://{MODEL}/weights/step-1"
     assert (Disk(tmp_path).find(path).directory / "state").read_text() == "all of it"
 
@@ -40,6 +49,7 @@ def test_a_write_that_ends_midway_keeps_nothing(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="no space"):
         disk.keep(MODEL, WEIGHTS, "step-1", half)
     assert disk.checkpoints(MODEL) == []
+    disk.close()
     again = Disk(tmp_path)
     assert list((tmp_path / "models" / MODEL / WEIGHTS).iterdir()) == []
     assert again.keep(MODEL, WEIGHTS, "step-1", write)
@@ -68,6 +78,34 @@ def test_what_was_to_last_a_while_is_gone_after_it(tmp_path: Path) -> None:
         disk.find(short.path)
     assert not short.directory.exists()
     assert [each.name for each in disk.checkpoints(MODEL)] == ["ever"]
+
+
+def test_of_what_nobody_asks_for_again_nothing_stays(tmp_path: Path) -> None:
+    clock = Clock()
+    disk = Disk(tmp_path, clock)
+    lora = Lora(rank=4)
+    disk.add_model(ModelRecord(model_id=MODEL, base_model="a", lora=lora, created_at=Clock.now))
+    short = disk.keep(MODEL, SAMPLER_WEIGHTS, "session-0", write, ttl_s=60)
+    ever = disk.keep(MODEL, SAMPLER_WEIGHTS, "named", write)
+    for name, path in (("s-1:sample:0", short.path), ("s-1:sample:1", ever.path), ("base", None)):
+        disk.add_sampler(SamplerRecord(sampler_id=name, base_model="a", model_path=path))
+    disk.sweep()
+    assert disk.sampler("s-1:sample:0")
+    clock.now += timedelta(seconds=60)
+    disk.sweep()
+    assert not short.directory.exists()
+    with pytest.raises(Unknown):
+        disk.sampler("s-1:sample:0")
+    assert disk.sampler("s-1:sample:1").model_path == ever.path
+    assert disk.sampler("base")
+
+
+def test_two_servers_do_not_write_to_one_directory(tmp_path: Path) -> None:
+    first = Disk(tmp_path)
+    with pytest.raises(StateInUse, match=r"another Tinker server writes to .* another --state-dir"):
+        Disk(tmp_path)
+    first.close()
+    Disk(tmp_path).close()
 
 
 @pytest.mark.parametrize("name", ["..", "../x", "a/b", "", ".hidden", "x.part", "a" * 201])
