@@ -93,6 +93,7 @@ class TinkerLearner:
         self._training = service.make_training()
         self._numbers = itertools.count(1)
         self._states: list[str] = []
+        """What the server keeps for checkpoints of this run, the oldest first."""
 
     async def step(self, batch: Batch) -> dict[str, float]:
         """Take one optimizer step per mini-batch; see `Learner.step`.
@@ -149,18 +150,24 @@ class TinkerLearner:
 
         def finish() -> None:
             path = self._kept("a checkpoint", lambda: state.result(self._service.timeout_s)).path
+            try:
+                exported = self._kept("the adapter", lambda: export.result(self._service.timeout_s))
+                self._copy_adapter(exported.path, directory / saved.ADAPTER)
+            except StoreError:
+                # There will be no checkpoint that names it.
+                self._forget(path)
+                raise
             self._states.append(path)
-            exported = self._kept("the adapter", lambda: export.result(self._service.timeout_s))
-            self._copy_adapter(exported.path, directory / saved.ADAPTER)
+            self._forget_older()
             record = saved.SavedState(
                 state_path=path,
                 base_model=self._service.wanted.base_model,
                 lora_rank=self._service.wanted.tinker.lora_rank,
                 version=version,
                 num_updates=num_updates,
+                kept=tuple(self._states),
             )
             saved.write_state(directory, record)
-            self._forget_older()
 
         return finish
 
@@ -191,6 +198,8 @@ class TinkerLearner:
                 f" the checkpoint's {saved.ADAPTER}/"
             ) from refused
         self.version, self.num_updates = state.version, state.num_updates
+        if saved.is_of_run(state.state_path, wanted.run_id):
+            self._states = list(state.kept)
 
     def _send(self, batch: Batch) -> list[_Sent]:
         return [self._send_one(each) for each in batch.mini_batches]
@@ -250,18 +259,23 @@ class TinkerLearner:
     def _copy_adapter(self, path: str, directory: Path) -> None:
         run_id, checkpoint = saved.place_of(path)
         timeout_s, rest = self._service.timeout_s, self._service.client.create_rest_client()
-        link = self._kept(
-            "the adapter's address",
-            lambda: rest.get_checkpoint_archive_url(run_id, checkpoint).result(timeout_s),
-        )
-        saved.bring_adapter(link.url, directory, timeout_s=timeout_s)
+        try:
+            link = self._kept(
+                "the adapter's address",
+                lambda: rest.get_checkpoint_archive_url(run_id, checkpoint).result(timeout_s),
+            )
+            saved.bring_adapter(link.url, directory, timeout_s=timeout_s)
+        finally:
+            self._forget(path)
 
     def _forget_older(self) -> None:
         """Delete states on the server whose checkpoints are deleted here, one behind."""
         while len(self._states) > self._options.keep_last + 1:
-            self._forget(*saved.place_of(self._states.pop(0)))
+            self._forget(self._states.pop(0))
 
-    def _forget(self, run_id: str, checkpoint: str) -> None:
+    def _forget(self, path: str) -> None:
+        """Delete what the server keeps under a path, if it can."""
+        run_id, checkpoint = saved.place_of(path)
         timeout_s, rest = self._service.timeout_s, self._service.client.create_rest_client()
         try:
             self._kept(

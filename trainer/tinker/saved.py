@@ -5,12 +5,14 @@ The server's copy is what training goes on from; the adapter is ours, for when t
 
 from __future__ import annotations
 
+import json
 import shutil
 import tarfile
 from pathlib import Path
 
 import httpx
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from safetensors import SafetensorError, safe_open
 
 from trainer.errors import CheckpointError
 from trainer.stores.base import StoreError
@@ -35,6 +37,9 @@ class SavedState(BaseModel):
     """How many training steps the weights have behind them."""
     num_updates: int = Field(ge=0)
     """Optimizer steps, for the learning rate."""
+    kept: tuple[str, ...] = ()
+    """All that the server then kept for the run's checkpoints, the oldest first: the attempt that
+    goes on from here deletes what becomes too old of it."""
 
 
 def write_state(directory: Path, state: SavedState) -> None:
@@ -70,6 +75,12 @@ def place_of(tinker_path: str) -> tuple[str, str]:
     return run_id, checkpoint
 
 
+def is_of_run(tinker_path: str, run_id: str) -> bool:
+    """Tell whether a state is of an attempt of this run; another run's are not ours to delete."""
+    _, checkpoint = place_of(tinker_path)
+    return checkpoint.rpartition("/")[2].startswith(f"{run_id}-a")
+
+
 def bring_adapter(url: str, directory: Path, *, timeout_s: float) -> None:
     """Download an archive and put the adapter's two files into `directory`.
 
@@ -87,12 +98,30 @@ def bring_adapter(url: str, directory: Path, *, timeout_s: float) -> None:
                 for chunk in response.iter_bytes(_CHUNK):
                     handle.write(chunk)
         _extract(archive, directory)
-    except (httpx.HTTPError, tarfile.TarError, KeyError) as fault:
+        _complete(directory)
+    except (httpx.HTTPError, tarfile.TarError, SafetensorError, KeyError, ValueError) as fault:
         raise StoreError(
             f"the adapter could not be copied from the Tinker server: {fault}"
         ) from fault
     finally:
         archive.unlink(missing_ok=True)
+
+
+def _complete(directory: Path) -> None:
+    """Name the adapted layers in the config, where the server did not (SkyRL 0.3.0).
+
+    Without them peft takes a guess by the kind of model and leaves the other layers out.
+    """
+    config_file, weights_file = (directory / name for name in ADAPTER_FILES)
+    config = json.loads(config_file.read_bytes())
+    with safe_open(weights_file, framework="numpy") as weights:
+        names = list(weights.keys())
+    layers = {name.split(".")[-3] for name in names if name.endswith(".lora_A.weight")}
+    if not layers:
+        raise KeyError("lora_A.weight")
+    config["target_modules"] = config.get("target_modules") or sorted(layers)
+    config["task_type"] = config.get("task_type") or "CAUSAL_LM"
+    config_file.write_text(json.dumps(config, indent=2))
 
 
 def _extract(archive: Path, directory: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -21,6 +22,8 @@ TELEMETRY = "TINKER_TELEMETRY"
 """Variable that turns the SDK's reports on its process off (0); an operator's value stays."""
 CLOSE_S = 10.0
 """How long the server may take to give a model's place back (seconds)."""
+LATE_S = 10.0
+"""Silence of a server after which the log says for whom the trainer waits (seconds)."""
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -34,7 +37,12 @@ class Wanted:
     max_sequence_length: int
     seed: int
     name: str
-    """Of run and attempt: the server shows it with session, adapter and checkpoints."""
+    """`RUN-aATTEMPT`: the server shows it with session, adapter and checkpoints."""
+
+    @property
+    def run_id(self) -> str:
+        """Of the run whose attempt this is."""
+        return self.name.rpartition("-a")[0]
 
 
 class TinkerService:
@@ -48,13 +56,15 @@ class TinkerService:
             LearnerError: it does not answer.
         """
         os.environ.setdefault(TELEMETRY, "0")
+        # It warns that an archive may take a while, at every checkpoint.
+        logging.getLogger("tinker.lib.public_interfaces.rest_client").setLevel(logging.ERROR)
         self.wanted = wanted
         self.timeout_s = wanted.tinker.call_timeout_s
         self._training: tinker.TrainingClient | None = None
         self.client = tinker.ServiceClient(
             user_metadata={"run": wanted.name}, api_key=account.key, base_url=account.base_url
         )
-        self._check_model(self.blocking("its models", self.client.get_server_capabilities))
+        self._check_model(self._models(account.base_url))
 
     def blocking(
         self, what: str, call: Callable[[], T], kind: type[TrainerError] = LearnerError
@@ -106,6 +116,23 @@ class TinkerService:
             _log.info("the server ends the session by itself: %s", error)
         finally:
             training.holder.close()  # type: ignore[no-untyped-call]
+
+    def _models(self, url: str) -> types.GetServerCapabilitiesResponse:
+        """Ask for the models; a server that is not there yet has the whole deadline to come."""
+        late = threading.Timer(
+            LATE_S,
+            lambda: _log.warning(
+                "no Tinker server has answered at %s yet; it has %g s in all", url, self.timeout_s
+            ),
+        )
+        late.daemon = True
+        late.start()
+        try:
+            return self.blocking(
+                f"the request for its models at {url}", self.client.get_server_capabilities
+            )
+        finally:
+            late.cancel()
 
     def _check_model(self, offered: types.GetServerCapabilitiesResponse) -> None:
         """Refuse a model that is not there, or whose context is too short."""

@@ -105,6 +105,37 @@ async def test_a_step_can_be_saved_twice_and_old_states_are_deleted(
     learner.load(tmp_path / "2")
 
 
+def test_an_attempt_deletes_what_the_one_before_it_left_and_nothing_of_other_runs(
+    service: TinkerService, url: str, tmp_path: Path
+) -> None:
+    first = make_learner(service, keep_last=1)
+    for number in range(2):
+        first.begin_save(tmp_path / f"1-{number}")()
+    rest = service.client.create_rest_client()
+
+    def kept_of_first() -> list[str]:
+        listed = rest.list_checkpoints(first._training.model_id).result(60.0).checkpoints
+        return [each.checkpoint_id.rpartition("step")[2] for each in listed]
+
+    # The copies that adapters are downloaded from are gone as soon as they were.
+    assert kept_of_first() == ["000000-1", "000000-2"]
+    other = open_service(url, name="run_b-a1")
+    branched = make_learner(other, keep_last=1)
+    branched.load(tmp_path / "1-1")
+    for number in range(3):
+        branched.begin_save(tmp_path / f"b-{number}")()
+    assert kept_of_first() == ["000000-1", "000000-2"]
+    other.close()
+    again = open_service(url, name="run_a-a2")
+    second = make_learner(again, keep_last=1)
+    second.load(tmp_path / "1-1")
+    second.begin_save(tmp_path / "2-0")()
+    assert kept_of_first() == ["000000-2"]
+    second.begin_save(tmp_path / "2-1")()
+    assert kept_of_first() == []
+    again.close()
+
+
 async def test_a_step_without_a_contrast_asks_the_server_for_nothing(
     service: TinkerService,
 ) -> None:
@@ -184,4 +215,8 @@ def test_an_adapter_that_cannot_be_copied_leaves_the_checkpoint_for_later(
     with pytest.raises(StoreError, match="adapter could not be copied"):
         learner.begin_save(tmp_path)()
     monkeypatch.undo()
+    # Of a checkpoint that nobody can name the server keeps nothing.
+    rest = service.client.create_rest_client()
+    listed = rest.list_checkpoints(learner._training.model_id).result(60.0).checkpoints
+    assert listed == []
     learner.begin_save(tmp_path)()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,11 +12,22 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+import torch
+from safetensors.torch import save
 
 from trainer.stores.base import StoreError
-from trainer.tinker.saved import bring_adapter, place_of
+from trainer.tinker.saved import bring_adapter, is_of_run, place_of
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+LAYER = "base_model.model.model.layers.0"
+FACTORS = save(
+    {
+        f"{LAYER}.{layer}.lora_{factor}.weight": torch.ones(2, 2)
+        for layer in ("self_attn.q_proj", "mlp.up_proj")
+        for factor in "AB"
+    }
+)
+COMPLETE = {"target_modules": ["q_proj"], "task_type": "CAUSAL_LM"}
 
 
 def archive(files: dict[str, bytes], mode: str = "w:gz") -> bytes:
@@ -59,21 +71,43 @@ def served(content: bytes) -> Iterator[tuple[str, list[str]]]:
 
 @pytest.mark.parametrize("mode", ["w:gz", "w"])
 def test_the_adapter_is_taken_and_nothing_else(tmp_path: Path, mode: str) -> None:
-    files = {f"deep/{CONFIG}": b"{}", f"../../{WEIGHTS}": b"weights", "../evil": b"x"}
+    config = json.dumps(COMPLETE).encode()
+    files = {f"deep/{CONFIG}": config, f"../../{WEIGHTS}": FACTORS, "../evil": b"x"}
     target = tmp_path / "here" / "adapter"
     with served(archive(files, mode)) as (url, asked):
         bring_adapter(url, target, timeout_s=10.0)
-    assert {path.name: path.read_bytes() for path in target.iterdir()} == {
-        CONFIG: b"{}",
-        WEIGHTS: b"weights",
-    }
+    assert {path.name for path in target.iterdir()} == {CONFIG, WEIGHTS}
+    assert (target / WEIGHTS).read_bytes() == FACTORS
+    assert json.loads((target / CONFIG).read_bytes()) == COMPLETE
     assert [path.name for path in tmp_path.rglob("*") if path.name in ("evil", "link")] == []
     assert "x-api-key" not in asked
 
 
-@pytest.mark.parametrize(
-    "content", [archive({CONFIG: b"{}"}), b"no archive at all", b""], ids=["torn", "text", "empty"]
-)
+@pytest.mark.parametrize("said", [{}, {"target_modules": None, "task_type": None}])
+def test_the_layers_that_a_server_does_not_name_are_read_off_the_weights(
+    tmp_path: Path, said: dict[str, None]
+) -> None:
+    files = {CONFIG: json.dumps({"r": 2, **said}).encode(), WEIGHTS: FACTORS}
+    with served(archive(files)) as (url, _):
+        bring_adapter(url, tmp_path, timeout_s=10.0)
+    assert json.loads((tmp_path / CONFIG).read_bytes()) == {
+        "r": 2,
+        "target_modules": ["q_proj", "up_proj"],
+        "task_type": "CAUSAL_LM",
+    }
+
+
+NO_ADAPTERS = {
+    "torn": archive({CONFIG: b"{}"}),
+    "no weights": archive({CONFIG: b"{}", WEIGHTS: b"weights"}),
+    "whole weights": archive({CONFIG: b"{}", WEIGHTS: save({"lm_head.weight": torch.ones(1)})}),
+    "no config": archive({CONFIG: b"[", WEIGHTS: FACTORS}),
+    "text": b"no archive at all",
+    "empty": b"",
+}
+
+
+@pytest.mark.parametrize("content", NO_ADAPTERS.values(), ids=NO_ADAPTERS)
 def test_what_is_no_adapter_is_said_and_leaves_nothing_half(tmp_path: Path, content: bytes) -> None:
     with (
         served(content) as (url, _),
@@ -86,3 +120,11 @@ def test_what_is_no_adapter_is_said_and_leaves_nothing_half(tmp_path: Path, cont
 def test_the_archive_is_asked_for_by_run_and_checkpoint_of_either_form() -> None:
     assert place_of("tinker://model_1/step-3") == ("model_1", "step-3")
     assert place_of("tinker://s:train:0/sampler_weights/a") == ("s:train:0", "sampler_weights/a")
+
+
+def test_a_state_of_another_run_is_not_taken_for_ones_own() -> None:
+    own = "tinker://s:train:0/weights/run_1-a2-step000004-1"
+    assert is_of_run(own, "run_1")
+    assert is_of_run("tinker://model_1/run_1-a2-step000004-1", "run_1")
+    assert not is_of_run(own, "run_11")
+    assert not is_of_run("tinker://s:train:0/weights/run_11-a2-step000004-1", "run_1")
