@@ -57,7 +57,8 @@ def exchange(
 
     Raises:
         UnknownToken: not the code of that attempt's cluster.
-        AttemptSuperseded: the attempt is over, or another job carries it.
+        AttemptSuperseded: the attempt is over, another job carries it, or a node of this rank was
+            answered already.
         AttemptNotTaken: a further node asks before the first.
     """
     expected = exchange_code(body.attempt_id, secret=secret)
@@ -119,7 +120,7 @@ def _share(session: Session, body: ExchangeCode, secrets: Mapping[str, str]) -> 
         attempt = store.get_attempt(session, body.attempt_id)
     except AttemptNotFound as error:
         raise UnknownToken(str(error)) from error
-    run = session.get_one(Run, attempt.run_id)
+    run = store.lock_run(session, attempt.run_id)
     cluster = clusters.of_attempt(session, attempt.id)
     if cluster is None or cluster.state not in UNDER_WAY or not _is_current(attempt, run.attempt):
         raise AttemptSuperseded(f"Attempt {attempt.number} of run {run.id} is over: leave.")
@@ -127,6 +128,12 @@ def _share(session: Session, body: ExchangeCode, secrets: Mapping[str, str]) -> 
         raise AttemptNotTaken(f"Node {body.rank} is early: the first one has not asked yet.")
     if cluster.exchange_nonce != body.nonce:
         raise AttemptSuperseded(f"Another job carries attempt {attempt.number}: leave.")
+    if body.rank >= cluster.num_nodes:
+        raise AttemptSuperseded(f"There is no node {body.rank} of {cluster.num_nodes}: leave.")
+    known = cluster.exchange_members
+    if known.get(str(body.rank), body.member) != body.member:
+        raise AttemptSuperseded(f"Another process of node {body.rank} was answered: leave.")
+    cluster.exchange_members = known | {str(body.rank): body.member}
     return node_plan(run, attempt).model_copy(update={"secrets": dict(secrets)})
 
 

@@ -42,6 +42,8 @@ class Cluster(Created, Base):
     exchange_nonce: Mapped[str | None]
     """The job that has exchanged the cluster's code for the attempt's token: it may ask again,
     another may not."""
+    exchange_members: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    """The process that was given the secrets, by the rank of its node: another may not ask."""
     node_beat: Mapped[int | None]
     """The newest beat of its first node that was read from the blob store."""
 

@@ -113,10 +113,14 @@ class Keeper:
     def _set_up(self, body: dict[str, Any], cluster: Record) -> str | None:
         """Bring the files and run the set-up on every node; returns what went wrong."""
         for rank in range(body["num_nodes"]):
+            home = str(cluster.home(rank))
             for target, source in body["files"].items():
-                place = Path(target.replace("~", str(cluster.home(rank)), 1))
+                place = Path(target.replace("~", home, 1))
                 place.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(source, place)
+            place = Path(body["secrets_at"].replace("~", home, 1))
+            place.parent.mkdir(parents=True, exist_ok=True)
+            write_json(place, body["secrets"])
         for node in list(self._start(body, cluster, body["setup"], "setup")):
             while node.poll() is None and not self.leaving:
                 time.sleep(TICK_S)
@@ -130,7 +134,7 @@ class Keeper:
     ) -> Iterator[subprocess.Popen[bytes]]:
         ips = IPS[: body["num_nodes"]] if body["num_nodes"] > 1 else ("127.0.0.1",)
         kept = {name: os.environ[name] for name in KEPT if name in os.environ}
-        told = kept | body["envs"] | body["secrets"] | {MARK: body["name"]}
+        told = kept | body["envs"] | {MARK: body["name"]}
         gang = {
             "SKYPILOT_NODE_IPS": "\n".join(ips),
             "SKYPILOT_NUM_NODES": str(len(ips)),

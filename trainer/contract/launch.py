@@ -52,6 +52,8 @@ class ExchangeCode(_Wire):
     """The job's: it may repeat its question, another job may not."""
     rank: Annotated[int, Field(ge=0)] = 0
     """Which of the job's nodes asks: the first one takes the attempt, others get secrets alone."""
+    member: Annotated[str, Field(max_length=64)] = ""
+    """Made by a further node's process: it may repeat its question, no other of its rank may."""
 
 
 class RegisterRunner(_Wire):

@@ -6,7 +6,6 @@ wrong. 3: the attempt is over, or another job's.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
 import signal
@@ -16,11 +15,13 @@ from dataclasses import dataclass, field
 
 from trainer.handover.masking import SECRET_NAMES, Mask
 from trainer.node.errors import NodeMisconfigured, NodeRunning
+from trainer.node.given import Given
 from trainer.node.head import Head
 from trainer.node.journal import NodeJournal, only_one
 from trainer.node.logs import NodeLogs
 from trainer.node.member import Member
 from trainer.node.requests import Requests
+from trainer.node.rollcall import KEY_BYTES
 from trainer.node.service import Mailbox, Service, TwoWays
 from trainer.node.settings import NodeSettings
 from trainer.stores.base import StoreError
@@ -29,8 +30,6 @@ from trainer.stores.patience import Patience
 
 PATIENCE = Patience(total_s=5.0)
 """The trainer is looked after in between."""
-TASK = "SKYPILOT_TASK_ID"
-"""Of SkyPilot's job: the same on all of its machines, another one for every job."""
 EXIT_MISCONFIGURED, EXIT_OVER = 2, 3
 
 
@@ -39,7 +38,10 @@ class Wires:
     """The ways to the service that the settings name."""
 
     settings: NodeSettings
-    nonce: str
+    nonce: str = ""
+    """Empty on a further machine: the first one tells it."""
+    member: str = ""
+    """Of this process, on a further machine."""
     _requests: Requests | None = field(default=None, repr=False)
 
     def first(self) -> Service:
@@ -65,6 +67,7 @@ class Wires:
                 attempt_id=settings.attempt_id,
                 code=settings.code,
                 rank=settings.gang.rank,
+                member=self.member,
             )
         return self._requests
 
@@ -79,11 +82,16 @@ class Wires:
 
 def main() -> int:
     """Do this machine's part; returns the exit code."""
-    logs = NodeLogs(Mask.of(os.environ))
+    logs, given = NodeLogs(Mask.of(os.environ)), Given()
     try:
+        given = Given.read(os.environ)
+        os.environ.update(given.values)
+        logs.know(Mask.of(os.environ))
         settings = NodeSettings.from_environment(os.environ)
+        if settings.gang.is_alone:
+            given.forget()
         with only_one(settings.own_dir):
-            worker = make_worker(settings, logs)
+            worker = make_worker(settings, logs, given)
             stop_on_signals(worker)
             return worker.run()
     except (NodeMisconfigured, StoreError) as error:
@@ -92,32 +100,32 @@ def main() -> int:
     except NodeRunning as error:
         sys.stderr.write(f"node: {error}\n")
         return EXIT_OVER
+    finally:
+        given.forget()
 
 
-def make_worker(settings: NodeSettings, logs: NodeLogs) -> Head | Member:
-    """The first machine's part, or another one's. Raises NodeMisconfigured."""
-    nonce = job_nonce(settings, os.environ)
+def make_worker(settings: NodeSettings, logs: NodeLogs, given: Given) -> Head | Member:
+    """The first machine's part, or another one's. Raises NodeRunning."""
     if settings.gang.is_head:
-        journal = NodeJournal(settings.own_dir, nonce)
+        journal = NodeJournal(settings.own_dir, secrets.token_hex(KEY_BYTES))
         return Head(
             settings=settings,
             environ=dict(os.environ),
             journal=journal,
             ways=Wires(settings=settings, nonce=journal.notes.nonce),
             show=logs.show,
+            forget=given.forget,
         )
-    service = Wires(settings=settings, nonce=nonce).first() if settings.api_url else None
-    return Member(settings=settings, environ=dict(os.environ), nonce=nonce, service=service)
-
-
-def job_nonce(settings: NodeSettings, environ: Mapping[str, str]) -> str:
-    """What says to the service that it is the same job that asks. Raises NodeMisconfigured."""
-    task = environ.get(TASK)
-    if task:
-        return hashlib.sha256(f"{settings.attempt_id}:{task}".encode()).hexdigest()[:32]
-    if not settings.gang.is_alone:
-        raise NodeMisconfigured(f"the nodes of a gang need {TASK} to be known as one job")
-    return secrets.token_hex(16)
+    key = secrets.token_bytes(KEY_BYTES)
+    wires = Wires(settings=settings, member=key.hex())
+    return Member(
+        settings=settings,
+        environ=dict(os.environ),
+        key=key,
+        service=wires.first() if settings.api_url else None,
+        know=logs.know,
+        forget=given.forget,
+    )
 
 
 def stop_on_signals(worker: Head | Member) -> None:

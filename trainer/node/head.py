@@ -27,6 +27,7 @@ from trainer.node.fitness import Inspection
 from trainer.node.journal import NodeJournal
 from trainer.node.leftover import find_trainer
 from trainer.node.raychild import RayChild
+from trainer.node.rollcall import Rollcall
 from trainer.node.service import Service
 from trainer.node.settings import NodeSettings
 from trainer.node.survey import Survey
@@ -57,17 +58,22 @@ class Ways(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Head:
-    """`stopping` is set by a signal; `show` is given the log that the node's lines go to."""
+    """`stopping` is set by a signal; `show` is given the log that the node's lines go to.
+
+    `forget` deletes what the launch brought, once every machine has read it.
+    """
 
     settings: NodeSettings
     environ: Mapping[str, str] = field(repr=False)
     journal: NodeJournal
     ways: Ways
     show: Callable[[AttemptDir, Mask], None]
+    forget: Callable[[], None]
     stopping: bool = False
     _service: Service | None = None
     _trainer: TrainerProcess | None = None
     _ray: RayChild | None = None
+    _rollcall: Rollcall | None = None
     _variables: dict[str, str] = field(default_factory=dict, repr=False)
     """The trainer's, with everything secret."""
     _due: float = 0.0
@@ -117,6 +123,12 @@ class Head:
         self._service = self.ways.later(self._variables)
         self.show(self.where, Mask.of(self._variables))
         log.info("adopted the trainer, pid %d", self._trainer.record.pid)
+        if not self.settings.gang.is_alone:
+            # Its other machines belong to the job before, and nobody holds its Ray any more.
+            log.warning(
+                "a gang is not gathered twice: its trainer is asked to checkpoint and leave"
+            )
+            self.stopping = True
         return True
 
     def _exchange(self) -> NodePlan | None:
@@ -164,6 +176,13 @@ class Head:
         ray = RayChild(settings=self.settings, environ=variables)
         gang = self.settings.gang
         if not gang.is_alone:
+            self._rollcall = Rollcall(
+                settings=self.settings, nonce=self.journal.notes.nonce, on_complete=self.forget
+            )
+            try:
+                self._rollcall.open()
+            except OSError as error:
+                return self._unprepared(f"port {self.settings.rollcall_port}: {error}")
             self._ray = ray
             ray.start()
             self._until(lambda: ray.answers() or not ray.is_running(), RAY_S)
@@ -176,6 +195,7 @@ class Head:
             lambda: survey.is_over() or self._ray_ended(), self.settings.gather_s + SURVEY_S
         )
         survey.kill()
+        self._hang_up()
         if self._ray_ended():
             return self._unprepared(f"Ray ended on the first machine:\n{ray.said}")
         found = survey.found()
@@ -288,7 +308,15 @@ class Head:
             if self.stopping or self._is_killing:
                 return
             self._beat(is_preparing=True)
+            if self._rollcall is not None:
+                self._rollcall.poll()
             time.sleep(TICK_S)
+
+    def _hang_up(self) -> None:
+        """Answer no machine any more: whoever is there has joined."""
+        rollcall, self._rollcall = self._rollcall, None
+        if rollcall is not None:
+            rollcall.close()
 
     def _sleep(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -297,6 +325,7 @@ class Head:
 
     def _clear(self) -> None:
         """End what is left of this attempt here: Ray, and whatever a dead trainer started."""
+        self._hang_up()
         ray, self._ray = self._ray, None
         if ray is not None:
             ray.end()

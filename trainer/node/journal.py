@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,8 @@ from trainer.node.errors import NodeRunning
 
 log = logging.getLogger(__name__)
 
+NOTES = "notes.json"
+
 
 class Notes(BaseModel):
     """One attempt on one machine."""
@@ -27,6 +30,8 @@ class Notes(BaseModel):
 
     nonce: str
     """Says to the service that it is the same job that asks again."""
+    machine: str = ""
+    """Whose notes they are: machines may share their home."""
     launched: bool = False
     """Set just before the trainer is started: from then on there may be a process."""
     stop_sent: bool = False
@@ -41,8 +46,14 @@ class NodeJournal:
     """One small file, replaced as a whole; on a full disk the notes live on in memory."""
 
     def __init__(self, folder: Path, nonce: str) -> None:
-        self._file = folder / "notes.json"
-        self.notes = self._load() or Notes(nonce=nonce)
+        """Raises NodeRunning where the notes are another machine's."""
+        self._file = folder / NOTES
+        machine, found = socket.gethostname(), _load(self._file)
+        self.notes = found or Notes(nonce=nonce, machine=machine)
+        if self.notes.machine not in ("", machine):
+            raise NodeRunning(f"the machine {self.notes.machine} carries this attempt: leave")
+        if found is None:
+            self.note()
 
     def note(self, **changes: object) -> None:
         """Remember changes; also where the disk does not take them."""
@@ -57,14 +68,21 @@ class NodeJournal:
         except OSError as error:
             log.warning("%s is only in memory: %s", self._file, error)
 
-    def _load(self) -> Notes | None:
-        try:
-            return Notes.model_validate_json(self._file.read_bytes())
-        except FileNotFoundError:
-            return None
-        except ValidationError:
-            log.warning("%s is torn: it is as if nothing was done", self._file)
-            return None
+
+def is_of(folder: Path, nonce: str) -> bool:
+    """Say whether the notes in a folder are those of the job with this nonce."""
+    notes = _load(folder / NOTES)
+    return notes is not None and notes.nonce == nonce
+
+
+def _load(file: Path) -> Notes | None:
+    try:
+        return Notes.model_validate_json(file.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValidationError:
+        log.warning("%s is torn: it is as if nothing was done", file)
+        return None
 
 
 @contextmanager

@@ -37,9 +37,13 @@ class NodeLogs:
         logging.basicConfig(level=logging.INFO, handlers=[told, self._kept])
         logging.getLogger("httpx").setLevel(logging.WARNING)
 
+    def know(self, mask: Mask) -> None:
+        """Leave out from now on what `mask` knows."""
+        self._lines.mask = mask
+
     def show(self, where: AttemptDir, mask: Mask) -> None:
         """Write what was kept, and what comes, into the log of the attempt."""
-        self._lines.mask = mask
+        self.know(mask)
         try:
             file = logging.FileHandler(where.log)
         except OSError as error:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from trainer.handover.masking import Mask
 from trainer.handover.processes import kill_marked
 from trainer.node.environment import with_secrets
 from trainer.node.errors import AttemptOver, ServiceUnreachable
+from trainer.node.journal import is_of
 from trainer.node.raychild import RayChild
+from trainer.node.rollcall import call
 from trainer.node.service import Service
 from trainer.node.settings import NodeSettings
 
@@ -25,13 +28,19 @@ EXIT_DONE, EXIT_FAILED, EXIT_OVER = 0, 1, 3
 
 @dataclass(slots=True, kw_only=True)
 class Member:
-    """`stopping` is set by a signal: the trainer's processes here stay until the head has left."""
+    """`stopping` is set by a signal: the trainer's processes here stay until the head has left.
+
+    `key` is this process's own; `know` is given what else the log must not show; `forget` deletes
+    what the launch brought.
+    """
 
     settings: NodeSettings
     environ: Mapping[str, str] = field(repr=False)
-    nonce: str
+    key: bytes = field(repr=False)
     service: Service | None
     """None: the secrets are in the environment."""
+    know: Callable[[Mask], None]
+    forget: Callable[[], None]
     stopping: bool = False
     _late: float = float("inf")
 
@@ -42,8 +51,10 @@ class Member:
         ray = None
         try:
             secrets = self._secrets(deadline)
-            ray = RayChild(settings=self.settings, environ=with_secrets(self.environ, secrets))
-            return self._join(ray, deadline)
+            variables = with_secrets(self.environ, secrets)
+            self.know(Mask.of(variables))
+            ray = RayChild(settings=self.settings, environ=variables)
+            return self._join(ray, time.monotonic() + self.settings.gather_s)
         except AttemptOver as error:
             log.warning("leaving: %s", error)
             return EXIT_OVER
@@ -58,21 +69,25 @@ class Member:
                 ray.remove()
 
     def _secrets(self, deadline: float) -> Mapping[str, str]:
-        """Ask for what is secret, until the first node has the attempt.
+        """Ask for what is secret: whose job it is the first node says, once it has the attempt.
 
         Raises:
             AttemptOver: another job carries the attempt.
             ServiceUnreachable: too late, or asked to stop.
         """
-        while self.service is not None:
+        nonce = ""
+        while True:
             try:
-                return self.service.exchange(self.nonce).secrets
+                if not nonce:
+                    nonce = call(self.settings, self.key)
+                    if not is_of(self.settings.dir_of(0), nonce):
+                        self.forget()  # where machines share their home the first one does it
+                return self.service.exchange(nonce).secrets if self.service else {}
             except ServiceUnreachable as error:
                 if self.stopping or time.monotonic() > deadline:
                     raise
                 log.info("waiting: %s", error)
             time.sleep(LOOK_S)
-        return {}
 
     def _join(self, ray: RayChild, deadline: float) -> int:
         while not ray.answers():

@@ -25,20 +25,26 @@ class Requests:
     Each raises ServiceUnreachable or AttemptOver.
     """
 
-    def __init__(self, url: str, *, attempt_id: str, code: str, rank: int = 0) -> None:
+    def __init__(
+        self, url: str, *, attempt_id: str, code: str, rank: int = 0, member: str = ""
+    ) -> None:
         # Proxies of the environment must not get between a node and a service on loopback.
         self._http = httpx.Client(
             base_url=url, timeout=TIMEOUT, trust_env=not _is_loopback(httpx.URL(url).host)
         )
         self._attempt_id = attempt_id
         self._code = code
-        self._rank = rank
+        self._rank, self._member = rank, member
         self.token = ""
 
     def exchange(self, nonce: str) -> NodePlan:
         """Take the attempt; what is said afterwards is said with its token."""
         body = ExchangeCode(
-            attempt_id=self._attempt_id, code=self._code, nonce=nonce, rank=self._rank
+            attempt_id=self._attempt_id,
+            code=self._code,
+            nonce=nonce,
+            rank=self._rank,
+            member=self._member,
         )
         plan = _parse(NodePlan, self._post("/v1/attempts/exchange", body))
         self.token = plan.attempt_token

@@ -15,9 +15,9 @@ from trainer.node.gang import Gang
 DEFAULT_HOME = "~/hillclimb"
 STOP_TIMEOUT_S = 840.0
 """A large model's checkpoint takes minutes to get into the store."""
-RAY_PORTS = range(6400, 8200, 2)
-"""Of gangs' Ray heads; the odd one after each is taken too. SkyPilot's own Ray has 6380, and 8266
-for its dashboard; Ray gives 10002 to 19999 to workers."""
+RAY_PORTS = range(6400, 8200, 4)
+"""Of gangs' Ray heads; the two after each are taken too, for Ray's clients and the roll call.
+SkyPilot's own Ray has 6380, and 8266 for its dashboard; Ray gives 10002 to 19999 to workers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +77,18 @@ class NodeSettings:
         )
 
     @property
+    def rollcall_port(self) -> int:
+        """Where the first machine is called by the others."""
+        return self.ray_port + 2
+
+    def dir_of(self, rank: int) -> Path:
+        """The own files of a machine, as it has them in its home."""
+        return self.home / "node" / f"{self.attempt_id}-{rank}"
+
+    @property
     def own_dir(self) -> Path:
         """This process's own files; machines may share their home."""
-        return self.home / "node" / f"{self.attempt_id}-{self.gang.rank}"
+        return self.dir_of(self.gang.rank)
 
     @property
     def place(self) -> Place:

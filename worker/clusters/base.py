@@ -108,7 +108,9 @@ class ClusterPlan:
     envs: Mapping[str, str] = field(default_factory=dict)
     """Nothing secret: they are shown."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Readable in the request database of the API server."""
+    """Brought as one file: no command line, script or database of requests has them."""
+    secrets_at: str = ""
+    """Where on the nodes, with the folder it is in; needed where there are secrets."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """Our tags, where a cloud has tags."""
     idle_minutes: int | None = None

@@ -38,6 +38,8 @@ CREDENTIALS = {
 }
 """Where SkyPilot 0.14.1 puts what it copies from the API server's home, by the cloud's name there:
 of everything that `hillclimb.stack.sky` links into it."""
+GIVEN = f"{HOME}/given"
+"""Where a launch brings what is secret: a file for each attempt, as clusters may share a home."""
 SETTING_UP = f"{HOME}/setup.lock"
 _PIP = "--quiet --disable-pip-version-check"
 
@@ -63,6 +65,7 @@ def plan_for(
         files={f"{HOME}/{options.wheel.name}": str(options.wheel), LOCK: str(options.lock)},
         envs=_envs(sky, cluster, attempt.number, options),
         secrets=_secrets(sky, cluster, options),
+        secrets_at=f"{GIVEN}/{cluster.attempt_id}.json",
         labels={"hillclimb-run": run.id, "hillclimb-attempt": str(attempt.number)},
         idle_minutes=sky.idle_minutes,
     )
@@ -98,7 +101,14 @@ def setup_script(install: TrainerInstall, wheel: str) -> str:
     from under itself.
     """
     installed = _installed(install, f"{HOME}/{wheel}")
-    return "\n".join(("set -e", *_disarmed(), "(", "flock 9", *installed, f") 9>{SETTING_UP}"))
+    return "\n".join(
+        ("set -e", *_private(), *_disarmed(), "(", "flock 9", *installed, f") 9>{SETTING_UP}")
+    )
+
+
+def _private() -> tuple[str, ...]:
+    """Keep other accounts of the machine away from what the launch has brought."""
+    return (f"mkdir -p {GIVEN}", f"chmod -R go= {GIVEN}")
 
 
 def _disarmed() -> tuple[str, ...]:
@@ -148,11 +158,12 @@ def _envs(
         "HILLCLIMB_RUN_ID": cluster.run_id,
         "HILLCLIMB_ATTEMPT": str(attempt),
         "HILLCLIMB_ATTEMPT_ID": cluster.attempt_id,
+        "HILLCLIMB_GIVEN": f"{GIVEN}/{cluster.attempt_id}.json",
         "HILLCLIMB_SECRET_NAMES": ",".join(sorted(options.node_secrets)),
     }
 
 
 def _secrets(sky: SkyPilotSpec, cluster: Cluster, options: ClusterOptions) -> dict[str, str]:
-    """What goes through SkyPilot: the code alone, where the nodes can exchange it."""
+    """What the launch's file has: the code alone, where the nodes can exchange it."""
     code = {"HILLCLIMB_EXCHANGE_CODE": exchange_code(cluster.attempt_id, secret=options.secret)}
     return code if sky.api_reachable else code | dict(options.node_secrets)

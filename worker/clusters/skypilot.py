@@ -10,11 +10,13 @@ import contextlib
 import io
 import logging
 import os
+import tempfile
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any, TypeVar
 
 # Read when sky is imported. No client may start a server of its own: nobody would end it.
@@ -26,6 +28,7 @@ import requests
 import sky
 from sky import exceptions
 from sky.client import sdk
+from sky.server import common as server_common
 from sky.server import rest
 from sky.utils.common import StatusRefreshMode
 from sky.utils.status_lib import ClusterStatus
@@ -49,6 +52,7 @@ from worker.clusters.base import (
 )
 from worker.clusters.launcherrors import cloud_error
 from worker.clusters.launchlog import offers_tried, sentence
+from worker.clusters.safekeeping import Safekeeping
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -67,7 +71,7 @@ _FIELDS = (
     *("request_id", "name", "entrypoint", "status", "created_at", "user_id", "return_value"),
     *("error", "pid", "schedule_type", "cluster_name", "finished_at", "status_msg"),
 )
-"""Of a request; not its body, in which the secrets are."""
+"""Of a request; not its body."""
 _LAUNCH = ("sky.launch", "launch")
 _UNFINISHED = ("PENDING", "RUNNING")
 _SEEN = {
@@ -137,20 +141,25 @@ def make_clouds(prefix: str) -> SkyPilotClouds:
 class SkyPilotClouds:
     """Clusters whose names begin with `prefix`."""
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, given: Safekeeping | None = None) -> None:
         self.prefix = prefix
+        self._given = given or Safekeeping()
         self._unanswered: dict[Hashable, _Asked] = {}
 
     def launch(self, plan: ClusterPlan) -> str:
         """See `Clouds.launch`. The files are brought to the server before it is asked."""
-        with _deadline(SLOW_S):
-            try:
-                with contextlib.redirect_stdout(io.StringIO()):
-                    return str(sdk.launch(_task(plan), cluster_name=plan.name))
-            except _NO_ANSWER:
-                raise
-            except Exception as error:
-                raise cloud_error(error) from error
+        file = self._given.put(plan.name, plan.secrets) if plan.secrets else None
+        try:
+            with _deadline(SLOW_S), contextlib.redirect_stdout(io.StringIO()), _packed_in(file):
+                return str(sdk.launch(_task(plan, file), cluster_name=plan.name))
+        except CloudsUnreachable:
+            raise
+        except Exception as error:
+            raise cloud_error(error) from error
+        finally:
+            # A server that the client takes for its own reads the file when the machines are there.
+            if not server_common.is_api_server_local():
+                self._given.drop(plan.name)
 
     def open_launches(self, name: str) -> tuple[str, ...]:
         """See `Clouds.open_launches`."""
@@ -168,6 +177,7 @@ class SkyPilotClouds:
             offers = _if_quick(lambda: self._offers_tried(asked), ()) if begun else ()
             if asked.status in _UNFINISHED:
                 return RequestReport(state=RequestState.WORKING, offers=offers)
+            self._given.drop(str(asked.cluster_name))
             return self._ended(asked.request_id, offers)
 
     def sightings(self) -> Mapping[str, Sighting]:
@@ -210,6 +220,7 @@ class SkyPilotClouds:
         SkyPilot ends what is there, a launch at work included; one that waits for its turn would
         rent afterwards, so it is taken back before.
         """
+        self._given.drop(name)
         with _deadline(SLOW_S):
             waiting = _if_quick(lambda: self._launches(name, "PENDING"), ())
             if waiting:
@@ -358,17 +369,34 @@ def _deadline(seconds: float) -> Iterator[None]:
         _ends_at.reset(token)
 
 
-def _task(plan: ClusterPlan) -> sky.Task:
+@contextlib.contextmanager
+def _packed_in(file: Path | None) -> Iterator[None]:
+    """Have the client make its archive of the files where only we can look, and it is deleted.
+
+    It leaves the archive of an upload that fails.
+    """
+    before = tempfile.tempdir
+    if file is not None:
+        tempfile.tempdir = str(file.parent)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
+
+
+def _task(plan: ClusterPlan, given: Path | None = None) -> sky.Task:
     task = sky.Task(
         name=plan.job_name,
         setup=plan.setup or None,
         run=plan.run,
         num_nodes=plan.num_nodes,
         envs=dict(plan.envs),
-        secrets=dict(plan.secrets),
     )
-    if plan.files:
-        task.set_file_mounts({place: str(local) for place, local in plan.files.items()})
+    files = {place: str(local) for place, local in plan.files.items()}
+    if given is not None:
+        files |= {plan.secrets_at: str(given)}
+    if files:
+        task.set_file_mounts(files)
     kinds = [_resources(each, plan) for each in plan.candidates]
     task.set_resources(kinds if plan.is_ordered else set(kinds))
     return task

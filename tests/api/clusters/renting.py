@@ -23,9 +23,13 @@ class Rented:
     attempt_id: str
     cluster_id: str
 
-    def code(self, secret: str, nonce: str = NONCE, rank: int = 0) -> ExchangeCode:
+    def code(
+        self, secret: str, nonce: str = NONCE, rank: int = 0, member: str = ""
+    ) -> ExchangeCode:
         code = exchange_code(self.attempt_id, secret=secret)
-        return ExchangeCode(attempt_id=self.attempt_id, code=code, nonce=nonce, rank=rank)
+        return ExchangeCode(
+            attempt_id=self.attempt_id, code=code, nonce=nonce, rank=rank, member=member
+        )
 
 
 def rent(
@@ -34,11 +38,13 @@ def rent(
     *,
     now: datetime,
     api_reachable: bool = True,
+    num_nodes: int = 1,
     **sections: Any,
 ) -> Rented:
     sky = {
         "candidates": [{"infra": "slurm/test", "accelerators": "H100:8"}],
         "api_reachable": api_reachable,
+        "num_nodes": num_nodes,
     }
     spec = make_spec(backend={"type": "skypilot", "skypilot": sky}, **sections)
     with database.transaction() as session:

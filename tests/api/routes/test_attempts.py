@@ -128,8 +128,9 @@ async def test_a_second_job_is_refused_and_the_first_goes_on(
 
 
 async def test_further_nodes_get_the_secrets_alone_and_only_after_the_first(
-    client: httpx.AsyncClient, rented: Rented
+    client: httpx.AsyncClient, rented: Rented, stage: Stage
 ) -> None:
+    rented = rent(stage.database, PROJECT, now=utc_now(), num_nodes=3)
     early = await ask(client, rented.code(SECRET, rank=1))
     assert (early.status_code, early.json()["code"]) == (409, "attempt_not_taken")
     assert early.json()["retryable"]
@@ -138,6 +139,10 @@ async def test_further_nodes_get_the_secrets_alone_and_only_after_the_first(
     assert (shared.secrets, shared.attempt_token, shared.ingest_url) == (SECRETS, "", "")
     stranger = await ask(client, rented.code(SECRET, OTHER_NONCE, rank=1))
     assert stranger.json()["code"] == "attempt_superseded"
+    for member, rank, status in (("a", 2, 200), ("a", 2, 200), ("b", 2, 409), ("a", 3, 409)):
+        answer = await ask(client, rented.code(SECRET, rank=rank, member=member))
+        assert answer.status_code == status, (member, rank)
+        assert ("the-fleet-key" in answer.text) is (status == 200)
     assert (await beat(client, plan.attempt_token)).status_code == 200
 
 

@@ -81,7 +81,20 @@ def where():
     return ray.util.get_node_ip_address(), sorted(map(int, ray.get_gpu_ids()))
 
 found = ray.get([where.remote(), where.remote()])
-told = {"found": found, "secret": len(os.environ["SECRET"]), "plain": os.environ["PLAIN"]}
+given = os.path.expanduser("~/given/att_1.json")
+with open(given) as file:
+    secret = json.load(file)["SECRET"]
+others = oct(os.stat(given).st_mode & 0o077)
+told = {"found": found, "secret": len(secret), "others": others, "plain": os.environ["PLAIN"]}
+os.unlink(given)
+shown = 0
+for name in os.listdir("/proc"):
+    try:
+        with open(f"/proc/{name}/cmdline", "rb") as file:
+            shown += secret.encode() in file.read()
+    except OSError:
+        pass
+told["shown"] = shown
 with open(os.environ["PLACE"] + "/told.json", "w") as file:
     json.dump(told, file)
 """
@@ -164,10 +177,11 @@ def test_a_gang_of_two_nodes_starts_ray_on_both(
         "att_1",
         RAY,
         num_nodes=2,
-        setup="echo node is being set up",
+        setup="chmod -R go= ~/given",
         files={"~/driver.py": str(driver)},
         envs={"PYTHON": str(slurm.python_with(packages)), "PLACE": str(place), "PLAIN": "seen"},
         secrets={"SECRET": SECRET},
+        secrets_at="~/given/att_1.json",
         idle_minutes=30,
     )
     with phases.phase("gang: launch asked"):
@@ -194,6 +208,10 @@ def test_a_gang_of_two_nodes_starts_ray_on_both(
     gpus = list(range(8))
     assert sorted(told["found"]) == [["127.0.0.2", gpus], ["127.0.0.3", gpus]]
     assert (told["secret"], told["plain"]) == (len(SECRET), "seen")
+    assert (told["others"], told["shown"]) == ("0o0", 0)
+    scripts = [path for path in Path("/tmp").glob("sky_*") if path.is_file()]
+    assert scripts, "SkyPilot has left the scripts of setup and job"
+    assert not any(SECRET in path.read_text(errors="replace") for path in scripts)
     assert [job.name for job in clouds.jobs(name)] == ["att_1"]
     phases.other["hourly USD of the gang"] = report.cluster.hourly_usd
     phases.other["API server MB, gang up"] = sky.resident_mb()

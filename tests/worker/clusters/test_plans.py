@@ -47,6 +47,16 @@ def test_a_setup_whose_install_fails_fails(tmp_path: Path) -> None:
     assert all(each.wait() for each in prepared(tmp_path, install))
 
 
+def test_what_the_launch_brought_is_closed_to_other_accounts(tmp_path: Path) -> None:
+    file = tmp_path / "hillclimb/given/att_1.json"
+    file.parent.mkdir(parents=True, mode=0o755)
+    file.touch(mode=0o644)
+    script = setup_script(TrainerInstall(type="prebuilt", python="/bin/true"), "hillclimb.whl")
+    environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    subprocess.run(["bash", "-c", script], env=environment, check=True)
+    assert [each.stat().st_mode & 0o077 for each in (file, file.parent)] == [0, 0]
+
+
 def test_a_machine_keeps_the_credentials_of_its_own_cloud_alone(tmp_path: Path) -> None:
     kept, foreign = tmp_path / ".aws/credentials", tmp_path / ".lambda_cloud/lambda_keys"
     for each in (kept, foreign, tmp_path / "hillclimb/trainer.txt"):

@@ -7,11 +7,13 @@ import importlib.util
 import json
 import os
 import socket
+import tempfile
 import threading
 import time
 import warnings
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -19,6 +21,7 @@ import pytest
 
 from trainer.contract.clusters.spec import CandidateSpec, TrainerInstall
 from worker.clusters.base import CloudsUnreachable, ClusterPlan
+from worker.clusters.safekeeping import Safekeeping
 
 pytestmark = [
     pytest.mark.skipif(
@@ -56,6 +59,7 @@ def plan(*candidates: CandidateSpec, **changes: Any) -> ClusterPlan:
         "run": "echo run",
         "envs": {"PLAIN": "seen"},
         "secrets": {"TOKEN": "do-not-tell"},
+        "secrets_at": "~/given/att_1.json",
         "idle_minutes": 30,
     }
     return ClusterPlan(candidates=candidates, **(values | changes))
@@ -86,10 +90,36 @@ def test_the_job_has_the_attempts_name_and_the_gangs_size(skypilot: ModuleType) 
     assert config["envs"] == {"PLAIN": "seen"}
 
 
-def test_a_secret_is_in_no_script_and_in_no_plain_variable(skypilot: ModuleType) -> None:
-    config = asked(skypilot, plan(ON_LAMBDA))
-    del config["secrets"]
-    assert "do-not-tell" not in json.dumps(config, default=str)
+@pytest.mark.parametrize("is_local", [False, True])
+def test_a_secret_is_in_a_file_alone_and_that_is_gone_when_it_is_not_needed(
+    skypilot: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_local: bool
+) -> None:
+    """A server that the client takes for its own reads the file long after it was asked."""
+    seen: list[dict[str, Any]] = []
+
+    def launch(task: Any, cluster_name: str) -> str:
+        seen.append(task.to_yaml_config())
+        file = Path(seen[0]["file_mounts"]["~/given/att_1.json"])
+        assert file.is_relative_to(tmp_path)
+        assert file.stat().st_mode & 0o777 == 0o600
+        assert json.loads(file.read_text()) == {"TOKEN": "do-not-tell"}
+        with tempfile.NamedTemporaryFile(delete=False) as archive:
+            archive.write(b"do-not-tell")
+        return f"launch of {cluster_name}"
+
+    record = SimpleNamespace(request_id="r1", status="SUCCEEDED", cluster_name="hc-test-run-1")
+    monkeypatch.setattr(skypilot.sdk, "launch", launch)
+    monkeypatch.setattr(skypilot.sdk, "api_status", lambda *_, **__: [record])
+    monkeypatch.setattr(skypilot.server_common, "is_api_server_local", lambda: is_local)
+    clouds = skypilot.SkyPilotClouds("hc-", Safekeeping(tmp_path / "launches"))
+    monkeypatch.setattr(clouds, "_ended", lambda *_: "ended")
+    monkeypatch.setattr(clouds, "_offers_tried", lambda *_: ())
+    assert clouds.launch(plan(ON_LAMBDA)) == "launch of hc-test-run-1"
+    assert "do-not-tell" not in json.dumps(seen, default=str)
+    assert "TOKEN" not in json.dumps(seen, default=str)
+    assert any((tmp_path / "launches").iterdir()) is is_local
+    assert clouds.request("r1") == "ended"
+    assert list((tmp_path / "launches").iterdir()) == []
 
 
 def test_the_most_that_may_be_paid_is_said_by_node(skypilot: ModuleType) -> None:

@@ -53,7 +53,14 @@ def make_bench(scene: Scene, store: DiskStore, tmp_path: Path) -> Iterator[Calla
 
     def make(url: str, *ips: str) -> tuple[NodeBench, Rented]:
         database = scene.parts.database
-        rented = rent(database, PROJECT, now=utc_now(), api_reachable=bool(url), **TRAINS)
+        rented = rent(
+            database,
+            PROJECT,
+            now=utc_now(),
+            api_reachable=bool(url),
+            num_nodes=len(ips) or 1,
+            **TRAINS,
+        )
         variables = {
             "HILLCLIMB_API_URL": url,
             "HILLCLIMB_RUN_ID": rented.run_id,

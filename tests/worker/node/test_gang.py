@@ -41,15 +41,15 @@ echo "0, GPU-a, Fake H100, 81559, 4, 31, 0"
 
 
 def free_port() -> str:
-    """A port, and the one after it, below those that Ray gives to its workers.
+    """A port, and the two after it, below those that Ray gives to its workers.
 
     Two suites on this machine look at different ones first.
     """
-    ports = range(8300, 9900, 2)
+    ports = range(8300, 9900, 4)
     first = os.getpid() % len(ports)
     for port in (*ports[first:], *ports[:first]):
         try:
-            for each in (port, port + 1):
+            for each in (port, port + 1, port + 2):
                 socket.create_server((IPS[0], each)).close()
         except OSError:
             continue

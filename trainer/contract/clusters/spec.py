@@ -108,8 +108,8 @@ class SkyPilotSpec(Section):
     trainer: TrainerInstall = TrainerInstall()
     """Where the data plane's environment comes from."""
     api_reachable: bool = True
-    """Whether the nodes can reach this service. false: secrets go through SkyPilot, whose request
-    database holds them readably, and everything else through the blob store."""
+    """Whether the nodes can reach this service. false: secrets are in a file that SkyPilot copies
+    to the nodes, and lie on its API server for a while; everything else is in the blob store."""
     idle_minutes: Annotated[int, Field(ge=5, le=10_080)] = 30
     """Let the cloud end a cluster that has been idle for so long, where it can (minutes); the
     service ends it in any case."""
