@@ -16,6 +16,8 @@ from trainer.handover.processes import describe_exit
 
 LOG_TAIL_LINES = 12
 LOG_TAIL_BYTES = 16_384
+LOG_MARGIN_BYTES = 65_536
+"""Read before the tail, so that a secret that lies across its beginning is known."""
 MESSAGE_LIMIT = 4_000
 
 
@@ -40,7 +42,7 @@ def attempt_end(
         message = f"{how} after it was asked to stop; the run goes on from its last checkpoint"
     else:
         reason = ReasonCode.TRAINER_CRASHED
-        said = log_tail(where.log)
+        said = log_tail(where.log, mask)
         message = f"{how}; last lines of its log:\n{said}" if said else f"{how}; its log is empty"
     return AttemptEnd(
         reason=reason,
@@ -58,12 +60,14 @@ def read_exit(where: AttemptDir) -> ExitRecord | None:
         return None
 
 
-def log_tail(log: Path) -> str:
-    """The last lines of a log; empty when there are none."""
+def log_tail(log: Path, mask: Mask) -> str:
+    """The last lines of a log, masked before they are cut; empty when there are none."""
     try:
         with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - LOG_TAIL_BYTES), os.SEEK_SET)
-            text = file.read().decode(errors="replace").replace("\0", "�")
+            begin = max(0, log.stat().st_size - LOG_TAIL_BYTES - LOG_MARGIN_BYTES)
+            file.seek(begin, os.SEEK_SET)
+            data = mask.raw(file.read())[-LOG_TAIL_BYTES:]
+            text = data.decode(errors="replace").replace("\0", "�")
             lines = text.splitlines()
     except OSError:
         return ""

@@ -10,14 +10,20 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
+
+from trainer.contract.hosts import FOR_RUNS
 
 SECRET_NAMES = "HILLCLIMB_SECRET_NAMES"  # noqa: S105 (a name)
 """Names, with commas between, of the variables of this process that are secret."""
 SHORTEST, SHORTEST_GUESSED = 6, 8
 """Characters of a value that is told apart from ordinary text: of a variable that is named secret,
 and of one that only looks so."""
-_LOOKS_SECRET = re.compile(r"(?:^|_)(?:TOKEN|SECRET|PASSWORD|KEY|CREDENTIALS|EXCHANGE_CODE)$")
+_LOOKS_SECRET = re.compile(
+    r"(?:^|_)(?:TOKEN|SECRET|PASSWORD|PASSWD|PASS|PASSPHRASE|KEY|CREDENTIALS|EXCHANGE_CODE)$"
+    r"|APIKEY$|(?:DATABASE|REDIS|BROKER)_URL$|_DSN$",
+    re.IGNORECASE,
+)
 
 
 class Mask:
@@ -31,6 +37,7 @@ class Mask:
     def of(cls, environ: Mapping[str, str]) -> Mask:
         """Know the variables that are named secret, and those whose names say so."""
         named = {name.strip() for name in environ.get(SECRET_NAMES, "").split(",")}
+        named |= {name for name in environ if name.startswith(FOR_RUNS)}
         guessed = {name for name in environ if _LOOKS_SECRET.search(name)} - named
         told = [environ[name] for name in named if name in environ]
         told += [environ[name] for name in guessed if len(environ[name]) >= SHORTEST_GUESSED]
@@ -69,10 +76,34 @@ def _forms(value: str) -> Iterator[bytes]:
         if len(part) < SHORTEST:
             continue
         yield part.encode(errors="surrogateescape")
-        yield json.dumps(part)[1:-1].encode()
-        yield quote(part, safe="", errors="replace").encode()
+        yield repr(part)[1:-1].encode(errors="surrogateescape")
+        yield from _json_forms(part)
+        yield from _url_forms(part)
     if len(value) >= SHORTEST:
-        yield base64.b64encode(value.encode(errors="surrogateescape"))
+        raw = value.encode(errors="surrogateescape")
+        for written in (base64.b64encode(raw), base64.urlsafe_b64encode(raw)):
+            # Padding may be left out.
+            yield from {written, written.rstrip(b"=")}
+
+
+def _json_forms(part: str) -> Iterator[bytes]:
+    """Yield it as JSON, and as JSON within JSON: a payload that an error quotes."""
+    for is_ascii in (True, False):
+        once = json.dumps(part, ensure_ascii=is_ascii)[1:-1]
+        for each in (once, json.dumps(once, ensure_ascii=is_ascii)[1:-1]):
+            yield each.encode(errors="surrogateescape")
+
+
+def _url_forms(part: str) -> Iterator[bytes]:
+    """Yield it as a part of a URL: whole, as a path, and in a form; either case of digits."""
+    for each in (quote(part, safe="", errors="replace"), quote(part, errors="replace")):
+        yield from (each.encode(), _small_digits(each))
+    form = quote_plus(part, errors="replace")
+    yield from (form.encode(), _small_digits(form))
+
+
+def _small_digits(quoted: str) -> bytes:
+    return re.sub("%[0-9A-F]{2}", lambda found: found[0].lower(), quoted).encode()
 
 
 def _stars(found: re.Match[bytes]) -> bytes:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainer.handover.ending import log_tail
+from trainer.handover.masking import Mask
 from trainer.handover.processes import TrainerProcess, start_detached
 from trainer.node.environment import marked, of_ray
 from trainer.node.settings import NodeSettings
@@ -51,7 +52,7 @@ class RayChild:
     @property
     def said(self) -> str:
         """The last lines of what Ray said here."""
-        return log_tail(self._log)
+        return log_tail(self._log, Mask.of(self.environ))
 
     def start(self) -> None:
         """Start it; it takes seconds until it answers. Raises OSError."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from trainer.handover.ending import log_tail
+from trainer.handover.masking import Mask
 from trainer.handover.processes import TrainerProcess, start_detached
 from trainer.node.environment import marked, of_ray
 from trainer.node.fitness import Demands, Inspection
@@ -68,7 +69,7 @@ class Survey:
         try:
             return FOUND.validate_json(self._file.read_bytes())
         except (OSError, ValidationError):
-            said = log_tail(self._log).splitlines()
+            said = log_tail(self._log, Mask.of(self.environ)).splitlines()
             return said[-1] if said else "the acceptance test ended without a word"
 
     @property

@@ -32,6 +32,7 @@ class _Mirrored:
 
     tail: Tail
     key: Callable[[int], str]
+    mask: Mask
     number: int = 1
 
 
@@ -39,7 +40,8 @@ class Segments:
     """Copies what is new every few seconds, from a thread of its own.
 
     A segment that was stored but not noted is stored again under its number, with at least the
-    same lines: readers see each line once, in order. Secrets that `mask` knows stay here.
+    same lines: readers see each line once, in order. Secrets that `mask` knows stay here: they are
+    masked in the log, and in events when these are written, which leaves lines that are JSON.
     """
 
     def __init__(
@@ -52,15 +54,18 @@ class Segments:
     ) -> None:
         run_id, attempt = attempt_dir.run_dir.name, attempt_dir.attempt
         self._store = store
-        self._mask = mask or Mask()
         self._interval_s = interval_s
         self._positions: Path = attempt_dir.path / POSITIONS
         self._files = {
             "events": _Mirrored(
-                Tail(attempt_dir.events), lambda n: run_key(run_id, event_segment(attempt, n))
+                Tail(attempt_dir.events),
+                lambda n: run_key(run_id, event_segment(attempt, n)),
+                Mask(),
             ),
             "log": _Mirrored(
-                Tail(attempt_dir.log), lambda n: run_key(run_id, log_segment(attempt, n))
+                Tail(attempt_dir.log),
+                lambda n: run_key(run_id, log_segment(attempt, n)),
+                mask or Mask(),
             ),
         }
         self._restore()
@@ -89,7 +94,7 @@ class Segments:
         try:
             for mirrored in self._files.values():
                 while lines := mirrored.tail.lines(max_bytes=MAX_BYTES, max_lines=MAX_LINES):
-                    data = self._mask.raw(b"".join(lines))
+                    data = mirrored.mask.raw(b"".join(lines))
                     self._store.put(mirrored.key(mirrored.number), data)
                     mirrored.tail.advance(lines)
                     mirrored.number += 1

@@ -2,8 +2,9 @@
 
 import base64
 import json
+import re
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from trainer.contract.events import EVENTS, TrainerEnded
 from trainer.contract.reasons import ReasonCode
 from trainer.contract.rundir import AttemptDir
+from trainer.handover.ending import LOG_TAIL_BYTES, log_tail
 from trainer.handover.masking import Mask
 from trainer.handover.mirror import TailMirror
 from trainer.sinks.jsonl import JsonlFile
@@ -100,3 +102,56 @@ def test_log_segments_and_the_tail_fit_together_when_secrets_are_masked(tmp_path
     TailMirror(store, mask).complete("run_1", where)
     stored = b"".join(store.get(key) for key in store.list("runs/run_1/attempt-1/logs"))
     assert stored == b"one **********\ntwo **********\nthree\n"
+
+
+AWKWARD = "ab/cd+ef gh\"ij'kl\\mn"
+LONG_ENOUGH = {
+    "as a path of a URL": quote(AWKWARD),
+    "with small digits": re.sub("%..", lambda found: found[0].lower(), quote(AWKWARD, safe="")),
+    "as a form": quote_plus(AWKWARD),
+    "base64 without padding": base64.b64encode(AWKWARD.encode()).decode().rstrip("="),
+    "base64 of URLs": base64.urlsafe_b64encode(b"??>>" + AWKWARD.encode()).decode(),
+    "repr": repr(AWKWARD),
+    "JSON within JSON": json.dumps(json.dumps({"key": AWKWARD})),
+}
+
+
+@pytest.mark.parametrize("how", LONG_ENOUGH)
+def test_a_secret_is_masked_where_other_code_has_written_it(how: str) -> None:
+    known = "??>>" + AWKWARD if how == "base64 of URLs" else AWKWARD
+    masked = Mask((known,)).text(LONG_ENOUGH[how])
+    assert masked.count("*") >= len(AWKWARD)
+    for part in ("ab/", "ab%2", "mn", AWKWARD[:4]):
+        assert part not in masked
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["RUN_SECRET_BOOKING", "SMTP_PASS", "OPENAIAPIKEY", "database_url", "lower_case_token"],
+)
+def test_a_variable_whose_name_says_so_is_secret(name: str) -> None:
+    assert Mask.of({name: "do-not-tell"}).text("it is do-not-tell") == "it is ***********"
+
+
+def test_a_secret_across_the_beginning_of_a_tail_shows_no_end(tmp_path: Path) -> None:
+    log, secret = tmp_path / "train.log", "secret-value-0123456789"
+    log.write_bytes(b"x" * 40_000 + secret.encode() + b"y" * (LOG_TAIL_BYTES - 10) + b"\nlast\n")
+    said = log_tail(log, Mask((secret,)))
+    assert said.endswith("last")
+    assert "*" in said
+    assert "0123456789" not in said
+    assert "456789" not in said
+
+
+def test_events_that_are_mirrored_are_those_that_were_written(tmp_path: Path) -> None:
+    """They are masked already: a number in the place of a secret must stay a number."""
+    mask, store = Mask(("123456",)), DiskStore(tmp_path / "blobs")
+    where = AttemptDir(tmp_path / "runs" / "run_1", 1)
+    where.path.mkdir(parents=True)
+    where.events.write_bytes(mask.json_line(b'{"trainer_seq": 1, "tokens": 1234567}\n'))
+    where.log.write_text("tokens 1234567\n")
+    assert Segments(store, where, mask, interval_s=60.0).close(10.0)
+    (events,) = store.list("runs/run_1/attempt-1/events")
+    assert json.loads(store.get(events)) == {"trainer_seq": 1, "tokens": 1234567}
+    (log,) = store.list("runs/run_1/attempt-1/logs")
+    assert store.get(log) == b"tokens ******7\n"
