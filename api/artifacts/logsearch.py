@@ -18,6 +18,9 @@ Level = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 LEVELS: tuple[str, ...] = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 SCAN_BYTES = 8 << 20
 """Searched for one page, at most about so much: a search of a long log takes several pages."""
+RECORD_BYTES = 64 << 10
+"""A record ends here at the latest, and the lines that follow are one of their own: progress bars
+and what libraries print may go on for gigabytes without a line that is the trainer's."""
 _WHO = rb"(?:\x1b\[[0-9;]*m)*(?:\([^)\n]*\))?(?:\x1b\[[0-9;]*m)*\s*"
 _HEAD = re.compile(
     rb"^" + _WHO + rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d+ (?P<level>[A-Z]+) (?P<name>[\w.]+): "
@@ -86,12 +89,13 @@ def _records(
 ) -> Iterator[tuple[bytes, int]]:
     """Yield each record with the position behind it."""
     lines: list[bytes] = []
-    position = after
+    position, size = after, 0
     for line, end in _lines(store, run_id, attempt, after=after):
-        if lines and _HEAD.match(line):
+        if lines and (_HEAD.match(line) or size + len(line) > RECORD_BYTES):
             yield b"".join(lines), position
-            lines = []
+            lines, size = [], 0
         lines.append(line)
+        size += len(line)
         position = end
     if lines:
         yield b"".join(lines), position

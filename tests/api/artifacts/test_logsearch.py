@@ -86,3 +86,26 @@ def test_a_log_that_grows_is_searched_on_from_where_it_was(store: DiskStore) -> 
     store.put(run_key("run_1", log_segment(1, 3)), line.encode())
     later = search_log(store, "run_1", 1, wanted, after=page.next_offset, limit=1 << 16)
     assert later.text == line
+
+
+def test_a_log_without_a_line_of_ours_is_read_a_bounded_stretch_at_once(tmp_path: Path) -> None:
+    store, read = DiskStore(tmp_path), []
+    bars = b"Loading: 10%|#         | 1/10 [00:01<00:09]\n" * 20_000
+    for number in range(1, 6):
+        store.put(run_key("run_1", log_segment(1, number)), bars)
+
+    class Counting(DiskStore):
+        def get(self, key: str) -> bytes:
+            read.append(key)
+            return super().get(key)
+
+    page = search_log(
+        Counting(tmp_path), "run_1", 1, LogFilter(text="loading"), after=0, limit=1 << 16
+    )
+    assert page.has_more
+    assert len(page.text) <= 2 * logsearch.RECORD_BYTES
+    assert len(read) == 1
+    nothing = LogFilter(text="nowhere")
+    page = search_log(Counting(tmp_path), "run_1", 1, nothing, after=0, limit=1 << 16)
+    assert (page.text, page.has_more) == ("", False)
+    assert found(store, limit=1 << 16, text="loading").encode() == bars * 5
