@@ -15,7 +15,7 @@ from typing import Protocol
 from trainer.contract.launch import AttemptEnd, NodePlan
 from trainer.contract.reasons import ReasonCode
 from trainer.contract.rundir import AttemptDir
-from trainer.handover.ending import MESSAGE_LIMIT, attempt_end
+from trainer.handover.ending import MESSAGE_LIMIT, attempt_end, last_trainer_seq
 from trainer.handover.launch import Launcher, launch_failure
 from trainer.handover.masking import Mask
 from trainer.handover.mirror import TailMirror
@@ -259,6 +259,9 @@ class Head:
             log.warning("the attempt is over: %s", error)
             self._is_over = self._is_killing = True
             return
+        except Exception:  # the beat's edge: the trainer is healthy whatever is wrong with its way
+            log.exception("this beat failed")
+            return
         self._is_killing = self._is_killing or action == "kill"
         self.stopping = self.stopping or action == "stop"
 
@@ -267,14 +270,18 @@ class Head:
         if self.journal.notes.end is not None:
             return self.journal.notes.end
         mask = Mask.of(self._variables)
-        TailMirror.at(self.settings.blobs_url, mask).complete(self.settings.run_id, self.where)
-        self._clear()
-        Sweeper(self.settings.place, self._variables, WITHHELD).sweep(self.where)
+        self._bring_home(mask)
         code = self._trainer.exit_code if self._trainer is not None else None
         asked = self.journal.notes.stop_sent or self._is_killing
         end = attempt_end(self.where, code, asked_to_stop=asked, mask=mask)
         self.journal.note(end=end)
         return end
+
+    def _bring_home(self, mask: Mask) -> None:
+        """Mirror what the trainer wrote, end what is left of it, and what it holds elsewhere."""
+        TailMirror.at(self.settings.blobs_url, mask).complete(self.settings.run_id, self.where)
+        self._clear()
+        Sweeper(self.settings.place, self._variables, WITHHELD).sweep(self.where)
 
     def _tell(self, end: AttemptEnd) -> int:
         """Report the end until somebody has it, or the deadline."""
@@ -296,10 +303,30 @@ class Head:
         return EXIT_UNHEARD
 
     def _failed(self, error: Exception) -> AttemptEnd:
-        """The end of an attempt whose node made a mistake; what is left of it is ended first."""
-        self._clear()
-        message = Mask.of(self._variables).text(f"the node failed: {type(error).__name__}: {error}")
-        return AttemptEnd(reason=ReasonCode.INTERNAL, message=message[:MESSAGE_LIMIT])
+        """The end of an attempt whose node made a mistake.
+
+        The trainer may checkpoint as at any stop; what it wrote and holds is looked after as ever.
+        """
+        mask = Mask.of(self._variables)
+        try:
+            self._let_leave()
+            self._bring_home(mask)
+        except Exception:  # the edge of an edge: the end must be told
+            log.exception("what the trainer left is not brought home")
+        message = mask.text(f"the node failed: {type(error).__name__}: {error}")[:MESSAGE_LIMIT]
+        seq = last_trainer_seq(self.where.events)
+        return AttemptEnd(reason=ReasonCode.INTERNAL, message=message, last_trainer_seq=seq)
+
+    def _let_leave(self) -> None:
+        """Ask the trainer to checkpoint and leave, and wait for as long as it may."""
+        trainer, deadline = self._trainer, time.monotonic() + self.settings.stop_timeout_s
+        if trainer is None:
+            return
+        self._stop(trainer)
+        while trainer.running() and not self._is_killing and time.monotonic() < deadline:
+            self._beat(is_preparing=False)
+            time.sleep(TICK_S)
+        trainer.kill()
 
     def _until(self, done: Callable[[], bool], seconds: float) -> None:
         """Wait, alive to the service, until it is done, too late, or not wanted any more."""

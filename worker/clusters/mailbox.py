@@ -20,6 +20,7 @@ from sqlalchemy.orm import Session
 from api.clusters import nodes
 from api.clusters.exchange import UNDER_WAY, admit, node_plan, reaches_api
 from api.clusters.store import ClusterState
+from api.runs import store
 from api.runs.errors import AttemptNotFound, AttemptSuperseded
 from api.runs.journal import utc_now
 from api.runs.status import AttemptState
@@ -35,6 +36,8 @@ log = logging.getLogger(__name__)
 SILENCE = timedelta(seconds=20)
 """A node that could speak and did not for so long may have left a note."""
 AT_ONCE = 50
+"""Half of them those that were not heard for longest, which takes turns; half by chance, so that
+many which stay silent cannot keep the others out."""
 Note = TypeVar("Note", bound=BaseModel)
 
 
@@ -72,21 +75,50 @@ def sweep(parts: Parts, *, now: datetime | None = None) -> int:
     return len(boxes)
 
 
+def has_word(parts: Parts, cluster_id: str, *, now: datetime) -> bool:
+    """Look once for what one cluster's node has left; say whether it is not to be judged now.
+
+    It has said something new, or the store cannot be asked.
+    """
+    with parts.database.transaction() as session:
+        box = _box(*session.execute(_CLUSTERS.where(Cluster.id == cluster_id)).one())
+        before = _heard(session, box.attempt_id)
+    try:
+        _look(parts, box, now=now)
+    except StoreError as error:
+        log.warning("the notes of run %s cannot be reached now: %s", box.run_id, error)
+        return True
+    except (AttemptSuperseded, AttemptNotFound) as error:
+        log.warning("a note of run %s does not count: %s", box.run_id, error)
+    with parts.database.transaction() as session:
+        return _heard(session, box.attempt_id) != before
+
+
+def _heard(session: Session, attempt_id: str) -> tuple[datetime | None, str]:
+    attempt = store.get_attempt(session, attempt_id)
+    return attempt.last_held_at, attempt.state
+
+
+_CLUSTERS = (
+    select(Cluster, Attempt, Run)
+    .join(Attempt, Attempt.id == Cluster.attempt_id)
+    .join(Run, Run.id == Cluster.run_id)
+)
+
+
 def _boxes(session: Session, *, now: datetime) -> Sequence[_Box]:
     """Clusters that are not gone, whose first node has to be heard in this way."""
     live = (*UNDER_WAY, ClusterState.ENDING.value)
     cannot_speak = Run.spec["backend"]["skypilot"]["api_reachable"].astext == "false"
-    query = (
-        select(Cluster, Attempt, Run)
-        .join(Attempt, Attempt.id == Cluster.attempt_id)
-        .join(Run, Run.id == Cluster.run_id)
-        .where(Cluster.state.in_(live))
-        .where(cannot_speak | (Attempt.last_held_at < now - SILENCE))
-        # By chance, so that many which stay silent cannot keep the others out.
-        .order_by(func.random())
-        .limit(AT_ONCE)
+    silent = _CLUSTERS.where(Cluster.state.in_(live)).where(
+        cannot_speak | (Attempt.last_held_at < now - SILENCE)
     )
-    return [_box(*found) for found in session.execute(query)]
+    found: dict[str, _Box] = {}
+    for order in (Attempt.last_held_at.nulls_last(), func.random()):
+        for each in session.execute(silent.order_by(order).limit(AT_ONCE // 2)):
+            box = _box(*each)
+            found[box.cluster_id] = box
+    return list(found.values())
 
 
 def _box(cluster: Cluster, attempt: Attempt, run: Run) -> _Box:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import ipaddress
 import shlex
 from collections.abc import Sequence
 from datetime import datetime
+from urllib.parse import urlsplit
 
 from sqlalchemy.orm import Session
 
 from api.clusters import exclusions
 from api.clusters.exchange import exchange_code
+from api.clusters.secrets import BadNodeSecrets
 from api.runs import store
 from api.tables import CloudExclusion, Cluster, Run
 from trainer.contract.clusters.features import eligible
 from trainer.contract.clusters.plan import hardware_plan
 from trainer.contract.clusters.spec import CandidateSpec, SkyPilotSpec, TrainerInstall
+from trainer.contract.hosts import is_private
 from trainer.contract.spec import RunSpec
 from worker.clusters.base import ClusterPlan
 from worker.clusters.options import ClusterOptions
@@ -149,11 +153,32 @@ def python_of(install: TrainerInstall) -> str:
     return f"{VENV}/bin/python" if install.type == "wheel" else "python3"
 
 
+def _told_in_private(url: str) -> str:
+    """Return the API's address as nodes have it: the operator's secrets travel over it.
+
+    Raises BadNodeSecrets.
+    """
+    if not is_private(url) and not _is_in_private_network(url):
+        raise BadNodeSecrets(
+            f"the nodes would be told their secrets over {url}, in the clear: give"
+            " HILLCLIMB_NODE_API_URL an address that begins with https, or the number of one in a"
+            " private network"
+        )
+    return url
+
+
+def _is_in_private_network(url: str) -> bool:
+    try:
+        return ipaddress.ip_address(urlsplit(url).hostname or "").is_private
+    except ValueError:
+        return False
+
+
 def _envs(
     sky: SkyPilotSpec, cluster: Cluster, attempt: int, options: ClusterOptions
 ) -> dict[str, str]:
     return {
-        "HILLCLIMB_API_URL": options.api_url if sky.api_reachable else "",
+        "HILLCLIMB_API_URL": _told_in_private(options.api_url) if sky.api_reachable else "",
         "HILLCLIMB_BLOBS_URL": options.blobs_url,
         "HILLCLIMB_RUN_ID": cluster.run_id,
         "HILLCLIMB_ATTEMPT": str(attempt),

@@ -148,8 +148,8 @@ class SkyPilotClouds:
 
     def launch(self, plan: ClusterPlan) -> str:
         """See `Clouds.launch`. The files are brought to the server before it is asked."""
-        file = self._given.put(plan.name, plan.secrets) if plan.secrets else None
         try:
+            file = self._given.put(plan.name, plan.secrets) if plan.secrets else None
             with _deadline(SLOW_S), contextlib.redirect_stdout(io.StringIO()), _packed_in(file):
                 return str(sdk.launch(_task(plan, file), cluster_name=plan.name))
         except CloudsUnreachable:

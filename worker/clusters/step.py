@@ -19,16 +19,19 @@ from api.clusters.secrets import BadNodeSecrets
 from api.runs.errors import LeaseLost
 from api.runs.journal import utc_now
 from api.tables import Cluster
-from worker.clusters import rows
+from worker.clusters import mailbox, rows
 from worker.clusters.base import CloudError, Clouds, ClusterPlan, ErrorKind
 from worker.clusters.consequences import announce, conclude
 from worker.clusters.decide import (
+    SOON,
+    Action,
     AskDown,
     AskJobs,
     AskLaunches,
     AskRequest,
     CancelDuplicates,
     CloudAction,
+    End,
     Launch,
     Look,
     Record,
@@ -38,7 +41,7 @@ from worker.clusters.decide import (
 from worker.clusters.fold import begin, enact, learn
 from worker.clusters.perform import perform
 from worker.clusters.plans import plan_for
-from worker.clusters.view import ClusterState, ClusterView, Recorded, Reported
+from worker.clusters.view import Cause, ClusterState, ClusterView, Recorded, Reported
 from worker.clusters.wheel import NoWheel
 from worker.parts import Parts
 
@@ -49,6 +52,8 @@ MAX_ACTIONS = 20
 """A tick that takes more would never end: the next one goes on."""
 TICK_S = 90.0
 """After which a tick lets the next one go on: a task is ended after `CLOUD_TASK_LIMIT_S`."""
+OF_SILENCE = (Cause.CLUSTER_LOST, Cause.JOB_ENDED)
+"""Concluded because nothing was heard: a node that cannot speak may have left a note."""
 CLOUD_ACTIONS = (AskLaunches, Look, AskJobs, AskRequest, Launch, CancelDuplicates, AskDown)
 
 
@@ -126,7 +131,7 @@ def _work(tick: _Tick) -> timedelta:
     """Act until there is nothing to do; returns when to look again."""
     deadline = time.monotonic() + TICK_S
     for _ in range(MAX_ACTIONS):
-        state, action = tick.view.state, decide(tick.view, tick.clock())
+        state, action = tick.view.state, _next(tick)
         if isinstance(action, Wait):
             return action.pause
         if isinstance(action, Record):
@@ -144,6 +149,16 @@ def _work(tick: _Tick) -> timedelta:
         if time.monotonic() > deadline:
             break
     return timedelta(0)
+
+
+def _next(tick: _Tick) -> Action:
+    """What to do next; a node is not given up for its silence before its notes were looked for."""
+    action = decide(tick.view, tick.clock())
+    if not isinstance(action, End) or action.cause not in OF_SILENCE:
+        return action
+    if mailbox.has_word(tick.parts, tick.cluster_id, now=tick.clock()):
+        return Wait(SOON, "the node has left a note")
+    return action
 
 
 def _ask(tick: _Tick, action: CloudAction) -> ClusterView:

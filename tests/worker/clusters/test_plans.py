@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from api.clusters.secrets import BadNodeSecrets
 from hillclimb.stack.sky import LINKED
 from trainer.contract.clusters.spec import TrainerInstall
-from worker.clusters.plans import CREDENTIALS, setup_script
+from worker.clusters.plans import CREDENTIALS, _told_in_private, setup_script
 
 BUSY = """#!/bin/sh
 mkdir "$HOME/busy" || exit 9
@@ -45,6 +46,25 @@ def test_a_setup_whose_install_fails_fails(tmp_path: Path) -> None:
     (tmp_path / "hillclimb").mkdir()
     install = TrainerInstall(type="prebuilt", python="/bin/false")
     assert all(each.wait() for each in prepared(tmp_path, install))
+
+
+@pytest.mark.parametrize(
+    ("url", "is_taken"),
+    [
+        ("https://hillclimb.example.com", True),
+        ("http://127.0.0.1:8000", True),
+        ("http://10.1.2.3:8000", True),
+        ("http://[fd00::1]:8000", True),
+        ("http://hillclimb.example.com", False),
+        ("http://8.8.8.8", False),
+    ],
+)
+def test_secrets_travel_to_nodes_in_private_only(url: str, is_taken: bool) -> None:
+    if is_taken:
+        assert _told_in_private(url) == url
+    else:
+        with pytest.raises(BadNodeSecrets, match=r"in the clear: give HILLCLIMB_NODE_API_URL"):
+            _told_in_private(url)
 
 
 def test_what_the_launch_brought_is_closed_to_other_accounts(tmp_path: Path) -> None:

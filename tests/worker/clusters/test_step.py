@@ -13,7 +13,11 @@ from api.runs.status import RunStatus
 from api.tables import Offer, StrayCluster
 from tests import factories as make
 from tests.worker.clusters.scene import SKY, ClusterScene
+from trainer.contract.launch import AttemptEnd
+from trainer.contract.node import NodeEnd
 from trainer.contract.reasons import ReasonCode
+from trainer.contract.rundir import node_file, run_key
+from worker.clusters.base import JobState
 from worker.clusters.options import ClusterOptions
 from worker.clusters.wheel import NoWheel
 
@@ -98,6 +102,23 @@ def test_a_cluster_that_its_cloud_took_back_is_replaced_by_the_next_attempts(
     assert second.state == "up"
     again = far.enter(run_id)
     assert (again.attempt, again.resume_from is not None) == (2, True)
+
+
+def test_a_note_of_the_end_is_read_before_a_silent_node_is_given_up(far: ClusterScene) -> None:
+    """The sweep over all notes may not have come to it: with many runs it takes minutes."""
+    run_id = far.submit()
+    far.run_for(30)
+    plan = far.enter(run_id, nonce="1" * 16)
+    far.push(plan, make.started(1))
+    end = AttemptEnd(reason=ReasonCode.STORAGE_FULL, message="full", last_trainer_seq=1)
+    key = run_key(run_id, node_file(1, "end"))
+    note = NodeEnd(nonce="1" * 16, end=end)
+    far.parts.store.put(key, note.model_dump_json().encode())
+    [cluster] = far.clusters(run_id)
+    far.clouds.end_jobs(cluster.name, JobState.SUCCEEDED)
+    far.run_for(300)
+    assert far.attempts(run_id)[0].end_code == "storage_full"
+    assert far.clusters(run_id)[0].cause is None
 
 
 def test_an_api_server_that_is_away_for_ten_minutes_changes_nothing(far: ClusterScene) -> None:
