@@ -263,6 +263,8 @@ def _ending(view: ClusterView, now: datetime) -> Action:
     told = view.down_asked_at
     if not known.is_down_asked and (told is None or now - told >= DOWN_AGAIN):
         return AskDown()
+    if known.is_down_asked and known.looked is None and view.up_at is not None:
+        return Wait(LATER, "it was told to end just now")
     if _may_have_been_forgotten(view):
         return AskRequest(view.request_id) if known.report is None and view.request_id else Forget()
     return _is_left(view, now) or BeGone()
@@ -278,7 +280,7 @@ def _is_left(view: ClusterView, now: datetime) -> Action | None:
     if known.looked is None:
         return Look()
     if known.looked.sighting is not None:
-        return Wait(SOON, "it is still there")
+        return Wait(LATER, "it is still there")
     if _may_be_under_way(view, now):
         return Wait(SOON, "a launch may still be on its way")
     return None
