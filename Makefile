@@ -62,8 +62,9 @@ test: setup .venv-peers/.ready ## the whole default test suite, both environment
 	@$(CONTROL)/python -m pytest tests --ignore=tests/trainer -n 2 --dist loadfile --no-loadscope-reorder
 	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest tests/trainer -n 2 --no-loadscope-reorder
 
-fuzz: setup ## thousands of inputs per claim about what agents write
+fuzz: setup ## thousands of inputs per claim about what agents write, hundreds of histories of clusters
 	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest tests/trainer/rollouts/test_parsing_fuzz.py --hypothesis-profile=fuzz --hypothesis-show-statistics
+	@$(CONTROL)/python -m pytest tests/worker/clusters/test_machine.py --hypothesis-profile=fuzz --hypothesis-show-statistics
 
 check: setup ## lint, types, import contracts
 	@$(CONTROL)/ruff check .

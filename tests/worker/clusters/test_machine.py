@@ -1,7 +1,9 @@
 """Everything at once, in any order: at most one cluster per run, none left, every run ends.
 
-Workers die in the middle of a tick, ticks are lost and repeated, the API server forgets, does not
-answer or answers too late, clusters are taken back; users cancel, pause and resume.
+Workers die in the middle of a tick, ticks are lost and repeated, two observers look, the API server
+forgets, does not answer or answers too late, clusters are taken back, reach their time or get a job
+twice; budgets run out; users cancel, pause, resume and extend. `make fuzz` tries hundreds of
+histories.
 """
 
 from __future__ import annotations
@@ -20,14 +22,21 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from api.clusters.errors import NoBudget
+from api.runs import store
+from api.runs.advance import advance
 from api.runs.errors import AttemptSuperseded, InvalidTransition, NothingToResume, UnknownToken
+from api.runs.leases import due_runs
+from api.runs.quiet import put_off
 from api.runs.status import TERMINAL, RunStatus
 from tests import factories as make
-from tests.worker.clusters.scene import ClusterScene
+from tests.worker.clusters.scene import SKY, ClusterScene
 from tests.worker.clusters.scripted import ScriptedClouds
 from trainer.contract.launch import LaunchPlan
 from trainer.contract.reasons import ReasonCode
-from worker.clusters import step
+from worker import driver, rounds
+from worker.clusters import observer, step
+from worker.clusters.base import JobState
 
 ENDS = (ReasonCode.COMPLETED, ReasonCode.TRAINER_CRASHED, ReasonCode.RUNNER_STOPPED)
 WHICH = st.integers(min_value=0, max_value=2)
@@ -53,9 +62,55 @@ class Everything(RuleBasedStateMachine):
         self.runs.append(self.far.submit())
 
     @precondition(lambda self: len(self.runs) < 3)
+    @rule(usd=st.sampled_from((None, 1.0)), max_hours=st.sampled_from((24.0, 0.1)))
+    def submit(self, usd: float | None, max_hours: float) -> None:
+        sky = SKY | {"skypilot": SKY["skypilot"] | {"max_hours": max_hours}}
+        budget = None if usd is None else {"usd": usd}
+        self.runs.append(self.far.submit(backend=sky, budget=budget))
+
+    @rule(which=WHICH)
+    def a_budget_is_extended(self, which: int) -> None:
+        with suppress(NoBudget):
+            self.far.extend(self.runs[which % len(self.runs)], usd=1.0)
+
     @rule()
-    def submit(self) -> None:
-        self.runs.append(self.far.submit())
+    def messages_come_twice(self) -> None:
+        parts, clock = self.far.parts, self.far.clock
+        waiting = rounds.clusters(parts, now=self.far.now)
+        for run_id in 2 * list(rounds.runs(parts, now=self.far.now)):
+            driver.reconcile(parts, run_id, must_be_due=True, clock=clock)
+        for run_id in self.runs:
+            driver.reconcile(parts, run_id, clock=clock)
+        for cluster_id in 2 * list(waiting):
+            step.reconcile(parts, self.far.clouds, cluster_id, clock=clock)
+
+    @rule(dry_run=st.booleans())
+    def a_second_observer_looks(self, *, dry_run: bool) -> None:
+        for _ in range(2):
+            observer.sweep(self.far.parts, self.far.clouds, dry_run=dry_run, now=self.far.now)
+
+    @rule(which=WHICH)
+    def a_job_is_there_twice(self, which: int) -> None:
+        with_jobs = [each for each in self.far.clouds.clusters.values() if each.jobs]
+        if with_jobs:
+            jobs = with_jobs[which % len(with_jobs)].jobs
+            jobs.append(replace(jobs[0], id=len(jobs) + 1, state=JobState.RUNNING))
+
+    @rule()
+    def what_is_put_off_needs_nothing(self) -> None:
+        before = {run_id: self._facts(run_id) for run_id in self.runs}
+        with self.far.parts.database.transaction() as session:
+            due = set(due_runs(session, now=self.far.now))
+            put_off(session, now=self.far.now)
+            quiet = due - set(due_runs(session, now=self.far.now))
+        for run_id in quiet:
+            with self.far.parts.database.transaction() as session:
+                advance(session, store.lock_run(session, run_id), now=self.far.now)
+            assert self._facts(run_id) == before[run_id]
+
+    def _facts(self, run_id: str) -> tuple[object, ...]:
+        run = self.far.run(run_id)
+        return run.status, run.attempt, run.deadline_at, run.last_seq
 
     @rule(seconds=st.sampled_from((5.0, 20.0, 100.0, 400.0)))
     def work(self, seconds: float) -> None:
@@ -178,7 +233,7 @@ def test_whatever_happens(far: ClusterScene) -> None:
     run_state_machine_as_test(
         lambda: Everything(far),
         settings=settings(
-            max_examples=12,
+            max_examples=settings().max_examples // 8,
             stateful_step_count=25,
             deadline=None,
             suppress_health_check=list(HealthCheck),
