@@ -28,6 +28,7 @@ SWEEP_CLUSTERS = "clusters.sweep"
 OBSERVE = "clusters.observe"
 PRICE = "clusters.price"
 MAILBOX = "nodes.mailbox"
+SPEND = "budgets.watch"
 
 EVERY_S = {
     SWEEP: 2.0,
@@ -37,6 +38,7 @@ EVERY_S = {
     MAILBOX: 5.0,
     EXCLUDE: 5.0,
     OBSERVE: 15.0,
+    SPEND: 15.0,
     REAP: 30.0,
     SWEEP_DATASETS: 900.0,
 }

@@ -18,6 +18,7 @@ from worker.app import (
     PRICE,
     REAP,
     RELAY,
+    SPEND,
     SWEEP,
     SWEEP_CLUSTERS,
     SWEEP_DATASETS,
@@ -77,11 +78,16 @@ def ask_prices() -> None:
 
 @task(OBSERVE)
 def observe_clusters() -> None:
-    """Look at all clusters once, and at what they have cost."""
+    """Look at all clusters once."""
     parts = load_parts()
     if parts.renting is not None:
         observer.sweep(parts, parts.renting.clouds(), dry_run=parts.renting.reaps_dry)
-        spending.sweep(parts)
+
+
+@task(SPEND)
+def watch_budgets() -> None:
+    """Look at what clusters have cost and how long they live: by our own rows, asking nobody."""
+    spending.sweep(load_parts())
 
 
 @task(RELAY)

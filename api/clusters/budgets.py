@@ -22,6 +22,7 @@ from api.clusters.store import MAX_CLUSTERS, ClusterState
 from api.ids import new_id
 from api.runs.journal import Draft, append
 from api.tables import BudgetExtension, Cluster, ProjectLimits, Run
+from trainer.contract.clusters.spec import BudgetSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +81,22 @@ def of_project(session: Session, project_id: str, *, now: datetime) -> Allowance
     parts = _parts(session, Run.project_id == project_id, now=now, since=budget.since)
     spent = cost.total(part for _, part in parts)
     return Allowance(owner="project", usd=budget.usd, hours=budget.hours, spent=spent)
+
+
+def left_of(session: Session, run: Run, *, now: datetime) -> BudgetSpec | None:
+    """Return what is left of a run's own budget, for a run that goes on from it; null without one.
+
+    The run's allowance is not used up.
+    """
+    allowance = _of_run(session, run, now=now)
+    if allowance is None:
+        return None
+    usd, hours, spent = allowance.usd, allowance.hours, allowance.spent
+    left = {
+        "usd": None if usd is None else usd - spent.usd,
+        "hours": None if hours is None else hours - spent.hours,
+    }
+    return BudgetSpec.model_validate(run.spec["budget"] | left)
 
 
 def limits_of(session: Session, project_id: str) -> ProjectLimits:

@@ -36,8 +36,10 @@ def runs_to_watch(session: Session, *, now: datetime) -> Sequence[str]:
 
 def watch(session: Session, run: Run, *, now: datetime) -> bool:
     """Warn of, or pause, a locked run by its budgets; True when it was paused now."""
+    if run.desired_state != DesiredState.RUNNING.value or run.status not in control.STOPPABLE:
+        return False
     bounds = allowances(session, run, now=now)
-    if not bounds or run.desired_state != DesiredState.RUNNING.value:
+    if not bounds:
         return False
     nearest = max(bounds, key=lambda each: each.share)
     _warn(session, run, nearest, now=now)

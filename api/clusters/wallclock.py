@@ -32,7 +32,7 @@ def runs_to_warn(session: Session, *, now: datetime) -> Sequence[str]:
 
 def wind_down(session: Session, run: Run, *, now: datetime) -> bool:
     """Let a locked run checkpoint and rest if its cluster's time is nearly up; True if now."""
-    if run.desired_state != DesiredState.RUNNING.value:
+    if run.desired_state != DesiredState.RUNNING.value or run.status not in control.STOPPABLE:
         return False
     for cluster in store.live_of_run(session, run.id):
         if cluster.state != ClusterState.UP.value or cluster.wall_limit_at is None:

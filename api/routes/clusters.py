@@ -148,7 +148,7 @@ class LimitsPayload(Payload):
     max_clusters: Annotated[int, Field(ge=0, le=10_000)] = store.MAX_CLUSTERS
     """Clusters at once."""
     since: datetime | None = None
-    """Spending before this does not count; left out: from now on."""
+    """Spending before this does not count; null: from now on; left out: as it was."""
 
 
 @router.get(
@@ -240,6 +240,8 @@ def get_limits(services: ServicesDep, caller: Reader) -> LimitsPayload:
 def set_limits(services: ServicesDep, caller: Admin, body: LimitsPayload) -> LimitsPayload:
     """Replace the limits; clusters that are there already stay."""
     with services.database.transaction() as session:
+        kept = budgets.limits_of(session, caller.project_id).since
+        since = body.since if "since" in body.model_fields_set else kept
         limits = budgets.set_limits(
             session,
             ProjectLimits(
@@ -247,7 +249,7 @@ def set_limits(services: ServicesDep, caller: Admin, body: LimitsPayload) -> Lim
                 usd=body.usd,
                 hours=body.hours,
                 max_clusters=body.max_clusters,
-                since=body.since or utc_now(),
+                since=since or utc_now(),
                 set_by=caller.actor,
             ),
         )

@@ -61,6 +61,10 @@ def pause(session: Session, run: Run, *, actor: str, now: datetime) -> None:
     rest(session, run, PAUSED_BY_USER, actor=actor, now=now)
 
 
+STOPPABLE = WAITING | {RunStatus.PROVISIONING, RunStatus.STARTING, RunStatus.RUNNING}
+"""Statuses in which the service itself may let a run rest: in others it is on its way already."""
+
+
 def rest(
     session: Session, run: Run, reason: tuple[ReasonCode, str], *, actor: str, now: datetime
 ) -> None:
@@ -107,6 +111,8 @@ def _leave(
 def resume(session: Session, run: Run, *, actor: str, now: datetime) -> Run:
     """Go on from the newest checkpoint: the same run if it is paused, a new one if it ended.
 
+    The new one has what is left of the budget.
+
     Raises NothingToResume without a complete checkpoint and for a run that ended and trains
     nothing, InvalidTransition for a run that is still at work or has finished every step.
     """
@@ -139,5 +145,10 @@ def resume(session: Session, run: Run, *, actor: str, now: datetime) -> Run:
         )
     source = ResumedFrom(run_id=run.id, step=checkpoint.step, attempt=checkpoint.attempt)
     spec = RunSpec.model_validate(run.spec)
-    spec = spec.model_copy(update={"lineage": LineageSpec(resumed_from=source)})
+    _refuse_exhausted(session, run, now=now)
+    goes_on = {
+        "lineage": LineageSpec(resumed_from=source),
+        "budget": budgets.left_of(session, run, now=now),
+    }
+    spec = spec.model_copy(update=goes_on)
     return submit(session, spec, project_id=run.project_id, actor=actor, now=now, is_resumed=True)

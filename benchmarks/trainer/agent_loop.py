@@ -27,7 +27,7 @@ from statistics import median
 from typing import Any
 
 import torch
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 from trainer.contract.spec import RunSpec
 from trainer.data.tasks import minifleet_tasks

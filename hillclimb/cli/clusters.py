@@ -149,6 +149,7 @@ def print_outlook(found: Json) -> None:
 @click.option("--hours", type=click.FloatRange(min=0), help="Longest that clusters may be up.")
 @click.option("--max-clusters", type=click.IntRange(min=0), help="Clusters at once.")
 @click.option("--clear", is_flag=True, help="Take the limits of money and time away.")
+@click.option("--from-now", is_flag=True, help="What was spent until now does not count any more.")
 @command
 def limits(
     *,
@@ -156,11 +157,12 @@ def limits(
     hours: float | None,
     max_clusters: int | None,
     clear: bool,
+    from_now: bool,
     as_json: bool,
 ) -> None:
     """Show, or set, what all runs of the project may use together.
 
-    A limit of money or time that is set counts from now on.
+    Limits count from when the first was set, or from the last --from-now.
     """
     given = {"usd": usd, "hours": hours, "max_clusters": max_clusters}
     changes = {name: value for name, value in given.items() if value is not None}
@@ -168,9 +170,9 @@ def limits(
         raise click.UsageError("--clear takes the limits away: leave --usd and --hours out")
     with connect() as client:
         found = client.limits()
-        if changes or clear:
+        if changes or clear or from_now:
             kept = found | ({"usd": None, "hours": None} if clear else {}) | changes
-            fresh = {"since": None} if clear or usd is not None or hours is not None else {}
+            fresh = {"since": None} if from_now else {}
             found = client.set_limits(kept | fresh)
     if as_json:
         print_json(found)

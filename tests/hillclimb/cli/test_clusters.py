@@ -60,6 +60,18 @@ def test_limits_of_nothing_are_used_up_at_once(hc: Invoke, story: Story) -> None
     assert "usd no limit" in hc("limits", "--clear").stdout
 
 
+def test_a_limit_that_is_raised_goes_on_counting_until_it_is_told_not_to(
+    hc: Invoke, story: Story
+) -> None:
+    rented(story, hours=1.0)
+    hc("limits", "--usd", "1")
+    since = from_json(hc("limits", "--json"))["since"]
+    hc("limits", "--usd", "2000", "--max-clusters", "9")
+    assert from_json(hc("limits", "--json"))["since"] == since
+    hc("limits", "--from-now")
+    assert from_json(hc("limits", "--json"))["since"] > since
+
+
 def test_what_was_learnt_of_clouds_is_listed_and_cleared(hc: Invoke, story: Story) -> None:
     now = utc_now()
     with story.database.transaction() as session:

@@ -89,11 +89,14 @@ class ClusterScene:
     def sweep(self) -> None:
         """One round of what the clock rings for."""
         observer.sweep(self.parts, self.clouds, now=self.now)
-        spending.sweep(self.parts, now=self.now)
+        self.look_at_budgets()
         for run_id in rounds.runs(self.parts, now=self.now):
             driver.reconcile(self.parts, run_id, must_be_due=True, clock=self.clock)
         for cluster_id in rounds.clusters(self.parts, now=self.now):
             step.reconcile(self.parts, self.clouds, cluster_id, clock=self.clock)
+
+    def look_at_budgets(self) -> int:
+        return spending.sweep(self.parts, now=self.now)
 
     def enter(self, run_id: str, nonce: str | None = None) -> LaunchPlan:
         """A job of the run's newest cluster asks for what it is to do."""
@@ -130,9 +133,11 @@ class ClusterScene:
         with self.parts.database.transaction() as session:
             control.pause(session, store.lock_run(session, run_id), actor="t", now=self.now)
 
-    def resume(self, run_id: str) -> None:
+    def resume(self, run_id: str) -> str:
+        """Return the run that goes on: the same one, or a new one."""
         with self.parts.database.transaction() as session:
-            control.resume(session, store.lock_run(session, run_id), actor="t", now=self.now)
+            run = store.lock_run(session, run_id)
+            return control.resume(session, run, actor="t", now=self.now).id
 
     def extend(self, run_id: str, *, usd: float) -> None:
         with self.parts.database.transaction() as session:
