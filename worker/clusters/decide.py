@@ -155,6 +155,10 @@ def _wanted(view: ClusterView, now: datetime) -> Action:
     report = view.known.report
     if report is not None and report.error is not None:
         return _failed(report.error)
+    is_first = view.launch_asked_at is None or (view.known.is_recorded and view.launch_tries == 1)
+    if is_first:
+        # A launch is recorded before it is called: there is nothing of the name to be found yet.
+        return _launch(view, now)
     return _found(view) or _launch(view, now)
 
 

@@ -43,7 +43,7 @@ from worker.clusters.decide import (
     Wait,
     decide,
 )
-from worker.clusters.view import Cause, ClusterState, ClusterView, Known, Looked
+from worker.clusters.view import Cause, ClusterState, ClusterView, Known, Looked, Recorded
 
 NAME, JOB = "hc-abcd-0123456789-1", "att_1"
 WANTED = ClusterView(name=NAME, job_name=JOB)
@@ -77,11 +77,20 @@ def test_unreachable_changes_nothing(state: ClusterState) -> None:
     assert decide(view, LONG_AFTER) == Wait(pause, "the clouds' API server does not answer")
 
 
+ASKED = replace(WANTED, launch_asked_at=START - LAUNCH_GRACE, launch_tries=1)
+"""It was asked for once, and nobody answered in time."""
+
+
 class TestWanted:
+    def test_what_was_never_asked_for_is_launched_without_looking(self) -> None:
+        assert decide(WANTED, START) == Record()
+        recorded = fold.learn(WANTED, Recorded(), START)
+        assert decide(recorded, START) == Launch()
+
     def test_asks_in_an_order_in_which_a_launch_that_ends_is_not_missed(self) -> None:
-        assert decide(WANTED, START) == AskLaunches()
-        assert decide(knowing(WANTED, launches=()), START) == Look()
-        assert decide(knowing(WANTED, launches=(), looked=Looked(SEEN)), START) == AskJobs()
+        assert decide(ASKED, START) == AskLaunches()
+        assert decide(knowing(ASKED, launches=()), START) == Look()
+        assert decide(knowing(ASKED, launches=(), looked=Looked(SEEN)), START) == AskJobs()
 
     def test_a_cluster_whose_node_was_heard_is_up_without_asking_for_its_job(self) -> None:
         heard = replace(WANTED, launch_asked_at=START, launch_tries=1, node_heard_at=START)
@@ -89,19 +98,19 @@ class TestWanted:
         assert decide(found, START) == BecomeUp(None, FACTS)
 
     def test_adopts_the_oldest_launch_that_is_under_way(self) -> None:
-        assert decide(knowing(WANTED, launches=("r7", "r8")), START) == Adopt("r7")
+        assert decide(knowing(ASKED, launches=("r7", "r8")), START) == Adopt("r7")
 
     def test_adopts_a_cluster_that_has_its_job(self) -> None:
         jobs = (job(1, name="another"), job(3), job(2, JobState.CANCELLED))
-        view = knowing(WANTED, launches=(), looked=Looked(SEEN), jobs=jobs)
+        view = knowing(ASKED, launches=(), looked=Looked(SEEN), jobs=jobs)
         assert decide(view, START) == BecomeUp(3, FACTS)
 
     def test_launches_onto_a_cluster_that_has_not_its_job(self) -> None:
-        view = knowing(WANTED, launches=(), looked=Looked(SEEN), jobs=(job(1, name="another"),))
+        view = knowing(ASKED, launches=(), looked=Looked(SEEN), jobs=(job(1, name="another"),))
         assert decide(view, START) == Record()
 
     def test_is_recorded_before_it_is_called(self) -> None:
-        view = knowing(WANTED, launches=(), looked=Looked(None))
+        view = knowing(ASKED, launches=(), looked=Looked(None))
         assert decide(view, START) == Record()
         assert decide(knowing(view, launches=(), looked=Looked(None), is_recorded=True), START) == (
             Launch()
