@@ -137,11 +137,13 @@ def _beat(plan: StackPlan) -> ServiceSpec:
     schedule = str(plan.state.path / "beat" / "schedule")
     # Beat refuses to start on the pid file of a killed one; the supervisor already ensures one.
     options = ("--loglevel", "INFO", "-s", schedule, "--pidfile=")
+    # Whether clusters are rented decides what is on the clock; by whom is not the clock's business.
+    told = {name: plan.clouds[name] for name in ("HILLCLIMB_CLOUDS",) if name in plan.clouds}
     return ServiceSpec(
         name="beat",
         command=_python("-m", "celery", "-A", "worker.app", "beat", *options),
         cwd=CODE_ROOT,
-        environment={**plan.environment, **plan.clouds},
+        environment={**plan.environment, **told},
         needs=("valkey", "migrate"),
         ready=log_says(r"beat: Starting\.\.\."),
     )
