@@ -71,6 +71,9 @@ def _go_on(
     to = status_after(reason, num_failures=run.num_failures)
     if to is RunStatus.FAILED and facts.after is AfterEnd.RETRY:
         message = f"{message} (the last of {MAX_FAILURES} failed attempts)"
+    if to is RunStatus.FAILED and reason is ReasonCode.CLUSTER_REFUSED and run.started_at:
+        # It has trained on such machines: what is refused today (a quota, a price) may pass.
+        to = RunStatus.PAUSED
     if to is RunStatus.RECOVERING and run.status == RunStatus.PROVISIONING.value:
         # Nothing was lost: the run only waits again.
         to = RunStatus.QUEUED if run.started_at is None else to

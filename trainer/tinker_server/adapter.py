@@ -90,6 +90,8 @@ class Adapter:
             scores += [part.detach().tolist() for part in parts]
             total += loss.item()
         if not math.isfinite(total):
+            # Or the next step would take it along, whoever asks for that.
+            self._optimizer.zero_grad(set_to_none=True)
             raise Refused("the loss is NaN or infinite")
         return scores, total
 

@@ -180,6 +180,8 @@ class JobState(StrEnum):
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
+    SETUP_FAILED = "setup_failed"
+    """What a node does before the job failed: on the next machines it would too."""
     CANCELLED = "cancelled"
 
     @property

@@ -14,7 +14,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeAlias
 
-from worker.clusters.base import CloudError, ClusterFacts, ErrorKind, JobSighting, RequestState
+from worker.clusters.base import (
+    CloudError,
+    ClusterFacts,
+    ErrorKind,
+    JobSighting,
+    JobState,
+    RequestState,
+)
 from worker.clusters.view import Cause, ClusterState, ClusterView
 
 LAUNCH_GRACE = timedelta(seconds=180)
@@ -245,14 +252,20 @@ def _silent(view: ClusterView, now: datetime) -> Action:
             return End(Cause.CLUSTER_LOST, "the cluster is stopped or broken, its node silent")
         return Wait(LATER, "the cluster is not up: it may come back")
     if view.known.jobs is not None:
-        own = _own_jobs(view)
-        if _live(own):
-            return Wait(LATER, "the job is there, its node silent")
-        found = f"its job is {own[-1].state.value}" if own else "its job is not there"
-        return End(Cause.JOB_ENDED, f"{found}, and the node reported no end")
+        return _by_its_job(view)
     if view.jobs_asked_at is not None and now - view.jobs_asked_at < JOBS_EVERY:
         return Wait(LATER, "the node is silent, and its job was asked for just now")
     return AskJobs()
+
+
+def _by_its_job(view: ClusterView) -> Action:
+    own = _own_jobs(view)
+    if _live(own):
+        return Wait(LATER, "the job is there, its node silent")
+    if own and own[-1].state is JobState.SETUP_FAILED:
+        return End(Cause.SETUP_FAILED, "a node could not be set up: its log says why")
+    found = f"its job is {own[-1].state.value}" if own else "its job is not there"
+    return End(Cause.JOB_ENDED, f"{found}, and the node reported no end")
 
 
 def _ending(view: ClusterView, now: datetime) -> Action:

@@ -82,17 +82,19 @@ def write(cluster: Cluster, view: ClusterView, *, now: datetime) -> None:
     cluster.down_asked_at = view.down_asked_at
     if view.cluster is not None:
         cluster.infra, cluster.region = view.cluster.infra, view.cluster.region
-        cluster.sku, cluster.hourly_usd = view.cluster.sku, view.cluster.hourly_usd
+        cluster.sku = view.cluster.sku
+        _learn_price(cluster, view.cluster.hourly_usd)
     if view.up_at is not None and cluster.up_at is None:
         cluster.up_at = view.up_at
-        cluster.paid_from = cluster.paid_from or view.up_at
-        cluster.wall_limit_at = view.up_at + timedelta(hours=cluster.max_hours)
+        _begin_to_pay(cluster, view.up_at)
     if view.state is ClusterState.GONE and cluster.gone_at is None:
         cluster.gone_at = now
 
 
 def write_sighting(cluster: Cluster, view: ClusterView) -> None:
     """Bring a row up to what a sweep has seen, and nothing else."""
+    if view.cluster is not None:
+        _learn_price(cluster, view.cluster.hourly_usd)
     cluster.seen_state = view.seen_state.value if view.seen_state else None
     cluster.num_unseen = view.num_unseen
     cluster.unsound_since = view.unsound_since
@@ -113,8 +115,8 @@ def write_offers(
             continue
         fresh.append(offer)
         if offer.outcome is Outcome.UP:
-            cluster.paid_from = cluster.paid_from or now
-            cluster.hourly_usd = cluster.hourly_usd or offer.hourly_usd
+            _begin_to_pay(cluster, now)
+            _learn_price(cluster, offer.hourly_usd)
         session.add(
             Offer(
                 cluster_id=cluster.id,
@@ -132,6 +134,19 @@ def write_offers(
             )
         )
     return fresh
+
+
+def _begin_to_pay(cluster: Cluster, at: datetime) -> None:
+    """From the first machine on; a cluster's longest life begins with it."""
+    if cluster.paid_from is None:
+        cluster.paid_from = at
+        cluster.wall_limit_at = at + timedelta(hours=cluster.max_hours)
+
+
+def _learn_price(cluster: Cluster, hourly_usd: float | None) -> None:
+    """A price that is known is not forgotten because somebody could not name it."""
+    if hourly_usd is not None:
+        cluster.hourly_usd = hourly_usd
 
 
 def _facts(cluster: Cluster) -> ClusterFacts | None:

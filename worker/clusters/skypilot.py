@@ -87,6 +87,7 @@ _JOBS = {
     "SETTING_UP": JobState.RUNNING,
     "RUNNING": JobState.RUNNING,
     "SUCCEEDED": JobState.SUCCEEDED,
+    "FAILED_SETUP": JobState.SETUP_FAILED,
     "CANCELLED": JobState.CANCELLED,
 }
 """By SkyPilot's word for it; whatever else there is has failed."""

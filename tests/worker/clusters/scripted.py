@@ -62,6 +62,7 @@ class ScriptedClouds:
     loses_answers: bool = False
     """What is asked for happens, but nobody hears of it."""
     fails_launches: bool = False
+    refusal: ErrorKind = ErrorKind.NO_CAPACITY
     tried: tuple[OfferTried, ...] = ()
     """What a launch that fails has tried."""
     asked: list[tuple[CandidateSpec, ...]] = field(default_factory=list)
@@ -148,7 +149,7 @@ class ScriptedClouds:
         if found.state is RequestState.DONE:
             return RequestReport(state=found.state, job_id=found.job_id, cluster=FACTS)
         if found.state is RequestState.FAILED:
-            error = CloudError(ErrorKind.NO_CAPACITY, "nothing could be had", self.tried)
+            error = CloudError(self.refusal, "nothing could be had", self.tried)
             return RequestReport(state=found.state, error=error)
         return RequestReport(state=found.state, offers=self._had(found))
 

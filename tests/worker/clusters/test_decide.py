@@ -192,7 +192,7 @@ class TestUp:
         assert decide(UP, silent) == AskJobs()
         assert isinstance(decide(knowing(UP, jobs=(job(),)), silent), Wait)
 
-    @pytest.mark.parametrize("state", [s for s in JobState if not s.is_live])
+    @pytest.mark.parametrize("state", [JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED])
     def test_a_job_that_is_over_without_a_word_ends_it(self, state: JobState) -> None:
         end = decide(knowing(UP, jobs=(job(state=state),)), START + NODE_SILENT)
         assert end == End(
@@ -203,6 +203,12 @@ class TestUp:
         end = decide(knowing(UP, jobs=()), START + NODE_SILENT)
         assert isinstance(end, End)
         assert "its job is not there" in end.message
+
+    def test_a_node_that_could_not_be_set_up_is_no_lost_cluster(self) -> None:
+        failed = knowing(UP, jobs=(job(1, JobState.SETUP_FAILED),))
+        end = decide(failed, START + NODE_SILENT)
+        assert isinstance(end, End)
+        assert end.cause is Cause.SETUP_FAILED
 
     def test_jobs_are_not_asked_for_at_every_tick(self) -> None:
         silent = START + NODE_SILENT

@@ -13,11 +13,12 @@ from api.runs.status import RunStatus
 from api.tables import Offer, StrayCluster
 from tests import factories as make
 from tests.worker.clusters.scene import SKY, ClusterScene
+from tests.worker.clusters.scripted import FACTS
 from trainer.contract.launch import AttemptEnd
 from trainer.contract.node import NodeEnd
 from trainer.contract.reasons import ReasonCode
 from trainer.contract.rundir import node_file, run_key
-from worker.clusters.base import JobState
+from worker.clusters.base import ErrorKind, JobState
 from worker.clusters.options import ClusterOptions
 from worker.clusters.wheel import NoWheel
 
@@ -214,6 +215,31 @@ def test_a_run_whose_cluster_has_to_go_checkpoints_before_and_rests(far: Cluster
     assert (far.status(run_id), far.run(run_id).end_code) == (S.PAUSED, "cluster_time_up")
     far.run_for(60)
     assert far.clouds.clusters == {}
+
+
+def test_a_price_that_was_told_is_not_forgotten_and_one_that_was_not_is_learnt(
+    far: ClusterScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    priceless = replace(FACTS, hourly_usd=None)
+    monkeypatch.setattr("tests.worker.clusters.scripted.FACTS", priceless)
+    run_id, _ = running(far)
+    assert far.clusters(run_id)[0].hourly_usd is None
+    monkeypatch.setattr("tests.worker.clusters.scripted.FACTS", FACTS)
+    far.run_for(30)
+    assert far.clusters(run_id)[0].hourly_usd == FACTS.hourly_usd
+    monkeypatch.setattr("tests.worker.clusters.scripted.FACTS", priceless)
+    far.run_for(60)
+    assert far.clusters(run_id)[0].hourly_usd == FACTS.hourly_usd
+
+
+def test_a_run_that_has_trained_rests_where_its_next_machines_are_refused(
+    far: ClusterScene,
+) -> None:
+    run_id, _ = running(far)
+    far.clouds.fails_launches, far.clouds.refusal = True, ErrorKind.REFUSED
+    far.clouds.preempt(far.clusters(run_id)[0].name)
+    far.run_for(600, every_s=15.0)
+    assert (far.status(run_id), far.run(run_id).end_code) == (S.PAUSED, "cluster_refused")
 
 
 def test_machines_are_paid_while_they_are_set_up(far: ClusterScene) -> None:
