@@ -28,10 +28,10 @@ def read_log(store: BlobStore, run_id: str, attempt: int, *, after: int, limit: 
 
     Bytes that are no UTF-8 come as U+FFFD; a page never ends inside a character.
     """
-    number, offset = max(1, after >> SEGMENT_BITS), after & ((1 << SEGMENT_BITS) - 1)
+    first, offset = max(1, after >> SEGMENT_BITS), after & ((1 << SEGMENT_BITS) - 1)
     parts: list[bytes] = []
     room = limit
-    for number, data in segments(store, run_id, attempt, first=number):  # noqa: B020
+    for number, data in segments(store, run_id, attempt, first=first):
         part = data[offset:]
         if len(part) > room:
             part = _whole_characters(part[:room])

@@ -1,6 +1,6 @@
 """How late the service looks at 1,000 live clusters and their runs: real workers, real time.
 
-    .venv/bin/python benchmarks/clusters/lag.py [--clusters 1000] [--seconds 200]
+    .venv/bin/python -m benchmarks.clusters.lag [--clusters 1000] [--seconds 200]
 
 PostgreSQL and Valkey as `hillclimb up` starts them, beat, and its two workers: `worker` (one
 process) and `cluster-worker` (four, queue `clusters`). Clouds are a table, with calls that take
@@ -29,34 +29,32 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
+import psutil
+import psycopg
+
+from api.bell import CeleryBell
+from api.clusters import budgets, exchange, nodes
+from api.clusters.names import deployment_tag, prefix
+from api.database import Database
+from api.runs import store
+from api.runs.advance import advance
+from api.runs.errors import AttemptSuperseded, UnknownToken
+from api.runs.record import record_push
+from api.runs.submit import submit
+from api.tables import Project, ProjectLimits
+from benchmarks.clusters.timed import CALL_S, TABLE
+from hillclimb.stack.poll import wait_until
+from hillclimb.stack.ports import find_free
+from hillclimb.stack.postgres import PostgresServer
+from hillclimb.stack.valkey import ValkeyServer
+from tests import factories as make
+from tests.postgres import launch, stop
+from tests.worker.clusters.scene import cluster_spec
+from tests.worker.conftest import migrate
+from trainer.contract.launch import AttemptEnd, ExchangeCode
+from trainer.contract.reasons import ReasonCode
+
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
-import psutil  # noqa: E402
-import psycopg  # noqa: E402
-
-from api.bell import CeleryBell  # noqa: E402
-from api.clusters import budgets, exchange, nodes  # noqa: E402
-from api.clusters.names import deployment_tag, prefix  # noqa: E402
-from api.database import Database  # noqa: E402
-from api.runs import store  # noqa: E402
-from api.runs.advance import advance  # noqa: E402
-from api.runs.errors import AttemptSuperseded, UnknownToken  # noqa: E402
-from api.runs.record import record_push  # noqa: E402
-from api.runs.submit import submit  # noqa: E402
-from api.tables import Project, ProjectLimits  # noqa: E402
-from benchmarks.clusters.timed import CALL_S, TABLE  # noqa: E402
-from hillclimb.stack.poll import wait_until  # noqa: E402
-from hillclimb.stack.ports import find_free  # noqa: E402
-from hillclimb.stack.postgres import PostgresServer  # noqa: E402
-from hillclimb.stack.valkey import ValkeyServer  # noqa: E402
-from tests import factories as make  # noqa: E402
-from tests.postgres import launch, stop  # noqa: E402
-from tests.worker.clusters.scene import cluster_spec  # noqa: E402
-from tests.worker.conftest import migrate  # noqa: E402
-from trainer.contract.launch import AttemptEnd, ExchangeCode  # noqa: E402
-from trainer.contract.reasons import ReasonCode  # noqa: E402
-
 RESULT = ROOT / "benchmarks/results/clusters_lag.json"
 BAR_S = 5.0
 PROJECT, SECRET = "prj_lag", "a secret that is long enough"

@@ -1,6 +1,6 @@
 """A thousand runs at once on scripted clouds, in virtual time: faults, invariants, ends.
 
-    .venv/bin/python benchmarks/clusters/simulate.py [--runs 1000] [--seed 1] [--step 10]
+    .venv/bin/python -m benchmarks.clusters.simulate [--runs 1000] [--seed 1] [--step 10]
 
 The service's own code on a real PostgreSQL: what the clock's rounds send is carried out by the
 worker's functions, except that messages are lost and come twice, and ticks are cut off before or
@@ -24,33 +24,31 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import func, select
+
+from api.clusters import budgets
+from api.clusters.names import deployment_tag, prefix
+from api.clusters.store import ClusterState
+from api.database import Database
+from api.notices.deliver import Delivery
+from api.runs.status import TERMINAL, RunStatus
+from api.runs.submit import submit
+from api.tables import Cluster, Offer, Project, ProjectLimits, Run, StrayCluster
+from benchmarks.clusters.faulty import FaultyClouds
+from benchmarks.clusters.world import World
+from tests.postgres import start_test_postgres
+from tests.worker.clusters.scene import ClusterScene, cluster_spec
+from tests.worker.clusters.scripted import START
+from tests.worker.clusters.scripted import Cluster as Rented
+from tests.worker.conftest import migrate
+from tests.worker.scene import PROJECT
+from trainer.stores.disk import DiskStore
+from worker import driver, reaper, rounds
+from worker.clusters import observer, spending, step
+from worker.clusters.base import ErrorKind
+from worker.parts import Parts
+
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
-from sqlalchemy import func, select  # noqa: E402
-
-from api.clusters import budgets  # noqa: E402
-from api.clusters.names import deployment_tag, prefix  # noqa: E402
-from api.clusters.store import ClusterState  # noqa: E402
-from api.database import Database  # noqa: E402
-from api.notices.deliver import Delivery  # noqa: E402
-from api.runs.status import TERMINAL, RunStatus  # noqa: E402
-from api.runs.submit import submit  # noqa: E402
-from api.tables import Cluster, Offer, Project, ProjectLimits, Run, StrayCluster  # noqa: E402
-from benchmarks.clusters.faulty import FaultyClouds  # noqa: E402
-from benchmarks.clusters.world import World  # noqa: E402
-from tests.postgres import start_test_postgres  # noqa: E402
-from tests.worker.clusters.scene import ClusterScene, cluster_spec  # noqa: E402
-from tests.worker.clusters.scripted import START  # noqa: E402
-from tests.worker.clusters.scripted import Cluster as Rented  # noqa: E402
-from tests.worker.conftest import migrate  # noqa: E402
-from tests.worker.scene import PROJECT  # noqa: E402
-from trainer.stores.disk import DiskStore  # noqa: E402
-from worker import driver, reaper, rounds  # noqa: E402
-from worker.clusters import observer, spending, step  # noqa: E402
-from worker.clusters.base import ErrorKind  # noqa: E402
-from worker.parts import Parts  # noqa: E402
-
 RESULT = ROOT / "benchmarks/results/clusters_simulation.json"
 AWAY = ((1800.0, 2400.0),)
 """When the API server does not answer (virtual seconds): ten minutes."""

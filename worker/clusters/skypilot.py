@@ -62,7 +62,7 @@ ENDPOINT = "SKYPILOT_API_SERVER_ENDPOINT"
 CONNECT_S = 5.0
 QUICK_S, SLOW_S = 20.0, 75.0
 """Deadlines of a call that the server answers by itself, and of one that asks a cloud: both below
-the 90 s for which a cluster is held, and after which a launch is not on its way any more."""
+the 90 s for which a cluster is held, and the 180 s for which a launch may be on its way."""
 NICE_S = 15.0
 """For what a call can do without: the ledger, prices."""
 STUCK_S = 300.0
