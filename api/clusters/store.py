@@ -46,6 +46,7 @@ def create(
         max_hours=spec.max_hours,
         launch_tries=0,
         num_unseen=0,
+        num_jobless=0,
         epoch=0,
         due_at=now,
     )

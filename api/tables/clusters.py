@@ -54,6 +54,8 @@ class Cluster(Created, Base):
     launch_tries: Mapped[int] = mapped_column(default=0)
     job_id: Mapped[int | None]
     jobs_asked_at: Mapped[datetime | None]
+    num_jobless: Mapped[int] = mapped_column(default=0)
+    """Answers in a row, since its node was last heard, that had no job of ours."""
 
     num_nodes: Mapped[int]
     infra: Mapped[str | None]

@@ -96,7 +96,7 @@ class FaultyClouds(ScriptedClouds):
         self._maybe_lose()
         return ScriptedClouds.sightings(self)
 
-    def jobs(self, name: str) -> tuple[JobSighting, ...]:
+    def jobs(self, name: str) -> tuple[JobSighting, ...] | None:
         self._maybe_lose()
         return ScriptedClouds.jobs(self, name)
 

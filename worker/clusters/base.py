@@ -224,8 +224,11 @@ class Clouds(Protocol):
         """Return every cluster whose name has our prefix, by name, each asked for at its cloud."""
         ...
 
-    def jobs(self, name: str) -> tuple[JobSighting, ...]:
-        """Return the jobs of a cluster, oldest first; none where there is no cluster. Slow."""
+    def jobs(self, name: str) -> tuple[JobSighting, ...] | None:
+        """Return the jobs of a cluster, oldest first; none where there is no cluster. Slow.
+
+        None: the cluster is there, but not up to tell of them.
+        """
         ...
 
     def cancel_jobs(self, name: str, ids: tuple[int, ...]) -> str:

@@ -37,6 +37,8 @@ UNSEEN_ENOUGH = 2
 """Sweeps in a row that did not find a cluster whose node is silent."""
 UNSOUND_ENOUGH = timedelta(minutes=5)
 """A cluster that is there, but not up, while its node is silent."""
+JOBLESS_ENOUGH = 2
+"""Answers in a row without our job, at least `JOBS_EVERY` apart, of a cluster that is up."""
 DOWN_AGAIN = timedelta(seconds=60)
 """A cluster that is still there so long after it was to end is told again."""
 SOON, LATER, IDLE = timedelta(seconds=3), timedelta(seconds=15), timedelta(days=1)
@@ -187,7 +189,7 @@ def _found(view: ClusterView) -> Action | None:
     if view.node_heard_at is not None:
         # Its node has the attempt: the job is there, and asking for it takes seconds to minutes.
         return BecomeUp(None, sighting.cluster)
-    if known.jobs is None:
+    if known.jobs is None and not known.is_not_up:
         return AskJobs()
     own = _own_jobs(view)
     return BecomeUp(own[0].id, sighting.cluster) if own else None
@@ -251,6 +253,8 @@ def _silent(view: ClusterView, now: datetime) -> Action:
         if now - view.unsound_since >= UNSOUND_ENOUGH:
             return End(Cause.CLUSTER_LOST, "the cluster is stopped or broken, its node silent")
         return Wait(LATER, "the cluster is not up: it may come back")
+    if view.known.is_not_up:
+        return Wait(LATER, "the cluster is not up to tell of its job: it may come back")
     if view.known.jobs is not None:
         return _by_its_job(view)
     if view.jobs_asked_at is not None and now - view.jobs_asked_at < JOBS_EVERY:
@@ -264,6 +268,8 @@ def _by_its_job(view: ClusterView) -> Action:
         return Wait(LATER, "the job is there, its node silent")
     if own and own[-1].state is JobState.SETUP_FAILED:
         return End(Cause.SETUP_FAILED, "a node could not be set up: its log says why")
+    if not own and view.num_jobless < JOBLESS_ENOUGH:
+        return Wait(LATER, "its job is not there: it is asked for once more")
     found = f"its job is {own[-1].state.value}" if own else "its job is not there"
     return End(Cause.JOB_ENDED, f"{found}, and the node reported no end")
 

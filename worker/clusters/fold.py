@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from worker.clusters.base import RequestReport, RequestState, SeenState, Sighting
+from worker.clusters.base import JobSighting, RequestReport, RequestState, SeenState, Sighting
 from worker.clusters.decide import Adopt, BecomeUp, BeGone, End, Forget, OwnAction
 from worker.clusters.view import (
     ClusterState,
@@ -39,11 +39,20 @@ def learn(view: ClusterView, fact: Fact, now: datetime) -> ClusterView:
             return replace(view, launch_asked_at=now, launch_tries=tries, known=known)
         case Launched(request_id):
             return replace(view, state=ClusterState.LAUNCHING, request_id=request_id)
-        case Jobs():
-            view = replace(view, jobs_asked_at=now)
+        case Jobs(jobs):
+            view = replace(view, jobs_asked_at=now, num_jobless=_jobless(view, jobs))
         case DownAsked():
             view = replace(view, down_asked_at=now)
     return replace(view, known=_known(view.known, fact))
+
+
+def _jobless(view: ClusterView, jobs: tuple[JobSighting, ...] | None) -> int:
+    """How many answers in a row had no job of ours; one that could not be given changes nothing."""
+    asked, heard = view.jobs_asked_at, view.node_heard_at
+    so_far = 0 if asked is not None and heard is not None and heard > asked else view.num_jobless
+    if jobs is None:
+        return so_far
+    return 0 if any(job.name == view.job_name for job in jobs) else so_far + 1
 
 
 def _known(known: Known, fact: Fact) -> Known:
@@ -55,7 +64,7 @@ def _known(known: Known, fact: Fact) -> Known:
         case Looked():
             return replace(known, looked=fact)
         case Jobs(jobs):
-            return replace(known, jobs=jobs)
+            return replace(known, jobs=jobs, is_not_up=jobs is None)
         case Reported(report):
             return replace(known, report=report)
         case NotLaunched(error):

@@ -29,6 +29,7 @@ from trainer.contract.launch import Action, NodePlan
 from trainer.contract.node import NodeAlive, NodeEnd, NodeStop, NodeTaken
 from trainer.contract.rundir import NodeFile, node_file, run_key
 from trainer.stores.base import BlobMissing, StoreError
+from worker.clusters import rows
 from worker.parts import Parts
 
 log = logging.getLogger(__name__)
@@ -75,14 +76,13 @@ def sweep(parts: Parts, *, now: datetime | None = None) -> int:
     return len(boxes)
 
 
-def has_word(parts: Parts, cluster_id: str, *, now: datetime) -> bool:
+def has_word(parts: Parts, cluster_id: str, *, since: datetime | None, now: datetime) -> bool:
     """Look once for what one cluster's node has left; say whether it is not to be judged now.
 
-    It has said something new, or the store cannot be asked.
+    It was heard after `since`, in whatever way, or has told its end, or the store cannot be asked.
     """
     with parts.database.transaction() as session:
         box = _box(*session.execute(_CLUSTERS.where(Cluster.id == cluster_id)).one())
-        before = _heard(session, box.attempt_id)
     try:
         _look(parts, box, now=now)
     except StoreError as error:
@@ -91,12 +91,8 @@ def has_word(parts: Parts, cluster_id: str, *, now: datetime) -> bool:
     except (AttemptSuperseded, AttemptNotFound) as error:
         log.warning("a note of run %s does not count: %s", box.run_id, error)
     with parts.database.transaction() as session:
-        return _heard(session, box.attempt_id) != before
-
-
-def _heard(session: Session, attempt_id: str) -> tuple[datetime | None, str]:
-    attempt = store.get_attempt(session, attempt_id)
-    return attempt.last_held_at, attempt.state
+        attempt = store.get_attempt(session, box.attempt_id)
+        return rows.heard_at(attempt) != since or attempt.state == AttemptState.ENDED.value
 
 
 _CLUSTERS = (

@@ -47,8 +47,9 @@ def _view(
         seen_state=SeenState(cluster.seen_state) if cluster.seen_state else None,
         num_unseen=cluster.num_unseen,
         unsound_since=cluster.unsound_since,
-        node_heard_at=_heard_at(attempt),
+        node_heard_at=heard_at(attempt),
         jobs_asked_at=cluster.jobs_asked_at,
+        num_jobless=cluster.num_jobless,
         wall_limit_at=cluster.wall_limit_at,
         down_asked_at=cluster.down_asked_at,
         cause=Cause(cluster.cause) if cluster.cause else None,
@@ -79,6 +80,7 @@ def write(cluster: Cluster, view: ClusterView, *, now: datetime) -> None:
     cluster.launch_tries = view.launch_tries
     cluster.job_id = view.job_id
     cluster.jobs_asked_at = view.jobs_asked_at
+    cluster.num_jobless = view.num_jobless
     cluster.down_asked_at = view.down_asked_at
     if view.cluster is not None:
         cluster.infra, cluster.region = view.cluster.infra, view.cluster.region
@@ -179,5 +181,6 @@ def _not_gone(session: Session, clusters: Sequence[Cluster]) -> dict[str, list[_
     return found
 
 
-def _heard_at(attempt: Attempt) -> datetime | None:
+def heard_at(attempt: Attempt) -> datetime | None:
+    """Return when the attempt's first node was last heard, in whatever way."""
     return max(filter(None, (attempt.last_held_at, attempt.last_event_at)), default=None)

@@ -192,14 +192,14 @@ class SkyPilotClouds:
             prices = _if_quick(_hourly_prices, {}) if found else {}
         return {each["name"]: _sighting(each, prices.get(each["name"])) for each in found}
 
-    def jobs(self, name: str) -> tuple[JobSighting, ...]:
+    def jobs(self, name: str) -> tuple[JobSighting, ...] | None:
         """See `Clouds.jobs`."""
         with _deadline(SLOW_S):
             answer = self._ask(("jobs", name), lambda: sdk.queue(name, all_users=True))
-            if isinstance(
-                answer.error, exceptions.ClusterDoesNotExist | exceptions.ClusterNotUpError
-            ):
+            if isinstance(answer.error, exceptions.ClusterDoesNotExist):
                 return ()
+            if isinstance(answer.error, exceptions.ClusterNotUpError):
+                return None
         jobs = [
             JobSighting(
                 id=each["job_id"],

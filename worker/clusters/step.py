@@ -152,12 +152,16 @@ def _work(tick: _Tick) -> timedelta:
 
 
 def _next(tick: _Tick) -> Action:
-    """What to do next; a node is not given up for its silence before its notes were looked for."""
+    """What to do next; a node is not given up for its silence before its notes were looked for.
+
+    The clouds may have taken a minute to answer: it may have been heard meanwhile.
+    """
     action = decide(tick.view, tick.clock())
     if not isinstance(action, End) or action.cause not in OF_SILENCE:
         return action
-    if mailbox.has_word(tick.parts, tick.cluster_id, now=tick.clock()):
-        return Wait(SOON, "the node has left a note")
+    heard_at = tick.view.node_heard_at
+    if mailbox.has_word(tick.parts, tick.cluster_id, since=heard_at, now=tick.clock()):
+        return Wait(SOON, "the node was heard just now")
     return action
 
 

@@ -52,6 +52,8 @@ class Known:
     launches: tuple[str, ...] | None = None
     looked: Looked | None = None
     jobs: tuple[JobSighting, ...] | None = None
+    is_not_up: bool = False
+    """It was asked for its jobs and could not tell of them."""
     report: RequestReport | None = None
     is_down_asked: bool = False
     are_duplicates_cancelled: bool = False
@@ -85,6 +87,8 @@ class ClusterView:
     node_heard_at: datetime | None = None
     """When its first node was last heard, over HTTP or through the blob store."""
     jobs_asked_at: datetime | None = None
+    num_jobless: int = 0
+    """Answers in a row, since its node was last heard, that had no job of ours (count)."""
     wall_limit_at: datetime | None = None
     down_asked_at: datetime | None = None
     cause: Cause | None = None
@@ -102,9 +106,9 @@ class Launches:
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """`Clouds.jobs` answered."""
+    """`Clouds.jobs` answered; None: the cluster is not up to tell."""
 
-    jobs: tuple[JobSighting, ...]
+    jobs: tuple[JobSighting, ...] | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,8 @@ class ScriptedClouds:
     requests: list[Request] = field(default_factory=list)
     orphans: list[Request] = field(default_factory=list)
     """Launches of an API server that is gone, carried on by processes that outlived it."""
+    broken: set[str] = field(default_factory=set)
+    """Names of clusters that are there, but not up."""
     num_launches: int = 0
     max_open: int = 0
     """The most launches of one name that were under way at once."""
@@ -91,6 +93,7 @@ class ScriptedClouds:
             request.state = RequestState.FAILED
             return
         cluster = self.clusters.setdefault(request.name, Cluster(request.name))
+        self.broken.discard(request.name)
         number = len(cluster.jobs) + 1
         cluster.jobs.append(JobSighting(id=number, name=request.job_name, state=JobState.RUNNING))
         request.state, request.job_id = RequestState.DONE, number
@@ -163,12 +166,19 @@ class ScriptedClouds:
         self._reach()
         self._answer()
         return {
-            name: Sighting(name=name, state=SeenState.UP, cluster=FACTS) for name in self.clusters
+            name: Sighting(
+                name=name,
+                state=SeenState.COMING if name in self.broken else SeenState.UP,
+                cluster=FACTS,
+            )
+            for name in self.clusters
         }
 
-    def jobs(self, name: str) -> tuple[JobSighting, ...]:
+    def jobs(self, name: str) -> tuple[JobSighting, ...] | None:
         self._reach()
         self._answer()
+        if name in self.broken and name in self.clusters:
+            return None
         return tuple(self.clusters[name].jobs) if name in self.clusters else ()
 
     def cancel_jobs(self, name: str, ids: tuple[int, ...]) -> str:

@@ -21,6 +21,7 @@ from worker.clusters.base import (
 )
 from worker.clusters.decide import (
     CAUSES,
+    JOBS_EVERY,
     LATER,
     LAUNCH_GRACE,
     MAX_LAUNCHES,
@@ -43,7 +44,7 @@ from worker.clusters.decide import (
     Wait,
     decide,
 )
-from worker.clusters.view import Cause, ClusterState, ClusterView, Known, Looked, Recorded
+from worker.clusters.view import Cause, ClusterState, ClusterView, Jobs, Known, Looked, Recorded
 
 NAME, JOB = "hc-abcd-0123456789-1", "att_1"
 WANTED = ClusterView(name=NAME, job_name=JOB)
@@ -107,6 +108,10 @@ class TestWanted:
 
     def test_launches_onto_a_cluster_that_has_not_its_job(self) -> None:
         view = knowing(ASKED, launches=(), looked=Looked(SEEN), jobs=(job(1, name="another"),))
+        assert decide(view, START) == Record()
+
+    def test_launches_onto_a_cluster_that_is_not_up_to_tell_of_its_job(self) -> None:
+        view = knowing(ASKED, launches=(), looked=Looked(SEEN), is_not_up=True)
         assert decide(view, START) == Record()
 
     def test_is_recorded_before_it_is_called(self) -> None:
@@ -199,10 +204,27 @@ class TestUp:
             Cause.JOB_ENDED, f"its job is {state.value}, and the node reported no end"
         )
 
-    def test_a_cluster_without_its_job_ends(self) -> None:
-        end = decide(knowing(UP, jobs=()), START + NODE_SILENT)
+    def test_a_cluster_without_its_job_ends_when_it_has_said_so_twice(self) -> None:
+        first = START + NODE_SILENT
+        once = fold.learn(UP, Jobs(()), first)
+        assert decide(once, first) == Wait(LATER, "its job is not there: it is asked for once more")
+        twice = fold.learn(fold.begin(once), Jobs((job(name="another"),)), first + JOBS_EVERY)
+        end = decide(twice, first + JOBS_EVERY)
         assert isinstance(end, End)
         assert "its job is not there" in end.message
+
+    def test_answers_without_the_job_count_in_a_row_while_nothing_is_heard(self) -> None:
+        once = fold.learn(UP, Jobs(()), START + NODE_SILENT)
+        assert fold.learn(once, Jobs((job(),)), LONG_AFTER).num_jobless == 0
+        assert fold.learn(once, Jobs(None), LONG_AFTER).num_jobless == 1
+        heard = replace(once, node_heard_at=START + NODE_SILENT + JOBS_EVERY)
+        assert fold.learn(heard, Jobs(()), LONG_AFTER).num_jobless == 1
+
+    def test_a_cluster_that_is_not_up_to_tell_of_its_job_is_left_to_the_sweeps(self) -> None:
+        silent = START + NODE_SILENT
+        asked = fold.learn(UP, Jobs(None), silent)
+        assert isinstance(decide(asked, silent), Wait)
+        assert isinstance(decide(fold.learn(asked, Jobs(None), LONG_AFTER), LONG_AFTER), Wait)
 
     def test_a_node_that_could_not_be_set_up_is_no_lost_cluster(self) -> None:
         failed = knowing(UP, jobs=(job(1, JobState.SETUP_FAILED),))

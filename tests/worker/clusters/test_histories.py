@@ -118,6 +118,10 @@ class ClustersOfARun(RuleBasedStateMachine):
     def preempt(self) -> None:
         self.clouds.preempt(self.row.name)
 
+    @rule(is_broken=st.booleans())
+    def break_or_mend(self, *, is_broken: bool) -> None:
+        self.clouds.broken = set(self.clouds.clusters) if is_broken else set()
+
     @rule(state=st.sampled_from([JobState.FAILED, JobState.SUCCEEDED]))
     def end_the_job(self, state: JobState) -> None:
         self.clouds.end_jobs(self.row.name, state)

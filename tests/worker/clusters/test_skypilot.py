@@ -247,6 +247,25 @@ def test_what_may_wait_keeps_no_answer_back(
     assert (report.state.value, report.job_id, report.offers) == ("done", 7, ())
 
 
+def test_a_cluster_that_is_not_up_is_not_one_without_jobs(
+    skypilot: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors = skypilot.exceptions
+    answers: list[Exception] = [
+        errors.ClusterNotUpError("(status: INIT)"),
+        errors.ClusterDoesNotExist("does not exist"),
+    ]
+
+    def answer(_: object) -> None:
+        raise answers.pop(0)
+
+    monkeypatch.setattr(skypilot.sdk, "queue", lambda *_, **__: "r1")
+    monkeypatch.setattr(skypilot.sdk, "get", answer)
+    clouds = skypilot.SkyPilotClouds("hc-test-")
+    assert clouds.jobs("hc-test-run-1") is None
+    assert clouds.jobs("hc-test-run-1") == ()
+
+
 def test_a_gateway_that_has_no_answer_says_nothing_of_the_request(
     skypilot: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:

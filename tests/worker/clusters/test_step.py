@@ -13,12 +13,12 @@ from api.runs.status import RunStatus
 from api.tables import Offer, StrayCluster
 from tests import factories as make
 from tests.worker.clusters.scene import SKY, ClusterScene
-from tests.worker.clusters.scripted import FACTS
+from tests.worker.clusters.scripted import FACTS, ScriptedClouds
 from trainer.contract.launch import AttemptEnd
 from trainer.contract.node import NodeEnd
 from trainer.contract.reasons import ReasonCode
 from trainer.contract.rundir import node_file, run_key
-from worker.clusters.base import ErrorKind, JobState
+from worker.clusters.base import ErrorKind, JobSighting, JobState
 from worker.clusters.options import ClusterOptions
 from worker.clusters.wheel import NoWheel
 
@@ -120,6 +120,45 @@ def test_a_note_of_the_end_is_read_before_a_silent_node_is_given_up(far: Cluster
     far.run_for(300)
     assert far.attempts(run_id)[0].end_code == "storage_full"
     assert far.clusters(run_id)[0].cause is None
+
+
+def test_a_node_that_is_heard_while_its_job_is_asked_for_is_not_given_up(
+    far: ClusterScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The question takes up to 75 s, and its answer may be wrong."""
+    run_id, plan = running(far)
+    [cluster] = far.clusters(run_id)
+    far.clouds.end_jobs(cluster.name, JobState.FAILED)
+    asked = type(far.clouds).jobs
+
+    def slowly(clouds: ScriptedClouds, name: str) -> tuple[JobSighting, ...] | None:
+        clouds.pass_time(60)
+        far.beat(plan)
+        return asked(clouds, name)
+
+    monkeypatch.setattr(type(far.clouds), "jobs", slowly)
+    far.run_for(400)
+    [cluster] = far.clusters(run_id)
+    assert (cluster.state, cluster.jobs_asked_at is None) == ("up", False)
+    monkeypatch.undo()
+    far.run_for(200)
+    assert far.clusters(run_id)[0].cause == "job_ended"
+
+
+def test_a_cluster_that_is_not_up_is_kept_while_it_may_come_back(far: ClusterScene) -> None:
+    """SkyPilot has a cluster as INIT for a while when its SSH did not answer once."""
+    run_id, plan = running(far)
+    [cluster] = far.clusters(run_id)
+    far.clouds.pass_time(100)
+    far.clouds.broken.add(cluster.name)
+    far.run_for(200)
+    assert far.clusters(run_id)[0].state == "up"
+    far.clouds.broken.clear()
+    far.beat(plan)
+    far.run_for(60)
+    far.clouds.broken.add(cluster.name)
+    far.run_for(600)
+    assert far.clusters(run_id)[0].cause == "cluster_lost"
 
 
 def test_an_api_server_that_is_away_for_ten_minutes_changes_nothing(far: ClusterScene) -> None:
