@@ -84,7 +84,7 @@ TRANSITIONS: dict[RunStatus, frozenset[RunStatus]] = {
 DEADLINES_S: dict[RunStatus, float | None] = {
     _S.QUEUED: None,
     _S.PROVISIONING: 60.0,
-    _S.STARTING: 300.0,
+    _S.STARTING: 1800.0,
     _S.RUNNING: 1800.0,
     _S.RECOVERING: None,
     _S.PAUSING: 180.0,
@@ -96,7 +96,9 @@ DEADLINES_S: dict[RunStatus, float | None] = {
     _S.CANCELLED: None,
 }
 """Seconds a status may last; `running` counts from the trainer's last event. Waiting for a runner
-has no deadline: a run is not at fault for a fleet that is away."""
+has no deadline: a run is not at fault for a fleet that is away. `starting` lasts until the trainer's
+first event, after model (from a hub, perhaps), tasks, engines and ranks are loaded; a trainer that
+dies meanwhile is reported at once by who holds it."""
 
 LOOK_AGAIN_S = 5.0
 """A run under way is looked at this often, whatever happens to it."""
@@ -104,11 +106,15 @@ LOOK_AGAIN_S = 5.0
 CLUSTER_PROVISIONING_S = 3600.0
 """Of a launch that is under way, until the first node is in: machines that boot, packages that are
 installed; from each sign of progress anew. While nothing is under way the run only waits."""
+CLUSTER_STARTING_S = 3600.0
+"""From machines that are tested to the trainer's first event: a large model is fetched, and on the
+way back from a lost cluster a checkpoint of a hundred gigabytes."""
 CLUSTER_STOPPING_S = 900.0
 """Of a run on a cluster that pauses or is cancelled: a large model's checkpoint takes minutes to
 get into the store; longer than the node gives its trainer (`HILLCLIMB_NODE_STOP_S`)."""
 CLUSTER_DEADLINES_S: dict[RunStatus, float | None] = {
     _S.PROVISIONING: None,
+    _S.STARTING: CLUSTER_STARTING_S,
     _S.PAUSING: CLUSTER_STOPPING_S,
     _S.CANCELLING: CLUSTER_STOPPING_S,
 }

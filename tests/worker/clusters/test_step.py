@@ -52,6 +52,23 @@ def test_a_run_gets_a_cluster_trains_and_gives_it_back(far: ClusterScene) -> Non
     assert cluster.due_at is None
 
 
+def test_a_trainer_that_loads_a_large_model_is_not_late_within_the_hour(far: ClusterScene) -> None:
+    run_id = far.submit()
+    far.run_for(15)
+    plan = far.enter(run_id)
+
+    def alive_for(minutes: int) -> None:
+        for _ in range(minutes):
+            far.clouds.pass_time(60)
+            far.sweep()
+            far.beat(plan)
+
+    alive_for(55)
+    assert far.status(run_id) is S.STARTING
+    alive_for(10)
+    assert far.attempts(run_id)[0].end_code == "start_timeout"
+
+
 class Killed(BaseException):
     """What `kill -9` is to a task."""
 
