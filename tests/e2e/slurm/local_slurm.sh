@@ -134,7 +134,7 @@ SelectTypeParameters=CR_CPU_Memory
 SchedulerType=sched/backfill
 SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1
 ReturnToService=2
-KillWait=5
+KillWait=30
 MinJobAge=300
 InactiveLimit=0
 Waittime=0

@@ -126,12 +126,12 @@ def test_a_killed_api_server_costs_no_run_and_no_second_job(
     assert {each["step"] for each in stack.get(f"/v1/runs/{run_id}/evals")["data"]} == {0, 2}
 
 
-def test_a_sold_out_platform_then_machines_taken_away_then_on_from_the_checkpoint(
+def test_a_sold_out_platform_is_passed_over_for_the_next_candidate(
     stack: RentingStack, prime: SoldOutPlatform, phases: Phases
 ) -> None:
-    steps = {"total_steps": 40, "train_batch_size": 4, "mini_batch_size": 4}
-    spec = tiny_spec(stack.python, ON_PRIME, ON_SLURM, schedule=steps)
-    run_id = stack.submit(spec)
+    # A foreign cloud's machines could not reach an API on loopback: the spec has to say so.
+    away = {"api_reachable": False}
+    run_id = stack.submit(tiny_spec(stack.python, ON_PRIME, ON_SLURM, skypilot=away))
     with phases.phase("failover: up"):
         cluster = stack.until_cluster(run_id, "up")
     assert prime.wanted
@@ -139,6 +139,15 @@ def test_a_sold_out_platform_then_machines_taken_away_then_on_from_the_checkpoin
     assert (sold_out["infra"], sold_out["outcome"]) == ("primeintellect", "refused")
     assert SOLD_OUT in sold_out["message"]
     assert (taken["infra"], taken["outcome"]) == ("slurm", "up")
+    run = stack.until_ended(run_id)
+    assert (run["status"], run["attempt"]) == ("succeeded", 1), (run["end_reason"], stack.tails())
+
+
+def test_machines_taken_away_are_replaced_and_training_goes_on_from_the_checkpoint(
+    stack: RentingStack, phases: Phases
+) -> None:
+    steps = {"total_steps": 40, "train_batch_size": 4, "mini_batch_size": 4}
+    run_id = stack.submit(tiny_spec(stack.python, schedule=steps))
     stack.until_step(run_id, 3)
     ((job, _, _),) = stack.slurm.jobs()
     stack.slurm.cancel(job)
