@@ -17,9 +17,9 @@ COPY api api
 COPY worker worker
 COPY trainer trainer
 COPY migrations migrations
-# The wheel that nodes of clusters install is built of these, and needs the lock beside it.
+# The wheel that nodes of clusters install is built of these, and needs the locks beside it.
 COPY assets assets
-COPY requirements/trainer.txt requirements/trainer.txt
+COPY requirements/trainer.txt requirements/trainer-gpu.txt requirements/
 RUN pip install --no-cache-dir --no-deps --no-build-isolation -e .
 USER hillclimb
 

@@ -8,7 +8,7 @@ export HILLCLIMB_HOME ?= $(CURDIR)
 export PYTHONDONTWRITEBYTECODE := 1
 DEMO_ARGS ?=
 
-.PHONY: help setup lock demo up down status test check bench e2e fuzz rent search-environment
+.PHONY: help setup lock lock-gpu demo up down status test check bench e2e fuzz rent search-environment
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -42,6 +42,9 @@ lock: ## write requirements/*.txt from what the environments hold
 	@$(CONTROL)/python requirements/lock.py $(CONTROL)/python requirements/control.txt
 	@$(CONTROL)/python requirements/lock.py $(TRAINER)/python requirements/trainer.txt
 	@$(CONTROL)/python requirements/lock.py $(PEERS)/python requirements/peers.txt
+
+lock-gpu: ## write requirements/trainer-gpu.txt from trainer.txt and what vLLM's CUDA build needs (minutes)
+	@$(TRAINER)/python requirements/gpu_lock.py
 
 demo: setup ## the main job: start the stack, train the example run, print the verdict table
 	@$(CONTROL)/hillclimb demo $(DEMO_ARGS)

@@ -1,7 +1,7 @@
 """A cloud whose machines are processes of this one: `HILLCLIMB_CLOUDS=…local_clouds:make_clouds`.
 
 The port as workers use it, for real: a launch takes time, runs each node's set-up and job as
-`worker/clusters/plans.py` wrote them, and `down` is a power cut. Only the renting is local. What is
+`worker/clusters/setup.py` wrote them, and `down` is a power cut. Only the renting is local. What is
 there is in files (`HILLCLIMB_LOCAL_CLOUDS` names the folder), because several workers ask.
 """
 

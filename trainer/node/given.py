@@ -1,7 +1,7 @@
 """What came with the launch and is secret: one file, read once and deleted.
 
 SkyPilot hands variables on by command lines and in scripts that stay on the machines; a file it
-copies. `worker/clusters/plans.py` says where it is put.
+copies. `worker/clusters/setup.py` says where it is put.
 """
 
 from __future__ import annotations

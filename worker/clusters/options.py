@@ -19,7 +19,7 @@ class ClusterOptions:
     """The service's own, of which exchange codes are made."""
     wheel: Path
     """Of this very code."""
-    lock: Path
-    """The data plane's pinned packages."""
+    locks: tuple[Path, Path]
+    """The data plane's pinned packages, on machines without GPUs and with."""
     node_secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Variables that trainers need: credentials of platforms and of the blob store."""

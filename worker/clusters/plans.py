@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import shlex
 from collections.abc import Sequence
 from datetime import datetime
 from urllib.parse import urlsplit
@@ -16,36 +15,18 @@ from api.clusters.secrets import BadNodeSecrets
 from api.runs import store
 from api.tables import CloudExclusion, Cluster, Run
 from trainer.contract.clusters.features import eligible
-from trainer.contract.clusters.plan import hardware_plan
-from trainer.contract.clusters.spec import CandidateSpec, SkyPilotSpec, TrainerInstall
+from trainer.contract.clusters.plan import HardwarePlan, hardware_plan
+from trainer.contract.clusters.spec import CandidateSpec, SkyPilotSpec
 from trainer.contract.hosts import is_private
 from trainer.contract.spec import RunSpec
 from worker.clusters.base import ClusterPlan
 from worker.clusters.options import ClusterOptions
+from worker.clusters.setup import GIVEN, GPU_LOCK, HOME, LOCK, run_script, setup_script
 
-HOME = "~/hillclimb"
-"""Where a node keeps what is ours: the wheel, the lock, the environment, the run directory."""
-LOCK = f"{HOME}/trainer.txt"
-VENV = f"{HOME}/venv"
-SITE = f"{HOME}/site"
-"""The wheel beside an environment that is not ours to change."""
-CREDENTIALS = {
-    "AWS": "~/.aws",
-    "Azure": "~/.azure",
-    "GCP": "~/.config/gcloud",
-    "Kubernetes": "~/.kube",
-    "Lambda": "~/.lambda_cloud",
-    "Nebius": "~/.nebius",
-    "PrimeIntellect": "~/.prime",
-    "RunPod": "~/.runpod",
-    "Vast": "~/.config/vastai",
-}
-"""Where SkyPilot 0.14.1 puts what it copies from the API server's home, by the cloud's name there:
-of everything that `hillclimb.stack.sky` links into it."""
-GIVEN = f"{HOME}/given"
-"""Where a launch brings what is secret: a file for each attempt, as clusters may share a home."""
-SETTING_UP = f"{HOME}/setup.lock"
-_PIP = "--quiet --disable-pip-version-check"
+GB, GIB = 1e9, 2**30
+NOMINAL = 0.9
+"""Of the memory that a machine is sold with, its kernel and firmware leave at least this."""
+LEAST_DISK_GB, LEAST_MEMORY_GB = 10.0, 4.0
 
 
 def plan_for(
@@ -57,17 +38,23 @@ def plan_for(
     spec = RunSpec.model_validate(run.spec)
     sky = spec.backend.skypilot
     assert sky is not None, run.id
+    hardware = hardware_plan(spec)
+    assert hardware is not None, "a cluster of a spec that rents none"
     return ClusterPlan(
         name=cluster.name,
         job_name=attempt.id,
-        candidates=not_excluded(candidates_of(spec, sky), exclusions.in_force(session, now=now)),
+        candidates=not_excluded(_taken(hardware, sky), exclusions.in_force(session, now=now)),
         is_ordered=sky.choose == "ordered",
         num_nodes=sky.num_nodes,
         trainer=sky.trainer,
         setup=setup_script(sky.trainer, options.wheel.name),
         run=run_script(sky.trainer),
-        files={f"{HOME}/{options.wheel.name}": str(options.wheel), LOCK: str(options.lock)},
-        envs=_envs(sky, cluster, attempt.number, options),
+        files={
+            f"{HOME}/{options.wheel.name}": str(options.wheel),
+            LOCK: str(options.locks[0]),
+            GPU_LOCK: str(options.locks[1]),
+        },
+        envs=_envs(sky, cluster, attempt.number, options) | demands_of(hardware),
         secrets=_secrets(sky, cluster, options),
         secrets_at=f"{GIVEN}/{cluster.attempt_id}.json",
         labels={"hillclimb-run": run.id, "hillclimb-attempt": str(attempt.number)},
@@ -83,7 +70,33 @@ def candidates_of(spec: RunSpec, sky: SkyPilotSpec) -> tuple[CandidateSpec, ...]
     """
     found = hardware_plan(spec)
     assert found is not None, "a cluster of a spec that rents none"
+    return _taken(found, sky)
+
+
+def _taken(found: HardwarePlan, sky: SkyPilotSpec) -> tuple[CandidateSpec, ...]:
     return found.taken or tuple(eligible(sky.candidates, sky)[0])
+
+
+def demands_of(found: HardwarePlan) -> dict[str, str]:
+    """Return the bounds of the acceptance test as a node reads them: what the run needs.
+
+    Which of the candidates will be had is not known yet, so the least of theirs; none where
+    nothing was estimated.
+    """
+    taken = [each.estimate for each in found.candidates if each.why_not is None]
+    sizes = [
+        (each.free_disk_gib, each.memory_gib)
+        for each in taken
+        if each is not None and each.free_disk_gib is not None and each.memory_gib is not None
+    ]
+    if not sizes:
+        return {}
+    disk_gb = min(disk for disk, _ in sizes) * GIB / GB
+    memory_gb = min(memory for _, memory in sizes) * GIB / GB * NOMINAL
+    return {
+        "HILLCLIMB_NODE_MIN_DISK_GB": f"{max(LEAST_DISK_GB, disk_gb):.1f}",
+        "HILLCLIMB_NODE_MIN_MEMORY_GB": f"{max(LEAST_MEMORY_GB, memory_gb):.1f}",
+    }
 
 
 def not_excluded(
@@ -96,61 +109,6 @@ def not_excluded(
     return tuple(
         sorted(candidates, key=lambda each: any(exclusions.concerns(one, each) for one in learnt))
     )
-
-
-def setup_script(install: TrainerInstall, wheel: str) -> str:
-    """Return what every node does before the job: the data plane's environment.
-
-    One after the other where they share their home, as a Slurm's nodes do: pip would pull files
-    from under itself.
-    """
-    installed = _installed(install, f"{HOME}/{wheel}")
-    return "\n".join(
-        ("set -e", *_private(), *_disarmed(), "(", "flock 9", *installed, f") 9>{SETTING_UP}")
-    )
-
-
-def _private() -> tuple[str, ...]:
-    """Keep other accounts of the machine away from what the launch has brought."""
-    return (f"mkdir -p {GIVEN}", f"chmod -R go= {GIVEN}")
-
-
-def _disarmed() -> tuple[str, ...]:
-    """Take away what opens other clouds: SkyPilot copies all credentials onto every machine.
-
-    A machine keeps those of its own cloud, by which SkyPilot's autodown ends it.
-    """
-    return tuple(
-        f"""case "$SKYPILOT_CLUSTER_INFO" in *'"cloud": "{cloud}"'*) ;; *) rm -rf {place} ;; esac"""
-        for cloud, place in CREDENTIALS.items()
-    )
-
-
-def _installed(install: TrainerInstall, target: str) -> tuple[str, ...]:
-    if install.type != "wheel":
-        pip = f"{python_of(install)} -m pip install {_PIP}"
-        return (f"{pip} --no-deps --upgrade --target {SITE} {target}",)
-    pip = f"{VENV}/bin/python -m pip install {_PIP}"
-    return (
-        f"test -x {VENV}/bin/python || python3 -m venv {VENV}",
-        # torch with what it needs on these machines (CUDA), the rest as locked.
-        f"{pip} -c {LOCK} torch",
-        f"{pip} --no-deps -r {LOCK}",
-        f"{pip} --no-deps --force-reinstall {target}",
-    )
-
-
-def run_script(install: TrainerInstall) -> str:
-    """Return the job of every node."""
-    path = "" if install.type == "wheel" else f"PYTHONPATH={SITE} "
-    return f"cd {HOME} && {path}exec {python_of(install)} -m trainer.node"
-
-
-def python_of(install: TrainerInstall) -> str:
-    """Return the interpreter that the trainer runs on."""
-    if install.type == "prebuilt":
-        return shlex.quote(install.python or "")
-    return f"{VENV}/bin/python" if install.type == "wheel" else "python3"
 
 
 def _told_in_private(url: str) -> str:

@@ -14,7 +14,7 @@ from api.settings import Settings
 from worker.clusters.base import Clouds
 from worker.clusters.locate import open_clouds
 from worker.clusters.options import ClusterOptions
-from worker.clusters.wheel import find_lock, find_wheel
+from worker.clusters.wheel import find_locks, find_wheel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +56,6 @@ def _options(settings: Settings) -> ClusterOptions:
         blobs_url=settings.node_blobs_url or settings.blobs_url,
         secret=settings.secret_key.get_secret_value(),
         wheel=find_wheel(settings.wheel),
-        lock=find_lock(),
+        locks=find_locks(),
         node_secrets=node_secrets(settings.node_secrets, os.environ),
     )

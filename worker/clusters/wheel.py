@@ -1,4 +1,4 @@
-"""The wheel and the lock that nodes install: of this very code, so both ends agree."""
+"""The wheel and the locks that nodes install: of this very code, so both ends agree."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 LOCK = ROOT / "requirements" / "trainer.txt"
+GPU_LOCK = ROOT / "requirements" / "trainer-gpu.txt"
 PACKED = ("hillclimb", "api", "worker", "trainer", "assets")
 BUILD_S = 45.0
 
@@ -18,11 +19,12 @@ class NoWheel(Exception):
     """There is no wheel and none can be built; the message is a sentence."""
 
 
-def find_lock() -> Path:
-    """Return the data plane's lock. Raises NoWheel."""
-    if not LOCK.is_file():
-        raise NoWheel(f"{LOCK} is not there: run from a source tree or set HILLCLIMB_WHEEL")
-    return LOCK
+def find_locks() -> tuple[Path, Path]:
+    """Return the data plane's locks, for machines without GPUs and with. Raises NoWheel."""
+    for lock in (LOCK, GPU_LOCK):
+        if not lock.is_file():
+            raise NoWheel(f"{lock} is not there: run from a source tree or set HILLCLIMB_WHEEL")
+    return LOCK, GPU_LOCK
 
 
 def find_wheel(given: str | None) -> Path:

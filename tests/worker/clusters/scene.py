@@ -61,7 +61,7 @@ class ClusterScene:
             blobs_url=str(folder),
             secret=SECRET,
             wheel=folder / "hillclimb-0.1.0-py3-none-any.whl",
-            lock=folder / "trainer.txt",
+            locks=(folder / "trainer.txt", folder / "trainer-gpu.txt"),
         )
         renting = Renting(clouds=lambda: clouds, options=lambda: options)
         return cls(replace(parts, renting=renting), clouds)

@@ -1,51 +1,16 @@
-"""What nodes do before the job, run by a shell."""
+"""What of a run's spec and its attempt is asked of the clouds."""
 
 from __future__ import annotations
-
-import json
-import subprocess
-from pathlib import Path
 
 import pytest
 
 from api.clusters.secrets import BadNodeSecrets
-from hillclimb.stack.sky import LINKED
-from trainer.contract.clusters.spec import TrainerInstall
-from worker.clusters.plans import CREDENTIALS, _told_in_private, setup_script
-
-BUSY = """#!/bin/sh
-mkdir "$HOME/busy" || exit 9
-echo "$@" >>"$HOME/done"
-sleep 0.3
-rmdir "$HOME/busy"
-"""
-
-
-def prepared(home: Path, install: TrainerInstall) -> list[subprocess.Popen[bytes]]:
-    """Two nodes of one home that set themselves up at once."""
-    script = setup_script(install, "hillclimb.whl")
-    command, environment = ["bash", "-c", script], {"HOME": str(home), "PATH": "/usr/bin:/bin"}
-    return [subprocess.Popen(command, env=environment) for _ in range(2)]
-
-
-@pytest.mark.parametrize("kind", ["wheel", "prebuilt"])
-def test_nodes_that_share_a_home_do_not_install_at_once(tmp_path: Path, kind: str) -> None:
-    python = tmp_path / "hillclimb/venv/bin/python"
-    python.parent.mkdir(parents=True)
-    python.write_text(BUSY)
-    python.chmod(0o755)
-    given = str(python) if kind == "prebuilt" else None
-    install = TrainerInstall.model_validate({"type": kind, "python": given})
-    assert [each.wait() for each in prepared(tmp_path, install)] == [0, 0]
-    lines = (tmp_path / "done").read_text().splitlines()
-    assert len(lines) == (6 if kind == "wheel" else 2)
-    assert all("pip install" in line for line in lines)
-
-
-def test_a_setup_whose_install_fails_fails(tmp_path: Path) -> None:
-    (tmp_path / "hillclimb").mkdir()
-    install = TrainerInstall(type="prebuilt", python="/bin/false")
-    assert all(each.wait() for each in prepared(tmp_path, install))
+from tests.worker.clusters.scene import cluster_spec
+from trainer.contract.clusters.plan import HardwarePlan, hardware_plan
+from trainer.contract.clusters.presets import preset
+from trainer.contract.spec import RunSpec
+from trainer.node.settings import NodeSettings
+from worker.clusters.plans import _told_in_private, demands_of
 
 
 @pytest.mark.parametrize(
@@ -67,30 +32,31 @@ def test_secrets_travel_to_nodes_in_private_only(url: str, is_taken: bool) -> No
             _told_in_private(url)
 
 
-def test_what_the_launch_brought_is_closed_to_other_accounts(tmp_path: Path) -> None:
-    file = tmp_path / "hillclimb/given/att_1.json"
-    file.parent.mkdir(parents=True, mode=0o755)
-    file.touch(mode=0o644)
-    script = setup_script(TrainerInstall(type="prebuilt", python="/bin/true"), "hillclimb.whl")
-    environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
-    subprocess.run(["bash", "-c", script], env=environment, check=True)
-    assert [each.stat().st_mode & 0o077 for each in (file, file.parent)] == [0, 0]
+def bounds(found: HardwarePlan) -> tuple[float, float]:
+    """Free disk and memory (GB) that a node of this plan asks of its machine."""
+    told = {
+        "HILLCLIMB_BLOBS_URL": "file:///b",
+        "HILLCLIMB_RUN_ID": "run_1",
+        "HILLCLIMB_ATTEMPT": "1",
+        "HILLCLIMB_ATTEMPT_ID": "att_1",
+    }
+    read = NodeSettings.from_environment(told | demands_of(found))
+    return read.min_disk_gb, read.min_memory_gb
 
 
-def test_a_machine_keeps_the_credentials_of_its_own_cloud_alone(tmp_path: Path) -> None:
-    kept, foreign = tmp_path / ".aws/credentials", tmp_path / ".lambda_cloud/lambda_keys"
-    for each in (kept, foreign, tmp_path / "hillclimb/trainer.txt"):
-        each.parent.mkdir(parents=True)
-        each.touch()
-    install = TrainerInstall(type="prebuilt", python="/bin/true")
-    told = {"SKYPILOT_CLUSTER_INFO": json.dumps({"cluster_name": "hc", "cloud": "AWS"})}
-    environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"} | told
-    script = setup_script(install, "hillclimb.whl")
-    subprocess.run(["bash", "-c", script], env=environment, check=True)
-    assert kept.exists()
-    assert not foreign.exists()
+def test_a_machine_is_tested_for_what_the_run_needs() -> None:
+    """The model's files, two checkpoints and 5 GiB of logs; the environment is there by then."""
+    found = hardware_plan(RunSpec.model_validate(preset("qwen3-8b-8xh100").spec))
+    assert found is not None
+    disk_gb, memory_gb = bounds(found)
+    assert disk_gb == pytest.approx((2 + 2 * 14) * 8.191 + 5 * 1.0737, rel=0.001)
+    estimates = [each.estimate for each in found.candidates if each.why_not is None]
+    least = min(each.memory_gib or 0.0 for each in estimates if each)
+    assert memory_gb == pytest.approx(0.9 * 1.0737 * least, rel=0.001)
+    assert memory_gb > 100
 
 
-def test_whatever_is_linked_into_the_servers_home_is_taken_away_again() -> None:
-    linked = {f"~/{each}" for each in LINKED if not each.startswith((".sky/", ".slurm"))}
-    assert set(CREDENTIALS.values()) == linked
+def test_a_machine_of_a_model_that_is_not_known_is_tested_for_the_least() -> None:
+    found = hardware_plan(cluster_spec(model={"source": "s3://somewhere/model"}))
+    assert found is not None
+    assert bounds(found) == (10.0, 4.0)

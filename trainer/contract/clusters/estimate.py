@@ -14,7 +14,7 @@ from trainer.contract.clusters.engine_memory import EngineMemory
 from trainer.contract.clusters.gang import num_gpus_needed
 from trainer.contract.clusters.gpus import Gpu, gpu_named, meant
 from trainer.contract.clusters.learner_memory import LearnerMemory
-from trainer.contract.clusters.machine_memory import MachineMemory
+from trainer.contract.clusters.machine_memory import ENVIRONMENT_BYTES, MachineMemory
 from trainer.contract.clusters.pace import Range, step_seconds
 from trainer.contract.clusters.shapes import ModelShape, shape_of
 from trainer.contract.clusters.spec import CandidateSpec
@@ -41,6 +41,8 @@ class Estimate:
     """What one node's memory must hold (GiB)."""
     disk_gib: float | None = None
     """What one node's disk must hold (GiB)."""
+    free_disk_gib: float | None = None
+    """What of it must still be free once the environment is there (GiB)."""
     step_s: Range | None = None
     """Seconds of one training step; None where none is taken or the GPU is not known."""
 
@@ -84,7 +86,8 @@ class _Working:
         machine = self._machine()
         memory, disk = largest(self._memory(machine)), machine.disk()
         memory_gib = memory.num_bytes / GIB
-        disk_gib = max(MIN_DISK_GIB, sum(term.num_bytes for term in disk) / GIB)
+        disk_bytes = sum(term.num_bytes for term in disk)
+        disk_gib = max(MIN_DISK_GIB, disk_bytes / GIB)
         problems = [*self._gpu_problems(), *self._machine_problems(memory_gib, disk_gib)]
         pace = self._pace()
         lines = [
@@ -102,6 +105,7 @@ class _Working:
             lines=tuple(lines),
             memory_gib=memory_gib,
             disk_gib=disk_gib,
+            free_disk_gib=(disk_bytes - ENVIRONMENT_BYTES) / GIB,
             step_s=pace,
         )
 

@@ -53,6 +53,11 @@ def why_not(config: Qwen3Config) -> str | None:
     """
     if not current_platform.is_cpu():
         return None
+    if torch.cuda.is_available():
+        return (
+            "this is vLLM's CPU build, on a machine with GPUs: install the packages of"
+            " requirements/trainer-gpu.txt, which have its CUDA build"
+        )
     sizes = CPUAttentionBackend.get_supported_head_sizes()
     if config.head_dim in sizes:
         return None
