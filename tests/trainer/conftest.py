@@ -27,7 +27,9 @@ FORKED = (
     "test_watchdog.py",
 )
 """They start processes as forks of a template (`tests.trainer.forked`)."""
-LONGEST = ("tinker", "engines", *FORKED, "placement", "test_wiring_dynamic.py", "learners")
+VLLM = ("test_choose.py", "test_vllm_template.py")
+"""They let a template go, or see that it is let go: what comes later has one to the end."""
+LONGEST = ("tinker", *VLLM, "engines", *FORKED, "placement", "test_wiring_dynamic.py", "learners")
 """What takes longest, and so begins first: nothing is left to wait for at the end."""
 
 
@@ -40,12 +42,13 @@ class Grouped(LoadScopeScheduling):
     """Keeps the tests of a file in one process, and all those with a template in one process too.
 
     There is one template in a process: what imported vLLM (`trainer.engines.vllm.template`) does
-    for the others as well, and not the other way round.
+    for the others as well, and not the other way round. Nor does another process import vLLM.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0].rpartition("tests/trainer/")[2]
-        return "template" if file.startswith("engines/test_vllm") or file in FORKED else file
+        with_vllm = file.startswith("engines/test_vllm") or file == "engines/test_choose.py"
+        return "template" if with_vllm or file in FORKED else file
 
 
 @pytest.hookimpl(optionalhook=True)

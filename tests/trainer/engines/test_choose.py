@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.trainer.engines.late import import_vllm
 from tests.trainer.short_run import ShortRun
 from trainer.contract.events import RunWarning, TrainerStarted
 from trainer.contract.sections import YarnSpec
@@ -69,7 +70,7 @@ async def test_what_needs_vllm_is_refused_without_it(
 
 
 async def test_auto_falls_back_for_heads_that_vllm_cannot_do(tmp_path: Path) -> None:
-    vllm = pytest.importorskip("trainer.engines.vllm.engine", reason="vLLM does not import here")
+    vllm = import_vllm()
     if not vllm.current_platform.is_cpu():
         pytest.skip("a GPU build of vLLM has kernels for any head")
     run = ShortRun(tmp_path, engine={"type": "auto"}, schedule={"total_steps": 1})
@@ -88,7 +89,7 @@ async def test_torch_is_taken_without_asking_for_vllm(
 
 
 async def test_every_key_reaches_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    vllm = pytest.importorskip("trainer.engines.vllm.engine", reason="vLLM does not import here")
+    vllm = import_vllm()
     starting = Starting()
     monkeypatch.setattr(vllm, "VllmEngine", starting)
     monkeypatch.setattr(vllm, "why_not", lambda _config: None)
@@ -118,7 +119,7 @@ async def test_every_key_reaches_vllm(tmp_path: Path, monkeypatch: pytest.Monkey
 async def test_weights_pass_through_the_chosen_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: str
 ) -> None:
-    vllm = pytest.importorskip("trainer.engines.vllm.engine", reason="vLLM does not import here")
+    vllm = import_vllm()
     monkeypatch.setattr(vllm, "VllmEngine", TakesAnyFile)
     monkeypatch.setattr(vllm, "why_not", lambda _config: None)
     run = ShortRun(tmp_path, engine={"type": "vllm", "weight_transport": transport})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import pytest_asyncio
 import torch
 from safetensors.torch import load_file, save_file
 
+from tests.trainer.engines.late import NEEDS_VLLM, start_vllm
 from trainer.engines.canary import canary_gap, canary_tokens
 from trainer.engines.vllm.options import VllmOptions
 from trainer.errors import EngineError, WeightSyncMismatch
@@ -28,9 +28,7 @@ from trainer.weights.file import FileSync
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.skipif(
-        importlib.util.find_spec("vllm") is None, reason="vLLM has no wheel for this machine"
-    ),
+    NEEDS_VLLM,
     # vLLM and its own dependencies warn of each other.
     pytest.mark.filterwarnings("ignore"),
 ]
@@ -71,14 +69,12 @@ def change(learner: InlineLearner, *, seed: int) -> None:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def pair(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
-    from trainer.engines.vllm.engine import VllmEngine  # noqa: PLC0415 - where it is installed
-
     root = tmp_path_factory.mktemp("vllm")
     learner = InlineLearner(load_policy(MODEL), LearnerOptions(tokenizer_dir=MODEL))
     change(learner, seed=0)
     learner.save(root)
     options = VllmOptions(model_dir=root / POLICY, max_length=LENGTH, num_sessions=64)
-    engine = VllmEngine(options)
+    engine = start_vllm(options)
     yield Pair(engine=engine, learner=learner, shared=root / "w")
     await engine.close()
 

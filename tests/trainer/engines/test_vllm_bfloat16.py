@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
 
+from tests.trainer.engines.late import start_vllm
 from trainer.engines.canary import canary_gap, canary_tokens, canary_tolerance
 from trainer.engines.vllm.options import VllmOptions
 from trainer.learners.inline import InlineLearner
@@ -15,22 +15,15 @@ from trainer.sources import assets_dir
 from trainer.types import SamplingParams
 from trainer.weights.file import FileSync
 
-pytestmark = [
-    pytest.mark.skipif(
-        importlib.util.find_spec("vllm") is None, reason="vLLM has no wheel for this machine"
-    ),
-    # vLLM and its own dependencies warn of each other.
-    pytest.mark.filterwarnings("ignore"),
-]
+# vLLM and its own dependencies warn of each other.
+pytestmark = pytest.mark.filterwarnings("ignore")
 MODEL = assets_dir() / "tiny-qwen3-a"
 
 
 async def test_in_bfloat16_it_samples_takes_weights_and_is_within_the_rounding(
     tmp_path: Path,
 ) -> None:
-    from trainer.engines.vllm.engine import VllmEngine  # noqa: PLC0415 - where it is installed
-
-    engine = VllmEngine(
+    engine = start_vllm(
         VllmOptions(model_dir=MODEL, max_length=256, num_sessions=4, dtype="bfloat16")
     )
     try:

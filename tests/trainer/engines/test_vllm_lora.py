@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-pytest.importorskip("trainer.engines.vllm.engine", reason="vLLM does not import here")
-
+from tests.trainer.engines.late import start_vllm
 from trainer.contract.sections import LearnerSpec, LoraSpec
 from trainer.engines.canary import canary_gap, canary_tokens
-from trainer.engines.vllm.engine import VllmEngine
 from trainer.engines.vllm.options import VllmOptions
 from trainer.errors import WeightSyncMismatch
 from trainer.learners.inline import InlineLearner
@@ -41,7 +39,7 @@ async def test_an_adapter_is_served_replaced_and_missed_when_it_is_not_sent(tmp_
         load_policy(model_dir), LearnerOptions(learner=LearnerSpec(lora=lora), seed=1)
     )
     options = VllmOptions(model_dir=model_dir, max_length=256, num_sessions=8, lora_rank=lora.rank)
-    engine = VllmEngine(options)
+    engine = start_vllm(options)
     sync = FileSync(AdapterOf(learner), [engine], tmp_path / "weights", keeps=True)
     try:
         for seed in range(3):

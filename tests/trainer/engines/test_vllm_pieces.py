@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
-pytest.importorskip("trainer.engines.vllm.engine", reason="vLLM does not import here")
-
+from tests.trainer.engines.late import start_vllm
 from tests.trainer.engines.test_vllm import change
 from trainer.engines.canary import canary_gap, canary_tokens
-from trainer.engines.vllm.engine import VllmEngine
 from trainer.engines.vllm.options import VllmOptions
 from trainer.errors import EngineError, WeightSyncMismatch
 from trainer.learners import sending
@@ -21,6 +20,9 @@ from trainer.learners.inline import InlineLearner
 from trainer.models import load_policy
 from trainer.sources import resolve_source
 from trainer.weights.pieces import CollectiveSync, LentSync, Piece, Pieces, PieceSync, in_pieces
+
+if TYPE_CHECKING:
+    from trainer.engines.vllm.engine import VllmEngine
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 TOKENS = canary_tokens(2048)
@@ -49,7 +51,7 @@ async def test_changed_weights_arrive_piece_by_piece_and_a_missing_tensor_is_not
     learner = Forgetful(load_policy(model_dir))
     num_pieces = len((await learner.pieces()).pieces)
     assert num_pieces > 3
-    engine = VllmEngine(
+    engine = start_vllm(
         VllmOptions(model_dir=model_dir, max_length=256, num_sessions=8, by_pieces=True)
     )
     sync = way(learner, [engine])

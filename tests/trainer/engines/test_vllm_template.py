@@ -11,15 +11,29 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("trainer.engines.vllm.engine", reason="vLLM does not import here")
-
+from tests.trainer.engines.late import NEEDS_VLLM
 from trainer.engines.vllm.template import _Forks, begin_imports, end_imports
+
+pytestmark = NEEDS_VLLM
 
 
 def tell(connection: Connection) -> None:
     plugins = import_module("vllm.plugins")
     has_vllm = "vllm.v1.engine.core" in sys.modules and not plugins.plugins_loaded
     connection.send((os.environ.get("SET_LATER"), has_vllm))
+
+
+def test_a_template_that_was_let_go_is_made_again() -> None:
+    """First, so that the one let go has not imported everything yet."""
+    begin_imports()
+    end_imports()
+    begin_imports()
+    here, there = _Forks().Pipe()
+    process = _Forks().Process(target=there.send, args=("hello",))
+    process.start()
+    assert here.poll(60.0)
+    assert here.recv() == "hello"
+    process.join()
 
 
 def test_a_fork_has_vllm_and_the_environment_of_whoever_starts_it(
@@ -38,15 +52,3 @@ def test_a_fork_has_vllm_and_the_environment_of_whoever_starts_it(
     folder = Path(multiprocessing.current_process()._config["tempdir"])  # type: ignore[attr-defined]
     assert folder.name.startswith(f"hillclimb-fork-{os.getpid()}-")
     assert list(folder.iterdir())
-
-
-def test_a_template_that_was_let_go_is_made_again() -> None:
-    begin_imports()
-    end_imports()
-    begin_imports()
-    here, there = _Forks().Pipe()
-    process = _Forks().Process(target=there.send, args=("hello",))
-    process.start()
-    assert here.poll(60.0)
-    assert here.recv() == "hello"
-    process.join()

@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-pytest.importorskip("trainer.engines.vllm.engine", reason="vLLM does not import here")
-
+from tests.trainer.engines.late import start_vllm
 from trainer.contract.sections import ModelSpec
-from trainer.engines.vllm.engine import VllmEngine
 from trainer.engines.vllm.options import VllmOptions
 from trainer.learners.inline import InlineLearner
 from trainer.models import load_policy
@@ -31,7 +29,7 @@ async def test_a_prompt_beyond_the_models_own_positions_is_scored_and_continued_
     policy = load_policy(MODEL, YARN)
     learner = InlineLearner(policy)
     ids = torch.randint(10, 2000, (1500,), generator=torch.manual_seed(0)).tolist()
-    engine = VllmEngine(
+    engine = start_vllm(
         VllmOptions(
             model_dir=MODEL,
             max_length=2048,

@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed here")
-pytest.importorskip("trainer.engines.vllm.engine", reason="vLLM does not import here")
 
+from tests.trainer.engines.late import NEEDS_VLLM
 from tests.trainer.placement.test_ray_crew import kill_one, with_events, workers
 from tests.trainer.scripted import CountingProvider, solved_by_done
 from tests.trainer.short_run import ShortRun
 from trainer.contract.events import StepCompleted
 from trainer.errors import EngineError
+
+pytestmark = NEEDS_VLLM
 
 
 @pytest.mark.parametrize(("transport", "ranks"), [("nccl", 2), ("ipc", 1)])

@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed here")
-pytest.importorskip("trainer.engines.vllm.engine", reason="vLLM does not import here")
 
+from tests.trainer.engines.late import NEEDS_VLLM
 from tests.trainer.placement.test_ray_crew import with_events, workers
 from tests.trainer.scripted import CountingProvider, solved_by_done
 from tests.trainer.short_run import ShortRun
 from trainer.contract.events import RunWarning, StepCompleted
+
+pytestmark = NEEDS_VLLM
 
 
 def kill_vllm() -> None:
