@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["tests.servers"] if importlib.util.find_spec("psycopg") else []
+HAS_DATABASES = importlib.util.find_spec("psycopg") is not None
+pytest_plugins = ["tests.servers", "tests.migrated"] if HAS_DATABASES else []
 
 # No deadline per input: what is slow here is the machine, and claims about time measure it.
 settings.register_profile("quick", max_examples=100, deadline=None)

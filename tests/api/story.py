@@ -6,11 +6,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
-
-from alembic import command
-from alembic.config import Config
 
 from api.database import Database
 from api.runs import attempts, runners, store
@@ -26,15 +22,8 @@ from trainer.contract.spec import RUN_KINDS, RunSpec
 
 PROJECT = "prj_story"
 START = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
-ROOT = Path(__file__).parents[2]
 ENVS = ("booking", "github", "outlook")
 VERSIONS = {"python": "3.11", "torch": "2.13.0", "transformers": "5.19.0"}
-
-
-def migrate(url: str) -> None:
-    configuration = Config(str(ROOT / "alembic.ini"))
-    configuration.set_main_option("sqlalchemy.url", url.replace("%", "%%"))
-    command.upgrade(configuration, "head")
 
 
 def spec(

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from api.database import Database
 from tests.api.serving import Served, serve
-from tests.api.story import Story, migrate
+from tests.api.story import Story
+from tests.migrated import Migrated
 from trainer.stores.disk import DiskStore
 
 
 @pytest.fixture
-def story_url(make_database: Callable[..., str]) -> str:
-    return make_database(template="story", prepare=migrate)
+def story_url(emptied: Migrated) -> str:
+    """Where the story is told."""
+    return emptied.url
 
 
 @pytest.fixture
-def story(story_url: str) -> Iterator[Story]:
-    database = Database(story_url)
-    told = Story(database)
+def story(emptied: Migrated) -> Story:
+    told = Story(emptied.database)
     told.prepare()
-    yield told
-    database.close()
+    return told
 
 
 @pytest.fixture

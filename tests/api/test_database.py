@@ -10,7 +10,7 @@ from sqlalchemy.exc import OperationalError
 
 from api.database import SCHEMA_REVISION, Database
 from api.tables import Base, Project, Runner
-from tests.api.migrated import alembic_config
+from tests.migrated import alembic_config
 from trainer.contract.launch import OLD_KINDS
 
 

@@ -29,7 +29,7 @@ from api.runs.status import TERMINAL, AttemptState, RunStatus
 from api.tables import Attempt, Run, RunEvent, Runner
 from hillclimb.stack.poll import wait_until
 from hillclimb.stack.ports import find_free
-from tests.worker.conftest import migrate
+from tests.migrated import migrate
 from tests.worker.runner.bench import Bench, gone
 from trainer.contract.events import EVENTS
 from trainer.contract.reasons import ReasonCode

@@ -1,3 +1,3 @@
-from tests.api.migrated import database, database_url, migrated
+from tests.api.migrated import database, database_url
 
-__all__ = ["database", "database_url", "migrated"]
+__all__ = ["database", "database_url"]
