@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -18,16 +19,33 @@ from tests.hillclimb.cli.conftest import Invoke, from_json
 OWN = ("--set", "data={env_keys: [booking]}", "--set", "environment.provider=minifleet")
 
 
+@dataclass(slots=True)
+class Meter:
+    """What a cluster of $23.92 an hour costs that was two hours old when this was made."""
+
+    begun: datetime = field(default_factory=utc_now)
+
+    def reads(self, found: re.Match[str] | None, *, usd: float) -> bool:
+        """Whether a sum is what it was at the beginning, and what the time since then costs."""
+        assert found is not None
+        since = 23.92 * ((utc_now() - self.begun) / timedelta(hours=1))
+        return usd - 0.01 <= float(found[1]) <= usd + since + 0.01
+
+
 def test_a_run_shows_its_ledger_its_cost_and_what_is_left(hc: Invoke, story: Story) -> None:
+    meter = Meter()
     run_id = rented(story, hours=2.0, eta_s=3600.0)
-    shown = hc("show", run_id)
-    assert re.search(r"cost \$47\.8., 2\.00 h, \$23\.92 an hour now", shown.stdout), shown.output
-    assert "1:00:00 left, about $23.92 more, $71.7" in shown.stdout
+    shown = hc("show", run_id).stdout
+    cost = re.search(r"cost \$(\d+\.\d\d), 2\.0\d h, \$23\.92 an hour now", shown)
+    assert meter.reads(cost, usd=47.84), shown
+    total = re.search(r"1:00:00 left, about \$23\.92 more, \$(\d+\.\d\d)", shown)
+    assert meter.reads(total, usd=71.76), shown
     ledger = hc("clusters", run_id).stdout
     assert "ResourcesUnavailableError: no H100 left" in ledger
-    assert "together $47.8" in ledger
+    assert meter.reads(re.search(r"together \$(\d+\.\d\d)", ledger), usd=47.84), ledger
     whole = hc("clusters").stdout
-    assert "1 of 8 clusters, $23.92 an hour; all runs so far $47.8" in whole
+    runs = re.search(r"1 of 8 clusters, \$23\.92 an hour; all runs so far \$(\d+\.\d\d)", whole)
+    assert meter.reads(runs, usd=47.84), whole
     assert run_id in whole
 
 
