@@ -96,9 +96,9 @@ DEADLINES_S: dict[RunStatus, float | None] = {
     _S.CANCELLED: None,
 }
 """Seconds a status may last; `running` counts from the trainer's last event. Waiting for a runner
-has no deadline: a run is not at fault for a fleet that is away. `starting` lasts until the trainer's
-first event, after model (from a hub, perhaps), tasks, engines and ranks are loaded; a trainer that
-dies meanwhile is reported at once by who holds it."""
+has no deadline: a run is not at fault for a fleet that is away. `starting` lasts until the
+trainer's first event, after model (from a hub, perhaps), tasks, engines and ranks are loaded; a
+trainer that dies meanwhile is reported at once by who holds it."""
 
 LOOK_AGAIN_S = 5.0
 """A run under way is looked at this often, whatever happens to it."""
