@@ -7,6 +7,7 @@ what else is there too.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import shutil
 import signal
@@ -130,7 +131,7 @@ class Cluster:
         os.environ.setdefault("RAY_worker_niceness", "0")
         needed = sum(bundle.cpus for bundle in bundles)
         ray.init(
-            num_cpus=max(os.cpu_count() or 1, round(needed + 0.5)),
+            num_cpus=max(os.cpu_count() or 1, math.ceil(needed)),
             include_dashboard=False,
             object_store_memory=OBJECT_STORE_BYTES,
             log_to_driver=True,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import Qwen3Config
 
 from tests.trainer.engines.late import import_vllm
 from tests.trainer.short_run import ShortRun
@@ -77,6 +78,16 @@ async def test_auto_falls_back_for_heads_that_vllm_cannot_do(tmp_path: Path) -> 
     await run.train()
     assert [event.engine for event in run.events(TrainerStarted)] == ["torch"]
     assert "no attention for heads of 8" in run.events(RunWarning)[0].message
+
+
+def test_the_cpu_build_is_refused_beside_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    vllm = import_vllm()
+    if not vllm.current_platform.is_cpu():
+        pytest.skip("this is no CPU build")
+    config = Qwen3Config(head_dim=64)
+    assert vllm.why_not(config) is None
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert "vLLM's CPU build, on a machine with GPUs" in vllm.why_not(config)
 
 
 async def test_torch_is_taken_without_asking_for_vllm(
