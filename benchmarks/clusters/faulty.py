@@ -96,6 +96,10 @@ class FaultyClouds(ScriptedClouds):
         self._maybe_lose()
         return ScriptedClouds.sightings(self)
 
+    def sighting(self, name: str) -> Sighting | None:
+        self._maybe_lose()
+        return ScriptedClouds.sighting(self, name)
+
     def jobs(self, name: str) -> tuple[JobSighting, ...] | None:
         self._maybe_lose()
         return ScriptedClouds.jobs(self, name)

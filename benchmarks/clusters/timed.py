@@ -30,6 +30,7 @@ CALL_S = {
     "open_launches": 0.1,
     "request": 0.1,
     "sightings": 2.0,
+    "sighting": 1.0,
     "jobs": 4.0,
     "cancel_jobs": 0.2,
     "down": 0.2,
@@ -92,6 +93,14 @@ class TimedClouds:
         )
         names = [row[0] for row in self._ask("sightings", query)]
         return {name: Sighting(name=name, state=SeenState.UP, cluster=FACTS) for name in names}
+
+    def sighting(self, name: str) -> Sighting | None:
+        query = (
+            "SELECT name FROM bench.clouds WHERE name = %s AND up_at <= now()"
+            " AND (gone_at IS NULL OR gone_at > now())"
+        )
+        found = self._ask("sighting", query, name)
+        return Sighting(name=name, state=SeenState.UP, cluster=FACTS) if found else None
 
     def jobs(self, name: str) -> tuple[JobSighting, ...]:
         query = "SELECT job_name FROM bench.clouds WHERE name = %s AND gone_at IS NULL"

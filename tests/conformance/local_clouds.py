@@ -120,6 +120,9 @@ class LocalClouds:
             found[cluster.name] = sighting
         return found
 
+    def sighting(self, name: str) -> Sighting | None:
+        return self.sightings().get(name)
+
     def jobs(self, name: str) -> tuple[JobSighting, ...]:
         cluster = Record(self.folder / "clusters" / name)
         return tuple(

@@ -224,6 +224,10 @@ class Clouds(Protocol):
         """Return every cluster whose name has our prefix, by name, each asked for at its cloud."""
         ...
 
+    def sighting(self, name: str) -> Sighting | None:
+        """Return one cluster, asked for at its cloud and no other; None where there is none."""
+        ...
+
     def jobs(self, name: str) -> tuple[JobSighting, ...] | None:
         """Return the jobs of a cluster, oldest first; none where there is no cluster. Slow.
 

@@ -51,7 +51,7 @@ class AskLaunches:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Call `Clouds.sightings` and look for the name."""
+    """Call `Clouds.sighting`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """One look at all clusters for everybody: what is there, what is not, and what nobody owns.
 
-Asking for one cluster or for all costs the API server about the same, so ticks of clusters that
-are at work ask nobody: they read what the last sweep has written. A sweep that gets no answer
-writes nothing: unreachable is not dead.
+Each question takes the API server a second or more, so ticks of clusters that are at work ask
+nobody: they read what the last sweep has written. A sweep that gets no answer writes nothing:
+unreachable is not dead.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def _asked(action: CloudAction, clouds: Clouds, name: str, plan: Callable[[], Cl
         case AskLaunches():
             return Launches(clouds.open_launches(name))
         case Look():
-            return Looked(clouds.sightings().get(name))
+            return Looked(clouds.sighting(name))
         case AskJobs():
             return Jobs(clouds.jobs(name))
         case AskRequest(request_id):

@@ -183,10 +183,18 @@ class SkyPilotClouds:
 
     def sightings(self) -> Mapping[str, Sighting]:
         """See `Clouds.sightings`. A cluster whose cloud does not answer stays as it was."""
+        return self._seen(f"{self.prefix}*")
+
+    def sighting(self, name: str) -> Sighting | None:
+        """See `Clouds.sighting`. Of all clusters the server asks a few clouds at a time."""
+        return self._seen(name).get(name)
+
+    def _seen(self, which: str) -> Mapping[str, Sighting]:
+        """Return the clusters of that name, or of all names that fit where it ends with a star."""
         with _deadline(SLOW_S):
-            names = [f"{self.prefix}*"]
             answer = self._ask(
-                "sightings", lambda: sdk.status(names, StatusRefreshMode.FORCE, all_users=True)
+                ("seen", which),
+                lambda: sdk.status([which], StatusRefreshMode.FORCE, all_users=True),
             )
             found = [each for each in answer.known() if each["name"].startswith(self.prefix)]
             prices = _if_quick(_hourly_prices, {}) if found else {}

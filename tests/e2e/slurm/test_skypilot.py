@@ -334,11 +334,16 @@ def test_machines_that_were_taken_away_are_not_seen_any_more(
     clouds: Clouds, slurm: LocalSlurm, phases: Phases
 ) -> None:
     assert clouds.sightings()[SHARED].state is SeenState.UP
+    with phases.phase("sighting of one cluster"):
+        seen = clouds.sighting(SHARED)
+    assert seen is not None
+    assert seen.state is SeenState.UP
     ((job, _, _),) = [each for each in slurm.jobs() if each[1].startswith(SHARED)]
     slurm.cancel(job)
     assert slurm.empty()
     with phases.phase("preemption seen"):
-        assert wait_until(lambda: SHARED not in clouds.sightings(), deadline_s=DEADLINE_S)
+        assert wait_until(lambda: clouds.sighting(SHARED) is None, deadline_s=DEADLINE_S)
+    assert SHARED not in clouds.sightings()
     assert clouds.jobs(SHARED) == ()
     clouds.down(SHARED)
     assert clouds.sightings() == {}

@@ -165,14 +165,12 @@ class ScriptedClouds:
     def sightings(self) -> Mapping[str, Sighting]:
         self._reach()
         self._answer()
-        return {
-            name: Sighting(
-                name=name,
-                state=SeenState.COMING if name in self.broken else SeenState.UP,
-                cluster=FACTS,
-            )
-            for name in self.clusters
-        }
+        return {name: self._seen(name) for name in self.clusters}
+
+    def sighting(self, name: str) -> Sighting | None:
+        self._reach()
+        self._answer()
+        return self._seen(name) if name in self.clusters else None
 
     def jobs(self, name: str) -> tuple[JobSighting, ...] | None:
         self._reach()
@@ -213,6 +211,10 @@ class ScriptedClouds:
             for number, each in enumerate(plan.candidates)
             if each.cloud in self.catalog
         )
+
+    def _seen(self, name: str) -> Sighting:
+        state = SeenState.COMING if name in self.broken else SeenState.UP
+        return Sighting(name=name, state=state, cluster=FACTS)
 
     def _reach(self) -> None:
         if self.is_away:

@@ -137,6 +137,29 @@ def test_autodown_is_asked_for_where_every_candidate_has_it(skypilot: ModuleType
     assert [each.autostop_config for each in without] == [None, None]
 
 
+def test_one_cluster_is_asked_for_at_its_cloud_and_no_other(
+    skypilot: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all clusters SkyPilot asks a few clouds at a time: a thousand take minutes."""
+    named: list[list[str]] = []
+
+    def status(names: list[str], refresh: Any, *, all_users: bool) -> str:
+        named.append(names)
+        return "asked"
+
+    record = {"name": "hc-b-1", "status": skypilot.ClusterStatus.UP, "handle": None}
+    answers = {"asked": [record]}
+    monkeypatch.setattr(skypilot.sdk, "status", status)
+    monkeypatch.setattr(skypilot.sdk, "cost_report", lambda **_: "prices")
+    monkeypatch.setattr(skypilot.sdk, "get", lambda asked: answers.get(asked, []))
+    clouds = skypilot.SkyPilotClouds("hc-")
+    assert clouds.sighting("hc-b-1").name == "hc-b-1"
+    assert set(clouds.sightings()) == {"hc-b-1"}
+    answers["asked"] = []
+    assert clouds.sighting("hc-b-1") is None
+    assert named == [["hc-b-1"], ["hc-*"], ["hc-b-1"]]
+
+
 def machine(region: str, price: float | None, **changes: Any) -> SimpleNamespace:
     values: dict[str, Any] = {
         "instance_type": "p5.48xlarge",

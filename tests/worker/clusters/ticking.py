@@ -86,7 +86,7 @@ def _asked(action: CloudAction, view: ClusterView, clouds: ScriptedClouds) -> Fa
         case AskLaunches():
             return Launches(clouds.open_launches(view.name))
         case Look():
-            return Looked(clouds.sightings().get(view.name))
+            return Looked(clouds.sighting(view.name))
         case AskJobs():
             return Jobs(clouds.jobs(view.name))
         case AskRequest(request_id):
