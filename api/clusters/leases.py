@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, or_, select
+from sqlalchemy import ColumnElement, or_, select, update
 from sqlalchemy.orm import Session
 
 from api.runs.errors import LeaseLost
@@ -23,17 +23,20 @@ def claim(session: Session, cluster_id: str, *, now: datetime) -> Cluster | None
 
     Never waits: a row that another transaction holds is skipped.
     """
-    cluster = session.scalar(
-        select(Cluster)
+    free = (
+        select(Cluster.id)
         .where(Cluster.id == cluster_id, _is_due(now))
         .with_for_update(skip_locked=True, key_share=True)
-        .execution_options(populate_existing=True)
+        .scalar_subquery()
     )
-    if cluster is None:
-        return None
-    cluster.epoch += 1
-    cluster.lease_until = now + timedelta(seconds=LEASE_S)
-    return cluster
+    taken = (
+        update(Cluster)
+        .where(Cluster.id == free)
+        .values(epoch=Cluster.epoch + 1, lease_until=now + timedelta(seconds=LEASE_S))
+        .returning(Cluster)
+    )
+    options = {"populate_existing": True, "synchronize_session": False}
+    return session.scalar(taken.execution_options(**options))
 
 
 def hold(session: Session, cluster_id: str, epoch: int) -> Cluster:

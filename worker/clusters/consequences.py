@@ -37,27 +37,22 @@ OVER = (RequestState.DONE, RequestState.FAILED)
 
 
 def conclude(
-    session: Session, cluster_id: str, epoch: int, view: ClusterView, *, now: datetime
-) -> Cluster:
-    """Write a view under its lease; what changed is told, and an attempt whose cluster failed ends.
+    session: Session, run: Run | None, cluster: Cluster, view: ClusterView, *, now: datetime
+) -> None:
+    """Write a view into its row, which is held.
 
-    Where something is to be told the run is locked first, then the cluster: everybody's order.
-    Raises LeaseLost.
+    `run`, locked, where the state is another one: it is told, and an attempt whose cluster failed
+    ends.
     """
-    known = session.get_one(Cluster, cluster_id)
-    before = ClusterState(known.state)
-    run = store.lock_run(session, known.run_id) if before is not view.state else None
-    cluster = leases.hold(session, cluster_id, epoch)
     rows.write(cluster, view, now=now)
     if run is None:
-        return cluster
+        return
     _tell(session, run, cluster, now=now)
     _give_time(run, cluster, now=now)
     if view.cause is not None:
         attempt = store.get_attempt(session, cluster.attempt_id)
         end = End(reason=REASON_OF[view.cause], message=view.message or "")
         attempts.end_attempt(session, run, attempt, end, now=now)
-    return cluster
 
 
 def announce(

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from api.clusters import leases
 from api.clusters.secrets import BadNodeSecrets
+from api.runs import store
 from api.runs.errors import LeaseLost
 from api.runs.journal import utc_now
 from api.tables import Cluster
@@ -52,6 +53,8 @@ MAX_ACTIONS = 20
 """A tick that takes more would never end: the next one goes on."""
 TICK_S = 90.0
 """After which a tick lets the next one go on: a task is ended after `CLOUD_TASK_LIMIT_S`."""
+FRESH = timedelta(seconds=10)
+"""A lease taken so lately lasts over one call."""
 OF_SILENCE = (Cause.CLUSTER_LOST, Cause.JOB_ENDED)
 """Concluded because nothing was heard: a node that cannot speak may have left a note."""
 CLOUD_ACTIONS = (AskLaunches, Look, AskJobs, AskRequest, Launch, CancelDuplicates, AskDown)
@@ -65,8 +68,13 @@ class _Tick:
     clouds: Clouds
     clock: Clock
     cluster_id: str
+    run_id: str
     epoch: int
+    held_at: datetime
+    """When the lease was taken, or renewed last."""
     view: ClusterView
+    told: ClusterState
+    """Its state as the run was told of it, and as it is written down."""
     _plan: ClusterPlan | None = None
 
     def plan(self) -> ClusterPlan:
@@ -89,23 +97,38 @@ class _Tick:
         return self._plan
 
     def renew(self) -> None:
-        """Keep the lease over one more call, however slow the calls before were."""
+        """Keep the lease over one more call, however slow the calls before were.
+
+        Raises LeaseLost.
+        """
+        now = self.clock()
+        if now - self.held_at <= FRESH:
+            return
         with self.parts.database.transaction() as session:
-            leases.renew(session, self.cluster_id, self.epoch, now=self.clock())
+            leases.renew(session, self.cluster_id, self.epoch, now=now)
+        self.held_at = now
 
     def commit(self, *, due_at: datetime | None, is_over: bool) -> None:
-        """Write the view, and what it means for the run; raises LeaseLost."""
+        """Write the view, and what it means for the run; raises LeaseLost.
+
+        Where the run is to be told, it is locked first, then the cluster: everybody's order.
+        """
         now = self.clock()
         with self.parts.database.transaction() as session:
-            cluster = conclude(session, self.cluster_id, self.epoch, self.view, now=now)
+            is_news = self.view.state is not self.told
+            run = store.lock_run(session, self.run_id) if is_news else None
+            cluster = leases.hold(session, self.cluster_id, self.epoch)
+            conclude(session, run, cluster, self.view, now=now)
             if is_over:
                 leases.release(cluster, due_at=due_at)
+        self.told = self.view.state
 
 
 def reconcile(parts: Parts, clouds: Clouds, cluster_id: str, *, clock: Clock = utc_now) -> bool:
     """Take every step the cluster needs now; False when someone else holds it or it is gone."""
+    now = clock()
     with parts.database.transaction() as session:
-        cluster = leases.claim(session, cluster_id, now=clock())
+        cluster = leases.claim(session, cluster_id, now=now)
         if cluster is None:
             return False
         (view,) = rows.read(session, [cluster])
@@ -114,8 +137,11 @@ def reconcile(parts: Parts, clouds: Clouds, cluster_id: str, *, clock: Clock = u
             clouds=clouds,
             clock=clock,
             cluster_id=cluster_id,
+            run_id=cluster.run_id,
             epoch=cluster.epoch,
+            held_at=now,
             view=begin(view),
+            told=view.state,
         )
     try:
         pause = _work(tick)
