@@ -43,7 +43,11 @@ def _simulation(found: dict[str, Any]) -> Iterator[Row]:
         yield f"runs that ended as {end}", str(number)
     for event, number in found["events"].items():
         yield f"happened: {event}", str(number)
-    yield "seconds it took", f"{found['seconds']:.0f}, {_machine(found)} when it ended"
+    yield (
+        "seconds it took",
+        f"{found['seconds']:.0f}, {found['processor_seconds']:.0f} of a processor without the"
+        f" database's, {_machine(found)} when it ended",
+    )
 
 
 def _lag(found: dict[str, Any]) -> Iterator[Row]:
