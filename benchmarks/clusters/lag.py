@@ -48,9 +48,9 @@ from hillclimb.stack.ports import find_free
 from hillclimb.stack.postgres import PostgresServer
 from hillclimb.stack.valkey import ValkeyServer
 from tests import factories as make
+from tests.migrated import migrate
 from tests.postgres import launch, stop
 from tests.worker.clusters.scene import cluster_spec
-from tests.worker.conftest import migrate
 from trainer.contract.launch import AttemptEnd, ExchangeCode
 from trainer.contract.reasons import ReasonCode
 

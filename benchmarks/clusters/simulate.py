@@ -37,11 +37,11 @@ from api.runs.submit import submit
 from api.tables import Cluster, Offer, Project, ProjectLimits, Run, StrayCluster
 from benchmarks.clusters.faulty import FaultyClouds
 from benchmarks.clusters.world import World
+from tests.migrated import migrate
 from tests.postgres import start_test_postgres
 from tests.worker.clusters.scene import ClusterScene, cluster_spec
 from tests.worker.clusters.scripted import START
 from tests.worker.clusters.scripted import Cluster as Rented
-from tests.worker.conftest import migrate
 from tests.worker.scene import PROJECT
 from trainer.stores.disk import DiskStore
 from worker import driver, reaper, rounds
