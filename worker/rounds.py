@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from sqlalchemy import update
+from sqlalchemy.orm import Session
 
 from api.clusters import leases
 from api.runs import quiet
@@ -43,6 +44,7 @@ def clusters(parts: Parts, *, now: datetime | None = None) -> Sequence[str]:
     """
     now = now or utc_now()
     later: defaultdict[timedelta, list[str]] = defaultdict(list)
+    news: defaultdict[str | None, list[str]] = defaultdict(list)
     needy = []
     with parts.database.transaction() as session:
         due = leases.take_due(session, now=now, limit=AT_ONCE)
@@ -50,9 +52,17 @@ def clusters(parts: Parts, *, now: datetime | None = None) -> Sequence[str]:
             action = decide(view, now)
             if isinstance(action, Wait):
                 later[action.pause].append(cluster.id)
+                if action.why != view.waits_for:
+                    news[action.why].append(cluster.id)
             else:
                 needy.append(cluster.id)
         for pause, ids in later.items():
-            put_off = update(Cluster).where(Cluster.id.in_(ids)).values(due_at=now + pause)
-            session.execute(put_off.execution_options(synchronize_session=False))
+            _write(session, ids, due_at=now + pause)
+        for why, ids in news.items():
+            _write(session, ids, waits_for=why)
     return needy[:SENT_AT_ONCE]
+
+
+def _write(session: Session, ids: Sequence[str], **values: object) -> None:
+    changed = update(Cluster).where(Cluster.id.in_(ids)).values(**values)
+    session.execute(changed.execution_options(synchronize_session=False))

@@ -71,5 +71,10 @@ def of_one_run(session: Session, run: Run, *, now: datetime) -> Outlook | None:
     return cost.outlook(found, eta_s=run.progress_eta_s, now=now) if found else None
 
 
+def told(cluster: Cluster) -> str | None:
+    """Return why a cluster ends or has ended, and what it waits for."""
+    return "; ".join(filter(None, (cluster.message, cluster.waits_for))) or None
+
+
 def _rented(cluster: Cluster, run: Run, *, now: datetime) -> Rented:
     return Rented(cluster=cluster, run=run, spent=cost.of_cluster(cluster, now=now))

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from api.clusters import budgets, store
 from api.clusters.budgets import Allowance
 from api.clusters.cost import Spent, of_cluster
-from api.clusters.overview import Rented, of_one_run, overview
+from api.clusters.overview import Rented, of_one_run, overview, told
 from api.clusters.spending import shares_of
 from api.runs.lanes import Lane, lane_of
 from api.tables import Cluster, Offer, Run
@@ -84,7 +84,7 @@ def _cluster(cluster: Cluster, *, now: datetime) -> dict[str, Any]:
         "lived": "–" if had is None else _duration((cluster.gone_at or now) - had),
         "ends_at": None if cluster.gone_at else cluster.wall_limit_at,
         "cost": _cost(of_cluster(cluster, now=now)),
-        "why": cluster.message or "",
+        "why": told(cluster) or "",
     }
 
 

@@ -90,6 +90,17 @@ def budget(run: RunFacts, *, told: str) -> Message:
     )
 
 
+def warning(run: RunFacts, *, told: str) -> Message:
+    """Something that somebody has to look after."""
+    return Message(
+        text=f"{run.name}: {told}",
+        blocks=(
+            _section(f":warning: *{_escape(run.name)}*: {_escape(told)}"),
+            _context(_link(run)),
+        ),
+    )
+
+
 def machines(run: RunFacts, *, status: str, reason: str, detail: str) -> Message:
     """The run lost its machines and recovers, or rests because of money or time."""
     emoji = ":arrows_counterclockwise:" if status == "recovering" else ":double_vertical_bar:"

@@ -35,6 +35,10 @@ _OF_MACHINES = (
 """Lack of capacity is waited out silently: it may last for hours."""
 
 
+CLUSTER_NOT_ENDED = "cluster_not_ended"
+"""The warning of a run that is worth a message: somebody has to act, and it costs money."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """A message this deliverer owns until its lease ends."""
@@ -80,6 +84,8 @@ def _kind_and_key(event_type: str, data: Mapping[str, Any], *, seq: int) -> tupl
     """Return what kind of message the event is worth, and what makes it unique in its run."""
     if event_type == "budget.warned":
         return "budget", f"budget:{seq}"
+    if event_type == "run.warning" and data.get("code") == CLUSTER_NOT_ENDED:
+        return "warning", f"warning:{seq}"
     if event_type == "run.status_changed" and _is_about_machines(data):
         return "machines", f"machines:{seq}"
     if event_type == "trainer.started":

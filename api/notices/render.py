@@ -33,6 +33,8 @@ def render(session: Session, claim: Claim, *, public_url: str) -> Message:
         return _evaluated(facts, event)
     if claim.kind == "budget":
         return messages.budget(facts, told=str(event.data["message"]))
+    if claim.kind == "warning":
+        return messages.warning(facts, told=str(event.data["message"]))
     if claim.kind == "machines":
         return _machines(facts, event)
     return _ended(session, facts, run)

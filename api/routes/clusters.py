@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from api.clusters import budgets, cost, store
 from api.clusters.errors import NoBudget
-from api.clusters.overview import Rented, overview
+from api.clusters.overview import Rented, overview, told
 from api.clusters.store import ClusterState
 from api.identity import NotAllowed, NotAuthenticated
 from api.problems import INVALID, KINDS, MALFORMED, documented
@@ -56,6 +56,7 @@ class ClusterPayload(Payload):
     state: ClusterState
     cause: str | None
     message: str | None
+    """Why it ends or has ended, and what it waits for."""
     infra: str | None
     region: str | None
     sku: str | None
@@ -87,6 +88,8 @@ class ProjectClusterPayload(Payload):
     run_name: str
     state: ClusterState
     cause: str | None
+    message: str | None
+    """Why it ends or has ended, and what it waits for."""
     infra: str | None
     region: str | None
     sku: str | None
@@ -257,11 +260,12 @@ def set_limits(services: ServicesDep, caller: Admin, body: LimitsPayload) -> Lim
 
 
 def _rented(found: Rented) -> ProjectClusterPayload:
-    mine = ("object", "run_name", "spent")
+    mine = ("object", "run_name", "message", "spent")
     names = [name for name in ProjectClusterPayload.model_fields if name not in mine]
     return ProjectClusterPayload(
         **{name: getattr(found.cluster, name) for name in names},
         run_name=found.run.name,
+        message=told(found.cluster),
         spent=SpentPayload.model_validate(found.spent),
     )
 
@@ -270,10 +274,11 @@ def _cluster(cluster: Cluster, ledger: Sequence[Offer], *, now: datetime) -> Clu
     facts = {
         name: getattr(cluster, name)
         for name in ClusterPayload.model_fields
-        if name not in ("object", "spent", "offers")
+        if name not in ("object", "message", "spent", "offers")
     }
     return ClusterPayload(
         **facts,
+        message=told(cluster),
         spent=SpentPayload.model_validate(cost.of_cluster(cluster, now=now)),
         offers=[OfferPayload.model_validate(o) for o in ledger if o.cluster_id == cluster.id],
     )

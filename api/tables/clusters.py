@@ -39,6 +39,8 @@ class Cluster(Created, Base):
     cause: Mapped[str | None]
     """Why it ended, where the cluster itself was the reason."""
     message: Mapped[str | None]
+    waits_for: Mapped[str | None]
+    """What the newest look left it waiting for; null while it is at work, and once it is gone."""
     exchange_nonce: Mapped[str | None]
     """The job that has exchanged the cluster's code for the attempt's token: it may ask again,
     another may not."""
@@ -77,7 +79,13 @@ class Cluster(Created, Base):
     """Sweeps in a row that got an answer and did not find it; unreachable is not absent."""
     unsound_since: Mapped[datetime | None]
     """Since when sweeps have found it, but not up."""
+    ending_at: Mapped[datetime | None]
+    """Since when it is to go."""
+    end_warned_at: Mapped[datetime | None]
+    """When its run was told that it does not go."""
     down_asked_at: Mapped[datetime | None]
+    down_request_id: Mapped[str | None]
+    """The newest request to end it: asked for its error while the cluster is still there."""
     gone_at: Mapped[datetime | None]
 
     epoch: Mapped[int] = mapped_column(default=0)

@@ -118,6 +118,10 @@ class TimedClouds:
         self._ask("down", query, at, name)
         return "down"
 
+    def down_fault(self, request_id: str) -> None:
+        del request_id
+        self._ask("request", "SELECT 1")
+
     def offers(self, plan: ClusterPlan) -> tuple[Offer, ...]:
         del plan
         return ()

@@ -46,6 +46,7 @@ def _print_project(found: Json) -> None:
         print_table(table(columns, rows))
     else:
         print_text("Nothing is rented now.")
+    _print_messages(found)
     rate = found["hourly_usd"]
     now = "an unknown sum" if rate is None else f"${rate:.2f}"
     out.print(
@@ -56,6 +57,13 @@ def _print_project(found: Json) -> None:
         print_allowances([found["budget"]])
     if found["exclusions"]:
         print_exclusions(found["exclusions"])
+
+
+def _print_messages(found: Json) -> None:
+    """Print why clusters end, and what they wait for."""
+    for each in found["data"]:
+        if each["message"]:
+            print_text(f"{each['name']}: {each['message']}")
 
 
 def _print_of_run(found: Json) -> None:
@@ -81,9 +89,7 @@ def _print_of_run(found: Json) -> None:
     ]
     if tried:
         print_table(table(["tried", "where", "$/h>", "s>", "outcome", "why"], tried))
-    for each in found["data"]:
-        if each["message"]:
-            print_text(f"{each['name']}: {each['message']}")
+    _print_messages(found)
     out.print(f"together {cost(found['spent'])}, {found['spent']['hours']:.2f} h")
 
 

@@ -145,6 +145,9 @@ class LocalClouds:
         Record(self.folder / "clusters" / name).remove()
         return "down"
 
+    def down_fault(self, request_id: str) -> str | None:
+        return None
+
     def offers(self, plan: ClusterPlan) -> tuple[Offer, ...]:
         price = HOURLY_USD * plan.num_nodes
         return tuple(

@@ -243,6 +243,10 @@ class Clouds(Protocol):
         """Ask for a cluster to be ended, and return the request's id; none of that name is fine."""
         ...
 
+    def down_fault(self, request_id: str) -> str | None:
+        """Say in a sentence why a request of `down` failed; None where it did not."""
+        ...
+
     def offers(self, plan: ClusterPlan) -> tuple[Offer, ...]:
         """Return what the candidates cost by the clouds' catalogs; rents nothing."""
         ...

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from sqlalchemy.orm import Session
 
 from api.clusters import leases
+from api.notices.outbox import CLUSTER_NOT_ENDED
 from api.runs import attempts, store
 from api.runs.attempts import End
 from api.runs.journal import Draft, append
@@ -16,6 +17,7 @@ from trainer.contract.reasons import ReasonCode
 from trainer.contract.spec import RunSpec
 from worker.clusters import rows
 from worker.clusters.base import OfferTried, RequestReport, RequestState
+from worker.clusters.decide import STUCK
 from worker.clusters.learning import learn
 from worker.clusters.plans import candidates_of
 from worker.clusters.view import Cause, ClusterState, ClusterView
@@ -75,6 +77,20 @@ def announce(
             assert sky is not None, run.id
             candidates, is_ordered = candidates_of(spec, sky), sky.choose == "ordered"
             learn(session, candidates, tried, is_ordered=is_ordered, now=now)
+
+
+def warn_of_stuck(parts: Parts, cluster_id: str, epoch: int, why: str, *, now: datetime) -> None:
+    """Tell a run once that a cluster of it does not go, and may be paid for; raises LeaseLost."""
+    with parts.database.transaction() as session:
+        run = store.lock_run(session, session.get_one(Cluster, cluster_id).run_id)
+        cluster = leases.hold(session, cluster_id, epoch)
+        cluster.end_warned_at = now
+        message = (
+            f"The cluster {cluster.name} was to end {STUCK.total_seconds() / 60:.0f} minutes ago,"
+            f" is not known to be gone, and may cost money: {why or 'nobody says why'}."
+        )
+        data = {"code": CLUSTER_NOT_ENDED, "message": message}
+        append(session, run, [Draft(type="run.warning", at=now, data=data)])
 
 
 def _give_time(run: Run, cluster: Cluster, *, now: datetime) -> None:

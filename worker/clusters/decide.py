@@ -41,6 +41,8 @@ JOBLESS_ENOUGH = 2
 """Answers in a row without our job, at least `JOBS_EVERY` apart, of a cluster that is up."""
 DOWN_AGAIN = timedelta(seconds=60)
 """A cluster that is still there so long after it was to end is told again."""
+STUCK = timedelta(minutes=10)
+"""A cluster that is to go and has not by then is told of: it may be paid for."""
 SOON, LATER, IDLE = timedelta(seconds=3), timedelta(seconds=15), timedelta(days=1)
 
 
@@ -89,6 +91,13 @@ class AskDown:
 
 
 @dataclass(frozen=True, slots=True)
+class AskDownFault:
+    """Call `Clouds.down_fault`."""
+
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Adopt:
     """A launch of the name is under way: it is ours."""
 
@@ -126,11 +135,12 @@ class Wait:
     """Nothing to do before so long."""
 
     pause: timedelta
-    why: str
+    why: str | None
+    """None where there is nothing to say."""
 
 
 CloudAction: TypeAlias = (
-    AskLaunches | Look | AskJobs | AskRequest | Launch | CancelDuplicates | AskDown
+    AskLaunches | Look | AskJobs | AskRequest | Launch | CancelDuplicates | AskDown | AskDownFault
 )
 """Calls over the port; each gives a fact."""
 OwnAction: TypeAlias = Adopt | Forget | BecomeUp | End | BeGone
@@ -151,7 +161,9 @@ def decide(view: ClusterView, now: datetime) -> Action:
     """Return the one thing to do next; total over all views."""
     if view.known.is_unreachable:
         pause = LATER if view.state is ClusterState.UP else SOON
-        return Wait(pause, "the clouds' API server does not answer")
+        why = view.known.why_unreachable
+        said = f": {why}" if why else ""
+        return Wait(pause, f"the clouds' API server does not answer{said}")
     return _BY_STATE[view.state](view, now)
 
 
@@ -235,7 +247,7 @@ def _up(view: ClusterView, now: datetime) -> Action:
         return CancelDuplicates(duplicates)
     if not _is_silent(view, now):
         may_be_two = view.launch_tries > 1 and view.jobs_asked_at is None
-        return AskJobs() if may_be_two else Wait(LATER, "the cluster is at work")
+        return AskJobs() if may_be_two else Wait(LATER, None)
     return _silent(view, now)
 
 
@@ -287,7 +299,7 @@ def _ending(view: ClusterView, now: datetime) -> Action:
     if not known.is_down_asked and (told is None or now - told >= DOWN_AGAIN):
         return AskDown()
     if known.is_down_asked and known.looked is None and view.up_at is not None:
-        return Wait(LATER, "it was told to end just now")
+        return Wait(LATER, view.waits_for or "it was told to end just now")
     if _may_have_been_forgotten(view):
         return AskRequest(view.request_id) if known.report is None and view.request_id else Forget()
     return _is_left(view, now) or BeGone()
@@ -303,7 +315,10 @@ def _is_left(view: ClusterView, now: datetime) -> Action | None:
     if known.looked is None:
         return Look()
     if known.looked.sighting is not None:
-        return Wait(LATER, "it is still there")
+        if known.down_fault is None and view.down_request_id is not None:
+            return AskDownFault(view.down_request_id)
+        fault = known.down_fault.message if known.down_fault else None
+        return Wait(LATER, f"it is still there: {fault}" if fault else "it is still there")
     if _may_be_under_way(view, now):
         return Wait(SOON, "a launch may still be on its way")
     return None
@@ -311,7 +326,13 @@ def _is_left(view: ClusterView, now: datetime) -> Action | None:
 
 def _gone(view: ClusterView, now: datetime) -> Action:
     del view, now
-    return Wait(IDLE, "nothing of it is left")
+    return Wait(IDLE, None)
+
+
+def is_stuck(view: ClusterView, now: datetime) -> bool:
+    """Whether its run is to be told that a cluster does not go."""
+    is_long = view.ending_at is not None and now - view.ending_at >= STUCK
+    return view.state is ClusterState.ENDING and is_long and not view.is_end_warned
 
 
 _BY_STATE: dict[ClusterState, Callable[[ClusterView, datetime], Action]] = {

@@ -11,6 +11,7 @@ from worker.clusters.view import (
     ClusterState,
     ClusterView,
     DownAsked,
+    DownFault,
     DuplicatesCancelled,
     Fact,
     Jobs,
@@ -41,8 +42,8 @@ def learn(view: ClusterView, fact: Fact, now: datetime) -> ClusterView:
             return replace(view, state=ClusterState.LAUNCHING, request_id=request_id)
         case Jobs(jobs):
             view = replace(view, jobs_asked_at=now, num_jobless=_jobless(view, jobs))
-        case DownAsked():
-            view = replace(view, down_asked_at=now)
+        case DownAsked(request_id):
+            view = replace(view, down_asked_at=now, down_request_id=request_id)
     return replace(view, known=_known(view.known, fact))
 
 
@@ -57,8 +58,8 @@ def _jobless(view: ClusterView, jobs: tuple[JobSighting, ...] | None) -> int:
 
 def _known(known: Known, fact: Fact) -> Known:
     match fact:
-        case Unreachable():
-            return replace(known, is_unreachable=True)
+        case Unreachable(message):
+            return replace(known, is_unreachable=True, why_unreachable=message)
         case Launches(ids):
             return replace(known, launches=ids)
         case Looked():
@@ -78,6 +79,8 @@ def _told(known: Known, fact: Fact) -> Known:
     match fact:
         case DownAsked():
             return replace(known, is_down_asked=True)
+        case DownFault():
+            return replace(known, down_fault=fact)
         case DuplicatesCancelled():
             return replace(known, are_duplicates_cancelled=True)
     return known
@@ -109,9 +112,10 @@ def enact(view: ClusterView, action: OwnAction, now: datetime) -> ClusterView:
                 unsound_since=None,
             )
         case End(cause, message):
-            return replace(view, state=ClusterState.ENDING, cause=cause, message=message)
+            ending = ClusterState.ENDING
+            return replace(view, state=ending, ending_at=now, cause=cause, message=message)
         case BeGone():
-            return replace(view, state=ClusterState.GONE)
+            return replace(view, state=ClusterState.GONE, waits_for=None)
 
 
 def sweep(view: ClusterView, sighting: Sighting | None, now: datetime) -> ClusterView:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from worker.clusters.base import CloudError, Clouds, CloudsUnreachable, ClusterPlan
 from worker.clusters.decide import (
     AskDown,
+    AskDownFault,
     AskJobs,
     AskLaunches,
     AskRequest,
@@ -17,6 +18,7 @@ from worker.clusters.decide import (
 )
 from worker.clusters.view import (
     DownAsked,
+    DownFault,
     DuplicatesCancelled,
     Fact,
     Jobs,
@@ -56,8 +58,15 @@ def _asked(action: CloudAction, clouds: Clouds, name: str, plan: Callable[[], Cl
             return Reported(clouds.request(request_id))
         case Launch():
             return Launched(clouds.launch(plan()))
+    return _ended(action, clouds, name)
+
+
+def _ended(action: CancelDuplicates | AskDown | AskDownFault, clouds: Clouds, name: str) -> Fact:
+    match action:
         case CancelDuplicates(ids):
             clouds.cancel_jobs(name, ids)
             return DuplicatesCancelled(ids)
         case AskDown():
             return DownAsked(clouds.down(name))
+        case AskDownFault(request_id):
+            return DownFault(clouds.down_fault(request_id))

@@ -52,6 +52,10 @@ def _view(
         num_jobless=cluster.num_jobless,
         wall_limit_at=cluster.wall_limit_at,
         down_asked_at=cluster.down_asked_at,
+        down_request_id=cluster.down_request_id,
+        ending_at=cluster.ending_at,
+        is_end_warned=cluster.end_warned_at is not None,
+        waits_for=cluster.waits_for,
         cause=Cause(cluster.cause) if cluster.cause else None,
         message=cluster.message,
     )
@@ -82,6 +86,9 @@ def write(cluster: Cluster, view: ClusterView, *, now: datetime) -> None:
     cluster.jobs_asked_at = view.jobs_asked_at
     cluster.num_jobless = view.num_jobless
     cluster.down_asked_at = view.down_asked_at
+    cluster.down_request_id = view.down_request_id
+    cluster.ending_at = view.ending_at
+    cluster.waits_for = view.waits_for
     if view.cluster is not None:
         cluster.infra, cluster.region = view.cluster.infra, view.cluster.region
         cluster.sku = view.cluster.sku

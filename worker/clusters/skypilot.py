@@ -10,9 +10,10 @@ import contextlib
 import io
 import logging
 import os
+import re
 import tempfile
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
@@ -52,6 +53,7 @@ from worker.clusters.base import (
 )
 from worker.clusters.launcherrors import cloud_error
 from worker.clusters.launchlog import offers_tried, sentence
+from worker.clusters.pricelist import PriceKey, price_key, priced
 from worker.clusters.safekeeping import Safekeeping
 
 T = TypeVar("T")
@@ -72,6 +74,7 @@ _FIELDS = (
     *("error", "pid", "schedule_type", "cluster_name", "finished_at", "status_msg"),
 )
 """Of a request; not its body."""
+_WHO = re.compile(r"//[^/@\s]*@")
 _LAUNCH = ("sky.launch", "launch")
 _UNFINISHED = ("PENDING", "RUNNING")
 _SEEN = {
@@ -236,15 +239,24 @@ class SkyPilotClouds:
                 _if_quick(lambda: sdk.api_cancel(list(waiting), all_users=True, silent=True), None)
             return str(sdk.down(name))
 
+    def down_fault(self, request_id: str) -> str | None:
+        """See `Clouds.down_fault`."""
+        with _deadline(QUICK_S):
+            found = sdk.api_status([request_id], fields=list(_FIELDS))
+            if not found or found[0].status != "FAILED":
+                return None
+            error = _answer(request_id).error
+        return _said(error) if error else None
+
     def offers(self, plan: ClusterPlan) -> tuple[Offer, ...]:
         """See `Clouds.offers`. Of GPUs alone: catalogs do not list machines without."""
         wanted = [(n, each) for n, each in enumerate(plan.candidates) if each.accelerators]
         with _deadline(SLOW_S):
-            lists = {key: self._price_list(key) for key in {_price_key(each) for _, each in wanted}}
+            lists = {key: self._price_list(key) for key in {price_key(each) for _, each in wanted}}
         return tuple(
             offer
             for number, candidate in wanted
-            for offer in _priced(number, candidate, plan.num_nodes, lists[_price_key(candidate)])
+            for offer in priced(number, candidate, plan.num_nodes, lists[price_key(candidate)])
         )
 
     def _launches(self, name: str, *statuses: str) -> tuple[str, ...]:
@@ -272,7 +284,7 @@ class SkyPilotClouds:
         self._unanswered.pop(question, None)
         return answer
 
-    def _price_list(self, key: _PriceKey) -> list[Any]:
+    def _price_list(self, key: PriceKey) -> list[Any]:
         """The machines of a cloud's list; a cloud that has none has no prices."""
         cloud, gpu, count = key
         answer = self._ask(
@@ -337,7 +349,7 @@ class _Answer:
     def known(self) -> Any:
         """Return the value. Raises CloudsUnreachable: an error here says nothing of a cluster."""
         if self.error is not None:
-            raise CloudsUnreachable(f"SkyPilot: {sentence(str(self.error))}") from self.error
+            raise CloudsUnreachable(f"SkyPilot: {_said(self.error)}") from self.error
         return self.value
 
 
@@ -351,8 +363,13 @@ def _answer(request_id: Any) -> _Answer:
         answer = _Answer(error=error)
         if str(error).startswith("Failed to get request") and not answer.is_forgotten:
             # What stands before the server spoke (502, 504), not the request.
-            raise CloudsUnreachable(f"SkyPilot: {sentence(str(error))}") from error
+            raise CloudsUnreachable(f"SkyPilot: {_said(error)}") from error
         return answer
+
+
+def _said(error: Exception) -> str:
+    """Return the error's words: they are shown, so without who and password of an address."""
+    return sentence(_WHO.sub("//", str(error))) or type(error).__name__
 
 
 def _if_quick(ask: Callable[[], T], otherwise: D) -> T | D:
@@ -373,7 +390,7 @@ def _deadline(seconds: float) -> Iterator[None]:
     try:
         yield
     except _NO_ANSWER as error:
-        raise CloudsUnreachable(f"SkyPilot's API server: {sentence(str(error))}") from error
+        raise CloudsUnreachable(f"SkyPilot's API server: {_said(error)}") from error
     finally:
         _ends_at.reset(token)
 
@@ -461,34 +478,3 @@ def _hourly_prices() -> dict[str, float]:
         for each in report
         if each["status"] is not None and each["duration"] and each["total_cost"]
     }
-
-
-_PriceKey = tuple[str, str, int]
-
-
-def _price_key(candidate: CandidateSpec) -> _PriceKey:
-    return candidate.cloud, candidate.gpu_name or "", candidate.gpus
-
-
-def _priced(
-    number: int, candidate: CandidateSpec, num_nodes: int, machines: Iterable[Any]
-) -> Iterator[Offer]:
-    region = candidate.infra.split("/")[1] if "/" in candidate.infra else None
-    for machine in machines:
-        # Slurm and Kubernetes name their cluster in the infra, and a partition here.
-        is_elsewhere = region not in (None, machine.region) and machine.instance_type is not None
-        is_small = (candidate.cpus or 0) > (machine.cpu_count or 0) or (
-            candidate.memory_gb or 0
-        ) > (machine.memory or 0)
-        usd = machine.spot_price if candidate.use_spot else machine.price
-        if is_elsewhere or is_small or machine.accelerator_count != candidate.gpus:
-            continue
-        if usd is None or usd != usd or usd * num_nodes > (candidate.max_hourly_usd or 1e12):
-            continue
-        in_region = f"{candidate.cloud}/{machine.region}"
-        yield Offer(
-            candidate=number,
-            infra=candidate.infra if machine.instance_type is None else in_region,
-            sku=machine.instance_type,
-            hourly_usd=round(float(usd) * num_nodes, 4),
-        )

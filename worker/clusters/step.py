@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from pydantic import ValidationError
@@ -22,11 +22,12 @@ from api.runs.journal import utc_now
 from api.tables import Cluster
 from worker.clusters import mailbox, rows
 from worker.clusters.base import CloudError, Clouds, ClusterPlan, ErrorKind
-from worker.clusters.consequences import announce, conclude
+from worker.clusters.consequences import announce, conclude, warn_of_stuck
 from worker.clusters.decide import (
     SOON,
     Action,
     AskDown,
+    AskDownFault,
     AskJobs,
     AskLaunches,
     AskRequest,
@@ -38,6 +39,7 @@ from worker.clusters.decide import (
     Record,
     Wait,
     decide,
+    is_stuck,
 )
 from worker.clusters.fold import begin, enact, learn
 from worker.clusters.perform import perform
@@ -57,7 +59,9 @@ FRESH = timedelta(seconds=10)
 """A lease taken so lately lasts over one call."""
 OF_SILENCE = (Cause.CLUSTER_LOST, Cause.JOB_ENDED)
 """Concluded because nothing was heard: a node that cannot speak may have left a note."""
-CLOUD_ACTIONS = (AskLaunches, Look, AskJobs, AskRequest, Launch, CancelDuplicates, AskDown)
+CLOUD_ACTIONS = (
+    *(AskLaunches, Look, AskJobs, AskRequest, Launch, CancelDuplicates, AskDown, AskDownFault),
+)
 
 
 @dataclass(slots=True)
@@ -159,6 +163,7 @@ def _work(tick: _Tick) -> timedelta:
     for _ in range(MAX_ACTIONS):
         state, action = tick.view.state, _next(tick)
         if isinstance(action, Wait):
+            _wait(tick, action)
             return action.pause
         if isinstance(action, Record):
             tick.view = learn(tick.view, Recorded(), tick.clock())
@@ -175,6 +180,13 @@ def _work(tick: _Tick) -> timedelta:
         if time.monotonic() > deadline:
             break
     return timedelta(0)
+
+
+def _wait(tick: _Tick, action: Wait) -> None:
+    """Note what is waited for; a cluster that does not go is told of."""
+    tick.view, now = replace(tick.view, waits_for=action.why), tick.clock()
+    if is_stuck(tick.view, now):
+        warn_of_stuck(tick.parts, tick.cluster_id, tick.epoch, action.why or "", now=now)
 
 
 def _next(tick: _Tick) -> Action:

@@ -42,11 +42,19 @@ class Looked:
     sighting: Sighting | None
 
 
+@dataclass(frozen=True, slots=True)
+class DownFault:
+    """`Clouds.down_fault` answered."""
+
+    message: str | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
     """What this tick has found out so far; None: it has not looked."""
 
     is_unreachable: bool = False
+    why_unreachable: str = ""
     is_recorded: bool = False
     """This tick has committed that it will launch."""
     launches: tuple[str, ...] | None = None
@@ -56,6 +64,7 @@ class Known:
     """It was asked for its jobs and could not tell of them."""
     report: RequestReport | None = None
     is_down_asked: bool = False
+    down_fault: DownFault | None = None
     are_duplicates_cancelled: bool = False
 
 
@@ -91,6 +100,14 @@ class ClusterView:
     """Answers in a row, since its node was last heard, that had no job of ours (count)."""
     wall_limit_at: datetime | None = None
     down_asked_at: datetime | None = None
+    down_request_id: str | None = None
+    """The newest request to end it."""
+    ending_at: datetime | None = None
+    """Since when it is to go."""
+    is_end_warned: bool = False
+    """Whether its run was told that it does not go."""
+    waits_for: str | None = None
+    """What the newest tick left it waiting for; None: at work, or gone."""
     cause: Cause | None = None
     message: str | None = None
     known: Known = Known()
@@ -167,6 +184,7 @@ Fact: TypeAlias = (
     | NotLaunched
     | Reported
     | DownAsked
+    | DownFault
     | DuplicatesCancelled
     | Unreachable
 )

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from sqlalchemy import update
+
 from api.clusters import exclusions
 from api.runs.journal import utc_now
+from api.tables import Cluster
 from tests.api.clusters.told import LAMBDA, rented
 from tests.api.dashboard.test_pages import sign_in
 from tests.api.serving import Served
@@ -49,6 +52,7 @@ def test_the_page_of_clusters_shows_the_projects_own(story: Story, served: Serve
     rented(story, "mine", hours=2.0)
     now = utc_now()
     with story.database.transaction() as session:
+        session.execute(update(Cluster).values(waits_for="it is still there: denied"))
         until = now + timedelta(hours=1)
         exclusions.exclude(session, LAMBDA, "no <H100> left", until=until, now=now)
     with served.browser() as browser, served.browser() as stranger:
@@ -58,6 +62,7 @@ def test_the_page_of_clusters_shows_the_projects_own(story: Story, served: Serve
         stranger.post("/login", data={"key": served.stranger_key, "next": "/"})
         other = stranger.get("/clusters").text
     assert "mine" in page
+    assert "it is still there: denied" in page
     assert "$47.8" in page
     assert "no &lt;H100&gt; left" in page
     assert "mine" not in other

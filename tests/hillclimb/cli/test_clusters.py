@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import pytest
+from sqlalchemy import update
 
 from api.clusters import exclusions
 from api.runs.journal import utc_now
-from api.tables import StrayCluster
+from api.tables import Cluster, StrayCluster
 from hillclimb.cli.exits import Exit
 from tests.api.clusters.told import LAMBDA, rented
 from tests.api.story import Story
@@ -47,6 +48,10 @@ def test_a_run_shows_its_ledger_its_cost_and_what_is_left(hc: Invoke, story: Sto
     runs = re.search(r"1 of 8 clusters, \$23\.92 an hour; all runs so far \$(\d+\.\d\d)", whole)
     assert meter.reads(runs, usd=47.84), whole
     assert run_id in whole
+    with story.database.transaction() as session:
+        session.execute(update(Cluster).values(waits_for="it is still there: access denied"))
+    for shown in (hc("clusters"), hc("clusters", run_id)):
+        assert "it is still there: access denied" in " ".join(shown.stdout.split())
 
 
 def test_a_budget_is_shown_and_extended_and_says_when_that_is_not_enough(

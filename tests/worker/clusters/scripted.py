@@ -73,6 +73,8 @@ class ScriptedClouds:
     requests: list[Request] = field(default_factory=list)
     orphans: list[Request] = field(default_factory=list)
     """Launches of an API server that is gone, carried on by processes that outlived it."""
+    refuses_ends: str | None = None
+    """Requests to end a cluster fail so, long after they were taken."""
     broken: set[str] = field(default_factory=set)
     """Names of clusters that are there, but not up."""
     num_launches: int = 0
@@ -193,10 +195,17 @@ class ScriptedClouds:
     def down(self, name: str) -> str:
         self._reach()
         cluster = self.clusters.get(name)
-        if cluster is not None and cluster.ending_at is None:
+        is_refused = self.refuses_ends is not None
+        if cluster is not None and cluster.ending_at is None and not is_refused:
             cluster.ending_at = self.now + timedelta(seconds=20)
         self._answer()
         return "down"
+
+    def down_fault(self, request_id: str) -> str | None:
+        assert request_id == "down"
+        self._reach()
+        self._answer()
+        return self.refuses_ends
 
     def offers(self, plan: ClusterPlan) -> tuple[Offer, ...]:
         self._reach()

@@ -27,9 +27,11 @@ from worker.clusters.decide import (
     MAX_LAUNCHES,
     NODE_SILENT,
     SOON,
+    STUCK,
     UNSOUND_ENOUGH,
     Adopt,
     AskDown,
+    AskDownFault,
     AskJobs,
     AskLaunches,
     AskRequest,
@@ -43,8 +45,19 @@ from worker.clusters.decide import (
     Record,
     Wait,
     decide,
+    is_stuck,
 )
-from worker.clusters.view import Cause, ClusterState, ClusterView, Jobs, Known, Looked, Recorded
+from worker.clusters.view import (
+    Cause,
+    ClusterState,
+    ClusterView,
+    DownAsked,
+    DownFault,
+    Jobs,
+    Known,
+    Looked,
+    Recorded,
+)
 
 NAME, JOB = "hc-abcd-0123456789-1", "att_1"
 WANTED = ClusterView(name=NAME, job_name=JOB)
@@ -76,6 +89,9 @@ def test_unreachable_changes_nothing(state: ClusterState) -> None:
     view = knowing(replace(UP, state=state), is_unreachable=True)
     pause = LATER if state is ClusterState.UP else SOON
     assert decide(view, LONG_AFTER) == Wait(pause, "the clouds' API server does not answer")
+    said = knowing(view, is_unreachable=True, why_unreachable="refused")
+    why = "the clouds' API server does not answer: refused"
+    assert decide(said, LONG_AFTER) == Wait(pause, why)
 
 
 ASKED = replace(WANTED, launch_asked_at=START - LAUNCH_GRACE, launch_tries=1)
@@ -175,7 +191,7 @@ class TestLaunching:
 class TestUp:
     def test_a_node_that_is_heard_is_let_alone(self) -> None:
         unseen = replace(UP, num_unseen=9)
-        assert decide(unseen, START) == Wait(LATER, "the cluster is at work")
+        assert decide(unseen, START) == Wait(LATER, None)
 
     def test_gone_twice_and_silent_is_lost(self) -> None:
         silent = START + NODE_SILENT
@@ -271,7 +287,7 @@ class TestEnds:
         asked = knowing(later, launches=())
         assert decide(asked, START) == Look()
         there = replace(asked, known=replace(asked.known, looked=Looked(SEEN)))
-        assert isinstance(decide(there, START), Wait)
+        assert decide(there, START) == Wait(LATER, "it is still there")
         not_there = replace(asked, known=replace(asked.known, looked=Looked(None)))
         assert decide(not_there, START) == BeGone()
 
@@ -283,6 +299,29 @@ class TestEnds:
         told = replace(ENDING, down_asked_at=START)
         assert decide(told, START + timedelta(seconds=59)) == AskLaunches()
         assert decide(told, START + timedelta(seconds=60)) == AskDown()
+
+    def test_of_what_is_still_there_it_is_asked_why(self) -> None:
+        told = replace(ENDING, down_asked_at=START, down_request_id="r9")
+        there = knowing(told, launches=(), looked=Looked(SEEN))
+        assert decide(there, START) == AskDownFault("r9")
+        known = fold.learn(there, DownFault("access denied"), START)
+        assert decide(known, START) == Wait(LATER, "it is still there: access denied")
+        silent = fold.learn(there, DownFault(None), START)
+        assert decide(silent, START) == Wait(LATER, "it is still there")
+
+    def test_telling_it_again_keeps_what_was_said_of_the_time_before(self) -> None:
+        again = fold.learn(
+            replace(ENDING, waits_for="it is still there: no"), DownAsked("r9"), START
+        )
+        assert again.down_request_id == "r9"
+        assert decide(again, START) == Wait(LATER, "it is still there: no")
+
+    def test_it_is_stuck_ten_minutes_after_it_was_to_end_until_that_was_told(self) -> None:
+        ending = fold.enact(UP, End(None, "over"), START)
+        assert not is_stuck(ending, START + STUCK - timedelta(seconds=1))
+        assert is_stuck(ending, START + STUCK)
+        assert not is_stuck(replace(ending, is_end_warned=True), START + STUCK)
+        assert not is_stuck(fold.enact(ending, BeGone(), START), START + STUCK)
 
     def test_what_was_never_asked_for_is_gone_at_once(self) -> None:
         assert decide(replace(WANTED, state=ClusterState.ENDING), START) == BeGone()

@@ -14,7 +14,7 @@ from tests.worker.clusters.scene import ClusterScene
 from tests.worker.clusters.scripted import START
 from tests.worker.scene import PROJECT
 from worker import driver, rounds
-from worker.clusters import step
+from worker.clusters import observer, step
 
 S = RunStatus
 
@@ -69,6 +69,19 @@ def test_a_cluster_at_work_is_put_off_without_a_tick(far: ClusterScene) -> None:
     [cluster] = far.clusters(run_id)
     assert (cluster.state, cluster.epoch) == ("up", epoch)
     assert cluster.due_at > far.now
+
+
+def test_what_a_cluster_waits_for_is_written_without_a_tick(far: ClusterScene) -> None:
+    run_id = far.submit()
+    far.run_for(20)
+    [before] = far.clusters(run_id)
+    far.clouds.broken.add(before.name)
+    far.clouds.pass_time(130)
+    observer.sweep(far.parts, far.clouds, now=far.now)
+    assert rounds.clusters(far.parts, now=far.now) == []
+    [after] = far.clusters(run_id)
+    assert (after.state, after.epoch) == ("up", before.epoch)
+    assert after.waits_for == "the cluster is not up: it may come back"
 
 
 def test_a_second_message_for_one_look_does_nothing(far: ClusterScene) -> None:

@@ -160,39 +160,6 @@ def test_one_cluster_is_asked_for_at_its_cloud_and_no_other(
     assert named == [["hc-b-1"], ["hc-*"], ["hc-b-1"]]
 
 
-def machine(region: str, price: float | None, **changes: Any) -> SimpleNamespace:
-    values: dict[str, Any] = {
-        "instance_type": "p5.48xlarge",
-        "accelerator_count": 8.0,
-        "cpu_count": 192.0,
-        "memory": 2048.0,
-        "region": region,
-        "price": price,
-        "spot_price": 20.0,
-    }
-    return SimpleNamespace(**(values | changes))
-
-
-def test_prices_are_those_of_the_region_the_size_and_the_kind(skypilot: ModuleType) -> None:
-    machines = [
-        machine("us-east-1", 55.0),
-        machine("us-west-2", 50.0),
-        machine("us-east-1", 5.0, accelerator_count=4.0),
-        machine("us-east-1", 45.0, spot_price=float("nan")),
-    ]
-    (spot,) = skypilot._priced(3, ON_AWS, 2, machines)
-    assert (spot.candidate, spot.infra, spot.sku) == (3, "aws/us-east-1", "p5.48xlarge")
-    assert spot.hourly_usd == 40.0
-    anywhere = CandidateSpec(infra="aws", accelerators="H100:8", max_hourly_usd=105)
-    found = list(skypilot._priced(0, anywhere, 2, machines))
-    assert [(each.infra, each.hourly_usd) for each in found] == [
-        ("aws/us-west-2", 100.0),
-        ("aws/us-east-1", 90.0),
-    ]
-    big = CandidateSpec(infra="aws", accelerators="H100:8", memory_gb=4096)
-    assert list(skypilot._priced(0, big, 1, machines)) == []
-
-
 def test_a_server_that_never_answers_is_given_up_in_time(skypilot: ModuleType) -> None:
     session = skypilot.requests.Session()
     session.mount("http://", skypilot._Punctual())
@@ -287,6 +254,24 @@ def test_a_cluster_that_is_not_up_is_not_one_without_jobs(
     clouds = skypilot.SkyPilotClouds("hc-test-")
     assert clouds.jobs("hc-test-run-1") is None
     assert clouds.jobs("hc-test-run-1") == ()
+
+
+def test_why_a_cluster_does_not_go_is_the_error_of_its_request(
+    skypilot: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[Requested] = [launch("r1", "RUNNING")]
+
+    def denied(_: object) -> None:
+        raise PermissionError("denied at https://me:secret@cloud/v1")
+
+    monkeypatch.setattr(skypilot.sdk, "api_status", lambda *_, **__: found)
+    monkeypatch.setattr(skypilot.sdk, "get", denied)
+    clouds = skypilot.SkyPilotClouds("hc-test-")
+    assert clouds.down_fault("r1") is None
+    found[0].status = "FAILED"
+    assert clouds.down_fault("r1") == "denied at https://cloud/v1"
+    found.clear()
+    assert clouds.down_fault("r1") is None
 
 
 def test_a_gateway_that_has_no_answer_says_nothing_of_the_request(

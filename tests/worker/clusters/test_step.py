@@ -8,9 +8,10 @@ from datetime import timedelta
 import pytest
 
 from api.clusters import cost
+from api.clusters.overview import told
 from api.runs.errors import AttemptSuperseded, InvalidTransition, UnknownToken
 from api.runs.status import RunStatus
-from api.tables import Offer, StrayCluster
+from api.tables import Offer, OutboxMessage, RunEvent, StrayCluster
 from tests import factories as make
 from tests.worker.clusters.scene import SKY, ClusterScene
 from tests.worker.clusters.scripted import FACTS, ScriptedClouds
@@ -378,3 +379,43 @@ def test_a_job_that_is_stopped_unasked_is_a_lost_cluster(far: ClusterScene) -> N
     far.run_for(120)
     assert (far.status(run_id), far.run(run_id).end_code) == (S.FAILED, "cluster_lost")
     assert "max_recoveries is 1" in (far.run(run_id).end_message or "")
+
+
+def test_what_a_cluster_waits_for_is_told_while_it_waits(far: ClusterScene) -> None:
+    far.clouds.is_away = True
+    run_id = far.submit()
+    far.run_for(15)
+    [cluster] = far.clusters(run_id)
+    assert told(cluster) == "the clouds' API server does not answer: refused"
+    far.clouds.is_away = False
+    far.run_for(30)
+    assert told(far.clusters(run_id)[0]) == "a launch may still be on its way"
+    far.run_for(200, every_s=10.0)
+    [cluster] = far.clusters(run_id)
+    assert (cluster.state, told(cluster)) == ("up", None)
+
+
+def test_a_cluster_that_does_not_end_says_why_and_its_run_is_warned_once(
+    far: ClusterScene,
+) -> None:
+    run_id = far.submit(notify={"slack": {"channel": "C1"}})
+    far.run_for(30)
+    of_the_spec = far.types(run_id).count("run.warning")
+    far.clouds.refuses_ends = "AccessDenied: the key was revoked"
+    far.cancel(run_id)
+    far.run_for(560, every_s=20.0)
+    [cluster] = far.clusters(run_id)
+    assert cluster.state == "ending"
+    assert "it is still there: AccessDenied: the key was revoked" in (told(cluster) or "")
+    assert far.types(run_id).count("run.warning") == of_the_spec
+    far.run_for(200, every_s=20.0)
+    assert far.types(run_id).count("run.warning") == of_the_spec + 1
+    [message] = [each for each in far.rows(OutboxMessage) if each.kind == "warning"]
+    with far.parts.database.transaction() as session:
+        event = session.get_one(RunEvent, (run_id, message.payload["seq"]))
+    assert cluster.name in event.data["message"]
+    assert "AccessDenied" in event.data["message"]
+    far.clouds.refuses_ends = None
+    far.run_for(180, every_s=20.0)
+    [cluster] = far.clusters(run_id)
+    assert (cluster.state, told(cluster)) == ("gone", "it is not wanted any more")

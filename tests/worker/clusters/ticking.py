@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from tests.worker.clusters.scripted import ScriptedClouds, plan_of
 from worker.clusters import fold
-from worker.clusters.base import CloudError, CloudsUnreachable
 from worker.clusters.decide import (
     Action,
     AskDown,
+    AskDownFault,
     AskJobs,
     AskLaunches,
     AskRequest,
@@ -21,24 +21,14 @@ from worker.clusters.decide import (
     Wait,
     decide,
 )
-from worker.clusters.view import (
-    ClusterView,
-    DownAsked,
-    DuplicatesCancelled,
-    Fact,
-    Jobs,
-    Launched,
-    Launches,
-    Looked,
-    NotLaunched,
-    Recorded,
-    Reported,
-    Unreachable,
-)
+from worker.clusters.perform import perform
+from worker.clusters.view import ClusterView, Fact, Recorded
 
 MAX_ACTIONS = 20
 """A tick that takes more than this would never end."""
-CLOUD_ACTIONS = (AskLaunches, Look, AskJobs, AskRequest, Launch, CancelDuplicates, AskDown)
+CLOUD_ACTIONS = (
+    *(AskLaunches, Look, AskJobs, AskRequest, Launch, CancelDuplicates, AskDown, AskDownFault),
+)
 
 
 class CutOff(Exception):
@@ -65,36 +55,12 @@ def tick(
             view = fold.learn(view, Recorded(), clouds.now)
             commit(view)
         elif isinstance(action, CLOUD_ACTIONS):
-            view = fold.learn(view, perform(action, view, clouds), clouds.now)
+            view = fold.learn(view, _perform(action, view, clouds), clouds.now)
         else:
             view = fold.enact(view, action, clouds.now)
         if len(taken) > cut_after:
             raise CutOff
 
 
-def perform(action: CloudAction, view: ClusterView, clouds: ScriptedClouds) -> Fact:
-    try:
-        return _asked(action, view, clouds)
-    except CloudsUnreachable as fault:
-        return Unreachable(str(fault))
-    except CloudError as refusal:
-        return NotLaunched(refusal)
-
-
-def _asked(action: CloudAction, view: ClusterView, clouds: ScriptedClouds) -> Fact:
-    match action:
-        case AskLaunches():
-            return Launches(clouds.open_launches(view.name))
-        case Look():
-            return Looked(clouds.sighting(view.name))
-        case AskJobs():
-            return Jobs(clouds.jobs(view.name))
-        case AskRequest(request_id):
-            return Reported(clouds.request(request_id))
-        case Launch():
-            return Launched(clouds.launch(plan_of(view.name, view.job_name)))
-        case CancelDuplicates(ids):
-            clouds.cancel_jobs(view.name, ids)
-            return DuplicatesCancelled(ids)
-        case AskDown():
-            return DownAsked(clouds.down(view.name))
+def _perform(action: CloudAction, view: ClusterView, clouds: ScriptedClouds) -> Fact:
+    return perform(action, clouds, view.name, lambda: plan_of(view.name, view.job_name))
