@@ -23,7 +23,9 @@ _WARNING = re.compile(
     r"^[WE] (?P<at>\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}) (?:PID=\d+ )?\S+\] (?P<message>.*)"
 )
 _UNSUPPORTED = re.compile(r"not supported by (?P<cloud>[A-Za-z ]+)")
-_LAUNCHED = ("Cluster launched:", "Job submitted", "Instance is up.", "Instances are up.")
+_UP = ("Instance is up.", "Instances are up.")
+_LAUNCHED = ("Cluster launched:", "Job submitted")
+"""Machines that are up are not yet had: SkyPilot's runtime is set up on them, which may fail."""
 _INELIGIBLE = frozenset({"NotSupportedError", "ProvisionUnsupportedError"})
 MESSAGE_CHARACTERS = 500
 
@@ -51,6 +53,7 @@ class _Reader:
     since: datetime | None = None
     heard_at: datetime | None = None
     warning: str | None = None
+    is_launched: bool = False
 
     def take(self, line: str) -> None:
         """Read one line."""
@@ -60,8 +63,9 @@ class _Reader:
             self.warning, self.heard_at = match["message"], self._time(match["at"])
         elif match := _FAULT.match(line):
             self._fault(match["kind"], match["message"])
-        elif any(words in line for words in _LAUNCHED):
+        elif any(words in line for words in (*_UP, *_LAUNCHED)):
             self._succeed()
+            self.is_launched |= any(words in line for words in _LAUNCHED)
         elif match := _ROW.match(line):
             self._price(match["infra"], match["cells"])
 
@@ -73,6 +77,10 @@ class _Reader:
             self.prices[infra.replace(" (", "/").rstrip(")")] = (sku, float(usd))
 
     def _begin(self, infra: str, region: str | None) -> None:
+        given_up = self._given_up()
+        if given_up is not None:
+            message = sentence(self.warning or "its machines were up, and were given up")
+            self._end(replace(given_up, outcome=Outcome.FAILED, message=message))
         sku, usd = self.prices.get(f"{infra}/{region}", (None, None))
         self.current = OfferTried(
             infra=infra.lower(), region=region, sku=sku, hourly_usd=usd, outcome=Outcome.FAILED
@@ -87,10 +95,16 @@ class _Reader:
             cloud = _UNSUPPORTED.search(message)
             name = cloud["cloud"].replace(" ", "").lower() if cloud else "unknown"
             tried = tried or OfferTried(infra=name, outcome=outcome)
+        tried = tried or self._given_up()
         if tried is None:
             return
         said = sentence(self.warning or message)
         self._end(replace(tried, outcome=outcome, error_class=kind, message=said))
+
+    def _given_up(self) -> OfferTried | None:
+        """Take back the offer whose machines were up, where the launch went on without them."""
+        is_up = bool(self.offers) and self.offers[-1].outcome is Outcome.UP
+        return self.offers.pop() if is_up and not self.is_launched else None
 
     def _succeed(self) -> None:
         if self.current is not None:

@@ -112,37 +112,35 @@ def write_sighting(cluster: Cluster, view: ClusterView) -> None:
 def write_offers(
     session: Session, cluster: Cluster, tried: tuple[OfferTried, ...], *, now: datetime
 ) -> list[OfferTried]:
-    """Add what a launch has tried to the ledger; returns what was not there yet.
+    """Add what a launch has tried to the ledger; returns what is new, or has come out otherwise.
 
     Machines that were had are paid from now on, whatever becomes of them.
     """
-    query = select(Offer.number).where(Offer.cluster_id == cluster.id)
-    known = set(session.scalars(query.where(Offer.launch == cluster.launch_tries)))
+    query = select(Offer).where(Offer.cluster_id == cluster.id)
+    query = query.where(Offer.launch == cluster.launch_tries)
+    known = {row.number: row for row in session.scalars(query)}
     fresh = []
     for number, offer in enumerate(tried, start=1):
-        if number in known:
+        row = known.get(number)
+        if row is not None and row.outcome == offer.outcome.value:
             continue
         fresh.append(offer)
         if offer.outcome is Outcome.UP:
             _begin_to_pay(cluster, now)
             _learn_price(cluster, offer.hourly_usd)
-        session.add(
-            Offer(
-                cluster_id=cluster.id,
-                launch=cluster.launch_tries,
-                number=number,
-                at=now,
-                seconds=offer.seconds,
-                infra=offer.infra,
-                region=offer.region,
-                sku=offer.sku,
-                hourly_usd=offer.hourly_usd,
-                outcome=offer.outcome.value,
-                error_class=offer.error_class,
-                message=offer.message,
-            )
-        )
+        if row is None:
+            row = Offer(cluster_id=cluster.id, launch=cluster.launch_tries, number=number, at=now)
+            session.add(row)
+        _fill(row, offer)
     return fresh
+
+
+def _fill(row: Offer, offer: OfferTried) -> None:
+    row.seconds = offer.seconds
+    row.infra, row.region = offer.infra, offer.region
+    row.sku, row.hourly_usd = offer.sku, offer.hourly_usd
+    row.outcome = offer.outcome.value
+    row.error_class, row.message = offer.error_class, offer.message
 
 
 def _begin_to_pay(cluster: Cluster, at: datetime) -> None:

@@ -65,6 +65,41 @@ def test_a_cloud_that_lacks_a_feature_was_never_asked() -> None:
     assert (second.infra, second.outcome) == ("slurm", Outcome.UP)
 
 
+UP_AND_GIVEN_UP = (
+    "Launching on AWS us-east-1 (us-east-1a).\n"
+    "Instance is up.\n"
+    "{fault}"
+    "Launching on Lambda us-west-1.\n"
+    "Instance is up.\n"
+    "Cluster launched: hc-abcd-run1-1.\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("fault", "error_class", "message"),
+    [
+        ("", None, "its machines were up, and were given up"),
+        ("RuntimeError: Failed to set up SkyPilot runtime\n", "RuntimeError", "Failed to set up"),
+    ],
+)
+def test_machines_that_were_up_and_could_not_be_set_up_have_failed(
+    fault: str, error_class: str | None, message: str
+) -> None:
+    log = UP_AND_GIVEN_UP.format(fault=fault)
+    first, second = offers_tried(log, began_at=BEGAN)
+    assert (first.infra, first.outcome, first.error_class) == ("aws", Outcome.FAILED, error_class)
+    assert message in (first.message or "")
+    assert (second.infra, second.outcome) == ("lambda", Outcome.UP)
+
+
+def test_what_fails_after_the_cluster_was_launched_is_no_fault_of_the_offer() -> None:
+    log = UP_AND_GIVEN_UP.format(fault="") + "sky.exceptions.CommandError: set-up failed\n"
+    assert [each.outcome for each in offers_tried(log, began_at=BEGAN)] == [
+        Outcome.FAILED,
+        Outcome.UP,
+    ]
+
+
 def test_an_empty_log_tells_nothing() -> None:
     assert offers_tried("", began_at=BEGAN) == ()
 

@@ -11,7 +11,7 @@ from api.clusters import cost
 from api.clusters.overview import told
 from api.runs.errors import AttemptSuperseded, InvalidTransition, UnknownToken
 from api.runs.status import RunStatus
-from api.tables import Offer, OutboxMessage, RunEvent, StrayCluster
+from api.tables import CloudExclusion, Offer, OutboxMessage, RunEvent, StrayCluster
 from tests import factories as make
 from tests.worker.clusters.scene import SKY, ClusterScene
 from tests.worker.clusters.scripted import FACTS, ScriptedClouds
@@ -19,7 +19,7 @@ from trainer.contract.launch import AttemptEnd
 from trainer.contract.node import NodeEnd
 from trainer.contract.reasons import ReasonCode
 from trainer.contract.rundir import node_file, run_key
-from worker.clusters.base import ErrorKind, JobSighting, JobState
+from worker.clusters.base import ErrorKind, JobSighting, JobState, OfferTried, Outcome
 from worker.clusters.options import ClusterOptions
 from worker.clusters.wheel import NoWheel
 
@@ -256,6 +256,24 @@ def test_what_was_tried_is_in_the_ledger_once_and_told(far: ClusterScene) -> Non
     far.run_for(20)
     told = far.types(run_id).count("cluster.offer")
     assert told == len(far.rows(Offer))
+
+
+def test_an_offer_that_was_up_and_failed_then_is_a_failed_one_that_is_paid(
+    far: ClusterScene,
+) -> None:
+    """Machines come up, SkyPilot's runtime cannot be set up on them, and nothing else is left."""
+    far.clouds.fails_launches, far.clouds.launch_s = True, 60.0
+    broken = OfferTried(infra="lambda", outcome=Outcome.FAILED, message="ssh: no route")
+    far.clouds.tried = (broken,)
+    run_id = far.submit()
+    far.run_for(50)
+    assert [(row.number, row.outcome) for row in far.rows(Offer)] == [(1, "up")]
+    far.run_for(20)
+    assert [(row.number, row.outcome, row.message) for row in far.rows(Offer)][:1] == [
+        (1, "failed", "ssh: no route")
+    ]
+    assert far.clusters(run_id)[0].paid_from is not None
+    assert [row.infra for row in far.rows(CloudExclusion)] == ["lambda"]
 
 
 def test_a_run_whose_cluster_has_to_go_checkpoints_before_and_rests(far: ClusterScene) -> None:
