@@ -39,6 +39,7 @@ from trainer.contract.clusters.offers import Offer
 from trainer.contract.clusters.spec import CandidateSpec
 from worker.clusters.base import (
     CloudError,
+    CloudsError,
     CloudsUnreachable,
     ClusterFacts,
     ClusterPlan,
@@ -104,6 +105,12 @@ _NO_ANSWER = (
     exceptions.ConcurrentWorkerExhaustedError,
 )
 
+_DEFINITE = (400, 403, 413, 422)
+"""An answer that is no, and will be: not that of a gateway, of a server that is not ready, or of
+one whose token has run out."""
+_CUT_OFF = re.compile(r"Failed to upload (?:files|chunk)(?!.*\(Status code: 4)", re.DOTALL)
+"""What the client says of files that it could not bring to the server."""
+
 _ends_at: ContextVar[float] = ContextVar("ends_at")
 
 
@@ -155,8 +162,8 @@ class SkyPilotClouds:
         try:
             file = self._given.put(plan.name, plan.secrets) if plan.secrets else None
             with _deadline(SLOW_S), contextlib.redirect_stdout(io.StringIO()), _packed_in(file):
-                return str(sdk.launch(_task(plan, file), cluster_name=plan.name))
-        except CloudsUnreachable:
+                return _sent(_task(plan, file), plan.name)
+        except CloudsError:
             raise
         except Exception as error:
             raise cloud_error(error) from error
@@ -389,10 +396,22 @@ def _deadline(seconds: float) -> Iterator[None]:
     token = _ends_at.set(time.monotonic() + seconds)
     try:
         yield
-    except _NO_ANSWER as error:
+    except (*_NO_ANSWER, exceptions.PermissionDeniedError) as error:
         raise CloudsUnreachable(f"SkyPilot's API server: {_said(error)}") from error
     finally:
         _ends_at.reset(token)
+
+
+def _sent(task: sky.Task, name: str) -> str:
+    """Ask for a launch. Raises CloudError where the server says no, and what `_deadline` takes."""
+    try:
+        return str(sdk.launch(task, cluster_name=name))
+    except exceptions.PermissionDeniedError as error:
+        raise cloud_error(error) from error
+    except requests.exceptions.HTTPError as error:
+        if error.response is None or error.response.status_code not in _DEFINITE:
+            raise
+        raise CloudError(ErrorKind.REFUSED, _said(error)) from error
 
 
 @contextlib.contextmanager

@@ -37,6 +37,13 @@ def test_a_request_that_no_catalog_can_meet() -> None:
     assert "\n" not in error.message
 
 
+def test_an_http_error_of_a_cloud_is_not_a_refusal_of_the_api_server() -> None:
+    class HTTPError(Exception):
+        pass
+
+    assert cloud_error(HTTPError("500 Server Error")).kind is ErrorKind.UNKNOWN
+
+
 def test_no_capacity_anywhere_with_what_was_tried() -> None:
     error = cloud_error(ResourcesUnavailableError("Failed to provision", SOLD_OUT, LACKS))
     assert error.kind is ErrorKind.NO_CAPACITY

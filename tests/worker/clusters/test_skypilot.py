@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from trainer.contract.clusters.spec import CandidateSpec, TrainerInstall
-from worker.clusters.base import CloudsUnreachable, ClusterPlan
+from worker.clusters.base import CloudError, CloudsError, CloudsUnreachable, ClusterPlan, ErrorKind
 from worker.clusters.safekeeping import Safekeeping
 
 pytestmark = [
@@ -200,6 +200,66 @@ def test_a_server_without_a_place_is_asked_at_the_next_tick_and_not_for_ten_minu
     with pytest.raises(CloudsUnreachable), skypilot._deadline(5.0):
         skypilot.rest.request("GET", f"{overloaded}/api/status")
     assert time.monotonic() - started < 3.0
+
+
+def http_error(skypilot: ModuleType, status: int) -> Exception:
+    response = skypilot.requests.Response()
+    response.status_code = status
+    error: Exception = skypilot.requests.exceptions.HTTPError(f"{status}", response=response)
+    return error
+
+
+def launching(
+    skypilot: ModuleType, monkeypatch: pytest.MonkeyPatch, folder: Path, error: Exception
+) -> Exception:
+    """Return what a launch comes to whose call raises `error`."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(skypilot.sdk, "launch", fail)
+    clouds = skypilot.SkyPilotClouds("hc-", Safekeeping(folder))
+    with pytest.raises(CloudsError) as raised:
+        clouds.launch(plan(ON_LAMBDA))
+    return raised.value
+
+
+@pytest.mark.parametrize("status", [400, 403, 422])
+def test_a_launch_that_the_server_rejects_is_refused_and_not_repeated(
+    skypilot: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, status: int
+) -> None:
+    said = launching(skypilot, monkeypatch, tmp_path, http_error(skypilot, status))
+    assert isinstance(said, CloudError)
+    assert said.kind is ErrorKind.REFUSED
+
+
+@pytest.mark.parametrize("status", [401, 404, 408, 429, 500, 502])
+def test_an_answer_that_may_be_a_gateways_is_none(
+    skypilot: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, status: int
+) -> None:
+    said = launching(skypilot, monkeypatch, tmp_path, http_error(skypilot, status))
+    assert isinstance(said, CloudsUnreachable)
+
+
+def test_what_is_not_permitted_ends_a_launch_and_no_other_call(
+    skypilot: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A tick, and the sweep over strays, must outlive it."""
+    denied = skypilot.exceptions.PermissionDeniedError("not your cluster")
+    said = launching(skypilot, monkeypatch, tmp_path, denied)
+    assert isinstance(said, CloudError)
+    assert said.kind is ErrorKind.REFUSED
+
+    def fail(*_: object, **__: object) -> None:
+        raise denied
+
+    monkeypatch.setattr(skypilot.sdk, "api_status", lambda *_, **__: [])
+    for name in ("down", "queue", "status"):
+        monkeypatch.setattr(skypilot.sdk, name, fail)
+    clouds = skypilot.SkyPilotClouds("hc-")
+    for call in (clouds.down, clouds.jobs, lambda _: clouds.sightings()):
+        with pytest.raises(CloudsUnreachable, match="not your cluster"):
+            call("hc-test-run-1")
 
 
 class Requested(SimpleNamespace):
