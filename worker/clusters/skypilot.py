@@ -25,6 +25,7 @@ os.environ.setdefault("SKYPILOT_DISABLE_LOCAL_API_SERVER", "1")
 os.environ.setdefault("SKYPILOT_DISABLE_USAGE_COLLECTION", "1")
 os.environ.setdefault("SKYPILOT_USER_ID", "68636c62")
 
+import httpx
 import requests
 import sky
 from sky import exceptions
@@ -41,11 +42,9 @@ from worker.clusters.base import (
     CloudError,
     CloudsError,
     CloudsUnreachable,
-    ClusterFacts,
     ClusterPlan,
     ErrorKind,
     JobSighting,
-    JobState,
     OfferTried,
     RequestReport,
     RequestState,
@@ -55,6 +54,7 @@ from worker.clusters.base import (
 from worker.clusters.launcherrors import cloud_error
 from worker.clusters.launchlog import offers_tried, sentence
 from worker.clusters.pricelist import PriceKey, price_key, priced
+from worker.clusters.replies import facts_of, hourly_of, jobs_of
 from worker.clusters.safekeeping import Safekeeping
 
 T = TypeVar("T")
@@ -85,16 +85,6 @@ _SEEN = {
     ClusterStatus.STOPPED: SeenState.STOPPED,
     ClusterStatus.AUTOSTOPPING: SeenState.STOPPED,
 }
-_JOBS = {
-    "INIT": JobState.WAITING,
-    "PENDING": JobState.WAITING,
-    "SETTING_UP": JobState.RUNNING,
-    "RUNNING": JobState.RUNNING,
-    "SUCCEEDED": JobState.SUCCEEDED,
-    "FAILED_SETUP": JobState.SETUP_FAILED,
-    "CANCELLED": JobState.CANCELLED,
-}
-"""By SkyPilot's word for it; whatever else there is has failed."""
 _NO_ANSWER = (
     requests.exceptions.RequestException,
     exceptions.ApiServerConnectionError,
@@ -218,15 +208,7 @@ class SkyPilotClouds:
                 return ()
             if isinstance(answer.error, exceptions.ClusterNotUpError):
                 return None
-        jobs = [
-            JobSighting(
-                id=each["job_id"],
-                name=each["job_name"],
-                state=_JOBS.get(each["status"].value, JobState.FAILED),
-            )
-            for each in answer.known()
-        ]
-        return tuple(sorted(jobs, key=lambda job: job.id))
+        return jobs_of(answer.known())
 
     def cancel_jobs(self, name: str, ids: tuple[int, ...]) -> str:
         """See `Clouds.cancel_jobs`. Not with `all_users`: that cancels every job there is."""
@@ -315,7 +297,7 @@ class SkyPilotClouds:
             error = cloud_error(answer.error, offers)
             return RequestReport(state=RequestState.FAILED, error=error, offers=error.offers)
         job_id, handle = answer.value
-        facts = _facts(handle, _if_quick(_hourly_prices, {}).get(handle.cluster_name))
+        facts = facts_of(handle, _if_quick(_hourly_prices, {}).get(handle.cluster_name))
         return RequestReport(state=RequestState.DONE, job_id=job_id, cluster=facts, offers=offers)
 
     def _offers_tried(self, asked: Any) -> tuple[OfferTried, ...]:
@@ -412,6 +394,11 @@ def _sent(task: sky.Task, name: str) -> str:
         if error.response is None or error.response.status_code not in _DEFINITE:
             raise
         raise CloudError(ErrorKind.REFUSED, _said(error)) from error
+    except (httpx.HTTPError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not _CUT_OFF.search(str(error)):
+            raise
+        # The server was not asked: the launch is called again, and nothing is lost.
+        raise CloudsUnreachable(f"SkyPilot's API server took no files: {_said(error)}") from error
 
 
 @contextlib.contextmanager
@@ -472,28 +459,10 @@ def _sighting(record: Mapping[str, Any], hourly_usd: float | None) -> Sighting:
     return Sighting(
         name=record["name"],
         state=_SEEN.get(record["status"], SeenState.COMING),
-        cluster=_facts(handle, hourly_usd) if handle is not None else None,
-    )
-
-
-def _facts(handle: Any, hourly_usd: float | None) -> ClusterFacts | None:
-    rented = handle.launched_resources
-    if rented is None or rented.cloud is None:
-        return None
-    return ClusterFacts(
-        infra=str(rented.cloud).lower(),
-        region=rented.region,
-        sku=rented.instance_type,
-        num_nodes=handle.launched_nodes,
-        hourly_usd=hourly_usd,
+        cluster=facts_of(handle, hourly_usd) if handle is not None else None,
     )
 
 
 def _hourly_prices() -> dict[str, float]:
     """USD an hour of the clusters that are there, all nodes together, by the server's prices."""
-    report = _answer(sdk.cost_report(days=0)).known()
-    return {
-        each["name"]: round(each["total_cost"] / each["duration"] * 3600.0, 4)
-        for each in report
-        if each["status"] is not None and each["duration"] and each["total_cost"]
-    }
+    return hourly_of(_answer(sdk.cost_report(days=0)).known())

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 
 from trainer.contract.clusters.spec import CandidateSpec, TrainerInstall
@@ -262,6 +263,30 @@ def test_what_is_not_permitted_ends_a_launch_and_no_other_call(
             call("hc-test-run-1")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Failed to upload files to API server.",
+        "Failed to upload chunk: 1 / 2: busy (Status code: 503)",
+        None,
+    ],
+)
+def test_files_that_do_not_reach_the_server_are_no_launch_that_failed(
+    skypilot: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: str | None
+) -> None:
+    error = RuntimeError(words) if words else httpx.ReadTimeout("timed out")
+    assert isinstance(launching(skypilot, monkeypatch, tmp_path, error), CloudsUnreachable)
+
+
+@pytest.mark.parametrize(
+    "words", ["Failed to upload chunk: 1 / 2: too big (Status code: 413)", "no such task"]
+)
+def test_files_that_the_server_does_not_take_are(
+    skypilot: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: str
+) -> None:
+    assert isinstance(launching(skypilot, monkeypatch, tmp_path, RuntimeError(words)), CloudError)
+
+
 class Requested(SimpleNamespace):
     """A launch as `api_status` tells it."""
 
@@ -292,7 +317,7 @@ def test_what_may_wait_keeps_no_answer_back(
     monkeypatch.setattr(skypilot.sdk, "stream_and_get", silent)
     monkeypatch.setattr(skypilot.sdk, "cost_report", silent)
     monkeypatch.setattr(skypilot.sdk, "get", lambda _: (7, handle))
-    monkeypatch.setattr(skypilot, "_facts", lambda _, price: price)
+    monkeypatch.setattr(skypilot, "facts_of", lambda _, price: price)
     report = skypilot.SkyPilotClouds("hc-test-").request("r1")
     assert (report.state.value, report.job_id, report.offers) == ("done", 7, ())
 
