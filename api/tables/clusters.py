@@ -128,6 +128,8 @@ class StrayCluster(Base):
     end_asked_at: Mapped[datetime | None]
     """Since when an operator wants it ended now, without the grace."""
     end_asked_by: Mapped[str | None]
+    end_told_at: Mapped[datetime | None]
+    """When its cloud was last told to end it."""
 
 
 class PriceQuote(Base):

@@ -8,11 +8,11 @@ unreachable is not dead.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import select
+from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from api.clusters.names import deployment_tag, prefix
@@ -22,6 +22,7 @@ from api.runs.journal import utc_now
 from api.tables import Cluster, StrayCluster
 from worker.clusters import rows
 from worker.clusters.base import Clouds, CloudsUnreachable, Sighting
+from worker.clusters.decide import DOWN_AGAIN
 from worker.clusters.fold import sweep as fold_sweep
 from worker.parts import Parts
 
@@ -56,8 +57,9 @@ def sweep(
         strays = _strays(session, seen, prefix(tag), now=now)
         session.flush()
         by_hand = _asked_for(session, seen)
-    wanted = by_hand if dry_run else by_hand | set(strays)
-    ended = tuple(name for name in sorted(wanted) if _end(clouds, name))
+        wanted = _not_told(session, by_hand if dry_run else by_hand | set(strays), now=now)
+    ended = tuple(name for name in wanted if _end(clouds, name))
+    _note_told(parts, ended, now=now)
     if strays:
         log.warning("clusters without an owner: %s; ended: %s", strays, ended)
     return Swept(num_seen=len(seen), num_absent=num_absent, strays=strays, ended=ended)
@@ -97,6 +99,23 @@ def _asked_for(session: Session, seen: Mapping[str, Sighting]) -> set[str]:
     """Return strays that an operator wants ended now."""
     query = select(StrayCluster.name).where(StrayCluster.end_asked_at.is_not(None))
     return set(session.scalars(query)) & seen.keys()
+
+
+def _not_told(session: Session, names: set[str], *, now: datetime) -> Sequence[str]:
+    """Return which of these strays were not told to end just now: it takes minutes."""
+    query = select(StrayCluster.name).where(StrayCluster.name.in_(names))
+    told = StrayCluster.end_told_at
+    return session.scalars(
+        query.where(told.is_(None) | (told <= now - DOWN_AGAIN)).order_by(StrayCluster.name)
+    ).all()
+
+
+def _note_told(parts: Parts, names: Sequence[str], *, now: datetime) -> None:
+    if not names:
+        return
+    with parts.database.transaction() as session:
+        told = update(StrayCluster).where(StrayCluster.name.in_(names))
+        session.execute(told.values(end_told_at=now))
 
 
 def _end(clouds: Clouds, name: str) -> bool:

@@ -19,6 +19,7 @@ from trainer.contract.launch import AttemptEnd
 from trainer.contract.node import NodeEnd
 from trainer.contract.reasons import ReasonCode
 from trainer.contract.rundir import node_file, run_key
+from worker.clusters import observer
 from worker.clusters.base import ErrorKind, JobSighting, JobState, OfferTried, Outcome
 from worker.clusters.options import ClusterOptions
 from worker.clusters.wheel import NoWheel
@@ -248,6 +249,23 @@ def test_a_cluster_with_our_tag_and_no_owner_is_ended_after_the_grace(far: Clust
     assert stray not in far.clouds.clusters
     assert foreign in far.clouds.clusters
     assert far.rows(StrayCluster) == []
+
+
+def test_a_stray_that_takes_its_time_to_go_is_told_once_a_minute(far: ClusterScene) -> None:
+    run_id, _ = running(far)
+    stray = far.clusters(run_id)[0].name[:-1] + "7"
+    far.clouds.clusters[stray] = type(far.clouds.clusters[far.clusters(run_id)[0].name])(stray)
+    far.clouds.refuses_ends = "not now"
+    told = []
+    observer.sweep(far.parts, far.clouds, now=far.now)
+    far.clouds.pass_time(600)
+    for _ in range(13):
+        swept = observer.sweep(far.parts, far.clouds, now=far.now)
+        assert swept is not None
+        assert swept.strays == (stray,)
+        told.append(len(swept.ended))
+        far.clouds.pass_time(15)
+    assert told == [1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1]
 
 
 def test_what_was_tried_is_in_the_ledger_once_and_told(far: ClusterScene) -> None:
