@@ -13,11 +13,24 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 PYTHON = ROOT / ".venv-skyrl" / "bin" / "python"
 LAUNCHER = Path(__file__).with_name("serve_skyrl.py")
 START_S, STOP_S = 180.0, 30.0
+CACHE = Path(os.environ.get("JAX_COMPILATION_CACHE_DIR", "/tmp/hillclimb-jax"))
+FIGURES = "HILLCLIMB_TINKER_FIGURES"
+"""Names the folder for what the tests measure; without it they write nothing."""
+MARKS = [
+    pytest.mark.skipif(not PYTHON.exists(), reason="no .venv-skyrl: `make e2e` installs it"),
+    # The SDK never closes the connections of its clients.
+    pytest.mark.filterwarnings(
+        "ignore::pytest.PytestUnraisableExceptionWarning", "ignore:unclosed:ResourceWarning"
+    ),
+]
+TOKENIZER_CONFIG = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>"}
+"""What SkyRL wants beside a `tokenizer.json`."""
 BACKEND = {
     "max_lora_adapters": 6,
     "max_lora_rank": 8,
@@ -36,13 +49,14 @@ def free_port() -> int:
 
 
 @contextmanager
-def skyrl_server(model_dir: Path, state_dir: Path, *, port: int, cache: Path) -> Iterator[str]:
+def skyrl_server(model_dir: Path, state_dir: Path, *, port: int) -> Iterator[str]:
     """Serve a model; what was saved in `state_dir` is there again after the next start."""
     state_dir.mkdir(parents=True, exist_ok=True)
+    (model_dir / "tokenizer_config.json").write_text(json.dumps(TOKENIZER_CONFIG))
     environment = os.environ | {
         "JAX_PLATFORMS": "cpu",
         "HF_HUB_OFFLINE": "1",
-        "JAX_COMPILATION_CACHE_DIR": str(cache),
+        "JAX_COMPILATION_CACHE_DIR": str(CACHE),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     }

@@ -1,7 +1,7 @@
 """The backend tinker against SkyRL's server (JAX on a CPU): it learns, and goes on after a restart.
 
 `make e2e` installs the server and runs this in the data plane's environment. Where
-HILLCLIMB_TINKER_FIGURES names a file, the figures are written there.
+HILLCLIMB_TINKER_FIGURES names a folder, the figures are written there.
 """
 
 from __future__ import annotations
@@ -21,21 +21,14 @@ pytest.importorskip("tinker", reason="the data plane's environment runs this: `m
 
 from safetensors.torch import load_file
 
-from tests.e2e.tinker.skyrl_server import PYTHON, free_port, skyrl_server
+from tests.e2e.tinker.skyrl_server import FIGURES, MARKS, free_port, skyrl_server
 from tests.trainer.short_run import ShortRun
 from tests.trainer.tiny_model import write_tiny_model
 from trainer.contract.events import CheckpointSaved, StepCompleted, TrainerStarted
 
-pytestmark = [
-    pytest.mark.skipif(not PYTHON.exists(), reason="no .venv-skyrl: `make e2e` installs it"),
-    # The SDK never closes the connections of its clients.
-    pytest.mark.filterwarnings(
-        "ignore::pytest.PytestUnraisableExceptionWarning", "ignore:unclosed:ResourceWarning"
-    ),
-]
-KEY, FIGURES = "tml-any", "HILLCLIMB_TINKER_FIGURES"
+pytestmark = MARKS
+KEY = "tml-any"
 POSITIONS = 1600
-CACHE = Path(os.environ.get("JAX_COMPILATION_CACHE_DIR", "/tmp/hillclimb-jax"))
 ADAPTER = "adapter/adapter_model.safetensors"
 
 
@@ -59,8 +52,6 @@ class Place:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     found = Place(tmp_path_factory.mktemp("skyrl"), free_port())
     write_tiny_model(found.model, positions=POSITIONS)
-    tokenizer = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>"}
-    (found.model / "tokenizer_config.json").write_text(json.dumps(tokenizer))
     patch = pytest.MonkeyPatch()
     patch.setenv("TINKER_API_KEY", KEY)
     yield found
@@ -92,7 +83,7 @@ def a_run(root: Path, place: Place, url: str) -> ShortRun:
 def test_a_run_on_skyrl_learns_and_goes_on_after_the_server_was_started_again(
     place: Place, tmp_path: Path
 ) -> None:
-    with skyrl_server(place.model, place.state, port=place.port, cache=CACHE) as url:
+    with skyrl_server(place.model, place.state, port=place.port) as url:
         run = a_run(tmp_path, place, url)
         asyncio.run(run.train())
     steps = run.events(StepCompleted)
@@ -109,7 +100,7 @@ def test_a_run_on_skyrl_learns_and_goes_on_after_the_server_was_started_again(
         == load_file(blobs / saved[1].path / ADAPTER).keys()
     )
 
-    with skyrl_server(place.model, place.state, port=place.port, cache=CACHE):
+    with skyrl_server(place.model, place.state, port=place.port):
         key = f"runs/{run.run_id}/checkpoints/global_step_3/attempt-1"
         asyncio.run(run.train(2, resume_from=key))
     (started,) = run.events(TrainerStarted, attempt=2)
@@ -122,7 +113,8 @@ def test_a_run_on_skyrl_learns_and_goes_on_after_the_server_was_started_again(
             [each.metrics[name] for each in steps[3:]], rel=1e-3
         ), name
     if target := os.environ.get(FIGURES):
-        Path(target).write_text(json.dumps(figures_of(steps, again), indent=2) + "\n")
+        path = Path(target) / "tinker_skyrl.json"
+        path.write_text(json.dumps(figures_of(steps, again), indent=2) + "\n")
 
 
 def figures_of(steps: list[StepCompleted], again: list[StepCompleted]) -> dict[str, Any]:

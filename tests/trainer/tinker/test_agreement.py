@@ -7,24 +7,25 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from tinker import types
 
-from tests.trainer.learners.recorded import batch, recorded_batches
-from tests.trainer.tinker.local import RANK, make_learner
-from tests.trainer.tiny import random_ids, tiny_model
-from trainer.algo.sequences import Batch
+from tests.trainer.learners.recorded import batch
+from tests.trainer.tinker.comparison import (
+    ADAPTER,
+    OPTIMIZER,
+    STEPS,
+    adapter_of,
+    cosine,
+    flat,
+    gradient_of,
+    our_learner,
+    step_along_gradient,
+)
+from tests.trainer.tinker.local import make_learner
+from tests.trainer.tiny import random_ids
 from trainer.contract.algorithm import AlgorithmSpec
-from trainer.contract.sections import LearnerSpec, OptimizerSpec
-from trainer.learners.models import LearnerOptions
-from trainer.learners.rank import LearnerRank
 from trainer.timing import SCORING
-from trainer.tinker.datum import data_of, loss_of
-from trainer.tinker.learner import TinkerLearner
 from trainer.tinker.service import TinkerService
-from trainer.tinker_server.base import ALPHA
 
-ADAPTER = "adapter/adapter_model.safetensors"
-OPTIMIZER = OptimizerSpec(lr=1e-2, max_grad_norm=None, weight_decay=0.01)
 MEASURED = {"policy/tokens_per_second", f"timing/{SCORING}"}
 """Depends on how busy the machine is."""
 VARIANTS = [
@@ -34,33 +35,6 @@ VARIANTS = [
     {"policy_loss_type": "cispo", "cispo": {"cispo_eps_clip_high": 0.5}},
     {"eps_clip_low": 0.01, "eps_clip_high": 0.02},
 ]
-BATCHES: list[Batch] = [
-    Batch(
-        mini_batches=tuple(
-            tuple(each for each in part if each.temperature == 1.0) for part in each.mini_batches
-        )
-    )
-    for each in recorded_batches(12)
-]
-STEPS = [each for each in BATCHES if all(each.mini_batches)][:5]
-
-
-def our_learner(algorithm: AlgorithmSpec) -> LearnerRank:
-    """The same adapter as the server's: same rank, scale, layers and seed."""
-    learner = LearnerSpec.model_validate({"lora": {"rank": RANK, "alpha": ALPHA}})
-    options = LearnerOptions(
-        algorithm=algorithm,
-        optimizer=OPTIMIZER,
-        learner=learner,
-        total_steps=10,
-        max_sequence_length=200,
-        seed=5,
-    )
-    return LearnerRank(tiny_model(), options)
-
-
-def flat(tensors: dict[str, torch.Tensor]) -> torch.Tensor:
-    return torch.cat([tensors[name].flatten().double() for name in sorted(tensors)])
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
@@ -106,39 +80,12 @@ async def test_gradients_point_the_same_way_from_an_adapter_that_was_trained(
     for each in STEPS[:3]:
         ours.step(each)
         await theirs.step(each)
-    gradient = gradient_of(ours, batch())
-    moved = moved_by(theirs, batch(), tmp_path)
-    cosine = torch.nn.functional.cosine_similarity(gradient, -moved, dim=0)
-    assert float(cosine) >= 0.9999
+    gradient = flat(gradient_of(ours, batch()))
+    before = flat(adapter_of(theirs, tmp_path / "before"))
+    step_along_gradient(theirs, batch(), algorithm)
+    moved = flat(adapter_of(theirs, tmp_path / "after")) - before
+    assert cosine(gradient, -moved) >= 0.9999
     assert float(moved.norm() / gradient.norm()) == pytest.approx(1.0, rel=1e-2)
-
-
-def gradient_of(learner: LearnerRank, of: Batch) -> torch.Tensor:
-    """Of our learner's loss by each factor of the adapter, in the order of their names."""
-    learner._optimizer.zero_grad(set_to_none=True)
-    for micro in learner._pack(of.mini_batches[0]):
-        learner._backward(learner._with_other_policies(micro))
-    named = {
-        f"base_model.model.{name.replace('.default', '')}": each.grad.full_tensor()
-        for name, each in learner._models.trained.items()
-    }
-    return flat(named)
-
-
-def moved_by(learner: TinkerLearner, of: Batch, root: Path) -> torch.Tensor:
-    """By how far a step of the server moves each factor.
-
-    Without momentum and with a large eps, Adam moves by lr / eps times the gradient.
-    """
-    client, loss = learner._training, loss_of(AlgorithmSpec())
-    data = data_of(of.mini_batches[0], learner._data)
-    learner.begin_save(root / "before")()
-    client.forward_backward(data, loss.name, loss.config).result(60.0)
-    steep = types.AdamParams(learning_rate=1e4, beta1=0.0, beta2=0.0, eps=1e4)
-    client.optim_step(steep).result(60.0)
-    learner.begin_save(root / "after")()
-    before, after = load_file(root / "before" / ADAPTER), load_file(root / "after" / ADAPTER)
-    return flat({name: after[name].double() - before[name].double() for name in before})
 
 
 async def test_a_sequence_is_scored_as_our_learner_scores_it(service: TinkerService) -> None:
