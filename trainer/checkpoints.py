@@ -142,13 +142,22 @@ class Checkpoints:
         for key in self._torn():
             self._store.delete_prefix(key)
         gone: list[str] = []
-        for key in complete_checkpoints(self._store, self._run_id)[:-keep_last]:
-            path = key.removeprefix(run_key(self._run_id) + "/")
+        for path in self.complete()[:-keep_last]:
+            key = run_key(self._run_id, path)
             self._store.delete_prefix(f"{key}/{MANIFEST}")
             self._store.delete_prefix(key)
             self._delete_local(path)
             gone.append(path)
         return tuple(gone)
+
+    def complete(self) -> tuple[str, ...]:
+        """Return the paths in the run of its complete checkpoints, oldest attempt and step first.
+
+        Raises:
+            StoreError: the store does not answer.
+        """
+        keys = complete_checkpoints(self._store, self._run_id)
+        return tuple(key.removeprefix(run_key(self._run_id) + "/") for key in keys)
 
     def _torn(self) -> set[str]:
         """Keys of directories without a manifest that nobody will complete any more."""

@@ -6,7 +6,7 @@ parts into processes of their own.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -63,6 +63,9 @@ class Crew(Samplers):
     weights: WeightSync
     canary_tolerance: float | None = None
     """Gap that the canary allows, where the precisions in the spec do not say."""
+    keep_only: Callable[[Collection[str]], None] = lambda _: None
+    """Told after each save which checkpoints of the run there are, by path: what is kept elsewhere
+    for others may go. Blocks."""
 
 
 class WritesBoth(WritesWeights, WritesAdapter, Protocol):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from trainer.checkpoints import Checkpoints, Position, Saved
@@ -31,6 +31,8 @@ class Saver:
     journal: Journal
     clock: Clock
     keep_last: int
+    keep_only: Callable[[Collection[str]], None]
+    """As `Crew.keep_only`."""
     saved_step: int | None = None
     """Step of the last checkpoint that this attempt has completed."""
     _under_way: asyncio.Task[None] | None = None
@@ -87,11 +89,11 @@ class Saver:
     async def _prune(self, step: int) -> None:
         try:
             gone = await asyncio.to_thread(self.checkpoints.prune, self.keep_last)
+            for path in gone:
+                self.journal.emit(CheckpointDeleted, step=step, path=path)
+            await asyncio.to_thread(lambda: self.keep_only(self.checkpoints.complete()))
         except StoreError as error:
             self._warn(step, "checkpoint_not_deleted", error)
-            return
-        for path in gone:
-            self.journal.emit(CheckpointDeleted, step=step, path=path)
 
     def _could_not(self, position: Position, error: StoreError) -> None:
         if position.final:

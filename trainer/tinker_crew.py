@@ -47,6 +47,7 @@ def tinker_crew(recipe: Recipe) -> Crew:
         close=samplers.close,
         abandon=samplers.abandon,
         canary_tolerance=CANARY_TOLERANCE,
+        keep_only=learner.keep_only,
     )
 
 
@@ -75,7 +76,6 @@ def _options(recipe: Recipe) -> TinkerOptions:
         max_sequence_length=spec.rollout.max_sequence_length,
         vocab_size=recipe.vocab_size,
         num_parameters=_num_parameters(recipe),
-        keep_last=spec.checkpoints.keep_last,
     )
 
 

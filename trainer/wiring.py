@@ -175,7 +175,7 @@ def _parts(attempt: Attempt, crew: Crew, draws: _Draws, recipe: Recipe) -> Parts
             watchdog=watchdog,
         ),
         reporter=StepReporter(spec=spec, journal=journal, clock=clock),
-        saver=_saver(attempt, crew.learner),
+        saver=_saver(attempt, crew),
         journal=journal,
         stop=attempt.stop,
         clock=clock,
@@ -194,7 +194,7 @@ def _parts(attempt: Attempt, crew: Crew, draws: _Draws, recipe: Recipe) -> Parts
     )
 
 
-def _saver(attempt: Attempt, learner: Learner) -> Saver:
+def _saver(attempt: Attempt, crew: Crew) -> Saver:
     checkpoints = Checkpoints(
         attempt.store,
         attempt.dir,
@@ -204,10 +204,11 @@ def _saver(attempt: Attempt, learner: Learner) -> Saver:
     )
     return Saver(
         checkpoints=checkpoints,
-        learner=learner,
+        learner=crew.learner,
         journal=attempt.journal,
         clock=attempt.clock,
         keep_last=attempt.spec.checkpoints.keep_last,
+        keep_only=crew.keep_only,
     )
 
 

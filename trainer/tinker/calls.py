@@ -17,6 +17,7 @@ from typing import TypeVar
 
 import httpx
 import tinker
+from tinker.lib.retryable_exception import RetryableException
 from tinker.types import RequestErrorCategory
 
 from trainer.errors import SpecError, TrainerError
@@ -25,6 +26,15 @@ T = TypeVar("T")
 
 _FAILED = re.compile(r"Request failed: (.*) for self\.request_id", re.S)
 """What a server said of a request, within what the SDK makes of it."""
+_FAULTS = (
+    tinker.TinkerError,
+    httpx.HTTPError,
+    # In 0.24.1 a future raises it for a refusal, with the refusal as its cause.
+    ValueError,
+    AssertionError,
+    # A request that the server no longer knows (410), as after a restart.
+    RetryableException,
+)
 _FINAL = frozenset({400, 401, 402, 403, 422})
 """Refusals of the request itself. 404 is not among them: what a server that was started again no
 longer has, a new attempt makes again."""
@@ -47,8 +57,7 @@ def answering(what: str, kind: type[TrainerError], seconds: float) -> Iterator[N
         raise
     except TimeoutError as late:
         raise kind(f"the Tinker server gave no answer to {what} in {seconds:g} s") from late
-    except (tinker.TinkerError, httpx.HTTPError, ValueError, AssertionError) as fault:
-        # In 0.24.1 a future raises ValueError for a refusal, with the refusal as its cause.
+    except _FAULTS as fault:
         refusal = _refusal(fault)
         error = SpecError if is_final(fault) else kind
         raise error(f"the Tinker server refused {what}: {refusal}") from fault

@@ -107,7 +107,8 @@ class TinkerEngine:
                 self._timeout_s,
                 self._ready().compute_logprobs_async(types.ModelInput.from_ints(list(token_ids))),
             )
-        # One for each token with nothing for the first, or without the first.
+        # One for each token with nothing for the first, or without the first; or none at all.
+        scores = scores or []
         known = [score for score in scores[-(len(token_ids) - 1) :] if score is not None]
         if len(scores) not in (len(token_ids), len(token_ids) - 1) or len(known) + 1 != len(
             token_ids

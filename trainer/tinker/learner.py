@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -48,8 +48,6 @@ class TinkerOptions:
     vocab_size: int
     num_parameters: int
     """Of the base model; 0 where that is not known here."""
-    keep_last: int
-    """States kept on the server, and one more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +139,7 @@ class TinkerLearner:
         What is returned waits for it, copies the adapter into `directory` and writes down where
         the rest is. Names on the server are never used twice: it would not answer.
         """
-        name = f"{self._service.wanted.name}-step{self.version:06d}-{next(self._numbers)}"
+        name = saved.state_name(self._service.wanted.name, self.version, next(self._numbers))
         state = self._training.save_state(name)
         export = self._training.save_weights_for_sampler(
             f"{name}-adapter", ttl_seconds=EXPORT_TTL_S
@@ -158,7 +156,6 @@ class TinkerLearner:
                 self._forget(path)
                 raise
             self._states.append(path)
-            self._forget_older()
             record = saved.SavedState(
                 state_path=path,
                 base_model=self._service.wanted.base_model,
@@ -200,6 +197,14 @@ class TinkerLearner:
         self.version, self.num_updates = state.version, state.num_updates
         if saved.is_of_run(state.state_path, wanted.run_id):
             self._states = list(state.kept)
+
+    def keep_only(self, checkpoints: Collection[str]) -> None:
+        """Delete the run's states on the server whose checkpoints are none of these (by path)."""
+        kept = [each for each in self._states if saved.checkpoint_of(each) in checkpoints]
+        gone = [each for each in self._states if each not in kept]
+        self._states = kept
+        for each in gone:
+            self._forget(each)
 
     def _send(self, batch: Batch) -> list[_Sent]:
         return [self._send_one(each) for each in batch.mini_batches]
@@ -267,11 +272,6 @@ class TinkerLearner:
             saved.bring_adapter(link.url, directory, timeout_s=timeout_s)
         finally:
             self._forget(path)
-
-    def _forget_older(self) -> None:
-        """Delete states on the server whose checkpoints are deleted here, one behind."""
-        while len(self._states) > self._options.keep_last + 1:
-            self._forget(self._states.pop(0))
 
     def _forget(self, path: str) -> None:
         """Delete what the server keeps under a path, if it can."""

@@ -6,6 +6,7 @@ The server's copy is what training goes on from; the adapter is ours, for when t
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tarfile
 from pathlib import Path
@@ -14,6 +15,7 @@ import httpx
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError, safe_open
 
+from trainer.contract.rundir import checkpoint_name
 from trainer.errors import CheckpointError
 from trainer.stores.base import StoreError
 
@@ -21,6 +23,7 @@ STATE_FILE = "learner/tinker.json"
 ADAPTER = "adapter"
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 _SCHEME = "tinker://"
+_NAME = re.compile(r"^(?P<run>.+)-a(?P<attempt>\d+)-step(?P<step>\d+)-\d+$")
 _CHUNK = 1 << 20
 
 
@@ -39,7 +42,7 @@ class SavedState(BaseModel):
     """Optimizer steps, for the learning rate."""
     kept: tuple[str, ...] = ()
     """All that the server then kept for the run's checkpoints, the oldest first: the attempt that
-    goes on from here deletes what becomes too old of it."""
+    goes on from here deletes those whose checkpoints are gone."""
 
 
 def write_state(directory: Path, state: SavedState) -> None:
@@ -75,10 +78,26 @@ def place_of(tinker_path: str) -> tuple[str, str]:
     return run_id, checkpoint
 
 
+def state_name(attempt_name: str, step: int, number: int) -> str:
+    """Return what a state is called on the server: `RUN-aATTEMPT-stepSTEP-NUMBER`."""
+    return f"{attempt_name}-step{step:06d}-{number}"
+
+
 def is_of_run(tinker_path: str, run_id: str) -> bool:
     """Tell whether a state is of an attempt of this run; another run's are not ours to delete."""
+    name = _name_of(tinker_path)
+    return name is not None and name["run"] == run_id
+
+
+def checkpoint_of(tinker_path: str) -> str | None:
+    """Return the path in the run of the checkpoint that a state was saved for."""
+    name = _name_of(tinker_path)
+    return name and checkpoint_name(int(name["step"]), int(name["attempt"]))
+
+
+def _name_of(tinker_path: str) -> re.Match[str] | None:
     _, checkpoint = place_of(tinker_path)
-    return checkpoint.rpartition("/")[2].startswith(f"{run_id}-a")
+    return _NAME.match(checkpoint.rpartition("/")[2])
 
 
 def bring_adapter(url: str, directory: Path, *, timeout_s: float) -> None:

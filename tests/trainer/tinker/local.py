@@ -96,6 +96,5 @@ def make_learner(service: TinkerService, **settings: Any) -> TinkerLearner:
         "max_sequence_length": 200,
         "vocab_size": VOCAB,
         "num_parameters": 0,
-        "keep_last": 2,
     }
     return TinkerLearner(service, TinkerOptions(**given | settings))

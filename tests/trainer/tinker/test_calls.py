@@ -9,6 +9,7 @@ import time
 import httpx
 import pytest
 import tinker
+from tinker.lib.retryable_exception import RetryableException
 from tinker.types import RequestErrorCategory
 
 from trainer.errors import EngineError, LearnerError, SpecError, TrainerError
@@ -45,6 +46,7 @@ PASSING = [
     failed(RequestErrorCategory.Unknown),
     tinker.APIConnectionError(request=REQUEST),
     ValueError("Proto deserialization failed"),
+    RetryableException("Promise expired/broken for request r"),
 ]
 
 

@@ -134,6 +134,17 @@ async def test_a_server_that_does_not_answer_ends_the_attempt_and_its_wait_count
     assert engine.stats().busy_s >= 0.2
 
 
+@pytest.mark.parametrize("scores", [None, [], [None, -1.0, None], [-1.0, -2.0]])
+async def test_a_token_without_a_score_ends_the_attempt(scores: list[float | None] | None) -> None:
+    async def compute_logprobs_async(*given: Any) -> list[float | None] | None:
+        return scores
+
+    engine = an_engine()
+    engine.take(SimpleNamespace(compute_logprobs_async=compute_logprobs_async), 0)  # type: ignore[arg-type]
+    with pytest.raises(EngineError, match="did not score all of 4 tokens"):
+        await engine.logprobs([1, 2, 3, 4])
+
+
 def answer(tokens: list[int], logprobs: list[float] | None, stop: str = "length") -> Any:
     drawn = types.SampledSequence(
         stop_reason=stop,

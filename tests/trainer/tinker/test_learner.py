@@ -21,6 +21,7 @@ from tests.trainer.tinker.local import (
 )
 from tests.trainer.tiny import random_ids, reference_logprobs, tiny_model
 from trainer.algo.sequences import Batch
+from trainer.contract.rundir import checkpoint_name
 from trainer.errors import CheckpointError, LearnerError, SpecError
 from trainer.stores.base import StoreError
 from trainer.tinker.saved import read_state
@@ -91,26 +92,31 @@ async def test_what_is_saved_is_the_state_at_the_call_whatever_is_learned_meanwh
     assert learner.version == 1
 
 
-async def test_a_step_can_be_saved_twice_and_old_states_are_deleted(
+async def test_a_step_can_be_saved_twice_and_states_go_with_their_checkpoints(
     service: TinkerService, tmp_path: Path
 ) -> None:
-    learner = make_learner(service, keep_last=1)
-    paths = []
-    for number in range(4):
-        learner.begin_save(tmp_path / str(number))()
-        paths.append(read_state(tmp_path / str(number)).state_path)
-    assert len(set(paths)) == 4
+    learner = make_learner(service)
+    places = [tmp_path / name for name in ("0", "0 again", "1", "2")]
+    for place in places:
+        learner.begin_save(place)()
+        if place.name != "0":
+            await learner.step(batch())
+    assert len({read_state(place).state_path for place in places}) == 4
+    # Of step 1 another attempt has a checkpoint, not this one.
+    learner.keep_only([checkpoint_name(0, 1), checkpoint_name(1, 2), checkpoint_name(2, 1)])
     with pytest.raises(CheckpointError, match="no longer has what the checkpoint names"):
-        learner.load(tmp_path / "0")
-    learner.load(tmp_path / "2")
+        learner.load(tmp_path / "1")
+    for name in ("0", "0 again", "2"):
+        learner.load(tmp_path / name)
 
 
-def test_an_attempt_deletes_what_the_one_before_it_left_and_nothing_of_other_runs(
+async def test_an_attempt_deletes_what_the_one_before_it_left_and_nothing_of_other_runs(
     service: TinkerService, url: str, tmp_path: Path
 ) -> None:
-    first = make_learner(service, keep_last=1)
+    first = make_learner(service)
     for number in range(2):
         first.begin_save(tmp_path / f"1-{number}")()
+        await first.step(batch())
     rest = service.client.create_rest_client()
 
     def kept_of_first() -> list[str]:
@@ -118,21 +124,24 @@ def test_an_attempt_deletes_what_the_one_before_it_left_and_nothing_of_other_run
         return [each.checkpoint_id.rpartition("step")[2] for each in listed]
 
     # The copies that adapters are downloaded from are gone as soon as they were.
-    assert kept_of_first() == ["000000-1", "000000-2"]
+    assert kept_of_first() == ["000000-1", "000001-2"]
     other = open_service(url, name="run_b-a1")
-    branched = make_learner(other, keep_last=1)
+    branched = make_learner(other)
     branched.load(tmp_path / "1-1")
-    for number in range(3):
-        branched.begin_save(tmp_path / f"b-{number}")()
-    assert kept_of_first() == ["000000-1", "000000-2"]
+    branched.begin_save(tmp_path / "b")()
+    branched.keep_only([checkpoint_name(1, 1)])
+    branched.keep_only([])
+    assert kept_of_first() == ["000000-1", "000001-2"]
     other.close()
     again = open_service(url, name="run_a-a2")
-    second = make_learner(again, keep_last=1)
+    second = make_learner(again)
     second.load(tmp_path / "1-1")
-    second.begin_save(tmp_path / "2-0")()
-    assert kept_of_first() == ["000000-2"]
-    second.begin_save(tmp_path / "2-1")()
+    second.begin_save(tmp_path / "2")()
+    second.keep_only([checkpoint_name(1, 1), checkpoint_name(1, 2)])
+    assert kept_of_first() == ["000001-2"]
+    second.keep_only([checkpoint_name(1, 2)])
     assert kept_of_first() == []
+    second.load(tmp_path / "2")
     again.close()
 
 

@@ -19,7 +19,9 @@ from trainer.contract.events import (
     StepCompleted,
     TrainerStarted,
 )
-from trainer.errors import CheckpointError, SampleUnusable, SpecError
+from trainer.errors import CheckpointError, SampleUnusable, SpecError, TrainerError
+from trainer.stores.base import StoreError
+from trainer.stores.disk import DiskStore
 
 POSITIONS = 1600
 
@@ -135,6 +137,35 @@ def test_an_evaluation_can_be_of_a_checkpoint_that_the_server_keeps(
     asyncio.run(evaluated.train(resume_from=key))
     again = evaluated.events(EvalCompleted)[-1]
     assert again.metrics["eval/all/pass_at_1"] == last.metrics["eval/all/pass_at_1"]
+
+
+class TakesOneCheckpoint(DiskStore):
+    """A store that goes away once a checkpoint is whole."""
+
+    def put_file(self, key: str, path: Path) -> None:
+        if "/global_step_1/" not in key and "/checkpoints/" in key:
+            raise StoreError("away")
+        super().put_file(key, path)
+
+
+def test_the_server_keeps_the_state_of_the_newest_checkpoint_however_long_the_store_is_away(
+    tmp_path: Path, served: str
+) -> None:
+    run = a_run(
+        tmp_path,
+        served,
+        schedule={"total_steps": 5},
+        eval={"before_training": False, "decodings": [{"name": "sampled"}]},
+        checkpoints={"interval": 1, "keep_last": 1},
+    )
+    store, run.store = run.store, TakesOneCheckpoint(tmp_path / "blobs")
+    with pytest.raises(TrainerError, match="the last checkpoint is not stored"):
+        asyncio.run(run.train())
+    assert [each.step for each in run.events(CheckpointSaved)] == [1]
+    run.store = store
+    key = f"runs/{run.run_id}/checkpoints/global_step_1/attempt-1"
+    asyncio.run(run.train(2, resume_from=key))
+    assert [each.step for each in run.events(StepCompleted, attempt=2)] == [2, 3, 4, 5]
 
 
 async def test_a_checkpoint_of_our_own_learner_is_refused(tmp_path: Path, served: str) -> None:

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import save
 
 from trainer.stores.base import StoreError
-from trainer.tinker.saved import bring_adapter, is_of_run, place_of
+from trainer.tinker.saved import bring_adapter, checkpoint_of, is_of_run, place_of, state_name
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 LAYER = "base_model.model.model.layers.0"
@@ -128,3 +128,10 @@ def test_a_state_of_another_run_is_not_taken_for_ones_own() -> None:
     assert is_of_run("tinker://model_1/run_1-a2-step000004-1", "run_1")
     assert not is_of_run(own, "run_11")
     assert not is_of_run("tinker://s:train:0/weights/run_11-a2-step000004-1", "run_1")
+
+
+def test_a_state_says_which_checkpoint_it_was_saved_for() -> None:
+    name = state_name("run_1-a2", 4, 1)
+    for path in (f"tinker://s:train:0/weights/{name}", f"tinker://model_1/{name}"):
+        assert checkpoint_of(path) == "checkpoints/global_step_4/attempt-2"
+    assert checkpoint_of("tinker://model_1/somebody-else's") is None
