@@ -46,8 +46,8 @@ from api.routes import (
 )
 from api.routes.context import Services
 from api.routes.lanes import DatasetLanes
+from api.runs.absence import forgive_holders
 from api.runs.journal import utc_now
-from api.runs.runners import forgive_absence
 from api.settings import Settings, load_settings
 from trainer.stores.locate import open_store
 from trainer.stores.patience import Patience
@@ -133,7 +133,7 @@ def _bootstrap(settings: Settings, database: Database) -> None:
     """Make the keys of the environment valid, and forgive runners that could not reach us."""
     with database.transaction() as session:
         refuse_unattended(session, clouds=settings.clouds, abandon=settings.abandons_clusters)
-        forgive_absence(session, now=utc_now())
+        forgive_holders(session, now=utc_now())
         if settings.bootstrap_key is not None:
             key = settings.bootstrap_key.get_secret_value()
             ensure_key(session, key, name="bootstrap", scopes=USER_SCOPES)

@@ -6,6 +6,7 @@ statements, so that a tick of a run that is well costs neither a task nor a tran
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -14,13 +15,15 @@ from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from api.clusters import leases
-from api.runs import quiet
+from api.runs import absence, quiet
 from api.runs.journal import utc_now
 from api.runs.leases import due_runs
 from api.tables import Cluster
 from worker.clusters import rows
 from worker.clusters.decide import Wait, decide
 from worker.parts import Parts
+
+log = logging.getLogger(__name__)
 
 AT_ONCE = 5000
 """Due runs, or clusters, that one round looks at."""
@@ -29,9 +32,15 @@ SENT_AT_ONCE = 100
 
 
 def runs(parts: Parts, *, now: datetime | None = None) -> Sequence[str]:
-    """Put off the runs that are well; return ids of those that need a look, in order."""
+    """Put off the runs that are well; return ids of those that need a look, in order.
+
+    What lasted too long while nobody looked is first given its time again.
+    """
     now = now or utc_now()
     with parts.database.transaction() as session:
+        num_forgiven = absence.forgive_runs(session, now=now)
+        if num_forgiven:
+            log.warning("nobody looked at %d runs for a while: deadlines anew", num_forgiven)
         quiet.put_off(session, now=now)
         return due_runs(session, now=now, limit=SENT_AT_ONCE)
 

@@ -56,17 +56,17 @@ def runner_is_gone(session: Session, attempt: Attempt, *, now: datetime) -> bool
     """Say whether nobody holds a claimed attempt any more.
 
     Its runner is silent, or lives and has not named the attempt for as long; and its trainer is
-    silent too (a runner that cannot be reached is not a trainer that died).
+    silent too (a runner that cannot be reached is not a trainer that died). When it was last named
+    decides alone, because that is renewed where nobody could hear it (`api.runs.absence`).
     """
     if attempt.runner_id is None:
         return False
     limit = now - timedelta(seconds=LEASE_S)
     if attempt.last_event_at is not None and attempt.last_event_at > limit:
         return False
-    runner = session.get_one(Runner, attempt.runner_id)
-    if runner.lease_until < now:
-        return True
-    return attempt.last_held_at is not None and attempt.last_held_at < limit
+    if attempt.last_held_at is not None:
+        return attempt.last_held_at < limit
+    return session.get_one(Runner, attempt.runner_id).lease_until < now
 
 
 def _watch(session: Session, run: Run, attempt: Attempt, *, now: datetime) -> None:

@@ -62,11 +62,11 @@ def _well(now: datetime) -> Select[str]:
 def _is_held(now: datetime) -> ColumnElement[bool]:
     """The opposite of `advance.runner_is_gone`."""
     limit = now - timedelta(seconds=LEASE_S)
-    named = or_(Attempt.last_held_at.is_(None), Attempt.last_held_at >= limit)
     return or_(
         Attempt.runner_id.is_(None),
         Attempt.last_event_at > limit,
-        (Runner.lease_until >= now) & named,
+        Attempt.last_held_at >= limit,
+        Attempt.last_held_at.is_(None) & (Runner.lease_until >= now),
     )
 
 

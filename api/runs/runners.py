@@ -66,26 +66,6 @@ def register(session: Session, project_id: str, body: RegisterRunner, *, now: da
     return runner
 
 
-def forgive_absence(session: Session, *, now: datetime) -> None:
-    """Give every runner that holds an attempt a fresh lease: the service itself was away.
-
-    Called when an API process starts. Without it, an outage longer than the lease would end
-    healthy trainers before their runners could speak again.
-    """
-    held = (AttemptState.CLAIMED.value, AttemptState.RUNNING.value)
-    holders = select(Attempt.runner_id).where(Attempt.state.in_(held))
-    runners = (
-        select(Runner)
-        .where(Runner.id.in_(holders))
-        .order_by(Runner.id)
-        .with_for_update(key_share=True)
-    )
-    for runner in session.scalars(runners):
-        runner.lease_until = max(runner.lease_until, now + timedelta(seconds=LEASE_S))
-    for attempt in session.scalars(select(Attempt).where(Attempt.state.in_(held))):
-        attempt.last_held_at = now
-
-
 def get_runner(session: Session, project_id: str, runner_id: str) -> Runner:
     """Return the runner, locked; raises RunnerNotFound."""
     query = select(Runner).where(Runner.id == runner_id, Runner.project_id == project_id)

@@ -2,10 +2,11 @@
 
 import pytest
 
+from api.runs.absence import forgive_holders
 from api.runs.advance import KILL_GRACE_S
 from api.runs.errors import AttemptSuperseded, InvalidTransition, NothingToResume
 from api.runs.reasons import MAX_FAILURES
-from api.runs.runners import LEASE_S, forgive_absence
+from api.runs.runners import LEASE_S
 from api.runs.settle import tail_missing
 from api.runs.status import DEADLINES_S, RunStatus
 from tests import factories as make
@@ -320,7 +321,7 @@ def test_an_outage_of_the_service_itself_does_not_count_against_a_runner(stage: 
     run_id, runner_id, plan = stage.running()
     stage.later(10 * LEASE_S)
     with stage.database.transaction() as session:
-        forgive_absence(session, now=stage.now)
+        forgive_holders(session, now=stage.now)
     stage.advance(run_id)
     assert stage.status(run_id) == "running"
     stage.later(LEASE_S - 1)

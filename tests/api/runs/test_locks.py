@@ -10,7 +10,8 @@ from sqlalchemy import event, func, select, text
 from sqlalchemy.engine import Engine
 
 from api.database import Database
-from api.runs.runners import forgive_absence, get_runner
+from api.runs.absence import forgive_holders
+from api.runs.runners import get_runner
 from api.tables import Attempt, Runner
 from tests import factories as make
 from tests.api.migrated import PROJECT
@@ -58,7 +59,7 @@ def test_runners_then_runs_then_attempts_are_locked(stage: Stage, database: Data
     assert stage.status(lost.run_id) == "recovering"
     stage.later(1)
     with locked_tables() as by_forgiving, database.transaction() as session:
-        forgive_absence(session, now=stage.now)
+        forgive_holders(session, now=stage.now)
     with locked_tables() as by_report:
         stage.end(runner_id, kept)
     assert by_claim == by_registering == by_report == ORDER

@@ -10,6 +10,7 @@ from api.clusters import budgets
 from api.clusters.spending import runs_to_watch
 from api.runs.status import LOOK_AGAIN_S, RunStatus
 from api.tables import ProjectLimits, Run
+from tests import factories as make
 from tests.worker.clusters.scene import ClusterScene
 from tests.worker.clusters.scripted import START
 from tests.worker.scene import PROJECT
@@ -128,3 +129,22 @@ def test_a_round_sends_for_no_more_than_are_done_by_the_next(
         driver.reconcile(far.parts, run_id, clock=far.clock)
     names = [far.clusters(run_id)[0].id for run_id in made]
     assert rounds.clusters(far.parts, now=far.now) == names[:2]
+
+
+@pytest.mark.parametrize("has_started", [False, True])
+def test_a_trainer_goes_on_after_an_outage_of_the_control_plane(
+    far: ClusterScene, has_started: bool
+) -> None:
+    run_id = far.submit()
+    far.run_for(30)
+    plan = far.enter(run_id)
+    if has_started:
+        far.push(plan, make.started(1))
+    far.run_for(10)
+    far.clouds.pass_time(35 * 60.0)
+    far.sweep()
+    assert far.beat(plan) is None
+    far.push(plan, make.step(2, 1) if has_started else make.started(1))
+    far.run_for(30)
+    assert (far.status(run_id), far.run(run_id).attempt) == (S.RUNNING, 1)
+    assert far.clouds.num_launches == 1

@@ -1,0 +1,67 @@
+"""The service itself was away, and no trainer is at fault for it: what ran out then is given again.
+
+An outage of the control plane changes nothing for a trainer. When it is over, nobody has heard of
+any for longer than leases and deadlines last, and the first look would end them all.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from api.runs.quiet import AT_WORK
+from api.runs.runners import LEASE_S
+from api.runs.status import AttemptState
+from api.runs.transitions import set_deadline
+from api.tables import Attempt, Run, Runner
+
+AWAY_S = 40.0
+"""A run at work whose look is so long overdue shows that nobody looked. Longer than a killed worker
+keeps a run from being looked at (`api.runs.leases.LEASE_S`), and short enough that of a runner's
+lease (`api.runs.runners.LEASE_S`) something is left where the outage was shorter."""
+HELD = (AttemptState.CLAIMED.value, AttemptState.RUNNING.value)
+
+
+def forgive_holders(session: Session, *, now: datetime) -> None:
+    """Give every runner that holds an attempt a fresh lease: nobody took its heartbeats.
+
+    Called when an API process starts. Without it, an outage longer than the lease would end
+    healthy trainers before their runners could speak again.
+    """
+    holders = select(Attempt.runner_id).where(Attempt.state.in_(HELD))
+    runners = (
+        select(Runner)
+        .where(Runner.id.in_(holders))
+        .order_by(Runner.id)
+        .with_for_update(key_share=True)
+    )
+    for runner in session.scalars(runners):
+        runner.lease_until = max(runner.lease_until, now + timedelta(seconds=LEASE_S))
+    for attempt in session.scalars(select(Attempt).where(Attempt.state.in_(HELD))):
+        attempt.last_held_at = now
+
+
+def forgive_runs(session: Session, *, now: datetime) -> int:
+    """Give trainers whose run nobody looked at for long their status's full time again.
+
+    Called before each round's looks; a second call changes nothing. Returns how many runs. What
+    was already told to end, or has said its last word, is not given more time.
+    """
+    unseen = (
+        select(Run, Attempt)
+        .join(Attempt, (Attempt.run_id == Run.id) & (Attempt.number == Run.attempt))
+        .where(Run.status.in_(AT_WORK), Run.due_at < now - timedelta(seconds=AWAY_S))
+        .where(Attempt.state.in_(HELD))
+        .where(Attempt.kill_requested_at.is_(None), Attempt.trainer_code.is_(None))
+        .with_for_update(of=Run, skip_locked=True, key_share=True)
+        .execution_options(populate_existing=True)
+    )
+    found = session.execute(unseen).all()
+    for run, attempt in found:
+        set_deadline(run, now=now)
+        run.due_at = now
+        if attempt.runner_id is not None:
+            attempt.last_held_at = now
+    return len(found)
