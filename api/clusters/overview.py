@@ -9,7 +9,7 @@ from datetime import datetime
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from api.clusters import budgets, cost, exclusions
+from api.clusters import attendance, budgets, cost, exclusions
 from api.clusters.budgets import Allowance
 from api.clusters.cost import Outlook, Spent
 from api.clusters.store import ClusterState, max_clusters, of_run
@@ -43,6 +43,8 @@ class Overview:
     max_clusters: int
     exclusions: Sequence[CloudExclusion]
     """Learnt of the clouds, by all projects."""
+    warning: str | None
+    """That nobody looks after the project's clusters; null: somebody does."""
 
 
 def overview(session: Session, project_id: str, *, now: datetime) -> Overview:
@@ -62,6 +64,7 @@ def overview(session: Session, project_id: str, *, now: datetime) -> Overview:
         budget=budgets.of_project(session, project_id, now=now),
         max_clusters=max_clusters(session, project_id),
         exclusions=exclusions.in_force(session, now=now),
+        warning=attendance.unattended(session, now=now, project_id=project_id),
     )
 
 

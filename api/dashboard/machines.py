@@ -59,6 +59,7 @@ def clusters_contents(session: Session, project_id: str, *, now: datetime) -> di
         "hourly": _usd(found.hourly_usd),
         "budget": None if found.budget is None else _budget(found.budget, shares),
         "max_clusters": found.max_clusters,
+        "warning": found.warning,
         "exclusions": [
             {"infra": e.infra, "sku": e.sku or "all", "reason": e.reason, "until": e.until}
             for e in found.exclusions

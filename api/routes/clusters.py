@@ -116,6 +116,8 @@ class ProjectClusters(Payload):
     budget: AllowancePayload | None
     max_clusters: int
     exclusions: list[CloudExclusionPayload]
+    warning: str | None
+    """That nobody has looked after them for minutes, and what to do; null: somebody does."""
 
 
 class BudgetPayload(Payload):
@@ -189,6 +191,7 @@ def list_project_clusters(services: ServicesDep, caller: Reader) -> ProjectClust
             budget=None if found.budget is None else AllowancePayload.model_validate(found.budget),
             max_clusters=found.max_clusters,
             exclusions=[CloudExclusionPayload.model_validate(each) for each in found.exclusions],
+            warning=found.warning,
         )
 
 

@@ -9,9 +9,11 @@ from pydantic import BaseModel
 from sqlalchemy.exc import OperationalError
 
 from api.bell import BrokerAway
+from api.clusters.attendance import unattended
 from api.database import SCHEMA_REVISION
 from api.problems import UNAVAILABLE, Problem, documented
 from api.routes.context import Services, ServicesDep
+from api.runs.journal import utc_now
 
 router = APIRouter(prefix="/v1/health", tags=["health"])
 
@@ -27,6 +29,8 @@ class Ready(BaseModel):
 
     status: Literal["ready"] = "ready"
     database_revision: str
+    warnings: list[str]
+    """What is wrong beside the requests: sentences for the operator."""
 
 
 @router.get("", operation_id="health", summary="Is the process alive?")
@@ -42,11 +46,13 @@ def health() -> Alive:
     responses={**documented(UNAVAILABLE)},
 )
 def ready(services: ServicesDep) -> Ready:
-    """Ask the database, its schema and the broker."""
+    """Ask the database, its schema and the broker; warn where nobody looks after clusters."""
     faults = [fault for fault in (_database_fault(services), _broker_fault(services)) if fault]
     if faults:
         raise Problem(UNAVAILABLE, " ".join(faults))
-    return Ready(database_revision=SCHEMA_REVISION)
+    with services.database.transaction() as session:
+        warning = unattended(session, now=utc_now())
+    return Ready(database_revision=SCHEMA_REVISION, warnings=[warning] if warning else [])
 
 
 def _database_fault(services: Services) -> str | None:

@@ -53,6 +53,8 @@ def _print_project(found: Json) -> None:
         f"{len(rows)} of {found['max_clusters']} clusters, {now} an hour;"
         f" all runs so far {cost(found['spent'])}, {found['spent']['hours']:.2f} h"
     )
+    if found["warning"]:
+        print_text(found["warning"], style="yellow")
     if found["budget"]:
         print_allowances([found["budget"]])
     if found["exclusions"]:

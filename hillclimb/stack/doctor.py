@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
+import httpx
 import psycopg
 
 from hillclimb.stack.binaries import postgres_programs, server_account, valkey_program
@@ -25,6 +26,7 @@ from hillclimb.stack.state import StateDirectory
 
 LEAST_FREE_BYTES = 2 * 2**30
 IMPORT_DEADLINE_S = 120.0
+SERVICE_TIMEOUT_S = 10.0
 NOT_INSTALLED = 3
 """Exit status of a script that looked for a library."""
 PYTHONS = ((3, 11), (3, 12))
@@ -82,6 +84,7 @@ def examine(options: StackOptions) -> list[Check]:
         lambda: _leftovers(options, record),
         lambda: _ports(options, record),
         lambda: _database(options, record),
+        lambda: _service(record),
     )
     return [check for probe in probes for check in probe()]
 
@@ -265,6 +268,25 @@ def _database(options: StackOptions, record: StackRecord) -> Iterator[Check]:
             found=f"reachable, at revision {revision}",
             mend="" if known else f"This code does not know it: {migrated} is older or newer.",
         )
+
+
+def _service(record: StackRecord) -> Iterator[Check]:
+    """What the running service says is wrong with itself; nothing where none runs."""
+    if record.supervisor is None or record.url is None:
+        return
+    ready = f"{record.url}/v1/health/ready"
+    try:
+        answer = httpx.get(ready, timeout=SERVICE_TIMEOUT_S, trust_env=False).raise_for_status()
+        warnings = answer.json()["warnings"]
+    except httpx.HTTPError as error:
+        mend = "See logs/api.log in the state directory."
+        yield Check(name="service", level="fail", found=str(error), mend=mend)
+        return
+    if not warnings:
+        yield Check(name="service", level="ok", found="nothing is wrong beside its requests")
+    for warning in warnings:
+        found, _, mend = warning.partition(". ")
+        yield Check(name="service", level="warn", found=found, mend=mend)
 
 
 def _own_database_url(options: StackOptions, record: StackRecord) -> str | None:

@@ -64,6 +64,20 @@ def test_what_the_compose_file_asks_for_is_in_the_example() -> None:
     assert all(f"\n{name}=" in f"\n{example}" for name in asked)
 
 
+def test_a_plain_up_starts_what_rents_where_the_example_says_so() -> None:
+    """A profile of the command line is forgotten at the next `docker compose up`."""
+    example = (ROOT / ".env.example").read_text().splitlines()
+    assert "COMPOSE_PROFILES=" in example
+    optional = {name: each["profiles"] for name, each in services().items() if "profiles" in each}
+    assert optional == {"cluster-worker": ["clouds"], "sky-api": ["clouds"]}
+
+
+def test_every_process_of_the_compose_file_is_a_row_of_the_deployment_page() -> None:
+    page = (ROOT / "docs" / "deploy.md").read_text()
+    queue = services()["cluster-worker"]["command"]
+    assert " ".join(queue[: queue.index("--loglevel")]) in page
+
+
 def test_the_volume_of_the_state_belongs_to_the_images_user() -> None:
     (mount,) = services()["runner"]["volumes"]
     place = mount.split(":")[1]

@@ -196,7 +196,11 @@ async def test_health_is_alive_without_its_parts_and_ready_only_with_them(
 ) -> None:
     assert (await client.get("/v1/health")).json() == {"status": "ok"}
     ready = await client.get("/v1/health/ready")
-    assert ready.json() == {"status": "ready", "database_revision": SCHEMA_REVISION}
+    assert ready.json() == {
+        "status": "ready",
+        "database_revision": SCHEMA_REVISION,
+        "warnings": [],
+    }
     bell.is_away = True
     problem = check(await client.get("/v1/health/ready"), 503, "unavailable")
     assert problem["detail"] == "The broker does not answer."

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
 from sqlalchemy import update
@@ -13,7 +15,13 @@ from api.clusters import exclusions
 from api.runs.journal import utc_now
 from api.tables import Cluster, StrayCluster
 from hillclimb.cli.exits import Exit
+from hillclimb.stack.doctor import Check, examine
+from hillclimb.stack.options import StackOptions
+from hillclimb.stack.processes import identify
+from hillclimb.stack.records import ProcessRecord, StackRecord
+from hillclimb.stack.state import StateDirectory
 from tests.api.clusters.told import LAMBDA, rented
+from tests.api.serving import Served
 from tests.api.story import Story
 from tests.hillclimb.cli.conftest import Invoke, from_json
 
@@ -141,3 +149,36 @@ def test_settings_that_cannot_be_are_refused_in_a_sentence(
     refused = hc("submit", "--preset", "qwen3-8b-8xh100", *OWN, "--set", setting)
     assert refused.exit_code in (Exit.REFUSED, Exit.USAGE), refused.output
     assert said in refused.stderr
+
+
+def doctors_finding(served: Served, state_dir: Path) -> Check:
+    """What `hillclimb doctor` says of a stack whose API is the one that is served here."""
+    me = identify(os.getpid())
+    assert me is not None
+    state = StateDirectory(state_dir)
+    state.create()
+    port = int(served.url.rpartition(":")[2])
+    supervisor = ProcessRecord(pid=me.pid, started=me.started)
+    state.write(StackRecord(state="ready", supervisor=supervisor, ports={"api": port}))
+    options = StackOptions(state_dir=state_dir, trainer_python=state_dir / "no" / "python")
+    return next(check for check in examine(options) if check.name == "service")
+
+
+def test_clusters_that_nobody_looks_after_are_told_of_everywhere(
+    hc: Invoke, story: Story, served: Served, tmp_path: Path
+) -> None:
+    run_id = rented(story)
+    assert "Nobody has looked after" not in hc("clusters").stdout
+    assert doctors_finding(served, tmp_path / "state").level == "ok"
+    with story.database.transaction() as session:
+        [cluster] = session.query(Cluster).where(Cluster.run_id == run_id)
+        cluster.due_at = utc_now() - timedelta(minutes=12)
+    shown = " ".join(hc("clusters").stdout.split())
+    assert "Nobody has looked after 1 cluster for 12 min: nothing is rented" in shown
+    assert "worker --queues clusters" in shown
+    with served.client() as client:
+        [warning] = client.get("/v1/health/ready").json()["warnings"]
+    assert warning.startswith("Nobody has looked after 1 cluster for 12 min")
+    found = doctors_finding(served, tmp_path / "state")
+    assert (found.level, found.found) == ("warn", warning.partition(". ")[0])
+    assert "--queues clusters" in found.mend
