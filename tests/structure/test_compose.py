@@ -64,6 +64,16 @@ def test_what_the_compose_file_asks_for_is_in_the_example() -> None:
     assert all(f"\n{name}=" in f"\n{example}" for name in asked)
 
 
+def test_credentials_come_from_a_file_of_their_own_for_those_that_need_them_alone() -> None:
+    """Node secrets are named by the operator: no list of the compose file could hand them on."""
+    optional = [{"path": "secrets.env", "required": False}]
+    got = {name for name, each in services().items() if each.get("env_file") == optional}
+    assert got == {"migrate", "api", "worker", "cluster-worker", "beat", "runner"}
+    assert not any("env_file" in each for name, each in services().items() if name not in got)
+    for ignored in (".gitignore", ".dockerignore"):
+        assert "secrets.env" in (ROOT / ignored).read_text().splitlines()
+
+
 def test_a_plain_up_starts_what_rents_where_the_example_says_so() -> None:
     """A profile of the command line is forgotten at the next `docker compose up`."""
     example = (ROOT / ".env.example").read_text().splitlines()
