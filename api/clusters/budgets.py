@@ -34,6 +34,8 @@ class Allowance:
     usd: float | None
     hours: float | None
     spent: Spent
+    since: datetime | None = None
+    """Spending before this does not count; null: all does."""
 
     @property
     def share(self) -> float:
@@ -49,6 +51,11 @@ class Allowance:
     def is_used_up(self) -> bool:
         """Whether a run may not go on with it."""
         return self.share >= 1.0
+
+    def facts(self) -> dict[str, object]:
+        """Return what makes it this budget and not another, as JSON values."""
+        since = None if self.since is None else self.since.isoformat()
+        return {"usd": self.usd, "hours": self.hours, "since": since}
 
     def told(self) -> str:
         """Say how much is used of what."""
@@ -80,7 +87,9 @@ def of_project(session: Session, project_id: str, *, now: datetime) -> Allowance
         return None
     parts = _parts(session, Run.project_id == project_id, now=now, since=budget.since)
     spent = cost.total(part for _, part in parts)
-    return Allowance(owner="project", usd=budget.usd, hours=budget.hours, spent=spent)
+    return Allowance(
+        owner="project", usd=budget.usd, hours=budget.hours, spent=spent, since=budget.since
+    )
 
 
 def left_of(session: Session, run: Run, *, now: datetime) -> BudgetSpec | None:

@@ -41,8 +41,9 @@ def watch(session: Session, run: Run, *, now: datetime) -> bool:
     bounds = allowances(session, run, now=now)
     if not bounds:
         return False
+    for each in bounds:
+        _warn(session, run, each, now=now)
     nearest = max(bounds, key=lambda each: each.share)
-    _warn(session, run, nearest, now=now)
     if not nearest.is_used_up:
         return False
     message = f"The budget is used up ({nearest.told()}): extend it, then resume."
@@ -51,13 +52,14 @@ def watch(session: Session, run: Run, *, now: datetime) -> bool:
 
 
 def _warn(session: Session, run: Run, allowance: Allowance, *, now: datetime) -> None:
-    """Tell each share once per budget; an extension makes shares that were told ones again."""
+    """Tell each share once per budget; one that was extended or replaced is another budget."""
     told = _told(session, run, allowance)
     due = [share for share in shares_of(run) if told < share <= allowance.share]
     if not due:
         return
     data = {
         "owner": allowance.owner,
+        "budget": allowance.facts(),
         "share": due[-1],
         "used": allowance.share,
         "message": f"{due[-1]:.0%} of the budget is used ({allowance.told()}).",
@@ -67,16 +69,15 @@ def _warn(session: Session, run: Run, allowance: Allowance, *, now: datetime) ->
 
 
 def _told(session: Session, run: Run, allowance: Allowance) -> float:
-    """Return the largest share told since the budget was last another one; 0.0 for none."""
-    query = select(RunEvent.type, RunEvent.data).where(RunEvent.run_id == run.id)
-    query = query.where(RunEvent.type.in_((WARNED, "budget.extended"))).order_by(RunEvent.seq)
-    largest = 0.0
-    for kind, data in session.execute(query):
-        if kind != WARNED:
-            largest = 0.0
-        elif data["owner"] == allowance.owner:
-            largest = max(largest, data["share"])
-    return largest
+    """Return the largest share of this very budget that was told; 0.0 for none."""
+    query = select(RunEvent.data).where(RunEvent.run_id == run.id, RunEvent.type == WARNED)
+    which = (allowance.owner, allowance.facts())
+    told = [
+        data["share"]
+        for data in session.scalars(query)
+        if (data["owner"], data.get("budget")) == which
+    ]
+    return max(told, default=0.0)
 
 
 def shares_of(run: Run) -> Sequence[float]:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import pytest
+from sqlalchemy import select
 
 from api.clusters import budgets
 from api.runs import store
 from api.runs.errors import InvalidTransition
 from api.runs.status import RunStatus
 from api.runs.transitions import move
+from api.tables import ProjectLimits, RunEvent
 from tests import factories as make
 from tests.worker.clusters.scene import ClusterScene
+from tests.worker.scene import PROJECT
 from trainer.contract.launch import LaunchPlan
 from trainer.contract.reasons import ReasonCode
 
@@ -68,3 +73,63 @@ def test_a_run_that_ended_with_its_budget_used_up_does_not_go_on_before_it_is_ex
         far.resume(run_id)
     far.extend(run_id, usd=5.0)
     assert far.run(far.resume(run_id)).spec["budget"]["usd"] < 5.0
+
+
+def limit(far: ClusterScene, usd: float, since: datetime) -> None:
+    limits = ProjectLimits(
+        project_id=PROJECT, max_clusters=8, since=since, set_by="t", usd=usd, hours=None
+    )
+    with far.parts.database.transaction() as session:
+        budgets.set_limits(session, limits)
+
+
+def warned(far: ClusterScene, run_id: str) -> list[tuple[str, float]]:
+    query = select(RunEvent.data).where(RunEvent.run_id == run_id)
+    query = query.where(RunEvent.type == "budget.warned").order_by(RunEvent.seq)
+    with far.parts.database.transaction() as session:
+        return [(data["owner"], data["share"]) for data in session.scalars(query)]
+
+
+def spend(far: ClusterScene, run_id: str, usd: float) -> None:
+    """Let time pass until the run has cost so much."""
+    while True:
+        with far.parts.database.transaction() as session:
+            if budgets.spent_by_run(session, run_id, now=far.now).usd >= usd:
+                break
+        far.clouds.pass_time(15.0)
+        far.look_at_budgets()
+
+
+def test_each_budget_of_a_run_is_warned_of_whichever_is_nearer_to_its_end(
+    far: ClusterScene,
+) -> None:
+    limit(far, 3.0, far.now)
+    run_id, _ = running(far, "first", usd=3.6)
+    spend(far, run_id, 2.0)
+    assert warned(far, run_id) == [("project", 0.5), ("run", 0.5)]
+    spend(far, run_id, 2.6)
+    assert warned(far, run_id)[2:] == [("project", 0.8)]
+    assert far.status(run_id) is S.RUNNING
+
+
+def test_a_projects_new_budget_is_warned_of_anew(far: ClusterScene) -> None:
+    limit(far, 3.0, far.now)
+    run_id, _ = running(far, "first", usd=100.0)
+    spend(far, run_id, 2.5)
+    assert warned(far, run_id) == [("project", 0.5), ("project", 0.8)]
+    limit(far, 4.0, far.now)
+    spend(far, run_id, 4.7)
+    assert warned(far, run_id)[2:] == [("project", 0.5)]
+    far.look_at_budgets()
+    assert len(warned(far, run_id)) == 3
+    limit(far, 4.0, far.now)
+    spend(far, run_id, 6.9)
+    assert warned(far, run_id)[3:] == [("project", 0.5)]
+
+
+def test_an_extended_budget_is_warned_of_anew(far: ClusterScene) -> None:
+    run_id, _ = running(far, "first", usd=3.0)
+    spend(far, run_id, 1.6)
+    far.extend(run_id, usd=1.0)
+    spend(far, run_id, 2.1)
+    assert warned(far, run_id) == [("run", 0.5), ("run", 0.5)]
