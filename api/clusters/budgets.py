@@ -20,8 +20,10 @@ from api.clusters.cost import Spent
 from api.clusters.errors import NoBudget
 from api.clusters.store import MAX_CLUSTERS, ClusterState
 from api.ids import new_id
+from api.runs.errors import InvalidTransition
 from api.runs.journal import Draft, append
-from api.tables import BudgetExtension, Cluster, ProjectLimits, Run
+from api.runs.status import TERMINAL, RunStatus
+from api.tables import BudgetExtension, Cluster, ProjectLimits, Run, RunEvent
 from trainer.contract.clusters.spec import BudgetSpec
 
 
@@ -95,16 +97,23 @@ def of_project(session: Session, project_id: str, *, now: datetime) -> Allowance
 def left_of(session: Session, run: Run, *, now: datetime) -> BudgetSpec | None:
     """Return what is left of a run's own budget, for a run that goes on from it; null without one.
 
-    The run's allowance is not used up.
+    What runs were given that went on from it before is theirs while they live, and what they spent
+    of it stays spent. Raises InvalidTransition where nothing is left.
     """
     allowance = _of_run(session, run, now=now)
     if allowance is None:
         return None
-    usd, hours, spent = allowance.usd, allowance.hours, allowance.spent
+    used = allowance.spent + _passed_on(session, run, now=now)
     left = {
-        "usd": None if usd is None else usd - spent.usd,
-        "hours": None if hours is None else hours - spent.hours,
+        "usd": None if allowance.usd is None else allowance.usd - used.usd,
+        "hours": None if allowance.hours is None else allowance.hours - used.hours,
     }
+    if any(each is not None and each <= 0.0 for each in left.values()):
+        raise InvalidTransition(
+            f"Nothing is left of the budget of run {run.id}: what it had not spent went to the runs"
+            " that were resumed from it. Resume one of those, or extend this run's budget"
+            f" (POST /v1/runs/{run.id}/budget, hillclimb budget)."
+        )
     return BudgetSpec.model_validate(run.spec["budget"] | left)
 
 
@@ -182,6 +191,28 @@ def _of_run(session: Session, run: Run, *, now: datetime) -> Allowance | None:
     if budget is None or not _is_bound(budget):
         return None
     return _of_runs(session, {run.id: budget}, now=now)[run.id]
+
+
+def _passed_on(session: Session, run: Run, *, now: datetime) -> Spent:
+    """Return how much of a run's budget the runs have that a resume made of it."""
+    source = Run.spec["lineage"]["resumed_from"]["run_id"].as_string()
+    query = (
+        select(Run)
+        .join(RunEvent, (RunEvent.run_id == Run.id) & (RunEvent.seq == 1))
+        .where(Run.project_id == run.project_id, source == run.id)
+        .where(RunEvent.data["is_resumed"].as_boolean())
+    )
+    return cost.total(_taken(session, each, now=now) for each in session.scalars(query))
+
+
+def _taken(session: Session, run: Run, *, now: datetime) -> Spent:
+    """Return all that a run was given while it lives, then what it and those after it spent."""
+    budget = run.spec["budget"] or {}
+    given = Spent(usd=budget.get("usd") or 0.0, hours=budget.get("hours") or 0.0)
+    if RunStatus(run.status) not in TERMINAL:
+        return given
+    used = spent_by_run(session, run.id, now=now) + _passed_on(session, run, now=now)
+    return Spent(usd=min(used.usd, given.usd), hours=min(used.hours, given.hours))
 
 
 def _is_bound(budget: Mapping[str, Any] | None) -> bool:

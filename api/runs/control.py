@@ -111,10 +111,11 @@ def _leave(
 def resume(session: Session, run: Run, *, actor: str, now: datetime) -> Run:
     """Go on from the newest checkpoint: the same run if it is paused, a new one if it ended.
 
-    The new one has what is left of the budget.
+    The new one has what is left of the budget, also of what earlier resumes of the run took.
 
     Raises NothingToResume without a complete checkpoint and for a run that ended and trains
-    nothing, InvalidTransition for a run that is still at work or has finished every step.
+    nothing, InvalidTransition for a run that is still at work or has finished every step, and
+    where nothing is left of its budget.
     """
     status = RunStatus(run.status)
     if status is RunStatus.PAUSED:

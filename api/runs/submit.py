@@ -95,7 +95,12 @@ def submit(
     )
     session.add(run)
     session.flush()
-    data = {"name": run.name, "config_hash": run.config_hash, "total_steps": run.progress_total}
+    data = {
+        "name": run.name,
+        "config_hash": run.config_hash,
+        "total_steps": run.progress_total,
+        "is_resumed": is_resumed,
+    }
     created = Draft(type="run.created", at=now, actor=actor, data=data)
     append(session, run, [created, *_told(resolution, checked, at=now)])
     return run

@@ -61,6 +61,32 @@ def test_a_run_that_goes_on_from_one_that_ended_has_what_was_left_of_the_budget(
     assert far.run(next_id).spec["budget"]["usd"] == pytest.approx(10.0 - spent)
 
 
+def test_resumes_of_one_ended_run_share_what_it_had_left(far: ClusterScene) -> None:
+    run_id, plan = running(far, "first", usd=10.0)
+    far.push(plan, make.saved(2, 1))
+    far.report(plan, ReasonCode.SPEC_REJECTED, last_seq=2)
+    far.run_for(120)
+    first = far.resume(run_id)
+    left = far.run(first).spec["budget"]["usd"]
+    assert 8.0 < left < 10.0
+    with pytest.raises(InvalidTransition, match="went to the runs that were resumed from it"):
+        far.resume(run_id)
+    far.run_for(30)
+    far.enter(first)
+    spend(far, first, 3.0)
+    far.cancel(first)
+    far.report(far.enter(first, nonce=f"{far.nonces:016d}"), ReasonCode.RUNNER_STOPPED)
+    far.run_for(120)
+    assert far.status(first) is S.CANCELLED
+    second = far.resume(run_id)
+    with far.parts.database.transaction() as session:
+        spent = budgets.spent_by_run(session, first, now=far.now).usd
+    assert spent >= 3.0
+    assert far.run(second).spec["budget"]["usd"] == pytest.approx(left - spent)
+    far.extend(run_id, usd=4.0)
+    assert far.run(far.resume(run_id)).spec["budget"]["usd"] == pytest.approx(4.0)
+
+
 def test_a_run_that_ended_with_its_budget_used_up_does_not_go_on_before_it_is_extended(
     far: ClusterScene,
 ) -> None:
