@@ -22,6 +22,14 @@ def is_private(url: str) -> bool:
     return urlsplit(url).scheme in ("https", "wss") or is_loopback(url)
 
 
+def is_in_private_network(url: str) -> bool:
+    """Tell whether a URL names a server by its number in a private network (RFC 1918 and such)."""
+    try:
+        return ipaddress.ip_address(urlsplit(url).hostname or "").is_private
+    except ValueError:
+        return False
+
+
 def refuse_overheard(setting: str, url: str, secrets: str) -> None:
     """Refuse an address to which secrets would travel in the clear.
 

@@ -57,6 +57,7 @@ def settings(database_url: str, tmp_path: Path) -> Settings:
             "bootstrap_key": KEY,
             "runner_token": RUNNER_TOKEN,
             "clouds": "skypilot",
+            "node_api_url": "https://service",
             "node_blobs_url": "s3://blobs/nodes",
         }
     )

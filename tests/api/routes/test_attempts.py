@@ -58,7 +58,7 @@ async def test_a_node_takes_its_attempt_beats_and_reports_the_end(
 ) -> None:
     plan = await taken(client, rented)
     assert (plan.run_id, plan.attempt_id, plan.attempt) == (rented.run_id, rented.attempt_id, 1)
-    assert plan.ingest_url == "http://service/v1/ingest"
+    assert plan.ingest_url == "https://service/v1/ingest"
     assert plan.secrets == SECRETS
     assert (await beat(client, plan.attempt_token)).json() == {"action": None}
     assert await push(client, plan.attempt_token) == 200

@@ -260,3 +260,25 @@ async def test_machines_that_would_be_cut_off_are_not_rented(
         assert says in refused.json()["detail"]
         own = await client.post("/v1/runs", json=body(LAMBDA | {"infra": "slurm/own"}))
         assert own.status_code == 201, own.text
+
+
+@pytest.mark.parametrize(
+    ("url", "status"), [("http://api.example:8710", 422), ("http://10.1.2.3:8710", 201)]
+)
+async def test_nodes_are_not_told_their_secrets_where_others_read_along(
+    settings: Settings, bell: RememberingBell, url: str, status: int
+) -> None:
+    app = create_app(settings.model_copy(update={"node_api_url": url}), bell)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(
+            transport=httpx.ASGITransport(app),
+            base_url="http://service",
+            headers={"Authorization": f"Bearer {KEY}"},
+        ) as client,
+    ):
+        for candidate in (LAMBDA, LAMBDA | {"infra": "slurm/own"}):
+            answer = await client.post("/v1/runs", json=body(candidate))
+            assert answer.status_code == status, answer.text
+            if status == 422:
+                assert f"secrets over {url}, in the clear" in answer.json()["detail"]
