@@ -108,7 +108,7 @@ def release(run: Run, *, due_at: datetime) -> None:
 def due_runs(session: Session, *, now: datetime, limit: int = 100) -> Sequence[str]:
     """Return ids of runs that need a look now, the longest waiting first."""
     return session.scalars(
-        select(Run.id).where(is_due(now)).order_by(Run.due_at).limit(limit)
+        select(Run.id).where(is_due(now)).order_by(Run.due_at, Run.id).limit(limit)
     ).all()
 
 

@@ -95,15 +95,19 @@ def submit(
     )
     session.add(run)
     session.flush()
+    created = _created(run, is_resumed=is_resumed)
+    append(session, run, [created, *_told(resolution, checked, at=now)])
+    return run
+
+
+def _created(run: Run, *, is_resumed: bool) -> Draft:
     data = {
         "name": run.name,
         "config_hash": run.config_hash,
         "total_steps": run.progress_total,
         "is_resumed": is_resumed,
     }
-    created = Draft(type="run.created", at=now, actor=actor, data=data)
-    append(session, run, [created, *_told(resolution, checked, at=now)])
-    return run
+    return Draft(type="run.created", at=run.created_at, actor=run.created_by, data=data)
 
 
 def plan(
