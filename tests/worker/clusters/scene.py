@@ -79,7 +79,7 @@ class ClusterScene:
             return submit(session, made, project_id=PROJECT, actor="t", now=self.now).id
 
     def run_for(self, seconds: float, *, every_s: float | None = None) -> None:
-        """Let the worker's sweeps go on for so long: a minute in small steps, more in longer ones."""
+        """Let the sweeps go on for so long: a minute in small steps, more in longer ones."""
         every_s = every_s or (5.0 if seconds <= 60 else 15.0)
         end = self.now + timedelta(seconds=seconds)
         while self.now < end:
