@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 
 pytest.importorskip("tinker", reason="the data plane's environment runs this: `make e2e`")
 pytest.importorskip("trainer.engines.vllm.engine", reason="vLLM does not import here")
+
+import torch
 
 from tests.trainer.learners.recorded import batch
 from tests.trainer.tinker.local import (
