@@ -33,6 +33,9 @@ sys.stdin.read()
 TWO_MACHINES = """
 import os, sys
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+# Ray notes the address below, in a folder that it makes only where a Ray was started as usual.
+os.environ["RAY_TMPDIR"] = sys.argv[1]
+os.makedirs(sys.argv[1] + "/ray")
 from ray.cluster_utils import Cluster
 size = {"object_store_memory": 100_000_000}
 cluster = Cluster(True, head_node_args={"num_cpus": 2, "temp_dir": sys.argv[1], **size})
@@ -73,7 +76,9 @@ def running(request: pytest.FixtureRequest) -> Iterator[tuple[subprocess.Popen[s
     ) as head:
         assert head.stdout is not None
         assert head.stdin is not None
-        yield head, head.stdout.readline().strip()
+        address = head.stdout.readline().strip()
+        assert address, "it did not start"
+        yield head, address
         head.stdin.close()
     subprocess.run(["rm", "-rf", str(folder)], check=True)
 
