@@ -314,8 +314,6 @@ def run(given: argparse.Namespace, url: str, folder: Path) -> dict[str, Any]:
     """Simulate until all is over, or too long."""
     rng = random.Random(given.seed)
     database = Database(url)
-    # The server is this program's own: nobody starts it again between two statements.
-    database._engine.pool._pre_ping = False  # noqa: SLF001
     delivery = Delivery(database=database, slack=None, public_url="http://127.0.0.1:1")
     bare = Parts(
         database=database, store=DiskStore(folder / "blobs"), owner="simulation", delivery=delivery

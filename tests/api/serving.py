@@ -35,15 +35,9 @@ class Served:
     stranger_key: str
     server: uvicorn.Server
 
-    def client(self, key: str | None = None, **more: object) -> httpx.Client:
+    def client(self, key: str | None = None) -> httpx.Client:
         headers = {"Authorization": f"Bearer {key or self.key}"}
-        return httpx.Client(
-            base_url=self.url,
-            headers=headers,
-            timeout=20,
-            verify=NO_TLS,
-            **more,  # type: ignore[arg-type]
-        )
+        return httpx.Client(base_url=self.url, headers=headers, timeout=20, verify=NO_TLS)
 
     def browser(self) -> httpx.Client:
         return httpx.Client(base_url=self.url, timeout=20, verify=NO_TLS)
