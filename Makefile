@@ -5,10 +5,9 @@ TRAINER := .venv-trainer/bin
 PEERS := .venv-peers/bin
 PIP := -m pip install --quiet --disable-pip-version-check
 export HILLCLIMB_HOME ?= $(CURDIR)
-export PYTHONDONTWRITEBYTECODE := 1
 DEMO_ARGS ?=
 
-.PHONY: help setup lock lock-gpu demo up down status test check bench e2e fuzz rent search-environment
+.PHONY: help setup lock lock-gpu demo up down status test test-long check bench e2e fuzz rent search-environment
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -61,9 +60,13 @@ status: ## what of the stack runs
 search-environment: .venv-peers/.ready ## serve the OpenEnv environment of examples/search.yaml
 	@$(PEERS)/python -m uvicorn --app-dir examples/openenv_search environment:app --port 8765
 
-test: setup .venv-peers/.ready ## the whole default test suite, both environments
-	@$(CONTROL)/python -m pytest tests --ignore=tests/trainer -n 2 --dist loadfile --no-loadscope-reorder
-	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest tests/trainer -n 2 --no-loadscope-reorder
+test: setup .venv-peers/.ready ## the default test suite, both environments
+	@$(CONTROL)/python -m pytest tests --ignore=tests/trainer -m "not long" -n 3 --dist loadfile --no-loadscope-reorder
+	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest tests/trainer -m "not long" -n 3 --no-loadscope-reorder
+
+test-long: setup .venv-peers/.ready ## the tests that take half a minute and more each: whole stacks and Ray's workers that die
+	@$(CONTROL)/python -m pytest tests --ignore=tests/trainer -m long -n 2 --dist loadfile --no-loadscope-reorder
+	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest tests/trainer -m long -n 2 --no-loadscope-reorder
 
 fuzz: setup ## thousands of inputs per claim about what agents write, hundreds of histories of clusters
 	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest tests/trainer/rollouts/test_parsing_fuzz.py --hypothesis-profile=fuzz --hypothesis-show-statistics

@@ -1,6 +1,6 @@
 """Every case on every backend that needs nothing but this machine (docs/verified.md has the table).
 
-The default suite takes `QUICK`; `make e2e` (HILLCLIMB_E2E=1) takes all.
+`make test-long` takes `QUICK`; `make e2e` (HILLCLIMB_E2E=1) takes all.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.conformance import cases
 from tests.conformance.backends import BackendUnderTest
 from tests.conformance.cases import CASES, Case
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.long]
 ALL = os.environ.get("HILLCLIMB_E2E") == "1"
 QUICK: dict[str, tuple[Case, ...]] = {
     # A runner's trainer is killed in tests/e2e/test_kill_matrix.py.

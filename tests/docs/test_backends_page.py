@@ -20,7 +20,7 @@ RUN_ON_SLURM = frozenset({"trains_to_its_end"})
 def cell(backend: str, case: Case) -> str:
     if backend == "slurm" and case.__name__ not in RUN_ON_SLURM:
         return "never"
-    return "default" if case in QUICK.get(backend, ()) else "e2e"
+    return "long" if case in QUICK.get(backend, ()) else "e2e"
 
 
 def test_the_table_has_the_backends_in_its_head() -> None:

@@ -26,7 +26,7 @@ from tests.e2e.stream import Follower
 from trainer.contract.reasons import ReasonCode
 from trainer.contract.rundir import AttemptDir, ExitRecord, PidRecord
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.long]
 
 DEADLINE_S = 120.0
 STEPS = 24

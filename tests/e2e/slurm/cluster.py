@@ -52,19 +52,7 @@ class LocalSlurm:
 
     def configure(self, home: Path) -> None:
         """Tell the SkyPilot that reads `home` of this cluster, with prices of its own."""
-        (home / ".slurm").mkdir(mode=0o700, parents=True, exist_ok=True)
-        (home / ".slurm" / "config").write_text(
-            f"Host {NAME}\n  HostName 127.0.0.1\n  Port {self.ports['PORT_SSH']}\n"
-            f"  User {self.account}\n  IdentityFile {self.directory}/sshd/user_key\n"
-        )
-        (home / ".sky").mkdir(mode=0o700, parents=True, exist_ok=True)
-        (home / ".sky" / "config.yaml").write_text(
-            "allowed_clouds: [slurm, primeintellect]\n"
-            f"slurm:\n  allowed_clusters: [{NAME}]\n  cluster_configs:\n    {NAME}:\n"
-            f"      tmpdir: {self.directory}/rt\n"
-            '      sbatch_options: {time: "01:00:00"}\n'
-            "      pricing: {cpu: 0.01, memory: 0.001, accelerators: {H100: 2.5}}\n"
-        )
+        shutil.copytree(self.directory / "operator", home, dirs_exist_ok=True)
 
     def jobs(self) -> list[tuple[int, str, str]]:
         """Number, name and state of every job that `squeue` lists."""
@@ -127,7 +115,8 @@ class LocalSlurm:
 
     def _variables(self) -> dict[str, str]:
         ports = {name: str(port) for name, port in self.ports.items()}
-        return {"ACCOUNT": self.account, "CLUSTER": NAME, **ports}
+        clouds = "slurm, primeintellect"
+        return {"ACCOUNT": self.account, "CLUSTER": NAME, "CLOUDS": clouds, **ports}
 
     def _script(self, *arguments: str, **variables: str) -> None:
         # To a file: daemons would keep a pipe open for as long as they live.

@@ -5,7 +5,8 @@
 #   local_slurm.sh down DIR
 #
 # Needs root. Environment (up): ACCOUNT, CLUSTER, PORT_CTLD, PORT_NODE1, PORT_NODE2, PORT_SSH,
-# PYTHON (for SkyPilot's runtime; default /usr/bin/python3). Everything listens on 127.0.0.1.
+# PYTHON (for SkyPilot's runtime; default /usr/bin/python3), CLOUDS (that SkyPilot may rent from;
+# default slurm). Everything listens on 127.0.0.1. DIR/operator is the home of who rents here.
 # What each line is there for: docs/skypilot.md.
 set -euo pipefail
 PATH=$PATH:/usr/sbin:/sbin
@@ -173,7 +174,28 @@ SetEnv SLURM_CONF=$D/slurm.conf
 S
 "$(command -v sshd)" -f "$D/sshd/sshd_config" -E "$D/log/sshd.log"
 
-# 6. Both nodes are there.
+# 6. What the SkyPilot that rents here reads, with prices of its own.
+OPERATOR=$D/operator
+mkdir -m 700 "$OPERATOR" "$OPERATOR/.slurm" "$OPERATOR/.sky"
+cat >"$OPERATOR/.slurm/config" <<S
+Host $CLUSTER
+  HostName 127.0.0.1
+  Port $PORT_SSH
+  User $ACCOUNT
+  IdentityFile $D/sshd/user_key
+S
+cat >"$OPERATOR/.sky/config.yaml" <<S
+allowed_clouds: [${CLOUDS:-slurm}]
+slurm:
+  allowed_clusters: [$CLUSTER]
+  cluster_configs:
+    $CLUSTER:
+      tmpdir: $D/rt
+      sbatch_options: {time: "01:00:00"}
+      pricing: {cpu: 0.01, memory: 0.001, accelerators: {H100: 2.5}}
+S
+
+# 7. Both nodes are there.
 for _ in $(seq 60); do
   [ "$(SLURM_CONF=$D/slurm.conf sinfo -h -N -o %T | grep -c '^idle$')" = 2 ] && exit 0
   sleep 0.5

@@ -22,7 +22,7 @@ from hillclimb.stack.state import StateDirectory
 DEADLINE_S = 90.0
 SERVERS = ("postgres", "valkey", "api", "worker", "beat", "runner")
 
-pytestmark = pytest.mark.stack
+pytestmark = [pytest.mark.stack, pytest.mark.long]
 
 
 @pytest.fixture

@@ -217,6 +217,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.long
 async def test_vllm_ends_with_a_trainer_that_was_killed(tmp_path: Path) -> None:
     script = tmp_path / "starts.py"
     script.write_text(STARTS_AND_WAITS)

@@ -14,6 +14,7 @@ from trainer.contract.events import StepCompleted
 from trainer.loop import Trainer
 
 
+@pytest.mark.long
 async def test_two_engines_share_the_rollouts_get_the_weights_and_end(tmp_path: Path) -> None:
     """Rollout workers talk to the engines themselves: their counters have to be asked for."""
     run = ShortRun(

@@ -15,7 +15,7 @@ from tests.trainer.short_run import ShortRun
 from trainer.contract.events import StepCompleted
 from trainer.errors import EngineError
 
-pytestmark = NEEDS_VLLM
+pytestmark = [NEEDS_VLLM, pytest.mark.long]
 
 
 @pytest.mark.parametrize(("transport", "ranks"), [("nccl", 2), ("ipc", 1)])

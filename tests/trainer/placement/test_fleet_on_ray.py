@@ -19,6 +19,7 @@ from trainer.wiring import build_trainer
 NUM_WORKERS, MAX_INSTANCES = 2, 3
 
 
+@pytest.mark.long
 async def test_rollout_workers_share_instances_and_leave_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

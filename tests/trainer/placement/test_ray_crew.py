@@ -63,6 +63,7 @@ async def with_events(trainer: Trainer, run: ShortRun, at: dict[int, Callable[[]
     await run.finish(trainer)
 
 
+@pytest.mark.long
 async def test_a_run_goes_on_without_engine_and_rollout_worker_and_ends_without_a_rank(
     tmp_path: Path,
 ) -> None:

@@ -16,7 +16,7 @@ from tests.trainer.scripted import CountingProvider, solved_by_done
 from tests.trainer.short_run import ShortRun
 from trainer.contract.events import RunWarning, StepCompleted
 
-pytestmark = NEEDS_VLLM
+pytestmark = [NEEDS_VLLM, pytest.mark.long]
 
 
 def kill_vllm() -> None:

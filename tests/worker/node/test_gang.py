@@ -84,6 +84,7 @@ def gang(served: Served, make_bench: Make) -> tuple[NodeBench, Rented, dict[str,
     return bench, rented, told
 
 
+@pytest.mark.long
 def test_two_nodes_gather_are_tested_train_and_leave_nothing(
     gang: tuple[NodeBench, Rented, dict[str, str]], scene: Scene
 ) -> None:
@@ -139,6 +140,7 @@ def test_a_gang_that_stays_incomplete_ends_the_attempt_and_says_who_came(
     assert bench.left() == []
 
 
+@pytest.mark.long
 def test_somebody_elses_listener_on_the_port_is_not_taken_for_the_gangs_ray(
     gang: tuple[NodeBench, Rented, dict[str, str]], scene: Scene
 ) -> None:

@@ -9,10 +9,13 @@ import asyncio
 import runpy
 from pathlib import Path
 
+import pytest
+
 BENCHMARK = Path(__file__).parents[4] / "benchmarks/envs/collection.py"
 NUM_ROLLOUTS = 20
 
 
+@pytest.mark.long
 def test_a_collection_under_faults_ends_with_an_outcome_for_everything() -> None:
     benchmark = runpy.run_path(str(BENCHMARK))
     work = asyncio.run(benchmark["make_work"](NUM_ROLLOUTS))
