@@ -61,8 +61,8 @@ search-environment: .venv-peers/.ready ## serve the OpenEnv environment of examp
 	@$(PEERS)/python -m uvicorn --app-dir examples/openenv_search environment:app --port 8765
 
 test: setup .venv-peers/.ready ## the default test suite, both environments
-	@$(CONTROL)/python -m pytest tests --ignore=tests/trainer -m "not long" -n 3 --dist loadfile --no-loadscope-reorder
-	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest tests/trainer -m "not long" -n 3 --no-loadscope-reorder
+	@$(CONTROL)/python -m pytest tests --ignore=tests/trainer -m "not long" -n 2 --dist loadfile --no-loadscope-reorder
+	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest tests/trainer -m "not long" -n 2 --no-loadscope-reorder
 
 test-long: setup .venv-peers/.ready ## the tests that take half a minute and more each: whole stacks and Ray's workers that die
 	@$(CONTROL)/python -m pytest tests --ignore=tests/trainer -m long -n 2 --dist loadfile --no-loadscope-reorder

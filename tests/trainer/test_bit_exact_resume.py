@@ -28,6 +28,7 @@ from trainer.contract.rundir import AttemptDir
 from trainer.rollouts.dump import read_trajectories
 from trainer.stores.disk import DiskStore
 
+pytestmark = pytest.mark.long
 STEPS = 5
 MEASURED = ("timing/", "trainer/tokens_per_second", "policy/tokens_per_second", "policy/peak_mem")
 """Beginnings of the metrics that a clock or the machine gives."""

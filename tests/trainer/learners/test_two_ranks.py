@@ -25,6 +25,7 @@ from trainer.contract.sections import LearnerSpec
 from trainer.learners.models import LearnerOptions
 from trainer.learners.rank import LearnerRank
 
+pytestmark = pytest.mark.long
 TIMED = (
     "timing/fwd_logprobs_values_reward",
     "policy/tokens_per_second",
