@@ -177,6 +177,8 @@ class JobState(StrEnum):
     """Of a job on a cluster."""
 
     WAITING = "waiting"
+    SETTING_UP = "setting_up"
+    """What a node does before the job is at work: minutes, and nothing of ours speaks yet."""
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -187,7 +189,7 @@ class JobState(StrEnum):
     @property
     def is_live(self) -> bool:
         """Whether it runs or will."""
-        return self in (JobState.WAITING, JobState.RUNNING)
+        return self in (JobState.WAITING, JobState.SETTING_UP, JobState.RUNNING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -147,6 +147,12 @@ OwnAction: TypeAlias = Adopt | Forget | BecomeUp | End | BeGone
 """Changes of the row alone."""
 Action: TypeAlias = CloudAction | OwnAction | Record | Wait
 
+_SILENT_WHILE: dict[JobState, str] = {
+    JobState.WAITING: "the job has not begun",
+    JobState.SETTING_UP: "its environment is being set up",
+    JobState.RUNNING: "the job is at work, its node silent",
+}
+"""What a cluster waits for whose node says nothing and whose job is alive."""
 CAUSES: dict[ErrorKind, Cause] = {
     ErrorKind.NO_CAPACITY: Cause.NO_CAPACITY,
     ErrorKind.UNSATISFIABLE: Cause.UNSATISFIABLE,
@@ -270,14 +276,14 @@ def _silent(view: ClusterView, now: datetime) -> Action:
     if view.known.jobs is not None:
         return _by_its_job(view)
     if view.jobs_asked_at is not None and now - view.jobs_asked_at < JOBS_EVERY:
-        return Wait(LATER, "the node is silent, and its job was asked for just now")
+        return Wait(LATER, view.waits_for or "the node is silent: its job is asked for again soon")
     return AskJobs()
 
 
 def _by_its_job(view: ClusterView) -> Action:
     own = _own_jobs(view)
-    if _live(own):
-        return Wait(LATER, "the job is there, its node silent")
+    if live := _live(own):
+        return Wait(LATER, _SILENT_WHILE[live[0].state])
     if own and own[-1].state is JobState.SETUP_FAILED:
         return End(Cause.SETUP_FAILED, "a node could not be set up: its log says why")
     if not own and view.num_jobless < JOBLESS_ENOUGH:

@@ -13,7 +13,7 @@ from worker.clusters.base import ClusterFacts, JobSighting, JobState
 _JOBS = {
     "INIT": JobState.WAITING,
     "PENDING": JobState.WAITING,
-    "SETTING_UP": JobState.RUNNING,
+    "SETTING_UP": JobState.SETTING_UP,
     "RUNNING": JobState.RUNNING,
     "SUCCEEDED": JobState.SUCCEEDED,
     "FAILED_SETUP": JobState.SETUP_FAILED,

@@ -248,6 +248,22 @@ class TestUp:
         assert isinstance(end, End)
         assert end.cause is Cause.SETUP_FAILED
 
+    @pytest.mark.parametrize(
+        ("state", "why"),
+        [
+            (JobState.WAITING, "the job has not begun"),
+            (JobState.SETTING_UP, "its environment is being set up"),
+            (JobState.RUNNING, "the job is at work, its node silent"),
+        ],
+    )
+    def test_what_a_silent_nodes_job_does_is_told_until_it_is_asked_for_again(
+        self, state: JobState, why: str
+    ) -> None:
+        asked = fold.learn(UP, Jobs((job(1, state),)), START + NODE_SILENT)
+        assert decide(asked, START + NODE_SILENT) == Wait(LATER, why)
+        later = fold.begin(replace(asked, waits_for=why))
+        assert decide(later, START + NODE_SILENT + LATER) == Wait(LATER, why)
+
     def test_jobs_are_not_asked_for_at_every_tick(self) -> None:
         silent = START + NODE_SILENT
         asked = replace(UP, jobs_asked_at=silent)
