@@ -16,7 +16,6 @@ from trainer.contract.spec import RunSpec
 
 PLANNED: frozenset[str] = frozenset(
     {
-        "kind",
         "cluster",
         "resources",
         "guards",
@@ -27,7 +26,6 @@ PLANNED: frozenset[str] = frozenset(
         "data/version",
         "environment/modality",
         "rollout/top_p",
-        "eval/budget_minutes",
     }
 )
 """Keys of the design that this version does not read yet (paths without a leading slash)."""
@@ -43,8 +41,20 @@ class SpecProblem:
 
 
 def explain(error: ValidationError) -> tuple[SpecProblem, ...]:
-    """Return one problem per mistake, in the order of the document."""
-    return tuple(_explain_one(detail) for detail in error.errors(include_url=False))
+    """Return one problem per mistake, in the order of the document.
+
+    pydantic leaves out items that are wrong and then counts too few of the others: not told.
+    """
+    details = error.errors(include_url=False)
+    return tuple(_explain_one(each) for each in details if not _follows(each, details))
+
+
+def _follows(detail: Mapping[str, Any], details: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether it only says that wrong items were not counted."""
+    loc = tuple(detail["loc"])
+    return detail["type"] == "too_short" and any(
+        len(each["loc"]) > len(loc) and tuple(each["loc"][: len(loc)]) == loc for each in details
+    )
 
 
 def _explain_one(detail: Mapping[str, Any]) -> SpecProblem:
