@@ -62,6 +62,7 @@ def unattended(session: Session, *, now: datetime, project_id: str | None = None
     of = "1 cluster" if number == 1 else f"{number} clusters"
     return (
         f"Nobody has looked after {of} for {minutes} min: nothing is rented and nothing is ended,"
-        " and what is rented is paid for. A worker must read the queue `clusters`:"
-        " `python -m celery -A worker.app worker --queues clusters` (docs/deploy.md)."
+        " and what is rented is paid for. With HILLCLIMB_CLOUDS set, the scheduler, a worker, and"
+        " one that reads the queue `clusters` have to run (`python -m celery -A worker.app worker"
+        " --queues clusters`, docs/deploy.md)."
     )

@@ -277,8 +277,8 @@ def _service(record: StackRecord) -> Iterator[Check]:
     ready = f"{record.url}/v1/health/ready"
     try:
         answer = httpx.get(ready, timeout=SERVICE_TIMEOUT_S, trust_env=False).raise_for_status()
-        warnings = answer.json()["warnings"]
-    except httpx.HTTPError as error:
+        warnings = answer.json().get("warnings", [])
+    except (httpx.HTTPError, ValueError) as error:
         mend = "See logs/api.log in the state directory."
         yield Check(name="service", level="fail", found=str(error), mend=mend)
         return

@@ -28,6 +28,8 @@ COMPILE_S = 60.0
 ALL_REDUCE_S = 240.0
 """Eight processes import torch and find each other."""
 GB = 1e9
+STAND_INS = "HILLCLIMB_NODE_STAND_IN_GPUS"
+"""Set where `nvidia-smi` tells of GPUs that are not there, so that torch need not see them."""
 CGROUPS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 PROGRAM = "int main(void) { return 42; }\n"
 
@@ -149,7 +151,13 @@ def _all_reduce(ranks: int) -> tuple[str | None, str | None]:
     except subprocess.TimeoutExpired:
         return f"an all-reduce over {ranks} GPUs did not end within {ALL_REDUCE_S:g} s", None
     if done.returncode == NO_CUDA:
-        return None, "torch has no CUDA here: no all-reduce was tried"
+        if STAND_INS in os.environ:
+            return None, f"torch sees no GPU, as {STAND_INS} has it: no all-reduce was tried"
+        return (
+            f"torch sees none of the {ranks} rented GPUs: its build has no CUDA, or one that the"
+            " machine's driver is too old for",
+            None,
+        )
     if done.returncode:
         said = (done.stderr.strip().splitlines() or ["nothing was said"])[-1]
         return f"an all-reduce over {ranks} GPUs failed: {said[-300:]}", None

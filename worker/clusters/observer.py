@@ -58,8 +58,7 @@ def sweep(
         session.flush()
         by_hand = _asked_for(session, seen)
         wanted = _not_told(session, by_hand if dry_run else by_hand | set(strays), now=now)
-    ended = tuple(name for name in wanted if _end(clouds, name))
-    _note_told(parts, ended, now=now)
+    ended = tuple(name for name in wanted if _end(parts, clouds, name, now=now))
     if strays:
         log.warning("clusters without an owner: %s; ended: %s", strays, ended)
     return Swept(num_seen=len(seen), num_absent=num_absent, strays=strays, ended=ended)
@@ -106,22 +105,20 @@ def _not_told(session: Session, names: set[str], *, now: datetime) -> Sequence[s
     query = select(StrayCluster.name).where(StrayCluster.name.in_(names))
     told = StrayCluster.end_told_at
     return session.scalars(
-        query.where(told.is_(None) | (told <= now - DOWN_AGAIN)).order_by(StrayCluster.name)
+        query.where(told.is_(None) | (told <= now - DOWN_AGAIN)).order_by(
+            told.nulls_first(), StrayCluster.name
+        )
     ).all()
 
 
-def _note_told(parts: Parts, names: Sequence[str], *, now: datetime) -> None:
-    if not names:
-        return
-    with parts.database.transaction() as session:
-        told = update(StrayCluster).where(StrayCluster.name.in_(names))
-        session.execute(told.values(end_told_at=now))
-
-
-def _end(clouds: Clouds, name: str) -> bool:
+def _end(parts: Parts, clouds: Clouds, name: str, *, now: datetime) -> bool:
+    """Tell one to end, and note it at once: the next ones may take longer than the task has."""
     try:
         clouds.down(name)
     except CloudsUnreachable as fault:
         log.warning("%s is not ended yet: %s", name, fault)
         return False
+    with parts.database.transaction() as session:
+        told = update(StrayCluster).where(StrayCluster.name == name)
+        session.execute(told.values(end_told_at=now))
     return True

@@ -97,9 +97,12 @@ def _installed(install: TrainerInstall, target: str) -> tuple[str, ...]:
 def _python() -> tuple[str, ...]:
     """Make the environment with a Python that can carry it: cloud images have 3.10 as `python3`."""
     return (
+        f"is_whole() {{ {VENV}/bin/python -m pip --version >/dev/null 2>&1; }}",
+        # One that was cut off while it was made has a Python and no pip.
+        f"is_whole || rm -rf {VENV}",
         "for each in python3.12 python3.11 python3; do",
-        f"  if [ -x {VENV}/bin/python ]; then break; fi",
+        "  if is_whole; then break; fi",
         f"  if $each -c '{_IS_OURS}' 2>/dev/null; then $each -m venv {VENV}; fi",
         "done",
-        f"test -x {VENV}/bin/python || {UV} venv --quiet --seed --python 3.11 {VENV}",
+        f"is_whole || {UV} venv --quiet --seed --python 3.11 {VENV}",
     )

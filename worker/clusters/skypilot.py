@@ -98,8 +98,12 @@ _NO_ANSWER = (
 _DEFINITE = (400, 403, 413, 422)
 """An answer that is no, and will be: not that of a gateway, of a server that is not ready, or of
 one whose token has run out."""
-_CUT_OFF = re.compile(r"Failed to upload (?:files|chunk)(?!.*\(Status code: 4)", re.DOTALL)
-"""What the client says of files that it could not bring to the server."""
+_UPLOAD = re.compile(
+    r"Failed to (?:check blob existence: (\d+)"
+    r"|upload (?:files|chunk)(?:.*\(Status code: (\d+)\))?)",
+    re.DOTALL,
+)
+"""What the client says of files that it could not bring to the server, and the server's status."""
 
 _ends_at: ContextVar[float] = ContextVar("ends_at")
 
@@ -395,10 +399,16 @@ def _sent(task: sky.Task, name: str) -> str:
             raise
         raise CloudError(ErrorKind.REFUSED, _said(error)) from error
     except (httpx.HTTPError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and not _CUT_OFF.search(str(error)):
+        if isinstance(error, RuntimeError) and not _is_cut_off(str(error)):
             raise
         # The server was not asked: the launch is called again, and nothing is lost.
         raise CloudsUnreachable(f"SkyPilot's API server took no files: {_said(error)}") from error
+
+
+def _is_cut_off(said: str) -> bool:
+    """Whether files did not get there, and may the next time."""
+    found = _UPLOAD.search(said)
+    return found is not None and int(found[1] or found[2] or 0) not in _DEFINITE
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ def find_locks() -> tuple[Path, Path]:
     """Return the data plane's locks, for machines without GPUs and with. Raises NoWheel."""
     for lock in (LOCK, GPU_LOCK):
         if not lock.is_file():
-            raise NoWheel(f"{lock} is not there: run from a source tree or set HILLCLIMB_WHEEL")
+            raise NoWheel(f"{lock} is not there: the worker runs from a source tree")
     return LOCK, GPU_LOCK
 
 

@@ -179,7 +179,7 @@ def test_the_disk_holds_two_checkpoints() -> None:
     found = estimate(qwen3_8b(), candidate(), 1)
     checkpoint = 2 * PARAMETERS + 12 * PARAMETERS
     assert found.disk_gib == pytest.approx(
-        25 + 5 + (2 * PARAMETERS + 2 * checkpoint) / GIB, rel=1e-6
+        50 + 25 + 5 + (2 * PARAMETERS + 2 * checkpoint) / GIB, rel=1e-6
     )
 
 

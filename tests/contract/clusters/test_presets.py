@@ -63,3 +63,16 @@ def test_a_spec_taken_from_a_preset_is_its_takers_own() -> None:
 def test_an_unknown_preset_names_the_others() -> None:
     with pytest.raises(NoSuchPreset, match="take one of qwen3-32b, "):
         preset("qwen4")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_disk_that_is_rented_has_room_for_image_and_environment_beside_what_is_demanded(
+    name: str,
+) -> None:
+    plan = hardware_plan(RunSpec.model_validate(preset(name).spec))
+    assert plan is not None
+    for each in plan.candidates:
+        assert each.estimate is not None
+        assert each.estimate.free_disk_gib is not None
+        if (rented := each.sized.disk_gb) is not None:
+            assert rented - each.estimate.free_disk_gib >= 75

@@ -100,6 +100,7 @@ S
 cat >"$D/task_prolog.sh" <<S
 #!/bin/bash
 echo "export PATH=$D/shims:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+echo "export HILLCLIMB_NODE_STAND_IN_GPUS=1"
 S
 chmod 755 "$D"/shims/* "$D/task_prolog.sh"
 

@@ -124,3 +124,19 @@ def test_without_cuda_no_all_reduce_is_tried() -> None:
     if torch.cuda.is_available():
         pytest.skip("there is CUDA here")
     assert all_reduce("--ranks", "2").returncode == NO_CUDA
+
+
+def test_rented_gpus_that_torch_does_not_see_make_a_machine_unfit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("there is CUDA here")
+    smi(tmp_path, monkeypatch, FIT)
+    unfit, _ = fitness._gpus(2)
+    assert unfit == [
+        "torch sees none of the 2 rented GPUs: its build has no CUDA, or one that the machine's"
+        " driver is too old for"
+    ]
+    monkeypatch.setenv(fitness.STAND_INS, "1")
+    assert fitness._gpus(2)[0] == []

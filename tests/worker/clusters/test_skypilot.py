@@ -268,6 +268,8 @@ def test_what_is_not_permitted_ends_a_launch_and_no_other_call(
     [
         "Failed to upload files to API server.",
         "Failed to upload chunk: 1 / 2: busy (Status code: 503)",
+        "Failed to upload chunk: 1 / 2: who are you (Status code: 401)",
+        "Failed to check blob existence: 502 bad gateway",
         None,
     ],
 )
@@ -279,7 +281,12 @@ def test_files_that_do_not_reach_the_server_are_no_launch_that_failed(
 
 
 @pytest.mark.parametrize(
-    "words", ["Failed to upload chunk: 1 / 2: too big (Status code: 413)", "no such task"]
+    "words",
+    [
+        "Failed to upload chunk: 1 / 2: too big (Status code: 413)",
+        "Failed to check blob existence: 403 no",
+        "no such task",
+    ],
 )
 def test_files_that_the_server_does_not_take_are(
     skypilot: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: str

@@ -75,6 +75,7 @@ def gang(served: Served, make_bench: Make) -> tuple[NodeBench, Rented, dict[str,
     told = {
         "PATH": f"{tools}:{os.environ['PATH']}",
         "SKYPILOT_NUM_GPUS_PER_NODE": "1",
+        "HILLCLIMB_NODE_STAND_IN_GPUS": "1",
         "HILLCLIMB_RAY_PORT": free_port(),
         "HILLCLIMB_NODE_CPUS": "1",
         "HILLCLIMB_NODE_GATHER_S": str(SLOW_S),

@@ -14,7 +14,7 @@ from trainer.contract.clusters.engine_memory import EngineMemory
 from trainer.contract.clusters.gang import num_gpus_needed
 from trainer.contract.clusters.gpus import Gpu, gpu_named, meant
 from trainer.contract.clusters.learner_memory import LearnerMemory
-from trainer.contract.clusters.machine_memory import ENVIRONMENT_BYTES, MachineMemory
+from trainer.contract.clusters.machine_memory import ENVIRONMENT_BYTES, IMAGE_BYTES, MachineMemory
 from trainer.contract.clusters.pace import Range, step_seconds
 from trainer.contract.clusters.shapes import ModelShape, shape_of
 from trainer.contract.clusters.spec import CandidateSpec
@@ -105,7 +105,7 @@ class _Working:
             lines=tuple(lines),
             memory_gib=memory_gib,
             disk_gib=disk_gib,
-            free_disk_gib=(disk_bytes - ENVIRONMENT_BYTES) / GIB,
+            free_disk_gib=(disk_bytes - IMAGE_BYTES - ENVIRONMENT_BYTES) / GIB,
             step_s=pace,
         )
 

@@ -28,6 +28,8 @@ ON_CPUS = Processes(system=2.0, engine=2.0, rank=1.0, rollout_worker=0.5)
 """Assumed, a little above what the demo's processes took (1.7 GiB of an engine with its cache)."""
 ENVIRONMENT_BYTES = 25 * GIB
 """Assumed for the data plane's environment with CUDA's libraries, and caches of it."""
+IMAGE_BYTES = 50 * GIB
+"""Assumed for the machine's own image: SkyPilot counts 45 GB on AWS and 50 on Google's."""
 LOGS_BYTES = 5 * GIB
 """Assumed for logs and trajectories on their way to the store."""
 
@@ -65,6 +67,7 @@ class MachineMemory:
         """What lies on the disk at once; a checkpoint goes when the store has it whole."""
         number, size = self.learner.shape.num_parameters, self.learner.dtype_bytes
         terms = [
+            Term("the machine's image", IMAGE_BYTES, "assumed"),
             Term("the data plane's environment", ENVIRONMENT_BYTES, "assumed"),
             Term("the model's files", 2 * number, f"2 B x {count(number)} parameters"),
             Term("logs and trajectories", LOGS_BYTES, "assumed"),
