@@ -34,6 +34,7 @@ LINKED = (
 USER_ID = "68636c62"
 """Whose clusters they are, as SkyPilot counts users; it ends their names on a cloud."""
 
+RUNTIME_DIR_VARIABLE = "SKY_RUNTIME_DIR"
 ENDPOINT_VARIABLE = "SKYPILOT_API_SERVER_ENDPOINT"
 _USUAL_PORT = 46580
 """SkyPilot's own; a client takes a server on it for one that it may start."""
@@ -76,9 +77,10 @@ class SkyServer:
                 here.symlink_to(there.resolve())
 
     def command(self) -> tuple[str, ...]:
-        """The server's command line."""
+        """The server's command line: with `SKY_RUNTIME_DIR` it would take another database."""
         place = ("--host", LOOPBACK, "--port", str(self.port))
-        return (sys.executable, "-m", "sky.server.server", *place)
+        server = (sys.executable, "-m", "sky.server.server", *place)
+        return ("env", "-u", RUNTIME_DIR_VARIABLE, *server)
 
     def environment(self) -> dict[str, str]:
         """Variables of the server; programs of our environment are found first (awscli, say)."""
@@ -99,7 +101,7 @@ def client_environment(url: str, directory: Path) -> dict[str, str]:
 
     Without that it would keep it among the files of the operator's own SkyPilot.
     """
-    return {ENDPOINT_VARIABLE: url, "SKY_RUNTIME_DIR": str(directory)}
+    return {ENDPOINT_VARIABLE: url, RUNTIME_DIR_VARIABLE: str(directory)}
 
 
 def queue_port(port: int) -> int:

@@ -1,7 +1,9 @@
 """SkyPilot's API server in the embedded stack: where it is, who hears of it, what it may read."""
 
 import importlib.util
+import os
 import stat
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,6 +60,23 @@ def test_it_listens_on_loopback_with_a_home_of_its_own(options: StackOptions) ->
     assert "--host 127.0.0.1" in " ".join(spec.command)
     assert spec.environment["HOME"] == str(options.state_dir / "sky" / "home")
     assert spec.environment["SKYPILOT_API_SERVER_LOCAL_PORT"] == str(spec.port)
+
+
+def test_the_operators_own_runtime_folder_is_not_the_servers(
+    options: StackOptions, tmp_path: Path
+) -> None:
+    """With it a server started anew would know none of the clusters that it has rented."""
+    spec = by_name(replace(options, with_sky=True))["sky-api"]
+    *before, _ = spec.command[: spec.command.index("-m")]
+    shown = 'echo "${SKY_RUNTIME_DIR-unset}"'
+    done = subprocess.run(
+        [*before, "sh", "-c", shown],
+        env={**os.environ, "SKY_RUNTIME_DIR": str(tmp_path), **spec.environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "unset"
 
 
 def test_its_port_is_remembered_like_the_others(options: StackOptions) -> None:
