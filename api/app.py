@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 
 import anyio.to_thread
@@ -89,10 +89,11 @@ def create_app(settings: Settings | None = None, bell: Bell | None = None) -> Fa
         title="Hillclimb",
         version=_version(),
         description="Training as a service for reinforcement learning of tool-use agents.",
-        lifespan=_lifespan(settings, bell),
+        lifespan=_lifespan,
         docs_url="/docs",
         redoc_url=None,
     )
+    app.state.settings, app.state.bell = settings, bell
     app.add_middleware(RequestEdge, max_upload_bytes=settings.dataset_max_mb * 1_000_000)
     handlers.install(app)
     openapi.install(app)
@@ -101,32 +102,28 @@ def create_app(settings: Settings | None = None, bell: Bell | None = None) -> Fa
     return app
 
 
-def _lifespan(
-    settings: Settings, bell: Bell | None
-) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        database = Database(settings.database_url)
-        celery = CeleryBell(settings.redis_url)
-        services = Services(
-            settings=settings,
-            database=database,
-            bell=bell or celery,
-            store=open_store(settings.blobs_url, STORE_PATIENCE),
-            lanes=DatasetLanes(),
-            node_secrets=node_secrets(settings.node_secrets, os.environ),
-        )
-        await anyio.to_thread.run_sync(_bootstrap, settings, database)
-        app.state.services = services
-        try:
-            async with run_hub(database, settings.database_url) as hub:
-                app.state.hub = hub
-                yield
-        finally:
-            celery.close()
-            database.close()
-
-    return lifespan
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    settings: Settings = app.state.settings
+    database = Database(settings.database_url)
+    celery = CeleryBell(settings.redis_url)
+    services = Services(
+        settings=settings,
+        database=database,
+        bell=app.state.bell or celery,
+        store=open_store(settings.blobs_url, STORE_PATIENCE),
+        lanes=DatasetLanes(),
+        node_secrets=node_secrets(settings.node_secrets, os.environ),
+    )
+    await anyio.to_thread.run_sync(_bootstrap, settings, database)
+    app.state.services = services
+    try:
+        async with run_hub(database, settings.database_url) as hub:
+            app.state.hub = hub
+            yield
+    finally:
+        celery.close()
+        database.close()
 
 
 def _bootstrap(settings: Settings, database: Database) -> None:

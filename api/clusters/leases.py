@@ -64,14 +64,14 @@ def release(cluster: Cluster, *, due_at: datetime | None) -> None:
 
 
 def take_due(session: Session, *, now: datetime, limit: int) -> Sequence[Cluster]:
-    """Return clusters that need a look now, locked, the longest waiting first.
+    """Return clusters that need a look now, locked: the longest waiting first, then the oldest.
 
     One that another transaction holds is skipped.
     """
     return session.scalars(
         select(Cluster)
         .where(_is_due(now))
-        .order_by(Cluster.due_at)
+        .order_by(Cluster.due_at, Cluster.id)
         .limit(limit)
         .with_for_update(skip_locked=True, key_share=True)
         .execution_options(populate_existing=True)

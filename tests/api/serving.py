@@ -14,11 +14,11 @@ import httpx
 import uvicorn
 from pydantic import SecretStr
 
-from api.app import create_app
 from api.database import Database
 from api.identity import USER_SCOPES, new_key
 from api.settings import Settings
 from api.tables import ApiKey, Project
+from tests.api.application import make_application
 from tests.api.story import PROJECT
 
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -82,7 +82,7 @@ def serve(database_url: str, database: Database, blobs: Path | str) -> Iterator[
         node_api_url="https://api.example",
         node_blobs_url="s3://blobs/nodes",
     )
-    app = create_app(settings, _SilentBell())
+    app = make_application(settings, _SilentBell())
     config = uvicorn.Config(
         app, port=0, log_level="warning", timeout_graceful_shutdown=2, ws="none", lifespan="on"
     )

@@ -10,12 +10,12 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from api.app import create_app
 from api.bell import BrokerAway
 from api.database import Database
 from api.identity import Scope, ensure_key
 from api.settings import Settings
 from api.tables import ApiKey
+from tests.api.application import make_application
 from tests.api.migrated import OTHER_PROJECT
 from tests.api.runs.stage import Stage
 
@@ -65,7 +65,7 @@ def settings(database_url: str, tmp_path: Path) -> Settings:
 
 @pytest.fixture
 async def app(settings: Settings, bell: RememberingBell) -> AsyncIterator[FastAPI]:
-    made = create_app(settings, bell)
+    made = make_application(settings, bell)
     async with made.router.lifespan_context(made):
         yield made
 
