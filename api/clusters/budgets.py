@@ -171,6 +171,8 @@ def largest_shares(session: Session, *, now: datetime) -> dict[str, float]:
         .where(Cluster.state != ClusterState.GONE.value)
     )
     rows = session.execute(select(Run.id, Run.project_id, Run.spec["budget"]).where(spends)).all()
+    if not rows:
+        return {}
     of_projects = {
         project_id: of_project(session, project_id, now=now)
         for project_id in {row.project_id for row in rows}
@@ -224,6 +226,8 @@ def _of_runs(
     session: Session, budgets: Mapping[str, Mapping[str, Any]], *, now: datetime
 ) -> dict[str, Allowance]:
     """Return the allowances of runs whose specs have these budgets."""
+    if not budgets:
+        return {}
     usd: defaultdict[str, float] = defaultdict(float)
     hours: defaultdict[str, float] = defaultdict(float)
     query = select(BudgetExtension).where(BudgetExtension.run_id.in_(list(budgets)))

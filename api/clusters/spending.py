@@ -26,6 +26,8 @@ DEFAULT_SHARES: tuple[float, ...] = BudgetSpec.model_fields["warn_at"].default
 def runs_to_watch(session: Session, *, now: datetime) -> Sequence[str]:
     """Return ids of the runs that spend and have used enough of a budget to be warned of it."""
     shares = budgets.largest_shares(session, now=now)
+    if not shares:
+        return ()
     query = select(Run.id, Run.spec["budget"]).where(Run.id.in_(list(shares))).order_by(Run.id)
     return [
         run_id

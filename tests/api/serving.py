@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import ssl
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -21,8 +20,6 @@ from api.tables import ApiKey, Project
 from tests.api.application import make_application
 from tests.api.story import PROJECT
 
-NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""Trusts nobody: all is plain HTTP here, and reading certificates takes 50 ms a client."""
 SECRET = "a-secret-for-tests-that-is-long-enough"
 
 
@@ -37,10 +34,10 @@ class Served:
 
     def client(self, key: str | None = None) -> httpx.Client:
         headers = {"Authorization": f"Bearer {key or self.key}"}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=20, verify=NO_TLS)
+        return httpx.Client(base_url=self.url, headers=headers, timeout=20)
 
     def browser(self) -> httpx.Client:
-        return httpx.Client(base_url=self.url, timeout=20, verify=NO_TLS)
+        return httpx.Client(base_url=self.url, timeout=20)
 
 
 class _SilentBell:

@@ -126,7 +126,8 @@ def test_larger_groups_never_carry_less_signal() -> None:
     draw = random.Random(4)
     for _ in range(20):
         counts = [task(8, draw.choice([0, 0, 1, 3, 5, 8])) for _ in range(12)]
-        shares = [signal_share(counts, size) for size in GROUP_SIZES]
+        fit = fit_tasks(counts)
+        shares = [signal_share(counts, size, fit) for size in GROUP_SIZES]
         assert [share.method for share in shares] == ["counted"] * 7 + ["fitted"] * 8
         values = [share.value or 0.0 for share in shares]
         assert values == sorted(values)

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from itertools import accumulate
 from statistics import fmean
 from typing import Literal
@@ -174,11 +175,9 @@ def _counted(counts: Sequence[TaskCount], group_size: int) -> SignalShare:
 def fit_tasks(counts: Iterable[TaskCount]) -> TaskFit:
     """Fit the distribution of the pass probability over tasks; see `TaskFit`."""
     alike = Counter((c.num_graded, c.num_passed) for c in counts if c.num_graded)
-    points = list(_grid())
-    logs = [
-        math.fsum(times * _log_likelihood(a, b, n, c) for (n, c), times in alike.items())
-        for a, b in points
-    ]
+    points = _grid()
+    columns = [(times, _log_likelihoods(n, c)) for (n, c), times in alike.items()]
+    logs = [math.fsum(times * column[i] for times, column in columns) for i in range(len(points))]
     best = max(logs)
     weights = [math.exp(each - best) for each in logs]
     floor = _NEGLIGIBLE * math.fsum(weights)
@@ -225,13 +224,22 @@ def _continued_fraction(x: float, a: float, b: float) -> float:
     return value
 
 
-def _grid() -> Iterator[tuple[float, float]]:
-    """Yield (a, b) of every candidate: equal steps of the prior are equal weights."""
+@cache
+def _grid() -> Sequence[tuple[float, float]]:
+    """Return (a, b) of every candidate: equal steps of the prior are equal weights."""
+    found = []
     for i in range(_NUM_MEANS):
         mean = math.sin(0.5 * math.pi * (i + 0.5) / _NUM_MEANS) ** 2
         for j in range(_NUM_CORRELATIONS):
             total = _NUM_CORRELATIONS / (j + 0.5) - 1.0
-            yield mean * total, (1.0 - mean) * total
+            found.append((mean * total, (1.0 - mean) * total))
+    return tuple(found)
+
+
+@lru_cache(maxsize=64)
+def _log_likelihoods(num_graded: int, num_passed: int) -> Sequence[float]:
+    """Return that of every candidate: most tasks of a run are tried equally often."""
+    return tuple(_log_likelihood(a, b, num_graded, num_passed) for a, b in _grid())
 
 
 def _log_likelihood(a: float, b: float, num_graded: int, num_passed: int) -> float:

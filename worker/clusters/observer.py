@@ -52,12 +52,10 @@ def sweep(
         log.warning("clusters were not looked at: %s", fault)
         return None
     with parts.database.transaction() as session:
-        tag = deployment_tag(session)
         num_absent = _note(session, seen, now=now)
-        strays = _strays(session, seen, prefix(tag), now=now)
-        session.flush()
-        by_hand = _asked_for(session, seen)
-        wanted = _not_told(session, by_hand if dry_run else by_hand | set(strays), now=now)
+        met = _meet(session, seen, now=now)
+        strays = tuple(sorted(each.name for each in met if each.met_at <= now - GRACE))
+        wanted = _to_end(met, () if dry_run else strays, now=now)
     ended = tuple(name for name in wanted if _end(parts, clouds, name, now=now))
     if strays:
         log.warning("clusters without an owner: %s; ended: %s", strays, ended)
@@ -75,40 +73,39 @@ def _note(session: Session, seen: Mapping[str, Sighting], *, now: datetime) -> i
     return num_absent
 
 
-def _strays(
-    session: Session, seen: Mapping[str, Sighting], ours: str, *, now: datetime
-) -> tuple[str, ...]:
-    """Return clusters that carry our tag and that no live row knows, once the grace is over.
+def _meet(
+    session: Session, seen: Mapping[str, Sighting], *, now: datetime
+) -> Sequence[StrayCluster]:
+    """Return clusters that carry our tag and that no live row knows.
 
     When each was first met is kept: a restarted worker does not begin to count anew.
     """
-    live = set(
-        session.scalars(select(Cluster.name).where(Cluster.state != ClusterState.GONE.value))
-    )
+    ours = prefix(deployment_tag(session))
+    query = select(Cluster.name).where(Cluster.state != ClusterState.GONE.value)
+    live = set(session.scalars(query))
     met = {stray.name: stray for stray in session.scalars(select(StrayCluster))}
     strays = {name for name in seen if name.startswith(ours) and name not in live}
     for name in met.keys() - strays:
-        session.delete(met[name])
+        session.delete(met.pop(name))
     for name in strays - met.keys():
-        session.add(StrayCluster(name=name, met_at=now))
-    return tuple(sorted(n for n in strays & met.keys() if met[n].met_at <= now - GRACE))
+        met[name] = StrayCluster(name=name, met_at=now)
+        session.add(met[name])
+    return list(met.values())
 
 
-def _asked_for(session: Session, seen: Mapping[str, Sighting]) -> set[str]:
-    """Return strays that an operator wants ended now."""
-    query = select(StrayCluster.name).where(StrayCluster.end_asked_at.is_not(None))
-    return set(session.scalars(query)) & seen.keys()
+def _to_end(met: Sequence[StrayCluster], strays: Sequence[str], *, now: datetime) -> Sequence[str]:
+    """Return names of these and of what an operator wants ended now: who was never told first.
 
-
-def _not_told(session: Session, names: set[str], *, now: datetime) -> Sequence[str]:
-    """Return which of these strays were not told to end just now: it takes minutes."""
-    query = select(StrayCluster.name).where(StrayCluster.name.in_(names))
-    told = StrayCluster.end_told_at
-    return session.scalars(
-        query.where(told.is_(None) | (told <= now - DOWN_AGAIN)).order_by(
-            told.nulls_first(), StrayCluster.name
-        )
-    ).all()
+    One that was told to end just now is left out: it takes minutes.
+    """
+    wanted = [each for each in met if each.name in strays or each.end_asked_at is not None]
+    never = [each.name for each in wanted if each.end_told_at is None]
+    again = [
+        (each.end_told_at, each.name)
+        for each in wanted
+        if each.end_told_at is not None and each.end_told_at <= now - DOWN_AGAIN
+    ]
+    return [*sorted(never), *(name for _, name in sorted(again))]
 
 
 def _end(parts: Parts, clouds: Clouds, name: str, *, now: datetime) -> bool:

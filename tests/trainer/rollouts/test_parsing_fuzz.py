@@ -125,14 +125,20 @@ PATHOLOGICAL = {
 }
 
 
+QUICK_S = 0.05
+"""Too little to be told from noise, however long the text."""
+
+
 def seconds_of(text: str) -> float:
-    """CPU time of one parse, the best of three."""
-    found = []
+    """CPU time of one parse, the best of three or the first that is quick."""
+    best = float("inf")
     for _ in range(3):
         began = time.process_time()
         parse_turn(text)
-        found.append(time.process_time() - began)
-    return min(found)
+        best = min(best, time.process_time() - began)
+        if best < QUICK_S:
+            break
+    return best
 
 
 @pytest.mark.parametrize("prefix", ["", "<tool_call>", '<tool_call>{"name": "', "<tool_call>["])
@@ -140,4 +146,4 @@ def seconds_of(text: str) -> float:
 def test_time_grows_with_the_length_and_no_faster(prefix: str, unit: str) -> None:
     short, long = (prefix + unit * (size // len(unit)) for size in (20_000, 160_000))
     took = seconds_of(long)
-    assert took < 0.05 or took < 24 * seconds_of(short), "8 times the text, 24 times the time"
+    assert took < QUICK_S or took < 24 * seconds_of(short), "8 times the text, 24 times the time"

@@ -89,9 +89,10 @@ def test_tokens_are_exact_whatever_stands_before_what_tasks_share(
     odd = [replace(TASKS[0], env_variables={"A": one, "Z": two})
            for one in ODD_VALUES for two in ODD_VALUES]  # fmt: skip
     assert reads.cuts_between("a\n", "Tools:") is (tokenizer is not joining_tokenizer)
+    tools = TOOLS[:1]  # What matters is where they begin, and 1,682 prompts are encoded.
     for task in odd:
-        found = of(reads, [task])
-        assert found.prompts.total_tokens.max == len(reads.encode_prompt(task, TOOLS)), task
+        found = of(reads, [task], tools)
+        assert found.prompts.total_tokens.max == len(reads.encode_prompt(task, tools)), task
 
 
 @pytest.mark.parametrize("cuts", [True, False])

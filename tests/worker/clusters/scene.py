@@ -22,12 +22,14 @@ from trainer.contract.launch import AttemptEnd, ExchangeCode, LaunchPlan
 from trainer.contract.reasons import ReasonCode
 from trainer.contract.spec import RunSpec
 from worker import driver, rounds
+from worker.app import EVERY_S, OBSERVE
 from worker.clusters import observer, spending, step
 from worker.clusters.options import ClusterOptions
 from worker.clusters.renting import Renting
 from worker.parts import Parts
 
 SECRET = "a secret that is long enough"
+LOOKS_EVERY = timedelta(seconds=EVERY_S[OBSERVE])
 SKY = {
     "type": "skypilot",
     "skypilot": {
@@ -82,15 +84,27 @@ class ClusterScene:
         """Let the sweeps go on for so long: a minute in small steps, more in longer ones."""
         every_s = every_s or (5.0 if seconds <= 60 else 15.0)
         end = self.now + timedelta(seconds=seconds)
+        looks_at = self.now
         while self.now < end:
-            self.sweep()
+            if self.now >= looks_at:
+                looks_at = self.now + LOOKS_EVERY
+                self.look()
+            self.step()
             self.clouds.pass_time(every_s)
         self.sweep()
 
     def sweep(self) -> None:
-        """One round of what the clock rings for."""
+        """One round of all that the clock rings for."""
+        self.look()
+        self.step()
+
+    def look(self) -> None:
+        """What it rings for from time to time."""
         observer.sweep(self.parts, self.clouds, now=self.now)
         self.look_at_budgets()
+
+    def step(self) -> None:
+        """What it rings for at once."""
         for run_id in rounds.runs(self.parts, now=self.now):
             driver.reconcile(self.parts, run_id, must_be_due=True, clock=self.clock)
         for cluster_id in rounds.clusters(self.parts, now=self.now):
