@@ -25,7 +25,6 @@ from trainer.engines.canary import canary_tokens
 from trainer.envs.base import EnvProvider
 from trainer.errors import CheckpointError, SpecError
 from trainer.evaluation import Evaluator
-from trainer.learners.base import Learner
 from trainer.loading import importing
 from trainer.loop import Parts, Start, Trainer
 from trainer.prompting import PromptReport
@@ -80,9 +79,11 @@ def build_trainer(attempt: Attempt, provider: EnvProvider | None = None) -> Trai
         attempt=attempt.dir.attempt,
         provider=provider,
     )
+    # Before anything is placed: a checkpoint that is torn costs no minute of the engines' start.
+    saved = _bring_checkpoint(attempt)
     crew = _gather_crew(recipe)
     try:
-        return _with_crew(attempt, crew, tasks, recipe)
+        return _with_crew(attempt, crew, tasks, recipe, saved)
     except BaseException:
         crew.abandon()
         raise
@@ -110,8 +111,12 @@ def policy_here(attempt: Attempt) -> tuple[Path, int]:
     return model_dir, config.vocab_size
 
 
-def _with_crew(attempt: Attempt, crew: Crew, tasks: TaskSets, recipe: Recipe) -> Trainer:
-    saved = _resume(attempt, crew.learner)
+def _with_crew(
+    attempt: Attempt, crew: Crew, tasks: TaskSets, recipe: Recipe, saved: Saved | None
+) -> Trainer:
+    if saved is not None:
+        crew.learner.load(attempt.dir.path / RESUME)
+        shutil.rmtree(attempt.dir.path / RESUME)
     # An evaluation draws nothing: it may be over other tasks than the checkpoint was trained on.
     drawn = None if attempt.spec.kind == "eval" else saved
     draws = _Draws(sampler=_sampler(attempt.spec, tasks, drawn), tasks=tasks, saved=saved)
@@ -268,8 +273,8 @@ def _stream(spec: RunSpec, collector: Collector, draws: _Draws) -> GroupStream:
     return stream
 
 
-def _resume(attempt: Attempt, learner: Learner) -> Saved | None:
-    """Bring the checkpoint here and load the learner from it; None for a fresh start."""
+def _bring_checkpoint(attempt: Attempt) -> Saved | None:
+    """Bring the checkpoint here, every file checked; None for a fresh start."""
     if attempt.resume_from is None:
         return None
     saved = fetch(attempt.store, attempt.resume_from, attempt.dir.path / RESUME)
@@ -278,8 +283,6 @@ def _resume(attempt: Attempt, learner: Learner) -> Saved | None:
             f"the checkpoint is at step {saved.manifest.step}, beyond schedule.total_steps"
             f" ({attempt.spec.schedule.total_steps})"
         )
-    learner.load(attempt.dir.path / RESUME)
-    shutil.rmtree(attempt.dir.path / RESUME)
     return saved
 
 

@@ -94,8 +94,30 @@ async def test_a_run_goes_on_without_engine_and_rollout_worker_and_ends_without_
     assert [event.step for event in inline.events(StepCompleted, 2)] == [5, 6]
 
 
+@pytest.mark.long
 async def test_workers_end_with_an_attempt_that_cannot_begin(tmp_path: Path) -> None:
+    """The ranks cannot load what an adapter left."""
+    other = ShortRun(
+        tmp_path / "other",
+        learner={"lora": {}},
+        schedule={"total_steps": 1},
+        eval={"before_training": False, "interval": 0},
+    )
+    await other.train()
+    [saved] = other.events(CheckpointSaved)
     run = a_run(tmp_path, ranks=1)
-    with pytest.raises(CheckpointError):
-        run.build(resume_from=f"runs/{run.run_id}/checkpoints/global_step_9")
+    run.store = other.store
+    with pytest.raises(CheckpointError, match="cannot load"):
+        run.build(resume_from=f"runs/{other.run_id}/{saved.path}")
     assert workers("") == []
+
+
+async def test_a_checkpoint_that_is_not_there_is_told_before_a_worker_is_placed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    placed: list[object] = []
+    monkeypatch.setattr("trainer.placement.crew.ray_crew", placed.append)
+    run = a_run(tmp_path, ranks=1)
+    with pytest.raises(CheckpointError, match="not a complete checkpoint"):
+        run.build(resume_from=f"runs/{run.run_id}/checkpoints/global_step_9")
+    assert placed == []

@@ -268,6 +268,7 @@ async def test_a_checkpoints_policy_is_the_one_that_is_probed(tmp_path: Path) ->
     assert started_base.num_parameters == started_trained.num_parameters
 
 
+@pytest.mark.long
 async def test_on_ray_there_is_no_learner_and_the_rollouts_are_the_same(tmp_path: Path) -> None:
     here = await Probe(tmp_path, "run_here").run(CountingProvider(solved_by_done))
     run = Probe(tmp_path, "run_there", placement={"type": "ray"})
