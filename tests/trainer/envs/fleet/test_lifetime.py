@@ -131,17 +131,17 @@ def test_what_a_killed_trainer_holds_is_swept_by_name(
 
 
 async def test_heartbeats_keep_an_instance_and_silence_ends_it() -> None:
-    async with on_server(terms=replace(TERMS, heartbeat_interval_s=1)) as (server, provider):
+    async with on_server(terms=replace(TERMS, heartbeat_interval_s=2)) as (server, provider):
         env = provider.make(TASK)
         await env.reset()
-        await asyncio.sleep(1.6)
+        await asyncio.sleep(3.2)
         assert (await server.stats())["instances"]["running"] == 1
         # As after a kill: nobody sends heartbeats any more.
         platform = provider._platform
         assert platform is not None
         assert platform.instances._beating is not None
         platform.instances._beating.cancel()
-        await asyncio.sleep(1.2)
+        await asyncio.sleep(2.4)
         assert (await server.stats())["instances"]["ended"] == {"heartbeat_missed": 1}
         with pytest.raises(EnvUnavailable, match="the instance is gone"):
             await env.call("search", {})
