@@ -8,7 +8,7 @@ from api.clusters.errors import NoMachineWillDo
 from trainer.contract.clusters.gang import num_gpus_needed
 from trainer.contract.clusters.offers import Offer
 from trainer.contract.clusters.plan import CandidatePlan, HardwarePlan, hardware_plan
-from trainer.contract.hosts import is_in_private_network, is_loopback, is_private
+from trainer.contract.hosts import is_loopback, is_private_to_nodes
 from trainer.contract.spec import LIGHT_KINDS, RunSpec
 
 NOBODY_RENTS = (
@@ -51,7 +51,7 @@ def refuse_cut_off(spec: RunSpec, *, api_url: str, blobs_url: str) -> None:
     sky = spec.backend.skypilot
     if sky is None or not rents(spec):
         return
-    if sky.api_reachable and not (is_private(api_url) or is_in_private_network(api_url)):
+    if sky.api_reachable and not is_private_to_nodes(api_url):
         raise NoMachineWillDo(
             f"the nodes would be told their secrets over {api_url}, in the clear: set"
             " HILLCLIMB_NODE_API_URL to an address that begins with https, or to the number of one"

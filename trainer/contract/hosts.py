@@ -22,8 +22,13 @@ def is_private(url: str) -> bool:
     return urlsplit(url).scheme in ("https", "wss") or is_loopback(url)
 
 
-def is_in_private_network(url: str) -> bool:
-    """Tell whether a URL names a server by its number in a private network (RFC 1918 and such)."""
+def is_private_to_nodes(url: str) -> bool:
+    """Tell whether rented machines may be told secrets by the service at a URL.
+
+    In private as above, or by its number in a private network (RFC 1918 and such), which is theirs.
+    """
+    if is_private(url):
+        return True
     try:
         return ipaddress.ip_address(urlsplit(url).hostname or "").is_private
     except ValueError:

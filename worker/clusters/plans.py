@@ -15,7 +15,7 @@ from api.tables import CloudExclusion, Cluster, Run
 from trainer.contract.clusters.features import eligible
 from trainer.contract.clusters.plan import HardwarePlan, hardware_plan
 from trainer.contract.clusters.spec import CandidateSpec, SkyPilotSpec
-from trainer.contract.hosts import is_in_private_network, is_private
+from trainer.contract.hosts import is_private_to_nodes
 from trainer.contract.spec import RunSpec
 from worker.clusters.base import ClusterPlan
 from worker.clusters.options import ClusterOptions
@@ -114,7 +114,7 @@ def _told_in_private(url: str) -> str:
 
     Raises BadNodeSecrets.
     """
-    if not is_private(url) and not is_in_private_network(url):
+    if not is_private_to_nodes(url):
         raise BadNodeSecrets(
             f"the nodes would be told their secrets over {url}, in the clear: give"
             " HILLCLIMB_NODE_API_URL an address that begins with https, or the number of one in a"
