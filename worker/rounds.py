@@ -34,10 +34,14 @@ SENT_AT_ONCE = 100
 def runs(parts: Parts, *, now: datetime | None = None) -> Sequence[str]:
     """Put off the runs that are well; return ids of those that need a look, in order.
 
-    What lasted too long while nobody looked is first given its time again.
+    What lasted too long while nobody looked is first given its time again, and what runners hold
+    is held on while nobody can hear them.
     """
     now = now or utc_now()
     with parts.database.transaction() as session:
+        num_held = absence.hold_unheard(session, now=now)
+        if num_held:
+            log.warning("no API process is there: %d attempts of runners are held on", num_held)
         num_forgiven = absence.forgive_runs(session, now=now)
         if num_forgiven:
             log.warning("nobody looked at %d runs for a while: deadlines anew", num_forgiven)

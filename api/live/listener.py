@@ -1,4 +1,7 @@
-"""The process's one LISTEN connection: notifications in, wake-ups out."""
+"""The process's one LISTEN connection: notifications in, wake-ups out.
+
+It also shows others that the process is there (`api.runs.presence`).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from typing import Protocol
 import psycopg
 from psycopg import sql
 from sqlalchemy.engine import make_url
+
+from api.runs.presence import HOLD
 
 CHANNEL = "hillclimb_events"
 """Payloads are `run_id:seq`; the writer sends them in the transaction of the events."""
@@ -46,6 +51,7 @@ async def listen(database_url: str, hub: Wakes) -> None:
 async def _listen_once(conninfo: str, hub: Wakes) -> None:
     connection = await psycopg.AsyncConnection.connect(conninfo, autocommit=True)
     async with connection:
+        await connection.execute(HOLD)
         await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(CHANNEL)))
         # What was committed between the loss and this LISTEN was announced to nobody.
         hub.wake_all()

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from api.runs.presence import is_api_there
 from api.runs.quiet import AT_WORK
 from api.runs.runners import LEASE_S
 from api.runs.status import AttemptState
@@ -41,6 +42,23 @@ def forgive_holders(session: Session, *, now: datetime) -> None:
         runner.lease_until = max(runner.lease_until, now + timedelta(seconds=LEASE_S))
     for attempt in session.scalars(select(Attempt).where(Attempt.state.in_(HELD))):
         attempt.last_held_at = now
+
+
+def hold_unheard(session: Session, *, now: datetime) -> int:
+    """Renew what runners hold while no API process is there to hear them; returns of how many.
+
+    Called before each round's looks. What is renewed was last heard half a lease ago, so that few
+    rows are written however long the API is away.
+    """
+    if is_api_there(session):
+        return 0
+    held = select(Attempt).where(Attempt.state.in_(HELD), Attempt.runner_id.is_not(None))
+    late = held.where(Attempt.last_held_at < now - timedelta(seconds=LEASE_S / 2))
+    locked = late.order_by(Attempt.id).with_for_update(skip_locked=True, key_share=True)
+    found = session.scalars(locked).all()
+    for attempt in found:
+        attempt.last_held_at = now
+    return len(found)
 
 
 def forgive_runs(session: Session, *, now: datetime) -> int:

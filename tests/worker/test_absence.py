@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import psycopg
 import pytest
 
 from api.runs.absence import AWAY_S
 from api.runs.advance import KILL_GRACE_S
+from api.runs.presence import HOLD
 from api.runs.runners import LEASE_S
 from api.runs.status import DEADLINES_S, LOOK_AGAIN_S, RunStatus
 from tests.worker.scene import Scene
 from worker import driver, rounds
 
 S = RunStatus
+HEARTBEATS_S = 3 * LEASE_S
 OUTAGE_S = 35 * 60.0
+
+
+@pytest.fixture
+def api_is_there(database_url: str) -> Iterator[None]:
+    """As an API process shows it."""
+    plain = database_url.replace("+psycopg", "")
+    with psycopg.connect(plain, autocommit=True) as connection:
+        connection.execute(HOLD)
+        yield
 
 
 def one_round(scene: Scene) -> None:
@@ -44,6 +58,7 @@ def test_a_trainer_is_neither_late_nor_lost_after_an_outage_of_the_database(
     assert (scene.status(run_id), scene.run(run_id).attempt) == (status, 1)
 
 
+@pytest.mark.usefixtures("api_is_there")
 def test_what_is_dead_after_an_outage_is_found_so_once_its_time_is_over_again(
     scene: Scene,
 ) -> None:
@@ -55,6 +70,32 @@ def test_what_is_dead_after_an_outage_is_found_so_once_its_time_is_over_again(
     assert scene.status(run_id) is S.RUNNING
     rounds_for(scene, 2 * LOOK_AGAIN_S)
     assert scene.attempts(run_id)[0].end_code == "runner_lost"
+
+
+def test_while_the_api_alone_is_away_no_runner_is_taken_for_lost(scene: Scene) -> None:
+    """The worker goes on looking, and hears nobody."""
+    run_id = scene.running()
+    rounds_for(scene, HEARTBEATS_S)
+    assert (scene.status(run_id), scene.run(run_id).attempt) == (S.RUNNING, 1)
+    attempt_id = scene.attempts(run_id)[0].id
+    assert scene.heartbeat(attempt_id) == ()
+
+
+@pytest.mark.usefixtures("api_is_there")
+def test_while_the_api_is_there_a_silent_runner_is_lost(scene: Scene) -> None:
+    run_id = scene.running()
+    rounds_for(scene, HEARTBEATS_S)
+    assert scene.attempts(run_id)[0].end_code == "runner_lost"
+
+
+def test_what_the_api_left_behind_is_held_on_in_few_writes(scene: Scene) -> None:
+    run_id = scene.running()
+    held = set()
+    for _ in range(30):
+        scene.later(2.0)
+        one_round(scene)
+        held.add(scene.attempts(run_id)[0].last_held_at)
+    assert len(held) == 2
 
 
 def test_a_trainer_that_says_nothing_is_ended_after_an_outage_too(scene: Scene) -> None:
