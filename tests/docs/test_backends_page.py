@@ -13,13 +13,7 @@ from tests.docs.test_verified import PAGE, rows
 HEAD = ("runner", "clusters", "tinker", "slurm")
 
 
-RUN_ON_SLURM = frozenset(case.__name__ for case in CASES) - {"crash_is_recovered_from"}
-"""Cases that have passed there; the others are written (`tests/e2e/slurm/test_conformance.py`)."""
-
-
 def cell(backend: str, case: Case) -> str:
-    if backend == "slurm" and case.__name__ not in RUN_ON_SLURM:
-        return "never"
     return "long" if case in QUICK.get(backend, ()) else "e2e"
 
 
