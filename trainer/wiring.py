@@ -79,14 +79,17 @@ def build_trainer(attempt: Attempt, provider: EnvProvider | None = None) -> Trai
         attempt=attempt.dir.attempt,
         provider=provider,
     )
-    # Before anything is placed: a checkpoint that is torn costs no minute of the engines' start.
-    saved = _bring_checkpoint(attempt)
-    crew = _gather_crew(recipe)
     try:
-        return _with_crew(attempt, crew, tasks, recipe, saved)
-    except BaseException:
-        crew.abandon()
-        raise
+        # Before anything is placed: a checkpoint that is torn costs no minute of the engines' start.
+        saved = _bring_checkpoint(attempt)
+        crew = _gather_crew(recipe)
+        try:
+            return _with_crew(attempt, crew, tasks, recipe, saved)
+        except BaseException:
+            crew.abandon()
+            raise
+    finally:
+        shutil.rmtree(attempt.dir.path / RESUME, ignore_errors=True)
 
 
 def policy_here(attempt: Attempt) -> tuple[Path, int]:
@@ -116,7 +119,6 @@ def _with_crew(
 ) -> Trainer:
     if saved is not None:
         crew.learner.load(attempt.dir.path / RESUME)
-        shutil.rmtree(attempt.dir.path / RESUME)
     # An evaluation draws nothing: it may be over other tasks than the checkpoint was trained on.
     drawn = None if attempt.spec.kind == "eval" else saved
     draws = _Draws(sampler=_sampler(attempt.spec, tasks, drawn), tasks=tasks, saved=saved)

@@ -110,6 +110,7 @@ async def test_workers_end_with_an_attempt_that_cannot_begin(tmp_path: Path) -> 
     with pytest.raises(CheckpointError, match="cannot load"):
         run.build(resume_from=f"runs/{other.run_id}/{saved.path}")
     assert workers("") == []
+    assert not (run.dir().path / "resume").exists(), "as large as the model and its optimizer"
 
 
 async def test_a_checkpoint_that_is_not_there_is_told_before_a_worker_is_placed(
