@@ -96,4 +96,4 @@ e2e: setup ## every backend, browser, SkyPilot on a Slurm of this machine, SkyRL
 	@bash tests/e2e/slurm/install_slurm.sh
 	@PYTHON=$(PYTHON) sh tests/e2e/tinker/install_skyrl.sh
 	@HILLCLIMB_E2E=1 $(CONTROL)/python -m pytest tests/e2e tests/conformance --ignore=tests/e2e/tinker
-	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest tests/e2e/tinker
+	@HILLCLIMB_E2E=1 OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest tests/e2e/tinker

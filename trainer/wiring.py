@@ -80,7 +80,7 @@ def build_trainer(attempt: Attempt, provider: EnvProvider | None = None) -> Trai
         provider=provider,
     )
     try:
-        # Before anything is placed: a checkpoint that is torn costs no minute of the engines' start.
+        # Before anything is placed: one that is torn costs no minute of the engines' start.
         saved = _bring_checkpoint(attempt)
         crew = _gather_crew(recipe)
         try:

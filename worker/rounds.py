@@ -39,12 +39,12 @@ def runs(parts: Parts, *, now: datetime | None = None) -> Sequence[str]:
     """
     now = now or utc_now()
     with parts.database.transaction() as session:
-        num_held = absence.hold_unheard(session, now=now)
-        if num_held:
-            log.warning("no API process is there: %d attempts of runners are held on", num_held)
         num_forgiven = absence.forgive_runs(session, now=now)
         if num_forgiven:
             log.warning("nobody looked at %d runs for a while: deadlines anew", num_forgiven)
+        num_held = absence.hold_unheard(session, now=now)
+        if num_held:
+            log.warning("no API process is there: %d attempts of runners are held on", num_held)
         quiet.put_off(session, now=now)
         return due_runs(session, now=now, limit=SENT_AT_ONCE)
 

@@ -20,6 +20,10 @@ CHANNEL = "hillclimb_events"
 SWEEP_INTERVAL_S = 15.0
 """Watched runs are re-read this often even in silence: a lost wake-up costs seconds, not a page."""
 RECONNECT_INTERVAL_S = 1.0
+CONNECT_S = 5
+ANSWER_S = 5.0
+"""A connection on which the server does not answer for so long is given up: whoever only listens
+would not notice that nobody is there (a failover, an idle connection that was dropped)."""
 
 log = logging.getLogger(__name__)
 
@@ -42,15 +46,17 @@ async def listen(database_url: str, hub: Wakes) -> None:
     while True:
         try:
             await _listen_once(conninfo, hub)
-        except psycopg.Error as error:
-            log.warning("LISTEN connection lost, reconnecting: %s", error)
+        except (psycopg.Error, TimeoutError) as error:
+            log.warning("LISTEN connection lost, reconnecting: %s", error or "no answer")
         hub.wake_all()
         await asyncio.sleep(RECONNECT_INTERVAL_S)
 
 
 async def _listen_once(conninfo: str, hub: Wakes) -> None:
-    connection = await psycopg.AsyncConnection.connect(conninfo, autocommit=True)
-    async with connection:
+    connection = await psycopg.AsyncConnection.connect(
+        conninfo, autocommit=True, connect_timeout=CONNECT_S
+    )
+    try:
         await connection.execute(HOLD)
         await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(CHANNEL)))
         # What was committed between the loss and this LISTEN was announced to nobody.
@@ -59,4 +65,9 @@ async def _listen_once(conninfo: str, hub: Wakes) -> None:
             async for notification in connection.notifies(timeout=SWEEP_INTERVAL_S):
                 run_id, _, _ = notification.payload.partition(":")
                 hub.wake(run_id)
+            async with asyncio.timeout(ANSWER_S):
+                await connection.execute("SELECT 1")
             hub.wake_all()
+    finally:
+        # Not `close`, which may wait for a server that does not answer.
+        connection.pgconn.finish()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from sqlalchemy import select
+from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from api.runs.presence import is_api_there
@@ -40,24 +40,35 @@ def forgive_holders(session: Session, *, now: datetime) -> None:
     )
     for runner in session.scalars(runners):
         runner.lease_until = max(runner.lease_until, now + timedelta(seconds=LEASE_S))
-    for attempt in session.scalars(select(Attempt).where(Attempt.state.in_(HELD))):
+    # One that is locked is being renewed by a worker: two that renew must not wait for each other.
+    held = select(Attempt).where(Attempt.state.in_(HELD)).order_by(Attempt.id)
+    for attempt in session.scalars(held.with_for_update(skip_locked=True, key_share=True)):
         attempt.last_held_at = now
 
 
 def hold_unheard(session: Session, *, now: datetime) -> int:
     """Renew what runners hold while no API process is there to hear them; returns of how many.
 
-    Called before each round's looks. What is renewed was last heard half a lease ago, so that few
-    rows are written however long the API is away.
+    Called before each round's looks. Leases and deadlines are moved on when half a lease is left of
+    them, so that few rows are written however long the API is away, and none runs out.
     """
     if is_api_there(session):
         return 0
-    held = select(Attempt).where(Attempt.state.in_(HELD), Attempt.runner_id.is_not(None))
-    late = held.where(Attempt.last_held_at < now - timedelta(seconds=LEASE_S / 2))
-    locked = late.order_by(Attempt.id).with_for_update(skip_locked=True, key_share=True)
-    found = session.scalars(locked).all()
-    for attempt in found:
+    half = timedelta(seconds=LEASE_S / 2)
+    late = (
+        select(Run, Attempt)
+        .join(Attempt, (Attempt.run_id == Run.id) & (Attempt.number == Run.attempt))
+        .where(Attempt.state.in_(HELD), Attempt.runner_id.is_not(None))
+        .where(or_(Attempt.last_held_at < now - half, Run.deadline_at < now + half))
+        .order_by(Attempt.id)
+        .with_for_update(of=Run, skip_locked=True, key_share=True)
+        .execution_options(populate_existing=True)
+    )
+    found = session.execute(late).all()
+    for run, attempt in found:
         attempt.last_held_at = now
+        if run.deadline_at is not None:
+            run.deadline_at = max(run.deadline_at, now + 2 * half)
     return len(found)
 
 

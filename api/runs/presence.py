@@ -1,7 +1,9 @@
 """That somebody is there to take heartbeats: each API process holds a shared lock in the database.
 
 The lock goes with its connection, and so with the process, however that ended. A machine that is
-cut off keeps its lock until TCP gives the connection up: then nobody seems to be away.
+cut off keeps its lock until TCP gives the connection up: until then nobody seems to be away. A
+connection that was dropped is made anew within 20 s (`api.live.listener`): until then nobody seems
+to be there.
 """
 
 from __future__ import annotations

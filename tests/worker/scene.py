@@ -104,6 +104,10 @@ class Scene:
         with self.parts.database.transaction() as session:
             control.cancel(session, store.lock_run(session, run_id), actor="t", now=self.now)
 
+    def pause(self, run_id: str) -> None:
+        with self.parts.database.transaction() as session:
+            control.pause(session, store.lock_run(session, run_id), actor="t", now=self.now)
+
     def run(self, run_id: str) -> Run:
         with self.parts.database.transaction() as session:
             return session.get_one(Run, run_id)

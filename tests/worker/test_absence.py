@@ -43,6 +43,7 @@ def rounds_for(scene: Scene, seconds: float, *held: str) -> None:
         one_round(scene)
 
 
+@pytest.mark.usefixtures("api_is_there")
 @pytest.mark.parametrize("status", [S.STARTING, S.RUNNING])
 def test_a_trainer_is_neither_late_nor_lost_after_an_outage_of_the_database(
     scene: Scene, status: RunStatus
@@ -81,6 +82,17 @@ def test_while_the_api_alone_is_away_no_runner_is_taken_for_lost(scene: Scene) -
     assert scene.heartbeat(attempt_id) == ()
 
 
+def test_a_deadline_does_not_pass_while_nobody_could_be_told(scene: Scene) -> None:
+    """A runner that was asked to pause cannot say that it does, nor hear that it is to kill."""
+    run_id = scene.running()
+    scene.pause(run_id)
+    one_round(scene)
+    assert scene.status(run_id) is S.PAUSING
+    rounds_for(scene, 2 * (DEADLINES_S[S.PAUSING] or 0))
+    assert scene.status(run_id) is S.PAUSING
+    assert scene.attempts(run_id)[0].kill_requested_at is None
+
+
 @pytest.mark.usefixtures("api_is_there")
 def test_while_the_api_is_there_a_silent_runner_is_lost(scene: Scene) -> None:
     run_id = scene.running()
@@ -98,6 +110,7 @@ def test_what_the_api_left_behind_is_held_on_in_few_writes(scene: Scene) -> None
     assert len(held) == 2
 
 
+@pytest.mark.usefixtures("api_is_there")
 def test_a_trainer_that_says_nothing_is_ended_after_an_outage_too(scene: Scene) -> None:
     run_id = claimed(scene)
     one_round(scene)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from pathlib import Path
 
+import pytest
+from sqlalchemy.engine import make_url
+
 from api.database import Database
+from api.live import listener
 from api.runs.presence import is_api_there
 from hillclimb.stack.poll import wait_until
 from tests.api.serving import serve
 
 
-def is_there(database: Database) -> bool:
+def _is_there(database: Database) -> bool:
     with database.transaction() as session:
         return is_api_there(session)
 
@@ -18,10 +24,86 @@ def is_there(database: Database) -> bool:
 def test_an_api_is_there_as_long_as_one_of_its_processes_is(
     database: Database, database_url: str, tmp_path: Path
 ) -> None:
-    assert not is_there(database)
+    assert not _is_there(database)
     with serve(database_url, database, tmp_path):
-        assert wait_until(lambda: is_there(database), deadline_s=10)
+        assert wait_until(lambda: _is_there(database), deadline_s=10)
         with serve(database_url, database, tmp_path):
             pass
-        assert is_there(database)
-    assert wait_until(lambda: not is_there(database), deadline_s=10)
+        assert _is_there(database)
+    assert wait_until(lambda: not _is_there(database), deadline_s=10)
+
+
+class Nobody:
+    """Whom the listener wakes."""
+
+    def wake(self, run_id: str) -> None:
+        pass
+
+    def wake_all(self) -> None:
+        pass
+
+
+class Proxy:
+    """Between clients and the server, until it drops the server's ends and tells nobody."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.num_connections = 0
+        self._ends: list[asyncio.StreamWriter] = []
+        self._servers: list[asyncio.StreamWriter] = []
+
+    async def pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.num_connections += 1
+        there, out = await asyncio.open_connection("127.0.0.1", self.port)
+        self._ends += [writer, out]
+        self._servers.append(out)
+        await asyncio.gather(_copy(reader, out), _copy(there, writer))
+
+    def drop(self) -> None:
+        for server in self._servers:
+            server.transport.abort()
+
+    async def close(self) -> None:
+        for end in self._ends:
+            end.transport.abort()
+        for end in self._ends:
+            with suppress(ConnectionError):
+                await end.wait_closed()
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(ConnectionError):
+        while data := await reader.read(65_536):
+            if not writer.is_closing():
+                writer.write(data)
+
+
+async def until(is_there: bool, database: Database) -> None:
+    async with asyncio.timeout(30):
+        while (await asyncio.to_thread(_is_there, database)) is not is_there:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+async def test_a_connection_that_nobody_answers_is_made_anew(
+    database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A failover, or an idle connection that was dropped on the way: TCP tells of neither."""
+    monkeypatch.setattr(listener, "SWEEP_INTERVAL_S", 0.2)
+    monkeypatch.setattr(listener, "ANSWER_S", 0.5)
+    url = make_url(database_url)
+    assert url.port is not None
+    proxy = Proxy(url.port)
+    server = await asyncio.start_server(proxy.pass_on, "127.0.0.1", 0)
+    through = url.set(port=server.sockets[0].getsockname()[1])
+    told = through.render_as_string(hide_password=False)
+    listening = asyncio.create_task(listener.listen(told, Nobody()))
+    await until(True, database)
+    proxy.drop()
+    await until(False, database)
+    await until(True, database)
+    assert proxy.num_connections > 1
+    listening.cancel()
+    with suppress(asyncio.CancelledError):
+        await listening
+    server.close()
+    await proxy.close()
