@@ -67,7 +67,7 @@ test: setup .venv-peers/.ready ## the default test suite, both environments
 	@$(CONTROL)/python -m pytest tests --ignore=tests/trainer -m "not long" -n 2 --dist loadfile --no-loadscope-reorder
 	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest tests/trainer -m "not long" -n 2 --no-loadscope-reorder
 
-test-long: setup .venv-peers/.ready ## the tests that take half a minute and more each: whole stacks and Ray's workers that die
+test-long: setup .venv-peers/.ready ## what takes longest: whole stacks, services and Ray's workers that are killed part by part
 	@$(CONTROL)/python -m pytest tests --ignore=tests/trainer -m long -n 2 --dist loadfile --no-loadscope-reorder
 	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest tests/trainer -m long -n 2 --no-loadscope-reorder
 

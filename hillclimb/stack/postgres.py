@@ -29,7 +29,7 @@ class PostgresServer:
     """One PostgreSQL cluster in `directory`/data, on 127.0.0.1:`port`, scram passwords only.
 
     `settings` are server parameters added on the command line; `durable=False` skips every fsync
-    of initialisation (tests).
+    of initialisation and makes its password quick to check (tests).
     """
 
     directory: Path
@@ -125,7 +125,8 @@ class PostgresServer:
             "--locale=C",
         ]
         if not self.durable:
-            options.append("--no-sync")
+            # A password is hashed 4,096 times for each connection: 5 of its 14 ms.
+            options += ["--no-sync", "-c", "scram_iterations=1"]
         self._run(("initdb", "-D", self._data_name(staging), *options), staging)
 
     def _create_database(self, staging: Path) -> None:

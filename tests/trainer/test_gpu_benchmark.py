@@ -24,6 +24,7 @@ def run_script(_arguments: Sequence[str]) -> int:
     raise AssertionError("the script ends by an exit status")
 
 
+@pytest.mark.long
 def test_a_rehearsal_runs_every_check_and_finds_all_equal(tmp_path: Path) -> None:
     out = tmp_path / "results.json"
     done = run_forked(run_script, ["--device", "cpu", "--tiny", "--out", str(out)])

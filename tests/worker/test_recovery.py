@@ -38,6 +38,7 @@ from trainer.stores.disk import DiskStore
 from worker import driver, relay
 from worker.parts import Parts
 
+pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[2]
 KEY = "hck_" + "u" * 40
 RUNNER_TOKEN = "hcr_" + "r" * 40

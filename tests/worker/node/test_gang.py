@@ -19,6 +19,7 @@ from tests.worker.scene import Scene
 from trainer.node.raychild import RayChild
 from trainer.node.settings import NodeSettings
 
+pytestmark = pytest.mark.long
 Make = Callable[..., tuple[NodeBench, Rented]]
 IPS = ("127.0.0.2", "127.0.0.3")
 SLOW_S = 240.0
@@ -85,7 +86,6 @@ def gang(served: Served, make_bench: Make) -> tuple[NodeBench, Rented, dict[str,
     return bench, rented, told
 
 
-@pytest.mark.long
 def test_two_nodes_gather_are_tested_train_and_leave_nothing(
     gang: tuple[NodeBench, Rented, dict[str, str]], scene: Scene
 ) -> None:
@@ -141,7 +141,6 @@ def test_a_gang_that_stays_incomplete_ends_the_attempt_and_says_who_came(
     assert bench.left() == []
 
 
-@pytest.mark.long
 def test_somebody_elses_listener_on_the_port_is_not_taken_for_the_gangs_ray(
     gang: tuple[NodeBench, Rented, dict[str, str]], scene: Scene
 ) -> None:
