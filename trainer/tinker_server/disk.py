@@ -176,9 +176,10 @@ class Disk:
         now = self._clock()
         expires = now + timedelta(seconds=ttl_s) if ttl_s is not None else None
         kept = Kept(created_at=now, expires_at=expires)
-        _write(part / _KEPT, kept)
         shutil.rmtree(target, ignore_errors=True)
         part.rename(target)
+        # Last, and under its own name: whoever looks finds all of it or nothing.
+        _write(target / _KEPT, kept)
         return Checkpoint(model_id, kind, name, target, kept)
 
     def find(self, path: str) -> Checkpoint:
@@ -223,7 +224,10 @@ class Disk:
     def _all_of(self, model_id: str) -> Iterator[Checkpoint]:
         for path in self._model(model_id).glob(f"*/*/{_KEPT}"):
             directory = path.parent
-            kept = self._read(path, Kept, directory.name)
+            try:
+                kept = self._read(path, Kept, directory.name)
+            except Unknown:
+                continue  # Another request has deleted it meanwhile.
             yield Checkpoint(model_id, directory.parent.name, directory.name, directory, kept)
 
     def _model(self, model_id: str) -> Path:

@@ -116,3 +116,31 @@ def test_a_name_cannot_lead_out_of_the_directory(tmp_path: Path, name: str) -> N
     with pytest.raises(Refused):
         disk.model(name)
     assert [each.name for each in tmp_path.iterdir()] == ["state"]
+
+
+def test_whoever_looks_while_something_is_kept_or_deleted_finds_what_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sampling looks up paths while a learner saves, whose folder was found and had moved."""
+    disk = Disk(tmp_path)
+    disk.keep(MODEL, WEIGHTS, "old", write)
+    seen: list[set[str]] = []
+    rename, read = Path.rename, Path.read_bytes
+
+    def looking(self: Path, target: Path) -> Path:
+        seen.append({each.name for each in disk.checkpoints(MODEL)})
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", looking)
+    disk.keep(MODEL, WEIGHTS, "new", write)
+    assert seen
+    assert set.union(*seen) <= {"old", "new"}
+    monkeypatch.setattr(Path, "rename", rename)
+
+    def deleted(self: Path) -> bytes:
+        if self.parent.name == "old":
+            self.unlink()
+        return read(self)
+
+    monkeypatch.setattr(Path, "read_bytes", deleted)
+    assert [each.name for each in disk.checkpoints(MODEL)] == ["new"]
