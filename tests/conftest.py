@@ -21,7 +21,7 @@ settings.load_profile("quick")
 ROOT = Path(__file__).parent
 if not os.environ.get("HILLCLIMB_E2E"):
     # All is plain HTTP on loopback, but every client reads whom it would trust: 1 ms for this one
-    # (openssl req -x509 -newkey rsa:2048 -nodes -keyout /dev/null), 30 ms for the world's 140.
+    # (openssl req -x509 -newkey rsa:2048 -nodes -keyout /dev/null), 30 ms for the world's 117.
     os.environ["SSL_CERT_FILE"] = str(ROOT / "no_authority.pem")
 LONGEST = ("hillclimb/stack/", "worker/", "peers/", "hillclimb/cli/")
 """Of the control plane: they begin first, so that the two processes (`make test`) end together."""

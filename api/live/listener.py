@@ -13,6 +13,7 @@ import psycopg
 from psycopg import sql
 from sqlalchemy.engine import make_url
 
+from api.database import CONNECT_TIMEOUT_S
 from api.runs.presence import HOLD
 
 CHANNEL = "hillclimb_events"
@@ -20,7 +21,6 @@ CHANNEL = "hillclimb_events"
 SWEEP_INTERVAL_S = 15.0
 """Watched runs are re-read this often even in silence: a lost wake-up costs seconds, not a page."""
 RECONNECT_INTERVAL_S = 1.0
-CONNECT_S = 5
 ANSWER_S = 5.0
 """A connection on which the server does not answer for so long is given up: whoever only listens
 would not notice that nobody is there (a failover, an idle connection that was dropped)."""
@@ -54,7 +54,7 @@ async def listen(database_url: str, hub: Wakes) -> None:
 
 async def _listen_once(conninfo: str, hub: Wakes) -> None:
     connection = await psycopg.AsyncConnection.connect(
-        conninfo, autocommit=True, connect_timeout=CONNECT_S
+        conninfo, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S
     )
     try:
         await connection.execute(HOLD)

@@ -54,12 +54,12 @@ def hold_unheard(session: Session, *, now: datetime) -> int:
     """
     if is_api_there(session):
         return 0
-    half = timedelta(seconds=LEASE_S / 2)
+    lease = timedelta(seconds=LEASE_S)
     late = (
         select(Run, Attempt)
         .join(Attempt, (Attempt.run_id == Run.id) & (Attempt.number == Run.attempt))
         .where(Attempt.state.in_(HELD), Attempt.runner_id.is_not(None))
-        .where(or_(Attempt.last_held_at < now - half, Run.deadline_at < now + half))
+        .where(or_(Attempt.last_held_at < now - lease / 2, Run.deadline_at < now + lease / 2))
         .order_by(Attempt.id)
         .with_for_update(of=Run, skip_locked=True, key_share=True)
         .execution_options(populate_existing=True)
@@ -68,7 +68,7 @@ def hold_unheard(session: Session, *, now: datetime) -> int:
     for run, attempt in found:
         attempt.last_held_at = now
         if run.deadline_at is not None:
-            run.deadline_at = max(run.deadline_at, now + 2 * half)
+            run.deadline_at = max(run.deadline_at, now + lease)
     return len(found)
 
 

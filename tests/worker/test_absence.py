@@ -16,7 +16,7 @@ from tests.worker.scene import Scene
 from worker import driver, rounds
 
 S = RunStatus
-HEARTBEATS_S = 3 * LEASE_S
+SILENCE_S = 3 * LEASE_S
 OUTAGE_S = 35 * 60.0
 
 
@@ -76,7 +76,7 @@ def test_what_is_dead_after_an_outage_is_found_so_once_its_time_is_over_again(
 def test_while_the_api_alone_is_away_no_runner_is_taken_for_lost(scene: Scene) -> None:
     """The worker goes on looking, and hears nobody."""
     run_id = scene.running()
-    rounds_for(scene, HEARTBEATS_S)
+    rounds_for(scene, SILENCE_S)
     assert (scene.status(run_id), scene.run(run_id).attempt) == (S.RUNNING, 1)
     attempt_id = scene.attempts(run_id)[0].id
     assert scene.heartbeat(attempt_id) == ()
@@ -96,7 +96,7 @@ def test_a_deadline_does_not_pass_while_nobody_could_be_told(scene: Scene) -> No
 @pytest.mark.usefixtures("api_is_there")
 def test_while_the_api_is_there_a_silent_runner_is_lost(scene: Scene) -> None:
     run_id = scene.running()
-    rounds_for(scene, HEARTBEATS_S)
+    rounds_for(scene, SILENCE_S)
     assert scene.attempts(run_id)[0].end_code == "runner_lost"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -78,10 +79,8 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
                 writer.write(data)
 
 
-async def until(is_there: bool, database: Database) -> None:
-    async with asyncio.timeout(30):
-        while (await asyncio.to_thread(_is_there, database)) is not is_there:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+async def becomes(is_there: Callable[[], bool]) -> bool:
+    return await asyncio.to_thread(wait_until, is_there, deadline_s=30)
 
 
 async def test_a_connection_that_nobody_answers_is_made_anew(
@@ -97,10 +96,10 @@ async def test_a_connection_that_nobody_answers_is_made_anew(
     through = url.set(port=server.sockets[0].getsockname()[1])
     told = through.render_as_string(hide_password=False)
     listening = asyncio.create_task(listener.listen(told, Nobody()))
-    await until(True, database)
+    assert await becomes(lambda: _is_there(database))
     proxy.drop()
-    await until(False, database)
-    await until(True, database)
+    assert await becomes(lambda: not _is_there(database))
+    assert await becomes(lambda: _is_there(database))
     assert proxy.num_connections > 1
     listening.cancel()
     with suppress(asyncio.CancelledError):
