@@ -9,11 +9,11 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.api.clusters.renting import Rented
 from tests.api.serving import Served
+from tests.worker.environment import variables_of
 from tests.worker.node.bench import DATA_PLANE, ROOT, NodeBench
 from tests.worker.scene import Scene
 from trainer.node.raychild import RayChild
@@ -96,7 +96,7 @@ def test_two_nodes_gather_are_tested_train_and_leave_nothing(
         head, member = bench.start(0, **told), bench.start(1, **told)
         bench.until((bench.attempt_dir().pid).exists, SLOW_S)
         bench.trains(3)
-        variables = psutil.Process(bench.trainer().pid).environ()
+        variables = variables_of(bench.trainer().pid)
         assert variables["RAY_ADDRESS"] == f"{IPS[0]}:{told['HILLCLIMB_RAY_PORT']}"
         assert variables["FLEET_API_KEY"]
         joined = subprocess.run(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from pathlib import Path
 
 from api.artifacts.logs import read_log
 from api.runs.journal import utc_now
 from tests.api.clusters.renting import Rented
 from tests.api.serving import Served
+from tests.worker.environment import variables_of
 from tests.worker.node.bench import NodeBench, gone
 from tests.worker.node.conftest import SECRETS
 from tests.worker.scene import Scene
@@ -52,9 +52,7 @@ def test_the_trainer_gets_the_secrets_and_no_log_line_has_them(
     bench, rented = make_bench(served.url)
     gate = bench.hold(2)
     node = bench.start()
-    record = bench.trainer()
-    environ = Path(f"/proc/{record.pid}/environ").read_text().split("\0")
-    variables = dict(each.partition("=")[::2] for each in environ)
+    variables = variables_of(bench.trainer().pid)
     token, code = variables["HILLCLIMB_ATTEMPT_TOKEN"], bench.variables["HILLCLIMB_EXCHANGE_CODE"]
     assert variables["FLEET_API_KEY"] == SECRETS["FLEET_API_KEY"]
     assert "HILLCLIMB_EXCHANGE_CODE" not in variables
