@@ -16,10 +16,10 @@ ASSETS_VARIABLE = "HILLCLIMB_ASSETS_DIR"
 """Environment variable that says where the models shipped with Hillclimb are."""
 
 _BUILTIN, _HUB, _S3 = "builtin:", "hf:", "s3://"
-_WANTED = ("*.json", "*.jinja", "*.safetensors")
-"""What of a model's files is brought here: weights, config, tokenizer; never code."""
-WITHOUT_WEIGHTS = ("*.json", "*.jinja")
+WITHOUT_WEIGHTS = ("*.json", "*.jinja", "tiktoken.model")
 """What is enough to read and write a model's tokens."""
+_WANTED = (*WITHOUT_WEIGHTS, "*.safetensors")
+"""What of a model's files is brought here: weights, config, tokenizer; never code."""
 
 
 _PACKED = "hillclimb_assets"

@@ -18,7 +18,7 @@ from trainer.models import (
     load_policy,
     save_config,
 )
-from trainer.rollouts.chat import load_tokenizer
+from trainer.rollouts.tokenizer import load_tokenizer
 
 
 def test_weights_load_as_float32_whatever_they_were_saved_as(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+from tokenizers import Tokenizer
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from tests.trainer.scripted import DONE, byte_tokenizer
@@ -17,9 +18,11 @@ LIKELY = 0.2
 """Added to every dimension of the embeddings of `<done>` and `<|im_end|>`."""
 
 
-def write_tiny_model(directory: Path, *, positions: int = 4096, seed: int = 0) -> Path:
+def write_tiny_model(
+    directory: Path, *, positions: int = 4096, seed: int = 0, tokenizer: Tokenizer | None = None
+) -> Path:
     """Write a Hugging Face directory and return it."""
-    tokenizer = byte_tokenizer()
+    tokenizer = tokenizer or byte_tokenizer()
     directory.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(directory / "tokenizer.json"))
     torch.manual_seed(seed)

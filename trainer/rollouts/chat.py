@@ -14,46 +14,58 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from trainer.envs.base import ToolSpec
-from trainer.errors import ModelUnavailable, SpecError
+from trainer.errors import SpecError
 from trainer.rollouts.prompts import render_observation, render_system
+from trainer.rollouts.template import read_generation_prompt
+from trainer.rollouts.tokenizer import load_tokenizer
+from trainer.rollouts.turns import CHATML, FAMILIES, NEWLINE, TurnMarks
 from trainer.types import Task
 
-END_OF_TURN = "<|im_end|>"
-_START_OF_TURN = "<|im_start|>"
+END_OF_TURN = CHATML.end
 
 
 class Chat:
-    """The ChatML wire of Qwen models over one tokenizer.
+    """The wire of ChatML (Qwen) or of Kimi over one tokenizer.
 
     For text without special markers the ids equal those of the rendered `chat_template.jinja` of
-    our tiny models. Qwen3's own template differs on purpose in one place: it removes old thoughts
-    from the history, which would train on tokens in a context they were not sampled in.
+    our tiny models. The templates of Qwen3 and Kimi differ on purpose in one place: they remove old
+    thoughts from the history, which would train on tokens in a context they were not sampled in.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, generation_prompt: str = "") -> None:
         """Wrap a tokenizer, which is switched to encoding special markers in text as plain text.
 
+        `generation_prompt` is what the model's own template writes before an answer: what it has
+        beyond the opening of a turn (`<think>`) opens every turn here too.
+
         Raises:
-            ValueError: the tokenizer has no ChatML markers.
+            ValueError: the tokenizer has the markers of no family that we can write.
         """
-        start, end = tokenizer.token_to_id(_START_OF_TURN), tokenizer.token_to_id(END_OF_TURN)
-        if start is None or end is None:
-            raise ValueError(f"the tokenizer lacks {_START_OF_TURN} or {END_OF_TURN}")
-        tokenizer.encode_special_tokens = True
+        self._marks = marks_of(tokenizer)
+        opening = self._marks.opening("assistant")
+        prefill = generation_prompt.removeprefix(opening)
         self._tokenizer = tokenizer
-        self._start: int = start
-        self.end_of_turn_id: int = end
-        self._newline = self._encode("\n")
-        self.open_turn_ids: tuple[int, ...] = (start, *self._encode("assistant\n"))
+        tokenizer.encode_special_tokens = False
+        prefill_ids = () if prefill == generation_prompt else self._encode(prefill)
+        tokenizer.encode_special_tokens = True
+        self._ids = {marker: self.token_id(marker) for marker in self._marks.markers}
+        self.end_of_turn_id: int = self._ids[self._marks.end]
+        self._between = self._encode(self._marks.between)
+        self.open_turn_ids: tuple[int, ...] = (*self._begun("assistant", ""), *prefill_ids)
 
     @classmethod
     def from_directory(cls, directory: Path) -> Chat:
-        """Load `tokenizer.json` of a model directory in Hugging Face form."""
-        return cls(Tokenizer.from_file(str(directory / "tokenizer.json")))
+        """Load the tokenizer and the template of a model directory in Hugging Face form.
+
+        Raises:
+            ModelUnavailable: there is no tokenizer.
+            ValueError: as `Chat`.
+        """
+        return cls(load_tokenizer(directory), read_generation_prompt(directory))
 
     @property
     def stop_token_ids(self) -> tuple[int, ...]:
-        """What ends a turn: `<|im_end|>` alone."""
+        """What ends a turn: the family's own marker alone."""
         return (self.end_of_turn_id,)
 
     @property
@@ -115,12 +127,12 @@ class Chat:
         """What follows a turn: its end, the answer as a user message, the next open turn.
 
         With `turn_closed=False` (the sample hit its token limit, `Sample.stopped` is False) the
-        missing `<|im_end|>` comes first. All ids returned are environment text, so none of them,
+        missing marker comes first. All ids returned are environment text, so none of them,
         the supplied marker included, belongs in the action mask.
         """
         return (
             *(() if turn_closed else (self.end_of_turn_id,)),
-            *self._newline,
+            *self._between,
             *self.encode_message("user", render_observation(text, is_error=is_error)),
             *self.open_turn_ids,
         )
@@ -137,12 +149,31 @@ class Chat:
         return self._tokenizer.decode(ids, skip_special_tokens=False)
 
     def encode_message(self, role: str, content: str) -> tuple[int, ...]:
-        """One whole message that the policy did not write, with its newline."""
-        body = self._encode(f"{role}\n{content}")
-        return (self._start, *body, self.end_of_turn_id, *self._newline)
+        """One whole message that the policy did not write, with what follows it."""
+        return (*self._begun(role, content), self.end_of_turn_id, *self._between)
+
+    def _begun(self, role: str, content: str) -> tuple[int, ...]:
+        """A message without its end."""
+        start, middle = self._ids[self._marks.starts[role]], self._marks.middle
+        if middle is None:
+            return (start, *self._encode(f"{role}{NEWLINE}{content}"))
+        return (start, *self._encode(role), self._ids[middle], *self._encode(content))
 
     def _encode(self, text: str) -> tuple[int, ...]:
         return tuple(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+
+def marks_of(tokenizer: Tokenizer) -> TurnMarks:
+    """How the model of a tokenizer marks turns, told by the markers that it has.
+
+    Raises:
+        ValueError: it has those of no family that we can write.
+    """
+    for marks in FAMILIES:
+        if all(tokenizer.token_to_id(marker) is not None for marker in marks.markers):
+            return marks
+    known = " nor of ".join(", ".join(marks.markers) for marks in FAMILIES)
+    raise ValueError(f"the tokenizer lacks some of {known}")
 
 
 def load_chat(model_dir: Path, vocab_size: int | None) -> Chat:
@@ -153,7 +184,7 @@ def load_chat(model_dir: Path, vocab_size: int | None) -> Chat:
         SpecError: it cannot chat, or does not belong to the model.
     """
     try:
-        chat = Chat(load_tokenizer(model_dir))
+        chat = Chat.from_directory(model_dir)
     except ValueError as fault:
         raise SpecError(f"the model in {model_dir} cannot chat: {fault}") from fault
     if vocab_size is not None and chat.vocab_size > vocab_size:
@@ -162,17 +193,3 @@ def load_chat(model_dir: Path, vocab_size: int | None) -> Chat:
             " they do not belong together"
         )
     return chat
-
-
-def load_tokenizer(directory: Path) -> Tokenizer:
-    """Load `tokenizer.json` of a model directory.
-
-    Raises:
-        ModelUnavailable: it is missing or cannot be read.
-    """
-    path = directory / "tokenizer.json"
-    try:
-        return Tokenizer.from_str(path.read_text(encoding="utf-8"))
-    except Exception as fault:
-        # tokenizers raises plain Exception for broken files
-        raise ModelUnavailable(f"cannot load {path}: {fault}") from fault

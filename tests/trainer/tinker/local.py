@@ -41,9 +41,8 @@ def tinker_server(
     **settings: Any,
 ) -> Iterator[str]:
     """Serve in a thread with an event loop of its own and yield the base URL."""
-    given = ServerSettings(
-        model_dir=model_dir, model_name=NAME, state_dir=state_dir, api_key=KEY, **settings
-    )
+    named = {"model_name": NAME} | settings
+    given = ServerSettings(model_dir=model_dir, state_dir=state_dir, api_key=KEY, **named)
     urls: list[str] = []
     ready, loop = threading.Event(), asyncio.new_event_loop()
     stop = asyncio.Event()

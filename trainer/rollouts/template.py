@@ -1,0 +1,61 @@
+"""What a model's own chat template writes before an answer.
+
+A model that thinks was taught to go on after `<think>` where its template puts it there (Kimi K2.5,
+Qwen3-Thinking-2507): left out, the model would sample in a place that it was never in.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import NoReturn
+
+from jinja2 import TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+log = logging.getLogger(__name__)
+
+_QUESTION = ({"role": "user", "content": "?"},)
+
+
+def read_generation_prompt(directory: Path) -> str:
+    """Render what the template of a model directory adds for the model to go on from.
+
+    "" where there is no template, or none that can be rendered without more than messages.
+    """
+    source = _read_template(directory)
+    if source is None:
+        return ""
+    try:
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+        )
+        environment.globals["raise_exception"] = _refuse
+        template = environment.from_string(source)
+        without, with_it = (
+            template.render(messages=_QUESTION, tools=None, add_generation_prompt=asked)
+            for asked in (False, True)
+        )
+    except (TemplateError, TypeError, ValueError) as fault:
+        log.warning("the chat template in %s is not read: %s", directory, fault)
+        return ""
+    return with_it.removeprefix(without) if with_it.startswith(without) else ""
+
+
+def _read_template(directory: Path) -> str | None:
+    """From a file of its own, or as older models have it, in the tokenizer's config."""
+    try:
+        return (directory / "chat_template.jinja").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        pass
+    try:
+        config = json.loads((directory / "tokenizer_config.json").read_text(encoding="utf-8"))
+        given = config.get("chat_template")
+    except (FileNotFoundError, ValueError, AttributeError):
+        return None
+    return given if isinstance(given, str) else None
+
+
+def _refuse(message: str) -> NoReturn:
+    raise TemplateError(message)

@@ -1,0 +1,50 @@
+"""How families of models mark the turns of a conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+ROLES = ("system", "user", "assistant")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnMarks:
+    """Markers are single tokens, placed by id; what stands beside them is text."""
+
+    starts: Mapping[str, str]
+    """The marker before the role's name, by role."""
+    middle: str | None
+    """The marker between the role's name and what is said; None: a newline, which is text."""
+    end: str
+    between: str
+    """Text between the end of a message and the next one."""
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """Every marker, once."""
+        middle = () if self.middle is None else (self.middle,)
+        return tuple(dict.fromkeys((*self.starts.values(), *middle, self.end)))
+
+    def opening(self, role: str) -> str:
+        """What stands before what a role says."""
+        return f"{self.starts[role]}{role}{self.middle or NEWLINE}"
+
+
+NEWLINE = "\n"
+CHATML = TurnMarks(
+    starts=MappingProxyType(dict.fromkeys(ROLES, "<|im_start|>")),
+    middle=None,
+    end="<|im_end|>",
+    between=NEWLINE,
+)
+"""Qwen's, and that of our tiny models."""
+KIMI = TurnMarks(
+    starts=MappingProxyType({role: f"<|im_{role}|>" for role in ROLES}),
+    middle="<|im_middle|>",
+    end="<|im_end|>",
+    between="",
+)
+"""Kimi K2's, as `chat_template.jinja` of moonshotai/Kimi-K2-Instruct has it."""
+FAMILIES = (CHATML, KIMI)
