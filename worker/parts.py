@@ -15,9 +15,10 @@ from trainer.stores.base import BlobStore
 from trainer.stores.locate import open_store
 from trainer.stores.patience import Patience
 from worker.clusters.renting import Renting, make_renting
+from worker.resting import RestingStore
 
-STORE_PATIENCE = Patience(total_s=10.0)
-"""A step of a run waits for a store for less than its lease lasts."""
+STORE_PATIENCE = Patience(total_s=5.0, silence_s=8.0)
+"""A step of a run waits for a store for less than its lease lasts; every sweep asks again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +50,7 @@ def make_parts(settings: Settings) -> Parts:
     )
     return Parts(
         database=database,
-        store=open_store(settings.blobs_url, STORE_PATIENCE),
+        store=RestingStore(open_store(settings.blobs_url, STORE_PATIENCE)),
         owner=f"{socket.gethostname()}:{os.getpid()}",
         delivery=Delivery(database=database, slack=slack, public_url=settings.link_base),
         renting=make_renting(settings, database),

@@ -24,6 +24,7 @@ from trainer.contract.events import EVENTS, Event
 from trainer.contract.rundir import event_segment, run_key
 from trainer.stores.base import BlobStore, StoreError
 from worker.parts import Parts
+from worker.resting import StoreResting
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +54,8 @@ def sweep(parts: Parts, *, now: datetime | None = None) -> int:
     for run_id, number, last in found:
         try:
             num_events += bring_home(parts, run_id, number, after=last)
+        except StoreResting:
+            break  # the others cannot be fetched either
         except StoreError as error:
             log.warning("the events of run %s cannot be fetched now: %s", run_id, error)
     return num_events

@@ -9,6 +9,7 @@ from api.datasets.validated import exclude_what_failed, waiting_runs
 from api.runs.journal import utc_now
 from trainer.stores.base import StoreError
 from worker.parts import Parts
+from worker.resting import StoreResting
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +23,8 @@ def sweep(parts: Parts, *, now: datetime | None = None) -> int:
     for run_id in waiting:
         try:
             num = exclude_what_failed(parts.database, parts.store, run_id, now=moment)
+        except StoreResting:
+            break  # the others' cannot be fetched either
         except StoreError as error:
             log.warning("the rows of %s cannot be fetched now: %s", run_id, error)
             continue

@@ -31,6 +31,7 @@ from trainer.contract.rundir import NodeFile, node_file, run_key
 from trainer.stores.base import BlobMissing, StoreError
 from worker.clusters import rows
 from worker.parts import Parts
+from worker.resting import StoreResting
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +70,8 @@ def sweep(parts: Parts, *, now: datetime | None = None) -> int:
     for box in boxes:
         try:
             _look(parts, box, now=now)
+        except StoreResting:
+            break  # the others cannot be reached either
         except StoreError as error:
             log.warning("the notes of run %s cannot be reached now: %s", box.run_id, error)
         except (AttemptSuperseded, AttemptNotFound) as error:
