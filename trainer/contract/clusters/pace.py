@@ -35,7 +35,7 @@ class Assumed:
     """One end of the range."""
 
     length_share: float
-    """Of `rollout.max_sequence_length` that rollouts reach."""
+    """Of `rollout.max_sequence_length`, and of `environment.max_turns`, that rollouts reach."""
     drawn_share: float
     """Of a rollout's tokens that the policy draws; the rest is read."""
     learner_use: float
@@ -83,9 +83,21 @@ def _learning(spec: RunSpec, learner: LearnerMemory, gpu: Gpu, end: Assumed) -> 
     passes += 1.0 if spec.algorithm.use_kl_loss else 0.0
     passes += 1.0 if spec.algorithm.off_policy_correction.is_on else 0.0
     pairs = length * length / 2
+    if spec.algorithm.step_wise:
+        turns = _turns(spec, end)
+        # Turn i is a sequence of its own, of i / turns of the length: sums of i and of its squares.
+        pairs *= (turns + 1) * (2 * turns + 1) / (6 * turns)
+        length *= (turns + 1) / 2
     forward = 2.0 * multiplies * length + 4.0 * shape.num_layers * shape.query_width * pairs
     ranks = learner.num_ranks
     return rollouts * passes * forward / (ranks * gpu.bfloat16_flops * end.learner_use)
+
+
+def _turns(spec: RunSpec, end: Assumed) -> float:
+    """Turns of a rollout, at least one."""
+    overrides = spec.environment.overrides.values()
+    most = max(spec.environment.max_turns, *(each.max_turns or 0 for each in overrides), 1)
+    return max(1.0, end.length_share * most)
 
 
 def _rolling(spec: RunSpec, engine: EngineMemory, gpu: Gpu, end: Assumed) -> float:
