@@ -39,6 +39,9 @@ def runs(parts: Parts, *, now: datetime | None = None) -> Sequence[str]:
     """
     now = now or utc_now()
     with parts.database.transaction() as session:
+        num_shut_out = absence.note_shut_out(session, now=now)
+        if num_shut_out:
+            log.warning("no API process was there for the nodes of %d clusters", num_shut_out)
         num_forgiven = absence.forgive_runs(session, now=now)
         if num_forgiven:
             log.warning("nobody looked at %d runs for a while: deadlines anew", num_forgiven)

@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, func, or_, select
 from sqlalchemy.orm import Session
 
 from api.clusters import store as clusters
+from api.runs.presence import is_api_there
 from api.tables import Attempt, Cluster, Run
 from trainer.contract.clusters.spec import SkyPilotSpec
 from trainer.contract.reasons import ReasonCode
@@ -28,6 +29,9 @@ LOST = (
     ReasonCode.NODE_UNFIT.value,
 )
 """Ends of attempts after which another cluster is a recovery; a job stopped unasked is one too."""
+SHUT_OUT = timedelta(minutes=5)
+"""A cluster whose node found no API in the last minutes of its attempt was not lost. Longer than it
+takes to hear that the job is over: it is asked for once a minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,8 @@ def may_ask(session: Session, run: Run, *, now: datetime) -> Later | Never | Non
             f"{num_lost} clusters were lost or did not come up, and"
             f" backend.skypilot.max_recoveries is {spec.max_recoveries}.",
         )
+    if spec.api_reachable and not is_api_there(session):
+        return Later("No API process is there for its nodes to ask for their plan.")
     at_most = clusters.max_clusters(session, run.project_id)
     if clusters.num_live(session, run.project_id) >= at_most:
         return Later(f"The project has {at_most} clusters, as many as it may have.")
@@ -113,4 +119,15 @@ def _num_lost(session: Session, run: Run) -> int:
     unasked = stopped & Attempt.stop_requested_at.is_(None)
     lost = (Attempt.end_code.in_(LOST) & Attempt.trainer_code.is_(None)) | unasked
     query = query.where(Cluster.run_id == run.id, Attempt.number > run.resumed_after, lost)
-    return session.scalar(query) or 0
+    return session.scalar(query.where(_had_its_chance())) or 0
+
+
+def _had_its_chance() -> ColumnElement[bool]:
+    """Not a cluster that came up while no API process was there to give its node the plan."""
+    ends_unheard = (ReasonCode.CLUSTER_LOST.value, ReasonCode.PROVISION_TIMEOUT.value)
+    return or_(
+        Attempt.claimed_at.is_not(None),
+        Attempt.end_code.not_in(ends_unheard),
+        Cluster.shut_out_at.is_(None),
+        Cluster.shut_out_at < Attempt.ended_at - SHUT_OUT,
+    )

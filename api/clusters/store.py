@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
 from api.clusters.names import cluster_name, deployment_tag
@@ -29,6 +29,12 @@ class ClusterState(StrEnum):
     ENDING = "ending"
     """It is to go, whatever else happens, until nothing of it is left."""
     GONE = "gone"
+
+
+def speaks_by_notes() -> ColumnElement[bool]:
+    """A condition on `Run`: its nodes cannot reach the API, and have their plan left for them."""
+    reachable: ColumnElement[str] = Run.spec["backend"]["skypilot"]["api_reachable"].astext
+    return reachable.is_not_distinct_from("false")
 
 
 def create(

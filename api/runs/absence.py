@@ -8,20 +8,23 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from sqlalchemy import or_, select
+from sqlalchemy import or_, select, update
 from sqlalchemy.orm import Session
 
+from api.clusters.store import ClusterState, speaks_by_notes
 from api.runs.presence import is_api_there
 from api.runs.quiet import AT_WORK
 from api.runs.runners import LEASE_S
 from api.runs.status import AttemptState
 from api.runs.transitions import set_deadline
-from api.tables import Attempt, Run, Runner
+from api.tables import Attempt, Cluster, Run, Runner
 
 AWAY_S = 40.0
 """A run at work whose look is so long overdue shows that nobody looked. Longer than a killed worker
 keeps a run from being looked at (`api.runs.leases.LEASE_S`), and short enough that of a runner's
 lease (`api.runs.runners.LEASE_S`) something is left where the outage was shorter."""
+_NOTED_AGAIN = timedelta(seconds=30)
+"""So often is it written down that nobody was there, however long it lasts."""
 HELD = (AttemptState.CLAIMED.value, AttemptState.RUNNING.value)
 
 
@@ -70,6 +73,30 @@ def hold_unheard(session: Session, *, now: datetime) -> int:
         if run.deadline_at is not None:
             run.deadline_at = max(run.deadline_at, now + lease)
     return len(found)
+
+
+def note_shut_out(session: Session, *, now: datetime) -> int:
+    """Note on clusters that are up that their nodes had nobody to take their attempt from.
+
+    Called before each round's looks. Where nobody looked for long the API may have been away with
+    the rest. Returns on how many it was noted now.
+    """
+    query = (
+        select(Cluster.id)
+        .join(Attempt, Attempt.id == Cluster.attempt_id)
+        .join(Run, Run.id == Cluster.run_id)
+        .where(Cluster.state == ClusterState.UP.value, ~speaks_by_notes())
+        .where(Attempt.state == AttemptState.OFFERED.value)
+        .where(or_(Cluster.shut_out_at.is_(None), Cluster.shut_out_at < now - _NOTED_AGAIN))
+        .with_for_update(of=Cluster, skip_locked=True, key_share=True)
+    )
+    if is_api_there(session):
+        query = query.where(Run.due_at < now - timedelta(seconds=AWAY_S))
+    ids = session.scalars(query).all()
+    if ids:
+        noted = update(Cluster).where(Cluster.id.in_(ids)).values(shut_out_at=now)
+        session.execute(noted.execution_options(synchronize_session=False))
+    return len(ids)
 
 
 def forgive_runs(session: Session, *, now: datetime) -> int:

@@ -46,6 +46,8 @@ class Cluster(Created, Base):
     another may not."""
     exchange_members: Mapped[dict[str, Any]] = mapped_column(default=dict)
     """The process that was given the secrets, by the rank of its node: another may not ask."""
+    shut_out_at: Mapped[datetime | None]
+    """When it was up last and no API process was there to give its node the plan."""
     node_beat: Mapped[int | None]
     """The newest beat of its first node that was read from the blob store."""
 

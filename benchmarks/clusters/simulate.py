@@ -42,6 +42,7 @@ from tests.postgres import start_test_postgres
 from tests.worker.clusters.scene import ClusterScene, cluster_spec
 from tests.worker.clusters.scripted import START
 from tests.worker.clusters.scripted import Cluster as Rented
+from tests.worker.presence import Api
 from tests.worker.scene import PROJECT
 from trainer.stores.disk import DiskStore
 from worker import driver, reaper, rounds
@@ -318,7 +319,9 @@ def run(given: argparse.Namespace, url: str, folder: Path) -> dict[str, Any]:
     bare = Parts(
         database=database, store=DiskStore(folder / "blobs"), owner="simulation", delivery=delivery
     )
-    scene = ClusterScene.of(bare, folder)
+    api = Api(url)
+    api.comes()
+    scene = ClusterScene.of(bare, api, folder)
     clouds = FaultyClouds(rng=rng)
     renting = replace(scene.parts.renting, clouds=lambda: clouds)  # type: ignore[type-var]
     parts = replace(scene.parts, renting=renting)
@@ -348,6 +351,7 @@ def run(given: argparse.Namespace, url: str, folder: Path) -> dict[str, Any]:
             took = f"{told - begun:.0f} s, {time.process_time():.0f} s of a processor"
             print(f"{simulation.passed_s:.0f} s ({took}): {ends(simulation)}", flush=True)
     found = report(simulation, given, time.monotonic() - begun)
+    api.goes()
     database.close()
     assert simulation.is_over(), json.dumps(found, indent=2)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from api.database import Database
 from api.notices.deliver import Delivery
 from api.tables import Project
 from tests.migrated import Migrated
+from tests.worker.presence import Api
 from tests.worker.scene import PROJECT, Scene
 from trainer.stores.disk import DiskStore
 from worker.parts import Parts
@@ -25,6 +27,15 @@ def database(emptied: Migrated) -> Database:
     with emptied.database.transaction() as session:
         session.add(Project(id=PROJECT, name="worker tests"))
     return emptied.database
+
+
+@pytest.fixture
+def api(database_url: str) -> Iterator[Api]:
+    """An API process that is there until the test ends, or sends it away."""
+    api = Api(database_url)
+    api.comes()
+    yield api
+    api.goes()
 
 
 @pytest.fixture

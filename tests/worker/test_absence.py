@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import psycopg
 import pytest
 
 from api.runs.absence import AWAY_S
 from api.runs.advance import KILL_GRACE_S
-from api.runs.presence import HOLD
 from api.runs.runners import LEASE_S
 from api.runs.status import DEADLINES_S, LOOK_AGAIN_S, RunStatus
 from tests.worker.scene import Scene
@@ -18,15 +14,6 @@ from worker import driver, rounds
 S = RunStatus
 SILENCE_S = 3 * LEASE_S
 OUTAGE_S = 35 * 60.0
-
-
-@pytest.fixture
-def api_is_there(database_url: str) -> Iterator[None]:
-    """As an API process shows it."""
-    plain = database_url.replace("+psycopg", "")
-    with psycopg.connect(plain, autocommit=True) as connection:
-        connection.execute(HOLD)
-        yield
 
 
 def one_round(scene: Scene) -> None:
@@ -43,7 +30,7 @@ def rounds_for(scene: Scene, seconds: float, *held: str) -> None:
         one_round(scene)
 
 
-@pytest.mark.usefixtures("api_is_there")
+@pytest.mark.usefixtures("api")
 @pytest.mark.parametrize("status", [S.STARTING, S.RUNNING])
 def test_a_trainer_is_neither_late_nor_lost_after_an_outage_of_the_database(
     scene: Scene, status: RunStatus
@@ -59,7 +46,7 @@ def test_a_trainer_is_neither_late_nor_lost_after_an_outage_of_the_database(
     assert (scene.status(run_id), scene.run(run_id).attempt) == (status, 1)
 
 
-@pytest.mark.usefixtures("api_is_there")
+@pytest.mark.usefixtures("api")
 def test_what_is_dead_after_an_outage_is_found_so_once_its_time_is_over_again(
     scene: Scene,
 ) -> None:
@@ -93,7 +80,7 @@ def test_a_deadline_does_not_pass_while_nobody_could_be_told(scene: Scene) -> No
     assert scene.attempts(run_id)[0].kill_requested_at is None
 
 
-@pytest.mark.usefixtures("api_is_there")
+@pytest.mark.usefixtures("api")
 def test_while_the_api_is_there_a_silent_runner_is_lost(scene: Scene) -> None:
     run_id = scene.running()
     rounds_for(scene, SILENCE_S)
@@ -110,7 +97,7 @@ def test_what_the_api_left_behind_is_held_on_in_few_writes(scene: Scene) -> None
     assert len(held) == 2
 
 
-@pytest.mark.usefixtures("api_is_there")
+@pytest.mark.usefixtures("api")
 def test_a_trainer_that_says_nothing_is_ended_after_an_outage_too(scene: Scene) -> None:
     run_id = claimed(scene)
     one_round(scene)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeAlias
 
+from api.clusters.asking import SHUT_OUT
 from worker.clusters.base import (
     CloudError,
     ClusterFacts,
@@ -223,6 +224,8 @@ def _launch(view: ClusterView, now: datetime) -> Action:
             Cause.LAUNCH_FAILED,
             f"the cluster was asked for {view.launch_tries} times, and each launch was lost",
         )
+    if view.is_shut_out and not _is_seen(view):
+        return Wait(LATER, "no API process is there for its nodes to ask: it is not rented yet")
     return Record()
 
 
@@ -274,13 +277,13 @@ def _silent(view: ClusterView, now: datetime) -> Action:
     if view.known.is_not_up:
         return Wait(LATER, "the cluster is not up to tell of its job: it may come back")
     if view.known.jobs is not None:
-        return _by_its_job(view)
+        return _by_its_job(view, now)
     if view.jobs_asked_at is not None and now - view.jobs_asked_at < JOBS_EVERY:
         return Wait(LATER, view.waits_for or "the node is silent: its job is asked for again soon")
     return AskJobs()
 
 
-def _by_its_job(view: ClusterView) -> Action:
+def _by_its_job(view: ClusterView, now: datetime) -> Action:
     own = _own_jobs(view)
     if live := _live(own):
         return Wait(LATER, _SILENT_WHILE[live[0].state])
@@ -289,6 +292,8 @@ def _by_its_job(view: ClusterView) -> Action:
     if not own and view.num_jobless < JOBLESS_ENOUGH:
         return Wait(LATER, "its job is not there: it is asked for once more")
     found = f"its job is {own[-1].state.value}" if own else "its job is not there"
+    if view.node_heard_at is None and view.shut_out_at and now - view.shut_out_at < SHUT_OUT:
+        return End(Cause.JOB_ENDED, f"{found}: no API process was there to give its node the plan")
     return End(Cause.JOB_ENDED, f"{found}, and the node reported no end")
 
 
@@ -363,6 +368,11 @@ def _failed(error: CloudError | None) -> Action:
     if error is None:
         return End(Cause.LAUNCH_FAILED, "the launch failed, and nobody said why")
     return End(CAUSES[error.kind], error.message)
+
+
+def _is_seen(view: ClusterView) -> bool:
+    """Whether this tick has seen the cluster: its machines are paid for, whoever is away."""
+    return view.known.looked is not None and view.known.looked.sighting is not None
 
 
 def _may_be_under_way(view: ClusterView, now: datetime) -> bool:

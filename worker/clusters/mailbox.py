@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 
 from api.clusters import nodes
 from api.clusters.exchange import UNDER_WAY, admit, node_plan, reaches_api
-from api.clusters.store import ClusterState
+from api.clusters.store import ClusterState, speaks_by_notes
 from api.runs import store
 from api.runs.errors import AttemptNotFound, AttemptSuperseded
 from api.runs.journal import utc_now
@@ -108,9 +108,8 @@ _CLUSTERS = (
 def _boxes(session: Session, *, now: datetime) -> Sequence[_Box]:
     """Clusters that are not gone, whose first node has to be heard in this way."""
     live = (*UNDER_WAY, ClusterState.ENDING.value)
-    cannot_speak = Run.spec["backend"]["skypilot"]["api_reachable"].astext == "false"
     silent = _CLUSTERS.where(Cluster.state.in_(live)).where(
-        cannot_speak | (Attempt.last_held_at < now - SILENCE)
+        speaks_by_notes() | (Attempt.last_held_at < now - SILENCE)
     )
     found: dict[str, _Box] = {}
     for order in (Attempt.last_held_at.nulls_last(), func.random()):

@@ -10,7 +10,8 @@ from typing import TypeAlias
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from api.clusters.store import ClusterState
+from api.clusters.store import ClusterState, speaks_by_notes
+from api.runs.presence import is_api_there
 from api.runs.status import AttemptState
 from api.tables import Attempt, Cluster, Offer, Run
 from worker.clusters.base import ClusterFacts, OfferTried, Outcome, SeenState
@@ -18,18 +19,26 @@ from worker.clusters.view import Cause, ClusterView
 
 _Born: TypeAlias = tuple[str, datetime]
 """Id of a cluster, and when its row was made."""
+_Carried: TypeAlias = tuple[Attempt, int, bool]
+"""A cluster's attempt, the number of its run's newest one, and whether its nodes need the API."""
 
 
 def read(session: Session, clusters: Sequence[Cluster]) -> list[ClusterView]:
-    """Return the views of rows and of what belongs to them, in order; two queries for all."""
-    attempts = _attempts(session, clusters)
+    """Return the views of rows and of what belongs to them, in order; three queries for all."""
+    carried = _carried(session, clusters)
     earlier = _not_gone(session, clusters)
-    return [_view(each, *attempts[each.attempt_id], earlier[each.run_id]) for each in clusters]
+    is_any_wanted = any(each.state == ClusterState.WANTED.value for each in clusters)
+    is_alone = is_any_wanted and not is_api_there(session)
+    return [
+        _view(each, carried[each.attempt_id], earlier[each.run_id], is_alone=is_alone)
+        for each in clusters
+    ]
 
 
 def _view(
-    cluster: Cluster, attempt: Attempt, newest: int, not_gone: Sequence[_Born]
+    cluster: Cluster, carried: _Carried, not_gone: Sequence[_Born], *, is_alone: bool
 ) -> ClusterView:
+    attempt, newest, needs_api = carried
     is_wanted = attempt.state != AttemptState.ENDED.value and attempt.number == newest
     own = (cluster.id, cluster.created_at)
     return ClusterView(
@@ -38,6 +47,8 @@ def _view(
         state=ClusterState(cluster.state),
         is_wanted=is_wanted,
         has_predecessor=any(id_ != own[0] and born <= own[1] for id_, born in not_gone),
+        is_shut_out=needs_api and is_alone,
+        shut_out_at=cluster.shut_out_at,
         launch_asked_at=cluster.launch_asked_at,
         launch_tries=cluster.launch_tries,
         request_id=cluster.request_id,
@@ -168,12 +179,12 @@ def _facts(cluster: Cluster) -> ClusterFacts | None:
     )
 
 
-def _attempts(session: Session, clusters: Sequence[Cluster]) -> dict[str, tuple[Attempt, int]]:
-    """Return each cluster's attempt, with the number of its run's newest one."""
-    query = select(Attempt, Run.attempt).join(Run, Run.id == Attempt.run_id)
+def _carried(session: Session, clusters: Sequence[Cluster]) -> dict[str, _Carried]:
+    """Return what each cluster carries, by its attempt's id."""
+    query = select(Attempt, Run.attempt, ~speaks_by_notes()).join(Run, Run.id == Attempt.run_id)
     query = query.where(Attempt.id.in_([each.attempt_id for each in clusters]))
     found = session.execute(query.execution_options(populate_existing=True))
-    return {attempt.id: (attempt, newest) for attempt, newest in found}
+    return {attempt.id: (attempt, newest, needs_api) for attempt, newest, needs_api in found}
 
 
 def _not_gone(session: Session, clusters: Sequence[Cluster]) -> dict[str, list[_Born]]:

@@ -79,6 +79,11 @@ class ClusterView:
     """False once its attempt has ended, or the run was cancelled or paused."""
     has_predecessor: bool = False
     """Whether an earlier cluster of the run is not gone."""
+    is_shut_out: bool = False
+    """Of a cluster that is wanted: whether its nodes would ask the API for their plan, and no
+    process of it is there."""
+    shut_out_at: datetime | None = None
+    """When that was so last while it was up and nobody had the plan."""
     launch_asked_at: datetime | None = None
     """Committed before a launch is called; also when a request was found to be forgotten."""
     launch_tries: int = 0

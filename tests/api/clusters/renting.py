@@ -12,6 +12,7 @@ from api.database import Database
 from api.runs import attempts, store
 from api.runs.submit import submit
 from tests.factories import make_spec
+from tests.worker.presence import be_there
 from trainer.contract.launch import ExchangeCode
 
 NONCE, OTHER_NONCE = "n" * 16, "o" * 16
@@ -50,6 +51,7 @@ def rent(
     with database.transaction() as session:
         run_id = submit(session, spec, project_id=project_id, actor="t", now=now).id
     with database.transaction() as session:
+        be_there(session)
         run = store.lock_run(session, run_id)
         attempt = attempts.offer(session, run, now=now)
         assert attempt is not None

@@ -10,6 +10,7 @@ from api.runs import attempts, store
 from api.runs.journal import utc_now
 from api.tables import Cluster, Offer
 from tests.api.story import Story, spec
+from tests.worker.presence import be_there
 from trainer.contract.clusters.spec import CandidateSpec
 from trainer.contract.spec import RunSpec
 
@@ -34,6 +35,7 @@ def rented(
     now = utc_now()
     had_at = now - timedelta(hours=hours)
     with story.database.transaction() as session:
+        be_there(session)
         run = store.lock_run(session, run_id)
         attempt = attempts.offer(session, run, now=had_at)
         assert attempt is not None

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.worker.clusters.scene import ClusterScene
+from tests.worker.presence import Api
 from tests.worker.scene import Scene
 
 
 @pytest.fixture
-def far(scene: Scene, tmp_path: Path) -> ClusterScene:
-    return ClusterScene.of(scene.parts, tmp_path)
+def far(scene: Scene, api: Api, tmp_path: Path) -> ClusterScene:
+    return ClusterScene.of(scene.parts, api, tmp_path)

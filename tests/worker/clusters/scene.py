@@ -16,6 +16,7 @@ from api.runs.status import RunStatus
 from api.runs.submit import submit
 from api.tables import Attempt, Base, Cluster, Run, RunEvent
 from tests.worker.clusters.scripted import ScriptedClouds
+from tests.worker.presence import Api
 from tests.worker.scene import PROJECT, spec
 from trainer.contract import events
 from trainer.contract.launch import AttemptEnd, ExchangeCode, LaunchPlan
@@ -49,14 +50,15 @@ def cluster_spec(name: str = "far", **sections: object) -> RunSpec:
 
 @dataclass(slots=True)
 class ClusterScene:
-    """`clouds.now` is the time of everything."""
+    """`clouds.now` is the time of everything; `api` may be sent away."""
 
     parts: Parts
+    api: Api
     clouds: ScriptedClouds
     nonces: int = 0
 
     @classmethod
-    def of(cls, parts: Parts, folder: Path) -> ClusterScene:
+    def of(cls, parts: Parts, api: Api, folder: Path) -> ClusterScene:
         clouds = ScriptedClouds()
         options = ClusterOptions(
             api_url="http://127.0.0.1:1",
@@ -66,7 +68,7 @@ class ClusterScene:
             locks=(folder / "trainer.txt", folder / "trainer-gpu.txt"),
         )
         renting = Renting(clouds=lambda: clouds, options=lambda: options)
-        return cls(replace(parts, renting=renting), clouds)
+        return cls(replace(parts, renting=renting), api, clouds)
 
     @property
     def now(self) -> datetime:

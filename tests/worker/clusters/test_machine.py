@@ -1,9 +1,9 @@
 """Everything at once, in any order: at most one cluster per run, none left, every run ends.
 
 Workers die in the middle of a tick, ticks are lost and repeated, two observers look, the API server
-forgets, does not answer or answers too late, clusters are taken back, reach their time or get a job
-twice; budgets run out; users cancel, pause, resume and extend. `make fuzz` tries hundreds of
-histories.
+forgets, does not answer or answers too late, our own API comes and goes, clusters are taken back,
+reach their time or get a job twice; budgets run out; users cancel, pause, resume and extend. `make
+fuzz` tries hundreds of histories.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Everything(RuleBasedStateMachine):
         clouds = ScriptedClouds(now=far.clouds.now)
         assert far.parts.renting is not None
         renting = replace(far.parts.renting, clouds=lambda: clouds)
-        self.far = ClusterScene(replace(far.parts, renting=renting), clouds)
+        self.far = ClusterScene(replace(far.parts, renting=renting), far.api, clouds)
         self.runs: list[str] = []
         self.plans: dict[str, LaunchPlan] = {}
 
@@ -143,6 +143,13 @@ class Everything(RuleBasedStateMachine):
         clouds = self.far.clouds
         clouds.is_away, clouds.loses_answers, clouds.fails_launches = away, loses, fails
 
+    @rule(is_there=st.booleans())
+    def our_own_api_comes_and_goes(self, *, is_there: bool) -> None:
+        if is_there:
+            self.far.api.comes()
+        else:
+            self.far.api.goes()
+
     @rule()
     def the_api_server_starts_again(self) -> None:
         self.far.clouds.restart_server()
@@ -194,6 +201,7 @@ class Everything(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         clouds = self.far.clouds
+        self.far.api.comes()
         clouds.is_away = clouds.loses_answers = clouds.fails_launches = False
         for _ in range(int(HOURS * 60)):
             self.far.run_for(60, every_s=20.0)
