@@ -20,6 +20,10 @@ CHANNEL = "hillclimb_events"
 """Payloads are `run_id:seq`; the writer sends them in the transaction of the events."""
 SWEEP_INTERVAL_S = 15.0
 """Watched runs are re-read this often even in silence: a lost wake-up costs seconds, not a page."""
+GONE_S = 30.0
+"""The server ends the connection of a process from which it hears nothing for so long: its host is
+gone, or it stands still. Twice the interval, which says something each time, and half of a
+runner's lease (`api.runs.runners.LEASE_S`)."""
 RECONNECT_INTERVAL_S = 1.0
 ANSWER_S = 5.0
 """A connection on which the server does not answer for so long is given up: whoever only listens
@@ -57,6 +61,8 @@ async def _listen_once(conninfo: str, hub: Wakes) -> None:
         conninfo, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S
     )
     try:
+        # Before the lock: it is never held by a connection that could outlive its process for long.
+        await connection.execute(sql.SQL("SET idle_session_timeout = {}").format(f"{GONE_S:g}s"))
         await connection.execute(HOLD)
         await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(CHANNEL)))
         # What was committed between the loss and this LISTEN was announced to nobody.

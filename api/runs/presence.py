@@ -1,9 +1,9 @@
 """That somebody is there to take heartbeats: each API process holds a shared lock in the database.
 
-The lock goes with its connection, and so with the process, however that ended. A machine that is
-cut off keeps its lock until TCP gives the connection up: until then nobody seems to be away. A
-connection that was dropped is made anew within 20 s (`api.live.listener`): until then nobody seems
-to be there.
+The lock goes with its connection, and so with the process, however that ended. Of a machine that
+is cut off, and of a process that stands still, the server gives it up 30 s after it heard the last
+(`api.live.listener`): until then nobody seems to be away. A connection that was dropped on the way
+is made anew within 40 s: until then nobody seems to be there, which ends nothing.
 """
 
 from __future__ import annotations

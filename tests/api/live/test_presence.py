@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 from sqlalchemy.engine import make_url
 
 from api.database import Database
 from api.live import listener
 from api.runs.presence import is_api_there
+from api.runs.runners import LEASE_S
 from hillclimb.stack.poll import wait_until
 from tests.api.serving import serve
 
@@ -106,3 +111,38 @@ async def test_a_connection_that_nobody_answers_is_made_anew(
         await listening
     server.close()
     await proxy.close()
+
+
+LISTENS = """
+import asyncio, sys
+from api.live import listener
+from tests.api.live.test_presence import Nobody
+listener.SWEEP_INTERVAL_S, listener.GONE_S = 0.5, 5.0
+asyncio.run(listener.listen(sys.argv[1], Nobody()))
+"""
+
+
+def test_a_process_that_stands_still_is_not_there(database: Database, database_url: str) -> None:
+    """To the server its host is as if the power had gone: the kernel may answer, it does not."""
+    with subprocess.Popen([sys.executable, "-c", LISTENS, database_url]) as process:
+        try:
+            assert wait_until(lambda: _is_there(database), deadline_s=120)
+            assert not wait_until(lambda: not _is_there(database), deadline_s=7)
+            process.send_signal(signal.SIGSTOP)
+            assert wait_until(lambda: _told(database) and not _is_there(database), deadline_s=30)
+            process.send_signal(signal.SIGCONT)
+            assert wait_until(lambda: _is_there(database), deadline_s=120)
+        finally:
+            process.kill()
+
+
+def _told(database: Database) -> bool:
+    """What the server sends is no word of the process."""
+    with database.transaction() as session:
+        session.execute(text(f"NOTIFY {listener.CHANNEL}, 'run_1:1'"))
+    return True
+
+
+def test_whoever_is_there_says_so_in_time_and_whoever_is_not_within_a_lease() -> None:
+    assert listener.SWEEP_INTERVAL_S + 2 * listener.ANSWER_S < listener.GONE_S
+    assert listener.SWEEP_INTERVAL_S + listener.GONE_S < LEASE_S
