@@ -30,6 +30,7 @@ from api.problems import (
     headers_of,
     kind_of,
 )
+from api.runs.errors import SpecOutdated
 from trainer.contract.problems import SpecProblem
 from trainer.stores.base import StoreError
 
@@ -75,7 +76,7 @@ def _domain(request: Request, error: Exception) -> Response:
     kind = kind_of(error)
     if kind is INTERNAL:
         log.error("%s has no row in api.problems", type(error).__name__, exc_info=error)
-    errors = error.problems if isinstance(error, DatasetRejected) else ()
+    errors = error.problems if isinstance(error, (DatasetRejected, SpecOutdated)) else ()
     return respond(request, kind, str(error), errors)
 
 

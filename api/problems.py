@@ -44,6 +44,7 @@ from api.runs.errors import (
     RunError,
     RunnerNotFound,
     RunNotFound,
+    SpecOutdated,
     UnknownToken,
     UnsupportedSchema,
 )
@@ -122,6 +123,9 @@ KINDS: dict[type[Exception], Kind] = {
     ),
     NothingToResume: _kind(
         HTTPStatus.CONFLICT, "nothing_to_resume", "There is no checkpoint to go on from"
+    ),
+    SpecOutdated: _kind(
+        HTTPStatus.CONFLICT, "spec_outdated", "The run's stored spec is no longer valid"
     ),
     CheckpointNotFound: _kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "checkpoint_not_found", "No such checkpoint"

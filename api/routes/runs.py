@@ -44,6 +44,7 @@ from api.runs.errors import (
     InvalidTransition,
     NothingToResume,
     RunNotFound,
+    SpecOutdated,
 )
 from api.runs.idempotency import Answer, RequestKey
 from api.runs.journal import utc_now
@@ -228,7 +229,11 @@ def pause_run(
     responses={
         201: {"model": RunPayload, "description": "A new run that goes on from an ended one"},
         **documented(
-            NO_RUN, KINDS[InvalidTransition], KINDS[NothingToResume], KINDS[IdempotencyKeyReused]
+            NO_RUN,
+            KINDS[InvalidTransition],
+            KINDS[NothingToResume],
+            KINDS[SpecOutdated],
+            KINDS[IdempotencyKeyReused],
         ),
     },
 )
@@ -247,7 +252,7 @@ def resume_run(
         if stored is not None:
             return _answer(stored, replayed=True)
         run = store.lock_run(session, run_id, project_id=caller.project_id)
-        _refuse_unplaced(services, RunSpec.model_validate(run.spec))
+        _refuse_unplaced(services, control.spec_of(run))
         resumed = control.resume(session, run, actor=caller.actor, now=utc_now())
         status = 200 if resumed.id == run_id else 201
         answer = _describe(session, resumed.id, caller.project_id, status=status)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
 from api.clusters import budgets
 from api.runs import attempts, store
 from api.runs.attempts import End
-from api.runs.errors import InvalidTransition, NothingToResume
+from api.runs.errors import InvalidTransition, NothingToResume, SpecOutdated
 from api.runs.journal import Draft, append
 from api.runs.light import kind_of
 from api.runs.reasons import REASONS
@@ -17,6 +18,7 @@ from api.runs.status import TERMINAL, WAITING, AttemptState, DesiredState, RunSt
 from api.runs.submit import submit
 from api.runs.transitions import move
 from api.tables import Run
+from trainer.contract.problems import explain
 from trainer.contract.reasons import ReasonCode
 from trainer.contract.sections import LineageSpec, ResumedFrom
 from trainer.contract.spec import RunSpec
@@ -108,6 +110,21 @@ def _leave(
     return True
 
 
+def spec_of(run: Run) -> RunSpec:
+    """Return the run's stored spec. Raises SpecOutdated where this version refuses it."""
+    try:
+        return RunSpec.model_validate(run.spec)
+    except ValidationError as error:
+        problems = explain(error)
+        told = "; ".join(f"{each.pointer or '/'}: {each.message}" for each in problems[:3])
+        raise SpecOutdated(
+            f"The spec of run {run.id} was stored by another version, and this one refuses it"
+            f" ({told}). Submit it again with that mended, and with lineage.resumed_from set to"
+            " the run's newest checkpoint if it has one.",
+            problems,
+        ) from error
+
+
 def resume(session: Session, run: Run, *, actor: str, now: datetime) -> Run:
     """Go on from the newest checkpoint: the same run if it is paused, a new one if it ended.
 
@@ -115,7 +132,7 @@ def resume(session: Session, run: Run, *, actor: str, now: datetime) -> Run:
 
     Raises NothingToResume without a complete checkpoint and for a run that ended and trains
     nothing, InvalidTransition for a run that is still at work or has finished every step, and
-    where nothing is left of its budget.
+    where nothing is left of its budget, SpecOutdated where this version refuses its spec.
     """
     status = RunStatus(run.status)
     if status is RunStatus.PAUSED:
@@ -145,7 +162,7 @@ def resume(session: Session, run: Run, *, actor: str, now: datetime) -> Run:
             f"Run {run.id} saved no checkpoint before it ended: submit its spec again instead."
         )
     source = ResumedFrom(run_id=run.id, step=checkpoint.step, attempt=checkpoint.attempt)
-    spec = RunSpec.model_validate(run.spec)
+    spec = spec_of(run)
     _refuse_exhausted(session, run, now=now)
     goes_on = {
         "lineage": LineageSpec(resumed_from=source),

@@ -4,6 +4,7 @@ RunError
 ├── RunNotFound            no such run in the caller's project
 ├── InvalidTransition      the run's status does not allow what was asked
 ├── NothingToResume        no complete checkpoint to go on from
+├── SpecOutdated           a spec stored by another version, which this one refuses
 ├── CheckpointNotFound     lineage.resumed_from names none of the project
 ├── LeaseLost              another worker holds the run now
 ├── AttemptNotFound        no such attempt, or it is another runner's
@@ -17,6 +18,10 @@ RunError
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trainer.contract.problems import SpecProblem
 
 
 class RunError(Exception):
@@ -36,6 +41,14 @@ class InvalidTransition(RunError):
 
 class NothingToResume(RunError):
     """No complete checkpoint to go on from."""
+
+
+class SpecOutdated(RunError):
+    """A run's stored spec is of another version, and this one refuses it."""
+
+    def __init__(self, message: str, problems: Sequence[SpecProblem] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
 
 
 class CheckpointNotFound(RunError):

@@ -187,6 +187,23 @@ async def test_a_resume_without_checkpoint_is_a_conflict_in_a_sentence(
     assert "saved no checkpoint" in refused.json()["detail"]
 
 
+@pytest.mark.parametrize("stop", ["pause", "cancel"])
+async def test_a_resume_of_a_spec_that_this_version_refuses_says_where_and_what_to_do(
+    client: httpx.AsyncClient, database: Database, stop: str
+) -> None:
+    run = await create(client)
+    await client.post(f"/v1/runs/{run['id']}/{stop}")
+    with database.transaction() as session:
+        stored = session.get_one(Run, run["id"])
+        stored.spec = stored.spec | {"rollout": stored.spec["rollout"] | {"gone": 1}}
+    refused = await client.post(f"/v1/runs/{run['id']}/resume", headers={"Idempotency-Key": "k"})
+    problem = refused.json()
+    assert (refused.status_code, problem["code"]) == (409, "spec_outdated")
+    assert problem["retryable"] is False
+    assert [each["pointer"] for each in problem["errors"]] == ["/rollout/gone"]
+    assert "lineage.resumed_from" in problem["detail"]
+
+
 async def test_a_lineage_that_names_no_checkpoint_is_refused(client: httpx.AsyncClient) -> None:
     source = {"run_id": "run_0000000000", "step": 1, "attempt": 1}
     body = spec_body(lineage={"resumed_from": source})
