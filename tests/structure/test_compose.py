@@ -53,6 +53,16 @@ def test_the_clouds_credentials_are_in_a_volume_of_one_service_alone() -> None:
     )
 
 
+def test_who_can_speak_to_skypilots_server_is_the_worker_for_clusters_alone() -> None:
+    """It has no keys of its own: a trainer that reached it could rent machines."""
+    networks = {name: set(each.get("networks", ["default"])) for name, each in services().items()}
+    near = {name for name, each in networks.items() if each & networks["sky-api"]}
+    assert near == {"sky-api", "cluster-worker"}
+    assert "default" in networks["cluster-worker"], "the database and the broker are there"
+    declared = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["networks"]
+    assert set().union(*networks.values()) - {"default"} == set(declared)
+
+
 def test_skypilots_server_gets_no_key_of_the_service() -> None:
     assert set(services()["sky-api"]["environment"]) == {"SKYPILOT_DISABLE_USAGE_COLLECTION"}
 
