@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from api.clusters.errors import NoMachineWillDo
+from trainer.contract.clusters.features import why_not_by_itself
 from trainer.contract.clusters.gang import num_gpus_needed
 from trainer.contract.clusters.offers import Offer
 from trainer.contract.clusters.plan import CandidatePlan, HardwarePlan, hardware_plan
@@ -95,8 +96,15 @@ def check(spec: RunSpec, offers: tuple[Offer, ...] | None = None) -> Checked:
         if each.estimate is not None and each.estimate.fits is None
         for problem in each.estimate.problems
     )
-    idle = _idle(plan.candidates, spec)
-    return Checked(plan=plan, warnings=(*left_out, *(f"{each}." for each in unknown), *idle))
+    more = (*_idle(plan.candidates, spec), *_left_standing(plan, spec))
+    return Checked(plan=plan, warnings=(*left_out, *(f"{each}." for each in unknown), *more))
+
+
+def _left_standing(plan: HardwarePlan, spec: RunSpec) -> tuple[str, ...]:
+    """Say where a cluster that nobody ends would stay up, idle or not."""
+    assert spec.backend.skypilot is not None
+    told = why_not_by_itself(plan.taken, spec.backend.skypilot.idle_minutes)
+    return () if told is None else (told,)
 
 
 def _idle(candidates: tuple[CandidatePlan, ...], spec: RunSpec) -> tuple[str, ...]:

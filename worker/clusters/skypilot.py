@@ -35,7 +35,7 @@ from sky.server import rest
 from sky.utils.common import StatusRefreshMode
 from sky.utils.status_lib import ClusterStatus
 
-from trainer.contract.clusters.features import FEATURES
+from trainer.contract.clusters.features import ends_by_itself
 from trainer.contract.clusters.offers import Offer
 from trainer.contract.clusters.spec import CandidateSpec
 from worker.clusters.base import (
@@ -445,10 +445,7 @@ def _task(plan: ClusterPlan, given: Path | None = None) -> sky.Task:
 
 
 def _resources(candidate: CandidateSpec, plan: ClusterPlan) -> sky.Resources:
-    # SkyPilot wants one setting for all candidates: where a cloud has no autodown, nobody gets it.
-    ends_itself = plan.idle_minutes is not None and all(
-        FEATURES[each.cloud].autodown for each in plan.candidates
-    )
+    ends_itself = plan.idle_minutes is not None and ends_by_itself(plan.candidates)
     usd = candidate.max_hourly_usd
     return sky.Resources(
         infra=candidate.infra,

@@ -81,6 +81,25 @@ async def test_a_plan_says_which_machines_will_do_and_why(client: httpx.AsyncCli
     assert any("16 GPUs are rented" in each for each in planned["warnings"])
 
 
+async def test_a_plan_says_who_takes_from_all_that_they_end_themselves(
+    client: httpx.AsyncClient,
+) -> None:
+    prime = LAMBDA | {"infra": "primeintellect"}
+
+    async def told(*candidates: dict[str, Any]) -> list[str]:
+        planned = (await client.post("/v1/runs/plan", json=body(*candidates))).json()
+        return [each for each in planned["warnings"] if "by itself" in each]
+
+    assert await told(LAMBDA, RUNPOD) == []
+    assert await told(prime) == [
+        "primeintellect ends no idle cluster by itself. This service ends every cluster; while it"
+        " is away, nobody does."
+    ]
+    (mixed,) = await told(LAMBDA, prime, RUNPOD)
+    assert "neither do H100:8 on lambda, H100:8 on runpod" in mixed
+    assert "Without primeintellect in the list they end after 30 idle minutes" in mixed
+
+
 async def test_prices_are_asked_for_by_the_first_plan_and_known_to_the_next(
     client: httpx.AsyncClient, database: Database
 ) -> None:

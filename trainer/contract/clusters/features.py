@@ -66,6 +66,35 @@ def why_ineligible(candidate: CandidateSpec, spec: SkyPilotSpec) -> str | None:
     return None
 
 
+def ends_by_itself(candidates: Iterable[CandidateSpec]) -> bool:
+    """Say whether the clouds are asked to end an idle cluster of these candidates.
+
+    SkyPilot takes one setting for all (`sky/execution.py`: "All resources must have the same
+    autostop config"), and with it would skip a cloud that lacks it: then nobody gets it.
+    """
+    return all(FEATURES[each.cloud].autodown for each in candidates)
+
+
+def why_not_by_itself(candidates: Iterable[CandidateSpec], idle_minutes: int) -> str | None:
+    """Say what ends no idle cluster of these candidates, and for whom else; None where all do."""
+    having: list[CandidateSpec] = []
+    lacking: list[CandidateSpec] = []
+    for each in candidates:
+        (having if FEATURES[each.cloud].autodown else lacking).append(each)
+    if not lacking:
+        return None
+    clouds = " and ".join(dict.fromkeys(each.cloud for each in lacking))
+    told = f"{clouds} ends no idle cluster by itself"
+    if having:
+        others = ", ".join(dict.fromkeys(each.label for each in having))
+        told += (
+            ", and SkyPilot takes one setting for all candidates: neither do "
+            f"{others}. Without {clouds} in the list they end after {idle_minutes} idle minutes"
+            " (backend.skypilot.idle_minutes)"
+        )
+    return f"{told}. This service ends every cluster; while it is away, nobody does."
+
+
 def eligible(
     candidates: Iterable[CandidateSpec], spec: SkyPilotSpec
 ) -> tuple[tuple[CandidateSpec, ...], tuple[str, ...]]:

@@ -111,8 +111,8 @@ class SkyPilotSpec(Section):
     """Whether the nodes can reach this service. false: secrets are in a file that SkyPilot copies
     to the nodes, and lie on its API server for a while; everything else is in the blob store."""
     idle_minutes: Annotated[int, Field(ge=5, le=10_080)] = 30
-    """Let the cloud end a cluster that has been idle for so long, where it can (minutes); the
-    service ends it in any case."""
+    """Let the cloud end a cluster that has been idle for so long, where the clouds of all
+    candidates can (minutes); the service ends it in any case."""
     max_hours: Annotated[float, Field(gt=0.0, le=8760.0)] = 24.0
     """Longest life of one cluster (hours): then it is ended, whatever it does."""
     max_recoveries: Annotated[int, Field(ge=0, le=100)] = 3
