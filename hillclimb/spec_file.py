@@ -84,7 +84,9 @@ def assign(spec: dict[str, Any], assignment: str) -> None:
     *parents, last = dotted.strip().split(".")
     target = spec
     for part in parents:
-        target = target.setdefault(part, {})
+        if target.get(part) is None:  # a section that is left out, or a plan's null
+            target[part] = {}
+        target = target[part]
         if not isinstance(target, dict):
             raise SpecFileError(f"--set {dotted}: {part} is not a section")
     target[last] = parse_value(text)

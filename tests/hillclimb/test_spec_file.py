@@ -30,6 +30,13 @@ def test_set_makes_the_sections_it_needs() -> None:
     assert spec["environment"] == {"overrides": {"booking": {"max_turns": 4}}}
 
 
+def test_set_fills_a_section_that_a_plan_gives_as_null() -> None:
+    spec: dict[str, object] = {"budget": None, "learner": {"lora": None}}
+    assign(spec, "budget.usd=5")
+    assign(spec, "learner.lora.rank=8")
+    assert spec == {"budget": {"usd": 5}, "learner": {"lora": {"rank": 8}}}
+
+
 @pytest.mark.parametrize("assignment", ["lr", "=3", "name.x=1", "a=[1"])
 def test_a_malformed_assignment_is_a_sentence(assignment: str) -> None:
     with pytest.raises(SpecFileError):
