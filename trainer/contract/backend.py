@@ -15,10 +15,10 @@ class BackendSpec(Section):
     """Where the trainer runs, and who computes for it."""
 
     type: Literal["runner", "skypilot", "tinker"] = "runner"
-    """`runner`: a machine that runs `hillclimb runner`; the embedded stack has one. `skypilot`: a
-    cluster rented for the attempt, and given back at its end (docs/clusters.md). `tinker`: the
-    loop and the rollouts on such a runner, without a GPU; sampling, gradients and weights on a
-    server of the Tinker protocol (docs/tinker.md)."""
+    """`runner`: a machine that runs a runner (docs/deploy.md); the embedded stack has one.
+    `skypilot`: a cluster rented for the attempt, and given back at its end (docs/clusters.md).
+    `tinker`: the loop and the rollouts on such a runner, without a GPU; sampling, gradients and
+    weights on a server of the Tinker protocol (docs/tinker.md)."""
     skypilot: SkyPilotSpec | None = None
     """The machines of the type `skypilot`."""
     tinker: TinkerSpec | None = None

@@ -80,6 +80,12 @@ def test_a_missing_file_an_unknown_run_and_a_wrong_key_have_their_own_codes(
     assert hc("runs").exit_code == Exit.REFUSED
 
 
+def test_the_help_names_every_exit_code() -> None:
+    told = " ".join(CliRunner().invoke(main, ["--help"]).output.split()).split("Exit codes: ")[1]
+    codes = {int(each.split()[0]) for each in told.split(". ")[0].split(", ")}
+    assert codes == set(Exit)
+
+
 def test_no_service_is_a_sentence_and_its_own_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HILLCLIMB_API_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("HILLCLIMB_API_KEY", "hc_x")
