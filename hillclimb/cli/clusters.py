@@ -6,6 +6,7 @@ import click
 
 from hillclimb.cli.clouds import print_exclusions
 from hillclimb.cli.console import duration, out, print_json, print_table, print_text, table
+from hillclimb.cli.finite import FiniteRange
 from hillclimb.cli.main import command, connect, main
 from hillclimb.client import Json
 
@@ -97,8 +98,8 @@ def _print_of_run(found: Json) -> None:
 
 @main.command()
 @click.argument("run_id", metavar="RUN")
-@click.option("--add-usd", type=click.FloatRange(min=0), default=0.0, help="Give so much more.")
-@click.option("--add-hours", type=click.FloatRange(min=0), default=0.0, help="Give so much more.")
+@click.option("--add-usd", type=FiniteRange(min=0), default=0.0, help="Give so much more.")
+@click.option("--add-hours", type=FiniteRange(min=0), default=0.0, help="Give so much more.")
 @command
 def budget(*, run_id: str, add_usd: float, add_hours: float, as_json: bool) -> None:
     """Show what RUN may cost and has cost; with --add-…, give it more."""
@@ -153,8 +154,8 @@ def print_outlook(found: Json) -> None:
 
 
 @main.command()
-@click.option("--usd", type=click.FloatRange(min=0), help="Most that all runs may cost together.")
-@click.option("--hours", type=click.FloatRange(min=0), help="Longest that clusters may be up.")
+@click.option("--usd", type=FiniteRange(min=0), help="Most that all runs may cost together.")
+@click.option("--hours", type=FiniteRange(min=0), help="Longest that clusters may be up.")
 @click.option("--max-clusters", type=click.IntRange(min=0), help="Clusters at once.")
 @click.option("--clear", is_flag=True, help="Take the limits of money and time away.")
 @click.option("--from-now", is_flag=True, help="What was spent until now does not count any more.")

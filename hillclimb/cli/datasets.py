@@ -16,6 +16,7 @@ from hillclimb.cli.dataset_options import (
 )
 from hillclimb.cli.dataset_view import print_diff, print_findings, print_version
 from hillclimb.cli.exits import Exit
+from hillclimb.cli.finite import FiniteRange
 from hillclimb.cli.main import command, connect, main
 from hillclimb.spec_file import assign
 
@@ -40,7 +41,7 @@ def datasets() -> None:
     type=click.Choice(["rank", "md5_threshold"]),
     help="How tasks are parted into train and eval. Default: rank.",
 )
-@click.option("--eval-ratio", type=float, help="Share of each environment's tasks.")
+@click.option("--eval-ratio", type=FiniteRange(0, 1), help="Share of each environment's tasks.")
 @click.option("--held-out-env", multiple=True, metavar="ENV", help="Only evaluate on it.")
 @READ_PUBLISHED
 @click.option("--env", "envs", multiple=True, metavar="ENV", help="Take only its tasks.")

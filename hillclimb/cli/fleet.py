@@ -12,6 +12,7 @@ import click
 
 from hillclimb.cli.console import out, print_json
 from hillclimb.cli.data_plane import as_flags, become, find_python
+from hillclimb.cli.finite import FiniteRange
 from hillclimb.cli.main import command, main
 from hillclimb.errors import HillclimbError
 
@@ -60,9 +61,9 @@ def fleet() -> None:
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
     help="Fault rules (JSON).",
 )
-@click.option("--latency", type=click.FloatRange(0), help="Seconds every request takes longer.")
-@click.option("--error-rate", type=click.FloatRange(0, 1), help="Share of requests answered 502.")
-@click.option("--hang-rate", type=click.FloatRange(0, 1), help="Share of requests that hang.")
+@click.option("--latency", type=FiniteRange(0), help="Seconds every request takes longer.")
+@click.option("--error-rate", type=FiniteRange(0, 1), help="Share of requests answered 502.")
+@click.option("--hang-rate", type=FiniteRange(0, 1), help="Share of requests that hang.")
 @click.option("--seed", type=int, help="Seed of the faults; the file's by default.")
 @command
 def serve(
@@ -81,7 +82,7 @@ def serve(
 @click.option("--seed", type=int, default=0, show_default=True, help="Chooses the tasks.")
 @click.option(
     "--held-out-share",
-    type=click.FloatRange(0, 1),
+    type=FiniteRange(0, 1),
     default=0.0,
     show_default=True,
     help="Share of eval tasks whose template no train task has.",

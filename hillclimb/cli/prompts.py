@@ -12,6 +12,7 @@ import click
 
 from hillclimb.cli.console import out, print_json, print_table, print_text, table
 from hillclimb.cli.exits import Exit
+from hillclimb.cli.finite import FiniteRange
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.submit import SET, SPEC
 from hillclimb.client import Client, Json
@@ -59,6 +60,7 @@ def prompts(*, run_id: str, env: str | None, task: str | None, show: bool, as_js
 @click.option(
     "--wait",
     "wait_s",
+    type=FiniteRange(min=0),
     default=300.0,
     show_default=True,
     help="Longest wait for a sign of life (seconds).",

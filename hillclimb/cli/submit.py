@@ -10,6 +10,7 @@ import click
 
 from hillclimb.cli.console import err, out, print_json
 from hillclimb.cli.dataset_view import print_environments
+from hillclimb.cli.finite import FiniteRange
 from hillclimb.cli.hardware import estimates, print_estimate, print_hardware
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.watch import follow_run
@@ -75,7 +76,7 @@ def submit(
 @click.option(
     "--wait-prices",
     "wait_s",
-    type=click.FloatRange(min=0, max=600),
+    type=FiniteRange(min=0, max=600),
     default=30,
     show_default=True,
     metavar="SECONDS",

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from hillclimb.cli.data_plane import as_flags, become
+from hillclimb.cli.finite import FiniteRange
 from hillclimb.cli.main import command, main
 from hillclimb.cli.stack import read_options
 
@@ -62,7 +63,7 @@ def tinker() -> None:
 )
 @click.option(
     "--session-timeout",
-    type=click.FloatRange(1),
+    type=FiniteRange(1),
     default=300.0,
     show_default=True,
     help="Seconds of silence after which a client loses its adapters.",
