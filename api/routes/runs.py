@@ -50,6 +50,7 @@ from api.runs.idempotency import Answer, RequestKey
 from api.runs.journal import utc_now
 from api.runs.status import RunStatus
 from api.runs.store import RunFilters
+from api.runs.stored_spec import spec_of
 from trainer.contract.spec import RunSpec
 
 RING_AHEAD = 5
@@ -252,7 +253,7 @@ def resume_run(
         if stored is not None:
             return _answer(stored, replayed=True)
         run = store.lock_run(session, run_id, project_id=caller.project_id)
-        _refuse_unplaced(services, control.spec_of(run))
+        _refuse_unplaced(services, spec_of(run))
         resumed = control.resume(session, run, actor=caller.actor, now=utc_now())
         status = 200 if resumed.id == run_id else 201
         answer = _describe(session, resumed.id, caller.project_id, status=status)

@@ -17,18 +17,19 @@ from api.clusters import store as clusters
 from api.clusters.asking import Never, may_ask
 from api.ids import new_id
 from api.runs import queue, slots, store
+from api.runs.errors import SpecOutdated
 from api.runs.journal import SERVICE, Draft, append
 from api.runs.lanes import Lane, lane_of
 from api.runs.reasons import OVERDUE, REASONS
 from api.runs.settle import settle
 from api.runs.status import WAITING, AttemptState, RunStatus
+from api.runs.stored_spec import spec_of
 from api.runs.transitions import move
 from api.tables import Attempt, Cluster, Run
 from trainer.contract.clusters.spec import SkyPilotSpec
 from trainer.contract.launch import Action, AttemptEnd
 from trainer.contract.reasons import ReasonCode
 from trainer.contract.rundir import checkpoint_name, run_key
-from trainer.contract.spec import RunSpec
 
 TOKEN_PREFIX = "hca_"  # noqa: S105 (a prefix, not a secret)
 TAIL_GRACE_S = 20.0
@@ -50,11 +51,14 @@ class End:
 def offer(session: Session, run: Run, *, now: datetime) -> Attempt | None:
     """Offer the run's next attempt if it waits and its turn has come; null while it must wait.
 
-    A run on a cluster of its own fails when it may not ask for one any more.
+    A run on a cluster of its own fails when it may not ask for one any more, and any run whose
+    stored spec this version refuses.
 
     The attempt goes on from the newest complete checkpoint, or from the one the spec names.
     """
     if RunStatus(run.status) not in WAITING:
+        return None
+    if _is_outdated(session, run, now=now):
         return None
     lane = lane_of(run)
     slots.lock(session, run.project_id)
@@ -83,6 +87,17 @@ def offer(session: Session, run: Run, *, now: datetime) -> Attempt | None:
         clusters.create(session, run, attempt, sky, now=now)
     move(session, run, RunStatus.PROVISIONING, now=now)
     return attempt
+
+
+def _is_outdated(session: Session, run: Run, *, now: datetime) -> bool:
+    """Fail a run that nobody could start any more, with a sentence."""
+    try:
+        spec_of(run)
+    except SpecOutdated as error:
+        reason = (ReasonCode.SPEC_REJECTED, str(error))
+        move(session, run, RunStatus.FAILED, now=now, reason=reason)
+        return True
+    return False
 
 
 def _gives_up(session: Session, run: Run, *, now: datetime) -> bool:
@@ -219,7 +234,7 @@ def _resume_point(session: Session, run: Run) -> tuple[str | None, int]:
     own = store.newest_checkpoint(session, run.id)
     if own is not None:
         return run_key(run.id, own.path), own.step
-    source = RunSpec.model_validate(run.spec).lineage.resumed_from
+    source = spec_of(run).lineage.resumed_from
     if source is None:
         return None, 0
     found = store.find_checkpoint(

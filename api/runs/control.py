@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
 from api.clusters import budgets
 from api.runs import attempts, store
 from api.runs.attempts import End
-from api.runs.errors import InvalidTransition, NothingToResume, SpecOutdated
+from api.runs.errors import InvalidTransition, NothingToResume
 from api.runs.journal import Draft, append
 from api.runs.light import kind_of
 from api.runs.reasons import REASONS
 from api.runs.status import TERMINAL, WAITING, AttemptState, DesiredState, RunStatus
+from api.runs.stored_spec import spec_of
 from api.runs.submit import submit
 from api.runs.transitions import move
 from api.tables import Run
-from trainer.contract.problems import explain
 from trainer.contract.reasons import ReasonCode
 from trainer.contract.sections import LineageSpec, ResumedFrom
-from trainer.contract.spec import RunSpec
 
 BY_USER = (ReasonCode.CANCELLED_BY_USER, REASONS[ReasonCode.CANCELLED_BY_USER].wording)
 PAUSED_BY_USER = (ReasonCode.PAUSED_BY_USER, REASONS[ReasonCode.PAUSED_BY_USER].wording)
@@ -108,21 +106,6 @@ def _leave(
         attempts.request_stop(attempt, now=now)
         move(session, run, leaving, now=now, actor=actor)
     return True
-
-
-def spec_of(run: Run) -> RunSpec:
-    """Return the run's stored spec. Raises SpecOutdated where this version refuses it."""
-    try:
-        return RunSpec.model_validate(run.spec)
-    except ValidationError as error:
-        problems = explain(error)
-        told = "; ".join(f"{each.pointer or '/'}: {each.message}" for each in problems[:3])
-        raise SpecOutdated(
-            f"The spec of run {run.id} was stored by another version, and this one refuses it"
-            f" ({told}). Submit it again with that mended, and with lineage.resumed_from set to"
-            " the run's newest checkpoint if it has one.",
-            problems,
-        ) from error
 
 
 def resume(session: Session, run: Run, *, actor: str, now: datetime) -> Run:

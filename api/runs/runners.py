@@ -16,10 +16,11 @@ from sqlalchemy.orm import Session
 from api.ids import new_id
 from api.runs import attempts, store
 from api.runs.attempts import End
-from api.runs.errors import AttemptNotFound, RunnerNotFound
+from api.runs.errors import AttemptNotFound, RunnerNotFound, SpecOutdated
 from api.runs.lanes import Lane, in_lane
 from api.runs.light import LIGHT_AT_ONCE, kind, light
 from api.runs.status import AttemptState, RunStatus
+from api.runs.stored_spec import spec_of
 from api.tables import Attempt, Run, Runner
 from trainer.contract.launch import (
     AttemptEnd,
@@ -30,7 +31,6 @@ from trainer.contract.launch import (
     RunnerCommand,
 )
 from trainer.contract.reasons import ReasonCode
-from trainer.contract.spec import RunSpec
 
 LEASE_S = 60.0
 """A runner that was not heard for this long is gone."""
@@ -115,6 +115,13 @@ def claim(
     if found is None:
         return None
     run, attempt = found
+    try:
+        spec = spec_of(run)
+    except SpecOutdated as error:
+        # The offer stood when the service was updated; left there, it would keep all others back.
+        end = End(reason=ReasonCode.SPEC_REJECTED, message=str(error))
+        attempts.end_attempt(session, run, attempt, end, now=now)
+        return None
     token = attempts.claim(session, run, attempt, runner=(runner.id, runner.name), now=now)
     return LaunchPlan(
         run_id=run.id,
@@ -122,7 +129,7 @@ def claim(
         attempt_id=attempt.id,
         attempt_token=token,
         ingest_url=ingest_url,
-        spec=RunSpec.model_validate(run.spec),
+        spec=spec,
         resume_from=attempt.resume_from,
     )
 

@@ -9,6 +9,7 @@ from api.runs.reasons import MAX_FAILURES
 from api.runs.runners import LEASE_S
 from api.runs.settle import tail_missing
 from api.runs.status import DEADLINES_S, RunStatus
+from api.tables import Run
 from tests import factories as make
 from tests.api.runs.stage import Stage
 from trainer.contract.reasons import ReasonCode
@@ -149,6 +150,34 @@ def test_a_fault_of_the_spec_ends_the_run_at_once(stage: Stage) -> None:
     stage.end(runner_id, plan, ReasonCode.MODEL_UNAVAILABLE, last_seq=2)
     run = stage.run(run_id)
     assert (run.status, run.end_message) == ("failed", "no such directory")
+
+
+def with_a_key_that_is_gone(run: Run) -> None:
+    """As an update does that takes a key out of the spec."""
+    run.spec = run.spec | {"rollout": run.spec["rollout"] | {"gone": 1}}
+
+
+def test_a_waiting_run_whose_spec_an_update_refuses_fails_with_a_sentence(stage: Stage) -> None:
+    stage.register()
+    run_id = stage.submit()
+    stage.change(run_id, with_a_key_that_is_gone)
+    stage.advance(run_id)
+    run = stage.run(run_id)
+    assert (run.status, run.end_code, run.attempt) == ("failed", "spec_rejected", 0)
+    assert "/rollout/gone: unknown key" in str(run.end_message)
+
+
+def test_an_offer_that_an_update_refuses_keeps_no_other_run_back(stage: Stage) -> None:
+    runner_id = stage.register(slots=2)
+    refused, other = stage.submit(), stage.submit()
+    stage.advance(refused, other)
+    stage.change(refused, with_a_key_that_is_gone)
+    assert stage.claim(runner_id) is None
+    run = stage.run(refused)
+    assert (run.status, run.end_code) == ("failed", "spec_rejected")
+    plan = stage.claim(runner_id)
+    assert plan is not None
+    assert plan.run_id == other
 
 
 def test_an_outage_pauses_and_a_resume_goes_on_as_a_new_attempt(stage: Stage) -> None:
