@@ -9,6 +9,8 @@ from tests.conformance.backends import BackendUnderTest
 from tests.conformance.service import Service, halted
 
 STEPS = 4
+LOOKED_AT = 24
+"""Steps of a run that is asked for something while it works."""
 TYPE = "https://hillclimb.dev/problems/"
 Case = Callable[[BackendUnderTest], None]
 
@@ -48,7 +50,7 @@ def trains_to_its_end(backend: BackendUnderTest) -> None:
 def crash_is_recovered_from(backend: BackendUnderTest) -> None:
     """`kill -9` of the trainer: on from the newest checkpoint, and no committed event is lost."""
     service = backend.service
-    run_id = service.submit(spec_for(backend, "crash"))
+    run_id = service.submit(spec_for(backend, "crash", schedule=looked_at()))
     victim = service.trainer(run_id, 1)
     service.until_step(run_id, 2)
     with halted(victim.pid):
@@ -62,14 +64,14 @@ def crash_is_recovered_from(backend: BackendUnderTest) -> None:
     first, second = service.of_type(run_id, "trainer.started")
     assert first["resumed_from_step"] is None
     assert second["resumed_from_step"] >= 1
-    check_results(service, run_id)
+    check_results(service, run_id, num_steps=LOOKED_AT)
     check_nothing_left(backend, run_id)
 
 
 def pause_gives_back_and_resume_goes_on(backend: BackendUnderTest) -> None:
     """A run at work checkpoints and rests without holding anything, then goes on as the same."""
     service = backend.service
-    run_id = service.submit(spec_for(backend, "pause"))
+    run_id = service.submit(spec_for(backend, "pause", schedule=looked_at()))
     service.trainer(run_id, 1)
     service.until_step(run_id, 1)
     service.ask(run_id, "pause")
@@ -81,14 +83,14 @@ def pause_gives_back_and_resume_goes_on(backend: BackendUnderTest) -> None:
     assert run["attempt"] == 2
     second = service.of_type(run_id, "trainer.started")[1]
     assert second["resumed_from_step"] >= int(paused["progress"]["step"]) >= 1
-    check_results(service, run_id)
+    check_results(service, run_id, num_steps=LOOKED_AT)
     check_nothing_left(backend, run_id)
 
 
 def cancelled_run_resumes_as_a_new_one(backend: BackendUnderTest) -> None:
     """Cancel at work: the trainer checkpoints and leaves; a resume is a new run from there."""
     service = backend.service
-    run_id = service.submit(spec_for(backend, "cancel at work"))
+    run_id = service.submit(spec_for(backend, "cancel at work", schedule=looked_at()))
     service.trainer(run_id, 1)
     service.until_step(run_id, 1)
     cancel(backend, run_id, "running", then="cancelling")
@@ -172,6 +174,14 @@ CASES: tuple[Case, ...] = (
 )
 
 
+def looked_at() -> dict[str, int]:
+    """Of a run that is asked for something while it works, and then goes on to its end.
+
+    Four steps may be over before the first of them is seen, and what is asked has arrived.
+    """
+    return {"total_steps": LOOKED_AT, "train_batch_size": 2, "mini_batch_size": 2}
+
+
 def long_schedule() -> dict[str, int]:
     """Of a run that has to be at work when it is looked at."""
     return {"total_steps": 200, "train_batch_size": 2, "mini_batch_size": 2}
@@ -193,14 +203,14 @@ def check_cancelled(backend: BackendUnderTest, run_id: str) -> None:
     assert repeated["status"] == "cancelled"
 
 
-def check_results(service: Service, run_id: str) -> None:
+def check_results(service: Service, run_id: str, *, num_steps: int = STEPS) -> None:
     """Everything a run makes is to be read through the API, whole and once."""
     events = service.events(run_id)
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
     steps = {each["step"] for each in service.of_type(run_id, "step.completed")}
-    assert steps == set(range(1, STEPS + 1))
+    assert steps == set(range(1, num_steps + 1))
     rows = {row["step"]: row for row in service.get(run_id, "/evals")["data"]}
-    assert set(rows) == {0, STEPS}
+    assert set(rows) == {0, num_steps}
     for row in rows.values():
         assert row["all"]["pass_at_n"]["k"] == 2
         assert 0.0 <= row["all"]["pass_at_n"]["value"] <= 1.0
@@ -209,20 +219,20 @@ def check_results(service: Service, run_id: str) -> None:
     series = {each["name"]: each["points"] for each in found if each["decoding"] != "sampled"}
     assert names <= set(series), sorted(series)
     for name in names:
-        assert [point["step"] for point in series[name]] == list(range(1, STEPS + 1)), name
-    check_checkpoints(service, run_id)
+        assert [point["step"] for point in series[name]] == list(range(1, num_steps + 1)), name
+    check_checkpoints(service, run_id, newest=num_steps)
     text = service.log(run_id, service.run(run_id)["attempt"])
     assert " INFO " in text
     assert "Traceback" not in text
 
 
-def check_checkpoints(service: Service, run_id: str) -> None:
+def check_checkpoints(service: Service, run_id: str, *, newest: int) -> None:
     kept = service.get(run_id, "/checkpoints")["data"]
-    assert [each["step"] for each in kept] == [STEPS, STEPS - 1]
-    manifest = service.get(run_id, f"/checkpoints/{STEPS}")["manifest"]
+    assert [each["step"] for each in kept] == [newest, newest - 1]
+    manifest = service.get(run_id, f"/checkpoints/{newest}")["manifest"]
     assert manifest["files"]
     for file in manifest["files"]:
-        path = f"/v1/runs/{run_id}/checkpoints/{STEPS}/files/{file['path']}"
+        path = f"/v1/runs/{run_id}/checkpoints/{newest}/files/{file['path']}"
         answer = service.http.get(path, headers={"Range": f"bytes={file['size_bytes'] - 1}-"})
         assert answer.status_code in (200, 206), file
 
