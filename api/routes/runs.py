@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from api.clusters import planning, quotes
 from api.clusters.errors import NoMachineWillDo
+from api.clusters.secrets import refuse_ungiven
 from api.cursor import read_cursor, sign_cursor
 from api.datasets.errors import DatasetUnusable
 from api.identity import NotAllowed, NotAuthenticated, Principal
@@ -279,6 +280,7 @@ def _refuse_unplaced(services: Services, spec: RunSpec) -> None:
         api_url=settings.node_api_url or settings.public_url,
         blobs_url=settings.node_blobs_url or settings.blobs_url,
     )
+    refuse_ungiven(spec, services.node_secrets)
 
 
 def _stop(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
 from api.app import create_app
 from api.clusters import quotes
@@ -221,9 +223,14 @@ async def test_presets_are_listed_and_got_by_name(client: httpx.AsyncClient) -> 
 
 
 async def test_a_preset_is_submitted_as_it_is_with_tasks_of_ones_own(
-    client: httpx.AsyncClient,
+    client: httpx.AsyncClient, app: FastAPI
 ) -> None:
     spec = (await client.get("/v1/presets/qwen3-8b-8xh100")).json()["spec"]
+    keyless = (await client.post("/v1/runs", json=spec)).json()
+    assert keyless["code"] == "no_machine_will_do"
+    assert "name it in HILLCLIMB_NODE_SECRETS (there: nothing)" in keyless["detail"]
+    given = {"FLEET_API_KEY": "fleet-key"}
+    app.state.services = dataclasses.replace(app.state.services, node_secrets=given)
     unregistered = await client.post("/v1/runs", json=spec)
     assert unregistered.json()["code"] == "dataset_unusable"
     own = spec | {
