@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from api.clusters.errors import NoMachineWillDo
+from trainer.contract.clusters.experiments import doubt
 from trainer.contract.clusters.features import why_not_by_itself
 from trainer.contract.clusters.gang import num_gpus_needed
 from trainer.contract.clusters.offers import Offer
@@ -96,8 +97,16 @@ def check(spec: RunSpec, offers: tuple[Offer, ...] | None = None) -> Checked:
         if each.estimate is not None and each.estimate.fits is None
         for problem in each.estimate.problems
     )
-    more = (*_idle(plan.candidates, spec), *_left_standing(plan, spec))
-    return Checked(plan=plan, warnings=(*left_out, *(f"{each}." for each in unknown), *more))
+    told = (*left_out, *(f"{each}." for each in unknown))
+    return Checked(
+        plan=plan,
+        warnings=(
+            *told,
+            *_doubts(plan.candidates, spec),
+            *_idle(plan.candidates, spec),
+            *_left_standing(plan, spec),
+        ),
+    )
 
 
 def _left_standing(plan: HardwarePlan, spec: RunSpec) -> tuple[str, ...]:
@@ -105,6 +114,15 @@ def _left_standing(plan: HardwarePlan, spec: RunSpec) -> tuple[str, ...]:
     assert spec.backend.skypilot is not None
     told = why_not_by_itself(plan.taken, spec.backend.skypilot.idle_minutes)
     return () if told is None else (told,)
+
+
+def _doubts(candidates: tuple[CandidatePlan, ...], spec: RunSpec) -> tuple[str, ...]:
+    """Say of which machines it is not known whether the trainer would work there."""
+    skypilot = spec.backend.skypilot
+    assert skypilot is not None
+    taken = (each.candidate for each in candidates if each.why_not is None)
+    doubts = dict.fromkeys(doubt(spec, each, skypilot) for each in taken)
+    return tuple(f"{each}." for each in doubts if each is not None)
 
 
 def _idle(candidates: tuple[CandidatePlan, ...], spec: RunSpec) -> tuple[str, ...]:

@@ -47,7 +47,8 @@ def rent(
         "api_reachable": api_reachable,
         "num_nodes": num_nodes,
     }
-    spec = make_spec(backend={"type": "skypilot", "skypilot": sky}, **sections)
+    backend = {"type": "skypilot", "skypilot": sky}
+    spec = make_spec(backend=backend, experimental=True, **sections)
     with database.transaction() as session:
         run_id = submit(session, spec, project_id=project_id, actor="t", now=now).id
     with database.transaction() as session:

@@ -30,7 +30,7 @@ def rented(
     story: Story, name: str = "far", *, hours: float = 0.0, eta_s: float | None = None, **more: Any
 ) -> str:
     """Return a run whose cluster has been up for so long, after a refusal by another cloud."""
-    told = spec(name).model_dump(mode="json") | {"backend": SKY} | more
+    told = spec(name).model_dump(mode="json") | {"backend": SKY, "experimental": True} | more
     run_id = story.submit(RunSpec.model_validate(told))
     now = utc_now()
     had_at = now - timedelta(hours=hours)

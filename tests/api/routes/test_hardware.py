@@ -25,14 +25,14 @@ QWEN3_8B = "hf:Qwen/Qwen3-8B@b968826d9c46dd6066d109eabc6255188de91218"
 
 def body(*candidates: dict[str, Any], num_nodes: int = 1, **sections: Any) -> dict[str, Any]:
     skypilot = {"candidates": list(candidates), "num_nodes": num_nodes, "max_hours": 10}
-    return spec_body(backend={"type": "skypilot", "skypilot": skypilot}, **sections)
+    machines = {"backend": {"type": "skypilot", "skypilot": skypilot}, "experimental": True}
+    return spec_body(**(machines | sections))
 
 
 def too_large() -> dict[str, Any]:
     """Qwen3-8B whole at 65k, sharing four H100 with its engines."""
     return body(
         {"infra": "lambda", "accelerators": "H100:4"},
-        experimental=True,
         model={"source": QWEN3_8B},
         rollout={"max_sequence_length": 65_536, "max_input_length": 48_000},
         learner={

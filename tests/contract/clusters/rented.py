@@ -20,13 +20,13 @@ def rented(*candidates: dict[str, Any], num_nodes: int = 1, **sections: Any) -> 
     """A spec for these machines; by default one node of eight H100."""
     machines = candidates or ({"infra": "lambda", "accelerators": "H100:8"},)
     skypilot = {"candidates": list(machines), "num_nodes": num_nodes}
-    return make_spec(backend={"type": "skypilot", "skypilot": skypilot}, **sections)
+    backend = {"type": "skypilot", "skypilot": skypilot}
+    return make_spec(**({"backend": backend, "experimental": True} | sections))
 
 
 def qwen3_8b(*candidates: dict[str, Any], length: int = 65_536, **sections: Any) -> RunSpec:
     """Qwen3-8B, all of it trained in bfloat16, engines and ranks on GPUs of their own."""
     body: dict[str, Any] = {
-        "experimental": True,
         "model": {"source": QWEN3_8B},
         "environment": {"max_concurrent_rollouts": 96},
         "rollout": {

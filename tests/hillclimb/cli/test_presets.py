@@ -24,6 +24,7 @@ OWN = (
 AT_ONCE = ("--wait-prices", "0")
 RENTED = """
 name: rented
+experimental: true
 backend: {type: skypilot, skypilot: {candidates: [
   {infra: runpod, accelerators: "H100:8"}, {infra: lambda, accelerators: "H100:8"}], num_nodes: 2}}
 data: {env_keys: [booking]}

@@ -44,7 +44,8 @@ SKY = {
 
 
 def cluster_spec(name: str = "far", **sections: object) -> RunSpec:
-    told = spec(name).model_dump(mode="json") | {"backend": SKY} | sections
+    told = spec(name).model_dump(mode="json") | {"backend": SKY, "experimental": True}
+    told |= sections
     return RunSpec.model_validate(told)
 
 

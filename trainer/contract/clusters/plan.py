@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from trainer.contract.clusters.estimate import Estimate, estimate
+from trainer.contract.clusters.experiments import why_never_run
 from trainer.contract.clusters.features import FEATURES, why_ineligible
 from trainer.contract.clusters.gang import why_not_on
 from trainer.contract.clusters.gpus import gpu_named, meant
@@ -131,8 +132,10 @@ def _plan_one(
 ) -> CandidatePlan:
     candidate, nodes = skypilot.candidates[index], skypilot.num_nodes
     learns = spec.kind == "train"
-    why_not = why_ineligible(candidate, skypilot) or why_not_on(
-        candidate, nodes, spec.engine, spec.placement, learns=learns
+    why_not = (
+        why_ineligible(candidate, skypilot)
+        or why_not_on(candidate, nodes, spec.engine, spec.placement, learns=learns)
+        or why_never_run(spec, candidate, skypilot)
     )
     if why_not is not None:
         return CandidatePlan(candidate=candidate, why_not=why_not, estimate=None)

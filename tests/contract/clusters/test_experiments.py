@@ -1,0 +1,59 @@
+"""Machines on which the trainer would end with `spec_rejected` are not rented."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from api.clusters.errors import NoMachineWillDo
+from api.clusters.planning import check
+from tests.contract.clusters.rented import rented
+from trainer.contract.clusters.plan import hardware_plan
+
+ON_GPUS = "no part of the trainer was ever run on a GPU"
+PREBUILT = {"type": "prebuilt", "python": "/opt/trainer/bin/python"}
+
+
+def backend(**skypilot: Any) -> dict[str, Any]:
+    machines = {"candidates": [{"infra": "slurm/lab", "accelerators": "H100:8"}]}
+    return {"type": "skypilot", "skypilot": machines | skypilot}
+
+
+def test_gpus_are_refused_unless_they_are_asked_for_as_an_experiment() -> None:
+    with pytest.raises(NoMachineWillDo, match=f"{ON_GPUS}.*set experimental to true"):
+        check(rented(experimental=False))
+    taken = check(rented(experimental=True)).plan
+    assert taken is not None
+    assert taken.refusal is None
+
+
+def test_machines_without_gpus_beside_them_are_taken() -> None:
+    machines = ({"infra": "lambda", "accelerators": "H100:8"}, {"infra": "aws", "cpus": 8})
+    checked = check(rented(*machines, experimental=False))
+    assert checked.plan is not None
+    assert [each.label for each in checked.plan.taken] == ["no GPU on aws"]
+    assert any(f"H100:8 on lambda is left out: {ON_GPUS}" in each for each in checked.warnings)
+
+
+def test_several_machines_are_an_experiment_too() -> None:
+    plan = hardware_plan(rented({"infra": "aws", "cpus": 4}, num_nodes=2, experimental=False))
+    assert plan is not None
+    assert plan.refusal is not None
+    assert "num_nodes is 2: set experimental to true to try it" in plan.refusal
+
+
+def test_tasks_are_validated_without_a_model_and_anywhere() -> None:
+    plan = hardware_plan(rented(kind="validate", experimental=False))
+    assert plan is not None
+    assert plan.refusal is None
+
+
+def test_an_environment_that_is_not_ours_may_have_no_cuda_so_it_is_warned_of() -> None:
+    checked = check(rented(backend=backend(trainer=PREBUILT), experimental=False))
+    assert checked.plan is not None
+    assert checked.plan.refusal is None
+    told = "the trainer refuses H100:8 on slurm/lab if the environment there can use its GPUs"
+    assert any(told in each for each in checked.warnings)
+    tried = check(rented(backend=backend(trainer=PREBUILT), experimental=True))
+    assert not any(told in each for each in tried.warnings)
