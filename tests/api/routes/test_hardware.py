@@ -15,12 +15,12 @@ from api.clusters import quotes
 from api.database import Database
 from api.settings import Settings
 from tests.api.routes.conftest import KEY, READ_ONLY, RememberingBell, bearer
+from tests.contract.clusters.rented import QWEN3_8B, YARN
 from tests.factories import spec_body
 from trainer.contract.clusters.offers import Offer
 
 LAMBDA = {"infra": "lambda", "accelerators": "H100:8"}
 RUNPOD = {"infra": "runpod", "accelerators": "H100:8"}
-QWEN3_8B = "hf:Qwen/Qwen3-8B@b968826d9c46dd6066d109eabc6255188de91218"
 
 
 def body(*candidates: dict[str, Any], num_nodes: int = 1, **sections: Any) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def too_large() -> dict[str, Any]:
     """Qwen3-8B whole at 65k, sharing four H100 with its engines."""
     return body(
         {"infra": "lambda", "accelerators": "H100:4"},
-        model={"source": QWEN3_8B},
+        model={"source": QWEN3_8B, "rope": YARN},
         rollout={"max_sequence_length": 65_536, "max_input_length": 48_000},
         learner={
             "policy_dtype": "bfloat16",

@@ -8,6 +8,7 @@ from tests.factories import make_spec
 from trainer.contract.clusters.spec import CandidateSpec
 from trainer.contract.spec import RunSpec
 
+YARN = {"factor": 2.0, "original_max_position_embeddings": 32_768}
 QWEN3_8B = "hf:Qwen/Qwen3-8B@b968826d9c46dd6066d109eabc6255188de91218"
 
 
@@ -27,7 +28,7 @@ def rented(*candidates: dict[str, Any], num_nodes: int = 1, **sections: Any) -> 
 def qwen3_8b(*candidates: dict[str, Any], length: int = 65_536, **sections: Any) -> RunSpec:
     """Qwen3-8B, all of it trained in bfloat16, engines and ranks on GPUs of their own."""
     body: dict[str, Any] = {
-        "model": {"source": QWEN3_8B},
+        "model": {"source": QWEN3_8B, "rope": YARN},
         "environment": {"max_concurrent_rollouts": 96},
         "rollout": {
             "max_input_length": length - 8192,

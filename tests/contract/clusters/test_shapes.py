@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,8 @@ def test_adapters_are_rank_times_both_ends() -> None:
 
 def test_a_source_tells_its_shape_or_does_not() -> None:
     assert shape_of(QWEN3_8B) is KNOWN["Qwen3-8B"]
-    assert shape_of(QWEN3_8B.replace("8B@", "8B-Base@")) is KNOWN["Qwen3-8B"]
+    base = replace(KNOWN["Qwen3-8B"], num_positions=32_768)
+    assert shape_of(QWEN3_8B.replace("8B@", "8B-Base@")) == base
     assert shape_of("builtin:tiny-qwen3-b") is TINY
     assert shape_of("s3://bucket/model") is None
     assert shape_of(QWEN3_8B.replace("Qwen3-8B", "Qwen3-30B-A3B")) is None

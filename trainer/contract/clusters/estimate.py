@@ -16,6 +16,7 @@ from trainer.contract.clusters.gpus import Gpu, gpu_named, meant
 from trainer.contract.clusters.learner_memory import LearnerMemory
 from trainer.contract.clusters.machine_memory import ENVIRONMENT_BYTES, IMAGE_BYTES, MachineMemory
 from trainer.contract.clusters.pace import Range, step_seconds
+from trainer.contract.clusters.positions import why_too_long
 from trainer.contract.clusters.shapes import ModelShape, shape_of
 from trainer.contract.clusters.spec import CandidateSpec
 from trainer.contract.spec import RunSpec
@@ -59,6 +60,8 @@ def estimate(
             fits=True, problems=(), lines=(f"a run of kind {spec.kind} holds no model",)
         )
     shape = shape or shape_of(spec.model.source)
+    if shape is None and (too_long := why_too_long(spec, None)) is not None:
+        return Estimate(fits=False, problems=(too_long,), lines=())
     if shape is None:
         reason = (
             f"the shape of {spec.model.source} is only in its config, which was not read: nothing"
@@ -89,6 +92,8 @@ class _Working:
         disk_bytes = sum(term.num_bytes for term in disk)
         disk_gib = max(MIN_DISK_GIB, disk_bytes / GIB)
         problems = [*self._gpu_problems(), *self._machine_problems(memory_gib, disk_gib)]
+        if (too_long := why_too_long(self.spec, self.shape)) is not None:
+            problems.insert(0, too_long)
         pace = self._pace()
         lines = [
             f"model: {count(self.shape.num_parameters)} parameters: {self.shape.num_layers} layers"

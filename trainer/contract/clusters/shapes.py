@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-_HUB = re.compile(r"hf:Qwen/(Qwen3-[\w.]+?)(?:-Base)?@[0-9a-f]{40}")
+_HUB = re.compile(r"hf:Qwen/(Qwen3-[\w.]+?)(-Base)?@[0-9a-f]{40}")
 _BUILTIN = "builtin:tiny-qwen3-"
 
 
@@ -32,6 +32,8 @@ class ModelShape:
     vocab_size: int
     is_tied: bool
     """Whether the head is the embedding."""
+    num_positions: int | None = None
+    """Longest sequence (tokens) without `model.rope`; None where nobody said."""
 
     @property
     def query_width(self) -> int:
@@ -96,6 +98,7 @@ def _qwen3(layers: int, hidden: int, intermediate: int, heads: int, *, tied: boo
         head_dim=128,
         vocab_size=151_936,
         is_tied=tied,
+        num_positions=40_960,
     )
 
 
@@ -108,6 +111,8 @@ KNOWN: dict[str, ModelShape] = {
     "Qwen3-32B": _qwen3(64, 5120, 25_600, 64, tied=False),
 }
 """The dense models that Qwen publishes on the hub, by their public configs."""
+BASE_POSITIONS = 32_768
+"""Of those that are called Base, which are of the same shapes."""
 
 TINY = ModelShape(
     num_layers=3,
@@ -118,6 +123,7 @@ TINY = ModelShape(
     head_dim=32,
     vocab_size=2048,
     is_tied=True,
+    num_positions=1024,
 )
 """Both models shipped with Hillclimb."""
 
@@ -126,8 +132,11 @@ def shape_of(source: str) -> ModelShape | None:
     """Return the shape of `model.source`; None where only its config could tell."""
     if source.startswith(_BUILTIN):
         return TINY
-    known = _HUB.fullmatch(source)
-    return KNOWN.get(known[1]) if known else None
+    named = _HUB.fullmatch(source)
+    shape = KNOWN.get(named[1]) if named else None
+    if shape is None or named is None or not named[2]:
+        return shape
+    return replace(shape, num_positions=BASE_POSITIONS)
 
 
 def shape_of_config(config: Mapping[str, Any]) -> ModelShape:
@@ -150,6 +159,9 @@ def shape_of_config(config: Mapping[str, Any]) -> ModelShape:
         head_dim=_count(config, "head_dim"),
         vocab_size=_count(config, "vocab_size"),
         is_tied=bool(config.get("tie_word_embeddings", False)),
+        num_positions=_count(config, "max_position_embeddings")
+        if "max_position_embeddings" in config
+        else None,
     )
 
 
