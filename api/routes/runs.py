@@ -155,11 +155,10 @@ def plan_run(services: ServicesDep, caller: Reader, body: RawBody) -> PlanPayloa
     _ask_prices(services, spec)
     with services.database.transaction() as session:
         plan = submit.plan(session, spec, project_id=caller.project_id, now=utc_now())
-    unrented = planning.rents(spec) and not services.settings.clouds
     return PlanPayload(
         spec=plan.spec,
         config_hash=plan.config_hash,
-        warnings=(*plan.warnings, planning.NOBODY_RENTS) if unrented else plan.warnings,
+        warnings=(*plan.warnings, *_why_unplaced(services, spec)),
         dataset=plan.dataset,
         hardware=describe_hardware(plan.hardware, plan.quoted, skypilot.max_hours, now=utc_now())
         if plan.hardware is not None and skypilot is not None
@@ -281,6 +280,16 @@ def _refuse_unplaced(services: Services, spec: RunSpec) -> None:
         blobs_url=settings.node_blobs_url or settings.blobs_url,
     )
     refuse_ungiven(spec, services.node_secrets)
+
+
+def _why_unplaced(services: Services, spec: RunSpec) -> tuple[str, ...]:
+    """What a plan warns of: the machines could be had, and this service would not ask for them."""
+    try:
+        _refuse_unplaced(services, spec)
+    except NoMachineWillDo as refused:
+        why = str(refused).removesuffix(".")
+        return (f"A submission is refused as this service is set up: {why}.",)
+    return ()
 
 
 def _stop(
