@@ -15,6 +15,9 @@ from trainer.contract.sections import EngineSpec
 
 OVERHEAD_BYTES = 1.5 * GIB
 """Assumed, not measured: CUDA's context, libraries, and what is not torch's."""
+CONTEXT_BYTES = 0.5 * GIB
+"""Assumed, not measured: CUDA's context, which is there before vLLM looks whether its share is
+free (vLLM 0.32, `request_memory`)."""
 MIN_BATCHED_TOKENS = 8192
 """`max_num_batched_tokens` is at least this; prompts are computed whole."""
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from trainer.contract.clusters.arithmetic import GIB, Phase, Term, count, gib, largest
-from trainer.contract.clusters.engine_memory import EngineMemory
+from trainer.contract.clusters.engine_memory import CONTEXT_BYTES, EngineMemory
 from trainer.contract.clusters.gang import num_gpus_needed
 from trainer.contract.clusters.gpus import Gpu, gpu_named, meant
 from trainer.contract.clusters.learner_memory import LearnerMemory
@@ -18,6 +18,7 @@ from trainer.contract.clusters.machine_memory import ENVIRONMENT_BYTES, IMAGE_BY
 from trainer.contract.clusters.pace import Range, step_seconds
 from trainer.contract.clusters.positions import why_too_long
 from trainer.contract.clusters.shapes import ModelShape, shape_of
+from trainer.contract.clusters.slices import why_uncut
 from trainer.contract.clusters.spec import CandidateSpec
 from trainer.contract.spec import RunSpec
 
@@ -91,9 +92,11 @@ class _Working:
         memory_gib = memory.num_bytes / GIB
         disk_bytes = sum(term.num_bytes for term in disk)
         disk_gib = max(MIN_DISK_GIB, disk_bytes / GIB)
-        problems = [*self._gpu_problems(), *self._machine_problems(memory_gib, disk_gib)]
-        if (too_long := why_too_long(self.spec, self.shape)) is not None:
-            problems.insert(0, too_long)
+        problems = [
+            *self._model_problems(),
+            *self._gpu_problems(),
+            *self._machine_problems(memory_gib, disk_gib),
+        ]
         pace = self._pace()
         lines = [
             f"model: {count(self.shape.num_parameters)} parameters: {self.shape.num_layers} layers"
@@ -183,10 +186,24 @@ class _Working:
             replace(phase, terms=(*phase.terms, *own)) for phase in machine.memory_phases()
         )
 
+    def _model_problems(self) -> Iterator[str]:
+        """What the model cannot do on any machine."""
+        reasons = (
+            why_too_long(self.spec, self.shape),
+            why_uncut(self.spec.engine, self.shape),
+        )
+        yield from (each for each in reasons if each is not None)
+
     def _gpu_problems(self) -> Iterator[str]:
         if self.gpu is None:
             return
         engine, room = self._engine(self.gpu), self.gpu.memory_gib * GIB
+        if engine.taken_bytes + CONTEXT_BYTES > room:
+            yield (
+                f"engine.gpu_memory_utilization {self.spec.engine.gpu_memory_utilization:g} leaves"
+                f" no room for CUDA's own on a {self.candidate.gpu_name}, and vLLM does not start"
+                " where so much is not free: lower it"
+            )
         if not engine.fits:
             yield (
                 f"the engine's cache cannot hold one rollout of"

@@ -38,6 +38,19 @@ def refuse_misfit(
         raise ValueError(str(reasons[0]))
 
 
+def why_engines_split(candidate: CandidateSpec, num_nodes: int, engine: EngineSpec) -> str | None:
+    """Say that fewer whole engines have a place than there are: none spreads over two nodes."""
+    size, engines = engine.tensor_parallel_size, engine.data_parallel_size
+    whole = num_nodes * (candidate.gpus // size)
+    if candidate.gpus == 0 or engines <= whole:
+        return None
+    return (
+        f"engine.data_parallel_size is {engines}, and {num_nodes} x {candidate.label} have room for"
+        f" {whole} engines of engine.tensor_parallel_size {size}, each on one node: lower one of"
+        " them or raise backend.skypilot.num_nodes"
+    )
+
+
 def why_not_on(
     candidate: CandidateSpec,
     num_nodes: int,

@@ -9,7 +9,7 @@ from math import ceil
 from trainer.contract.clusters.estimate import Estimate, estimate
 from trainer.contract.clusters.experiments import why_never_run
 from trainer.contract.clusters.features import FEATURES, why_ineligible
-from trainer.contract.clusters.gang import why_not_on
+from trainer.contract.clusters.gang import why_engines_split, why_not_on
 from trainer.contract.clusters.gpus import gpu_named, meant
 from trainer.contract.clusters.offers import Offer
 from trainer.contract.clusters.pace import Range
@@ -135,6 +135,7 @@ def _plan_one(
     why_not = (
         why_ineligible(candidate, skypilot)
         or why_not_on(candidate, nodes, spec.engine, spec.placement, learns=learns)
+        or why_engines_split(candidate, nodes, spec.engine)
         or why_never_run(spec, candidate, skypilot)
     )
     if why_not is not None:

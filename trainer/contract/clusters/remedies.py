@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainer.contract.clusters.estimate import estimate
-from trainer.contract.clusters.gang import why_not_on
+from trainer.contract.clusters.gang import why_engines_split, why_not_on
 from trainer.contract.clusters.shapes import ModelShape
 from trainer.contract.clusters.spec import CandidateSpec
 from trainer.contract.sections import LoraSpec
@@ -115,4 +115,5 @@ def _fits(
     reason = why_not_on(
         candidate, num_nodes, spec.engine, spec.placement, learns=spec.kind == "train"
     )
+    reason = reason or why_engines_split(candidate, num_nodes, spec.engine)
     return reason is None and estimate(spec, candidate, num_nodes, shape).fits is True
