@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from api.clusters.errors import NoMachineWillDo
+from trainer.contract.clusters.clouds import OWN_NETWORKS
 from trainer.contract.clusters.experiments import doubt
 from trainer.contract.clusters.features import why_not_by_itself
 from trainer.contract.clusters.gang import num_gpus_needed
@@ -37,10 +38,6 @@ def refuse_unrented(spec: RunSpec, *, clouds: str) -> None:
     """Refuse a run that would wait for ever: `clouds` names nobody. Raises NoMachineWillDo."""
     if rents(spec) and not clouds:
         raise NoMachineWillDo(NOBODY_RENTS)
-
-
-OWN_NETWORKS = ("slurm", "kubernetes")
-"""Clouds that may share a network and a file system with this service."""
 
 
 def refuse_cut_off(spec: RunSpec, *, api_url: str, blobs_url: str) -> None:

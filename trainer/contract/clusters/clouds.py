@@ -6,6 +6,8 @@ CLOUDS = (
     *("lambda", "runpod", "vast", "primeintellect", "nebius"),
     *("aws", "gcp", "kubernetes", "slurm"),
 )
+OWN_NETWORKS = ("slurm", "kubernetes")
+"""Those of the operator's own, which may share a network and a file system with this service."""
 _OTHER_NAMES = {"k8s": "kubernetes"}
 
 

@@ -16,6 +16,7 @@ from trainer.contract.clusters.pace import Range
 from trainer.contract.clusters.remedies import remedies
 from trainer.contract.clusters.shapes import ModelShape
 from trainer.contract.clusters.spec import CandidateSpec, SkyPilotSpec
+from trainer.contract.clusters.strangers import why_not_there
 from trainer.contract.spec import RunSpec
 
 WITHOUT_CATALOG = ("kubernetes", "slurm")
@@ -137,6 +138,7 @@ def _plan_one(
         or why_not_on(candidate, nodes, spec.engine, spec.placement, learns=learns)
         or why_engines_split(candidate, nodes, spec.engine)
         or why_never_run(spec, candidate, skypilot)
+        or why_not_there(spec, candidate, skypilot)
     )
     if why_not is not None:
         return CandidatePlan(candidate=candidate, why_not=why_not, estimate=None)
