@@ -125,7 +125,7 @@ def test_one_change_is_enough_where_engines_are_apart_already() -> None:
     assert plan is not None
     words = plan.candidates[0].remedies
     assert "learner.cpu_offload true" in words
-    assert "learner.lora {} (adapters alone are trained)" in words
+    assert "learner.lora {}, engine.weight_transport lora (adapters alone are trained)" in words
     assert not any("max_sequence_length" in each for each in words), (
         "the optimizer alone is too big"
     )
@@ -133,7 +133,10 @@ def test_one_change_is_enough_where_engines_are_apart_already() -> None:
     plan = hardware_plan(three)
     assert plan is not None
     shorter = [each for each in plan.candidates[0].remedies if "max_sequence_length" in each]
-    assert shorter == ["rollout.max_sequence_length 49152 and no longer passes"]
+    assert shorter == [
+        "rollout.max_sequence_length 49152, rollout.max_input_length 40960,"
+        " learner.max_micro_tokens 49152"
+    ]
 
 
 def test_an_engine_that_cannot_hold_one_rollout_does_not_start() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from pydantic import ValidationError
+
 from trainer.contract.clusters.estimate import estimate
 from trainer.contract.clusters.gang import why_engines_split, why_not_on
 from trainer.contract.clusters.shapes import ModelShape
@@ -41,7 +43,7 @@ def _changes(
     if not learner.cpu_offload:
         yield "learner.cpu_offload true", _with(spec, "learner", cpu_offload=True)
     if learner.lora is None:
-        yield "learner.lora {} (adapters alone are trained)", _with_adapters(spec)
+        yield _with_adapters(spec)
     yield from _separate(spec, candidate, num_nodes, shape)
     yield from _shorter(spec, candidate, num_nodes, shape)
 
@@ -51,9 +53,12 @@ def _with(spec: RunSpec, section: str, **values: Any) -> RunSpec:  # noqa: ANN40
     return spec.model_copy(update={section: changed})
 
 
-def _with_adapters(spec: RunSpec) -> RunSpec:
-    changed = _with(spec, "learner", lora=LoraSpec())
-    return _with(changed, "engine", weight_transport="lora") if spec.engine.is_direct else changed
+def _with_adapters(spec: RunSpec) -> tuple[str, RunSpec]:
+    words, changed = "learner.lora {}", _with(spec, "learner", lora=LoraSpec())
+    if spec.engine.is_direct:
+        words += ", engine.weight_transport lora"
+        changed = _with(changed, "engine", weight_transport="lora")
+    return f"{words} (adapters alone are trained)", changed
 
 
 def _separate(
@@ -91,6 +96,8 @@ def _apart(
                 f"engines and learner on GPUs of their own: engine.weight_transport {transport},"
                 f" engine.data_parallel_size {engines}, placement.learner_ranks {ranks}"
             )
+            words += ", engine.type vllm" * (spec.engine.type != "vllm")
+            words += ", placement.type ray" * (spec.placement.type != "ray")
             return words, changed
     return None
 
@@ -98,20 +105,29 @@ def _apart(
 def _shorter(
     spec: RunSpec, candidate: CandidateSpec, num_nodes: int, shape: ModelShape | None
 ) -> Iterator[tuple[str, RunSpec]]:
-    length = spec.rollout.max_sequence_length
+    rollout, passes = spec.rollout, spec.learner.max_micro_tokens
+    length = rollout.max_sequence_length
     for tokens in range((length - 1) // LENGTH_STEP * LENGTH_STEP, 0, -LENGTH_STEP):
-        changed = _with(spec, "rollout", max_sequence_length=tokens)
-        changed = _with(
-            changed, "learner", max_micro_tokens=min(spec.learner.max_micro_tokens, tokens)
-        )
+        read = min(rollout.max_input_length, tokens - rollout.max_generate_length)
+        changed = _with(spec, "rollout", max_sequence_length=tokens, max_input_length=read)
+        changed = _with(changed, "learner", max_micro_tokens=min(passes, tokens))
         if _fits(changed, candidate, num_nodes, shape):
-            yield f"rollout.max_sequence_length {tokens} and no longer passes", changed
+            words = f"rollout.max_sequence_length {tokens}"
+            words += f", rollout.max_input_length {read}" * (read < rollout.max_input_length)
+            words += f", learner.max_micro_tokens {tokens}" * (tokens < passes)
+            yield words, changed
             return
 
 
 def _fits(
-    spec: RunSpec, candidate: CandidateSpec, num_nodes: int, shape: ModelShape | None
+    changed: RunSpec, candidate: CandidateSpec, num_nodes: int, shape: ModelShape | None
 ) -> bool:
+    """Whether it is a spec at all, and fits."""
+    try:
+        # A copy with other values is not checked as a spec is.
+        spec = RunSpec.model_validate(changed.model_dump())
+    except ValidationError:
+        return False
     reason = why_not_on(
         candidate, num_nodes, spec.engine, spec.placement, learns=spec.kind == "train"
     )

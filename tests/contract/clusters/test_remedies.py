@@ -1,0 +1,58 @@
+"""What is offered to a run that does not fit can be written into its spec as it stands."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from hillclimb.spec_file import assign
+from tests.contract.clusters.rented import qwen3_8b
+from trainer.contract.clusters.plan import hardware_plan
+from trainer.contract.spec import RunSpec
+
+H100X4 = {"infra": "lambda", "accelerators": "H100:4"}
+SHARED = {
+    "engine": {
+        "weight_transport": "ipc",
+        "data_parallel_size": 4,
+        "gpu_memory_utilization": 0.7,
+    },
+    "placement": {"type": "auto", "learner_ranks": 4},
+}
+SPLIT = {"engine": {"data_parallel_size": 5}, "placement": {"learner_ranks": 3}}
+FEW = {"engine": {"data_parallel_size": 2}, "placement": {"learner_ranks": 2}}
+OPEN = {
+    "engine": {"type": "auto", "weight_transport": "auto", "data_parallel_size": 2},
+    "placement": {"learner_ranks": 2},
+}
+FLOATS = {"learner": {"policy_dtype": "float32"}}
+
+
+@pytest.mark.parametrize(
+    ("machines", "sections", "offers"),
+    [
+        ((), SPLIT, "max_sequence_length"),
+        ((), FLOATS, "learner.policy_dtype"),
+        ((), {"model": {"rope": None}}, "max_sequence_length 40960"),
+        ((H100X4,), SHARED, "placement.type ray"),
+        ((H100X4,), OPEN, "engine.type vllm"),
+        ((H100X4,), FEW, "learner.lora {}"),
+    ],
+)
+def test_each_alone_makes_a_spec_that_is_taken(
+    machines: tuple[dict[str, Any], ...], sections: dict[str, Any], offers: str
+) -> None:
+    spec = qwen3_8b(*machines, **sections)
+    refused = hardware_plan(spec)
+    assert refused is not None
+    (remedies,) = (each.remedies for each in refused.candidates)
+    assert any(offers in each for each in remedies), remedies
+    for words in remedies:
+        changed = spec.model_dump(mode="json")
+        for key, value in re.findall(r"([a-z]+[.][a-z_]+) ([^, ]+)", words):
+            assign(changed, f"{key}={value}")
+        plan = hardware_plan(RunSpec.model_validate(changed))
+        assert plan is not None
+        assert plan.refusal is None, words
