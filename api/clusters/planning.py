@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from api.clusters.errors import NoMachineWillDo
 from trainer.contract.clusters.clouds import OWN_NETWORKS
+from trainer.contract.clusters.estimate import SAMPLES
 from trainer.contract.clusters.experiments import doubt
 from trainer.contract.clusters.features import why_not_by_itself
 from trainer.contract.clusters.gang import num_gpus_needed
@@ -102,6 +104,7 @@ def check(spec: RunSpec, offers: tuple[Offer, ...] | None = None) -> Checked:
             *_doubts(plan.candidates, spec),
             *_idle(plan.candidates, spec),
             *_left_standing(plan, spec),
+            *_cut_short(plan, spec),
         ),
     )
 
@@ -111,6 +114,36 @@ def _left_standing(plan: HardwarePlan, spec: RunSpec) -> tuple[str, ...]:
     assert spec.backend.skypilot is not None
     told = why_not_by_itself(plan.taken, spec.backend.skypilot.idle_minutes)
     return () if told is None else (told,)
+
+
+def _cut_short(plan: HardwarePlan, spec: RunSpec) -> Iterator[str]:
+    """Say which of the spec's own limits its steps are estimated to pass.
+
+    The limit of a step is for each, so that one is enough; that of all steps is said to be passed
+    where even the low end passes it.
+    """
+    steps, sky = plan.step_s, spec.backend.skypilot
+    assert sky is not None
+    if steps is None or plan.run_hours is None:
+        return
+    if steps.high > spec.schedule.step_timeout_s:
+        yield (
+            f"a step takes {steps.low:.0f} to {steps.high:.0f} s by the estimate, and"
+            f" schedule.step_timeout_s is {spec.schedule.step_timeout_s:g}: the run pauses at one"
+            " that takes longer."
+        )
+    hours, usd, budget = plan.run_hours.low, plan.run_usd, spec.budget
+    limits = [("backend.skypilot.max_hours", hours, "h", sky.max_hours)]
+    if budget is not None and budget.hours is not None:
+        limits.append(("budget.hours", hours, "h", budget.hours))
+    if budget is not None and budget.usd is not None and usd is not None:
+        limits.append(("budget.usd", usd.low, "USD", budget.usd))
+    for setting, least, unit, limit in limits:
+        if least > limit:
+            yield (
+                f"all steps take at least {least:.1f} {unit} by the estimate, and {setting} is"
+                f" {limit:g}: the run pauses before its end."
+            )
 
 
 def _doubts(candidates: tuple[CandidatePlan, ...], spec: RunSpec) -> tuple[str, ...]:
@@ -126,7 +159,9 @@ def _idle(candidates: tuple[CandidatePlan, ...], spec: RunSpec) -> tuple[str, ..
     """Say where GPUs would be paid for that nothing uses."""
     skypilot = spec.backend.skypilot
     assert skypilot is not None
-    needed = num_gpus_needed(spec.engine, spec.placement, learns=spec.kind == "train")
+    needed = 0
+    if spec.kind in SAMPLES:
+        needed = num_gpus_needed(spec.engine, spec.placement, learns=spec.kind == "train")
     sentences = dict.fromkeys(
         f"{each.candidate.gpus * skypilot.num_nodes} GPUs are rented with {each.candidate.label},"
         f" and the run's workers take {needed}."

@@ -39,6 +39,15 @@ def test_a_preset_is_valid_eligible_and_fits_all_its_candidates(name: str) -> No
     assert gpus == {sizes + spec.placement.learner_ranks}, "no GPU is paid for and idle"
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "qwen3-8b-stepwise"])
+def test_a_preset_gives_its_steps_the_time_that_they_may_take(name: str) -> None:
+    spec = RunSpec.model_validate(preset(name).spec)
+    plan = hardware_plan(spec)
+    assert plan is not None
+    assert plan.step_s is not None
+    assert plan.step_s.high <= spec.schedule.step_timeout_s
+
+
 @pytest.mark.parametrize(
     ("name", "length"),
     [("qwen3-8b-8xh100", 65_536), ("qwen3-8b", 65_536), ("qwen3-8b-4xh100", 32_768)],

@@ -62,6 +62,9 @@ class HardwarePlan:
     """Over the candidates that are taken; None where none of them has a known price."""
     longest_usd: Range | None
     """The same for a cluster that stays up for `max_hours`."""
+    step_s: Range | None
+    """One training step (seconds), over the candidates that are taken; None where nothing was
+    estimated."""
     run_hours: Range | None
     """All training steps, by the estimates; None where nothing was estimated."""
     run_usd: Range | None
@@ -108,11 +111,14 @@ def hardware_plan(
         for index in range(len(skypilot.candidates))
     )
     hourly = _span(each.hourly_usd for each in plans if each.why_not is None)
-    hours = _run_hours(spec, plans)
+    steps = _steps(plans)
+    total = spec.schedule.total_steps / 3600
+    hours = _times(steps, Range(total, total))
     return HardwarePlan(
         candidates=plans,
         hourly_usd=hourly,
         longest_usd=_times(hourly, Range(skypilot.max_hours, skypilot.max_hours)),
+        step_s=steps,
         run_hours=hours,
         run_usd=_times(hourly, hours),
     )
@@ -201,9 +207,7 @@ def _times(first: Range | None, second: Range | None) -> Range | None:
     return Range(first.low * second.low, first.high * second.high)
 
 
-def _run_hours(spec: RunSpec, plans: Sequence[CandidatePlan]) -> Range | None:
-    steps = _span(
+def _steps(plans: Sequence[CandidatePlan]) -> Range | None:
+    return _span(
         each.estimate.step_s for each in plans if each.why_not is None and each.estimate is not None
     )
-    total = spec.schedule.total_steps / 3600
-    return _times(steps, Range(total, total))
