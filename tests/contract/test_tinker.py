@@ -60,6 +60,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"tinker": {"lora_rank": 0}}, "greater than or equal to 1"),
     ({"tinker": {"base_url": "http://key@host"}}, "should match pattern"),
     (
+        {"experimental": True, "tinker": {"base_url": "http://tinker.example"}},
+        "the runner's key travels over https only: give an address that begins with https",
+    ),
+    (
         {"tinker": {"base_url": "https://tinker.example"}},
         "backend.tinker.base_url outside the runner's machine was never run: set experimental",
     ),

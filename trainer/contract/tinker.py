@@ -10,8 +10,9 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
+from trainer.contract.hosts import refuse_overheard
 from trainer.contract.section import Seconds, Section
 
 if TYPE_CHECKING:
@@ -27,14 +28,24 @@ _HUB = re.compile(r"hf:([\w.-]+/[\w.-]+)@")
 _BUILTIN = "builtin:"
 
 
+def _not_overheard(url: str) -> str:
+    refuse_overheard("backend.tinker.base_url", url, "the runner's key travels")
+    return url
+
+
 class TinkerSpec(Section):
     """A server of the Tinker protocol. The key comes from `TINKER_API_KEY` of the runner."""
 
     base_url: (
-        Annotated[str, Field(pattern=r"^https?://[^/?#\s@]+(/[^?#\s]*)?$", max_length=2048)] | None
+        Annotated[
+            str,
+            Field(pattern=r"^https?://[^/?#\s@]+(/[^?#\s]*)?$", max_length=2048),
+            AfterValidator(_not_overheard),
+        ]
+        | None
     ) = None
     """Where the server is; null: `TINKER_BASE_URL` (or `TINKER_API_URL`) of the runner's
-    environment, else Tinker's own. Anything but a server on the runner's machine needs
+    environment, else Tinker's own. Anything but a server on the runner's machine needs https and
     `experimental: true`, and must be one of these two: the runner's key goes nowhere else."""
     base_model: Annotated[str, Field(pattern=r"^[^\s\x00-\x1f]+$", max_length=512)] | None = None
     """The model by the server's own name (`Qwen/Qwen3-8B`); its context and whether it is there are
