@@ -31,7 +31,7 @@ from api.problems import (
     kind_of,
 )
 from api.runs.errors import SpecOutdated
-from trainer.contract.problems import SpecProblem
+from trainer.contract.problems import SpecProblem, sentence_of
 from trainer.stores.base import StoreError
 
 log = logging.getLogger(__name__)
@@ -118,9 +118,8 @@ def _explain(detail: dict[str, Any]) -> SpecProblem:
     place, *path = detail["loc"]
     pointer = "".join(f"/{part}" for part in path)
     where = f"{place} {'.'.join(str(part) for part in path)}".strip()
-    return SpecProblem(
-        pointer=pointer, code=str(detail["type"]), message=f"{where}: {detail['msg']}"
-    )
+    message = f"{where}: {sentence_of(detail)}"
+    return SpecProblem(pointer=pointer, code=str(detail["type"]), message=message)
 
 
 def _unstorable(request: Request, _error: Exception) -> Response:

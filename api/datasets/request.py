@@ -26,7 +26,7 @@ from trainer.contract.datasets.policies import Md5ThresholdPolicy, PublishedPoli
 from trainer.contract.datasets.prepare import PrepareOptions
 from trainer.contract.datasets.published import read_published
 from trainer.contract.datasets.rows import Storable
-from trainer.contract.problems import SpecProblem
+from trainer.contract.problems import SpecProblem, sentence_of
 
 VERSION = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}@[1-9][0-9]{0,6}"
 """`NAME@3`."""
@@ -121,7 +121,7 @@ def _problem(loc: tuple[int | str, ...], detail: Mapping[str, Any]) -> SpecProbl
         else:
             path.append(str(part))
             model = SECTIONS.get(str(part), model)
-    message = str(detail["msg"]).removeprefix("Value error, ")
+    message = sentence_of(detail)
     if detail["type"] == "extra_forbidden":
         close = difflib.get_close_matches(path[-1], model.model_fields, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""

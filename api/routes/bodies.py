@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from api.problems import INVALID, INVALID_SPEC, MALFORMED, Problem
 from trainer.contract.events import IngestBatch
-from trainer.contract.problems import SpecProblem, explain
+from trainer.contract.problems import SpecProblem, explain, sentence_of
 from trainer.contract.spec import RunSpec
 
 MAX_SHOWN = 50
@@ -49,7 +49,7 @@ def _plain(error: ValidationError) -> tuple[SpecProblem, ...]:
         SpecProblem(
             pointer="".join(f"/{part}" for part in detail["loc"]),
             code=detail["type"],
-            message=detail["msg"],
+            message=sentence_of(detail),
         )
         for detail in error.errors(include_url=False, include_input=False)[:MAX_SHOWN]
     )

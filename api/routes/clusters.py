@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Annotated, Literal, Self
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 from sqlalchemy.orm import Session
 
 from api.clusters import budgets, cost, store
@@ -15,7 +15,7 @@ from api.clusters.errors import NoBudget
 from api.clusters.overview import Rented, overview, told
 from api.clusters.store import ClusterState
 from api.identity import NotAllowed, NotAuthenticated
-from api.problems import INVALID, KINDS, MALFORMED, documented
+from api.problems import INVALID, KINDS, MALFORMED, Problem, documented
 from api.routes.context import Admin, Reader, ServicesDep, Writer
 from api.routes.costs import AllowancePayload, CloudExclusionPayload, SpentPayload
 from api.routes.payloads import Payload
@@ -152,8 +152,9 @@ class LimitsPayload(Payload):
     hours: Amount | None = None
     max_clusters: Annotated[int, Field(ge=0, le=10_000)] = store.MAX_CLUSTERS
     """Clusters at once."""
-    since: datetime | None = None
-    """Spending before this does not count; null: from now on; left out: as it was."""
+    since: AwareDatetime | None = None
+    """Spending before this, which is no moment to come, does not count; null: from now on; left
+    out: as it was."""
 
 
 @router.get(
@@ -245,9 +246,12 @@ def get_limits(services: ServicesDep, caller: Reader) -> LimitsPayload:
 )
 def set_limits(services: ServicesDep, caller: Admin, body: LimitsPayload) -> LimitsPayload:
     """Replace the limits; clusters that are there already stay."""
+    now = utc_now()
     with services.database.transaction() as session:
         kept = budgets.limits_of(session, caller.project_id).since
         since = body.since if "since" in body.model_fields_set else kept
+        if since is not None and since > now and since != kept:
+            raise Problem(INVALID, f"since is to come, and nothing would count until then: {since}")
         limits = budgets.set_limits(
             session,
             ProjectLimits(
@@ -255,7 +259,7 @@ def set_limits(services: ServicesDep, caller: Admin, body: LimitsPayload) -> Lim
                 usd=body.usd,
                 hours=body.hours,
                 max_clusters=body.max_clusters,
-                since=since or utc_now(),
+                since=since or now,
                 set_by=caller.actor,
             ),
         )

@@ -62,8 +62,12 @@ def _explain_one(detail: Mapping[str, Any]) -> SpecProblem:
     pointer = "".join(f"/{_escape(part)}" for part in loc)
     if detail["type"] == "extra_forbidden":
         return _unknown_key(loc, pointer)
-    message = str(detail["msg"]).removeprefix("Value error, ")
-    return SpecProblem(pointer=pointer, code=str(detail["type"]), message=message)
+    return SpecProblem(pointer=pointer, code=str(detail["type"]), message=sentence_of(detail))
+
+
+def sentence_of(detail: Mapping[str, Any]) -> str:
+    """Return what one of pydantic's errors says, without what it puts before our own sentences."""
+    return str(detail["msg"]).removeprefix("Value error, ")
 
 
 def _unknown_key(loc: Sequence[int | str], pointer: str) -> SpecProblem:

@@ -152,6 +152,34 @@ async def test_a_bad_parameter_is_pointed_at(
     assert answer.json()["errors"][0]["pointer"] == (pointer or "/created_after")
 
 
+async def test_our_own_sentence_of_a_body_stands_without_pydantics_words(
+    client: httpx.AsyncClient,
+) -> None:
+    answer = await client.post("/v1/runs/run_x/budget", json={})
+    problem = check(answer, 422, "invalid")
+    assert problem["detail"] == "body: nothing is added: give usd or hours, above 0"
+
+
+@pytest.mark.parametrize(
+    ("since", "sentence"),
+    [
+        ("2999-01-01T00:00:00Z", "since is to come, and nothing would count until then: 2999"),
+        ("2026-01-01T00:00:00", "body since: Input should have timezone info"),
+    ],
+)
+async def test_limits_count_from_no_moment_to_come_and_from_none_that_is_unclear(
+    client: httpx.AsyncClient, since: str, sentence: str
+) -> None:
+    problem = check(await client.put("/v1/limits", json={"usd": 1, "since": since}), 422, "invalid")
+    assert str(problem["detail"]).startswith(sentence)
+    assert (await client.get("/v1/limits")).json()["usd"] is None
+
+
+async def test_limits_are_put_back_as_they_were_read(client: httpx.AsyncClient) -> None:
+    put = (await client.put("/v1/limits", json={"usd": 1})).json()
+    assert (await client.put("/v1/limits", json=put)).json() == put
+
+
 async def test_a_parameter_that_cannot_be_compared_is_malformed(client: httpx.AsyncClient) -> None:
     check(await client.get("/v1/runs", params={"name": "a\x00b"}), 400, "malformed")
     check(await client.get("/v1/runs/%00"), 400, "malformed")
