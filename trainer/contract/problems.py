@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -16,19 +16,23 @@ from trainer.contract.spec import RunSpec
 
 PLANNED: frozenset[str] = frozenset(
     {
-        "cluster",
-        "resources",
         "guards",
         "experiment",
         "secrets",
         "notify/webhook",
-        "backend/cloud",
-        "data/version",
         "environment/modality",
         "rollout/top_p",
     }
 )
 """Keys of the design that this version does not read yet (paths without a leading slash)."""
+
+ELSEWHERE: Mapping[str, str] = {
+    "cluster": "the machines of a run are under backend.skypilot",
+    "resources": "the machines of a run are backend.skypilot.candidates",
+    "backend/cloud": "a machine's cloud is the infra of one of backend.skypilot.candidates",
+    "data/version": "a dataset's version is a part of its name in data.dataset (NAME@3)",
+}
+"""Keys that one would look for, and where it is instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +82,9 @@ def _unknown_key(loc: Sequence[int | str], pointer: str) -> SpecProblem:
             code="not_available",
             message=f"{path} is not available in this version",
         )
+    if path in ELSEWHERE:
+        message = f"unknown key {path!r}: {ELSEWHERE[path]}"
+        return SpecProblem(pointer=pointer, code="unknown_key", message=message)
     close = difflib.get_close_matches(str(loc[-1]), _keys_beside(loc), n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     return SpecProblem(pointer=pointer, code="unknown_key", message=f"unknown key {path!r}{hint}")
@@ -86,13 +93,25 @@ def _unknown_key(loc: Sequence[int | str], pointer: str) -> SpecProblem:
 def _keys_beside(loc: Sequence[int | str]) -> Iterable[str]:
     """Return the keys allowed where the unknown one stands."""
     model: type[BaseModel] = RunSpec
-    for part in loc[:-1]:
-        field = model.model_fields.get(str(part))
-        nested = field.annotation if field else None
-        if not (isinstance(nested, type) and issubclass(nested, BaseModel)):
+    parts = iter(loc[:-1])
+    for part in parts:
+        if isinstance(part, int):
+            continue
+        field = model.model_fields.get(part)
+        sections = _sections(field.annotation) if field else ()
+        if field is None or len(sections) != 1:
             return ()
-        model = nested
+        model = sections[0]
+        if get_origin(field.annotation) in (dict, Mapping):
+            next(parts, None)  # the user's own name of one of several
     return model.model_fields
+
+
+def _sections(annotation: object) -> tuple[type[BaseModel], ...]:
+    """Return the sections that a key may hold: `X`, `X | None`, `tuple[X, ...]`, `dict[str, X]`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return (annotation,)
+    return tuple(found for part in get_args(annotation) for found in _sections(part))
 
 
 def _escape(part: int | str) -> str:
