@@ -34,8 +34,8 @@ SENT_AT_ONCE = 100
 def runs(parts: Parts, *, now: datetime | None = None) -> Sequence[str]:
     """Put off the runs that are well; return ids of those that need a look, in order.
 
-    What lasted too long while nobody looked is first given its time again, and what runners hold
-    is held on while nobody can hear them.
+    What lasted too long while nobody looked is first given its time again, and what is held
+    is held on while nobody can hear of it.
     """
     now = now or utc_now()
     with parts.database.transaction() as session:
@@ -47,7 +47,7 @@ def runs(parts: Parts, *, now: datetime | None = None) -> Sequence[str]:
             log.warning("nobody looked at %d runs for a while: deadlines anew", num_forgiven)
         num_held = absence.hold_unheard(session, now=now)
         if num_held:
-            log.warning("no API process is there: %d attempts of runners are held on", num_held)
+            log.warning("no API process is there: %d attempts are held on", num_held)
         quiet.put_off(session, now=now)
         return due_runs(session, now=now, limit=SENT_AT_ONCE)
 

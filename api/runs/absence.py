@@ -50,26 +50,33 @@ def forgive_holders(session: Session, *, now: datetime) -> None:
 
 
 def hold_unheard(session: Session, *, now: datetime) -> int:
-    """Renew what runners hold while no API process is there to hear them; returns of how many.
+    """Renew what is held while no API process is there to hear of it; returns of how many.
 
     Called before each round's looks. Leases and deadlines are moved on when half a lease is left of
-    them, so that few rows are written however long the API is away, and none runs out.
+    them, so that few rows are written however long the API is away, and none runs out. Of a
+    cluster the deadline alone is moved: when its node was last heard must stay true, and what was
+    told to end, or has said its last word, gets no more time.
     """
     if is_api_there(session):
         return 0
     lease = timedelta(seconds=LEASE_S)
+    is_late = Run.deadline_at < now + lease / 2
+    is_left = Attempt.kill_requested_at.is_(None) & Attempt.trainer_code.is_(None)
+    is_unheard = Attempt.runner_id.is_not(None) & (Attempt.last_held_at < now - lease / 2)
+    may_be_well = is_left & ~speaks_by_notes()
     late = (
         select(Run, Attempt)
         .join(Attempt, (Attempt.run_id == Run.id) & (Attempt.number == Run.attempt))
-        .where(Attempt.state.in_(HELD), Attempt.runner_id.is_not(None))
-        .where(or_(Attempt.last_held_at < now - lease / 2, Run.deadline_at < now + lease / 2))
+        .where(Attempt.state.in_(HELD))
+        .where(is_unheard | (is_late & (Attempt.runner_id.is_not(None) | may_be_well)))
         .order_by(Attempt.id)
         .with_for_update(of=Run, skip_locked=True, key_share=True)
         .execution_options(populate_existing=True)
     )
     found = session.execute(late).all()
     for run, attempt in found:
-        attempt.last_held_at = now
+        if attempt.runner_id is not None:
+            attempt.last_held_at = now
         if run.deadline_at is not None:
             run.deadline_at = max(run.deadline_at, now + lease)
     return len(found)
