@@ -22,7 +22,7 @@ STATEMENT_TIMEOUT_S = 30
 must not take the API's threads with it, one after the other."""
 IDLE_IN_TRANSACTION_S = 60
 """Of a process that stopped inside a transaction, until PostgreSQL frees its locks."""
-SCHEMA_REVISION = "0011"
+SCHEMA_REVISION = "0012"
 """The Alembic revision this code is written for."""
 
 

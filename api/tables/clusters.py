@@ -77,8 +77,11 @@ class Cluster(Created, Base):
 
     seen_state: Mapped[str | None]
     """By the newest sweep that got an answer; null: it was not there."""
+    seen_at: Mapped[datetime | None]
+    """When that sweep was."""
     num_unseen: Mapped[int] = mapped_column(default=0)
-    """Sweeps in a row that got an answer and did not find it; unreachable is not absent."""
+    """Sweeps in a row, since its node was heard, that got an answer and did not find it;
+    unreachable is not absent."""
     unsound_since: Mapped[datetime | None]
     """Since when sweeps have found it, but not up."""
     ending_at: Mapped[datetime | None]

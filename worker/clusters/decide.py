@@ -36,6 +36,9 @@ JOBS_EVERY = timedelta(seconds=60)
 """Asking for jobs takes seconds."""
 UNSEEN_ENOUGH = 2
 """Sweeps in a row that did not find a cluster whose node is silent."""
+SEEN_LATELY = timedelta(minutes=3)
+"""What a sweep saw longer ago is not known any more: it looks every 15 s, and its answer may take a
+minute. Then the cluster's job is asked for."""
 UNSOUND_ENOUGH = timedelta(minutes=5)
 """A cluster that is there, but not up, while its node is silent."""
 JOBLESS_ENOUGH = 2
@@ -262,6 +265,20 @@ def _up(view: ClusterView, now: datetime) -> Action:
 
 def _silent(view: ClusterView, now: datetime) -> Action:
     """A silent node is no proof of anything: its cloud, then its job are asked."""
+    seen = _by_sweeps(view, now) if _is_seen_since(view, now) else None
+    if seen is not None:
+        return seen
+    if view.known.is_not_up:
+        return Wait(LATER, "the cluster is not up to tell of its job: it may come back")
+    if view.known.jobs is not None:
+        return _by_its_job(view, now)
+    if view.jobs_asked_at is not None and now - view.jobs_asked_at < JOBS_EVERY:
+        return Wait(LATER, view.waits_for or "the node is silent: its job is asked for again soon")
+    return AskJobs()
+
+
+def _by_sweeps(view: ClusterView, now: datetime) -> Action | None:
+    """What follows from the newest sweeps; None where they found it well."""
     if view.num_unseen >= UNSEEN_ENOUGH:
         return End(
             Cause.CLUSTER_LOST,
@@ -274,13 +291,15 @@ def _silent(view: ClusterView, now: datetime) -> Action:
         if now - view.unsound_since >= UNSOUND_ENOUGH:
             return End(Cause.CLUSTER_LOST, "the cluster is stopped or broken, its node silent")
         return Wait(LATER, "the cluster is not up: it may come back")
-    if view.known.is_not_up:
-        return Wait(LATER, "the cluster is not up to tell of its job: it may come back")
-    if view.known.jobs is not None:
-        return _by_its_job(view, now)
-    if view.jobs_asked_at is not None and now - view.jobs_asked_at < JOBS_EVERY:
-        return Wait(LATER, view.waits_for or "the node is silent: its job is asked for again soon")
-    return AskJobs()
+    return None
+
+
+def _is_seen_since(view: ClusterView, now: datetime) -> bool:
+    """Whether a sweep looked lately, and after its node was heard last."""
+    seen, heard = view.seen_at, view.node_heard_at
+    if seen is None or now - seen >= SEEN_LATELY:
+        return False
+    return heard is None or seen > heard
 
 
 def _by_its_job(view: ClusterView, now: datetime) -> Action:

@@ -119,13 +119,21 @@ def enact(view: ClusterView, action: OwnAction, now: datetime) -> ClusterView:
 
 
 def sweep(view: ClusterView, sighting: Sighting | None, now: datetime) -> ClusterView:
-    """Return the view after a sweep that got an answer; one that got none is not folded in."""
+    """Return the view after a sweep that got an answer; one that got none is not folded in.
+
+    What was seen before the node was heard last does not count with it.
+    """
+    heard, seen = view.node_heard_at, view.seen_at
+    if heard is not None and (seen is None or heard > seen):
+        view = replace(view, num_unseen=0, unsound_since=None)
     if sighting is None:
-        return replace(view, seen_state=None, num_unseen=view.num_unseen + 1, unsound_since=None)
+        unseen = view.num_unseen + 1
+        return replace(view, seen_state=None, seen_at=now, num_unseen=unseen, unsound_since=None)
     is_up = sighting.state is SeenState.UP
     return replace(
         view,
         seen_state=sighting.state,
+        seen_at=now,
         num_unseen=0,
         unsound_since=None if is_up else view.unsound_since or now,
         cluster=sighting.cluster or view.cluster,

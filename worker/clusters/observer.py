@@ -19,7 +19,7 @@ from api.clusters.names import deployment_tag, prefix
 from api.clusters.store import ClusterState
 from api.clusters.strays import GRACE
 from api.runs.journal import utc_now
-from api.tables import Cluster, StrayCluster
+from api.tables import Attempt, Cluster, StrayCluster
 from worker.clusters import rows
 from worker.clusters.base import Clouds, CloudsUnreachable, Sighting
 from worker.clusters.decide import DOWN_AGAIN
@@ -64,12 +64,14 @@ def sweep(
 
 def _note(session: Session, seen: Mapping[str, Sighting], *, now: datetime) -> int:
     """Write into every cluster that is up whether it was there; returns how many were not."""
-    query = select(Cluster).where(Cluster.state == ClusterState.UP.value).order_by(Cluster.id)
+    query = select(Cluster, Attempt).join(Attempt, Attempt.id == Cluster.attempt_id)
+    query = query.where(Cluster.state == ClusterState.UP.value).order_by(Cluster.id)
+    free = query.with_for_update(of=Cluster, skip_locked=True, key_share=True)
     num_absent = 0
-    for cluster in session.scalars(query.with_for_update(skip_locked=True, key_share=True)):
+    for cluster, attempt in session.execute(free):
         sighting = seen.get(cluster.name)
         num_absent += sighting is None
-        rows.write_sighting(cluster, fold_sweep(rows.bare(cluster), sighting, now))
+        rows.write_sighting(cluster, fold_sweep(rows.bare(cluster, attempt), sighting, now))
     return num_absent
 
 

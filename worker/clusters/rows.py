@@ -56,6 +56,7 @@ def _view(
         cluster=_facts(cluster),
         up_at=cluster.up_at,
         seen_state=SeenState(cluster.seen_state) if cluster.seen_state else None,
+        seen_at=cluster.seen_at,
         num_unseen=cluster.num_unseen,
         unsound_since=cluster.unsound_since,
         node_heard_at=heard_at(attempt),
@@ -72,7 +73,7 @@ def _view(
     )
 
 
-def bare(cluster: Cluster) -> ClusterView:
+def bare(cluster: Cluster, attempt: Attempt) -> ClusterView:
     """Return what a sweep needs of a row: who it is and what was seen of it before."""
     return ClusterView(
         name=cluster.name,
@@ -80,8 +81,10 @@ def bare(cluster: Cluster) -> ClusterView:
         state=ClusterState(cluster.state),
         cluster=_facts(cluster),
         seen_state=SeenState(cluster.seen_state) if cluster.seen_state else None,
+        seen_at=cluster.seen_at,
         num_unseen=cluster.num_unseen,
         unsound_since=cluster.unsound_since,
+        node_heard_at=heard_at(attempt),
     )
 
 
@@ -116,6 +119,7 @@ def write_sighting(cluster: Cluster, view: ClusterView) -> None:
     if view.cluster is not None:
         _learn_price(cluster, view.cluster.hourly_usd)
     cluster.seen_state = view.seen_state.value if view.seen_state else None
+    cluster.seen_at = view.seen_at
     cluster.num_unseen = view.num_unseen
     cluster.unsound_since = view.unsound_since
 

@@ -94,10 +94,13 @@ class ClusterView:
     up_at: datetime | None = None
     seen_state: SeenState | None = None
     """By the newest sweep that got an answer; None: it was not there."""
+    seen_at: datetime | None = None
+    """When that sweep was."""
     num_unseen: int = 0
-    """Sweeps in a row, up to the newest, that got an answer and did not find it (count)."""
+    """Sweeps in a row, up to the newest and since its node was heard, that got an answer and did
+    not find it (count)."""
     unsound_since: datetime | None = None
-    """Since when sweeps have found it, but not up."""
+    """Since when sweeps have found it, but not up, and its node was not heard."""
     node_heard_at: datetime | None = None
     """When its first node was last heard, over HTTP or through the blob store."""
     jobs_asked_at: datetime | None = None

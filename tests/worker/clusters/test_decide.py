@@ -195,18 +195,34 @@ class TestUp:
 
     def test_gone_twice_and_silent_is_lost(self) -> None:
         silent = START + NODE_SILENT
-        assert isinstance(decide(replace(UP, num_unseen=1), silent), Wait)
-        end = decide(replace(UP, num_unseen=2), silent)
+        assert isinstance(decide(replace(UP, num_unseen=1, seen_at=silent), silent), Wait)
+        end = decide(replace(UP, num_unseen=2, seen_at=silent), silent)
         assert isinstance(end, End)
         assert end.cause is Cause.CLUSTER_LOST
 
     def test_a_stopped_cluster_is_lost_after_a_while(self) -> None:
         stopped = replace(UP, unsound_since=START, seen_state=SeenState.STOPPED)
-        silent = START + NODE_SILENT
-        assert isinstance(decide(stopped, silent), Wait)
-        end = decide(stopped, START + UNSOUND_ENOUGH)
+        silent, after = START + NODE_SILENT, START + UNSOUND_ENOUGH
+        assert isinstance(decide(replace(stopped, seen_at=silent), silent), Wait)
+        end = decide(replace(stopped, seen_at=after), after)
         assert isinstance(end, End)
         assert end.cause is Cause.CLUSTER_LOST
+
+    @pytest.mark.parametrize("seen", [{"num_unseen": 2}, {"unsound_since": START}])
+    def test_what_a_sweep_saw_long_ago_or_before_the_node_was_heard_ends_nothing(
+        self, seen: dict[str, object]
+    ) -> None:
+        """The clouds were away since: one blip of theirs is no proof hours later."""
+        told = replace(UP, seen_at=START, **seen)  # type: ignore[arg-type]
+        never_heard = replace(told, node_heard_at=None)
+        assert decide(never_heard, START + UNSOUND_ENOUGH) == AskJobs()
+        heard = replace(told, node_heard_at=LONG_AFTER)
+        assert decide(heard, LONG_AFTER + NODE_SILENT) == AskJobs()
+        moments = timedelta(seconds=9)
+        before = replace(heard, seen_at=LONG_AFTER - moments)
+        assert decide(before, LONG_AFTER + NODE_SILENT) == AskJobs()
+        after = replace(heard, seen_at=LONG_AFTER + moments)
+        assert isinstance(decide(after, LONG_AFTER + NODE_SILENT), End)
 
     def test_a_silent_node_is_asked_for_its_job_and_a_live_one_is_waited_for(self) -> None:
         silent = START + NODE_SILENT
@@ -366,6 +382,16 @@ class TestEnds:
     def test_gone_stays_gone(self) -> None:
         gone = replace(ENDING, state=ClusterState.GONE)
         assert isinstance(decide(gone, LONG_AFTER), Wait)
+
+
+def test_what_sweeps_saw_before_the_node_was_heard_does_not_count() -> None:
+    unseen = fold.sweep(UP, None, START)
+    heard = replace(unseen, node_heard_at=START + LATER)
+    assert fold.sweep(heard, None, LONG_AFTER).num_unseen == 1
+    coming = Sighting(name=NAME, state=SeenState.COMING)
+    unsound = replace(fold.sweep(UP, coming, START), node_heard_at=START + LATER)
+    assert unsound.unsound_since == START
+    assert fold.sweep(unsound, coming, LONG_AFTER).unsound_since == LONG_AFTER
 
 
 def test_sweeps_count_what_they_did_not_find_and_since_when_it_is_unsound() -> None:

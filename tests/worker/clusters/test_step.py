@@ -162,6 +162,28 @@ def test_a_node_that_is_heard_while_its_job_is_asked_for_is_not_given_up(
     assert far.clusters(run_id)[0].cause == "job_ended"
 
 
+def test_a_blip_of_the_clouds_is_not_held_against_a_node_that_was_heard_since(
+    far: ClusterScene,
+) -> None:
+    run_id, plan = running(far)
+    [cluster] = far.clusters(run_id)
+    far.clouds.broken.add(cluster.name)
+    far.look()
+    assert far.clusters(run_id)[0].unsound_since is not None
+    far.clouds.broken.clear()
+    far.clouds.is_away = True
+    far.clouds.pass_time(3600)
+    far.beat(plan)
+    far.run_for(180)
+    assert far.clusters(run_id)[0].state == "up"
+    far.clouds.is_away = False
+    far.clouds.broken.add(cluster.name)
+    far.run_for(240)
+    assert far.clusters(run_id)[0].state == "up"
+    far.run_for(120)
+    assert far.clusters(run_id)[0].cause == "cluster_lost"
+
+
 def test_a_cluster_that_is_not_up_is_kept_while_it_may_come_back(far: ClusterScene) -> None:
     """SkyPilot has a cluster as INIT for a while when its SSH did not answer once."""
     run_id, plan = running(far)
