@@ -5,6 +5,7 @@ NodeError
 ├── NodeRunning              another process works for this attempt on this machine: it leaves
 ├── GangIncomplete           Ray did not come up, or not on every machine in time
 ├── ServiceUnreachable       no answer, or one that says "later": try again
+│   └── TokenUnknown         the service does not know our token, or not now
 └── AttemptOver              the service does not want this job to carry the attempt: leave
 """
 
@@ -29,6 +30,10 @@ class GangIncomplete(NodeError):
 
 class ServiceUnreachable(NodeError):
     """The service gave no usable answer this time."""
+
+
+class TokenUnknown(ServiceUnreachable):
+    """The service does not know our token: it may answer out of another database for a while."""
 
 
 class AttemptOver(NodeError):

@@ -9,14 +9,15 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from trainer.contract.launch import Action, AttemptEnd, ExchangeCode, NodeBeat, NodePlan, NodeReply
-from trainer.node.errors import AttemptOver, ServiceUnreachable
+from trainer.node.errors import AttemptOver, ServiceUnreachable, TokenUnknown
 
 Reply = TypeVar("Reply", bound=BaseModel)
 TIMEOUT = httpx.Timeout(10.0, connect=3.0)
 PROBLEM = "application/problem+json"
-ENDINGS = frozenset({"attempt_superseded", "unknown_token"})
+OVER, UNKNOWN = "attempt_superseded", "unknown_token"
 """Codes by which the service itself says that the attempt is not this job's. Whatever else is no
-success may be a proxy's word, or a service that is being replaced, and is asked again."""
+success may be a proxy's word, or a service that is being replaced, and is asked again. So is one
+that does not know the token of an attempt that we have: whoever took it from us says `OVER`."""
 
 
 class Requests:
@@ -74,8 +75,11 @@ class Requests:
             return answer
         problem = _problem(answer)
         said = f"{path}: {answer.status_code} {problem.get('detail') or problem.get('title') or ''}"
-        if problem.get("code") in ENDINGS:
+        code = problem.get("code")
+        if code == OVER or (code == UNKNOWN and not self.token):
             raise AttemptOver(said)
+        if code == UNKNOWN:
+            raise TokenUnknown(said)
         raise ServiceUnreachable(said)
 
 

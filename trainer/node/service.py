@@ -7,6 +7,7 @@ requests, and where those are not answered through the store, which the service 
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol, TypeVar
@@ -16,10 +17,13 @@ from pydantic import BaseModel, ValidationError
 from trainer.contract.launch import Action, AttemptEnd, NodePlan
 from trainer.contract.node import NodeAlive, NodeEnd, NodeStop, NodeTaken
 from trainer.contract.rundir import NodeFile, node_file, run_key
-from trainer.node.errors import AttemptOver, ServiceUnreachable
+from trainer.node.errors import AttemptOver, ServiceUnreachable, TokenUnknown
 from trainer.stores.base import BlobMissing, BlobStore, StoreError
 
 log = logging.getLogger(__name__)
+
+DISOWNED_S = 600.0
+"""A service that knows nothing of our token for so long, and says nothing else, means it."""
 Note = TypeVar("Note", bound=BaseModel)
 
 
@@ -107,20 +111,40 @@ class TwoWays:
     first: Service
     second: Service
     is_answered: bool = True
+    disowned_s: float = DISOWNED_S
+    _unknown_since: float | None = None
 
     def exchange(self, nonce: str) -> NodePlan:
         """Take the attempt over requests alone: its token is not for a store."""
         return self.first.exchange(nonce)
 
     def heartbeat(self, *, is_preparing: bool) -> Action | None:
-        """Beat over either way."""
+        """Beat over either way; a trainer that nobody knows any more is to stop."""
         try:
             action = self.first.heartbeat(is_preparing=is_preparing)
+        except TokenUnknown as error:
+            self._note(is_answered=False, why=str(error))
+            return self._beat_unknown(is_preparing=is_preparing)
         except ServiceUnreachable as error:
+            self._unknown_since = None
             self._note(is_answered=False, why=str(error))
             return self.second.heartbeat(is_preparing=is_preparing)
+        self._unknown_since = None
         self._note(is_answered=True, why="")
         return action
+
+    def _beat_unknown(self, *, is_preparing: bool) -> Action | None:
+        now = time.monotonic()
+        if self._unknown_since is None:
+            self._unknown_since = now
+        is_disowned = now - self._unknown_since >= self.disowned_s
+        try:
+            action = self.second.heartbeat(is_preparing=is_preparing)
+        except ServiceUnreachable:
+            if not is_disowned:
+                raise
+            action = None
+        return action or ("stop" if is_disowned else None)
 
     def report_end(self, end: AttemptEnd) -> None:
         """Tell the end over either way."""

@@ -9,7 +9,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from trainer.node.errors import AttemptOver, ServiceUnreachable
+from trainer.contract.launch import AttemptEnd
+from trainer.contract.reasons import ReasonCode
+from trainer.node.errors import AttemptOver, ServiceUnreachable, TokenUnknown
 from trainer.node.requests import Requests
 
 Answer = Callable[[int, str, bytes], Requests]
@@ -67,9 +69,28 @@ def test_what_the_service_itself_did_not_say_ends_no_attempt(
 
 
 @pytest.mark.parametrize(("status", "code"), [(409, "attempt_superseded"), (401, "unknown_token")])
-def test_the_service_says_that_the_attempt_is_not_ours(
+def test_the_service_says_that_the_attempt_is_not_ours_to_take(
     answering: Answer, status: int, code: str
 ) -> None:
     body = json.dumps({"code": code, "detail": "leave"}).encode()
     with pytest.raises(AttemptOver, match="leave"):
-        answering(status, f"{PROBLEM}; charset=utf-8", body).heartbeat(is_preparing=False)
+        answering(status, f"{PROBLEM}; charset=utf-8", body).exchange("n" * 16)
+
+
+def test_the_service_says_that_the_attempt_is_not_ours_any_more(answering: Answer) -> None:
+    body = json.dumps({"code": "attempt_superseded", "detail": "leave"}).encode()
+    requests = answering(409, f"{PROBLEM}; charset=utf-8", body)
+    requests.token = "hca_token"
+    with pytest.raises(AttemptOver, match="leave"):
+        requests.heartbeat(is_preparing=False)
+
+
+def test_a_service_that_does_not_know_our_token_takes_no_attempt_from_us(answering: Answer) -> None:
+    """It may answer out of another database for a moment: a wrong setting, a restored copy."""
+    body = json.dumps({"code": "unknown_token", "detail": "who?"}).encode()
+    requests = answering(401, f"{PROBLEM}; charset=utf-8", body)
+    requests.token = "hca_token"
+    end = AttemptEnd(reason=ReasonCode.COMPLETED, message="done")
+    for say in (lambda: requests.heartbeat(is_preparing=False), lambda: requests.report_end(end)):
+        with pytest.raises(TokenUnknown, match="who"):
+            say()
