@@ -28,6 +28,8 @@ _LAUNCHED = ("Cluster launched:", "Job submitted")
 """Machines that are up are not yet had: SkyPilot's runtime is set up on them, which may fail."""
 _INELIGIBLE = frozenset({"NotSupportedError", "ProvisionUnsupportedError"})
 MESSAGE_CHARACTERS = 500
+_WHO = re.compile(r"//[^/\s]*@")
+"""User and password of an address."""
 
 
 def plain(text: str) -> str:
@@ -36,8 +38,11 @@ def plain(text: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return text in one line of at most 500 characters."""
-    line = " ".join(plain(text).split())
+    """Return text in one line of at most 500 characters, as it may be shown to everybody.
+
+    Without user and password of addresses: SkyPilot's errors name that of its server in full.
+    """
+    line = " ".join(_WHO.sub("//", plain(text)).split())
     return line if len(line) <= MESSAGE_CHARACTERS else f"{line[: MESSAGE_CHARACTERS - 1]}…"
 
 

@@ -75,7 +75,6 @@ _FIELDS = (
     *("error", "pid", "schedule_type", "cluster_name", "finished_at", "status_msg"),
 )
 """Of a request; not its body."""
-_WHO = re.compile(r"//[^/@\s]*@")
 _LAUNCH = ("sky.launch", "launch")
 _UNFINISHED = ("PENDING", "RUNNING")
 _SEEN = {
@@ -104,6 +103,10 @@ _UPLOAD = re.compile(
     re.DOTALL,
 )
 """What the client says of files that it could not bring to the server, and the server's status."""
+
+_NOT_ITS_OWN = ("Failed to get request ID from", "Failed to process response from")
+"""How the client begins to say that an answer was none of SkyPilot's server: a page of what stands
+before it, a redirection."""
 
 _ends_at: ContextVar[float] = ContextVar("ends_at")
 
@@ -361,8 +364,8 @@ def _answer(request_id: Any) -> _Answer:
 
 
 def _said(error: Exception) -> str:
-    """Return the error's words: they are shown, so without who and password of an address."""
-    return sentence(_WHO.sub("//", str(error))) or type(error).__name__
+    """Return the error's words."""
+    return sentence(str(error)) or type(error).__name__
 
 
 def _if_quick(ask: Callable[[], T], otherwise: D) -> T | D:
@@ -372,7 +375,7 @@ def _if_quick(ask: Callable[[], T], otherwise: D) -> T | D:
         with _deadline(min(NICE_S, left)):
             return ask()
     except (CloudsUnreachable, exceptions.ClientError, RuntimeError) as fault:
-        log.info("SkyPilot did not say: %s", fault)
+        log.info("SkyPilot did not say: %s", _said(fault))
         return otherwise
 
 
@@ -383,6 +386,10 @@ def _deadline(seconds: float) -> Iterator[None]:
     try:
         yield
     except (*_NO_ANSWER, exceptions.PermissionDeniedError) as error:
+        raise CloudsUnreachable(f"SkyPilot's API server: {_said(error)}") from error
+    except RuntimeError as error:
+        if not str(error).startswith(_NOT_ITS_OWN):
+            raise
         raise CloudsUnreachable(f"SkyPilot's API server: {_said(error)}") from error
     finally:
         _ends_at.reset(token)

@@ -111,3 +111,11 @@ def test_terminal_codes_and_markup_are_taken_out_and_brackets_of_text_stay() -> 
 def test_a_message_is_one_line_of_bounded_length() -> None:
     assert sentence(" a\n\n b\t c ") == "a b c"
     assert len(sentence("x" * 10_000)) == MESSAGE_CHARACTERS
+
+
+@pytest.mark.parametrize("who", ["user:s3cr3t@", "user:s3cr3t@with@signs@", "t0ken@"])
+def test_a_sentence_names_nobody_and_no_password(who: str) -> None:
+    assert (
+        sentence(f"no answer\nof https://{who}host/a@b: 502")
+        == "no answer of https://host/a@b: 502"
+    )

@@ -294,6 +294,25 @@ def test_files_that_the_server_does_not_take_are(
     assert isinstance(launching(skypilot, monkeypatch, tmp_path, RuntimeError(words)), CloudError)
 
 
+@pytest.mark.parametrize("how", ["get request ID", "process response"])
+def test_a_page_of_what_stands_before_the_server_is_no_answer_and_names_nobody(
+    skypilot: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: str
+) -> None:
+    where = "SkyPilot API server at http://operator:s3cr3t@sky.internal:46580"
+    error = RuntimeError(f"Failed to {how} from {where}. Response: 200 <html>log in</html>")
+    fault = launching(skypilot, monkeypatch, tmp_path, error)
+    assert isinstance(fault, CloudsUnreachable)
+    assert "http://sky.internal:46580. Response: 200 <html>" in str(fault)
+
+    def answer(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(skypilot.sdk, "api_status", lambda *_, **__: [])
+    monkeypatch.setattr(skypilot.sdk, "down", answer)
+    with pytest.raises(CloudsUnreachable, match=r"//sky\.internal"):
+        skypilot.SkyPilotClouds("hc-test-").down("hc-test-run-1")
+
+
 class Requested(SimpleNamespace):
     """A launch as `api_status` tells it."""
 
