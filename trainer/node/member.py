@@ -21,8 +21,9 @@ log = logging.getLogger(__name__)
 
 TICK_S = 0.5
 LOOK_S = 3.0
-GONE_S = 20.0
-"""A head that answers nothing for so long is gone; one that refuses connections is at once."""
+GONE_S = 120.0
+"""A head that answers nothing for so long is gone: shorter gaps in the network NCCL waits out. One
+that refuses connections is gone at once, and so is one whose Ray has given up this machine."""
 EXIT_DONE, EXIT_FAILED, EXIT_OVER = 0, 1, 3
 
 
