@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -77,18 +77,30 @@ def show(*, run_id: str, with_spec: bool, as_json: bool) -> None:
         print_outlook(run["cost"])
     if run["spec"].get("kind", "train") != "train":
         print_text(_instead_of_training(run["spec"]))
-    _print_warnings(warnings, has_more=warned["has_more"])
+    _print_warnings(warned)
     if with_spec:
         print_json(run["spec"])
     if report:
         print_report(report)
 
 
-def _print_warnings(warnings: list[str], *, has_more: bool) -> None:
-    for warning in warnings:
-        print_text(f"warning: {warning}", style="yellow")
-    if has_more:
+def _print_warnings(page: dict[str, Any]) -> None:
+    for line in warning_lines(page["data"]):
+        print_text(line, style="yellow")
+    if page["has_more"]:
         print_text("and more warnings: the run's page has all", style="yellow")
+
+
+def warning_lines(events: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """A line for each thing that was warned of, however often, with the steps it was said at."""
+    steps: dict[str, list[int | None]] = {}
+    for event in events:
+        steps.setdefault(event["data"]["message"], []).append(event["data"].get("step"))
+    for message, at in steps.items():
+        known = [step for step in at if step is not None]
+        where = f", steps {min(known)} to {max(known)}" if len(set(known)) > 1 else ""
+        times = f" ({len(at)} times{where})" if len(at) > 1 else ""
+        yield f"warning{times}: {message}"
 
 
 def _instead_of_training(spec: dict[str, Any]) -> str:
