@@ -286,7 +286,11 @@ class SkyPilotClouds:
         answer = self._ask(
             key,
             lambda: sdk.list_accelerators(
-                name_filter=f"^{gpu}$", quantity_filter=count, clouds=[cloud], all_regions=True
+                name_filter=f"^{gpu}$",
+                quantity_filter=count,
+                clouds=[cloud],
+                all_regions=True,
+                case_sensitive=False,  # as a launch takes the name
             ),
         )
         # Each cloud's catalog has errors of its own for a machine that it does not have.

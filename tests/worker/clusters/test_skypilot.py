@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import json
 import os
+import re
 import socket
 import tempfile
 import threading
@@ -408,6 +409,32 @@ def test_a_launch_that_waits_is_taken_back_and_one_at_work_is_left_to_skypilot(
     monkeypatch.setattr(skypilot.sdk, "down", lambda name: done.append(name) or "r9")
     assert skypilot.SkyPilotClouds("hc-test-").down("hc-test-run-1") == "r9"
     assert done == [["waits"], "hc-test-run-1"]
+
+
+@pytest.mark.parametrize("asked", ["H100:8", "h100:8"])
+def test_a_price_is_found_however_the_name_is_written_as_a_launch_finds_it(
+    skypilot: ModuleType, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    machine = SimpleNamespace(
+        region="us-west-1",
+        instance_type="gpu_8x",
+        cpu_count=208,
+        memory=1800.0,
+        price=23.92,
+        spot_price=None,
+        accelerator_count=8,
+    )
+
+    def listed(name_filter: str, *, case_sensitive: bool = True, **_: object) -> dict[str, Any]:
+        """As SkyPilot's catalogs filter."""
+        flags = 0 if case_sensitive else re.IGNORECASE
+        return {"H100": [machine]} if re.search(name_filter, "H100", flags) else {}
+
+    monkeypatch.setattr(skypilot.sdk, "list_accelerators", listed)
+    monkeypatch.setattr(skypilot.sdk, "get", lambda answer: answer)
+    wanted = plan(CandidateSpec(infra="lambda", accelerators=asked), num_nodes=1)
+    (offer,) = skypilot.SkyPilotClouds("hc-test-").offers(wanted)
+    assert (offer.infra, offer.hourly_usd) == ("lambda/us-west-1", 23.92)
 
 
 def test_without_an_address_there_are_no_clouds(
