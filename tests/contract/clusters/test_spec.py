@@ -49,6 +49,26 @@ def test_a_backend_that_makes_no_sense_is_refused(backend: dict[str, Any], sente
 
 
 @pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"accelerators": "H100"}, "'H100' cannot be read: write the GPU's name and how many"),
+        ({"accelerators": "8xH100"}, "as in H100:8"),
+        ({"accelerators": {"H100": 8}}, "{'H100': 8} cannot be read: write the GPU's name"),
+        ({"infra": "AWS"}, "'AWS' cannot be read: write CLOUD, CLOUD/REGION or"),
+        ({"infra": "aws/"}, "as in aws/us-east-1"),
+        ({"infra": "lambda-labs"}, "with one of the clouds aws, gcp, kubernetes, lambda"),
+        ({"image": "pytorch/pytorch"}, "write docker:REGISTRY/NAME:TAG"),
+    ],
+)
+def test_a_machine_that_cannot_be_read_is_told_how_to_write_it(
+    values: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ValidationError, match=re.escape(sentence)) as refused:
+        candidate(**values)
+    assert refused.value.error_count() == 1
+
+
+@pytest.mark.parametrize(
     ("install", "sentence"),
     [
         ({"type": "prebuilt"}, "trainer.type prebuilt needs trainer.python"),

@@ -2,19 +2,48 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from trainer.contract.clusters.clouds import CLOUDS, cloud_of
 from trainer.contract.section import Section, Share
 
+_INFRA = r"^[a-z0-9]+(/[A-Za-z0-9][A-Za-z0-9@:._-]*){0,2}$"
+_GPUS = r"^[A-Za-z0-9][A-Za-z0-9-]{0,40}:[1-9][0-9]{0,2}$"
+_IMAGE = r"^docker:\S+$"
+
+
+def _written_as(pattern: str, wanted: str) -> BeforeValidator:
+    """Refuse what does not match with a sentence that says what to write."""
+
+    def check(value: object) -> object:
+        if not isinstance(value, str) or re.match(pattern, value) is None:
+            raise ValueError(f"{value!r:.80} cannot be read: write {wanted}")
+        return value
+
+    return BeforeValidator(check)
+
+
 _Infra = Annotated[
     str,
-    StringConstraints(pattern=r"^[a-z0-9]+(/[A-Za-z0-9][A-Za-z0-9@:._-]*){0,2}$", max_length=200),
+    StringConstraints(pattern=_INFRA, max_length=200),
+    _written_as(
+        _INFRA,
+        "CLOUD, CLOUD/REGION or CLOUD/REGION/ZONE, as in aws/us-east-1, with one of the clouds "
+        + ", ".join(sorted(CLOUDS)),
+    ),
 ]
 _Accelerators = Annotated[
-    str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9-]{0,40}:[1-9][0-9]{0,2}$")
+    str,
+    StringConstraints(pattern=_GPUS),
+    _written_as(_GPUS, "the GPU's name and how many of it one node has, as in H100:8"),
+]
+_Image = Annotated[
+    str,
+    StringConstraints(pattern=_IMAGE, max_length=500),
+    _written_as(_IMAGE, "docker:REGISTRY/NAME:TAG, as in docker:pytorch/pytorch:latest"),
 ]
 _Usd = Annotated[float, Field(gt=0.0, le=1e9)]
 
@@ -38,7 +67,7 @@ class CandidateSpec(Section):
     """Take machines that the cloud may take back: the run goes on from its newest checkpoint."""
     max_hourly_usd: _Usd | None = None
     """Do not take it where an hour of all nodes together costs more (USD); null: any price."""
-    image: Annotated[str, StringConstraints(pattern=r"^docker:\S+$", max_length=500)] | None = None
+    image: _Image | None = None
     """Container to run in: `docker:REGISTRY/NAME:TAG`; null: the cloud's own image."""
 
     @property
