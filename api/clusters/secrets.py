@@ -6,16 +6,13 @@ import re
 from collections.abc import Collection, Mapping
 
 from api.clusters.errors import NoMachineWillDo
+from trainer.contract.clusters.clouds import OWN_NETWORKS
 from trainer.contract.spec import LIGHT_KINDS, RunSpec
 from trainer.contract.wanted import wanted_secrets
 
 SHORTEST = 6
 """Characters; a shorter value could not be told apart from other text, and so not be masked."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-OWNED = ("slurm", "kubernetes")
-"""Clouds whose machines are the operator's, and may have keys of their own."""
 
 
 class BadNodeSecrets(ValueError):
@@ -39,7 +36,9 @@ def refuse_ungiven(spec: RunSpec, given: Collection[str]) -> None:
     sky = spec.backend.skypilot
     if sky is None or spec.kind in LIGHT_KINDS:
         return
-    fresh = [each for each in sky.candidates if each.image is None and each.cloud not in OWNED]
+    fresh = [
+        each for each in sky.candidates if each.image is None and each.cloud not in OWN_NETWORKS
+    ]
     missing = {name: why for name, why in wanted_secrets(spec).items() if name not in given}
     if fresh and missing:
         name, why = next(iter(missing.items()))
