@@ -13,6 +13,7 @@ from trainer.contract.clusters.features import why_not_by_itself
 from trainer.contract.clusters.gang import num_gpus_needed
 from trainer.contract.clusters.offers import Offer
 from trainer.contract.clusters.plan import CandidatePlan, HardwarePlan, hardware_plan
+from trainer.contract.clusters.strangers import doubt_prebuilt
 from trainer.contract.hosts import is_loopback, is_private_to_nodes
 from trainer.contract.spec import LIGHT_KINDS, RunSpec
 
@@ -150,8 +151,12 @@ def _doubts(candidates: tuple[CandidatePlan, ...], spec: RunSpec) -> tuple[str, 
     """Say of which machines it is not known whether the trainer would work there."""
     skypilot = spec.backend.skypilot
     assert skypilot is not None
-    taken = (each.candidate for each in candidates if each.why_not is None)
-    doubts = dict.fromkeys(doubt(spec, each, skypilot) for each in taken)
+    taken = tuple(each.candidate for each in candidates if each.why_not is None)
+    doubts = dict.fromkeys(
+        said
+        for each in taken
+        for said in (doubt(spec, each, skypilot), doubt_prebuilt(each, skypilot))
+    )
     return tuple(f"{each}." for each in doubts if each is not None)
 
 

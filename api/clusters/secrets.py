@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 
 from api.clusters.errors import NoMachineWillDo
-from trainer.contract.clusters.clouds import OWN_NETWORKS
+from trainer.contract.clusters.strangers import is_fresh
 from trainer.contract.spec import LIGHT_KINDS, RunSpec
 from trainer.contract.wanted import wanted_secrets
 
@@ -36,9 +36,7 @@ def refuse_ungiven(spec: RunSpec, given: Collection[str]) -> None:
     sky = spec.backend.skypilot
     if sky is None or spec.kind in LIGHT_KINDS:
         return
-    fresh = [
-        each for each in sky.candidates if each.image is None and each.cloud not in OWN_NETWORKS
-    ]
+    fresh = [each for each in sky.candidates if is_fresh(each)]
     missing = {name: why for name, why in wanted_secrets(spec).items() if name not in given}
     if fresh and missing:
         name, why = next(iter(missing.items()))

@@ -57,3 +57,19 @@ def test_an_environment_that_is_not_ours_may_have_no_cuda_so_it_is_warned_of() -
     assert any(told in each for each in checked.warnings)
     tried = check(rented(backend=backend(trainer=PREBUILT), experimental=True))
     assert not any(told in each for each in tried.warnings)
+
+
+@pytest.mark.parametrize(
+    ("machine", "is_told"),
+    [
+        ({"infra": "lambda"}, True),
+        ({"infra": "aws", "image": "docker:mine/trainer:1"}, False),
+        ({"infra": "slurm/lab"}, False),
+    ],
+)
+def test_a_cloud_s_machine_may_lack_what_is_called_prebuilt(
+    machine: dict[str, Any], is_told: bool
+) -> None:
+    checked = check(rented(backend=backend(trainer=PREBUILT, candidates=[machine])))
+    told = "must have /opt/trainer/bin/python already"
+    assert any(told in each for each in checked.warnings) is is_told

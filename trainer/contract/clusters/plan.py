@@ -144,7 +144,7 @@ def _plan_one(
         or why_not_on(candidate, nodes, spec.engine, spec.placement, learns=learns)
         or why_engines_split(candidate, nodes, spec.engine)
         or why_never_run(spec, candidate, skypilot)
-        or why_not_there(spec, candidate, skypilot)
+        or why_not_there(spec, candidate)
     )
     if why_not is not None:
         return CandidatePlan(candidate=candidate, why_not=why_not, estimate=None)

@@ -19,9 +19,9 @@ BROUGHT = ("builtin:", "hf:", "s3://")
 """How a `model.source` begins that any machine can have."""
 
 
-def why_not_there(spec: RunSpec, candidate: CandidateSpec, skypilot: SkyPilotSpec) -> str | None:
+def why_not_there(spec: RunSpec, candidate: CandidateSpec) -> str | None:
     """Say what the run would look for in vain on such a machine; None where nothing is known."""
-    if candidate.cloud in OWN_NETWORKS or candidate.image is not None or spec.kind in LIGHT_KINDS:
+    if not is_fresh(candidate) or spec.kind in LIGHT_KINDS:
         return None
     for setting, url in _servers(spec):
         if is_loopback(url):
@@ -29,11 +29,6 @@ def why_not_there(spec: RunSpec, candidate: CandidateSpec, skypilot: SkyPilotSpe
                 f"{setting} is {url}, which on a fresh machine of {candidate.cloud} is that machine"
                 " itself, and nothing serves there: give an address that it can reach"
             )
-    if skypilot.trainer.type == "prebuilt":
-        return (
-            f"a fresh machine of {candidate.cloud} has no {skypilot.trainer.python}: set"
-            " backend.skypilot.trainer.type to wheel, or name an image that has it"
-        )
     source = spec.model.source
     if spec.kind in SAMPLES and not source.startswith(BROUGHT):
         return (
@@ -42,6 +37,21 @@ def why_not_there(spec: RunSpec, candidate: CandidateSpec, skypilot: SkyPilotSpe
             " has them"
         )
     return None
+
+
+def doubt_prebuilt(candidate: CandidateSpec, skypilot: SkyPilotSpec) -> str | None:
+    """Warn of an interpreter that only the user can have put there, if anybody did."""
+    if not is_fresh(candidate) or skypilot.trainer.type != "prebuilt":
+        return None
+    return (
+        f"{candidate.label} must have {skypilot.trainer.python} already, which a cloud's machine"
+        " has not by itself (backend.skypilot.trainer): the type wheel installs the trainer there"
+    )
+
+
+def is_fresh(candidate: CandidateSpec) -> bool:
+    """Whether the machine is one that a cloud gives as it gives it to anybody."""
+    return candidate.cloud not in OWN_NETWORKS and candidate.image is None
 
 
 def _servers(spec: RunSpec) -> Iterator[tuple[str, str]]:
