@@ -36,6 +36,7 @@ _OF_MACHINES = (
 
 
 CLUSTER_NOT_ENDED = "cluster_not_ended"
+NO_PRICE = "no_price"
 """The warning of a run that is worth a message: somebody has to act, and it costs money."""
 
 
@@ -84,7 +85,7 @@ def _kind_and_key(event_type: str, data: Mapping[str, Any], *, seq: int) -> tupl
     """Return what kind of message the event is worth, and what makes it unique in its run."""
     if event_type == "budget.warned":
         return "budget", f"budget:{seq}"
-    if event_type == "run.warning" and data.get("code") == CLUSTER_NOT_ENDED:
+    if event_type == "run.warning" and data.get("code") in (CLUSTER_NOT_ENDED, NO_PRICE):
         return "warning", f"warning:{seq}"
     if event_type == "run.status_changed" and _is_about_machines(data):
         return "machines", f"machines:{seq}"

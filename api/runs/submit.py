@@ -17,6 +17,7 @@ from api.runs.errors import CheckpointNotFound
 from api.runs.journal import Draft, append
 from api.runs.status import DesiredState, RunStatus
 from api.tables import Run
+from trainer.contract.clusters.clouds import OWN_NETWORKS
 from trainer.contract.clusters.plan import HardwarePlan
 from trainer.contract.manifest import config_hash
 from trainer.contract.spec import RunSpec
@@ -225,7 +226,20 @@ def _warnings(spec: RunSpec) -> list[str]:
     """Return sentences about settings that are allowed but rarely meant."""
     faulty = spec.environment.faults != type(spec.environment.faults)()
     injected = ["environment.faults is set: failures are injected on purpose."] if faulty else []
-    return _training_warnings(spec) + injected if spec.kind == "train" else injected
+    told = injected + _money_warnings(spec)
+    return _training_warnings(spec) + told if spec.kind == "train" else told
+
+
+def _money_warnings(spec: RunSpec) -> list[str]:
+    sky, budget = spec.backend.skypilot, spec.budget
+    if sky is None or budget is None or budget.usd is None or budget.hours is not None:
+        return []
+    clouds = sorted({each.cloud for each in sky.candidates if each.cloud in OWN_NETWORKS})
+    return [
+        f"budget.usd bounds nothing on {each} unless SkyPilot's settings name a price there:"
+        " set budget.hours too."
+        for each in clouds
+    ]
 
 
 def _training_warnings(spec: RunSpec) -> list[str]:

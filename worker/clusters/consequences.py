@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 from sqlalchemy.orm import Session
 
 from api.clusters import leases
-from api.notices.outbox import CLUSTER_NOT_ENDED
+from api.clusters.budgets import allowances
+from api.notices.outbox import CLUSTER_NOT_ENDED, NO_PRICE
 from api.runs import attempts, store
 from api.runs.attempts import End
 from api.runs.journal import Draft, append
@@ -50,6 +51,7 @@ def conclude(
     if run is None:
         return
     _tell(session, run, cluster, now=now)
+    _warn_of_no_price(session, run, cluster, now=now)
     _give_time(run, cluster, now=now)
     if view.cause is not None:
         attempt = store.get_attempt(session, cluster.attempt_id)
@@ -115,6 +117,22 @@ def _tell(session: Session, run: Run, cluster: Cluster, *, now: datetime) -> Non
         "message": cluster.message,
     }
     draft = Draft(type="cluster.changed", at=now, attempt=run.attempt or None, data=data)
+    append(session, run, [draft])
+
+
+def _warn_of_no_price(session: Session, run: Run, cluster: Cluster, *, now: datetime) -> None:
+    """Tell a run that has money to spend, but nobody knows how fast: nothing else would say so."""
+    if cluster.state != ClusterState.UP.value or cluster.hourly_usd is not None:
+        return
+    owners = [each.owner for each in allowances(session, run, now=now) if each.usd is not None]
+    if not owners:
+        return
+    message = (
+        f"What the cluster {cluster.name} costs is not known: while that is so it does not count"
+        f" in the USD of the {' and the '.join(owners)}'s budget, which hours alone bound."
+    )
+    data = {"code": NO_PRICE, "message": message}
+    draft = Draft(type="run.warning", at=now, attempt=run.attempt or None, data=data)
     append(session, run, [draft])
 
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
 from sqlalchemy import select
 
 from api.clusters import budgets
+from api.notices.outbox import NO_PRICE
 from api.runs import store
 from api.runs.errors import InvalidTransition
 from api.runs.status import RunStatus
+from api.runs.submit import _warnings
 from api.runs.transitions import move
 from api.tables import ProjectLimits, RunEvent
 from tests import factories as make
-from tests.worker.clusters.scene import ClusterScene
+from tests.worker.clusters import scripted
+from tests.worker.clusters.scene import ClusterScene, cluster_spec
 from tests.worker.scene import PROJECT
 from trainer.contract.launch import LaunchPlan
 from trainer.contract.reasons import ReasonCode
@@ -42,6 +46,60 @@ def test_a_run_that_is_wrapped_up_over_its_budget_keeps_no_other_from_being_stop
         far.look_at_budgets()
     assert (far.status(wrapped), far.status(spends)) == (S.FINALIZING, S.PAUSING)
     assert far.beat(plan) == "stop"
+
+
+@pytest.mark.parametrize(
+    ("budget", "project_usd", "whose"),
+    [
+        ({"usd": 1.0}, None, "run's"),
+        ({"usd": 1.0}, 5.0, "run and the project's"),
+        (None, 5.0, "project's"),
+        ({"hours": 1.0}, None, None),
+        (None, None, None),
+    ],
+)
+def test_a_cluster_whose_price_nobody_knows_is_told_to_who_has_money_to_spend(
+    far: ClusterScene,
+    monkeypatch: pytest.MonkeyPatch,
+    budget: dict[str, float] | None,
+    project_usd: float | None,
+    whose: str | None,
+) -> None:
+    monkeypatch.setattr(scripted, "FACTS", replace(scripted.FACTS, hourly_usd=None))
+    if project_usd is not None:
+        limits = ProjectLimits(
+            project_id=PROJECT, max_clusters=8, usd=project_usd, since=far.now, set_by="t"
+        )
+        with far.parts.database.transaction() as session:
+            budgets.set_limits(session, limits)
+    run_id = far.submit(budget=budget)
+    far.run_for(60)
+    assert far.clusters(run_id)[0].state == "up"
+    query = select(RunEvent.data).where(RunEvent.type == "run.warning")
+    with far.parts.database.transaction() as session:
+        told = [each for each in session.scalars(query) if each["code"] == NO_PRICE]
+    assert len(told) == (whose is not None)
+    assert all(f"in the USD of the {whose} budget" in each["message"] for each in told)
+
+
+def test_a_cluster_with_a_price_is_nothing_to_warn_of(far: ClusterScene) -> None:
+    run_id, _ = running(far, "first", usd=10.0)
+    query = select(RunEvent.data).where(RunEvent.run_id == run_id, RunEvent.type == "run.warning")
+    with far.parts.database.transaction() as session:
+        assert NO_PRICE not in [each["code"] for each in session.scalars(query)]
+
+
+def test_money_that_bounds_nothing_is_told_before_anything_is_rented() -> None:
+    def told(**budget: float) -> list[str]:
+        made = cluster_spec(budget=budget)
+        return [each for each in _warnings(made) if "budget.usd" in each]
+
+    assert told(usd=10.0) == [
+        "budget.usd bounds nothing on slurm unless SkyPilot's settings name a price there:"
+        " set budget.hours too."
+    ]
+    assert told(usd=10.0, hours=1.0) == []
+    assert told(hours=1.0) == []
 
 
 def test_a_run_that_goes_on_from_one_that_ended_has_what_was_left_of_the_budget(
