@@ -39,7 +39,7 @@ def test_a_preset_is_valid_eligible_and_fits_all_its_candidates(name: str) -> No
     assert gpus == {sizes + spec.placement.learner_ranks}, "no GPU is paid for and idle"
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "qwen3-8b-stepwise"])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_preset_gives_its_steps_the_time_that_they_may_take(name: str) -> None:
     spec = RunSpec.model_validate(preset(name).spec)
     plan = hardware_plan(spec)
