@@ -328,7 +328,9 @@ def _ending(view: ClusterView, now: datetime) -> Action:
     told = view.down_asked_at
     if not known.is_down_asked and (told is None or now - told >= DOWN_AGAIN):
         return AskDown()
-    if known.is_down_asked and known.looked is None and view.up_at is not None:
+    # When it is told again it is looked for at once: late ticks may each be one that tells it.
+    is_first = view.ending_at is None or now - view.ending_at < DOWN_AGAIN
+    if known.is_down_asked and known.looked is None and view.up_at is not None and is_first:
         return Wait(LATER, view.waits_for or "it was told to end just now")
     if _may_have_been_forgotten(view):
         return AskRequest(view.request_id) if known.report is None and view.request_id else Forget()

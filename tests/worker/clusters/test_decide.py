@@ -332,6 +332,11 @@ class TestEnds:
         assert decide(told, START + timedelta(seconds=59)) == AskLaunches()
         assert decide(told, START + timedelta(seconds=60)) == AskDown()
 
+    def test_what_is_told_again_is_looked_for_at_once(self) -> None:
+        told = knowing(replace(ENDING, down_asked_at=START, ending_at=START), is_down_asked=True)
+        assert isinstance(decide(told, START + timedelta(seconds=59)), Wait)
+        assert decide(told, START + timedelta(seconds=60)) == AskLaunches()
+
     def test_of_what_is_still_there_it_is_asked_why(self) -> None:
         told = replace(ENDING, down_asked_at=START, down_request_id="r9")
         there = knowing(told, launches=(), looked=Looked(SEEN))

@@ -475,3 +475,13 @@ def test_a_cluster_that_does_not_end_says_why_and_its_run_is_warned_once(
     far.run_for(180, every_s=20.0)
     [cluster] = far.clusters(run_id)
     assert (cluster.state, told(cluster)) == ("gone", "it is not wanted any more")
+
+
+def test_a_cluster_that_is_looked_at_once_in_a_while_goes_all_the_same(far: ClusterScene) -> None:
+    run_id = far.submit()
+    far.sweep()
+    far.run_for(60)
+    assert [each.state for each in far.clusters(run_id)] == ["up"]
+    far.cancel(run_id)
+    far.run_for(600, every_s=70)
+    assert (far.clouds.clusters, [c.state for c in far.clusters(run_id)]) == ({}, ["gone"])
