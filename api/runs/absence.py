@@ -82,6 +82,28 @@ def hold_unheard(session: Session, *, now: datetime) -> int:
     return len(found)
 
 
+def hold_unread(session: Session, *, now: datetime) -> int:
+    """Move on the deadlines of runs whose nodes are heard by notes alone; returns of how many.
+
+    Called while the store in which the notes lie cannot be read; otherwise as `hold_unheard`.
+    """
+    lease = timedelta(seconds=LEASE_S)
+    late = (
+        select(Run)
+        .join(Attempt, (Attempt.run_id == Run.id) & (Attempt.number == Run.attempt))
+        .where(Attempt.state.in_(HELD), speaks_by_notes())
+        .where(Attempt.kill_requested_at.is_(None), Attempt.trainer_code.is_(None))
+        .where(Run.deadline_at < now + lease / 2)
+        .order_by(Run.id)
+        .with_for_update(of=Run, skip_locked=True, key_share=True)
+        .execution_options(populate_existing=True)
+    )
+    found = session.scalars(late).all()
+    for run in found:
+        run.deadline_at = now + lease
+    return len(found)
+
+
 def note_shut_out(session: Session, *, now: datetime) -> int:
     """Note on clusters that are up that their nodes had nobody to take their attempt from.
 

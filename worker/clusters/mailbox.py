@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 from api.clusters import nodes
 from api.clusters.exchange import UNDER_WAY, admit, node_plan, reaches_api
 from api.clusters.store import ClusterState, speaks_by_notes
-from api.runs import store
+from api.runs import absence, store
 from api.runs.errors import AttemptNotFound, AttemptSuperseded
 from api.runs.journal import utc_now
 from api.runs.status import AttemptState
@@ -67,16 +67,29 @@ def sweep(parts: Parts, *, now: datetime | None = None) -> int:
     now = now or utc_now()
     with parts.database.transaction() as session:
         boxes = _boxes(session, now=now)
+    is_away = False
     for box in boxes:
         try:
             _look(parts, box, now=now)
         except StoreResting:
+            is_away = True
             break  # the others cannot be reached either
         except StoreError as error:
+            is_away = True
             log.warning("the notes of run %s cannot be reached now: %s", box.run_id, error)
         except (AttemptSuperseded, AttemptNotFound) as error:
             log.warning("a note of run %s does not count: %s", box.run_id, error)
+    if is_away:
+        _hold(parts, now=now)
     return len(boxes)
+
+
+def _hold(parts: Parts, *, now: datetime) -> None:
+    """Let no trainer be at fault for a store that cannot be read."""
+    with parts.database.transaction() as session:
+        num_held = absence.hold_unread(session, now=now)
+    if num_held:
+        log.warning("notes cannot be read: the deadlines of %d runs are moved on", num_held)
 
 
 def has_word(parts: Parts, cluster_id: str, *, since: datetime | None, now: datetime) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from api.runs.advance import KILL_GRACE_S
@@ -10,7 +13,10 @@ from api.runs.status import CLUSTER_STOPPING_S, DEADLINES_S, RunStatus
 from tests import factories as make
 from tests.worker.clusters.scene import SKY, ClusterScene
 from trainer.contract.launch import LaunchPlan
+from trainer.stores.base import StoreError
+from trainer.stores.disk import DiskStore
 from worker import driver, rounds
+from worker.clusters import mailbox
 
 S = RunStatus
 LOOKS_EVERY_S = 35.0
@@ -80,3 +86,26 @@ def test_nodes_that_never_speak_to_the_api_are_judged_without_it(far: ClusterSce
     far.api.goes()
     look_for(far, (DEADLINES_S[S.RUNNING] or 0.0) + 2 * LEASE_S)
     assert far.attempts(run_id)[0].end_code == "stalled"
+
+
+class Away(DiskStore):
+    """A store that answers nobody."""
+
+    def get(self, key: str) -> bytes:
+        raise StoreError(f"{key}: nobody answers")
+
+
+def test_no_deadline_of_a_run_that_speaks_by_notes_passes_while_they_cannot_be_read(
+    far: ClusterScene, tmp_path: Path
+) -> None:
+    run_id, _ = running(far, api_reachable=False)
+    there = far.parts
+    far.parts = replace(far.parts, store=Away(tmp_path))
+    for _ in range(int((DEADLINES_S[S.RUNNING] or 0.0) / LOOKS_EVERY_S) + 4):
+        mailbox.sweep(far.parts, now=far.now)
+        look_for(far, 0.0)
+    [attempt] = far.attempts(run_id)
+    assert (far.status(run_id), attempt.kill_requested_at) == (S.RUNNING, None)
+    far.parts = there
+    look_for(far, 2 * LEASE_S)
+    assert far.attempts(run_id)[0].kill_requested_at is not None, "it hung meanwhile"
