@@ -170,7 +170,9 @@ def test_a_waiting_run_whose_spec_an_update_refuses_fails_with_a_sentence(stage:
 def test_an_offer_that_an_update_refuses_keeps_no_other_run_back(stage: Stage) -> None:
     runner_id = stage.register(slots=2)
     refused, other = stage.submit(), stage.submit()
-    stage.advance(refused, other)
+    for run_id in (refused, other):
+        stage.later(1)
+        stage.advance(run_id)
     stage.change(refused, with_a_key_that_is_gone)
     assert stage.claim(runner_id) is None
     run = stage.run(refused)

@@ -134,7 +134,7 @@ def test_strays_are_listed_without_ending_any_and_ended_by_name(hc: Invoke, stor
     [
         ("backend.skypilot.candidates=[]", "at least 1 item"),
         ("backend.skypilot.candidates=[{infra: azure}]", "use one of aws, gcp"),
-        ("backend.skypilot.candidates=[{infra: lambda, accelerators: H100}]", "match pattern"),
+        ("backend.skypilot.candidates=[{infra: lambda, accelerators: H100}]", "as in H100:8"),
         ("backend.skypilot.candidates=[{infra: lambda, use_spot: true}]", "set use_spot to false"),
         ("backend.skypilot.max_hours=100000", "8760"),
         ("budget={usd: 0}", "greater than 0"),
