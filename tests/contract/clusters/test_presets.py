@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from trainer.contract.clusters.features import FEATURES
 from trainer.contract.clusters.plan import hardware_plan
 from trainer.contract.clusters.presets import NoSuchPreset, preset, presets
 from trainer.contract.spec import RunSpec
@@ -37,6 +38,13 @@ def test_a_preset_is_valid_eligible_and_fits_all_its_candidates(name: str) -> No
     gpus = {each.gpus for each in spec.backend.skypilot.candidates}
     sizes = spec.engine.data_parallel_size * spec.engine.tensor_parallel_size
     assert gpus == {sizes + spec.placement.learner_ranks}, "no GPU is paid for and idle"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_presets_clusters_end_themselves_when_nobody_else_does(name: str) -> None:
+    spec = RunSpec.model_validate(preset(name).spec)
+    assert spec.backend.skypilot is not None
+    assert all(FEATURES[each.cloud].autodown for each in spec.backend.skypilot.candidates)
 
 
 @pytest.mark.parametrize("name", NAMES)
