@@ -16,6 +16,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 log = logging.getLogger(__name__)
 
+_OF_EXPRESSIONS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What the expressions of a template may raise beside Jinja's own errors."""
 _QUESTION = ({"role": "user", "content": "?"},)
 
 
@@ -37,7 +39,7 @@ def read_generation_prompt(directory: Path) -> str:
             template.render(messages=_QUESTION, tools=None, add_generation_prompt=asked)
             for asked in (False, True)
         )
-    except (TemplateError, TypeError, ValueError) as fault:
+    except (TemplateError, *_OF_EXPRESSIONS) as fault:
         log.warning("the chat template in %s is not read: %s", directory, fault)
         return ""
     return with_it.removeprefix(without) if with_it.startswith(without) else ""

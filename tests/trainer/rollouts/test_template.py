@@ -35,6 +35,8 @@ HYBRID = CHATML.replace(
         ("{{ messages[0]['content'", ""),
         ("{{ messages[7].content.nothing }}", ""),
         ("{{ ''.__class__.__mro__[1].__subclasses__() }}", ""),
+        ("{{ 1 // 0 }}", ""),
+        ("{% for i in range(10 ** 9) %}{% endfor %}", ""),
         ("only this", ""),
     ],
 )

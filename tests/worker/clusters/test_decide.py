@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -210,10 +211,10 @@ class TestUp:
 
     @pytest.mark.parametrize("seen", [{"num_unseen": 2}, {"unsound_since": START}])
     def test_what_a_sweep_saw_long_ago_or_before_the_node_was_heard_ends_nothing(
-        self, seen: dict[str, object]
+        self, seen: dict[str, Any]
     ) -> None:
         """The clouds were away since: one blip of theirs is no proof hours later."""
-        told = replace(UP, seen_at=START, **seen)  # type: ignore[arg-type]
+        told = replace(UP, seen_at=START, **seen)
         never_heard = replace(told, node_heard_at=None)
         assert decide(never_heard, START + UNSOUND_ENOUGH) == AskJobs()
         heard = replace(told, node_heard_at=LONG_AFTER)
