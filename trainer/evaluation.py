@@ -35,16 +35,13 @@ class Evaluator:
             TrainerError, StopRequested: as `Waves.run`.
         """
         decodings = self._decodings(is_edge=is_edge)
-        end = time.time() + 60.0 * (self.spec.budget_minutes or 0.0)
+        budget_s = 60.0 * (self.spec.budget_minutes or 0.0)
+        end = time.time() + budget_s
         for index, decoding in enumerate(decodings):
-            left_s = (end - time.time()) / (len(decodings) - index)
-            begin_until = time.time() + left_s if self.spec.budget_minutes else None
+            # Rollouts that end late take nothing from the next decoding, which would be left out.
+            share_s = max(budget_s / len(decodings), (end - time.time()) / (len(decodings) - index))
+            begin_until = time.time() + share_s if self.spec.budget_minutes else None
             await self._run_one(step, decoding, begin_until)
-
-    def num_rollouts(self, *, is_edge: bool) -> int:
-        """Return how many rollouts `run` makes."""
-        decodings = self._decodings(is_edge=is_edge)
-        return len(self.tasks) * sum(decoding.n_samples_per_prompt for decoding in decodings)
 
     async def _run_one(self, step: int, decoding: DecodingSpec, begin_until: float | None) -> None:
         began = time.perf_counter()

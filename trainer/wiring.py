@@ -252,7 +252,11 @@ def _sampler(spec: RunSpec, tasks: TaskSets, saved: Saved | None) -> TaskSampler
         return TaskSampler(tasks.eval, 1, spec.data.seed)
     if saved is not None:
         return TaskSampler.from_state(
-            tasks.train, saved.manifest.sampler, prompts_per_step=size, sampling=sampling
+            tasks.train,
+            saved.manifest.sampler,
+            prompts_per_step=size,
+            seed=spec.data.seed,
+            sampling=sampling,
         )
     return TaskSampler(tasks.train, size, spec.data.seed, sampling)
 
@@ -264,6 +268,7 @@ def _stream(spec: RunSpec, collector: Collector, draws: _Draws) -> GroupStream:
         lambda ordinal: training_wave(spec, ordinal),
         StreamOptions(
             batch_size=spec.schedule.train_batch_size,
+            last_step=spec.schedule.total_steps,
             max_staleness_steps=spec.schedule.max_staleness_steps,
             redrawing=Redrawing.of(spec.algorithm.dynamic_sampling),
         ),

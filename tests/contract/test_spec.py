@@ -112,6 +112,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "leave top_p out or set a temperature above 0",
     ),
     ({"eval": {"decodings": [{"name": "a"}, {"name": "a"}]}}, "name each one differently"),
+    ({"eval": {"interval_decodings": []}}, "at least 1 item"),
     ({"eval": {"interval_decodings": ["cold"]}}, "interval_decodings names ['cold']"),
     ({"engine": {"type": "torch", "dtype": "bfloat16"}}, "set engine.dtype to float32"),
     ({"tracking": {"wandb": {"mode": "on"}}}, "'disabled', 'offline' or 'online'"),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import trainer.evaluation as evaluation_module
 import trainer.rollouts.wave as wave_module
 from tests.trainer.scripted import CountingEnv, CountingProvider, a_task
 from tests.trainer.short_run import ShortRun
@@ -53,6 +54,9 @@ class _Clock:
     def time(self) -> float:
         return time.time() + self.leap_s
 
+    def perf_counter(self) -> float:
+        return time.perf_counter()
+
 
 async def cut_off(root: Path, monkeypatch: pytest.MonkeyPatch, *, after: int) -> ShortRun:
     """A run whose first evaluation has time for `after` of its 8 rollouts."""
@@ -93,6 +97,26 @@ async def test_an_evaluation_out_of_time_has_outcomes_missing_and_no_zeros(
     assert "3 of 8 rollouts were not begun and have no outcome" in warning.message
     run.store.get_file(f"runs/{run.run_id}/attempt-1/{missing[0].trajectory}", tmp_path / "t.gz")
     assert len(read_trajectories(tmp_path / "t.gz")) == 8
+
+
+async def test_a_late_end_of_one_decoding_takes_no_time_from_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last rollout of the first one ends after the time of both."""
+    clock = _Clock()
+    monkeypatch.setattr(wave_module, "time", clock)
+    monkeypatch.setattr(evaluation_module, "time", clock)
+
+    def env(number: int) -> CountingEnv:
+        clock.leap_s = 0.0 if number < 7 else 3600.0
+        return CountingEnv(goal=0)
+
+    decodings = [{"name": "sampled"}, {"name": "greedy", "temperature": 0.0}]
+    both = {**ONE_AT_A_TIME, "eval": {**ONE_AT_A_TIME["eval"], "decodings": decodings}}
+    run = ShortRun(tmp_path, **both)
+    await run.train(provider=CountingProvider(env))
+    found = [(e.decoding, e.metrics["eval/all/coverage"]) for e in run.events(EvalCompleted)[:2]]
+    assert found == [("sampled", 1.0), ("greedy", 1.0)]
 
 
 async def test_an_evaluation_with_no_time_at_all_is_no_outage(tmp_path: Path) -> None:

@@ -428,13 +428,14 @@ class EvalSpec(Section):
         DecodingSpec(name="greedy", temperature=0.0),
     )
     """Each evaluation runs all of these."""
-    interval_decodings: tuple[str, ...] | None = None
+    interval_decodings: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     """Names of the decodings used by evaluations during training; null: all. The evaluations
     before and after training always run all of them."""
     budget_minutes: Annotated[float, Field(gt=0.0, le=1440.0)] | None = None
     """Minutes one evaluation may begin rollouts for, split evenly over its decodings. Rollouts in
-    flight then end; those not begun have no outcome, which is no zero: they are missing in the
-    coverage. Environments take turns, so that each loses about as many. null: no limit."""
+    flight then end, which takes nothing from the next decoding; those not begun have no outcome,
+    which is no zero: they are missing in the coverage. Environments take turns, so that each
+    loses about as many. null: no limit."""
     pass_threshold: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     """A rollout passes when its score is at least this."""
 

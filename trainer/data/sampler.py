@@ -112,6 +112,7 @@ class TaskSampler:
         state: Mapping[str, JsonValue],
         *,
         prompts_per_step: int,
+        seed: int,
         sampling: Sampling = BALANCED,
     ) -> TaskSampler:
         """Return a sampler that continues where `state` was taken, however many steps that was.
@@ -120,9 +121,9 @@ class TaskSampler:
             CheckpointError: the state is malformed, or belongs to other tasks, settings or steps
                 of another size: its position means nothing there.
         """
-        step, seed, size = (state.get(key) for key in ("step", "seed", "prompts_per_step"))
+        step, drawn_by, size = (state.get(key) for key in ("step", "seed", "prompts_per_step"))
         pools = state.get("pools")
-        if not isinstance(step, int) or not isinstance(seed, int) or not isinstance(size, int):
+        if not isinstance(step, int) or not isinstance(drawn_by, int) or not isinstance(size, int):
             raise CheckpointError("sampler state is malformed")
         if not isinstance(pools, dict):
             raise CheckpointError("sampler state is malformed, or of an earlier version")
@@ -130,6 +131,11 @@ class TaskSampler:
             raise CheckpointError(
                 f"the checkpoint's steps have {size} prompts: set schedule.train_batch_size to"
                 f" {size} ({prompts_per_step} asked for)"
+            )
+        if drawn_by != seed:
+            raise CheckpointError(
+                f"the checkpoint's tasks were drawn by the seed {drawn_by}: set data.seed to"
+                f" {drawn_by} ({seed} asked for)"
             )
         sampler = cls(tasks, size, seed, sampling)
         if sampler._digest != state.get("tasks_sha256"):

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from trainer.rollouts.places import Places
 from trainer.rollouts.wave import Rollout, Rolls, Wave
 from trainer.types import Group, Task
 
 
 class Collector:
-    """Rolls out waves of tasks, at most `max_concurrent_rollouts` rollouts at a time."""
+    """Rolls out waves of tasks, at most `max_concurrent_rollouts` rollouts at a time.
+
+    An evaluation goes first: training waits for it, and not for rollouts of later steps.
+    """
 
     def __init__(self, rolls: Rolls, *, max_concurrent_rollouts: int) -> None:
         self._rolls = rolls
-        self._free = asyncio.Semaphore(max_concurrent_rollouts)
+        self._places = Places(max_concurrent_rollouts)
 
     async def collect(
         self,
@@ -62,7 +66,7 @@ class Collector:
             await asyncio.gather(*running, return_exceptions=True)
 
     async def _bounded(self, task: Task, sample_index: int, wave: Wave) -> Rollout:
-        async with self._free:
+        async with self._places.held(turn=0 if wave.split == "eval" else 1):
             return await self._rolls.roll(task, sample_index, wave)
 
 

@@ -10,6 +10,7 @@ The bound: A = ceil(S / 2) batches are opened ahead and D = S - A steps are left
 Slot j opens at version j // batch_size - A at the earliest and is taken by step j // batch_size +
 1 + D at the latest, so what is trained on at step t (version t - 1) is at most A + D = S old. A
 step never has to take more than `batch_size`: all slots before its window were taken in time.
+No slot is opened for a step after the run's last one.
 
 Source: bounded staleness over a buffer of groups, as in AReaL (arXiv:2505.24298, section 5.1).
 """
@@ -37,6 +38,8 @@ class StreamOptions:
 
     batch_size: int
     """Groups per step."""
+    last_step: int
+    """The run's; nothing is rolled out for later ones."""
     max_staleness_steps: int = 0
     """Versions between the weights that began a trajectory and those that learn from it."""
     redrawing: Redrawing = field(default_factory=Redrawing)
@@ -125,7 +128,7 @@ class GroupStream:
             TrainerError: a rollout met a failure that is not its environment's.
         """
         options = self._options
-        self._open_until((step + options.ahead) * options.batch_size)
+        self._open_until(min(step + options.ahead, options.last_step) * options.batch_size)
         dropped: list[DrawnGroup] = []
         for num_draws in count(1):
             numbers = await self._batch(step)

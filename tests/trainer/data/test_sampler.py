@@ -48,7 +48,7 @@ def test_a_resumed_sampler_continues_the_exact_order(steps: int) -> None:
     for _ in range(steps):
         sampler.next_step()
     state = json.loads(json.dumps(sampler.state()))
-    resumed = TaskSampler.from_state(TASKS, state, prompts_per_step=7)
+    resumed = TaskSampler.from_state(TASKS, state, prompts_per_step=7, seed=3)
     for _ in range(20):
         assert resumed.next_step() == sampler.next_step()
 
@@ -60,11 +60,13 @@ def test_the_seed_changes_the_order() -> None:
 def test_state_of_other_tasks_or_of_another_shape_is_refused() -> None:
     state = TaskSampler(TASKS, 7, seed=3).state()
     with pytest.raises(CheckpointError, match="another set"):
-        TaskSampler.from_state(TASKS[:-1], state, prompts_per_step=7)
+        TaskSampler.from_state(TASKS[:-1], state, prompts_per_step=7, seed=3)
     with pytest.raises(CheckpointError, match="malformed"):
-        TaskSampler.from_state(TASKS, {**state, "step": "1"}, prompts_per_step=7)
+        TaskSampler.from_state(TASKS, {**state, "step": "1"}, prompts_per_step=7, seed=3)
     with pytest.raises(CheckpointError, match=r"set schedule\.train_batch_size to 7"):
-        TaskSampler.from_state(TASKS, state, prompts_per_step=14)
+        TaskSampler.from_state(TASKS, state, prompts_per_step=14, seed=3)
+    with pytest.raises(CheckpointError, match=r"set data\.seed to 3 \(4 asked for\)"):
+        TaskSampler.from_state(TASKS, state, prompts_per_step=7, seed=4)
 
 
 def test_empty_repeated_and_too_few_tasks_are_refused() -> None:

@@ -70,7 +70,9 @@ def test_a_sampler_resumed_between_any_two_calls_goes_on_as_if_nothing_happened(
         else:
             assert broken.observe(number, rows_of(number)) == whole.observe(number, rows_of(number))
         state = through_a_manifest(broken.state())
-        broken = TaskSampler.from_state(TASKS, state, prompts_per_step=prompts, sampling=sampling)
+        broken = TaskSampler.from_state(
+            TASKS, state, prompts_per_step=prompts, seed=seed, sampling=sampling
+        )
         assert broken.state() == whole.state()
         assert broken.metrics() == whole.metrics()
 
@@ -79,7 +81,7 @@ def test_a_late_position_costs_no_replay() -> None:
     state = TaskSampler(TASKS, 4, 0).state()
     late: dict[str, JsonValue] = {"epoch": 10**9, "position": 2, "late": []}
     state |= {"step": 10**10, "pools": dict.fromkeys(ENVS, late)}
-    sampler = TaskSampler.from_state(TASKS, state, prompts_per_step=4)
+    sampler = TaskSampler.from_state(TASKS, state, prompts_per_step=4, seed=0)
     assert len(sampler.next_step()) == 4
     assert sampler.metrics()["data/booking/epoch"] == 10**9 - 1 + 3 / 4
 
@@ -91,7 +93,9 @@ def test_a_warning_given_before_the_checkpoint_is_not_given_again() -> None:
     for _ in range(UNSAMPLED_AFTER):
         sampler.next_step()
     assert sampler.observe(UNSAMPLED_AFTER, []).unsampled == ("booking",)
-    resumed = TaskSampler.from_state(tasks, sampler.state(), prompts_per_step=1, sampling=sampling)
+    resumed = TaskSampler.from_state(
+        tasks, sampler.state(), prompts_per_step=1, seed=0, sampling=sampling
+    )
     assert resumed.observe(UNSAMPLED_AFTER + 1, []).unsampled == ()
 
 
@@ -109,7 +113,7 @@ def test_a_warning_given_before_the_checkpoint_is_not_given_again() -> None:
 def test_a_position_under_other_settings_is_refused(other: Sampling, sentence: str) -> None:
     state = TaskSampler(TASKS, 9, 0, Sampling(mode="hybrid", min_samples_per_env=2)).state()
     with pytest.raises(CheckpointError, match=sentence):
-        TaskSampler.from_state(TASKS, state, prompts_per_step=9, sampling=other)
+        TaskSampler.from_state(TASKS, state, prompts_per_step=9, seed=0, sampling=other)
 
 
 @pytest.mark.parametrize("part", ["pools", "shares", "settings", "curriculum"])
@@ -118,4 +122,4 @@ def test_a_malformed_part_of_the_state_is_refused(part: str, value: JsonValue) -
     sampling = Sampling(curriculum=EAGER)
     state = TaskSampler(TASKS, 8, 0, sampling).state() | {part: value}
     with pytest.raises(CheckpointError, match="malformed"):
-        TaskSampler.from_state(TASKS, state, prompts_per_step=8, sampling=sampling)
+        TaskSampler.from_state(TASKS, state, prompts_per_step=8, seed=0, sampling=sampling)

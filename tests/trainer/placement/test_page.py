@@ -30,6 +30,6 @@ def test_the_page_has_the_numbers_and_names_of_the_code() -> None:
     assert f"`{cluster.ADDRESS}`" in PAGE
     assert f"`{cluster.NODE_IPS}`" in PAGE
     for staleness in range(9):
-        options = StreamOptions(batch_size=1, max_staleness_steps=staleness)
+        options = StreamOptions(batch_size=1, last_step=9, max_staleness_steps=staleness)
         assert options.ahead == -(-staleness // 2)
         assert options.slack == staleness - options.ahead

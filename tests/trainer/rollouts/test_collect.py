@@ -1,3 +1,6 @@
+import asyncio
+from dataclasses import replace
+
 import pytest
 
 from tests.trainer.scripted import (
@@ -16,7 +19,8 @@ from trainer.errors import EngineError
 from trainer.rollouts.collect import as_groups
 from trainer.rollouts.limits import training_temperature
 from trainer.rollouts.outcomes import outcome_rows
-from trainer.types import Sample, SamplingParams
+from trainer.rollouts.places import Places
+from trainer.types import Sample, SamplingParams, Task
 
 
 def solve(turn: int, _: SamplingParams) -> str:
@@ -38,6 +42,49 @@ async def test_no_more_rollouts_than_allowed_are_in_flight() -> None:
     collector = a_collector(engine, CountingProvider(), environment=environment)
     await collector.collect([a_task(f"t{i}") for i in range(4)], a_wave(n=2))
     assert engine.most_in_flight == 3
+
+
+async def test_an_evaluation_gets_the_next_places_before_what_waits_for_later_steps() -> None:
+    begun: list[str] = []
+    are_two = asyncio.Event()
+
+    class Noted(CountingProvider):
+        def make(self, task: Task) -> CountingEnv:
+            begun.append(task.key)
+            if len(begun) == 2:
+                are_two.set()
+            return super().make(task)
+
+    environment = EnvironmentSpec(max_concurrent_rollouts=2)
+    collector = a_collector(ScriptedEngine(solve), Noted(), environment=environment)
+    ahead = asyncio.create_task(collector.collect([a_task(f"t{i}") for i in range(6)], a_wave()))
+    await are_two.wait()
+    evaluation = replace(a_wave(), split="eval", decoding="sampled")
+    await collector.collect([a_task(f"e{i}") for i in range(3)], evaluation)
+    assert begun[:5] == ["t0", "t1", "e0", "e1", "e2"]
+    await ahead
+    assert begun[5:] == ["t2", "t3", "t4", "t5"]
+
+
+async def test_whoever_leaves_while_waiting_costs_no_place() -> None:
+    places = Places(1)
+
+    async def hold(order: list[int], number: int, turn: int) -> None:
+        async with places.held(turn):
+            order.append(number)
+            await asyncio.sleep(0)
+
+    order: list[int] = []
+    async with places.held(0):
+        waiting = [asyncio.create_task(hold(order, number, 1)) for number in range(4)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+    # The place was given to the second one, which leaves before it has heard of it.
+    waiting[1].cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert order == [2, 3]
+    async with asyncio.timeout(1.0), places.held(1):
+        pass
 
 
 async def test_every_request_has_a_seed_of_its_own_and_the_same_one_again() -> None:

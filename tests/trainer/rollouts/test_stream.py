@@ -66,6 +66,7 @@ def a_stream(
     rolls: HeldRolls,
     *,
     batch_size: int = 2,
+    last_step: int = 100,
     max_staleness_steps: int = 0,
     redrawing: Redrawing = Redrawing(),  # noqa: B008 - frozen
 ) -> GroupStream:
@@ -76,6 +77,7 @@ def a_stream(
         lambda ordinal: a_wave(step=ordinal),
         StreamOptions(
             batch_size=batch_size,
+            last_step=last_step,
             max_staleness_steps=max_staleness_steps,
             redrawing=redrawing,
         ),
@@ -194,6 +196,17 @@ async def test_whatever_the_order_batches_are_whole_in_time_and_complete(
     left = {key for _, key in stream.state()["pending"]}
     assert sorted([*seen, *left]) == sorted({key for key, _ in rolls.begun} | left)
     await stream.close()
+
+
+@pytest.mark.parametrize("max_staleness_steps", [0, 1, 2, 5, 8])
+async def test_nothing_is_rolled_out_for_a_step_after_the_last(max_staleness_steps: int) -> None:
+    rolls = HeldRolls(auto=True)
+    stream = a_stream(rolls, last_step=3, max_staleness_steps=max_staleness_steps)
+    taken = [await stream.take(step) for step in (1, 2, 3)]
+    await settle()
+    assert len(rolls.begun) == 3 * 2 == sum(len(each.groups) for each in taken)
+    assert taken[-1].num_ahead == 0
+    assert stream.state() == {"num_draws": 3, "pending": []}
 
 
 def not_among(*poor: str) -> Callable[[DrawnGroup], bool]:
