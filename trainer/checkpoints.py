@@ -22,7 +22,7 @@ from trainer.contract.manifest import Manifest, ManifestFile
 from trainer.contract.rundir import CHECKPOINTS, MANIFEST, AttemptDir, checkpoint_name, run_key
 from trainer.errors import CheckpointError
 from trainer.storage import space_checked
-from trainer.stores.base import BlobMissing, BlobStore, StoreError
+from trainer.stores.base import BlobMissing, BlobStore
 
 _FILE = re.compile(rf"^(.*/{CHECKPOINTS}/global_step_(\d+)/attempt-(\d+))/(.+)$")
 _CHUNK = 1024 * 1024
@@ -115,8 +115,9 @@ class Checkpoints:
                 self._store.put_file(f"{key}/{file.path}", local / file.path)
             data = manifest.model_dump_json(indent=1).encode()
             self._still_current()
-            self._store.put_if_absent(f"{key}/{MANIFEST}", data)
-        saved = read_saved(self._store, key)
+            is_ours = self._store.put_if_absent(f"{key}/{MANIFEST}", data)
+        # Not read back where it is ours: a store that is away just then has the checkpoint whole.
+        saved = _saved(key, manifest, data) if is_ours else read_saved(self._store, key)
         self._delete_local(saved.path)
         return saved
 
@@ -239,15 +240,20 @@ def read_saved(store: BlobStore, key: str) -> Saved:
     """Read the manifest of the checkpoint at `key`.
 
     Raises:
-        CheckpointError: there is none, or it cannot be read.
+        CheckpointError: there is none, or it is no manifest.
+        StoreError: the store does not answer.
     """
     try:
         data = store.get(f"{key}/{MANIFEST}")
         manifest = Manifest.model_validate_json(data)
     except BlobMissing as error:
         raise CheckpointError(f"{key} is not a complete checkpoint: no {MANIFEST}") from error
-    except (ValidationError, StoreError) as error:
+    except ValidationError as error:
         raise CheckpointError(f"{key}/{MANIFEST} cannot be read: {error}") from error
+    return _saved(key, manifest, data)
+
+
+def _saved(key: str, manifest: Manifest, data: bytes) -> Saved:
     return Saved(
         key=key,
         path=key[key.rindex(f"{CHECKPOINTS}/") :],
@@ -263,6 +269,7 @@ def fetch(store: BlobStore, key: str, directory: Path, *, only: str = "") -> Sav
 
     Raises:
         CheckpointError: no manifest, a file is missing, or its size or hash is another one.
+        StoreError: the store does not answer.
         StorageFull: no space.
     """
     saved = read_saved(store, key)

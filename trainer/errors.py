@@ -10,6 +10,7 @@ TrainerError                 the run cannot go on; the attempt ends with `reason
 ├── LearnerError             the gradient step failed
 ├── NonFiniteUpdate          loss or gradient is NaN or infinite
 ├── StorageFull              the run directory cannot be written
+├── StoreUnavailable         the blob store is away: another attempt tries again
 ├── EnvironmentOutage        too many rollouts ended in infra errors: the run pauses
 ├── StepTimeout              a step passed its deadline: the run pauses
 ├── RunTimeout               the run passed its deadline: it ends with the last step saved
@@ -99,6 +100,12 @@ class StorageFull(TrainerError, OSError):
     """The run directory or the blob store has no space left."""
 
     reason = "storage_full"
+
+
+class StoreUnavailable(TrainerError):
+    """The blob store did not do what the attempt cannot go on without."""
+
+    reason = "store_unavailable"
 
 
 class EnvironmentOutage(TrainerError):

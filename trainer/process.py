@@ -27,6 +27,7 @@ from trainer.errors import (
     CheckpointError,
     SpecError,
     StepTimeout,
+    StoreUnavailable,
     TrainerError,
 )
 from trainer.exitrecord import MAX_MESSAGE, reserve_exit, write_exit
@@ -204,6 +205,8 @@ async def _train(
         return _failed(error, EXIT_HUNG)
     except TrainerError as error:
         return _failed(error, EXIT_FAILED)
+    except StoreError as error:
+        return _failed(StoreUnavailable(str(error)), EXIT_FAILED)
     except Exception as error:  # noqa: BLE001 - the task edge: an attempt always says how it ended
         _log.exception("the trainer crashed")
         message = f"{type(error).__name__}: {error}"

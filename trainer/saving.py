@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from trainer.checkpoints import Checkpoints, Position, Saved
 from trainer.contract.events import CheckpointDeleted, CheckpointSaved, PhaseStarted, RunWarning
-from trainer.errors import TrainerError
+from trainer.errors import StoreUnavailable
 from trainer.learners.base import Learner
 from trainer.sinks.journal import Journal
 from trainer.stores.base import StoreError
@@ -44,7 +44,7 @@ class Saver:
         the next call.
 
         Raises:
-            TrainerError: the final checkpoint could not be stored.
+            StoreUnavailable: the final checkpoint could not be stored.
             StorageFull: no space.
             AttemptSuperseded: a newer attempt owns the run.
         """
@@ -97,7 +97,7 @@ class Saver:
 
     def _could_not(self, position: Position, error: StoreError) -> None:
         if position.final:
-            raise TrainerError(f"the last checkpoint is not stored: {error}") from error
+            raise StoreUnavailable(f"the last checkpoint is not stored: {error}") from error
         self._warn(position.step, "checkpoint_not_saved", error)
 
     def _warn(self, step: int, code: str, error: StoreError) -> None:

@@ -52,6 +52,8 @@ class ReasonFacts:
     category: Category
     after: AfterEnd
     counts: Counts = Counts.NEVER
+    at_last: AfterEnd = AfterEnd.FAIL
+    """What it means once the run's failures are used up, if it counts."""
     wording: str
 
     @property
@@ -119,6 +121,14 @@ REASONS: dict[ReasonCode, ReasonFacts] = {
         Category.INFRA,
         AfterEnd.PAUSE,
         "No space is left for the run's files; free some, then resume.",
+    ),
+    # What is saved stays saved: once the store is back, the run goes on.
+    ReasonCode.STORE_UNAVAILABLE: ReasonFacts(
+        category=Category.INFRA,
+        after=AfterEnd.RETRY,
+        counts=Counts.WITHOUT_PROGRESS,
+        at_last=AfterEnd.PAUSE,
+        wording="The blob store did not answer; resume once it does.",
     ),
     ReasonCode.TRAINER_CRASHED: _fails_after_retries(Category.INFRA, "The trainer died."),
     ReasonCode.RUNNER_STOPPED: _ends(
@@ -202,7 +212,7 @@ def status_after(reason: ReasonCode, *, num_failures: int) -> RunStatus:
     """
     facts = REASONS[reason]
     if facts.counts is not Counts.NEVER and num_failures >= MAX_FAILURES:
-        return RunStatus.FAILED
+        return FINAL[facts.at_last]
     return FINAL[facts.after]
 
 

@@ -69,7 +69,7 @@ def _go_on(
     ):
         run.num_failures += 1
     to = status_after(reason, num_failures=run.num_failures)
-    if to is RunStatus.FAILED and facts.after is AfterEnd.RETRY:
+    if to is not RunStatus.RECOVERING and facts.after is AfterEnd.RETRY:
         message = f"{message} (the last of {MAX_FAILURES} failed attempts)"
     if to is RunStatus.FAILED and reason is ReasonCode.CLUSTER_REFUSED and run.started_at:
         # It has trained on such machines: what is refused today (a quota, a price) may pass.

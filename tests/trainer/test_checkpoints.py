@@ -45,6 +45,10 @@ def at(step: int, *, final: bool = False) -> Position:
     return Position(step=step, sampler={"step": step}, stream={}, evaluated_step=None, final=final)
 
 
+def away(key: str) -> bytes:
+    raise StoreError(f"blob {key!r}: connection refused")
+
+
 def write(directory: Path) -> None:
     (directory / "policy").mkdir()
     (directory / "policy" / "weights").write_bytes(b"w" * 1000)
@@ -86,6 +90,16 @@ def test_the_local_copy_stays_where_the_store_does_not_take_the_manifest(
         here.checkpoints().save(at(5), write)
     local = here.run_dir / "checkpoints" / "global_step_5" / "attempt-1"
     assert (local / "policy" / "weights").read_bytes() == b"w" * 1000
+
+
+def test_a_store_that_goes_away_once_it_has_the_manifest_has_the_checkpoint(
+    here: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(here.store, "get", away)
+    saved = here.checkpoints().save(at(5), write)
+    monkeypatch.undo()
+    assert read_saved(here.store, saved.key) == saved
+    assert list((here.run_dir / "checkpoints").iterdir()) == []
 
 
 def test_of_what_the_store_does_not_take_only_the_newest_stays_on_the_disk(
@@ -150,6 +164,15 @@ def test_a_missing_file_and_an_unreadable_manifest_are_refused(
     here.store.put(f"{saved.key}/manifest.json", b"{")
     with pytest.raises(CheckpointError, match="cannot be read"):
         read_saved(here.store, saved.key)
+
+
+def test_a_store_that_is_away_says_nothing_about_a_checkpoint(
+    here: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = here.checkpoints().save(at(5), write)
+    monkeypatch.setattr(here.store, "get", away)
+    with pytest.raises(StoreError, match="connection refused"):
+        fetch(here.store, saved.key, tmp_path / "here")
 
 
 def test_a_complete_checkpoint_is_never_written_again(here: Fixture) -> None:

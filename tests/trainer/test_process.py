@@ -20,6 +20,7 @@ from trainer.contract.events import EVENTS, Event, ProbeCompleted, TrainerEnded
 from trainer.contract.reasons import ReasonCode
 from trainer.contract.rundir import AttemptDir, ExitRecord
 from trainer.process import EXIT_FAILED, EXIT_SUPERSEDED, Launch, run_attempt
+from trainer.stores.base import StoreError
 from trainer.stores.disk import DiskStore
 
 WAIT_S = 120.0
@@ -105,6 +106,20 @@ async def test_a_missing_spec_a_missing_model_and_a_missing_checkpoint_are_told_
     given = launch(tmp_path, a_spec(tmp_path), resume_from="runs/run_0/checkpoints/none")
     record = await failed(tmp_path, given, capsys)
     assert record.reason is ReasonCode.CHECKPOINT_UNREADABLE
+
+
+async def test_a_store_that_is_away_at_a_resume_is_no_fault_of_the_checkpoint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(_: DiskStore, key: str) -> bytes:
+        raise StoreError(f"blob {key!r}: connection refused")
+
+    monkeypatch.setattr(DiskStore, "get", away)
+    key = "runs/run_1/checkpoints/global_step_1/attempt-1"
+    given = launch(tmp_path, a_spec(tmp_path), resume_from=key)
+    record = await failed(tmp_path, given, capsys)
+    assert record.reason is ReasonCode.STORE_UNAVAILABLE
+    assert record.message == f"blob '{key}/manifest.json': connection refused"
 
 
 async def test_a_store_of_no_known_kind_is_in_the_exit_record(

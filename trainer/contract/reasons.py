@@ -41,6 +41,8 @@ class ReasonCode(StrEnum):
     """Loss or gradient became NaN or infinite."""
     STORAGE_FULL = "storage_full"
     """No space left for the run directory or the blob store."""
+    STORE_UNAVAILABLE = "store_unavailable"
+    """The blob store did not do what an attempt cannot go on without."""
     TRAINER_CRASHED = "trainer_crashed"
     """The trainer died: a signal, an unknown error, or no exit record."""
     RUNNER_STOPPED = "runner_stopped"

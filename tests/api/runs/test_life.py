@@ -132,6 +132,21 @@ def test_a_run_that_fails_often_enough_stops_trying(stage: Stage) -> None:
     assert run.end_message == "seen by the runner (the last of 3 failed attempts)"
 
 
+def test_a_store_that_stays_away_pauses_a_run_instead_of_failing_it(stage: Stage) -> None:
+    run_id, runner_id, plan = stage.running(make.saved(2, 1))
+    stage.end(runner_id, plan, ReasonCode.STORE_UNAVAILABLE)
+    assert stage.run(run_id).num_failures == 0, "it has saved a checkpoint"
+    for _ in range(MAX_FAILURES):
+        assert stage.status(run_id) == "recovering"
+        stage.end(runner_id, stage.launch(run_id, runner_id), ReasonCode.STORE_UNAVAILABLE)
+    run = stage.run(run_id)
+    assert (run.status, run.end_code) == ("paused", "store_unavailable")
+    assert run.end_message == "seen by the runner (the last of 3 failed attempts)"
+    assert stage.resume(run_id) == run_id
+    again = stage.launch(run_id, runner_id)
+    assert again.resume_from == f"runs/{run_id}/checkpoints/global_step_1/attempt-1"
+
+
 def test_a_stopped_runner_costs_no_try_and_gets_the_run_back(stage: Stage) -> None:
     run_id, runner_id, plan = stage.running(make.saved(2, 1))
     for _ in range(MAX_FAILURES + 1):
