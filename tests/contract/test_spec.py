@@ -26,8 +26,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "turn_timeout_s of booking (301) must be smaller than trajectory_timeout_s (300)",
     ),
     ({"environment": {"reset_timeout_s": 300}}, "reset_timeout_s (300) must be smaller than"),
-    ({"schedule": {"step_timeout_s": 300}}, "a rollout may take 390 s"),
-    ({"eval": {"budget_minutes": 20}}, "(1200 s and 390 s) do not fit schedule.step_timeout_s"),
+    ({"schedule": {"step_timeout_s": 300}}, "a rollout may take 420 s"),
+    ({"eval": {"budget_minutes": 20}}, "(1200 s and 420 s) do not fit schedule.step_timeout_s"),
     ({"kind": "probe", "probe": {"budget_minutes": 20}}, "lower the budget or raise the deadline"),
     ({"kind": "probe", "probe": {"tasks_per_env": 5000}}, "a probe would have"),
     ({"kind": "sweep"}, "'train', 'eval'"),
@@ -50,7 +50,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"environment": {"overrides": {"booking": {"trajectory_timeout_s": 2000}}}},
-        "a rollout may take 2090 s",
+        "a rollout may take 2120 s",
     ),
     (
         {"schedule": {"run_timeout_s": 1500}},
@@ -149,9 +149,9 @@ def test_an_override_replaces_one_deadline_and_keeps_the_other() -> None:
 
 def test_a_rollout_without_retries_needs_no_time_for_them() -> None:
     once = {"max_infra_retries": 0, "verifier_timeout_s": 100}
-    assert make_spec(environment=once).environment.longest_rollout_s == 400.0
+    assert make_spec(environment=once).environment.longest_rollout_s == 430.0
     slow = {"overrides": {"booking": {"call_timeout_s": 200}}}
-    assert make_spec(environment=slow).environment.longest_rollout_s == 560.0
+    assert make_spec(environment=slow).environment.longest_rollout_s == 760.0
 
 
 def test_a_spec_is_its_own_json() -> None:

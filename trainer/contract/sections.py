@@ -157,8 +157,8 @@ class EnvironmentSpec(Section):
         if fleet.ttl_s is not None and fleet.ttl_s <= self.longest_rollout_s:
             raise ValueError(
                 f"fleet.ttl_s ({fleet.ttl_s}) must be larger than what a rollout may take"
-                f" ({self.longest_rollout_s:g} s: trajectory_timeout_s, infra_retry_allowance_s and"
-                " verifier_timeout_s): raise it or leave it out"
+                f" ({self.longest_rollout_s:g} s: trajectory_timeout_s, infra_retry_allowance_s,"
+                " call_timeout_s and verifier_timeout_s): raise it or leave it out"
             )
         if fleet.operation_timeout_s is not None:
             own = (each.call_timeout_s for each in self.overrides.values())
@@ -195,7 +195,8 @@ class EnvironmentSpec(Section):
         trajectory = max([self.trajectory_timeout_s, *(each for each in own if each)])
         retries = self.infra_retry_allowance_s if self.max_infra_retries else 0.0
         calls = [self.call_timeout_s, *(e.call_timeout_s or 0.0 for e in self.overrides.values())]
-        return trajectory + retries + (self.verifier_timeout_s or max(calls))
+        # A call that is under way when the time is over is waited for, and then there is a grade.
+        return trajectory + retries + max(calls) + (self.verifier_timeout_s or max(calls))
 
 
 def _refuse_unnested(inner: str, inner_s: float, outer: str, outer_s: float) -> None:

@@ -152,8 +152,8 @@ class RunSpec(Section):
         if rollout_s >= step_s:
             raise ValueError(
                 f"a rollout may take {rollout_s:g} s (environment: trajectory_timeout_s,"
-                f" infra_retry_allowance_s and verifier_timeout_s) and a step {step_s:g}: lower one"
-                " of these or raise schedule.step_timeout_s"
+                f" infra_retry_allowance_s, call_timeout_s and verifier_timeout_s) and a step"
+                f" {step_s:g}: lower one of these or raise schedule.step_timeout_s"
             )
         budgets = {"eval": self.eval.budget_minutes}
         if self.kind == "probe":

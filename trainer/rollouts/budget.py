@@ -85,7 +85,7 @@ class TimeBudget:
     policy_s: float = 0.0
     env_s: float = 0.0
     operations: list[EnvOperation] = field(default_factory=list)
-    """What was asked of the environment, in order; what the policy's time cut off is left out."""
+    """What was asked of the environment, in order."""
     _turn: _Turn | None = None
     _call_expired: bool = False
 
@@ -128,7 +128,12 @@ class TimeBudget:
     async def environment(
         self, kind: Kind, on_timeout: RolloutError, *, at_most_s: float
     ) -> AsyncIterator[None]:
-        """Spend the environment's time: one operation.
+        """Spend the environment's time: one operation, bounded by its own deadline alone.
+
+        A call that was cut by the turn's or the trajectory's time would be the fault of whoever had
+        been slow before, though it might never have been answered. Whether their time is over
+        is asked before an operation and after it (`refuse_late`). A reset is cut by it: nothing
+        but the environment was asked for anything before.
 
         Raises:
             RolloutError: `on_timeout`, when the operation itself took too long.
@@ -136,10 +141,12 @@ class TimeBudget:
             RolloutDeadline: it is over and was mostly the environment's.
         """
         left, spent = self._left(), self._stopwatch()
+        cut_s = left if kind == "reset" else None
         with self._noting(kind, spent):
             try:
-                async with asyncio.timeout(left) as deadline:
-                    with self._call_limit(deadline, spent, at_most_s), within(min(left, at_most_s)):
+                async with asyncio.timeout(cut_s) as deadline:
+                    limit_s = at_most_s if cut_s is None else min(cut_s, at_most_s)
+                    with self._call_limit(deadline, spent, at_most_s), within(limit_s):
                         yield
             except TimeoutError:
                 self.env_s += spent()
@@ -165,17 +172,24 @@ class TimeBudget:
             except TimeoutError:
                 raise on_timeout from None
 
+    def refuse_late(self) -> None:
+        """Return if there is time left.
+
+        Raises:
+            PolicyTimeUp: the trajectory's or the turn's time is over and was mostly the policy's.
+            RolloutDeadline: it is over and was mostly the environment's.
+        """
+        self._left()
+
     def note_no_grade(self) -> None:
         """Write down that the verification that was last gave no grade, though it answered."""
         self.operations[-1] = replace(self.operations[-1], failed=True)
 
     @contextmanager
     def _noting(self, kind: Kind, spent: Callable[[], float]) -> Iterator[None]:
-        """Write down the operation in the block; an error of the policy's says nothing of it."""
+        """Write down the operation in the block, whatever becomes of it."""
         try:
             yield
-        except PolicyTimeUp:
-            raise
         except Exception:
             self.operations.append(EnvOperation(kind, spent(), failed=True))
             raise

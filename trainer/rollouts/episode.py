@@ -115,6 +115,8 @@ class Episode:
                 return StopReason.MAX_INPUT_LENGTH
             with self._budget.turn():
                 stop = await self._take_turn(draw, turn)
+                if stop is None:
+                    self._budget.refuse_late()
             if stop is not None:
                 return stop
         return StopReason.MAX_TURNS

@@ -13,7 +13,7 @@ from tests.trainer.scripted import ADD, DONE, CountingEnv
 from trainer.contract.outcomes import OutcomeStatus
 from trainer.contract.sections import EnvironmentSpec
 from trainer.envs.base import Grade
-from trainer.errors import RolloutDeadline, ToolTransport, VerifierUnavailable
+from trainer.errors import EnvUnavailable, RolloutDeadline, ToolTransport, VerifierUnavailable
 from trainer.rollouts.budget import PolicyTimeUp, RolloutClock, TimeBudget
 from trainer.rollouts.limits import Limits
 
@@ -86,12 +86,42 @@ async def test_an_environments_own_timeout_error_is_never_the_policys() -> None:
 async def test_who_used_most_of_the_trajectorys_time_answers_for_its_end() -> None:
     budget = a_budget(trajectory_s=CALL_S / 2)
     with pytest.raises(RolloutDeadline):
-        async with budget.environment("call", ToolTransport("late"), at_most_s=CALL_S):
+        async with budget.environment("reset", EnvUnavailable("late"), at_most_s=CALL_S):
             await asyncio.sleep(HANGS_S)
     budget.policy_s = HANGS_S
     with pytest.raises(PolicyTimeUp):
         async with budget.policy():
             pass
+
+
+@pytest.mark.parametrize("outer", ["trajectory_s", "turn_s"])
+async def test_a_call_that_never_answers_is_the_environments_whoever_was_slow_before(
+    outer: str,
+) -> None:
+    """The outer time is over first, and the policy had used nearly all of it."""
+    budget = a_budget(**{outer: CALL_S / 2})
+    with budget.turn():
+        budget.policy_s += HANGS_S
+        with pytest.raises(ToolTransport):
+            async with budget.environment("call", ToolTransport("late"), at_most_s=CALL_S):
+                await asyncio.sleep(HANGS_S)
+    ((kind, failed),) = [(each.kind, each.failed) for each in budget.operations]
+    assert (kind, failed) == ("call", True)
+
+
+@pytest.mark.parametrize("outer", ["trajectory_s", "turn_s"])
+@pytest.mark.parametrize(("policy_s", "error"), [(HANGS_S, PolicyTimeUp), (0.0, RolloutDeadline)])
+async def test_an_answer_after_the_outer_time_is_taken_and_what_comes_next_is_not(
+    outer: str, policy_s: float, error: type[Exception]
+) -> None:
+    budget = a_budget(**{outer: CALL_S / 4})
+    with budget.turn():
+        budget.policy_s += policy_s
+        async with budget.environment("call", ToolTransport("late"), at_most_s=HANGS_S):
+            await asyncio.sleep(CALL_S / 2)
+        with pytest.raises(error):
+            budget.refuse_late()
+    assert [each.failed for each in budget.operations] == [False]
 
 
 async def test_a_hanging_reset_and_a_hanging_score_end_the_rollout_without_a_zero() -> None:

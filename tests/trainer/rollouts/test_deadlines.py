@@ -83,6 +83,33 @@ async def test_an_operation_that_hangs_is_ended_by_its_own_deadline(
 
 
 @pytest.mark.parametrize("deadline", ["turn_timeout_s", "trajectory_timeout_s"])
+async def test_a_call_that_hangs_is_no_zero_where_the_policy_had_used_more(deadline: str) -> None:
+    """The outer deadline passes first: what the policy took before is over half of it."""
+    kind = type("HangsInCall", (Hanging,), {"hangs_in": "call"})
+    environment = EnvironmentSpec(**{"call_timeout_s": 0.2, deadline: 0.35, "max_infra_retries": 0})
+    found, _, _ = await roll(ADD, delay_s=0.2, env=lambda _: kind(goal=1), environment=environment)
+    outcome = found.trajectory.outcome
+    assert (outcome.status, outcome.reason) == (OutcomeStatus.INFRA_ERROR, "tool_transport")
+    assert [(each.kind, each.failed) for each in found.operations] == [
+        ("reset", False),
+        ("call", True),
+    ]
+
+
+async def test_a_turn_that_a_slow_policy_made_late_is_graded_zero_once_its_call_answered() -> None:
+    environment = EnvironmentSpec(call_timeout_s=0.2, turn_timeout_s=0.25)
+    found, engine, provider = await roll(
+        ADD,
+        delay_s=0.15,
+        env=lambda _: CountingEnv(goal=1, call_delay_s=0.12),
+        environment=environment,
+    )
+    assert found.trajectory.stop_reason is StopReason.POLICY_DEADLINE
+    assert found.trajectory.reward == 0.0
+    assert (len(engine.requests), provider.envs[0].count) == (1, 1)
+
+
+@pytest.mark.parametrize("deadline", ["turn_timeout_s", "trajectory_timeout_s"])
 async def test_calls_in_time_may_yet_use_up_the_turn_or_the_trajectory(deadline: str) -> None:
     environment = EnvironmentSpec(
         **{deadline: SHORT_S, "call_timeout_s": 0.9 * SHORT_S, "max_infra_retries": 0}

@@ -59,11 +59,12 @@ def test_a_missing_key_is_named_and_a_key_is_never_shown() -> None:
 def test_instances_outlive_rollouts_and_operations_are_shorter_than_calls() -> None:
     terms = terms_of(spec(call_timeout_s=12.0, overrides={"booking": {"call_timeout_s": 9.0}}), "t")
     assert terms.operation_s == pytest.approx(3.0)
-    # 300 s of trajectory, 60 s for retries, 12 s for the verifier; a quarter and a minute more
-    assert terms.ttl_s == int(1.25 * 372.0 + 60.0)
+    # 300 s of trajectory, 60 s for retries, 12 s each for a last call and the verifier; a quarter
+    # and a minute more
+    assert terms.ttl_s == int(1.25 * 384.0 + 60.0)
     assert terms.body() == {
         "run_id": "t",
-        "ttl_seconds": 525,
+        "ttl_seconds": 540,
         "heartbeat_interval": 60,
         "created_from": "sdk",
     }
