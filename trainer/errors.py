@@ -124,11 +124,6 @@ class StepTimeout(TrainerError):
         super().__init__(message)
         self.phase = phase
 
-    @property
-    def is_between_updates(self) -> bool:
-        """Whether the learner stands where the last completed step left it, so it can be saved."""
-        return self.phase in ("rollout", "eval")
-
 
 class RunTimeout(TrainerError):
     """The run passed `schedule.run_timeout_s`; its last completed step is saved."""

@@ -19,7 +19,14 @@ from trainer.crew import Crew
 from trainer.data.feedback import feed_back
 from trainer.data.sampler import TaskSampler
 from trainer.engines.canary import canary_gap, canary_tolerance
-from trainer.errors import EnvironmentOutage, RunTimeout, StepTimeout, TrainerError
+from trainer.errors import (
+    AttemptSuperseded,
+    EnvironmentOutage,
+    RunTimeout,
+    StepTimeout,
+    StorageFull,
+    TrainerError,
+)
 from trainer.evaluation import Evaluator
 from trainer.prompting import PromptReport
 from trainer.reporting import StepReporter, engine_metrics
@@ -37,6 +44,8 @@ from trainer.timing import SCORING, Clock
 from trainer.watchdog import Watchdog
 from trainer.waves import Waves
 
+BETWEEN_UPDATES = ("rollout", "eval")
+"""Phases, as in `PhaseStarted`, in which the learner stands where the last step left it."""
 _log = logging.getLogger(__name__)
 
 
@@ -92,9 +101,9 @@ class Trainer:
         Raises:
             StopRequested: asked to stop; the last completed step is saved.
             EnvironmentOutage: environments fail; the last completed step is saved.
-            StepTimeout: a step hangs; the last completed step is saved if the learner stands there.
             RunTimeout: the run's time is over; the last completed step is saved.
-            TrainerError: the run cannot go on.
+            TrainerError: the run cannot go on, or a step hangs; the save that was under way is
+                complete, and the last completed step is saved if the learner stands there.
         """
         watchdog = self._parts.watchdog
         watchdog.watch_run()
@@ -114,9 +123,10 @@ class Trainer:
         except (StopRequested, EnvironmentOutage, RunTimeout):
             await self._save_last_step()
             raise
-        except StepTimeout as late:
-            if late.is_between_updates:
-                await self._save_last_step()
+        except AttemptSuperseded:
+            raise
+        except TrainerError as end:
+            await self._keep_what_is_done(end)
             raise
 
     def summary(self) -> str:
@@ -248,6 +258,32 @@ class Trainer:
             if self.step not in (self._start.step, self._parts.saver.saved_step):
                 await self._save()
                 await self._parts.saver.drain()
+
+    async def _keep_what_is_done(self, end: TrainerError) -> None:
+        """Bring into the store what was done before `end`, which stays why the run ends.
+
+        Raises:
+            AttemptSuperseded: a newer attempt owns the run.
+            TrainerError: `end`, because of a StepTimeout where a thread hangs that stores.
+        """
+        try:
+            if self._stands_at_last_step(end):
+                await self._save_last_step()
+            else:
+                async with self._parts.watchdog.step(self.step, phase="checkpoint"):
+                    await self._parts.saver.drain()
+        except AttemptSuperseded:
+            raise
+        except StepTimeout as late:
+            raise end from late
+        except (TrainerError, StoreError) as error:
+            _log.warning("after %r, saving did not end well either: %s", end, error)
+
+    def _stands_at_last_step(self, end: TrainerError) -> bool:
+        """Whether the learner stands where the last completed step left it, so it can be saved."""
+        if isinstance(end, StepTimeout):
+            return end.phase in BETWEEN_UPDATES
+        return self._parts.journal.phase in BETWEEN_UPDATES and not isinstance(end, StorageFull)
 
     def _draw_state(self) -> tuple[dict[str, JsonValue], dict[str, JsonValue]]:
         """Where the order of tasks stands: what is drawn, and what of it no step has taken."""

@@ -201,10 +201,8 @@ async def _train(
         return _End(reason=ReasonCode.RUNNER_STOPPED, message=message, exit_code=0)
     except AttemptSuperseded as error:
         return _failed(error, EXIT_SUPERSEDED)
-    except StepTimeout as error:
-        return _failed(error, EXIT_HUNG)
     except TrainerError as error:
-        return _failed(error, EXIT_FAILED)
+        return _failed(error, _exit_code(error))
     except StoreError as error:
         return _failed(StoreUnavailable(str(error)), EXIT_FAILED)
     except Exception as error:  # noqa: BLE001 - the task edge: an attempt always says how it ended
@@ -252,6 +250,12 @@ def _leave_blocked(
     end = _failed(late, EXIT_HUNG)
     _record_exit(attempt_dir, end, step=progress.step, last_trainer_seq=journal.last_seq)
     os._exit(EXIT_HUNG)
+
+
+def _exit_code(error: TrainerError) -> int:
+    """Whether a thread may hang: in what timed out, or in what was to be saved after `error`."""
+    hangs = isinstance(error, StepTimeout) or isinstance(error.__cause__, StepTimeout)
+    return EXIT_HUNG if hangs else EXIT_FAILED
 
 
 def _failed(error: TrainerError, exit_code: int) -> _End:

@@ -48,9 +48,9 @@ class Saver:
             StorageFull: no space.
             AttemptSuperseded: a newer attempt owns the run.
         """
-        await self.drain()
         self.journal.emit(PhaseStarted, step=position.step, phase="checkpoint")
         with self.clock.phase("save_checkpoints"):
+            await self.drain()
             try:
                 finish = await asyncio.to_thread(
                     self.checkpoints.begin, position, self.learner.begin_save

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.trainer.short_run import ShortRun
+from trainer import process
+from trainer.algo.sequences import Batch
 from trainer.checkpoints import Position, find_latest
 from trainer.contract.events import CheckpointSaved, RunWarning, StepCompleted
-from trainer.errors import LearnerError, TrainerError
+from trainer.errors import EngineError, LearnerError, StepTimeout, StorageFull, TrainerError
+from trainer.loop import Trainer
+from trainer.rollouts.roller import Roller
+from trainer.rollouts.wave import Rollout, Wave
 from trainer.saving import Saver
 from trainer.stores.base import StoreError
+from trainer.stores.disk import DiskStore
+from trainer.types import Task
 
 
 class SlowLearner:
@@ -89,11 +98,124 @@ async def test_a_store_that_fails_is_a_warning_until_the_end(tmp_path: Path) -> 
     assert [event.code for event in run.events(RunWarning)] == ["checkpoint_not_saved"]
 
 
+async def test_the_wait_for_the_save_before_is_part_of_what_saving_took(tmp_path: Path) -> None:
+    run, learner = ShortRun(tmp_path), SlowLearner()
+    saver = saver_of(run, learner)
+    await saver.save(at(2))
+    saver.clock.take()
+    threading.Timer(0.3, learner.gate.set).start()
+    await saver.save(at(4))
+    assert saver.clock.take()["timing/save_checkpoints"] >= 0.3
+    await saver.drain()
+    run.journal.abandon()
+
+
 async def test_a_save_under_way_is_complete_when_the_trainer_is_closed(tmp_path: Path) -> None:
-    run = ShortRun(tmp_path, schedule={"total_steps": 2}, checkpoints={"interval": 1})
-    await run.train()
-    assert [event.step for event in run.events(CheckpointSaved)] == [1, 2]
-    assert len(run.events(StepCompleted)) == 2
+    run, learner = ShortRun(tmp_path), SlowLearner()
+    trainer = run.build()
+    saver = trainer._parts.saver
+    saver.learner = learner  # type: ignore[assignment]
+    await saver.save(at(2))
+    closing = asyncio.create_task(trainer.close())
+    threading.Timer(0.3, learner.gate.set).start()
+    await closing
+    assert saver.saved_step == 2
+    run.journal.close(drain_s=0.0)
+    assert [event.step for event in run.events(CheckpointSaved)] == [2]
+
+
+def failing_learner(run: ShortRun, after: Callable[[], object]) -> Trainer:
+    """A trainer whose learner dies in step 2, while the save of step 1 is under way."""
+    trainer = run.build()
+    learner = trainer._parts.crew.learner
+    step = learner.step
+
+    async def dying(batch: Batch) -> dict[str, float]:
+        if trainer.step == 1:
+            after()
+            raise LearnerError("a rank of the learner died")
+        return await step(batch)
+
+    learner.step = dying  # type: ignore[method-assign]
+    return trainer
+
+
+def held_back(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Let no manifest into the store before the gate that is returned opens."""
+    gate, put_if_absent = threading.Event(), DiskStore.put_if_absent
+
+    def slow(store: DiskStore, key: str, data: bytes) -> bool:
+        assert gate.wait(timeout=20.0)
+        return put_if_absent(store, key, data)
+
+    monkeypatch.setattr(DiskStore, "put_if_absent", slow)
+    return gate
+
+
+SAVES_OFTEN: dict[str, Any] = {
+    "checkpoints": {"interval": 1},
+    "eval": {"before_training": False, "interval": 0},
+}
+
+
+async def test_a_save_under_way_is_complete_and_announced_when_a_run_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the store takes longer than a trainer has to close."""
+    monkeypatch.setattr(process, "CLOSE_S", 0.05)
+    gate, run = held_back(monkeypatch), ShortRun(tmp_path, **SAVES_OFTEN)
+    trainer = failing_learner(run, threading.Timer(0.5, gate.set).start)
+    with pytest.raises(LearnerError, match="a rank of the learner died"):
+        await trainer.train()
+    await process._close(trainer)
+    run.journal.close(drain_s=0.0)
+    assert [event.step for event in run.events(StepCompleted)] == [1]
+    assert [event.step for event in run.events(CheckpointSaved)] == [1]
+    assert find_latest(run.store, run.run_id) is not None
+
+
+async def test_a_failed_run_whose_store_hangs_ends_for_its_own_reason_and_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, run = held_back(monkeypatch), ShortRun(tmp_path, **SAVES_OFTEN)
+    trainer = failing_learner(run, lambda: None)
+    watchdog = trainer._parts.watchdog
+    drain = trainer._parts.saver.drain
+
+    async def hurried() -> None:
+        if trainer._parts.journal.phase == "train" and watchdog._deadline is not None:
+            watchdog._deadline.reschedule(asyncio.get_running_loop().time() + 0.05)
+        await drain()
+
+    monkeypatch.setattr(Saver, "drain", lambda _: hurried())
+    with pytest.raises(LearnerError, match="a rank of the learner died") as caught:
+        await trainer.train()
+    gate.set()
+    assert isinstance(caught.value.__cause__, StepTimeout)
+    assert process._exit_code(caught.value) == process.EXIT_HUNG
+    monkeypatch.undo()
+    await run.finish_without_training(trainer)
+
+
+@pytest.mark.parametrize(
+    ("error", "saved"),
+    [(EngineError("the engine died"), [1]), (StorageFull("no space left"), [])],
+)
+async def test_the_last_step_is_saved_where_a_run_fails_between_two_updates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: TrainerError, saved: list[int]
+) -> None:
+    sections = SAVES_OFTEN | {"checkpoints": {"interval": 100}}
+    run, roll = ShortRun(tmp_path, **sections), Roller.roll
+
+    async def failing(self: Roller, task: Task, sample_index: int, wave: Wave) -> Rollout:
+        if wave.step == 2:
+            raise error
+        return await roll(self, task, sample_index, wave)
+
+    monkeypatch.setattr(Roller, "roll", failing)
+    with pytest.raises(type(error), match=str(error)):
+        await run.train()
+    assert [event.step for event in run.events(CheckpointSaved)] == saved
 
 
 async def test_a_save_that_cannot_write_says_why(tmp_path: Path) -> None:
