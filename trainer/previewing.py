@@ -9,14 +9,13 @@ from trainer.announcing import Loaded, announce
 from trainer.attempt import Attempt
 from trainer.contract.events import PhaseStarted
 from trainer.contract.prompts import PromptText
+from trainer.contract.rundir import MODEL
 from trainer.data.sets import load_tasks
 from trainer.envs.base import EnvProvider
 from trainer.errors import DataError
 from trainer.prompting import PromptReport, Shown
 from trainer.sources import WITHOUT_WEIGHTS, resolve_source
 from trainer.types import Task
-
-MODEL = "model"
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainer.contract.rundir import run_tag
+from trainer.contract.rundir import WEIGHTS, run_tag
 from trainer.contract.spec import RunSpec
 from trainer.engines.base import Engine
 from trainer.envs.base import EnvProvider
@@ -46,7 +46,7 @@ class Recipe:
     def weights_dir(self) -> Path:
         """Where weights pass from learner to engines, if they pass through a file."""
         if self.spec.engine.weight_transport == "disk":
-            return self.attempt_dir / "weights"
+            return self.attempt_dir / WEIGHTS
         return self.shared_dir
 
     @property

@@ -14,6 +14,7 @@ from trainer.attempt import Attempt
 from trainer.checkpoints import Checkpoints, Saved, fetch
 from trainer.contract.events import RunWarning
 from trainer.contract.manifest import config_hash
+from trainer.contract.rundir import MODEL, RESUME
 from trainer.contract.spec import RunSpec
 from trainer.crew import Crew
 from trainer.data.dataset import TaskSets
@@ -39,11 +40,6 @@ from trainer.schedule import Schedule
 from trainer.sources import WITHOUT_WEIGHTS, read_vocab_size, resolve_source
 from trainer.watchdog import Watchdog
 from trainer.waves import Waves
-
-RESUME = "resume"
-"""Directory of the attempt in which the checkpoint to go on from is unpacked."""
-MODEL = "model"
-"""Directory of the attempt for models that have to be brought here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
     <state>/runs/<run_id>/
         attempt-1/    spec.json events.jsonl trainer.log pid.json exit.json trajectories/
+                      resume/ model/ weights/ (deleted once a later attempt begins)
         checkpoints/global_step_10/attempt-1/    parts, then manifest.json
 
 The blob store mirrors it under `runs/<run_id>/`; events and logs go there as numbered segments.
@@ -29,6 +30,12 @@ TRAJECTORIES = "trajectories"
 CHECKPOINTS = "checkpoints"
 MANIFEST = "manifest.json"
 PROMPTS = "prompts.jsonl.gz"
+RESUME = "resume"
+"""Directory of the attempt in which the checkpoint to go on from is unpacked."""
+MODEL = "model"
+"""Directory of the attempt for models that have to be brought here."""
+WEIGHTS = "weights"
+"""Directory of the attempt in which weights pass from learner to engines over a disk."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import torch
 from trainer.announcing import Loaded, announce
 from trainer.attempt import Attempt
 from trainer.checkpoints import Saved, fetch
+from trainer.contract.rundir import MODEL, RESUME
 from trainer.contract.spec import RunSpec
 from trainer.crew import Samplers
 from trainer.data.sets import some_train_tasks
@@ -25,7 +26,7 @@ from trainer.sources import resolve_source
 from trainer.types import Task
 from trainer.watchdog import Watchdog
 from trainer.waves import Waves
-from trainer.wiring import MODEL, RESUME, check_lengths, refuse_gpu
+from trainer.wiring import check_lengths, refuse_gpu
 
 _POLICY = "policy"
 """Where a checkpoint has its Hugging Face directory."""
