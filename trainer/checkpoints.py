@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -62,7 +62,10 @@ class Checkpoints:
         parent: str | None,
         still_current: Callable[[], None],
     ) -> None:
-        """`still_current` raises when a newer attempt owns the run; asked before each manifest."""
+        """`still_current` raises when a newer attempt owns the run.
+
+        It is asked before a manifest is put, and before one is deleted.
+        """
         self._store = store
         self._dir = attempt_dir
         self._run_id = attempt_dir.run_dir.name
@@ -134,22 +137,25 @@ class Checkpoints:
         with suppress(OSError):
             local.parent.rmdir()
 
-    def prune(self, keep_last: int) -> tuple[str, ...]:
-        """Delete all but the newest complete checkpoints; return the paths that are gone.
+    def prune(self, keep_last: int) -> Iterator[str]:
+        """Delete all but the newest complete checkpoints, and what was cut short of older ones.
 
-        A manifest goes first, so a deletion that is cut short leaves nothing that looks whole.
-        What such a deletion, or a save that was cut short, left behind goes without a word.
+        A manifest goes first, so a deletion that is cut short leaves nothing that looks whole. The
+        path is yielded right then; the next step of the iteration deletes the rest. A directory
+        without a manifest is yielded too: nobody may have heard of its deletion.
+
+        Raises:
+            StoreError: the store does not answer.
+            AttemptSuperseded: a newer attempt owns the run.
         """
-        for key in self._torn():
-            self._store.delete_prefix(key)
-        gone: list[str] = []
-        for path in self.complete()[:-keep_last]:
+        torn = [self._path(key) for key in sorted(self._torn())]
+        for path in (*torn, *self.complete()[:-keep_last]):
+            self._still_current()
             key = run_key(self._run_id, path)
             self._store.delete_prefix(f"{key}/{MANIFEST}")
+            yield path
             self._store.delete_prefix(key)
             self._delete_local(path)
-            gone.append(path)
-        return tuple(gone)
 
     def complete(self) -> tuple[str, ...]:
         """Return the paths in the run of its complete checkpoints, oldest attempt and step first.
@@ -157,8 +163,10 @@ class Checkpoints:
         Raises:
             StoreError: the store does not answer.
         """
-        keys = complete_checkpoints(self._store, self._run_id)
-        return tuple(key.removeprefix(run_key(self._run_id) + "/") for key in keys)
+        return tuple(map(self._path, complete_checkpoints(self._store, self._run_id)))
+
+    def _path(self, key: str) -> str:
+        return key.removeprefix(run_key(self._run_id) + "/")
 
     def _torn(self) -> set[str]:
         """Keys of directories without a manifest that nobody will complete any more."""

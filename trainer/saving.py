@@ -88,8 +88,8 @@ class Saver:
 
     async def _prune(self, step: int) -> None:
         try:
-            gone = await asyncio.to_thread(self.checkpoints.prune, self.keep_last)
-            for path in gone:
+            gone = self.checkpoints.prune(self.keep_last)
+            while path := await asyncio.to_thread(next, gone, None):
                 self.journal.emit(CheckpointDeleted, step=step, path=path)
             await asyncio.to_thread(lambda: self.keep_only(self.checkpoints.complete()))
         except StoreError as error:

@@ -138,9 +138,9 @@ def test_an_attempt_cut_off_from_the_service_pushes_out_nothing_of_its_successor
 ) -> None:
     here.checkpoints(1).save(at(30), write)
     kept = here.checkpoints(2).save(at(20), write)
-    assert here.checkpoints(2).prune(1) == ("checkpoints/global_step_30/attempt-1",)
+    assert list(here.checkpoints(2).prune(1)) == ["checkpoints/global_step_30/attempt-1"]
     here.checkpoints(1).save(at(40), write)
-    here.checkpoints(1).prune(1)
+    list(here.checkpoints(1).prune(1))
     assert complete_checkpoints(here.store, "run_1") == (kept.key,)
 
 
@@ -190,10 +190,10 @@ def test_a_complete_checkpoint_is_never_written_again(here: Fixture) -> None:
 def test_pruning_keeps_the_newest_here_and_in_the_store(here: Fixture) -> None:
     for step in (1, 2, 3):
         here.checkpoints().save(at(step), write)
-    assert here.checkpoints().prune(2) == ("checkpoints/global_step_1/attempt-1",)
+    assert list(here.checkpoints().prune(2)) == ["checkpoints/global_step_1/attempt-1"]
     assert len(complete_checkpoints(here.store, "run_1")) == 2
     assert not (here.run_dir / "checkpoints" / "global_step_1" / "attempt-1").exists()
-    assert here.checkpoints().prune(2) == ()
+    assert list(here.checkpoints().prune(2)) == []
 
 
 def test_pruning_removes_what_saves_that_were_cut_short_left_in_the_store(here: Fixture) -> None:
@@ -201,9 +201,25 @@ def test_pruning_removes_what_saves_that_were_cut_short_left_in_the_store(here: 
     for each in torn:
         here.store.delete_prefix(f"{each.key}/manifest.json")
     kept = here.checkpoints(2).save(at(8), write)
-    assert here.checkpoints(2).prune(1) == ()
+    told = [f"checkpoints/global_step_7/attempt-{attempt}" for attempt in (1, 2)]
+    assert list(here.checkpoints(2).prune(1)) == told, "it may be a deletion that was cut short"
     left = {key.rpartition("/policy/")[0] for key in here.store.list("runs/run_1/checkpoints")}
     assert left - {""} == {kept.key, torn[2].key}, "attempt 3 may still be writing"
+
+
+def test_a_superseded_attempt_prunes_nothing(here: Fixture) -> None:
+    is_current = [True, True, True, False]
+
+    def current() -> None:
+        if not is_current.pop(0):
+            raise AttemptSuperseded("a newer attempt owns the run")
+
+    ours = here.checkpoints(still_current=current)
+    for step in (1, 2, 3):
+        ours.save(at(step), write)
+    with pytest.raises(AttemptSuperseded):
+        list(ours.prune(1))
+    assert len(complete_checkpoints(here.store, "run_1")) == 3
 
 
 def test_a_superseded_attempt_completes_no_checkpoint(here: Fixture) -> None:

@@ -14,7 +14,7 @@ from tests.trainer.short_run import ShortRun
 from trainer import process
 from trainer.algo.sequences import Batch
 from trainer.checkpoints import Position, find_latest
-from trainer.contract.events import CheckpointSaved, RunWarning, StepCompleted
+from trainer.contract.events import CheckpointDeleted, CheckpointSaved, RunWarning, StepCompleted
 from trainer.errors import EngineError, LearnerError, StepTimeout, StorageFull, TrainerError
 from trainer.loop import Trainer
 from trainer.rollouts.roller import Roller
@@ -122,6 +122,35 @@ async def test_a_save_under_way_is_complete_when_the_trainer_is_closed(tmp_path:
     assert saver.saved_step == 2
     run.journal.close(drain_s=0.0)
     assert [event.step for event in run.events(CheckpointSaved)] == [2]
+
+
+async def test_a_deletion_that_is_cut_short_is_announced_and_finished_by_the_next_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, learner = ShortRun(tmp_path, checkpoints={"keep_last": 1}), SlowLearner()
+    saver = saver_of(run, learner)
+    learner.gate.set()
+    delete = DiskStore.delete_prefix
+
+    def away(store: DiskStore, prefix: str) -> int:
+        if prefix.endswith("global_step_1/attempt-1"):
+            raise StoreError("no answer")
+        return delete(store, prefix)
+
+    monkeypatch.setattr(DiskStore, "delete_prefix", away)
+    for step in (1, 2):
+        await saver.save(at(step))
+        await saver.drain()
+    deleted = [event.path for event in run.events(CheckpointDeleted)]
+    assert deleted == ["checkpoints/global_step_1/attempt-1"]
+    assert [event.code for event in run.events(RunWarning)] == ["checkpoint_not_deleted"]
+    monkeypatch.undo()
+    await saver.save(at(3))
+    await saver.drain()
+    run.journal.close(drain_s=0.0)
+    deleted += [f"checkpoints/global_step_{step}/attempt-1" for step in (1, 2)]
+    assert [event.path for event in run.events(CheckpointDeleted)] == deleted
+    assert not run.store.list(f"runs/{run.run_id}/checkpoints/global_step_1")
 
 
 def failing_learner(run: ShortRun, after: Callable[[], object]) -> Trainer:
