@@ -1,5 +1,7 @@
 """All stores keep the same promises; S3 runs against real servers on loopback."""
 
+import errno
+import os
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -181,3 +183,47 @@ def test_a_directory_that_cannot_be_written_is_found_out(tmp_path: Path) -> None
         DiskStore(tmp_path / "file" / "blobs").check()
     DiskStore(tmp_path / "blobs").check()
     assert list((tmp_path / "blobs").iterdir()) == []
+
+
+def test_a_directory_without_hard_links_is_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    with pytest.raises(StoreRefused, match=r"no hard link can be made .* not permitted"):
+        DiskStore(tmp_path / "blobs").check()
+    assert list((tmp_path / "blobs").iterdir()) == []
+
+
+def test_what_is_deleted_while_a_directory_is_listed_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, scandir = DiskStore(tmp_path), os.scandir
+    for key in ("c/1/x", "c/2/x", "c/3/x"):
+        store.put(key, b"")
+
+    listed_first: list[str] = []
+
+    def scan(path: str | Path) -> object:
+        if Path(path).parent.name == "c" and not listed_first:
+            listed_first.append(Path(path).name)
+            for other in {"1", "2", "3"} - set(listed_first):
+                (tmp_path / "c" / other / "x").unlink()
+                (tmp_path / "c" / other).rmdir()
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", scan)
+    assert store.list("c") == (f"c/{listed_first[0]}/x",)
+
+
+def test_a_directory_that_cannot_be_listed_is_an_error_of_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "scandir", fail)
+    with pytest.raises(StoreError, match="Input/output error"):
+        DiskStore(tmp_path).list("c")

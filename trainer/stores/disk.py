@@ -19,15 +19,27 @@ class DiskStore:
         self._root = root
 
     def check(self) -> None:
-        """Make the directory, and see that files can be written there."""
+        """Make the directory, and see that files can be written and linked there."""
+        probe = self._root / "check"
         try:
             self._root.mkdir(parents=True, exist_ok=True)
-            with partial(self._root / "check") as part:
+            with partial(probe) as part, partial(probe) as link:
                 part.touch()
+                self._check_link(part, link)
         except OSError as error:
             raise StoreRefused(
                 f"nothing can be written to {self._root} ({error.strerror or error}): choose"
                 " another directory for the store, or give this user the right"
+            ) from error
+
+    def _check_link(self, part: Path, link: Path) -> None:
+        try:
+            link.hardlink_to(part)
+        except OSError as error:
+            raise StoreRefused(
+                f"no hard link can be made in {self._root} ({error.strerror or error}), and by one"
+                " of two attempts that save at once is told which was first: choose a directory on"
+                " a file system that has them for the store"
             ) from error
 
     def put(self, key: str, data: bytes) -> None:
@@ -82,14 +94,14 @@ class DiskStore:
         start = self._path(prefix) if prefix else self._root
         if start.is_file():
             return (prefix,)
-        files = (path for path in start.rglob("*") if path.is_file())
-        return tuple(
-            sorted(
-                path.relative_to(self._root).as_posix()
-                for path in files
-                if not path.name.startswith(PART)
-            )
-        )
+        with translated(prefix):
+            files = [
+                Path(folder, name)
+                for folder, _, names in os.walk(start, onerror=_unless_gone)
+                for name in names
+                if not name.startswith(PART)
+            ]
+        return tuple(sorted(path.relative_to(self._root).as_posix() for path in files))
 
     def delete_prefix(self, prefix: str) -> int:
         """Delete every blob under a prefix."""
@@ -127,6 +139,12 @@ def _written(target: Path, write: Callable[[Path], object]) -> Iterator[Path]:
         with part.open("rb") as handle:
             os.fsync(handle.fileno())
         yield part
+
+
+def _unless_gone(error: OSError) -> None:
+    """A directory that is deleted while others are listed has nothing to list."""
+    if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        raise error
 
 
 def _sync_directory(directory: Path) -> None:
