@@ -138,13 +138,18 @@ class Trainer:
     async def close(self) -> None:
         """Stop the background work of the engine and of saving."""
         try:
+            await self._finish_storing()
+        finally:
+            # Cancelled or not: other processes must not outlive this one.
+            await self._end_workers()
+
+    async def _finish_storing(self) -> None:
+        try:
             await self._parts.saver.drain()
         except (TrainerError, StoreError) as error:
             # The run has an end already; what the last save met is not it.
             _log.warning("the last save did not end well: %s", error)
-        finally:
-            # Cancelled or not: other processes must not outlive this one.
-            await self._end_workers()
+        await self._parts.waves.close()
 
     async def _end_workers(self) -> None:
         try:

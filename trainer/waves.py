@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from trainer.contract.events import EnvDegraded, PhaseStarted, RunWarning
 from trainer.contract.outcomes import OutcomeRow, OutcomeStatus, StopReason
@@ -25,7 +28,13 @@ from trainer.stores.base import BlobStore, StoreError, StoreFull
 from trainer.types import Task
 
 NOTICEABLE = 0.1
-"""Share of an environment's rollouts that met an infra error from which an event says so."""
+"""Share of an environment's rollouts in trouble from which an event says so."""
+NO_SCORE = "no_score"
+"""Stands among the codes of infra errors for a verifier that answers without a score."""
+AGAIN_S = 20.0
+"""For how long files are sent that the store has missed, once it takes one again."""
+CLOSE_S = 10.0
+"""For how long they are at the end."""
 _log = logging.getLogger(__name__)
 
 
@@ -47,7 +56,9 @@ class Waves:
     store: BlobStore
     attempt_dir: AttemptDir
     max_infra_error_rate: float
-    _unstored: bool = False
+    _has_warned: bool = False
+    _unsent: list[str] = field(default_factory=list)
+    """Names of the files that the store has missed, oldest first."""
 
     async def run(self, tasks: Sequence[Task], wave: Wave) -> WaveResult:
         """Roll out `tasks` to the end.
@@ -89,39 +100,73 @@ class Waves:
         flat = [rollout for group in groups for rollout in group]
         name = wave_name(wave)
         with space_checked(self.attempt_dir.path):
-            await asyncio.to_thread(self._store, name, flat, wave)
+            problem = await asyncio.to_thread(self._store, name, flat, wave)
+        if problem:
+            self._warn_once(wave.step, problem)
         rows = outcome_rows(flat, wave, trajectory_key=f"{TRAJECTORIES}/{name}.jsonl.gz")
         self._report_trouble(flat, wave)
         self._refuse_outage(rows)
         return WaveResult(rollouts=tuple(groups), rows=rows)
 
-    def _store(self, name: str, rollouts: Sequence[Rollout], wave: Wave) -> None:
-        path = self.attempt_dir.trajectories / f"{name}.jsonl.gz"
-        write_trajectories(path, rollouts, wave)
-        key = trajectory_file(self.attempt_dir.attempt, name)
+    async def close(self) -> None:
+        """Send what the store has missed once more, for a few seconds."""
+        if self._unsent and not self.stop.is_superseded:
+            # A thread that may be left behind: a store that is away does not keep the trainer here.
+            sending = threading.Thread(target=self._send_missed, args=(CLOSE_S,), daemon=True)
+            sending.start()
+            await asyncio.to_thread(sending.join, CLOSE_S)
+
+    def _store(self, name: str, rollouts: Sequence[Rollout], wave: Wave) -> str | None:
+        """Write the file and send it; return why the store does not have it, if it does not."""
+        write_trajectories(self._path(name), rollouts, wave)
         try:
-            self.store.put_file(run_key(self.attempt_dir.run_dir.name, key), path)
+            self._send(name)
         except StoreFull:
             raise
         except StoreError as error:
             _log.warning("%s is not in the blob store: %s", name, error)
-            self._warn_once(wave.step, str(error))
+            self._unsent.append(name)
+            return str(error)
+        self._send_missed(AGAIN_S)
+        return None
+
+    def _send_missed(self, limit_s: float) -> None:
+        """Send what the store has missed, oldest first, until it fails or the time is over."""
+        deadline = time.monotonic() + limit_s
+        for name in tuple(self._unsent):
+            if time.monotonic() > deadline:
+                return
+            try:
+                self._send(name)
+            except (StoreError, OSError) as error:
+                _log.warning("%s is still not in the blob store: %s", name, error)
+                return
+            self._unsent.remove(name)
+
+    def _send(self, name: str) -> None:
+        key = trajectory_file(self.attempt_dir.attempt, name)
+        self.store.put_file(run_key(self.attempt_dir.run_dir.name, key), self._path(name))
+
+    def _path(self, name: str) -> Path:
+        return self.attempt_dir.trajectories / f"{name}.jsonl.gz"
 
     def _warn_once(self, step: int, problem: str) -> None:
-        if self._unstored:
+        if self._has_warned:
             return
-        self._unstored = True
-        message = f"trajectories stay on the trainer's disk: {problem}"
+        self._has_warned = True
+        message = f"trajectories stay on the trainer's disk until the store takes them: {problem}"
         self.journal.emit(RunWarning, step=step, code="trajectories_not_stored", message=message)
 
     def _report_trouble(self, rollouts: Sequence[Rollout], wave: Wave) -> None:
         by_env: dict[str, list[Rollout]] = {}
         for rollout in rollouts:
-            by_env.setdefault(rollout.trajectory.task.env_key, []).append(rollout)
+            if rollout.trajectory.stop_reason is not StopReason.NOT_STARTED:
+                by_env.setdefault(rollout.trajectory.task.env_key, []).append(rollout)
         for env_key, group in by_env.items():
-            rate = sum(bool(rollout.infra_errors) for rollout in group) / len(group)
+            troubles = [_troubles(rollout) for rollout in group]
+            rate = sum(map(bool, troubles)) / len(group)
             if rate >= NOTICEABLE:
-                codes = Counter(code for rollout in group for code in rollout.infra_errors)
+                codes = Counter(code for each in troubles for code in each)
                 self.journal.emit(
                     EnvDegraded,
                     step=wave.step,
@@ -141,3 +186,9 @@ class Waves:
             f"{len(missing)} of {len(begun)} rollouts have no grade ({rate:.0%}, allowed"
             f" {self.max_infra_error_rate:.0%}); most often {worst}"
         )
+
+
+def _troubles(rollout: Rollout) -> tuple[str, ...]:
+    """Codes of what the rollout met that was not the policy's doing."""
+    is_ungraded = rollout.trajectory.outcome.status is OutcomeStatus.UNGRADED
+    return rollout.infra_errors or ((NO_SCORE,) if is_ungraded else ())

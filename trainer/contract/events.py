@@ -153,13 +153,17 @@ class PromptsRendered(_Event):
 
 
 class EnvDegraded(_Event):
-    """An environment failed for a noticeable share of a step's rollouts."""
+    """An environment failed for a noticeable share of a step's rollouts.
+
+    Of those that were begun; an infra error counts although another try went well, and so does a
+    verifier that gives no score.
+    """
 
     type: Literal["env.degraded"] = "env.degraded"
     env_key: str
     infra_error_rate: float
     reasons: dict[str, int]
-    """Count per error code."""
+    """Count per error code; `no_score` for a verifier that gave none."""
 
 
 class CurriculumReweighted(_Event):

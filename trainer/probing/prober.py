@@ -82,7 +82,10 @@ class Prober:
 
     async def close(self) -> None:
         """Stop the engines."""
-        await self._parts.samplers.close()
+        try:
+            await self._parts.waves.close()
+        finally:
+            await self._parts.samplers.close()
 
     def summary(self) -> str:
         """Say what was found in each environment."""
