@@ -19,7 +19,7 @@ from trainer.checkpoints import find_latest
 from trainer.contract.events import TrainerEnded
 from trainer.contract.problems import explain
 from trainer.contract.reasons import ReasonCode
-from trainer.contract.rundir import AttemptDir, ExitRecord
+from trainer.contract.rundir import MANIFEST, AttemptDir, ExitRecord, run_key
 from trainer.contract.spec import RunSpec
 from trainer.envs.choose import check_provider
 from trainer.errors import (
@@ -279,12 +279,19 @@ def _read_spec(path: Path) -> RunSpec:
 
 
 def _checkpoint_key(launch: Launch, store: BlobStore) -> str | None:
-    if launch.resume_from != LATEST:
-        return launch.resume_from
-    key = find_latest(store, launch.dir.run_dir.name)
-    if key is None:
-        raise CheckpointError(f"{launch.dir.run_dir.name} has no complete checkpoint")
-    return key
+    """The checkpoint to go on from; the run's newest where that is one of its own, and deleted."""
+    given, run_id = launch.resume_from, launch.dir.run_dir.name
+    if given == LATEST:
+        newest = find_latest(store, run_id)
+        if newest is None:
+            raise CheckpointError(f"{run_id} has no complete checkpoint")
+        return newest
+    is_own = given is not None and given.startswith(f"{run_key(run_id)}/")
+    if is_own and not store.exists(f"{given}/{MANIFEST}"):
+        newest = find_latest(store, run_id)
+        _log.warning("%s is not there any more; the newest checkpoint is %s", given, newest)
+        return newest or given
+    return given
 
 
 def _sinks(launch: Launch, store: BlobStore, stop: Stop, mask: Mask) -> list[Sink]:

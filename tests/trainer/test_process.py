@@ -14,6 +14,7 @@ from tests.trainer.forked import run_forked
 from tests.trainer.short_run import short_spec
 from tests.trainer.sinks.ingest import serving
 from tests.trainer.tiny_model import write_tiny_model
+from trainer import process
 from trainer.__main__ import main
 from trainer.checkpoints import find_latest
 from trainer.contract.events import EVENTS, Event, ProbeCompleted, TrainerEnded
@@ -106,6 +107,24 @@ async def test_a_missing_spec_a_missing_model_and_a_missing_checkpoint_are_told_
     given = launch(tmp_path, a_spec(tmp_path), resume_from="runs/run_0/checkpoints/none")
     record = await failed(tmp_path, given, capsys)
     assert record.reason is ReasonCode.CHECKPOINT_UNREADABLE
+
+
+def test_a_run_whose_checkpoint_was_deleted_goes_on_from_its_newest(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path / "blobs")
+    for run_id, step in (("run_1", 2), ("run_1", 4), ("run_2", 2)):
+        store.put(f"runs/{run_id}/checkpoints/global_step_{step}/attempt-1/manifest.json", b"")
+
+    def key_of(given: str) -> str | None:
+        return process._checkpoint_key(launch(tmp_path, None, resume_from=given), store)
+
+    newest = "runs/run_1/checkpoints/global_step_4/attempt-1"
+    assert key_of("runs/run_1/checkpoints/global_step_3/attempt-1") == newest
+    there = "runs/run_1/checkpoints/global_step_2/attempt-1"
+    assert key_of(there) == there
+    of_another = "runs/run_2/checkpoints/global_step_3/attempt-1"
+    assert key_of(of_another) == of_another
+    store.delete_prefix("runs/run_1")
+    assert key_of(there) == there, "it is reported as unreadable"
 
 
 async def test_a_store_that_is_away_at_a_resume_is_no_fault_of_the_checkpoint(
