@@ -20,7 +20,15 @@ from trainer.envs.base import (
     ToolSpec,
     WordsTask,
 )
-from trainer.errors import EnvUnavailable, SpecError, ToolTransport, VerifierUnavailable
+from trainer.errors import (
+    EngineError,
+    EnvUnavailable,
+    RolloutError,
+    SpecError,
+    ToolTransport,
+    TrainerError,
+    VerifierUnavailable,
+)
 from trainer.rollouts.budget import PolicyTimeUp, TimeBudget
 from trainer.rollouts.chat import Chat
 from trainer.rollouts.liveness import refuse_dead_engine
@@ -180,9 +188,7 @@ class Episode:
         num_drawn = self._engine.stats().num_sampled_tokens
         try:
             async with self._budget.policy():
-                sample = await self._engine.sample(
-                    token_ids, params, session=draw.session, prefix_key=draw.prefix_key
-                )
+                sample = await self._drawn(token_ids, params, draw)
         except PolicyTimeUp:
             # A slow policy is graded 0; an engine that hangs must not be.
             turn_s = self._limits.turn_timeout_s
@@ -190,6 +196,19 @@ class Episode:
             raise
         self._transcript.append_sample(sample)
         return sample
+
+    async def _drawn(
+        self, token_ids: tuple[int, ...], params: SamplingParams, draw: Draw
+    ) -> Sample:
+        """Ask the engine; what it did not foresee is its fault too, never the environment's."""
+        try:
+            return await self._engine.sample(
+                token_ids, params, session=draw.session, prefix_key=draw.prefix_key
+            )
+        except (TrainerError, RolloutError):
+            raise
+        except Exception as fault:
+            raise EngineError(f"sampling failed: {type(fault).__name__}: {fault}") from fault
 
     async def _call(self, call: ToolCall | MalformedCall) -> ToolResult:
         if isinstance(call, MalformedCall):

@@ -1,8 +1,8 @@
 """One rollout, again after an infra error: the edge where errors become data.
 
 Nothing an environment does gets past this file. A `RolloutError`, or an error nobody foresaw, ends
-one try, which is then rolled again a few times; only a `TrainerError` (the engine failed) and
-cancellation go on.
+one try, which is then rolled again a few times; only a `TrainerError` (the engine failed, be it by
+an error nobody foresaw: `Episode` names it) and cancellation go on.
 """
 
 from __future__ import annotations

@@ -16,9 +16,10 @@ from tests.trainer.scripted import (
 )
 from trainer.contract.outcomes import OutcomeStatus, StopReason
 from trainer.contract.sections import EnvironmentOverride, EnvironmentSpec, RolloutSpec
-from trainer.errors import SpecError
+from trainer.errors import EngineError, SpecError
 from trainer.rollouts.prompts import NO_CALL_OBSERVATION
 from trainer.rollouts.wave import Rollout
+from trainer.types import SamplingParams
 
 
 async def roll(
@@ -162,6 +163,23 @@ async def test_a_slow_environment_that_uses_up_the_time_is_an_infra_error() -> N
     )
     assert found.trajectory.outcome.reason == "env_deadline"
     assert found.trajectory.outcome.status is OutcomeStatus.INFRA_ERROR
+
+
+@pytest.mark.parametrize(
+    "fault", [AssertionError("a row too many"), RuntimeError(), TimeoutError()]
+)
+async def test_what_an_engine_did_not_foresee_is_its_fault_and_not_the_environments(
+    fault: Exception,
+) -> None:
+    def failing(turn: int, params: SamplingParams) -> str:
+        raise fault
+
+    provider = CountingProvider()
+    collector = a_collector(ScriptedEngine(failing), provider)
+    with pytest.raises(EngineError, match=f"sampling failed: {type(fault).__name__}") as caught:
+        await collector.collect([a_task()], a_wave())
+    assert caught.value.__cause__ is fault
+    assert [env.num_closed for env in provider.envs] == [1]
 
 
 @pytest.mark.parametrize("turn", ["", "<tool_call>", "\x00", "<think>" * 50])
