@@ -18,6 +18,9 @@ TrainerError                 the run cannot go on; the attempt ends with `reason
 
 RolloutError                 one rollout failed for reasons that are not the policy's
 ├── EnvUnavailable           the environment did not start or does not answer
+├── NoPrompt                 neither the task nor its environment says what is asked
+├── PromptTooLong            with the tools of this instance, longer than the input limit
+├── PromptDiffers            another prompt than most rollouts of the group got
 ├── EnvAtCapacity            as many environments run as may: no fault, the rollout waits
 ├── ToolTransport            a tool call got no answer (not: an answer that says "error")
 ├── VerifierUnavailable      the grade could not be computed
@@ -151,6 +154,27 @@ class EnvUnavailable(RolloutError):
     """The environment did not start, or stopped answering."""
 
     code = "env_unavailable"
+
+
+class NoPrompt(RolloutError):
+    """The task has no prompt, and its environment gave none when it was reset."""
+
+    code = "no_prompt"
+
+
+class PromptTooLong(RolloutError):
+    """The prompt, with the tools and words of the environment, is longer than the input limit."""
+
+    code = "prompt_too_long"
+
+
+class PromptDiffers(RolloutError):
+    """The environment gave other tools or words than most rollouts of the group got.
+
+    Never raised: it is seen once all of them have ended (`trainer/rollouts/one_prompt.py`).
+    """
+
+    code = "prompt_differs"
 
 
 class EnvAtCapacity(RolloutError):

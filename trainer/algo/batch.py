@@ -101,6 +101,7 @@ def _sequences(
 
 
 def _assert_one_prompt(group: Group) -> None:
-    """A baseline compares answers to one question; a rollout that never began has no prompt."""
-    prompts = {each.token_ids[: each.prompt_length] for each in group.trajectories} - {()}
+    """A baseline compares answers to one question; what has no grade is in no baseline."""
+    graded = [each for each in group.trajectories if each.reward is not None]
+    prompts = {each.token_ids[: each.prompt_length] for each in graded}
     assert len(prompts) <= 1, f"group of {group.task.key} holds {len(prompts)} different prompts"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from trainer.rollouts.one_prompt import with_one_prompt
 from trainer.rollouts.places import Places
 from trainer.rollouts.wave import Rollout, Rolls, Wave
 from trainer.types import Group, Task
@@ -41,10 +42,12 @@ class Collector:
         return tuple(tuple(done[start : start + n]) for start in range(0, len(done), n))
 
     async def group(self, task: Task, wave: Wave) -> tuple[Rollout, ...]:
-        """Return the rollouts of one task, in the order of its samples; raises as `collect`."""
-        return tuple(
-            await self._gather([(task, index) for index in range(wave.n_samples_per_prompt)], wave)
-        )
+        """Return the rollouts of one task, in the order of its samples; raises as `collect`.
+
+        They are learned from together: one that was asked something else is an infra error.
+        """
+        samples = [(task, index) for index in range(wave.n_samples_per_prompt)]
+        return with_one_prompt(await self._gather(samples, wave))
 
     async def _gather(
         self,

@@ -23,8 +23,9 @@ from trainer.envs.base import (
 from trainer.errors import (
     EngineError,
     EnvUnavailable,
+    NoPrompt,
+    PromptTooLong,
     RolloutError,
-    SpecError,
     ToolTransport,
     TrainerError,
     VerifierUnavailable,
@@ -79,10 +80,9 @@ class Episode:
         """Roll out to the end and grade it.
 
         Raises:
-            RolloutError: the environment failed, or its verifier did.
+            RolloutError: the environment failed, or its verifier did, or there is no prompt, or it
+                does not fit the input limit, which is no fault of the policy.
             EngineError: sampling failed, or the engine no longer answers.
-            SpecError: there is no prompt, or it does not fit the input limit, which is no fault of
-                the policy.
         """
         try:
             tools = await self._reset()
@@ -98,22 +98,20 @@ class Episode:
         if not self._task.prompt:
             self._ask_environment()
         prompt, limit = self._chat.encode_prompt(self._task, tools), self._limits.max_input_length
-        if len(prompt) > limit:
-            raise SpecError(
-                f"the prompt of {self._task.key} has {len(prompt)} tokens, more than"
-                f" rollout.max_input_length ({limit}): raise it"
-            )
+        # Also one that is too long: who looks for the reason finds it.
         self._transcript.start(prompt)
         self._transcript.num_tools = len(tools)
+        if len(prompt) > limit:
+            raise PromptTooLong(
+                f"the prompt of {self._task.key} has {len(prompt)} tokens, more than"
+                f" rollout.max_input_length ({limit})"
+            )
 
     def _ask_environment(self) -> None:
         """Take the prompt from the environment, for a task that has none."""
         prompt = self._env.prompt if isinstance(self._env, WordsTask) else ""
         if not prompt:
-            raise SpecError(
-                f"{self._task.key} has no prompt, and its environment gave none when it was reset:"
-                " give the task one, or let the environment's reset answer with it"
-            )
+            raise NoPrompt(f"{self._task.key} has no prompt, and its environment gave none")
         self._transcript.prompt = prompt
         self._task = replace(self._task, prompt=prompt)
 

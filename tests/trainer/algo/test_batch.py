@@ -143,6 +143,14 @@ def test_a_rollout_that_never_began_is_no_second_prompt() -> None:
     assert build([Group(task=of, trajectories=(*began, empty))]).num_sequences == 2
 
 
+def test_what_has_no_grade_may_have_been_asked_something_else() -> None:
+    of = task()
+    began = tuple(trajectory(r, of=of, sample_index=i) for i, r in enumerate((1.0, 0.0)))
+    odd = trajectory(None, of=of, sample_index=2)
+    odd = dataclasses.replace(odd, token_ids=(9, *odd.token_ids[1:]))
+    assert build([Group(task=of, trajectories=(*began, odd))]).num_sequences == 2
+
+
 def test_turns_of_a_prompt_share_its_mini_batch() -> None:
     """Ten prompts of two-turn rollouts: as many optimizer steps as with whole rollouts."""
     groups = [two_turns(group([1.0, 0.0], key=f"task-{index}")) for index in range(10)]

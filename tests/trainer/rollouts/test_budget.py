@@ -18,6 +18,8 @@ from trainer.rollouts.budget import PolicyTimeUp, RolloutClock, TimeBudget
 from trainer.rollouts.limits import Limits
 
 CALL_S, HANGS_S = 0.01, 60.0
+OUTER_S = 0.2
+"""A turn's or a trajectory's: long enough to begin within it on a busy machine."""
 
 
 def a_budget(
@@ -94,31 +96,31 @@ async def test_who_used_most_of_the_trajectorys_time_answers_for_its_end() -> No
             pass
 
 
-@pytest.mark.parametrize("outer", ["trajectory_s", "turn_s"])
+@pytest.mark.parametrize("outer", ["trajectory", "turn"])
 async def test_a_call_that_never_answers_is_the_environments_whoever_was_slow_before(
     outer: str,
 ) -> None:
     """The outer time is over first, and the policy had used nearly all of it."""
-    budget = a_budget(**{outer: CALL_S / 2})
+    budget = a_budget(trajectory_s=OUTER_S) if outer == "trajectory" else a_budget(turn_s=OUTER_S)
     with budget.turn():
         budget.policy_s += HANGS_S
         with pytest.raises(ToolTransport):
-            async with budget.environment("call", ToolTransport("late"), at_most_s=CALL_S):
+            async with budget.environment("call", ToolTransport("late"), at_most_s=1.5 * OUTER_S):
                 await asyncio.sleep(HANGS_S)
     ((kind, failed),) = [(each.kind, each.failed) for each in budget.operations]
     assert (kind, failed) == ("call", True)
 
 
-@pytest.mark.parametrize("outer", ["trajectory_s", "turn_s"])
+@pytest.mark.parametrize("outer", ["trajectory", "turn"])
 @pytest.mark.parametrize(("policy_s", "error"), [(HANGS_S, PolicyTimeUp), (0.0, RolloutDeadline)])
 async def test_an_answer_after_the_outer_time_is_taken_and_what_comes_next_is_not(
     outer: str, policy_s: float, error: type[Exception]
 ) -> None:
-    budget = a_budget(**{outer: CALL_S / 4})
+    budget = a_budget(trajectory_s=OUTER_S) if outer == "trajectory" else a_budget(turn_s=OUTER_S)
     with budget.turn():
         budget.policy_s += policy_s
         async with budget.environment("call", ToolTransport("late"), at_most_s=HANGS_S):
-            await asyncio.sleep(CALL_S / 2)
+            await asyncio.sleep(1.5 * OUTER_S)
         with pytest.raises(error):
             budget.refuse_late()
     assert [each.failed for each in budget.operations] == [False]

@@ -111,12 +111,10 @@ async def test_a_turn_that_a_slow_policy_made_late_is_graded_zero_once_its_call_
 
 @pytest.mark.parametrize("deadline", ["turn_timeout_s", "trajectory_timeout_s"])
 async def test_calls_in_time_may_yet_use_up_the_turn_or_the_trajectory(deadline: str) -> None:
-    environment = EnvironmentSpec(
-        **{deadline: SHORT_S, "call_timeout_s": 0.9 * SHORT_S, "max_infra_retries": 0}
-    )
+    environment = EnvironmentSpec(**{deadline: 0.3, "call_timeout_s": 0.29, "max_infra_retries": 0})
     found, _, _ = await roll(
         ADD + ADD,
-        env=lambda _: CountingEnv(goal=9, call_delay_s=0.8 * SHORT_S),
+        env=lambda _: CountingEnv(goal=9, call_delay_s=0.2),
         environment=environment,
     )
     assert found.trajectory.outcome.status is OutcomeStatus.INFRA_ERROR

@@ -16,7 +16,8 @@ from tests.trainer.scripted import (
 )
 from trainer.contract.outcomes import OutcomeStatus, StopReason
 from trainer.contract.sections import EnvironmentOverride, EnvironmentSpec, RolloutSpec
-from trainer.errors import EngineError, SpecError
+from trainer.envs.base import ToolSpec
+from trainer.errors import EngineError
 from trainer.rollouts.prompts import NO_CALL_OBSERVATION
 from trainer.rollouts.wave import Rollout
 from trainer.types import SamplingParams
@@ -131,10 +132,25 @@ async def test_a_conversation_longer_than_the_input_limit_stops_before_the_next_
     assert found.trajectory.token_ids == first.trajectory.token_ids
 
 
-async def test_a_prompt_that_does_not_fit_ends_the_run_instead_of_scoring_zero() -> None:
+async def test_a_prompt_that_does_not_fit_is_no_zero_and_asks_the_policy_nothing() -> None:
     spec = RolloutSpec(max_input_length=100, max_generate_length=80, max_sequence_length=4000)
-    with pytest.raises(SpecError, match=r"prompt of t0 has \d+ tokens.*max_input_length \(100\)"):
-        await roll(ADD, DONE, rollout=spec)
+    found, engine, provider = await roll(ADD, DONE, rollout=spec)
+    assert found.trajectory.outcome.status is OutcomeStatus.INFRA_ERROR
+    assert found.infra_errors == ("prompt_too_long",) * 3
+    assert (engine.requests, len(provider.envs)) == ([], 3)
+    assert found.trajectory.prompt_length > 100
+    assert (found.num_tools, found.num_turns) == (2, 0)
+
+
+async def test_an_instance_whose_tools_do_not_fit_is_replaced_by_one_whose_do() -> None:
+    class Long(CountingEnv):
+        async def reset(self) -> tuple[ToolSpec, ...]:
+            more = ToolSpec(name="more", description="x" * 5000, parameters={"type": "object"})
+            return (*await super().reset(), more)
+
+    found, _, _ = await roll(ADD, DONE, env=lambda n: (CountingEnv if n else Long)(goal=1))
+    assert found.trajectory.reward == 1.0
+    assert found.infra_errors == ("prompt_too_long",)
 
 
 async def test_a_call_without_answer_in_time_is_the_environments_fault() -> None:
@@ -208,6 +224,7 @@ async def test_a_task_without_a_prompt_gets_its_environments() -> None:
     assert Wording.prompt in CHAT.decode(found.trajectory.token_ids)
 
 
-async def test_a_task_that_nobody_words_ends_the_run() -> None:
-    with pytest.raises(SpecError, match="t0 has no prompt, and its environment gave none"):
-        await roll_without_prompt(CountingEnv(goal=1))
+async def test_a_task_that_nobody_words_is_no_zero() -> None:
+    found = await roll_without_prompt(CountingEnv(goal=1))
+    assert found.trajectory.outcome.status is OutcomeStatus.INFRA_ERROR
+    assert found.infra_errors == ("no_prompt",) * 3
