@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -15,7 +16,7 @@ from api.ids import new_id
 from api.runs import queue, store
 from api.runs.errors import CheckpointNotFound
 from api.runs.journal import Draft, append
-from api.runs.status import DesiredState, RunStatus
+from api.runs.status import TERMINAL, DesiredState, RunStatus
 from api.tables import Run
 from trainer.contract.clusters.clouds import OWN_NETWORKS
 from trainer.contract.clusters.plan import HardwarePlan
@@ -97,7 +98,8 @@ def submit(
     session.add(run)
     session.flush()
     created = _created(run, is_resumed=is_resumed)
-    append(session, run, [created, *_told(resolution, checked, at=now)])
+    told = [("lineage", each) for each in _may_be_deleted(session, spec)]
+    append(session, run, [created, *_told(told, resolution, checked, at=now)])
     return run
 
 
@@ -143,6 +145,7 @@ def plan(
         config_hash=config_hash(spec),
         warnings=(
             *_warnings(spec),
+            *_may_be_deleted(session, spec),
             *checked.warnings,
             *_learnt(session, spec, now=now),
             *resolution.warnings,
@@ -175,10 +178,14 @@ def resolve(spec: RunSpec) -> dict[str, Any]:
 
 
 def _told(
-    resolution: submission.Resolution, checked: planning.Checked, *, at: datetime
+    told: Sequence[tuple[str, str]],
+    resolution: submission.Resolution,
+    checked: planning.Checked,
+    *,
+    at: datetime,
 ) -> list[Draft]:
-    """Return the warnings about the run's dataset, those of lint and of machines by their codes."""
-    sentences = [("dataset", each) for each in resolution.warnings]
+    """Return what is `told` by code, and warnings of the run's dataset, of lint and of machines."""
+    sentences = [*told, *(("dataset", each) for each in resolution.warnings)]
     sentences += [("dataset_lint", each) for each in resolution.lint]
     sentences += [("hardware", each) for each in checked.warnings]
     return [
@@ -199,6 +206,21 @@ def _check_lineage(session: Session, spec: RunSpec, project_id: str) -> None:
             f"Run {source.run_id} has no complete checkpoint of attempt {source.attempt} at step"
             f" {source.step}."
         )
+
+
+def _may_be_deleted(session: Session, spec: RunSpec) -> list[str]:
+    """Say so where the run that wrote the checkpoint may delete it before this one reads it."""
+    source = spec.lineage.resumed_from
+    if source is None:
+        return []
+    writer = session.get_one(Run, source.run_id)
+    if RunStatus(writer.status) in TERMINAL:
+        return []
+    return [
+        f"Run {source.run_id} has not ended and deletes what is older than its newest"
+        f" {writer.spec['checkpoints']['keep_last']} checkpoints: step {source.step} may be gone"
+        " before this run has read it, which then fails."
+    ]
 
 
 def _keeps_environments(session: Session, spec: RunSpec) -> bool:

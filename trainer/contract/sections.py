@@ -459,7 +459,8 @@ class CheckpointSpec(Section):
     interval: Annotated[int, Field(ge=1, le=1_000_000)] = 10
     """Save every so many steps."""
     keep_last: Annotated[int, Field(ge=1, le=1000)] = 2
-    """Newest checkpoints kept; older ones are deleted once a newer one is complete."""
+    """Newest checkpoints kept; older ones are deleted once a newer one is complete, also where
+    another run is to evaluate them or go on from them and has not read them yet."""
 
 
 class SlackSpec(Section):

@@ -1,0 +1,27 @@
+"""What a run is told when it is submitted."""
+
+from __future__ import annotations
+
+from tests import factories as make
+from tests.api.runs.stage import Stage
+
+
+def warnings(stage: Stage, run_id: str) -> list[object]:
+    return [event.data for event in stage.events(run_id) if event.type == "run.warning"]
+
+
+def test_who_evaluates_a_checkpoint_of_a_run_at_work_hears_that_it_may_be_deleted(
+    stage: Stage,
+) -> None:
+    writer, runner_id, plan = stage.running(make.saved(2, 1))
+    source = {"resumed_from": {"run_id": writer, "step": 1, "attempt": 1}}
+    (warning,) = warnings(stage, stage.submit(kind="eval", lineage=source))
+    message = (
+        f"Run {writer} has not ended and deletes what is older than its newest 2 checkpoints: step"
+        " 1 may be gone before this run has read it, which then fails."
+    )
+    assert warning == {"code": "lineage", "message": message}
+    stage.push(plan, make.ended(3))
+    stage.end(runner_id, plan, last_seq=3)
+    assert stage.status(writer) == "succeeded"
+    assert warnings(stage, stage.submit(kind="eval", lineage=source)) == []
