@@ -65,7 +65,8 @@ class Learner(Protocol):
         """Go on from what `begin_save` wrote: weights, optimizer, counters and random state.
 
         Raises:
-            CheckpointError: a file is missing, unreadable, or of another architecture.
+            CheckpointError: a file is missing, unreadable, or of another architecture; or what is
+                frozen, under adapters or as the reference, is not what the saved run started from.
         """
         ...
 

@@ -102,6 +102,6 @@ class InlineLearner:
         """Go on from what `save` wrote; see `Learner.load`.
 
         Raises:
-            CheckpointError: a file is missing, unreadable, or of another architecture.
+            CheckpointError: as `Learner.load`.
         """
         self.rank.load(directory)

@@ -20,6 +20,7 @@ from trainer.learners import export
 from trainer.learners.packing import MicroBatch
 from trainer.learners.policy import PolicyModule
 from trainer.learners.sharding import Ranks, named_parameters, reshard, shard
+from trainer.learners.start import start_digest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +58,9 @@ class Models:
     """The policy that training started from; None where none is needed or adapters are trained."""
     adapters: ModuleType | None
     """`trainer.learners.adapters` where adapters are trained."""
+    start: torch.Tensor | None
+    """Digest of the weights that training started from, where the policy or the reference is partly
+    they for good; None where all of them are trained and compared with nothing."""
 
     @property
     def config(self) -> Qwen3Config:
@@ -127,6 +131,9 @@ def build_models(model: Qwen3ForCausalLM, options: LearnerOptions, ranks: Ranks)
         SpecError: the architecture is not supported.
     """
     lora, adapters, reference = options.learner.lora, None, None
+    is_held = lora is not None or needs_reference(options.algorithm)
+    # Before they are rounded: another precision makes no other start.
+    start = start_digest(model, ranks) if is_held else None
     if lora is not None:
         # Only runs that train adapters need peft, which takes seconds to import.
         adapters = import_module("trainer.learners.adapters")
@@ -144,6 +151,7 @@ def build_models(model: Qwen3ForCausalLM, options: LearnerOptions, ranks: Ranks)
         parameters=named_parameters(policy),
         reference=reference,
         adapters=adapters,
+        start=start,
     )
 
 

@@ -178,7 +178,7 @@ class LearnerRank:
         """Go on from what any number of ranks saved; see `Learner.load`.
 
         Raises:
-            CheckpointError: a file is missing, unreadable, or of another architecture.
+            CheckpointError: as `Learner.load`.
         """
         loaded = self._state()
         state.read(directory / STATE, loaded, self._writers)
@@ -188,6 +188,7 @@ class LearnerRank:
         return state.State(
             weights=self._models.trained,
             optimizer=self._optimizer,
+            start=self._models.start,
             version=self.version,
             num_updates=self._num_updates,
             rank=self._ranks.rank,

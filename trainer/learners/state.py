@@ -23,6 +23,7 @@ from torch.distributed.checkpoint.state_dict_saver import AsyncSaveResponse, asy
 from trainer.errors import CheckpointError
 
 _WEIGHTS, _OPTIMIZER, _RNG, _COUNTERS = "weights", "optimizer", "torch_rng", "counters"
+_START = "start"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -32,6 +33,8 @@ class State:
     weights: Mapping[str, torch.nn.Parameter]
     """Those that are trained, by name."""
     optimizer: torch.optim.Optimizer
+    start: torch.Tensor | None
+    """Digest of the weights that training started from, where some of them stay as they are."""
     version: int
     num_updates: int
     rank: int
@@ -42,6 +45,8 @@ class State:
             _COUNTERS: torch.tensor([self.version, self.num_updates]),
             f"{_RNG}/{self.rank}": torch.get_rng_state(),
         }
+        if self.start is not None:
+            flat[_START] = self.start
         for name, weight in self.weights.items():
             flat[f"{_WEIGHTS}/{name}"] = weight.detach()
             for key, value in self.optimizer.state.get(weight, {}).items():
@@ -73,11 +78,17 @@ def read(directory: Path, state: State, group: dist.ProcessGroup) -> None:
     """Read what `begin_writing` wrote into `state`, whatever number of ranks wrote it.
 
     Raises:
-        CheckpointError: a file is missing, unreadable, or of another architecture.
+        CheckpointError: a file is missing, unreadable, or of another architecture, or what is
+            frozen is not what the saved run started from. A checkpoint that does not say what that
+            was is taken at its word.
     """
     try:
         saved = FileSystemReader(str(directory)).read_metadata().state_dict_metadata
         target = _targets(state, saved)
+        if state.start is not None and _START in saved:
+            start = {_START: torch.zeros_like(state.start)}
+            load(start, checkpoint_id=str(directory), process_group=group)
+            _refuse_other_start(start[_START], state.start)
         load(target, checkpoint_id=str(directory), process_group=group)
     except (CheckpointException, OSError, RuntimeError, ValueError, KeyError, EOFError,
             pickle.UnpicklingError) as fault:  # fmt: skip
@@ -118,6 +129,15 @@ def _targets(state: State, saved: Mapping[str, Any]) -> dict[str, torch.Tensor]:
             is_scalar = not kind.size
             target[key] = torch.zeros(()) if is_scalar else torch.zeros_like(weight.detach())
     return target
+
+
+def _refuse_other_start(saved: torch.Tensor, own: torch.Tensor) -> None:
+    if not torch.equal(saved, own):
+        raise ValueError(
+            "its run started from other weights than those of model.source, and what is frozen (the"
+            " model under adapters, the reference of the KL term) is in no checkpoint: set"
+            " model.source to the weights that it started from"
+        )
 
 
 def _rng_key(saved: Mapping[str, Any], rank: int) -> str:

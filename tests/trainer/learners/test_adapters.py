@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from transformers import Qwen3ForCausalLM
 from tests.trainer.learners.recorded import batch
 from tests.trainer.tiny import random_ids, reference_logprobs, tiny_model
 from trainer.contract.sections import LearnerSpec, OptimizerSpec
-from trainer.errors import SpecError
+from trainer.errors import CheckpointError, SpecError
 from trainer.learners.models import LearnerOptions, logprobs
 from trainer.learners.packing import plain
 from trainer.learners.rank import LearnerRank
@@ -131,3 +132,38 @@ def test_with_adapters_off_the_model_is_its_own_reference(
 def test_without_adapters_there_is_none_to_write(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"learner\.lora"):
         LearnerRank(tiny_model()).write_adapter(tmp_path)
+
+
+def test_adapters_are_not_loaded_onto_another_model(tmp_path: Path) -> None:
+    learner = rank()
+    learner.step(batch())
+    learner.save(tmp_path)
+    options = LearnerOptions(learner=LearnerSpec.model_validate({"lora": {"rank": 4, "alpha": 8}}))
+    other = LearnerRank(tiny_model(seed=1), options)
+    before = other.logprobs(IDS)
+    with pytest.raises(CheckpointError, match=r"model\.source"):
+        other.load(tmp_path)
+    assert other.version == 0
+    assert torch.equal(other.logprobs(IDS), before)
+
+
+def test_the_model_under_adapters_is_the_same_one_in_another_precision(tmp_path: Path) -> None:
+    learner = rank()
+    learner.step(batch())
+    learner.save(tmp_path)
+    rounded = rank(policy_dtype="bfloat16")
+    rounded.load(tmp_path)
+    torch.testing.assert_close(rounded.logprobs(IDS), learner.logprobs(IDS), atol=0.2, rtol=0)
+
+
+def test_a_checkpoint_that_does_not_say_what_it_started_from_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = rank()
+    learner.step(batch())
+    with monkeypatch.context() as patch:
+        patch.setattr(learner, "_models", dataclasses.replace(learner._models, start=None))
+        learner.save(tmp_path)
+    resumed = rank()
+    resumed.load(tmp_path)
+    assert torch.equal(resumed.logprobs(IDS), learner.logprobs(IDS))

@@ -15,6 +15,7 @@ from tests.trainer.tiny import random_ids, reference_logprobs, tiny_model
 from trainer.algo.sequences import Batch, TrainingSequence
 from trainer.contract.algorithm import AlgorithmSpec
 from trainer.contract.sections import LearnerSpec, LoraSpec, OptimizerSpec
+from trainer.errors import CheckpointError
 from trainer.learners.models import LearnerOptions, logprobs
 from trainer.learners.packing import plain
 from trainer.learners.rank import LearnerRank
@@ -85,6 +86,19 @@ def test_after_a_load_the_reference_is_still_the_start(
     assert (logprobs(resumed._models.policy, micro) - reference).abs().max() > 0.01
     # Metrics see the same distance as those of the run that went on.
     assert resumed.step(batch())["loss/avg_kl"] == trained.step(batch())["loss/avg_kl"]
+
+
+def test_a_run_is_not_held_to_another_reference_than_before(tmp_path: Path) -> None:
+    trained = rank(KL)
+    trained.step(batch())
+    trained.save(tmp_path)
+    options = LearnerOptions(algorithm=AlgorithmSpec.model_validate(KL))
+    with pytest.raises(CheckpointError, match=r"model\.source"):
+        LearnerRank(tiny_model(seed=1), options).load(tmp_path)
+    # Where nothing is compared with the start, all there is of it is in the checkpoint.
+    free = LearnerRank(tiny_model(seed=1))
+    free.load(tmp_path)
+    assert torch.equal(free.logprobs(IDS), trained.logprobs(IDS))
 
 
 def test_only_without_adapters_the_reference_is_a_second_model() -> None:

@@ -22,6 +22,7 @@ from tests.trainer.learners.two_ranks import (
 )
 from tests.trainer.tiny import random_ids, tiny_model
 from trainer.contract.sections import LearnerSpec
+from trainer.errors import CheckpointError
 from trainer.learners.models import LearnerOptions
 from trainer.learners.rank import LearnerRank
 
@@ -42,6 +43,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.save((metrics, one.logprobs(random_ids(30, seed=5))), path / "one.pt")
     one.write_weights(path / "one.safetensors")
     one.save(path / "of_one")
+    new_rank(options=ADAPTED).save(path / "adapted_of_one")
     run_two_ranks(path)
     return path
 
@@ -112,6 +114,17 @@ def test_adapters_on_two_ranks_learn_what_those_on_one_do(played: Path) -> None:
     factors = load_file(played / "adapter" / name)
     for key, expected in load_file(played / "adapter_of_one" / name).items():
         torch.testing.assert_close(factors[key], expected, atol=1e-5, rtol=1e-4)
+
+
+def test_what_adapters_were_saved_beside_is_known_on_any_number_of_ranks(played: Path) -> None:
+    # Two ranks went on from what one had saved, on the same model, and refused another one.
+    assert (played / "refused-start-0").exists()
+    assert (played / "refused-start-1").exists()
+    with pytest.raises(CheckpointError, match=r"model\.source"):
+        LearnerRank(tiny_model(seed=9), ADAPTED).load(played / "adapted_of_two")
+    one = new_rank(options=ADAPTED)
+    one.load(played / "adapted_of_two")
+    assert one.version == 3
 
 
 def test_a_loss_over_sequences_and_other_policies_is_that_of_one_rank(played: Path) -> None:

@@ -15,7 +15,7 @@ from tests.trainer.tiny import random_ids, tiny_model
 from trainer.algo.sequences import Batch
 from trainer.contract.algorithm import AlgorithmSpec, OffPolicyCorrectionSpec
 from trainer.contract.sections import LearnerSpec, LoraSpec, OptimizerSpec
-from trainer.errors import NonFiniteUpdate
+from trainer.errors import CheckpointError, NonFiniteUpdate
 from trainer.learners.models import LearnerOptions
 from trainer.learners.rank import LearnerRank
 from trainer.learners.sharding import World
@@ -132,12 +132,18 @@ def _compute_alike(world: World, path: Path) -> None:
 
 
 def _adapt(world: World, path: Path) -> None:
-    """Adapters are sharded too, and their whole is written."""
+    """Adapters are sharded too, their whole is written, and they know what they stand beside."""
     rank = new_rank(world, ADAPTED)
+    rank.load(path / "adapted_of_one")
     for _ in range(3):
         rank.step(batch())
     rank.write_adapter(path / "adapter")
     rank.write_weights(path / "adapted.safetensors")
+    rank.save(path / "adapted_of_two")
+    try:
+        LearnerRank(tiny_model(seed=9), ADAPTED, world).load(path / "adapted_of_one")
+    except CheckpointError:
+        (path / f"refused-start-{world.rank}").touch()
 
 
 def _compare(world: World, path: Path) -> None:

@@ -1,0 +1,27 @@
+"""The weights that training starts from, as a digest: what is frozen is in no checkpoint."""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+
+from trainer.learners.sharding import Ranks
+
+
+def start_digest(model: torch.nn.Module, ranks: Ranks) -> torch.Tensor:
+    """[32] uint8, the sha256 of the names, shapes and bits of the whole parameters of `model`.
+
+    It is the same for any number of ranks: each of them reads its share of the tensors.
+    """
+    named = sorted(model.named_parameters(), key=lambda each: each[0])
+    own = [_digest(name, parameter.detach()) for name, parameter in named[ranks.rank :: ranks.size]]
+    all_of_them = sorted(digest for share in ranks.gather(own) for digest in share)
+    whole = hashlib.sha256(b"".join(all_of_them)).digest()
+    return torch.frombuffer(bytearray(whole), dtype=torch.uint8)
+
+
+def _digest(name: str, tensor: torch.Tensor) -> bytes:
+    digest = hashlib.sha256(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+    digest.update(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.digest()
