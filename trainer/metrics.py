@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, pstdev
 
+from trainer.contract.contrast import differ
 from trainer.contract.outcomes import OutcomeRow, OutcomeStatus, StopReason
 from trainer.contract.passrate import (
     count_tasks,
@@ -124,7 +125,7 @@ def _signal(name: str, rows: Sequence[OutcomeRow]) -> Metrics:
         f"{name}/variance_per_prompt": variance_per_prompt(scores),
         f"{name}/signal_ratio": signal_ratio(scores),
         f"{name}/num_zero_variance_filtered": float(
-            sum(len(group) > 1 and max(group) == min(group) for group in scores)
+            sum(len(group) > 1 and not differ(group) for group in scores)
         ),
     }
 

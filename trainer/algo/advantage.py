@@ -9,6 +9,8 @@ import math
 import random
 from collections.abc import Sequence
 
+from trainer.contract.contrast import deviations
+
 STD_EPS = 1e-6
 """Added to the standard deviation, as in SkyRL."""
 
@@ -18,20 +20,19 @@ def group_advantages(rewards_G: Sequence[float | None], *, norm_by_std: bool) ->
 
     A rollout without a grade (None) enters neither the mean nor the deviation and gets 0.0. A
     group with fewer than two grades, or whose grades are all equal, gets zeros throughout: there
-    is nothing to compare.
+    is nothing to compare. What is equal, and what is at the mean, `trainer.contract.contrast` says.
 
     Source: GRPO (arXiv:2402.03300, section 4.1.2) with SkyRL's unbiased standard deviation (n - 1)
     and eps 1e-6; `norm_by_std=False` is Dr. GRPO (arXiv:2503.20783): reward minus mean.
     """
     graded = [reward for reward in rewards_G if reward is not None]
-    if len(graded) < 2 or max(graded) == min(graded):
-        return (0.0,) * len(rewards_G)
-    mean = math.fsum(graded) / len(graded)
+    centred = deviations(graded)
     scale = 1.0
-    if norm_by_std:
-        variance = math.fsum((reward - mean) ** 2 for reward in graded) / (len(graded) - 1)
+    if norm_by_std and any(centred):
+        variance = math.fsum(each**2 for each in centred) / (len(centred) - 1)
         scale = math.sqrt(variance) + STD_EPS
-    return tuple(0.0 if reward is None else (reward - mean) / scale for reward in rewards_G)
+    rest = iter(centred)
+    return tuple(0.0 if reward is None else next(rest) / scale for reward in rewards_G)
 
 
 def shuffled_rewards(

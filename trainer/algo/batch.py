@@ -75,7 +75,8 @@ def _sequences(
 ) -> Iterator[TrainingSequence]:
     """What a group gives the loss: nothing where no rollout was better than another.
 
-    In a group with contrast, a rollout at the mean itself has a gradient from the divergence only.
+    In a group with contrast, a rollout at the mean itself has a gradient from the divergence only:
+    without one it is no sequence, and not in the denominator of the loss either.
     """
     group = judged.group
     _assert_one_prompt(group)

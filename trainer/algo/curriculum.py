@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
+from trainer.contract.contrast import differ
 from trainer.contract.data import CurriculumSpec
 from trainer.contract.outcomes import OutcomeRow
 from trainer.errors import CheckpointError
@@ -96,7 +97,7 @@ class Curriculum:
         for env_key, scores in _groups(rows):
             if env_key in self._evidence:
                 self._evidence[env_key].measured += 1.0
-                self._evidence[env_key].taught += bool(scores) and max(scores) > min(scores)
+                self._evidence[env_key].taught += differ(scores)
         if self._step - self._looked < self._settings.interval:
             return None
         self._looked = self._step

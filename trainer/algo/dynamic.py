@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from trainer.contract.algorithm import DynamicSamplingSpec
+from trainer.contract.contrast import differ
 from trainer.types import Group
 
 
@@ -29,7 +30,7 @@ class Chosen:
 
 def has_contrast(rewards: Iterable[float | None]) -> bool:
     """Tell whether two grades differ: None is the reward of a rollout without a grade."""
-    return len({reward for reward in rewards if reward is not None}) > 1
+    return differ([reward for reward in rewards if reward is not None])
 
 
 def teaches(group: Group) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, pvariance, variance
 
+from trainer.contract.contrast import differ
 from trainer.contract.outcomes import OutcomeRow, OutcomeStatus, StopReason
 
 CONFIDENCE_Z = 1.959963984540054
@@ -183,13 +184,13 @@ def variance_per_prompt(groups: Iterable[Sequence[float]]) -> float:
 
     At most 0.25 for scores of 0 and 1; 0.0 when no prompt has two scores.
     """
-    variances = [pvariance(group) for group in groups if len(group) > 1]
+    variances = [pvariance(group) if differ(group) else 0.0 for group in groups if len(group) > 1]
     return fmean(variances) if variances else 0.0
 
 
 def signal_ratio(groups: Iterable[Sequence[float]]) -> float:
     """Share of prompts, among those with two scores or more, whose scores differ."""
-    signals = [max(group) > min(group) for group in groups if len(group) > 1]
+    signals = [differ(group) for group in groups if len(group) > 1]
     return sum(signals) / len(signals) if signals else 0.0
 
 

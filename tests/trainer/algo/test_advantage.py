@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from trainer.algo.advantage import STD_EPS, group_advantages, shuffled_rewards
 
-REWARDS = st.lists(st.none() | st.floats(0.0, 1.0), min_size=1, max_size=12)
+# In millionths: what differs by less than 1e-9 is equal (`tests/contract/test_contrast.py`).
+SCORES = st.floats(0.0, 1.0).map(lambda score: round(score, 6))
+REWARDS = st.lists(st.none() | SCORES, min_size=1, max_size=12)
 
 
 def test_one_success_in_four_by_hand() -> None:
@@ -47,8 +49,9 @@ def test_advantages_equal_the_slow_reference(rewards: list[float | None], norm: 
             assert advantage == 0.0
             continue
         scale = statistics.stdev(graded) + STD_EPS if norm else 1.0
-        expected = (reward - statistics.fmean(graded)) / scale
-        assert advantage == pytest.approx(expected, rel=1e-9, abs=1e-9)
+        deviation = reward - statistics.fmean(graded)
+        assert advantage == pytest.approx(deviation / scale, rel=1e-9, abs=1e-9)
+        assert (advantage == 0.0) == (abs(deviation) < 1e-9)
 
 
 @given(st.lists(REWARDS, min_size=1, max_size=5), st.integers(0, 2**31))

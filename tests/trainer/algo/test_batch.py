@@ -9,10 +9,13 @@ import pytest
 
 from tests.trainer.tiny import group, task, trajectory
 from trainer.algo.batch import BatchPlan, build_batch, judge
+from trainer.algo.dynamic import has_contrast
 from trainer.algo.overlong import is_overlong
+from trainer.algo.reduction import token_weights
 from trainer.algo.sequences import Batch
 from trainer.contract.algorithm import AlgorithmSpec
 from trainer.contract.outcomes import StopReason
+from trainer.contract.passrate import signal_ratio, variance_per_prompt
 from trainer.types import Group
 
 
@@ -175,3 +178,21 @@ def two_turns(made: Group) -> Group:
             for each in made.trajectories
         ),
     )
+
+
+@pytest.mark.parametrize("rewards", [[0.0, 0.5, 1.0], [0.1, 0.2, 0.3], [0.2, 0.4, 0.6]])
+def test_what_a_token_weighs_does_not_depend_on_rounding(rewards: list[float | None]) -> None:
+    spec = AlgorithmSpec()
+    batch = build([group(rewards)])
+    # The rollout at the mean has no gradient: it is no sequence, nor in the denominator.
+    assert batch.num_sequences == 2
+    weights = token_weights(batch.mini_batches[0], spec, max_sequence_length=10)
+    assert weights == [0.25, 0.25]
+
+
+def test_scores_that_differ_by_rounding_teach_nothing_anywhere() -> None:
+    rewards: list[float | None] = [0.1 + 0.2, 0.3, 0.3]
+    assert build([group(rewards)]).num_sequences == 0
+    assert not has_contrast(rewards)
+    assert signal_ratio([[0.1 + 0.2, 0.3, 0.3]]) == 0.0
+    assert variance_per_prompt([[0.1 + 0.2, 0.3, 0.3]]) == 0.0
