@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from tests.factories import make_spec
 from trainer.contract.algorithm import AlgorithmSpec
+from trainer.contract.sections import OptimizerSpec
 from trainer.contract.spec import RunSpec
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -74,3 +75,10 @@ def test_a_spec_that_uses_what_it_sets_survives_its_json(section: dict[str, Any]
 
 def test_nothing_is_corrected_by_default() -> None:
     assert not AlgorithmSpec().off_policy_correction.is_on
+
+
+def test_a_floor_of_a_rate_that_never_falls_is_refused() -> None:
+    with pytest.raises(ValidationError, match='where lr_scheduler is "linear" or "cosine"'):
+        OptimizerSpec(min_lr_ratio=0.5)
+    for scheduler in ("linear", "cosine"):
+        OptimizerSpec.model_validate({"lr_scheduler": scheduler, "min_lr_ratio": 0.5})

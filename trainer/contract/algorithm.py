@@ -6,29 +6,13 @@ do.
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from trainer.contract.section import Section
+from trainer.contract.section import Section, refuse_unread
 
 Ratio = Annotated[float, Field(gt=0.0, le=1e4)]
-
-
-def _refuse_unread(
-    section: Section, keys: tuple[str, ...], *, only: tuple[str, str | bool]
-) -> None:
-    """Refuse a key that is not at its default though the setting `only` makes it read is not on."""
-    chooser, reader = only
-    if getattr(section, chooser) == reader:
-        return
-    for key in keys:
-        if getattr(section, key) != type(section).model_fields[key].default:
-            raise ValueError(
-                f"{key} is set, but it is read only where {chooser} is {json.dumps(reader)}: set"
-                f" that, or leave {key} out"
-            )
 
 
 class CispoSpec(Section):
@@ -82,10 +66,10 @@ class OffPolicyCorrectionSpec(Section):
     def _bounds_are_in_order_and_read(self) -> Self:
         by_product = ("product_mask_low", "product_mask_high")
         by_mean = ("geo_mask_low", "geo_mask_high")
-        _refuse_unread(self, ("token_tis_ratio_clip_high",), only=("tis_ratio_type", "token"))
-        _refuse_unread(self, ("sequence_tis_ratio_clip_high",), only=("tis_ratio_type", "sequence"))
-        _refuse_unread(self, by_product, only=("sequence_mask_metric", "product"))
-        _refuse_unread(self, by_mean, only=("sequence_mask_metric", "geometric"))
+        refuse_unread(self, ("token_tis_ratio_clip_high",), only=("tis_ratio_type", "token"))
+        refuse_unread(self, ("sequence_tis_ratio_clip_high",), only=("tis_ratio_type", "sequence"))
+        refuse_unread(self, by_product, only=("sequence_mask_metric", "product"))
+        refuse_unread(self, by_mean, only=("sequence_mask_metric", "geometric"))
         low, high = self.mask_bounds
         if low >= high:
             raise ValueError(
@@ -111,7 +95,7 @@ class DynamicSamplingSpec(Section):
 
     @model_validator(mode="after")
     def _ratio_is_read(self) -> Self:
-        _refuse_unread(self, ("min_replace_ratio",), only=("type", "replace"))
+        refuse_unread(self, ("min_replace_ratio",), only=("type", "replace"))
         return self
 
 
@@ -142,7 +126,8 @@ class AlgorithmSpec(Section):
     without a gradient are not counted."""
     use_kl_loss: bool = False
     """Add the divergence from the policy that `model.source` names to the loss. Rollouts of groups
-    in which all scored alike are skipped here too."""
+    in which all scored alike are skipped here too. A checkpoint is refused where it was compared
+    with another policy."""
     kl_loss_coef: Annotated[float, Field(gt=0.0, le=100.0)] = 0.001
     """Weight of that divergence."""
     kl_estimator_type: Literal["k1", "k2", "k3"] = "k3"
@@ -174,9 +159,9 @@ class AlgorithmSpec(Section):
                 f"policy_loss_type gspo averages over sequences, not by {self.loss_reduction}: set"
                 " loss_reduction to sequence_mean"
             )
-        _refuse_unread(self, ("clip_ratio_c",), only=("policy_loss_type", "dual_clip"))
-        _refuse_unread(self, ("cispo",), only=("policy_loss_type", "cispo"))
-        _refuse_unread(self, ("kl_loss_coef", "kl_estimator_type"), only=("use_kl_loss", True))
+        refuse_unread(self, ("clip_ratio_c",), only=("policy_loss_type", "dual_clip"))
+        refuse_unread(self, ("cispo",), only=("policy_loss_type", "cispo"))
+        refuse_unread(self, ("kl_loss_coef", "kl_estimator_type"), only=("use_kl_loss", True))
         if kind == "cispo":
             self._refuse_clips_that_cispo_does_not_read()
         return self

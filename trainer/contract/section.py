@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -17,3 +18,22 @@ class Section(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False
     )
+
+
+def refuse_unread(
+    section: Section, keys: tuple[str, ...], *, only: tuple[str, *tuple[str | bool, ...]]
+) -> None:
+    """Refuse a key that is not at its default though nothing that reads it is on.
+
+    `only` names the setting that decides, and the values with which the keys are read.
+    """
+    chooser, *readers = only
+    if getattr(section, chooser) in readers:
+        return
+    values = " or ".join(map(json.dumps, readers))
+    for key in keys:
+        if getattr(section, key) != type(section).model_fields[key].default:
+            raise ValueError(
+                f"{key} is set, but it is read only where {chooser} is {values}: set"
+                f" that, or leave {key} out"
+            )

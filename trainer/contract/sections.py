@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from trainer.contract.fleet import FleetSpec
 from trainer.contract.openenv import OpenEnvServer
+from trainer.contract.optimizer import OptimizerSpec as OptimizerSpec
 from trainer.contract.section import EnvKey as EnvKey
 from trainer.contract.section import Seconds as Seconds
 from trainer.contract.section import Section as Section
@@ -232,29 +233,6 @@ class RolloutSpec(Section):
         return self
 
 
-class OptimizerSpec(Section):
-    """The optimizer of the policy."""
-
-    type: Literal["adamw"] = "adamw"
-    """AdamW (Loshchilov and Hutter, arXiv:1711.05101)."""
-    lr: Annotated[float, Field(gt=0.0, le=1.0)] = 2.5e-4
-    """Peak learning rate."""
-    betas: tuple[
-        Annotated[float, Field(ge=0.0, lt=1.0)], Annotated[float, Field(ge=0.0, lt=1.0)]
-    ] = (0.9, 0.99)
-    """Decay of the first and second moment."""
-    eps: Annotated[float, Field(gt=0.0, le=1e-2)] = 1e-8
-    """Added to the denominator."""
-    weight_decay: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
-    """Decoupled weight decay per step, times the learning rate."""
-    max_grad_norm: Annotated[float, Field(gt=0.0, le=1e6)] | None = 1.0
-    """Gradients are scaled down to this norm; null leaves them as they are."""
-    lr_scheduler: Literal["constant", "linear", "cosine"] = "constant"
-    """How the learning rate falls over the training steps, after `schedule.lr_warmup_steps`."""
-    min_lr_ratio: Share = 0.0
-    """Where `linear` and `cosine` end, as a share of `lr`."""
-
-
 class LoraSpec(Section):
     """Low-rank adapters (Hu et al. 2021, arXiv:2106.09685): the model itself stays as it is."""
 
@@ -285,7 +263,7 @@ class LearnerSpec(Section):
     logprob_chunk_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
     """Action tokens whose scores over the vocabulary exist at once."""
     lora: LoraSpec | None = None
-    """Train adapters; null trains every weight."""
+    """Train adapters; null trains every weight. A checkpoint needs the same `model.source`."""
     cpu_offload: bool = False
     """Keep weights of record, gradients and optimizer in the machine's memory, and take the
     optimizer's step there: a GPU then holds only what it computes with. Slower, never different."""
