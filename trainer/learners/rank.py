@@ -83,6 +83,8 @@ class LearnerRank:
     def step(self, batch: Batch) -> dict[str, float]:
         """Take one optimizer step per mini-batch; see `Learner.step`. The metrics are of all ranks.
 
+        A mini-batch without a gradient, all of it masked say, changes nothing but the figures.
+
         `policy/rollout_train_logprobs_abs_diff_*` are taken over the first mini-batch, before any
         update of this step: they show how far engine and learner disagree, not how far the policy
         has moved. Without a sequence only `policy/policy_lr`, `policy/num_updates` and the seconds
@@ -98,21 +100,24 @@ class LearnerRank:
         scored = [[self._with_other_policies(micro) for micro in part] for part in packed]
         self._ranks.wait()
         scored_at = time.perf_counter()
+        num_before = self._num_updates
         updates = [self._update(part) for part in scored]
+        # The last optimizer step may still be under way.
+        self._ranks.wait()
+        updated_at = time.perf_counter()
         metrics = {
             "policy/policy_lr": self._optimizer.param_groups[0]["lr"],
-            "policy/num_updates": float(len(updates)),
+            "policy/num_updates": float(self._num_updates - num_before),
             f"timing/{SCORING}": scored_at - packed_at,
         }
         self.version += 1
         if not updates:
             return metrics
-        now = time.perf_counter()
         speed = speed_metrics(
             num_tokens=sum(len(each.token_ids) for part in batch.mini_batches for each in part),
             flops=sum(update.flops for update in updates),
-            seconds=now - started,
-            update_s=now - scored_at,
+            seconds=updated_at - started,
+            update_s=updated_at - scored_at,
             num_ranks=self._ranks.size,
             peak_flops=peak_flops(self._ranks.device),
         )
@@ -217,6 +222,7 @@ class LearnerRank:
         return replace(micro, actions=actions)
 
     def _update(self, packed: Sequence[MicroBatch]) -> Update:
+        """Take an optimizer step; without a gradient, on any rank, there is none to take."""
         self._optimizer.zero_grad(set_to_none=True)
         own = sum((self._backward(micro) for micro in packed), Update())
         limit = self._options.optimizer.max_grad_norm or math.inf
@@ -228,6 +234,9 @@ class LearnerRank:
             raise NonFiniteUpdate(
                 f"loss {update.stats.loss}, gradient norm {norm}: update not applied"
             )
+        if norm == 0.0:
+            # Momentum and weight decay would move the weights though nothing was learned.
+            return update
         for group in self._optimizer.param_groups:
             group.update(self._settings, lr=self._rate())
         self._optimizer.step()

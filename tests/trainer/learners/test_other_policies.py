@@ -134,8 +134,12 @@ def test_a_correction_weighs_what_another_policy_drew() -> None:
 def test_masked_sequences_teach_nothing() -> None:
     spec = {"off_policy_correction": {"sequence_mask_metric": "geometric"}}
     learner = rank(spec)
-    before = learner.weights()
-    metrics = learner.step(stale(0.1))
+    # With a moment of Adam and in the warm-up, a step without a gradient would be one.
+    learner.step(batch())
+    before, num_updates = learner.weights(), learner._num_updates
+    metrics = learner.step(stale(1.0))
+    assert metrics["policy/num_updates"] == 0.0
+    assert learner._num_updates == num_updates
     assert metrics["policy/geo_sequence_mask_masked_ratio"] == 1.0
     assert metrics["policy/geo_sequence_mask_over_high_ratio"] == 1.0
     assert metrics["policy/geo_sequence_mask_under_low_ratio"] == 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -236,6 +237,25 @@ def test_speed_and_memory_are_reported_and_a_cpu_claims_no_utilisation() -> None
     assert 0.01 < metrics["policy/peak_memory_gib"] < 100.0
     assert metrics["policy/response_length"] == pytest.approx(sum(5 + 5 * i for i in range(7)) / 7)
     assert "policy/mfu" not in metrics
+
+
+def test_the_clock_is_read_when_the_device_has_done_the_last_update(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    learner = rank()
+    learner.step(batch())
+    seen: list[str] = []
+
+    def noted(owner: object, name: str, what: str) -> None:
+        act = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda: (seen.append(what), act())[1])
+
+    noted(learner._optimizer, "step", "update")
+    noted(learner._ranks, "wait", "wait")
+    noted(time, "perf_counter", "clock")
+    learner.step(batch())
+    last = len(seen) - 1 - seen[::-1].index("update")
+    assert seen[last:] == ["update", "wait", "clock"]
 
 
 def test_flops_count_causal_pairs_and_the_head_of_actions_alone() -> None:
