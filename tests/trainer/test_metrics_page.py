@@ -60,6 +60,7 @@ ONLY_WITH: Mapping[str, Sections] = {
     "`tis_ratio_type: token`": MANY,
     "`sequence_mask_metric: geometric`": MANY,
     "`data.curriculum`": MANY,
+    "`tis_ratio_type`": OTHERS,
     "`tis_ratio_type: sequence`": OTHERS,
     "`sequence_mask_metric: product`": OTHERS,
 }

@@ -73,21 +73,10 @@ def build_batch(judged: Sequence[Judged], algorithm: AlgorithmSpec, plan: BatchP
 def _sequences(
     judged: Judged, algorithm: AlgorithmSpec, plan: BatchPlan
 ) -> Iterator[TrainingSequence]:
-    """What a group gives the loss: nothing where no rollout was better than another.
-
-    In a group with contrast, a rollout at the mean itself has a gradient from the divergence only:
-    without one it is no sequence, and not in the denominator of the loss either.
-    """
+    """What a group gives the loss, which has no other sequences in its denominator either."""
     group = judged.group
     _assert_one_prompt(group)
-    if not any(judged.advantages_G):
-        return
-    for trajectory, reward, advantage in zip(
-        group.trajectories, judged.rewards_G, judged.advantages_G, strict=True
-    ):
-        has_gradient = advantage != 0.0 or (algorithm.use_kl_loss and reward is not None)
-        if not has_gradient or not any(trajectory.action_mask):
-            continue
+    for trajectory, advantage in judged.with_gradient(algorithm):
         if algorithm.apply_overlong_filtering and is_overlong(trajectory):
             continue
         sequence = TrainingSequence(

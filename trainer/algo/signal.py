@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from trainer.algo.dynamic import teaches
 from trainer.algo.overlong import is_overlong
 from trainer.algo.sequences import Batch
 from trainer.contract.algorithm import AlgorithmSpec
-from trainer.types import Group
+from trainer.types import Group, Trajectory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,12 +22,27 @@ class Judged:
     """None where a rollout has no grade."""
     advantages_G: tuple[float, ...]
 
+    def with_gradient(self, algorithm: AlgorithmSpec) -> Iterator[tuple[Trajectory, float]]:
+        """Yield the rollouts that the loss has a gradient of, each with its advantage.
+
+        None where no rollout was better than another; where one was, a rollout at the mean itself
+        has a gradient from the divergence only.
+        """
+        if not any(self.advantages_G):
+            return
+        for trajectory, reward, advantage in zip(
+            self.group.trajectories, self.rewards_G, self.advantages_G, strict=True
+        ):
+            is_held = algorithm.use_kl_loss and reward is not None
+            if (advantage != 0.0 or is_held) and any(trajectory.action_mask):
+                yield trajectory, advantage
+
 
 def signal_metrics(judged: Sequence[Judged], algorithm: AlgorithmSpec) -> dict[str, float]:
     """Advantages over the tokens drawn by graded rollouts, scores over those rollouts.
 
     `rollouts/truncated_overlong` counts the rollouts that a length limit cut off, and
-    `loss/num_overlong_filtered` those of them whose tokens that kept out of the loss. What has no
+    `loss/num_overlong_filtered` those of them that had a gradient, which that kept out of the loss. What has no
     value because nothing was graded is left out.
     """
     rows = [
@@ -38,10 +53,15 @@ def signal_metrics(judged: Sequence[Judged], algorithm: AlgorithmSpec) -> dict[s
         )
         if reward is not None
     ]
-    overlong = [advantage for trajectory, _, advantage in rows if is_overlong(trajectory)]
-    metrics = {"rollouts/truncated_overlong": float(len(overlong))}
+    num_overlong = sum(is_overlong(trajectory) for trajectory, _, _ in rows)
+    metrics = {"rollouts/truncated_overlong": float(num_overlong)}
     if algorithm.apply_overlong_filtering:
-        metrics["loss/num_overlong_filtered"] = float(sum(each != 0.0 for each in overlong))
+        num_filtered = sum(
+            is_overlong(trajectory)
+            for each in judged
+            for trajectory, _ in each.with_gradient(algorithm)
+        )
+        metrics["loss/num_overlong_filtered"] = float(num_filtered)
     num_tokens = [sum(trajectory.action_mask) for trajectory, _, _ in rows]
     if not sum(num_tokens):
         return metrics
@@ -58,8 +78,8 @@ def why_nothing_is_learned(groups: Sequence[Group], batch: Batch) -> str:
     num_filtered = batch.metrics.get("loss/num_overlong_filtered", 0.0)
     if num_filtered:
         what = (
-            f"a length limit cut off all {num_filtered:.0f} rollouts that scored better or worse"
-            " than their group, and algorithm.apply_overlong_filtering keeps those out of the loss"
+            f"a length limit cut off all {num_filtered:.0f} rollouts that had something to teach,"
+            " and algorithm.apply_overlong_filtering keeps those out of the loss"
         )
     elif all(sum(each.reward is not None for each in group.trajectories) < 2 for group in groups):
         what = "no group has two graded rollouts to compare"

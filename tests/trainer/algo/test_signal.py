@@ -49,6 +49,25 @@ def test_the_scores_are_those_that_are_learned_from() -> None:
     assert plain["loss/avg_raw_advantages_abs"] != dealt["loss/avg_raw_advantages_abs"]
 
 
+@pytest.mark.parametrize(("use_kl_loss", "num_filtered"), [(False, 0.0), (True, 1.0)])
+def test_what_the_divergence_would_have_held_counts_as_filtered(
+    use_kl_loss: bool, num_filtered: float
+) -> None:
+    of = task()
+    cut_off, stops = StopReason.MAX_GENERATE_LENGTH, StopReason.DONE
+    rollouts = (
+        trajectory(0.5 * at, of=of, sample_index=at, stop=cut_off if at == 1 else stops)
+        for at in range(3)
+    )
+    found = metrics(
+        [Group(task=of, trajectories=tuple(rollouts))],
+        use_kl_loss=use_kl_loss,
+        apply_overlong_filtering=True,
+    )
+    assert found["loss/num_overlong_filtered"] == num_filtered
+    assert found["policy/num_sequences"] == 2.0
+
+
 def cut_off_where_it_scored() -> Group:
     of = task()
     stops = (StopReason.MAX_GENERATE_LENGTH, StopReason.MAX_INPUT_LENGTH)
@@ -61,7 +80,7 @@ def cut_off_where_it_scored() -> Group:
     [
         ([group([1.0, 1.0]), group([0.0, 0.0, None])], "the rollouts of every group scored alike"),
         ([group([1.0, None]), group([None, None])], "no group has two graded rollouts"),
-        ([cut_off_where_it_scored()], "a length limit cut off all 2 rollouts that scored better"),
+        ([cut_off_where_it_scored()], "a length limit cut off all 2 rollouts that had some"),
     ],
 )
 def test_a_step_without_anything_to_learn_says_why(groups: list[Group], sentence: str) -> None:
