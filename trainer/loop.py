@@ -178,7 +178,7 @@ class Trainer:
             parts.clock.split("policy_train", SCORING, metrics.pop(f"timing/{SCORING}"))
             with parts.clock.phase("sync_weights"):
                 metrics |= await self._sync_weights(step)
-        metrics |= feed_back(parts.sampler, parts.journal, step, result.rows)
+        metrics |= feed_back(parts.sampler, parts.journal, step, result.groups)
         self.step, self._drawn = step, self._draw_state()
         if chosen.gave_up:
             self._warn("dynamic_sampling_gave_up", chosen.gave_up)

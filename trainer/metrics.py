@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, pstdev
 
 from trainer.contract.contrast import differ
-from trainer.contract.outcomes import OutcomeRow, OutcomeStatus, StopReason
+from trainer.contract.outcomes import Groups, OutcomeRow, OutcomeStatus, StopReason
 from trainer.contract.passrate import (
     count_tasks,
     pass_rate,
@@ -25,8 +25,12 @@ Metrics = dict[str, float]
 ENV_UNAVAILABLE, ENV_DEADLINE = EnvUnavailable.code, RolloutDeadline.code
 
 
-def rollout_metrics(rows: Sequence[OutcomeRow], *, n: int, pass_threshold: float) -> Metrics:
-    """Rewards, lengths and environment figures of one training step's rollouts."""
+def rollout_metrics(groups: Groups, *, n: int, pass_threshold: float) -> Metrics:
+    """Rewards, lengths and environment figures of one training step's rollouts.
+
+    What groups teach is counted by draw, pass rates by task: a step may draw a task more than once.
+    """
+    rows = [row for group in groups for row in group]
     metrics = _present(
         {
             f"reward/avg_pass_at_{n}": _pass_at(rows, n, pass_threshold),
@@ -35,7 +39,7 @@ def rollout_metrics(rows: Sequence[OutcomeRow], *, n: int, pass_threshold: float
             "reward/mean_positive_reward": _mean_positive(rows),
         }
     )
-    metrics |= _signal("reward", rows)
+    metrics |= _signal("reward", groups)
     for env_key, group in _by_env(rows).items():
         name = env_key.replace("/", "_")
         metrics |= _present(
@@ -46,7 +50,8 @@ def rollout_metrics(rows: Sequence[OutcomeRow], *, n: int, pass_threshold: float
                 f"reward/{name}/mean_positive_reward": _mean_positive(group),
             }
         )
-        metrics |= _signal(f"reward/{name}", group)
+        drawn = [each for each in groups if each and each[0].env_key == env_key]
+        metrics |= _signal(f"reward/{name}", drawn)
         metrics |= _environment(f"environment/{name}", group)
     metrics |= _environment("environment", rows) | _totals("environment", rows)
     return metrics | _generation("generate", rows)
@@ -115,19 +120,18 @@ def _mean_positive(rows: Sequence[OutcomeRow]) -> float | None:
     return fmean(scores) if scores else None
 
 
-def _signal(name: str, rows: Sequence[OutcomeRow]) -> Metrics:
-    prompts: dict[str, list[float]] = {}
-    for row in rows:
-        if row.score is not None:
-            prompts.setdefault(row.task_key, []).append(row.score)
-    scores = tuple(prompts.values())
-    return {
-        f"{name}/variance_per_prompt": variance_per_prompt(scores),
-        f"{name}/signal_ratio": signal_ratio(scores),
-        f"{name}/num_zero_variance_filtered": float(
-            sum(len(group) > 1 and not differ(group) for group in scores)
-        ),
-    }
+def _signal(name: str, groups: Groups) -> Metrics:
+    graded = [[row.score for row in group if row.score is not None] for group in groups]
+    compared = [scores for scores in graded if len(scores) > 1]
+    return _present(
+        {
+            f"{name}/variance_per_prompt": variance_per_prompt(compared),
+            f"{name}/signal_ratio": signal_ratio(compared),
+            f"{name}/num_zero_variance_filtered": float(
+                sum(not differ(scores) for scores in compared)
+            ),
+        }
+    )
 
 
 def _environment(name: str, rows: Sequence[OutcomeRow]) -> Metrics:
@@ -144,15 +148,23 @@ def _environment(name: str, rows: Sequence[OutcomeRow]) -> Metrics:
         f"{name}/avg_tool_calls": calls / len(rows),
         f"{name}/avg_tool_errors": errors / len(rows),
         f"{name}/tool_calls_per_turn": calls / max(sum(turns), 1),
-        f"{name}/tool_error_rate": errors / calls if calls else 0.0,
         f"{name}/total_tool_errors": float(errors),
-        f"{name}/repeated_call_rate": sum(r.num_repeated_calls for r in rows) / max(calls, 1),
         f"{name}/infra_error_rate": _share(rows, OutcomeStatus.INFRA_ERROR),
         f"{name}/ungraded_rate": _share(rows, OutcomeStatus.UNGRADED),
         f"{name}/num_infra_retries": float(sum(row.num_infra_retries for row in rows)),
         f"{name}/env_init_failed": float(sum(map(_never_started, rows))),
         f"{name}/env_init_failures": float(sum(map(_never_started, rows))),
         f"{name}/trajectory_timeouts": float(sum(map(_out_of_time, rows))),
+    } | _calls(name, rows)
+
+
+def _calls(name: str, rows: Sequence[OutcomeRow]) -> Metrics:
+    calls = sum(row.num_tool_calls for row in rows)
+    if not calls:
+        return {}
+    return {
+        f"{name}/tool_error_rate": sum(row.num_tool_errors for row in rows) / calls,
+        f"{name}/repeated_call_rate": sum(row.num_repeated_calls for row in rows) / calls,
     }
 
 

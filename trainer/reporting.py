@@ -36,7 +36,7 @@ class StepReporter:
         """
         schedule, timing = Schedule.of(self.spec), self.clock.take()
         metrics: Metrics = rollout_metrics(
-            result.rows,
+            result.groups,
             n=self.spec.rollout.n_samples_per_prompt,
             pass_threshold=self.spec.eval.pass_threshold,
         )

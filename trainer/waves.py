@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from trainer.contract.events import EnvDegraded, PhaseStarted, RunWarning
@@ -40,10 +41,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaveResult:
-    """Rollouts by task, and one row per rollout in the same order."""
+    """Rollouts by draw, and one row per rollout in the same order."""
 
     rollouts: tuple[DrawnGroup, ...]
     rows: tuple[OutcomeRow, ...]
+
+    @property
+    def groups(self) -> tuple[tuple[OutcomeRow, ...], ...]:
+        """The rows by draw: a step may draw a task more than once."""
+        rows = iter(self.rows)
+        return tuple(tuple(islice(rows, len(group))) for group in self.rollouts)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -122,7 +122,8 @@ def test_variance_per_prompt_is_the_population_variance() -> None:
     assert variance_per_prompt([[1, 1, 0, 0]]) == 0.25
     assert variance_per_prompt([[1, 0, 0, 0]]) == 0.1875
     assert variance_per_prompt([[1, 1, 0, 0], [0, 0], [1.0]]) == 0.125
-    assert variance_per_prompt([]) == 0.0
+    assert variance_per_prompt([]) is None
+    assert variance_per_prompt([[1.0]]) is None
 
 
 def test_signal_ratio_is_the_share_of_prompts_whose_scores_differ() -> None:

@@ -1,7 +1,10 @@
+from itertools import groupby
+
 import pytest
 
 from trainer.contract.outcomes import OutcomeRow, OutcomeStatus, StopReason
-from trainer.metrics import eval_metrics, rollout_metrics
+from trainer.metrics import Metrics, eval_metrics
+from trainer.metrics import rollout_metrics as metrics_of_groups
 
 
 def row(task: str, sample: int, score: float | None, *, env: str = "booking") -> OutcomeRow:
@@ -28,6 +31,12 @@ def row(task: str, sample: int, score: float | None, *, env: str = "booking") ->
         trajectory="x",
         trajectory_line=0,
     )
+
+
+def rollout_metrics(rows: list[OutcomeRow], *, n: int, pass_threshold: float) -> Metrics:
+    """The metrics of a step that drew every task once."""
+    groups = [list(group) for _, group in groupby(rows, key=lambda each: each.task_key)]
+    return metrics_of_groups(groups, n=n, pass_threshold=pass_threshold)
 
 
 def test_a_step_reports_rewards_signal_and_lengths() -> None:
@@ -62,7 +71,36 @@ def test_what_has_no_value_is_left_out() -> None:
     metrics = rollout_metrics([row("a", 0, None), row("a", 1, None)], n=2, pass_threshold=1.0)
     assert "reward/avg_pass_at_2" not in metrics
     assert "reward/avg_raw_reward" not in metrics
-    assert metrics["reward/signal_ratio"] == 0.0
+    for name in ("reward", "reward/booking"):
+        assert f"{name}/signal_ratio" not in metrics
+        assert f"{name}/variance_per_prompt" not in metrics
+        assert metrics[f"{name}/num_zero_variance_filtered"] == 0.0
+
+
+def test_without_a_call_there_is_no_share_of_calls() -> None:
+    rows = [row("a", 0, 1.0).model_copy(update={"num_tool_calls": 0, "num_tool_errors": 0})]
+    for metrics in (
+        rollout_metrics(rows, n=1, pass_threshold=1.0),
+        eval_metrics(rows, n=1, pass_threshold=1.0),
+    ):
+        assert not [
+            name
+            for name in metrics
+            if name.endswith(("error_rate", "call_rate")) and "infra" not in name
+        ]
+
+
+def test_a_task_drawn_twice_is_two_groups_and_one_task() -> None:
+    failed, passed = ([row("a", i, score) for i in range(2)] for score in (0.0, 1.0))
+    mixed = [row("b", 0, 0.0), row("b", 1, 1.0)]
+    metrics = metrics_of_groups([failed, passed, mixed], n=2, pass_threshold=1.0)
+    for name in ("reward", "reward/booking"):
+        assert metrics[f"{name}/num_zero_variance_filtered"] == 2.0
+        assert metrics[f"{name}/signal_ratio"] == pytest.approx(1 / 3)
+        assert metrics[f"{name}/variance_per_prompt"] == pytest.approx(0.25 / 3)
+    # Over its four rollouts task a passes half of the time, and five of six pairs pass once.
+    assert metrics["reward/avg_pass_at_1"] == 0.5
+    assert metrics["reward/avg_pass_at_2"] == pytest.approx((5 / 6 + 1.0) / 2)
 
 
 def test_an_evaluation_reports_environments_all_and_kinds_of_templates() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.factories import outcome
 from tests.trainer.envs.fleet_server import API_KEY, fleet_server_thread
 from tests.trainer.rollouts.test_episode import roll
 from tests.trainer.scripted import ADD, DONE
@@ -19,6 +20,7 @@ from tests.trainer.short_run import ShortRun
 from trainer.contract.events import EvalCompleted, StepCompleted
 from trainer.envs.choose import choose_provider
 from trainer.learners.summary import speed_metrics
+from trainer.metrics import eval_metrics, rollout_metrics
 from trainer.rollouts.operations import latency_metrics
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
@@ -153,7 +155,15 @@ async def test_a_tool_call_adds_what_the_page_says() -> None:
         task = replace(rollout.trajectory.task, env_key=env_key)
         found.append(replace(rollout, trajectory=replace(rollout.trajectory, task=task)))
     wanted = {name for name, condition in documented().items() if condition == "a tool call"}
-    assert set(latency_metrics(found)) == wanted
+    called, not_called = (names_of_rows(num_calls) for num_calls in (1, 0))
+    assert set(latency_metrics(found)) | (called - not_called) == wanted
+
+
+def names_of_rows(num_calls: int) -> set[str]:
+    """What rollouts with so many tool calls are reported by."""
+    rows = [outcome(env, env_key=env, num_tool_calls=num_calls) for env in ENVS]
+    step = rollout_metrics([[row] for row in rows], n=1, pass_threshold=1.0)
+    return {*step, *eval_metrics(rows, n=1, pass_threshold=1.0)}
 
 
 def test_a_gpu_adds_what_the_page_says() -> None:

@@ -36,11 +36,13 @@ class Contrast:
         return CountingEnv(goal=7 if crc32(task.key.encode()) % self.one_in else 0)
 
 
-def a_run(root: Path, *, steps: int = 3, staleness: int = 0, **rule: Any) -> ShortRun:
+def a_run(
+    root: Path, *, steps: int = 3, staleness: int = 0, num_tasks: int = 300, **rule: Any
+) -> ShortRun:
     """A run whose policy hardly changes, so that it goes on saying different things."""
     return ShortRun(
         root,
-        data={"train_tasks_per_env": 300},
+        data={"train_tasks_per_env": num_tasks},
         algorithm={"dynamic_sampling": rule or None},
         eval={"before_training": False, "interval": 0},
         schedule={"total_steps": steps, "max_staleness_steps": staleness},
@@ -73,6 +75,17 @@ async def test_filter_fills_every_step_with_groups_that_teach(tmp_path: Path) ->
         assert len(event.outcomes) == N * sampled
         assert event.metrics["reward/signal_ratio"] == 4 / sampled
     assert run.events(RunWarning) == []
+
+
+async def test_a_task_drawn_again_in_a_step_is_another_group(tmp_path: Path) -> None:
+    run = a_run(tmp_path, steps=1, num_tasks=4, type="filter", max_sample_batches=8)
+    (event,) = await steps_of(run, Contrast(3))
+    num_groups = len(event.outcomes) / N
+    assert num_groups > len({row.task_key for row in event.outcomes})
+    keep_rate = event.metrics["dynamic_sampling/keep_rate"]
+    assert 0.0 < keep_rate < 1.0
+    assert event.metrics["reward/signal_ratio"] == keep_rate
+    assert event.metrics["reward/num_zero_variance_filtered"] == num_groups * (1.0 - keep_rate)
 
 
 async def test_filter_makes_do_after_its_last_draw_and_says_so(tmp_path: Path) -> None:

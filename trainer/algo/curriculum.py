@@ -12,14 +12,14 @@ without a curriculum, so that none starves (as Exp3 does; Graves et al. 2017, ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pydantic import JsonValue
 
 from trainer.contract.contrast import differ
 from trainer.contract.data import CurriculumSpec
-from trainer.contract.outcomes import OutcomeRow
+from trainer.contract.outcomes import Groups
 from trainer.errors import CheckpointError
 
 UNITS = 1_000_000
@@ -82,7 +82,7 @@ class Curriculum:
                 metrics[f"{name}/signal"] = evidence.signal
         return metrics
 
-    def observe(self, step: int, rows: Sequence[OutcomeRow]) -> Reweighting | None:
+    def observe(self, step: int, groups: Groups) -> Reweighting | None:
         """Take a step's rollouts as evidence; return the change of shares when there is one.
 
         Evidence ages by the steps between two calls. A group without two grades taught nothing:
@@ -94,10 +94,10 @@ class Curriculum:
         for evidence in self._evidence.values():
             evidence.taught *= fade
             evidence.measured *= fade
-        for env_key, scores in _groups(rows):
-            if env_key in self._evidence:
-                self._evidence[env_key].measured += 1.0
-                self._evidence[env_key].taught += differ(scores)
+        for rows in filter(None, groups):
+            if (seen := self._evidence.get(rows[0].env_key)) is not None:
+                seen.measured += 1.0
+                seen.taught += differ([row.score for row in rows if row.score is not None])
         if self._step - self._looked < self._settings.interval:
             return None
         self._looked = self._step
@@ -158,15 +158,6 @@ def whole_shares(weights: Mapping[str, float]) -> dict[str, int]:
     largest = max(shares, key=lambda key: shares[key])
     shares[largest] += UNITS - sum(shares.values())
     return shares
-
-
-def _groups(rows: Sequence[OutcomeRow]) -> Iterable[tuple[str, list[float]]]:
-    groups: dict[tuple[str, str], list[float]] = {}
-    for row in rows:
-        scores = groups.setdefault((row.env_key, row.task_key), [])
-        if row.score is not None:
-            scores.append(row.score)
-    return ((env_key, scores) for (env_key, _), scores in groups.items())
 
 
 def _reason(env_key: str, old: int, new: int, signal: float | None) -> str:

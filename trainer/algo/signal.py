@@ -42,8 +42,8 @@ def signal_metrics(judged: Sequence[Judged], algorithm: AlgorithmSpec) -> dict[s
     """Advantages over the tokens drawn by graded rollouts, scores over those rollouts.
 
     `rollouts/truncated_overlong` counts the rollouts that a length limit cut off, and
-    `loss/num_overlong_filtered` those of them that had a gradient, which that kept out of the loss. What has no
-    value because nothing was graded is left out.
+    `loss/num_overlong_filtered` those of them that had a gradient, which the filter kept out of the
+    loss. What has no value because nothing was graded is left out.
     """
     rows = [
         (trajectory, reward, advantage)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -92,3 +93,8 @@ class OutcomeRow(BaseModel):
     """Key of the JSONL.gz file in the blob store, relative to the attempt's prefix."""
     trajectory_line: int
     """Zero-based line in that file."""
+
+
+Groups: TypeAlias = Sequence[Sequence[OutcomeRow]]
+"""A step's rollouts by draw: those of one prompt that are compared with one another. A step may
+draw a task more than once."""

@@ -179,19 +179,19 @@ def wilson(share: float, trials: float) -> tuple[float, float]:
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
-def variance_per_prompt(groups: Iterable[Sequence[float]]) -> float:
+def variance_per_prompt(groups: Iterable[Sequence[float]]) -> float | None:
     """Population variance of a prompt's scores, averaged over prompts with two scores or more.
 
-    At most 0.25 for scores of 0 and 1; 0.0 when no prompt has two scores.
+    At most 0.25 for scores of 0 and 1; None when no prompt has two scores.
     """
     variances = [pvariance(group) if differ(group) else 0.0 for group in groups if len(group) > 1]
-    return fmean(variances) if variances else 0.0
+    return fmean(variances) if variances else None
 
 
-def signal_ratio(groups: Iterable[Sequence[float]]) -> float:
-    """Share of prompts, among those with two scores or more, whose scores differ."""
+def signal_ratio(groups: Iterable[Sequence[float]]) -> float | None:
+    """Share of prompts, among those with two scores or more, whose scores differ; None of none."""
     signals = [differ(group) for group in groups if len(group) > 1]
-    return sum(signals) / len(signals) if signals else 0.0
+    return sum(signals) / len(signals) if signals else None
 
 
 def _count(rows: Sequence[OutcomeRow], pass_threshold: float) -> TaskCount:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from trainer.contract.events import CurriculumReweighted, RunWarning
-from trainer.contract.outcomes import OutcomeRow
+from trainer.contract.outcomes import Groups
 from trainer.data.sampler import TaskSampler
 from trainer.sinks.journal import Journal
 
 
 def feed_back(
-    sampler: TaskSampler, journal: Journal, step: int, rows: Sequence[OutcomeRow]
+    sampler: TaskSampler, journal: Journal, step: int, groups: Groups
 ) -> dict[str, float]:
     """Let the sampler observe a step's rollouts, report its conclusions, return its metrics."""
-    seen = sampler.observe(step, rows)
+    seen = sampler.observe(step, groups)
     if (change := seen.reweighting) is not None:
         journal.emit(
             CurriculumReweighted,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from trainer.algo.curriculum import Curriculum, Reweighting
-from trainer.contract.outcomes import OutcomeRow
+from trainer.contract.outcomes import Groups
 from trainer.data.coverage import coverage_metrics
 from trainer.data.pools import Pool
 from trainer.data.sampling import BALANCED, Sampling
@@ -79,9 +79,9 @@ class TaskSampler:
         self._step += 1
         return tuple(drawn)
 
-    def observe(self, step: int, rows: Sequence[OutcomeRow]) -> Observation:
-        """Take the rollouts of a training step as evidence for the steps not drawn yet."""
-        reweighting = self._curriculum.observe(step, rows) if self._curriculum else None
+    def observe(self, step: int, groups: Groups) -> Observation:
+        """Take the rollouts of a training step, by draw, as evidence for steps not drawn yet."""
+        reweighting = self._curriculum.observe(step, groups) if self._curriculum else None
         if self._curriculum and reweighting:
             self._shares.reweight(list(self._curriculum.shares.values()))
         return Observation(reweighting=reweighting, unsampled=self._unsampled())

@@ -36,8 +36,8 @@ class Learner(Protocol):
         """Take one optimizer step per mini-batch and return the metrics of the whole batch.
 
         Names are those of SkyRL (`policy/final_loss`, `policy/grad_norm` ...). A batch without
-        sequences, or without a gradient, changes no weight and still counts as a version. The work is done in a worker
-        thread; the event loop stays free.
+        sequences, or without a gradient, changes no weight and still counts as a version. The work
+        is done in a worker thread; the event loop stays free.
 
         Raises:
             NonFiniteUpdate: loss or gradient is NaN or infinite; that update was not applied.

@@ -20,13 +20,14 @@ AT_ONCE = CurriculumSpec(interval=1, min_change=0.0)
 TEACHES, SATURATED, HOPELESS = [0.0, 1.0, 0.0, 1.0], [1.0] * 4, [0.0] * 4
 
 
-def a_step(step: int, groups: dict[str, list[float | None]], each: int = 4) -> list[OutcomeRow]:
+def a_step(
+    step: int, groups: dict[str, list[float | None]], each: int = 4
+) -> list[list[OutcomeRow]]:
     """`each` groups per environment, all scored alike."""
     return [
-        row
+        a_group(env_key, f"{env_key}/{step}/{index}", scores)
         for env_key, scores in groups.items()
         for index in range(each)
-        for row in a_group(env_key, f"{env_key}/{step}/{index}", scores)
     ]
 
 
@@ -94,6 +95,13 @@ def test_evidence_fades_with_the_steps_between_and_the_forgotten_is_tried_again(
     assert curriculum.shares["b"] > 2 * low
 
 
+def test_a_task_drawn_twice_is_evidence_twice() -> None:
+    curriculum = Curriculum({"a": 1, "b": 1}, AT_ONCE)
+    curriculum.observe(1, [a_group("a", "a/1", HOPELESS), a_group("a", "a/1", SATURATED)])
+    # Neither draw taught anything, though the task has failed and passed.
+    assert curriculum.state()["evidence"] == {"a": [0.0, 2.0], "b": [0.0, 0.0]}
+
+
 def test_several_waves_of_one_step_age_nothing() -> None:
     at_once, in_parts = Curriculum({"a": 1, "b": 1}, AT_ONCE), Curriculum({"a": 1, "b": 1}, AT_ONCE)
     first, second = a_step(3, {"a": TEACHES}), a_step(3, {"b": HOPELESS})
@@ -138,17 +146,16 @@ def simulate(
     shares, changes, counts = [], [], []
     for step in range(1, steps + 1):
         counts.append(drawn.next_counts())
-        rows = [
-            row
-            for env_key, count in zip(envs, counts[-1], strict=True)
-            for index in range(count)
-            for row in a_group(
+        groups = [
+            a_group(
                 env_key,
                 f"{env_key}/{step}/{index}",
                 [float(rng.random() < pass_rate(step, env_key)) for _ in range(8)],
             )
+            for env_key, count in zip(envs, counts[-1], strict=True)
+            for index in range(count)
         ]
-        if change := curriculum.observe(step, rows):
+        if change := curriculum.observe(step, groups):
             changes.append(change)
             drawn.reweight(list(curriculum.shares.values()))
         shares.append({key: share / UNITS for key, share in curriculum.shares.items()})

@@ -45,8 +45,8 @@ def test_a_change_of_shares_is_an_event(tmp_path: Path) -> None:
     curriculum = CurriculumSpec(interval=2)
     sampler = TaskSampler(TASKS, 6, 0, Sampling(mode="hybrid", curriculum=curriculum))
     for step in range(1, 4):
-        rows = a_group("a", f"a{step}", [0.0, 1.0]) + a_group("b", f"b{step}", [1.0, 1.0])
-        metrics = feed_back(sampler, journal, step, rows)
+        groups = [a_group("a", f"a{step}", [0.0, 1.0]), a_group("b", f"b{step}", [1.0, 1.0])]
+        metrics = feed_back(sampler, journal, step, groups)
     journal.close(drain_s=0.0)
     (event,) = events(tmp_path / "events.jsonl")
     assert isinstance(event, CurriculumReweighted)
