@@ -6,7 +6,7 @@ TrainerError                 the run cannot go on; the attempt ends with `reason
 ├── DataError                tasks cannot be loaded, or none are left (user)
 ├── CheckpointError          a checkpoint is missing, torn or of another configuration
 ├── EngineError              the sampling side failed
-├── WeightSyncMismatch       the canary found engine and learner apart after a weight sync
+├── WeightSyncMismatch       engine and learner do not have the same weights after a sync
 ├── LearnerError             the gradient step failed
 ├── NonFiniteUpdate          loss or gradient is NaN or infinite
 ├── StorageFull              the run directory cannot be written
@@ -76,7 +76,7 @@ class EngineError(TrainerError):
 
 
 class WeightSyncMismatch(EngineError):
-    """The canary scored fixed tokens differently on both sides after a weight sync."""
+    """Both sides differ after a weight sync: in the bits of a tensor, or in the canary's scores."""
 
     reason = "weight_sync_mismatch"
 

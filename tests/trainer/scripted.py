@@ -19,6 +19,7 @@ from trainer.rollouts.collect import Collector
 from trainer.rollouts.roller import Roller, RolloutParts
 from trainer.rollouts.wave import Wave
 from trainer.types import Sample, SamplingParams, Task
+from trainer.weights.manifest import Manifest, marks
 
 ADD = '<tool_call>{"name": "add", "arguments": {"n": 1}}</tool_call>'
 DONE = "<done>"
@@ -79,8 +80,9 @@ class ScriptedEngine:
     async def logprobs(self, token_ids: Sequence[int]) -> torch.Tensor:
         return torch.zeros(len(token_ids) - 1)
 
-    async def update(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
+    async def update(self, weights: Mapping[str, torch.Tensor], version: int) -> Manifest:
         self.weight_version = version
+        return Manifest(version, marks(weights.items()))
 
     def stats(self) -> EngineStats:
         return EngineStats(

@@ -34,7 +34,7 @@ class ReasonCode(StrEnum):
     ENGINE_FAILED = "engine_failed"
     """The sampling engine failed."""
     WEIGHT_SYNC_MISMATCH = "weight_sync_mismatch"
-    """The canary found engine and learner apart."""
+    """Engine and learner do not have the same weights, or do not compute the same by them."""
     LEARNER_FAILED = "learner_failed"
     """The gradient step failed."""
     NON_FINITE_UPDATE = "non_finite_update"

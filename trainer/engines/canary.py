@@ -1,8 +1,8 @@
 """The check after every weight sync: do engine and learner hold the same model?
 
-A sync that leaves a tensor out, such as the head of a model with tied embeddings, reports success
-and serves a model that is neither the old nor the new one. Scoring fixed tokens on both sides is
-what finds it.
+That every tensor arrived is compared bit by bit (`trainer.weights.manifest`). What an engine makes
+of them is not seen so: tensors in the wrong place or layout, a kernel that computes something else.
+Scoring fixed tokens on both sides is what finds that, as far as it is larger than rounding.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Legend: N packed tokens, D hidden size, Q query heads, K key/value heads, H head
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -70,6 +70,16 @@ class Decoder:
             for index in range(self.num_layers)
         ]
         self._cos, self._sin = _rotary_tables(config, max_length, device)
+
+    @property
+    def names(self) -> Collection[str]:
+        """Of all weights, as Hugging Face has them."""
+        return self._targets.keys()
+
+    def held(self, like: Mapping[str, torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield its own weights of the names that are given, in the precision given."""
+        for name, tensor in like.items():
+            yield name, self._targets[name].to(tensor.dtype)
 
     def load(self, weights: Mapping[str, torch.Tensor]) -> None:
         """Overwrite the weights that are given, by Hugging Face name; the others stay.

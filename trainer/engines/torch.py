@@ -28,6 +28,7 @@ from trainer.engines.drawing import draw
 from trainer.engines.sessions import Prefix, Session, Sessions
 from trainer.errors import EngineError
 from trainer.types import Sample, SamplingParams
+from trainer.weights.manifest import NOTHING, Manifest, marks
 
 _YIELDS_AFTER_A_FINISH = 8
 """Loop passes granted when a request ended, so that its rollout can call its tool and be back
@@ -175,11 +176,11 @@ class TorchEngine:
             logprobs = self._decoder.logits(hidden).log_softmax(-1)
             return logprobs.gather(1, ids[1:].unsqueeze(1)).squeeze(1).cpu()
 
-    async def update(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
+    async def update(self, weights: Mapping[str, torch.Tensor], version: int) -> Manifest:
         """Take new weights once no request is running, and drop every cache.
 
         Requests that wait meanwhile are served by the new weights. Weights that are not given
-        keep their values; `canary_gap` is what notices one that was forgotten.
+        keep their values; what is returned says of which nothing was given.
 
         Raises:
             EngineError: a weight is unknown or of another shape.
@@ -190,11 +191,13 @@ class TorchEngine:
                 await self._idle.wait()
             with torch.inference_mode():
                 self._decoder.load(weights)
+                held = marks(self._decoder.held(weights))
             self._sessions.clear()
             self._version = version
         self._wake.set()
+        return Manifest(version, dict.fromkeys(self._decoder.names, NOTHING) | held)
 
-    async def take_file(self, path: Path, version: int) -> None:
+    async def take_file(self, path: Path, version: int) -> Manifest:
         """`update` with the tensors of a safetensors file.
 
         Raises:
@@ -204,7 +207,7 @@ class TorchEngine:
             weights = load_file(path)
         except (OSError, SafetensorError) as fault:
             raise EngineError(f"the weights in {path} cannot be read: {fault}") from fault
-        await self.update(weights, version)
+        return await self.update(weights, version)
 
     async def close(self) -> None:
         """Stop the background task; requests still in flight raise EngineError."""

@@ -66,15 +66,19 @@ def merged(tensors: Mapping[str, torch.Tensor], spec: LoraSpec) -> dict[str, tor
     return weights
 
 
-def save_adapter(tensors: Mapping[str, torch.Tensor], spec: LoraSpec, directory: Path) -> None:
-    """Write `adapter_config.json` and `adapter_model.safetensors` as peft does and vLLM reads."""
-    directory.mkdir(parents=True, exist_ok=True)
-    factors = {
+def factors(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The adapter's tensors alone, under the names that peft gives them in a file."""
+    return {
         f"base_model.model.{match[1]}.lora_{match[2]}.weight": tensor.contiguous()
         for name, tensor in tensors.items()
         if (match := _FACTOR.match(name))
     }
-    save_file(factors, directory / "adapter_model.safetensors", metadata={"format": "pt"})
+
+
+def save_adapter(factors: Mapping[str, torch.Tensor], spec: LoraSpec, directory: Path) -> None:
+    """Write `adapter_config.json` and `adapter_model.safetensors` as peft does and vLLM reads."""
+    directory.mkdir(parents=True, exist_ok=True)
+    save_file(dict(factors), directory / "adapter_model.safetensors", metadata={"format": "pt"})
     _config(spec).save_pretrained(str(directory))
 
 

@@ -15,6 +15,7 @@ from trainer.learners.models import LearnerOptions
 from trainer.learners.rank import LearnerRank
 from trainer.learners.sharding import World
 from trainer.weights.channel import free_address
+from trainer.weights.manifest import Manifest
 from trainer.weights.pieces import Piece, Pieces
 
 
@@ -54,12 +55,12 @@ class InlineLearner:
         """Return a copy of the current weights, the tied head under its own name too."""
         return Published(weights=self.rank.weights(), version=self.rank.version)
 
-    async def write_weights(self, path: Path) -> int:
-        """Write the current weights as one safetensors file and return their version."""
+    async def write_weights(self, path: Path) -> Manifest:
+        """Write the current weights as one safetensors file and return what is in it."""
         return await asyncio.to_thread(self.rank.write_weights, path)
 
-    async def write_adapter(self, directory: Path) -> int:
-        """Write the adapter in peft's form and return its version."""
+    async def write_adapter(self, directory: Path) -> Manifest:
+        """Write the adapter in peft's form and return what is in it."""
         return await asyncio.to_thread(self.rank.write_adapter, directory)
 
     async def pieces(self) -> Pieces:
@@ -85,6 +86,10 @@ class InlineLearner:
     async def take_back(self) -> None:
         """See `SendsPieces.take_back`."""
         self.rank.sender.take_back()
+
+    async def sent(self) -> Manifest:
+        """See `SendsPieces.sent`."""
+        return self.rank.sender.sent()
 
     async def logprobs(self, token_ids: Sequence[int]) -> torch.Tensor:
         """Score a sequence: [T-1] float32 log-probs of token t+1 given tokens 0..t, at T=1."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -44,6 +45,16 @@ class LearnerOptions:
     def dtype(self) -> torch.dtype:
         """Precision of forward and backward pass."""
         return torch.bfloat16 if self.learner.policy_dtype == "bfloat16" else torch.float32
+
+
+@dataclass(frozen=True, slots=True)
+class WholeAdapter:
+    """A copy of an adapter; ranks other than 0 have none of its tensors."""
+
+    factors: Mapping[str, torch.Tensor]
+    """By the names that peft gives them."""
+    write: Callable[[Path], None]
+    """Writes a directory in peft's form."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,8 +122,8 @@ class Models:
         """Return what writes a Hugging Face directory of `whole_weights`."""
         return export.policy_writer(self.policy.causal_lm, weights, tokenizer_dir)
 
-    def adapter_writer(self, ranks: Ranks) -> Callable[[Path], None]:
-        """Return what writes the adapter, as it is now, in peft's form.
+    def adapter(self, ranks: Ranks) -> WholeAdapter:
+        """Return the adapter as it is now.
 
         Raises:
             SpecError: none is trained.
@@ -120,8 +131,8 @@ class Models:
         lora, adapters = self.options.learner.lora, self.adapters
         if lora is None or adapters is None:
             raise SpecError("learner.lora is not set: there is no adapter")
-        factors = export.gathered(self.trained, ranks)
-        return lambda directory: adapters.save_adapter(factors, lora, directory)
+        factors = adapters.factors(export.gathered(self.trained, ranks))
+        return WholeAdapter(factors, partial(adapters.save_adapter, factors, lora))
 
 
 def build_models(model: Qwen3ForCausalLM, options: LearnerOptions, ranks: Ranks) -> Models:

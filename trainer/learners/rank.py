@@ -31,6 +31,7 @@ from trainer.learners.sharding import Ranks, World
 from trainer.learners.summary import Update, speed_metrics, summary
 from trainer.learners.throughput import peak_flops, peak_memory_gib, train_flops
 from trainer.timing import SCORING
+from trainer.weights.manifest import Manifest, marks
 
 POLICY = "policy"
 """Directory with the weights, in Hugging Face form, inside what `save` writes."""
@@ -136,25 +137,30 @@ class LearnerRank:
         """
         return self._models.whole_weights(self._ranks, self._options.dtype)
 
-    def write_weights(self, path: Path) -> int:
-        """Let rank 0 write `weights` as one safetensors file, and return the version."""
+    def write_weights(self, path: Path) -> Manifest:
+        """Let rank 0 write `weights` as one safetensors file, and return what is in it.
+
+        Other ranks know of no tensor.
+        """
         weights = self.weights()
+        written = Manifest(self.version, marks(weights.items()))
         if self._ranks.rank == 0:
             export.write_weights(weights, path)
         self._ranks.gather(None)
-        return self.version
+        return written
 
-    def write_adapter(self, directory: Path) -> int:
-        """Let rank 0 write the adapter in peft's form, and return the version.
+    def write_adapter(self, directory: Path) -> Manifest:
+        """Let rank 0 write the adapter in peft's form, and return what is in it.
 
         Raises:
             SpecError: `learner.lora` is not set.
         """
-        write = self._models.adapter_writer(self._ranks)
+        adapter = self._models.adapter(self._ranks)
+        written = Manifest(self.version, marks(adapter.factors.items()))
         if self._ranks.rank == 0:
-            write(directory)
+            adapter.write(directory)
         self._ranks.gather(None)
-        return self.version
+        return written
 
     def save(self, directory: Path) -> None:
         """Write `policy/` and `learner/`, with LoRA also `adapter/`; see `Learner.begin_save`."""
@@ -168,7 +174,7 @@ class LearnerRank:
         weights = self.weights()
         writers = [(POLICY, self._models.policy_writer(weights, self._options.tokenizer_dir))]
         if self._options.learner.lora is not None:
-            writers.append((ADAPTER, self._models.adapter_writer(self._ranks)))
+            writers.append((ADAPTER, self._models.adapter(self._ranks).write))
         finish_state = state.begin_writing(directory / STATE, self._state(), self._writers)
 
         def finish() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 
@@ -12,7 +13,8 @@ from trainer.learners import export
 from trainer.learners.sharding import Ranks
 from trainer.weights.channel import Channel
 from trainer.weights.lending import lent
-from trainer.weights.pieces import Piece, Pieces, in_pieces
+from trainer.weights.manifest import Manifest, marks
+from trainer.weights.pieces import Piece, Pieces, cut, in_pieces
 
 
 class Sender:
@@ -24,9 +26,11 @@ class Sender:
         self._parameters, self._dtype, self._ranks = parameters, dtype, ranks
         self._channel: Channel | None = None
         self._lent: torch.Tensor | None = None
+        self._sent = Manifest(0, {})
 
     def pieces(self, version: int) -> Pieces:
         """Say what there is to send."""
+        self._sent = Manifest(version, {})
         return Pieces(version, in_pieces(export.shapes(self._parameters, self._dtype)))
 
     def meet(self, address: str, size: int) -> None:
@@ -59,8 +63,16 @@ class Sender:
         """Forget what was lent."""
         self._lent = None
 
+    def sent(self) -> Manifest:
+        """Return what was broadcast or lent since `pieces`; rank 0 knows."""
+        return self._sent
+
     def _flat(self, piece: Piece) -> torch.Tensor:
-        return export.flat(self._parameters, [tensor.name for tensor in piece], self._dtype)
+        whole = export.flat(self._parameters, [tensor.name for tensor in piece], self._dtype)
+        if self._ranks.rank == 0:
+            found = {**self._sent.marks, **marks(cut(whole, piece))}
+            self._sent = replace(self._sent, marks=found)
+        return whole
 
 
 @contextmanager

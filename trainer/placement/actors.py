@@ -28,6 +28,7 @@ from trainer.storage import space_checked
 from trainer.types import Sample, SamplingParams, Task
 from trainer.weights.channel import free_address
 from trainer.weights.file import TakesFile, newest_weights
+from trainer.weights.manifest import Manifest
 from trainer.weights.pieces import Piece, Pieces, TakesPieces
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class EngineWorker:
         self._recipe = recipe
         self._life = uuid.uuid4().hex
         self._chosen: ChosenEngine | None = None
+        self._held: Manifest | None = None
         self._starting = asyncio.Lock()
 
     async def start(self) -> EngineFacts:
@@ -105,13 +107,13 @@ class EngineWorker:
             logprobs = await engine.logprobs(token_ids)
         return Reply((logprobs, engine.stats()), self._life)
 
-    async def take_file(self, path: Path, version: int) -> Reply[int]:
-        """Draw from the weights in `path` from now on."""
+    async def take_file(self, path: Path, version: int) -> Reply[Manifest]:
+        """Draw from the weights in `path` from now on, and say what they are."""
         engine = await self._engine()
-        if engine.weight_version != version or version == 0:
+        if self._held is None or self._held.version != version or version == 0:
             with _ending_with(engine):
-                await _taking(engine).take_file(path, version)
-        return Reply(engine.weight_version, self._life)
+                self._held = await _taking(engine).take_file(path, version)
+        return Reply(self._held, self._life)
 
     async def meet(self, address: str, first: int, size: int) -> None:
         """See `TakesPieces.meet`."""
@@ -125,11 +127,10 @@ class EngineWorker:
         """See `TakesPieces.take_piece`."""
         await _taking_pieces(await self._engine()).take_piece(piece, lent)
 
-    async def finish_update(self, version: int) -> Reply[int]:
+    async def finish_update(self, version: int) -> Reply[Manifest]:
         """See `TakesPieces.finish_update`."""
-        engine = await self._engine()
-        await _taking_pieces(engine).finish_update(version)
-        return Reply(engine.weight_version, self._life)
+        held = await _taking_pieces(await self._engine()).finish_update(version)
+        return Reply(held, self._life)
 
     async def close(self) -> None:
         """Stop the engine's own processes."""
@@ -145,7 +146,8 @@ class EngineWorker:
                 chosen = self._recipe.make_engine()
                 weights = newest_weights(self._recipe.weights_dir)
                 if weights is not None:
-                    await _taking(chosen.engine).take_file(weights.path, weights.version)
+                    taking = _taking(chosen.engine).take_file(weights.path, weights.version)
+                    self._held = await taking
                 self._chosen = chosen
             return self._chosen
 
@@ -210,12 +212,12 @@ class LearnerWorker:
         """See `LearnerRank.logprobs`."""
         return self.rank.logprobs(token_ids)
 
-    def write_weights(self, path: Path) -> int:
+    def write_weights(self, path: Path) -> Manifest:
         """See `LearnerRank.write_weights`; a full disk is named where it is met."""
         with space_checked(path.parent):
             return self.rank.write_weights(path)
 
-    def write_adapter(self, directory: Path) -> int:
+    def write_adapter(self, directory: Path) -> Manifest:
         """See `LearnerRank.write_adapter`."""
         with space_checked(directory.parent):
             return self.rank.write_adapter(directory)
@@ -239,6 +241,10 @@ class LearnerWorker:
     def take_back(self) -> None:
         """See `Sender.take_back`."""
         self.rank.sender.take_back()
+
+    def sent(self) -> Manifest:
+        """See `Sender.sent`."""
+        return self.rank.sender.sent()
 
     def begin_save(self, directory: Path) -> None:
         """Copy what there is to save; `finish_save` writes it."""

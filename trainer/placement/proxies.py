@@ -19,6 +19,7 @@ from trainer.errors import EngineError, LearnerError, PlacementError, TrainerErr
 from trainer.placement.lives import IDLE, Counters, Lives
 from trainer.rollouts.wave import Rollout, Wave
 from trainer.types import Sample, SamplingParams, Task
+from trainer.weights.manifest import Manifest
 from trainer.weights.pieces import Piece, Pieces
 
 DEATH_S = 5.0
@@ -95,11 +96,9 @@ class RemoteEngine:
         self._note(reply.life, stats)
         return logprobs
 
-    async def take_file(self, path: Path, version: int) -> None:
+    async def take_file(self, path: Path, version: int) -> Manifest:
         """Draw from the file's weights from now on; see `TakesFile`."""
-        reply = await _answer(self._actor.take_file.remote(path, version), EngineError)
-        self._version = reply.value
-        self._note(reply.life)
+        return await self._took(self._actor.take_file.remote(path, version))
 
     async def meet(self, address: str, first: int, size: int) -> None:
         """See `TakesPieces.meet`."""
@@ -113,15 +112,20 @@ class RemoteEngine:
         """See `TakesPieces.take_piece`."""
         await _answer(self._actor.take_piece.remote(piece, lent), EngineError)
 
-    async def finish_update(self, version: int) -> None:
+    async def finish_update(self, version: int) -> Manifest:
         """See `TakesPieces.finish_update`."""
-        reply = await _answer(self._actor.finish_update.remote(version), EngineError)
-        self._version = reply.value
-        self._note(reply.life)
+        return await self._took(self._actor.finish_update.remote(version))
 
     async def close(self) -> None:
         """Stop the engine's own processes."""
         await self._actor.close.remote()
+
+    async def _took(self, call: Awaitable[Any]) -> Manifest:
+        reply = await _answer(call, EngineError)
+        held: Manifest = reply.value
+        self._version = held.version
+        self._note(reply.life)
+        return held
 
     def _note(self, life: str, stats: EngineStats = IDLE) -> None:
         if self._lives.seen(life):
@@ -193,15 +197,15 @@ class RemoteLearner:
         metrics, self.version = answers[0]
         return metrics
 
-    async def write_weights(self, path: Path) -> int:
-        """Write the current weights as one safetensors file and return their version."""
-        version: int = (await self._ask("write_weights", path))[0]
-        return version
+    async def write_weights(self, path: Path) -> Manifest:
+        """Write the current weights as one safetensors file and return what is in it."""
+        written: Manifest = (await self._ask("write_weights", path))[0]
+        return written
 
-    async def write_adapter(self, directory: Path) -> int:
-        """Write the adapter in peft's form and return its version."""
-        version: int = (await self._ask("write_adapter", directory))[0]
-        return version
+    async def write_adapter(self, directory: Path) -> Manifest:
+        """Write the adapter in peft's form and return what is in it."""
+        written: Manifest = (await self._ask("write_adapter", directory))[0]
+        return written
 
     async def pieces(self) -> Pieces:
         """See `SendsPieces.pieces`."""
@@ -228,6 +232,11 @@ class RemoteLearner:
     async def take_back(self) -> None:
         """See `SendsPieces.take_back`."""
         await self._ask("take_back")
+
+    async def sent(self) -> Manifest:
+        """See `SendsPieces.sent`."""
+        sent: Manifest = (await self._ask("sent"))[0]
+        return sent
 
     async def logprobs(self, token_ids: Sequence[int]) -> torch.Tensor:
         """Score a sequence: [T-1] float32 log-probs of token t+1 given tokens 0..t, at T=1."""

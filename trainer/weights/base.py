@@ -10,7 +10,8 @@ class WeightSync(Protocol):
 
     A way of transport is an implementation: which processes hold the two sides, and what the
     tensors travel through, is known to it alone. Tied heads are always sent under their own name.
-    The canary (`trainer.engines.canary`) is asked afterwards, whichever way was taken.
+    Both sides say what they have, tensor for tensor (`trainer.weights.manifest`), and the canary
+    (`trainer.engines.canary`) is asked afterwards, whichever way was taken.
     """
 
     async def sync(self) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from trainer.leftovers import own_path
+from trainer.weights.manifest import Manifest, demand_same
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the kernel's name for shared memory
 PREFIX = "hillclimb-weights-"
@@ -20,16 +21,16 @@ _STEM = "version-"
 class WritesWeights(Protocol):
     """The learner's side."""
 
-    async def write_weights(self, path: Path) -> int:
-        """Write every tensor by Hugging Face name, tied heads too; return the version."""
+    async def write_weights(self, path: Path) -> Manifest:
+        """Write every tensor by Hugging Face name, tied heads too; return what was written."""
         ...
 
 
 class WritesAdapter(Protocol):
     """A learner that trains an adapter."""
 
-    async def write_adapter(self, directory: Path) -> int:
-        """Write the adapter in peft's form; return the version."""
+    async def write_adapter(self, directory: Path) -> Manifest:
+        """Write the adapter in peft's form; return what was written."""
         ...
 
 
@@ -39,8 +40,8 @@ class AdapterOf:
     def __init__(self, learner: WritesAdapter) -> None:
         self._learner = learner
 
-    async def write_weights(self, path: Path) -> int:
-        """Make `path` a directory with the adapter; return the version."""
+    async def write_weights(self, path: Path) -> Manifest:
+        """Make `path` a directory with the adapter; return what was written."""
         return await self._learner.write_adapter(path)
 
 
@@ -48,8 +49,10 @@ class AdapterOf:
 class TakesFile(Protocol):
     """An engine's side."""
 
-    async def take_file(self, path: Path, version: int) -> None:
+    async def take_file(self, path: Path, version: int) -> Manifest:
         """Draw from the file's weights from now on; a directory is an adapter in peft's form.
+
+        Returns what they turned out to be.
 
         Raises:
             EngineError: they were not taken.
@@ -92,9 +95,10 @@ class FileSync:
         self._directory.mkdir(parents=True, exist_ok=True)
         written = self._directory / "weights.part"
         try:
-            version = await self._learner.write_weights(written)
-            path = written.replace(self._directory / f"{_STEM}{version}")
-            await asyncio.gather(*(engine.take_file(path, version) for engine in self._engines))
+            sent = await self._learner.write_weights(written)
+            path = written.replace(self._directory / f"{_STEM}{sent.version}")
+            taking = (engine.take_file(path, sent.version) for engine in self._engines)
+            demand_same(sent, await asyncio.gather(*taking))
         finally:
             if not self._keeps:
                 self.clear()

@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 import torch
 
 from trainer.learners.base import Published
+from trainer.weights.manifest import Manifest, demand_same, marks
 
 
 class Publishes(Protocol):
@@ -22,8 +23,11 @@ class Publishes(Protocol):
 class TakesWeights(Protocol):
     """An engine of this process that copies what it is given."""
 
-    async def update(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
-        """Take new weights; waits until no request is running, drops every cache."""
+    async def update(self, weights: Mapping[str, torch.Tensor], version: int) -> Manifest:
+        """Take new weights; waits until no request is running, drops every cache.
+
+        Returns what it has now.
+        """
         ...
 
 
@@ -37,4 +41,5 @@ class InlineSync:
     async def sync(self) -> None:
         """Give the engine the learner's tensors; see `WeightSync.sync`."""
         published = self._learner.publish()
-        await self._engine.update(published.weights, published.version)
+        held = await self._engine.update(published.weights, published.version)
+        demand_same(Manifest(published.version, marks(published.weights.items())), [held])

@@ -10,11 +10,17 @@ what it drew with: the attempt ends.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, runtime_checkable
+from math import prod
+from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
+
+import torch
 
 from trainer.errors import EngineError, TrainerError
+from trainer.weights.manifest import Manifest, demand_same
+
+T = TypeVar("T")
 
 PIECE_BYTES = 1 << 30
 """Most bytes of a piece, unless one tensor alone has more."""
@@ -46,6 +52,18 @@ def in_pieces(tensors: Iterable[TensorShape], limit: int = PIECE_BYTES) -> tuple
         pieces[-1].append(tensor)
         size += tensor.num_bytes
     return tuple(tuple(piece) for piece in pieces)
+
+
+def cut(whole: torch.Tensor, piece: Piece) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the piece's tensors, which come one after the other, by their names."""
+    sizes = [prod(tensor.shape) for tensor in piece]
+    for tensor, part in zip(piece, torch.split(whole, sizes), strict=True):
+        yield tensor.name, part.view(tensor.shape)
+
+
+def num_values(piece: Piece) -> int:
+    """Return how many numbers a piece has."""
+    return sum(prod(tensor.shape) for tensor in piece)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +104,10 @@ class SendsPieces(Protocol):
         """Forget what was lent."""
         ...
 
+    async def sent(self) -> Manifest:
+        """Return what was broadcast or lent since `pieces` was last asked."""
+        ...
+
 
 @runtime_checkable
 class TakesPieces(Protocol):
@@ -112,8 +134,8 @@ class TakesPieces(Protocol):
         """
         ...
 
-    async def finish_update(self, version: int) -> None:
-        """Go on with the new weights."""
+    async def finish_update(self, version: int) -> Manifest:
+        """Go on with the new weights, and return what they turned out to be."""
         ...
 
 
@@ -131,7 +153,8 @@ class PieceSync:
         await _all(engine.begin_update() for engine in self._engines)
         for piece in model.pieces:
             await self._hand_over(piece)
-        await _all(engine.finish_update(model.version) for engine in self._engines)
+        held = await _all(engine.finish_update(model.version) for engine in self._engines)
+        demand_same(await self._learner.sent(), held)
 
     async def _prepare(self) -> None: ...
 
@@ -173,10 +196,11 @@ class LentSync(PieceSync):
             await self._learner.take_back()
 
 
-async def _all(calls: Iterable[Awaitable[None]]) -> None:
-    """Wait for all; the end of one is told to the others by what carries the tensors.
+async def _all(calls: Iterable[Awaitable[T]]) -> list[T]:
+    """Wait for all and return their answers.
 
-    Whose failure was first says little about whose fault it was, so the message names each.
+    The end of one is told to the others by what carries the tensors. Whose failure was first says
+    little about whose fault it was, so the message names each.
     """
     answers = await asyncio.gather(*calls, return_exceptions=True)
     faults = [answer for answer in answers if isinstance(answer, BaseException)]
@@ -185,3 +209,4 @@ async def _all(calls: Iterable[Awaitable[None]]) -> None:
         raise EngineError("; ".join(str(fault) for fault in named)) from named[0]
     for fault in (*named, *faults):
         raise fault
+    return [answer for answer in answers if not isinstance(answer, BaseException)]

@@ -17,6 +17,7 @@ from trainer.engines import choose
 from trainer.engines.vllm.options import VllmOptions
 from trainer.errors import EngineError, SpecError
 from trainer.weights.file import PREFIX, SHARED_MEMORY, FileSync
+from trainer.weights.manifest import Manifest
 
 
 class Starting:
@@ -35,7 +36,7 @@ class TakesAnyFile:
 
     def __init__(self, _: VllmOptions) -> None: ...
 
-    async def take_file(self, path: Path, version: int) -> None: ...
+    async def take_file(self, path: Path, version: int) -> Manifest: ...
 
     async def close(self) -> None: ...
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.trainer.engines.late import NEEDS_VLLM, start_vllm
+from tests.trainer.weights.tampered import Tampered, drifted, nothing_of, one_bit_off, without
 from trainer.engines.canary import canary_gap, canary_tokens
 from trainer.engines.vllm.options import VllmOptions
 from trainer.errors import EngineError, WeightSyncMismatch
@@ -24,7 +26,7 @@ from trainer.learners.rank import POLICY
 from trainer.models import load_policy
 from trainer.sources import assets_dir
 from trainer.types import Sample, SamplingParams
-from trainer.weights.file import FileSync
+from trainer.weights.file import FileSync, WritesWeights
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -51,8 +53,8 @@ class Pair:
         wanted = SamplingParams(**(values | params))  # type: ignore[arg-type]
         return await self.engine.sample(ids, wanted, session=session, prefix_key=session)  # type: ignore[attr-defined, no-any-return]
 
-    async def sync(self) -> None:
-        await FileSync(self.learner, [self.engine], self.shared).sync()  # type: ignore[list-item]
+    async def sync(self, learner: WritesWeights | None = None) -> None:
+        await FileSync(learner or self.learner, [self.engine], self.shared).sync()  # type: ignore[list-item]
 
     def change(self, seed: int) -> None:
         change(self.learner, seed=seed)
@@ -162,7 +164,7 @@ async def test_a_sync_of_changed_weights_without_one_is_caught(
 ) -> None:
     pair.change(2)
     path = tmp_path / "torn.safetensors"
-    version = await pair.learner.write_weights(path)
+    version = (await pair.learner.write_weights(path)).version
     weights = {name: tensor for name, tensor in load_file(path).items() if name != left_out}
     save_file(weights, path)
     await pair.engine.take_file(path, version)  # type: ignore[attr-defined]
@@ -170,6 +172,88 @@ async def test_a_sync_of_changed_weights_without_one_is_caught(
         await canary_gap(pair.engine, pair.learner, canary_tokens(2048))  # type: ignore[arg-type]
     await pair.sync()
     assert await canary_gap(pair.engine, pair.learner, canary_tokens(2048)) < 1e-4  # type: ignore[arg-type]
+
+
+DOWN = "model.layers.1.mlp.down_proj.weight"
+NORM = "model.norm.weight"
+
+
+async def test_what_the_canary_lets_through_is_found_by_the_bits(pair: Pair) -> None:
+    await pair.sync()
+    old = dict(pair.learner.publish().weights)
+    with torch.no_grad():
+        for parameter in pair.learner.rank._models.parameters.values():
+            parameter.to_local().add_(1e-6)
+    tampers = {
+        ": .* is another, .* more$": (drifted(), nothing_of(old)),
+        f": {DOWN} is another$": (one_bit_off(DOWN),),
+        f": {DOWN} did not arrive$": (without(DOWN),),
+        f": {NORM} did not arrive$": (without(NORM),),
+        ": lm_head.weight did not arrive$": (without("lm_head.weight"),),
+    }
+    for said, changes in tampers.items():
+        for change_file in changes:
+            pair.learner.rank.version += 1
+            with pytest.raises(WeightSyncMismatch, match=said):
+                await pair.sync(Tampered(pair.learner, change_file))
+            assert await canary_gap(pair.engine, pair.learner, canary_tokens(2048)) < 1e-4  # type: ignore[arg-type]
+    await pair.sync()
+
+
+async def test_what_was_computed_by_old_weights_is_not_taken_for_the_new_ones(pair: Pair) -> None:
+    ids = prompt(11, 400)
+    await pair.sample(ids, session="old")
+    pair.change(3)
+    pair.learner.rank.version += 1
+    await pair.sync()
+    sample = await pair.sample(ids, session="new", stop_token_ids=())
+    expected = await logprobs(pair, ids, sample)
+    torch.testing.assert_close(torch.tensor(sample.logprobs), expected, atol=1e-4, rtol=0)
+
+
+async def test_what_is_asked_for_while_weights_change_is_of_the_new_ones(
+    pair: Pair, tmp_path: Path
+) -> None:
+    ids, engine = prompt(12, 400), pair.engine
+    await pair.sample(ids, session="old")
+    pair.change(4)
+    pair.learner.rank.version += 1
+    version = (await pair.learner.write_weights(tmp_path / "w")).version
+    await engine.begin_update()  # type: ignore[attr-defined]
+    asked = asyncio.create_task(pair.sample(ids, session="new", stop_token_ids=()))
+    gone = asyncio.create_task(pair.sample(ids, session="gone"))
+    await asyncio.sleep(0.1)
+    engine.release("gone")  # type: ignore[attr-defined]
+    await engine._take({"path": str(tmp_path / "w")})  # type: ignore[attr-defined]
+    await engine.finish_update(version)  # type: ignore[attr-defined]
+    with pytest.raises(EngineError, match="released"):
+        await gone
+    sample = await asked
+    assert set(sample.weight_versions) == {version}
+    expected = await logprobs(pair, ids, sample)
+    torch.testing.assert_close(torch.tensor(sample.logprobs), expected, atol=1e-4, rtol=0)
+
+
+async def test_seconds_in_which_many_are_in_flight_and_released_count_once(pair: Pair) -> None:
+    engine, started = pair.engine, time.perf_counter()
+    before = engine.stats().busy_s  # type: ignore[attr-defined]
+    names = [f"busy {number}" for number in range(16)]
+    drawing = [
+        asyncio.create_task(
+            pair.sample(prompt(13, 30), session=name, max_new_tokens=900, stop_token_ids=())
+        )
+        for name in names
+    ]
+    await asyncio.sleep(0.5)
+    for name in names:
+        engine.release(name)  # type: ignore[attr-defined]
+    took = time.perf_counter() - started
+    assert 0.4 < engine.stats().busy_s - before <= took  # type: ignore[attr-defined]
+    assert all(
+        isinstance(each, EngineError)
+        for each in await asyncio.gather(*drawing, return_exceptions=True)
+    )
+    assert engine.stats().busy_s - before <= took  # type: ignore[attr-defined]
 
 
 async def test_a_request_goes_on_over_an_update_and_its_tokens_know_their_weights(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
+from unittest.mock import AsyncMock, patch
 
 import pytest
 import torch
 
 from tests.trainer.engines.late import start_vllm
+from tests.trainer.weights.tampered import Tampered, drifted, one_bit_off, without
 from trainer.contract.sections import LearnerSpec, LoraSpec
 from trainer.engines.canary import canary_gap, canary_tokens
 from trainer.engines.vllm.options import VllmOptions
@@ -18,6 +21,9 @@ from trainer.models import load_policy
 from trainer.sources import resolve_source
 from trainer.types import SamplingParams
 from trainer.weights.file import AdapterOf, FileSync
+
+if TYPE_CHECKING:
+    from trainer.engines.vllm.engine import VllmEngine
 
 TOKENS = canary_tokens(2048)
 
@@ -30,6 +36,26 @@ def change(learner: InlineLearner, seed: int) -> None:
             local = parameter.to_local()
             local.add_(0.05 * torch.randn(local.shape, generator=generator))
     learner.rank.version += 1
+
+
+async def other_bits_are_found(learner: InlineLearner, engine: VllmEngine, directory: Path) -> None:
+    """In the file, and in what vLLM has made of it."""
+    layer = "base_model.model.model.layers.1.self_attn.k_proj"
+    first, second = f"{layer}.lora_A.weight", f"{layer}.lora_B.weight"
+    for tamper, said in (
+        (one_bit_off(second), f": {second} is another$"),
+        (without(first, second), f": {first} did not arrive, {second} did not arrive$"),
+        (drifted(), "is another,.* more$"),
+    ):
+        with pytest.raises(WeightSyncMismatch, match=said):
+            await FileSync(Tampered(AdapterOf(learner), tamper), [engine], directory).sync()
+    await FileSync(AdapterOf(learner), [engine], directory).sync()
+    change(learner, 7)
+    with (
+        patch.object(engine, "_take_adapter", AsyncMock()),
+        pytest.raises(WeightSyncMismatch, match=r"did not arrive,.* more$"),
+    ):
+        await FileSync(AdapterOf(learner), [engine], directory).sync()
 
 
 async def test_an_adapter_is_served_replaced_and_missed_when_it_is_not_sent(tmp_path: Path) -> None:
@@ -51,6 +77,8 @@ async def test_an_adapter_is_served_replaced_and_missed_when_it_is_not_sent(tmp_
                 await canary_gap(engine, learner, TOKENS)
         await sync.sync()
         assert [path.name for path in (tmp_path / "weights").iterdir()] == ["version-3"]
+        await other_bits_are_found(learner, engine, tmp_path / "tampered")
+        await sync.sync()
         drawn = await engine.sample(
             TOKENS,
             SamplingParams(temperature=1.0, max_new_tokens=20, seed=1),
@@ -61,6 +89,6 @@ async def test_an_adapter_is_served_replaced_and_missed_when_it_is_not_sent(tmp_
         torch.testing.assert_close(
             torch.tensor(drawn.logprobs), scored[len(TOKENS) - 1 :], atol=1e-4, rtol=0
         )
-        assert set(drawn.weight_versions) == {3}
+        assert set(drawn.weight_versions) == {4}
     finally:
         await engine.close()

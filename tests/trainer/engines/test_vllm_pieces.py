@@ -6,6 +6,7 @@ import asyncio
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import psutil
 import pytest
@@ -17,6 +18,7 @@ from trainer.engines.vllm.options import VllmOptions
 from trainer.errors import EngineError, WeightSyncMismatch
 from trainer.learners import sending
 from trainer.learners.inline import InlineLearner
+from trainer.learners.sending import Sender
 from trainer.models import load_policy
 from trainer.sources import resolve_source
 from trainer.weights.pieces import CollectiveSync, LentSync, Piece, Pieces, PieceSync, in_pieces
@@ -65,9 +67,12 @@ async def test_changed_weights_arrive_piece_by_piece_and_a_missing_tensor_is_not
             await sync.sync()
             assert await canary_gap(engine, learner, TOKENS) < 1e-5
             assert engine.weight_version == learner.version
+        await drifts_on_its_way(learner, sync)
+        assert await canary_gap(engine, learner, TOKENS) < 1e-4, "the canary lets that through"
         change(learner, seed=7)
         learner.forgets = "model.layers.1.mlp.down_proj.weight"
-        await sync.sync()
+        with pytest.raises(WeightSyncMismatch, match=f": {learner.forgets} was not sent$"):
+            await sync.sync()
         with pytest.raises(WeightSyncMismatch):
             await canary_gap(engine, learner, TOKENS)
         assert list(engine._sockets.iterdir())
@@ -75,6 +80,16 @@ async def test_changed_weights_arrive_piece_by_piece_and_a_missing_tensor_is_not
     finally:
         await engine.close()
     assert not engine._sockets.exists()
+
+
+async def drifts_on_its_way(learner: Forgetful, sync: PieceSync) -> None:
+    """What is broadcast or lent is not what the learner had, by as much as an update moves it."""
+    sender = learner.rank.sender
+    with (
+        patch.object(sender, "_flat", lambda piece: Sender._flat(sender, piece) + 1e-6),
+        pytest.raises(WeightSyncMismatch, match=r"embed_tokens.weight is another,.* more$"),
+    ):
+        await sync.sync()
 
 
 async def fails_in_an_update(engine: VllmEngine, piece: Piece, way: type[PieceSync]) -> None:

@@ -123,7 +123,7 @@ def test_a_bfloat16_policy_is_exported_as_it_computes(tmp_path: Path) -> None:
 def test_weights_are_written_whole_with_the_tied_head(tmp_path: Path) -> None:
     learner = rank()
     learner.step(batch())
-    assert learner.write_weights(tmp_path / "shm" / "weights.safetensors") == 1
+    assert learner.write_weights(tmp_path / "shm" / "weights.safetensors").version == 1
     written = load_file(tmp_path / "shm" / "weights.safetensors")
     assert written.keys() == tiny_model().state_dict().keys()
     assert torch.equal(written["lm_head.weight"], written["model.embed_tokens.weight"])

@@ -90,7 +90,7 @@ def _agree(world: World, path: Path) -> None:
     rank = new_rank(world)
     metrics = train(rank)
     logprobs = rank.logprobs(random_ids(30, seed=5))
-    assert rank.write_weights(path / "weights.safetensors") == NUM_BATCHES
+    assert rank.write_weights(path / "weights.safetensors").version == NUM_BATCHES
     finish = rank.begin_save(path / "of_two")
     # Both write while both train: their communication must not mix.
     rank.step(batch())

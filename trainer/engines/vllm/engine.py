@@ -10,10 +10,11 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from transformers import Qwen3Config
@@ -38,9 +39,11 @@ from trainer.engines.vllm.template import begin_imports, forks
 from trainer.errors import EngineError
 from trainer.leftovers import own_path
 from trainer.types import Sample, SamplingParams
+from trainer.weights.manifest import Manifest
 from trainer.weights.pieces import Piece
 
-_ADAPTER = "policy"
+T = TypeVar("T")
+_ADAPTER, _ADAPTER_NUMBER = "policy", 1
 _LOOK_S = 1.0
 """How often a call that takes long looks whether vLLM is still there."""
 _SOCKETS = "hillclimb-vllm-"
@@ -102,6 +105,8 @@ class VllmEngine:
         self._max_length = options.max_length
         self._version = options.version
         self._is_ready = False
+        self._is_settled = asyncio.Event()
+        self._is_settled.set()
         self._starting = asyncio.Lock()
         self._numbers = count()
         self._in_flight: dict[str, set[str]] = {}
@@ -177,7 +182,7 @@ class VllmEngine:
     def release(self, session: str) -> None:
         """End what is in flight of a session; the cache forgets it by itself."""
         self._sessions.discard(session)
-        requests = self._in_flight.pop(session, None)
+        requests = self._forget(session)
         if requests:
             abort = asyncio.create_task(self._llm.abort(requests))
             self._aborts.add(abort)
@@ -198,13 +203,11 @@ class VllmEngine:
         pairs = zip(token_ids[1:], scored[1:], strict=True)
         return torch.tensor([row[token].logprob for token, row in pairs if row is not None])
 
-    async def take_file(self, path: Path, version: int) -> None:
+    async def take_file(self, path: Path, version: int) -> Manifest:
         """Take every weight from a safetensors file, or an adapter from a directory.
 
-        Requests in flight wait and then go on.
-
-        Tokens drawn before keep their version, and their cache: only what is asked for later is
-        computed by the new weights alone.
+        Requests in flight wait and then go on. Tokens drawn before keep their version, and their
+        cache: only what is asked for later is computed by the new weights alone.
 
         Raises:
             EngineError: vLLM failed.
@@ -212,12 +215,12 @@ class VllmEngine:
         if not await asyncio.to_thread(path.is_dir):
             await self.begin_update()
             await self._take({"path": str(path)})
-            await self.finish_update(version)
-            return
-        await self._make_ready()
-        await self._told(self._llm.pause_generation(mode="keep", clear_cache=False))
+            return await self.finish_update(version)
+        await self._pause()
         await self._take_adapter(path, version)
+        held = await self._held(version, "taken_adapter", str(path), _ADAPTER_NUMBER)
         await self._go_on(version)
+        return held
 
     @property
     def num_processes(self) -> int:
@@ -240,8 +243,7 @@ class VllmEngine:
         Raises:
             EngineError: vLLM failed.
         """
-        await self._make_ready()
-        await self._told(self._llm.pause_generation(mode="keep", clear_cache=False))
+        await self._pause()
         await self._told(self._llm.start_weight_update())
 
     async def take_piece(self, piece: Piece, lent: bytes | None) -> None:
@@ -255,32 +257,63 @@ class VllmEngine:
             update["lent"] = base64.b64encode(lent).decode()
         await self._take(update)
 
-    async def finish_update(self, version: int) -> None:
-        """Draw from the weights that were taken, which are of `version`.
+    async def finish_update(self, version: int) -> Manifest:
+        """Draw from the weights that were taken, which are of `version`, and say what they are.
 
         Raises:
             EngineError: vLLM failed.
         """
         await self._told(self._llm.finish_weight_update(str(version)))
+        held = await self._held(version, "taken_weights")
         await self._go_on(version)
+        return held
+
+    async def _pause(self) -> None:
+        """Let what is in flight wait, and what is asked for meanwhile too (`_settled`)."""
+        await self._make_ready()
+        self._is_settled.clear()
+        await self._told(self._llm.pause_generation(mode="keep", clear_cache=False))
+
+    async def _held(self, version: int, question: str, *args: object) -> Manifest:
+        """Ask every process that holds the model; where they differ, no mark is right."""
+        answers: list[dict[str, str]]
+        answers = await self._told(self._llm.collective_rpc(question, args=args))
+        names = {name: None for answer in answers for name in answer}
+        found = {name: {answer.get(name, "nothing") for answer in answers} for name in names}
+        return Manifest(version, {name: " or ".join(sorted(each)) for name, each in found.items()})
 
     async def _take(self, update: dict[str, Any]) -> None:
         await self._told(self._llm.update_weights(WeightTransferUpdateRequest(update_info=update)))
 
     async def _go_on(self, version: int) -> None:
-        await self._told(self._llm.resume_generation())
         self._version = version
         self._prefixes.clear()
+        await self._told(self._llm.resume_generation())
+        self._is_settled.set()
 
-    async def _told(self, call: Coroutine[Any, Any, object]) -> None:
+    async def _settled(self) -> None:
+        """Wait while weights change: what is asked for meanwhile is computed by the new ones.
+
+        Its salt has to be theirs, or it would find the old ones' cache.
+
+        Raises:
+            EngineError: vLLM's process died of the change.
+        """
+        while not self._is_settled.is_set():
+            if self.is_dead:
+                raise EngineError("vLLM's process died")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_S):
+                    await self._is_settled.wait()
+
+    async def _told(self, call: Coroutine[Any, Any, T]) -> T:
         """Await a call that vLLM's process answers, which it does not when it dies meanwhile."""
         task = asyncio.create_task(call)
         try:
             while not task.done() and not self.is_dead:
                 await asyncio.wait({task}, timeout=_LOOK_S)
             if task.done():
-                task.result()
-                return
+                return task.result()
         except Exception as fault:
             # What fails in vLLM's process comes out as a plain Exception.
             raise EngineError(f"vLLM did not take the weights: {fault}") from fault
@@ -290,10 +323,10 @@ class VllmEngine:
 
     async def _take_adapter(self, directory: Path, version: int) -> None:
         """Replace the adapter, if there was one; requests name it and not its files."""
-        adapter = LoRARequest(_ADAPTER, 1, str(directory), load_inplace=True)
+        adapter = LoRARequest(_ADAPTER, _ADAPTER_NUMBER, str(directory), load_inplace=True)
         await self._told(self._llm.add_lora(adapter))
         await self._told(self._llm.update_weight_version(str(version)))
-        self._adapter = LoRARequest(_ADAPTER, 1, str(directory))
+        self._adapter = LoRARequest(_ADAPTER, _ADAPTER_NUMBER, str(directory))
 
     async def close(self) -> None:
         """Stop vLLM's processes."""
@@ -342,12 +375,15 @@ class VllmEngine:
         self, token_ids: Sequence[int], sampling: VllmSampling, session: str
     ) -> RequestOutput:
         await self._make_ready()
-        prompt = tokens_input(list(token_ids), cache_salt=str(self._version))
         name = f"{session}#{next(self._numbers)}"
         if not self._in_flight:
             self._busy_since = time.perf_counter()
         self._in_flight.setdefault(session, set()).add(name)
         try:
+            await self._settled()
+            if name not in self._in_flight.get(session, ()):
+                raise EngineError(f"session {session} was released")
+            prompt = tokens_input(list(token_ids), cache_salt=str(self._version))
             async for output in self._llm.generate(
                 prompt, sampling, name, lora_request=self._adapter
             ):
@@ -360,11 +396,19 @@ class VllmEngine:
 
     def _leave(self, session: str, name: str) -> None:
         names = self._in_flight.get(session, set())
+        if name not in names:
+            # `release` has counted it.
+            return
+        if len(names) == 1:
+            self._forget(session)
         names.discard(name)
-        if not names:
-            self._in_flight.pop(session, None)
-        if not self._in_flight:
+
+    def _forget(self, session: str) -> set[str]:
+        """Take a session out of what is in flight; with the last one the busy seconds end."""
+        names = self._in_flight.pop(session, set())
+        if names and not self._in_flight:
             self._busy_s += time.perf_counter() - self._busy_since
+        return names
 
     def _count(self, output: RequestOutput, found: CompletionOutput) -> None:
         cached = output.num_cached_tokens or 0

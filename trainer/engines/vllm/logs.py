@@ -11,7 +11,7 @@ RELOADING = "vllm.model_executor.model_loader.reload.layerwise"
 class _Computed(logging.Filter):
     """Drops what is said of rotary embeddings: their tables are computed, no model file has them.
 
-    Any other layer stays, although the canary would find it too.
+    Any other layer stays, although the comparison after the sync names it too.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:

@@ -84,6 +84,7 @@ class VllmOptions:
             "tensor_parallel_size": self.tensor_parallel_size,
             "distributed_executor_backend": "uni" if self.tensor_parallel_size == 1 else "mp",
             "weight_transfer_config": {"backend": PIECES if self.by_pieces else TRANSFER},
+            "worker_extension_cls": HOLDING,
             "disable_log_stats": True,
             "seed": 0,
         }
@@ -93,3 +94,5 @@ _LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """For which vLLM has kernels."""
 TRANSFER, PIECES = "hillclimb_file", "hillclimb_pieces"
 """Names under which vLLM knows our ways of taking weights (`trainer.engines.vllm.transfer`)."""
+HOLDING = "trainer.engines.vllm.transfer.Holding"
+"""What its workers can be asked for besides."""
