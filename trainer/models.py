@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from transformers.utils import logging as transformers_logging
 
 from trainer.contract.sections import ModelSpec
 from trainer.errors import ModelUnavailable, SpecError
-from trainer.rope import apply_rope
+from trainer.rope import apply_rope, check_theta
 
 ARCHITECTURE = "Qwen3ForCausalLM"
 """Named in every config we write: without it vLLM takes the model for a pooling model."""
@@ -61,13 +62,16 @@ def load_config(directory: Path, spec: ModelSpec | None = None) -> Qwen3Config:
 
     Raises:
         ModelUnavailable: it cannot be read.
-        SpecError: the directory holds another architecture than Qwen3.
+        SpecError: the directory holds another architecture than Qwen3, or says nothing, or
+            something else than `spec`, about its positions.
     """
     try:
         config = AutoConfig.from_pretrained(directory, local_files_only=True)
+        raw = json.loads((directory / "config.json").read_text())
     except (OSError, ValueError) as fault:
         raise ModelUnavailable(f"cannot load the model in {directory}: {fault}") from fault
     supported = check_supported(config)
+    check_theta(raw)
     apply_rope(supported, spec or ModelSpec())
     return supported
 

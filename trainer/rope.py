@@ -6,6 +6,7 @@ and vLLM then take the default of the architecture. So nobody writes these field
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from transformers import Qwen3Config
@@ -13,36 +14,57 @@ from transformers import Qwen3Config
 from trainer.contract.sections import ModelSpec
 from trainer.errors import SpecError
 
+_NO_THETA = "the model's config has no rope_theta: its positions are unknown"
+
+
+def check_theta(raw: Mapping[str, Any]) -> None:
+    """Look for the model's own theta in `config.json` as it is written.
+
+    transformers fills in a default where there is none, so its config cannot tell.
+
+    Raises:
+        SpecError: it names none.
+    """
+    places = (raw, raw.get("rope_parameters"), raw.get("rope_scaling"))
+    if not any(place and place.get("rope_theta") is not None for place in places):
+        raise SpecError(_NO_THETA)
+
 
 def resolve_rope(config: Qwen3Config, model: ModelSpec) -> dict[str, Any]:
     """The fields of a Hugging Face config that decide on positions, complete in themselves.
 
     `{"rope_parameters": {...}, "max_position_embeddings": int}`: vLLM takes it as `hf_overrides`,
-    `apply_rope` puts it into a config. The theta is the model's own, whatever the spec stretches.
+    `apply_rope` puts it into a config. The theta is the model's own, whatever the spec stretches,
+    and so is all else that a YaRN of its own says.
 
     Raises:
-        SpecError: the config names no theta, or a YaRN that it has already does not agree.
+        SpecError: the config names no theta, or it stretches the positions already, and otherwise.
     """
     own = dict(config.rope_parameters or {})
     if "rope_theta" not in own:
-        raise SpecError("the model's config has no rope_theta: its positions are unknown")
+        raise SpecError(_NO_THETA)
     if model.rope is None:
         return {
             "rope_parameters": own,
             "max_position_embeddings": int(config.max_position_embeddings),
         }
+    stretched = _is_yarn(own)
+    if stretched and own.get("factor") != model.rope.factor:
+        raise SpecError(
+            f"model.rope.factor is {model.rope.factor:g}, but the model's own YaRN stretches its"
+            f" positions by {own.get('factor')}: ask for that, or leave model.rope out"
+        )
     original = model.rope.original_max_position_embeddings
     positions = own.get("original_max_position_embeddings", config.max_position_embeddings)
-    stretched = "original_max_position_embeddings" in own
     if original > positions or (stretched and original != positions):
         raise SpecError(
             f"model.rope.original_max_position_embeddings is {original}, but the model was trained"
             f" with {positions} positions"
         )
     return {
-        "rope_parameters": {
+        "rope_parameters": own
+        | {
             "rope_type": "yarn",
-            "rope_theta": own["rope_theta"],
             "factor": model.rope.factor,
             "original_max_position_embeddings": original,
         },
@@ -55,3 +77,18 @@ def apply_rope(config: Qwen3Config, model: ModelSpec) -> Qwen3Config:
     for name, value in resolve_rope(config, model).items():
         setattr(config, name, value)
     return config
+
+
+def _is_yarn(own: Mapping[str, Any]) -> bool:
+    """Tell whether the model has a YaRN of its own, or positions as they are.
+
+    Raises:
+        SpecError: it stretches them in another way.
+    """
+    kind = own.get("rope_type", "default")
+    if kind not in ("default", "yarn"):
+        raise SpecError(
+            f"model.rope asks for YaRN, but the model's own positions are of rope_type {kind}:"
+            " leave model.rope out"
+        )
+    return bool(kind == "yarn")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from tests.trainer.tiny import random_ids, reference_logprobs, tiny_config, tiny
 from trainer.contract.sections import ModelSpec
 from trainer.engines.torch import TorchEngine, TorchEngineOptions
 from trainer.errors import SpecError
-from trainer.models import load_policy, save_config
+from trainer.models import load_config, load_policy, save_config
 from trainer.rope import resolve_rope
 
 YARN = ModelSpec.model_validate({"rope": {"factor": 4.0, "original_max_position_embeddings": 256}})
@@ -46,6 +47,70 @@ def test_a_yarn_that_does_not_fit_the_model_is_refused() -> None:
     config.rope_parameters = {"rope_type": "default"}
     with pytest.raises(SpecError, match="rope_theta"):
         resolve_rope(config, ModelSpec())
+
+
+def written(directory: Path, **rope_parameters: object) -> Path:
+    """A model's directory whose config says this about positions."""
+    config = json.loads(tiny_config().to_json_string())
+    config["rope_parameters"] = rope_parameters
+    (directory / "config.json").write_text(json.dumps(config))
+    return directory
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {},
+        {"rope_type": "default"},
+        {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 256},
+    ],
+)
+@pytest.mark.parametrize("spec", [ModelSpec(), YARN])
+def test_a_theta_that_only_transformers_knows_is_refused(
+    tmp_path: Path, own: dict[str, Any], spec: ModelSpec
+) -> None:
+    with pytest.raises(SpecError, match="rope_theta"):
+        load_config(written(tmp_path, **own), spec)
+
+
+def test_a_theta_is_found_where_older_configs_have_it(tmp_path: Path) -> None:
+    path = written(tmp_path) / "config.json"
+    config = json.loads(path.read_text())
+    del config["rope_parameters"]
+    path.write_text(json.dumps(config | {"rope_theta": 5e5}))
+    found = load_config(tmp_path, YARN).rope_parameters
+    assert found is not None
+    assert found["rope_theta"] == 5e5
+
+
+OWN_YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 5e5,
+    "factor": 4.0,
+    "original_max_position_embeddings": 256,
+    "beta_fast": 16.0,
+    "attention_factor": 1.0,
+}
+
+
+def test_what_else_a_models_own_yarn_says_is_kept(tmp_path: Path) -> None:
+    config = load_config(written(tmp_path, **OWN_YARN), YARN)
+    assert (config.rope_parameters, config.max_position_embeddings) == (OWN_YARN, 1024)
+
+
+@pytest.mark.parametrize(
+    ("own", "sentence"),
+    [
+        (OWN_YARN | {"factor": 2.0}, r"model\.rope\.factor is 4, but .* by 2\.0"),
+        ({"rope_type": "linear", "rope_theta": 5e5, "factor": 4.0}, "rope_type linear"),
+        (OWN_YARN | {"original_max_position_embeddings": 512}, "trained with 512 positions"),
+    ],
+)
+def test_a_model_that_stretches_its_positions_otherwise_is_refused(
+    tmp_path: Path, own: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(SpecError, match=sentence):
+        load_config(written(tmp_path, **own), YARN)
 
 
 async def test_learner_engine_and_export_agree_beyond_the_trained_positions(tmp_path: Path) -> None:
