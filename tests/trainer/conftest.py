@@ -22,6 +22,7 @@ ROOT = Path(__file__).parent
 FORKED = (
     "test_bit_exact_resume.py",
     "envs/fleet/test_lifetime.py",
+    "learners/test_two_ranks.py",
     "test_gpu_benchmark.py",
     "test_process.py",
     "test_watchdog.py",

@@ -26,7 +26,6 @@ from trainer.errors import CheckpointError
 from trainer.learners.models import LearnerOptions
 from trainer.learners.rank import LearnerRank
 
-pytestmark = pytest.mark.long
 TIMED = (
     "timing/fwd_logprobs_values_reward",
     "policy/tokens_per_second",

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 import torch.multiprocessing as mp
 
+from tests.trainer.forked import CONTEXT
 from tests.trainer.learners.recorded import batch, recorded_batches, sequence
 from tests.trainer.tiny import random_ids, tiny_model
 from trainer.algo.sequences import Batch
@@ -51,7 +52,9 @@ DEADLINE_S = 120.0
 
 def run_two_ranks(directory: Path) -> None:
     """Let two processes play, and return when both have ended well."""
-    context = mp.spawn(_play, args=(str(directory),), nprocs=2, join=False)
+    context = mp.start_processes(
+        _play, args=(str(directory),), nprocs=2, join=False, start_method=CONTEXT.get_start_method()
+    )
     ends = time.monotonic() + DEADLINE_S
     try:
         # join() returns whenever one of them has ended.
