@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
+import torch
+
 from trainer.crew import Crew, Samplers, weight_sync
 from trainer.engines.base import Engine
+from trainer.errors import SpecError
 from trainer.learners.inline import InlineLearner
 from trainer.models import load_policy
 from trainer.recipe import Recipe
@@ -23,6 +26,11 @@ def inline_crew(recipe: Recipe) -> Crew:
         ModelUnavailable: the model cannot be loaded.
         EngineError: the engine did not start.
     """
+    if torch.cuda.is_available():
+        raise SpecError(
+            "placement.type inline trains on the processor, and this machine has a GPU: set it to"
+            " ray (with Ray installed), or hide the GPU (CUDA_VISIBLE_DEVICES=)"
+        )
     learner = InlineLearner(
         load_policy(recipe.model_dir, recipe.spec.model), recipe.learner_options()
     )

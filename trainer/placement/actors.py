@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from trainer.rollouts.roller import Roller
 
 T = TypeVar("T")
+SHOWN = "shared-disk"
+"""File of an attempt that shows its workers on other machines whether they share its disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,13 @@ def _use_one_thread() -> None:
     torch.set_num_threads(1)
 
 
+def _sees(recipe: Recipe, nonce: str) -> bool:
+    try:
+        return (recipe.attempt_dir / SHOWN).read_text() == nonce
+    except OSError:
+        return False
+
+
 class EngineWorker:
     """One engine. Started again, it takes the weights of the last sync before it samples."""
 
@@ -72,6 +81,10 @@ class EngineWorker:
         self._chosen: ChosenEngine | None = None
         self._held: Manifest | None = None
         self._starting = asyncio.Lock()
+
+    async def sees(self, nonce: str) -> bool:
+        """Tell whether the attempt's directory is here the one that the trainer writes to."""
+        return await asyncio.to_thread(_sees, self._recipe, nonce)
 
     async def start(self) -> EngineFacts:
         """Start the engine, if it does not run, and say which one it is.
@@ -185,6 +198,10 @@ class LearnerWorker:
         self._rank: LearnerRank | None = None
         self._finish: Callable[[], None] | None = None
         self._saved_in = Path()
+
+    def sees(self, nonce: str) -> bool:
+        """See `EngineWorker.sees`."""
+        return _sees(self._recipe, nonce)
 
     def address(self) -> str:
         """Where others can meet this rank: a free port of its machine, as the cluster knows it."""

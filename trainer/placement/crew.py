@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Callable, Mapping
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import partial
@@ -22,7 +23,13 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from trainer.crew import Crew, Notice, Samplers, weight_sync
 from trainer.engines.base import Engine
 from trainer.errors import EngineError, PlacementError, SpecError, TrainerError
-from trainer.placement.actors import EngineFacts, EngineWorker, LearnerWorker, RolloutWorker
+from trainer.placement.actors import (
+    SHOWN,
+    EngineFacts,
+    EngineWorker,
+    LearnerWorker,
+    RolloutWorker,
+)
 from trainer.placement.cluster import Bundle, Cluster
 from trainer.placement.proxies import RemoteEngine, RemoteLearner, RemoteRolls, SpreadEngine
 from trainer.recipe import Recipe
@@ -119,8 +126,12 @@ class _Placing:
         # Found by name elsewhere; Ray ends an actor when the handle that made it is gone.
         self._engines = [self._engine(number) for number in range(self._num_engines)]
         ranks = [self._rank(number) for number in range(self._num_ranks)]
+        self._demand_shared_disk(ranks)
         sampling = self._begin_sampling()
         address = ray.get(ranks[0].address.remote(), timeout=START_S)
+        if self._shares_gpus:
+            # vLLM looks how much of the GPU is free, and would count what a rank loads meanwhile.
+            ray.get(sampling.starting[: self._num_engines], timeout=START_S)
         loading = [rank.start.remote(address) for rank in ranks]
         # Whichever fails first is not waited for behind one that takes long.
         ray.get([*loading, *sampling.starting], timeout=START_S)
@@ -135,9 +146,29 @@ class _Placing:
 
     def _samplers(self) -> Samplers:
         self._engines = [self._engine(number) for number in range(self._num_engines)]
+        self._demand_shared_disk([])
         sampling = self._begin_sampling()
         ray.get(sampling.starting, timeout=START_S)
         return self._made(sampling)
+
+    def _demand_shared_disk(self, ranks: Sequence[Any]) -> None:
+        """Refuse several machines without a disk in common: they load and save through it."""
+        if self._cluster.num_machines == 1:
+            return
+        shown, nonce = self._recipe.attempt_dir / SHOWN, uuid.uuid4().hex
+        shown.write_text(nonce)
+        try:
+            looking = [worker.sees.remote(nonce) for worker in (*self._engines, *ranks)]
+            sees = ray.get(looking, timeout=START_S)
+        finally:
+            shown.unlink()
+        names = [*map(_engine_name, range(self._num_engines)), *map(_rank_name, range(len(ranks)))]
+        blind = [name for name, found in zip(names, sees, strict=True) if not found]
+        if blind:
+            raise SpecError(
+                f"{', '.join(blind)} does not see what the trainer writes into"
+                f" {self._recipe.attempt_dir}: machines of a run have to share a disk"
+            )
 
     def _begin_sampling(self) -> _Sampling:
         """Start the engines that are placed, and place and start what rolls out on them."""
@@ -226,7 +257,7 @@ class _Placing:
         bundle = number if shares else self._num_engines + number
         gpus = self._gpus / 2 if shares else self._gpus
         return self._place(
-            LearnerWorker, bundle, gpus, max_concurrency=2, name=f"learner-{number}"
+            LearnerWorker, bundle, gpus, max_concurrency=2, name=_rank_name(number)
         ).remote(self._recipe, number, self._num_ranks)
 
     def _worker(self, number: int, engine: Engine) -> Any:  # noqa: ANN401
@@ -251,6 +282,10 @@ class _Placing:
 
 def _engine_name(number: int) -> str:
     return f"engine-{number}"
+
+
+def _rank_name(number: int) -> str:
+    return f"learner-{number}"
 
 
 async def _closed(engine: RemoteEngine) -> None:

@@ -22,6 +22,12 @@ ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
 }
 """Set before vLLM starts, in the process that starts it; its own children inherit it."""
+EXACT = {
+    # vLLM's attention names no precision for its products of matrices, and Triton's default for
+    # float32 is TF32, with ten bits of mantissa. Where there is no Triton it changes nothing.
+    "TRITON_F32_DEFAULT": "ieee",
+}
+"""Set too for an engine in float32."""
 CPU_ENVIRONMENT = {
     # What vLLM compiles even in eager mode (how log-probs are picked) takes two seconds at an
     # engine's first request; later ones were as fast without it (measured).
@@ -56,7 +62,8 @@ class VllmOptions:
 
     def environment(self) -> dict[str, str]:
         """Variables for the process that makes the engine."""
-        return ENVIRONMENT | {"VLLM_CPU_KVCACHE_SPACE": str(self.kv_cache_gib)}
+        exact = EXACT if self.dtype == "float32" else {}
+        return ENVIRONMENT | exact | {"VLLM_CPU_KVCACHE_SPACE": str(self.kv_cache_gib)}
 
     def engine_arguments(self) -> dict[str, Any]:
         """Keyword arguments of vLLM's `AsyncEngineArgs`."""
@@ -70,12 +77,9 @@ class VllmOptions:
             "runner": "generate",
             "hf_overrides": {"architectures": ["Qwen3ForCausalLM"], **self.positions},
             "dtype": self.dtype,
-            "enforce_eager": True,
             "max_model_len": self.max_length,
             "max_num_seqs": self.num_sessions,
-            # A seeded request whose prompt is cut over two steps crashes vLLM 0.32 on a CPU
-            # (its generators have no offset to rewind), so prompts are computed whole.
-            "enable_chunked_prefill": False,
+            # Where prompts are computed whole, one has to fit.
             "max_num_batched_tokens": max(self.max_length, 8192),
             "enable_prefix_caching": True,
             # As sampled, temperature applied: the behaviour policy.

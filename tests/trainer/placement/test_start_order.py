@@ -1,0 +1,84 @@
+"""Who starts when, and that all of them see the attempt's directory."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+ray = pytest.importorskip("ray", reason="Ray is not installed here")
+
+from tests.trainer.placement.test_cluster import TWO_MACHINES, running  # noqa: E402
+from tests.trainer.scripted import CountingProvider, solved_by_done  # noqa: E402
+from tests.trainer.short_run import ShortRun, short_spec  # noqa: E402
+from trainer.errors import SpecError  # noqa: E402
+from trainer.placement import crew  # noqa: E402
+from trainer.placement.actors import EngineFacts, EngineWorker, LearnerWorker  # noqa: E402
+from trainer.recipe import Recipe  # noqa: E402
+
+__all__ = ["running"]
+pytestmark = pytest.mark.long
+STARTED = "engine-started"
+
+
+class SlowEngine(EngineWorker):
+    """In place of a vLLM that looks for a while how much of the GPU is free."""
+
+    async def start(self) -> EngineFacts:
+        """Take a second."""
+        await asyncio.sleep(1.0)
+        (self._recipe.attempt_dir / STARTED).touch()
+        return EngineFacts(name="slow", fallback=None)
+
+
+class LookingRank(LearnerWorker):
+    """Says whether the engine had started when it was told to load the model."""
+
+    def start(self, address: str) -> int:
+        """Look, and load nothing."""
+        del address
+        raise SpecError(f"started: {(self._recipe.attempt_dir / STARTED).exists()}")
+
+
+async def test_a_rank_loads_nothing_onto_a_gpu_before_the_engine_beside_it_has_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crew, "EngineWorker", SlowEngine)
+    monkeypatch.setattr(crew, "LearnerWorker", LookingRank)
+    run = ShortRun(
+        tmp_path,
+        experimental=True,
+        placement={"type": "ray", "learner_ranks": 1},
+        engine={"type": "vllm", "weight_transport": "ipc"},
+    )
+    with pytest.raises(SpecError, match="started: True"):
+        run.build(provider=CountingProvider(solved_by_done))
+    assert not ray.is_initialized()
+
+
+@pytest.mark.parametrize("running", [TWO_MACHINES], indirect=True)
+def test_a_rank_that_does_not_see_the_attempts_directory_is_told_before_it_loads(
+    running: tuple[subprocess.Popen[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Elsewhere(LearnerWorker):
+        """A rank on a machine with a disk of its own."""
+
+        def __init__(self, recipe: Recipe, rank: int, size: int) -> None:
+            super().__init__(replace(recipe, attempt_dir=tmp_path / "its-own"), rank, size)
+
+    monkeypatch.setattr(crew, "LearnerWorker", Elsewhere)
+    _, address = running
+    spec = short_spec(
+        tmp_path,
+        experimental=True,
+        placement={"type": "ray", "learner_ranks": 1},
+        engine={"weight_transport": "disk"},
+    )
+    recipe = Recipe(spec=spec, model_dir=tmp_path, vocab_size=1, attempt_dir=tmp_path, attempt=1)
+    with pytest.raises(SpecError, match=r"learner-0 does not see .* share a disk"):
+        crew.ray_crew(recipe, {"RAY_ADDRESS": address})
+    assert not ray.is_initialized()
+    assert list(tmp_path.iterdir()) == []
