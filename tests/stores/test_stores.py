@@ -197,6 +197,26 @@ def test_a_directory_without_hard_links_is_found_out(
     assert list((tmp_path / "blobs").iterdir()) == []
 
 
+@pytest.mark.parametrize(("number", "kind"), [("ENOSPC", StoreFull), ("EIO", StoreError)])
+@pytest.mark.parametrize("place", ["touch", "hardlink_to"])
+def test_a_fault_of_the_moment_is_no_refusal(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: str,
+    kind: type[StoreError],
+    place: str,
+) -> None:
+    """An attempt begins all the same, and does not end its run for good."""
+
+    def fail(*_: object) -> None:
+        raise OSError(getattr(errno, number), "not now")
+
+    monkeypatch.setattr(Path, place, fail)
+    with pytest.raises(StoreError, match="not now") as found:
+        DiskStore(tmp_path / "blobs").check()
+    assert type(found.value) is kind
+
+
 def test_what_is_deleted_while_a_directory_is_listed_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

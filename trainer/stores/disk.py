@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -11,6 +12,12 @@ from pathlib import Path
 from trainer.stores.base import Method, StoreRefused, checked_key
 from trainer.stores.files import PART, partial, translated
 
+_OF_THE_MOMENT = (
+    errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN,
+    errno.ENOTCONN, errno.EBUSY, errno.EMFILE, errno.ENFILE,
+)  # fmt: skip
+"""What may be over soon: space, a disk, a mount from elsewhere, this process's files."""
+
 
 class DiskStore:
     """Blobs under `root`, which is made when missing."""
@@ -19,14 +26,22 @@ class DiskStore:
         self._root = root
 
     def check(self) -> None:
-        """Make the directory, and see that files can be written and linked there."""
-        probe = self._root / "check"
+        """Make the directory, and see that files can be written and linked there.
+
+        A full disk, or one that does not answer, is a fault of the moment and not refused.
+        """
+        with translated("check"):
+            self._check_writing(self._root / "check")
+
+    def _check_writing(self, probe: Path) -> None:
         try:
             self._root.mkdir(parents=True, exist_ok=True)
             with partial(probe) as part, partial(probe) as link:
                 part.touch()
                 self._check_link(part, link)
         except OSError as error:
+            if error.errno in _OF_THE_MOMENT:
+                raise
             raise StoreRefused(
                 f"nothing can be written to {self._root} ({error.strerror or error}): choose"
                 " another directory for the store, or give this user the right"
@@ -36,6 +51,8 @@ class DiskStore:
         try:
             link.hardlink_to(part)
         except OSError as error:
+            if error.errno in _OF_THE_MOMENT:
+                raise
             raise StoreRefused(
                 f"no hard link can be made in {self._root} ({error.strerror or error}), and by one"
                 " of two attempts that save at once is told which was first: choose a directory on"
