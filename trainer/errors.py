@@ -22,6 +22,7 @@ RolloutError                 one rollout failed for reasons that are not the pol
 ├── PromptTooLong            with the tools of this instance, longer than the input limit
 ├── PromptDiffers            another prompt than most rollouts of the group got
 ├── EnvAtCapacity            as many environments run as may: no fault, the rollout waits
+├── EngineRestarted          the engine died and starts again: the rollout waits and begins again
 ├── ToolTransport            a tool call got no answer (not: an answer that says "error")
 ├── VerifierUnavailable      the grade could not be computed
 ├── SampleUnusable           a server drew tokens and did not say how likely they were
@@ -181,6 +182,12 @@ class EnvAtCapacity(RolloutError):
     """As many environments run as may: nothing is wrong, the rollout waits and begins again."""
 
     code = "env_at_capacity"
+
+
+class EngineRestarted(RolloutError):
+    """What was asked to draw died and is started again: no fault of policy or environment."""
+
+    code = "engine_restarted"
 
 
 class ToolTransport(RolloutError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -74,4 +74,31 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Stop background work and free memory."""
+        ...
+
+
+@runtime_checkable
+class Restarts(Protocol):
+    """An engine whose process is started again when it dies, while its requests wait."""
+
+    @property
+    def ready_since(self) -> float:
+        """When what answered last had become able to draw (this process's monotonic clock)."""
+        ...
+
+    async def look(self) -> bool:
+        """Ask whether it can draw; False while it is away, or loads its model.
+
+        Raises:
+            EngineError: it died more often than it is started again.
+        """
+        ...
+
+
+@runtime_checkable
+class HasCopies(Protocol):
+    """Several copies of an engine, each with sessions of its own."""
+
+    def copy_for(self, session: str, prefix_key: str) -> Engine:
+        """The copy that a session is asked of."""
         ...

@@ -7,7 +7,9 @@ died again, repeats what it had not answered, and tells nobody.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 SHOWN = "shared-disk"
 """File of an attempt that shows its workers on other machines whether they share its disk."""
+LOOKS = "looks"
+"""Ray's concurrency group of calls that are answered whatever else a worker does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,8 @@ class Reply(Generic[T]):
     value: T
     life: str
     """Another one after the process was started again."""
+    up_s: float = 0.0
+    """Of an engine that drew or scored: seconds for which it had been able to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +87,7 @@ class EngineWorker:
         self._chosen: ChosenEngine | None = None
         self._held: Manifest | None = None
         self._starting = asyncio.Lock()
+        self._ready_since = math.inf
 
     async def sees(self, nonce: str) -> bool:
         """Tell whether the attempt's directory is here the one that the trainer writes to."""
@@ -102,7 +109,16 @@ class EngineWorker:
         engine = await self._engine()
         with _ending_with(engine):
             sample = await engine.sample(prompt_ids, params, session=session, prefix_key=prefix_key)
-        return Reply((sample, engine.stats()), self._life)
+        return Reply((sample, engine.stats()), self._life, self._up_s())
+
+    @ray.method(concurrency_group=LOOKS)
+    async def look(self) -> float | None:
+        """Return the seconds for which it has been able to draw; None while the model is loaded.
+
+        Answered in a thread of its own, also while the engine computes or loads.
+        """
+        up_s = self._up_s()
+        return up_s if up_s >= 0.0 else None
 
     async def stats(self) -> Reply[EngineStats]:
         """See `Engine.stats`."""
@@ -118,7 +134,7 @@ class EngineWorker:
         engine = await self._engine()
         with _ending_with(engine):
             logprobs = await engine.logprobs(token_ids)
-        return Reply((logprobs, engine.stats()), self._life)
+        return Reply((logprobs, engine.stats()), self._life, self._up_s())
 
     async def take_file(self, path: Path, version: int) -> Reply[Manifest]:
         """Draw from the weights in `path` from now on, and say what they are."""
@@ -153,6 +169,9 @@ class EngineWorker:
     async def _engine(self) -> Engine:
         return (await self._started()).engine
 
+    def _up_s(self) -> float:
+        return time.monotonic() - self._ready_since
+
     async def _started(self) -> ChosenEngine:
         async with self._starting:
             if self._chosen is None:
@@ -162,6 +181,7 @@ class EngineWorker:
                     taking = _taking(chosen.engine).take_file(weights.path, weights.version)
                     self._held = await taking
                 self._chosen = chosen
+                self._ready_since = time.monotonic()
             return self._chosen
 
 

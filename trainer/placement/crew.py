@@ -24,6 +24,7 @@ from trainer.crew import Crew, Notice, Samplers, weight_sync
 from trainer.engines.base import Engine
 from trainer.errors import EngineError, PlacementError, SpecError, TrainerError
 from trainer.placement.actors import (
+    LOOKS,
     SHOWN,
     EngineFacts,
     EngineWorker,
@@ -227,8 +228,8 @@ class _Placing:
             *(Bundle(1.0) for _ in range(self._num_workers)),
         ]
 
-    def _place(self, worker: type, bundle: int, gpus: float, **options: Any) -> Any:  # noqa: ANN401
-        return ray.remote(worker).options(
+    def _place(self, worker: Any, bundle: int, gpus: float, **options: Any) -> Any:  # noqa: ANN401
+        return worker.options(
             # No `runtime_env`, even for a variable: it costs seconds, since no process that Ray has
             # ready could be taken then.
             num_cpus=1.0,
@@ -244,7 +245,7 @@ class _Placing:
         # Nobody else has the weights that a dead engine of these drew with.
         lives = {} if self._recipe.spec.engine.is_direct else _ENDLESS
         return self._place(
-            EngineWorker,
+            ray.remote(concurrency_groups={LOOKS: 10_000})(EngineWorker),  # type: ignore[call-overload]
             number,
             gpus / 2 if self._shares_gpus else gpus,
             max_concurrency=10_000,
@@ -257,13 +258,13 @@ class _Placing:
         bundle = number if shares else self._num_engines + number
         gpus = self._gpus / 2 if shares else self._gpus
         return self._place(
-            LearnerWorker, bundle, gpus, max_concurrency=2, name=_rank_name(number)
+            ray.remote(LearnerWorker), bundle, gpus, max_concurrency=2, name=_rank_name(number)
         ).remote(self._recipe, number, self._num_ranks)
 
     def _worker(self, number: int, engine: Engine) -> Any:  # noqa: ANN401
         bundle = len(self._bundles()) - self._num_workers + number
         return self._place(
-            RolloutWorker,
+            ray.remote(RolloutWorker),
             bundle,
             0.0,
             max_concurrency=10_000,

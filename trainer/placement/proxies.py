@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,7 +16,7 @@ import torch
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayTaskError
 
 from trainer.algo.sequences import Batch
-from trainer.engines.base import Engine, EngineStats
+from trainer.engines.base import Engine, EngineStats, sum_stats
 from trainer.errors import EngineError, LearnerError, PlacementError, TrainerError
 from trainer.placement.lives import IDLE, Counters, Lives
 from trainer.rollouts.wave import Rollout, Wave
@@ -22,6 +24,8 @@ from trainer.types import Sample, SamplingParams, Task
 from trainer.weights.manifest import Manifest
 from trainer.weights.pieces import Piece, Pieces
 
+LOOK_S = 10.0
+"""How long a process may take to say that it is there, which it does in a thread of its own."""
 DEATH_S = 5.0
 """How long a rank's failure may be younger than the death of another that explains it."""
 
@@ -42,6 +46,7 @@ class RemoteEngine:
         self._actor: Any = ray.get_actor(name)
         self._lives = Lives(note_restart)
         self._counters, self._version = Counters(), 0
+        self._ready_since = -math.inf
 
     def __reduce__(self) -> tuple[type[RemoteEngine], tuple[str]]:
         """Another process gets the same engine; restarts are noted where the crew was placed.
@@ -58,6 +63,29 @@ class RemoteEngine:
     def stats(self) -> EngineStats:
         """Counters as of the last answer; nothing of it keeps this process's loop from running."""
         return self._counters.total
+
+    @property
+    def ready_since(self) -> float:
+        """See `Restarts.ready_since`; before the first answer it always was."""
+        return self._ready_since
+
+    async def look(self) -> bool:
+        """See `Restarts.look`.
+
+        Ray keeps what is asked of a process that it starts: no answer means that it is away, or
+        that it stands still as a whole.
+        """
+        call = self._actor.look.options(max_task_retries=0).remote()
+        try:
+            async with asyncio.timeout(LOOK_S):
+                up_s: float | None = await call
+        except (TimeoutError, ActorUnavailableError):
+            return False
+        except RayActorError as fault:
+            raise EngineError(f"a worker process died: {_first_line(fault)}") from fault
+        if up_s is not None:
+            self._up_for(up_s)
+        return up_s is not None
 
     async def refresh(self) -> None:
         """Ask for the counters.
@@ -82,6 +110,7 @@ class RemoteEngine:
         sample: Sample
         sample, stats = reply.value
         self._note(reply.life, stats)
+        self._up_for(reply.up_s)
         return sample
 
     def release(self, session: str) -> None:
@@ -94,6 +123,7 @@ class RemoteEngine:
         logprobs: torch.Tensor
         logprobs, stats = reply.value
         self._note(reply.life, stats)
+        self._up_for(reply.up_s)
         return logprobs
 
     async def take_file(self, path: Path, version: int) -> Manifest:
@@ -127,6 +157,9 @@ class RemoteEngine:
         self._note(reply.life)
         return held
 
+    def _up_for(self, up_s: float) -> None:
+        self._ready_since = time.monotonic() - up_s
+
     def _note(self, life: str, stats: EngineStats = IDLE) -> None:
         if self._lives.seen(life):
             self._counters.begin_life()
@@ -146,17 +179,19 @@ class SpreadEngine:
         return min(engine.weight_version for engine in self._engines)
 
     def stats(self) -> EngineStats:
-        """Nothing: the copies are asked where they were placed."""
-        return IDLE
+        """Counters of all copies, as of their last answers."""
+        return sum_stats([engine.stats() for engine in self._engines])
+
+    def copy_for(self, session: str, prefix_key: str) -> Engine:
+        """See `HasCopies.copy_for`."""
+        digest = hashlib.sha256((prefix_key or session).encode()).digest()
+        return self._engines[int.from_bytes(digest[:4], "big") % len(self._engines)]
 
     async def sample(
         self, prompt_ids: Sequence[int], params: SamplingParams, *, session: str, prefix_key: str
     ) -> Sample:
         """Continue `prompt_ids` on the group's copy; see `Engine.sample`."""
-        number = int.from_bytes(
-            hashlib.sha256((prefix_key or session).encode()).digest()[:4], "big"
-        )
-        engine = self._engines[number % len(self._engines)]
+        engine = self.copy_for(session, prefix_key)
         self._sessions[session] = engine
         return await engine.sample(prompt_ids, params, session=session, prefix_key=prefix_key)
 
@@ -167,8 +202,8 @@ class SpreadEngine:
             engine.release(session)
 
     async def logprobs(self, token_ids: Sequence[int]) -> torch.Tensor:
-        """Score a sequence on every copy: who asks wants to know whether they all answer."""
-        return (await asyncio.gather(*(each.logprobs(token_ids) for each in self._engines)))[0]
+        """Score a sequence on one copy: all have the same weights."""
+        return await self._engines[0].logprobs(token_ids)
 
     async def close(self) -> None:
         """Do nothing: who placed the copies ends them."""

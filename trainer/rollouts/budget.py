@@ -35,7 +35,8 @@ class RolloutClock:
     lost_s: float = 0.0
     """By tries that came to nothing, for faults of the environment."""
     queued_s: float = 0.0
-    """Spent in a queue for a free environment: time that nobody used."""
+    """Spent in a queue for a free environment, or for an engine that died and was started again:
+    time that nobody used."""
 
     def lose(self) -> None:
         """Count all the time so far as lost."""
@@ -51,7 +52,7 @@ class RolloutClock:
             self.queued_s += time.monotonic() - began
 
     def turn_back(self, elapsed_s: float) -> None:
-        """Count everything since `elapsed_s` as queueing: the try met no free environment."""
+        """Count everything since `elapsed_s` as queueing: the try came to nothing by no fault."""
         self.queued_s += self.elapsed_s - elapsed_s
 
     @property
@@ -108,8 +109,10 @@ class TimeBudget:
             self._turn = None
 
     @asynccontextmanager
-    async def policy(self) -> AsyncIterator[None]:
+    async def policy(self, is_nobodys: Callable[[], bool] = lambda: False) -> AsyncIterator[None]:
         """Spend the policy's time: sampling one turn.
+
+        Where `is_nobodys` says so once it is sampled, no deadline counts the time that it took.
 
         Raises:
             PolicyTimeUp: the trajectory's or the turn's time is over and was mostly the policy's.
@@ -122,7 +125,13 @@ class TimeBudget:
         except TimeoutError:
             self.policy_s += time.monotonic() - began
             raise self._time_up() from None
-        self.policy_s += time.monotonic() - began
+        took_s = time.monotonic() - began
+        if not is_nobodys():
+            self.policy_s += took_s
+            return
+        self.clock.queued_s += took_s
+        if self._turn is not None:
+            self._turn.started += took_s
 
     @asynccontextmanager
     async def environment(

@@ -25,6 +25,7 @@ from trainer.errors import (
     EnvUnavailable,
     NoPrompt,
     PromptTooLong,
+    RolloutDeadline,
     RolloutError,
     ToolTransport,
     TrainerError,
@@ -32,7 +33,7 @@ from trainer.errors import (
 )
 from trainer.rollouts.budget import PolicyTimeUp, TimeBudget
 from trainer.rollouts.chat import Chat
-from trainer.rollouts.liveness import refuse_dead_engine
+from trainer.rollouts.liveness import Request, refuse_dead_engine
 from trainer.rollouts.parsing import MalformedCall, ParsedTurn, parse_turn
 from trainer.rollouts.prompts import NO_CALL_OBSERVATION
 from trainer.rollouts.seeds import derive_seed
@@ -183,14 +184,15 @@ class Episode:
             seed=derive_seed(draw.seed, turn),
         )
         token_ids = tuple(self._transcript.token_ids)
-        num_drawn = self._engine.stats().num_sampled_tokens
+        self._budget.refuse_late()
+        request = Request.to(self._engine, session=draw.session, prefix_key=draw.prefix_key)
         try:
-            async with self._budget.policy():
+            async with self._budget.policy(lambda: request.met_a_restart):
                 sample = await self._drawn(token_ids, params, draw)
-        except PolicyTimeUp:
-            # A slow policy is graded 0; an engine that hangs must not be.
+        except (PolicyTimeUp, RolloutDeadline):
+            # A slow policy is graded 0; an engine that hangs, or is started again, must not be.
             turn_s = self._limits.turn_timeout_s
-            await refuse_dead_engine(self._engine, token_ids, num_drawn, turn_s=turn_s)
+            await refuse_dead_engine(request, token_ids, turn_s=turn_s)
             raise
         self._transcript.append_sample(sample)
         return sample

@@ -17,11 +17,18 @@ from trainer.contract.outcomes import Outcome, OutcomeStatus, StopReason
 from trainer.contract.sections import EnvironmentSpec, RolloutSpec
 from trainer.engines.base import Engine
 from trainer.envs.base import Closes, Env, EnvProvider, Measured, Queues
-from trainer.errors import EnvAtCapacity, RolloutError, TrainerError, VerifierUnavailable
+from trainer.errors import (
+    EngineRestarted,
+    EnvAtCapacity,
+    RolloutError,
+    TrainerError,
+    VerifierUnavailable,
+)
 from trainer.rollouts.budget import RolloutClock, TimeBudget
 from trainer.rollouts.chat import Chat
 from trainer.rollouts.episode import Draw, Episode
 from trainer.rollouts.limits import limits_for, without_deadlines
+from trainer.rollouts.liveness import until_back
 from trainer.rollouts.operations import EnvOperation
 from trainer.rollouts.seeds import derive_seed
 from trainer.rollouts.transcript import RolloutIdentity, Transcript
@@ -30,6 +37,9 @@ from trainer.rollouts.wave import Rollout, Wave
 from trainer.types import Task
 
 CLOSE_TIMEOUT_S = 10.0
+_NOBODYS = (EnvAtCapacity.code, EngineRestarted.code)
+"""What ends a try by no fault: it is rolled again as often as it takes, under a clock that stood.
+"""
 NOT_STARTED = "the time to begin it was over"
 _log = logging.getLogger(__name__)
 
@@ -73,6 +83,7 @@ class Roller:
         measures: dict[str, float] = {}
         errors: list[str] = []
         operations: list[EnvOperation] = []
+        num_void = 0
         while True:
             queued_s, begun_s = clock.queued_s, clock.elapsed_s
             async with self._slot(task, clock):
@@ -81,10 +92,15 @@ class Roller:
                         task, sample_index, wave, attempt=parts.attempt, why=NOT_STARTED
                     )
                 _add(measures, {"slot_wait_s": clock.queued_s - queued_s})
-                draw = self._draw(task, sample_index, wave, retry=len(errors))
+                draw = self._draw(task, sample_index, wave, retry=len(errors), num_void=num_void)
                 found = await self._try(task, draw, clock, measures)
-            if found.error == EnvAtCapacity.code:
+            if found.error in _NOBODYS:
+                # Of a place that was not free nothing was asked.
+                if found.error == EngineRestarted.code:
+                    operations += found.transcript.operations
+                    await until_back(parts.engine, session=draw.session, prefix_key=draw.prefix_key)
                 clock.turn_back(begun_s)
+                num_void += 1
                 continue
             retries = len(errors)
             operations += found.transcript.operations
@@ -165,13 +181,17 @@ class Roller:
                 await _close(env, draw.session)
                 _add(measures, _measures(env))
 
-    def _draw(self, task: Task, sample_index: int, wave: Wave, *, retry: int) -> Draw:
+    def _draw(
+        self, task: Task, sample_index: int, wave: Wave, *, retry: int, num_void: int
+    ) -> Draw:
+        """What a try draws with; its session is its own, for an engine may yet draw for others."""
+        void = f"+{num_void}" if num_void else ""
         place = (self._parts.seed, wave.step, wave.split, wave.decoding, task.key)
         return Draw(
             temperature=wave.temperatures[task.env_key],
             top_p=wave.top_p,
             seed=derive_seed(*place, sample_index, retry),
-            session=f"{rollout_id(self._parts.attempt, wave, task, sample_index)}/{retry}",
+            session=f"{rollout_id(self._parts.attempt, wave, task, sample_index)}/{retry}{void}",
             prefix_key=f"{wave.step}/{wave.split}/{wave.decoding}/{task.key}"
             if wave.n_samples_per_prompt > 1
             else "",

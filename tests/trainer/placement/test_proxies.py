@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,31 +17,55 @@ pytest.importorskip("ray", reason="Ray is not installed here")
 
 from ray.exceptions import ActorDiedError, RayTaskError
 
-from trainer.errors import LearnerError, StorageFull
+from trainer.engines.base import EngineStats
+from trainer.errors import EngineError, EngineRestarted, LearnerError, StorageFull
 from trainer.placement import proxies
 from trainer.placement.actors import EngineWorker, LearnerWorker
+from trainer.placement.lives import IDLE
 from trainer.placement.proxies import RemoteLearner, SpreadEngine
+from trainer.rollouts.liveness import Request, refuse_dead_engine
 
 
 class Copy:
-    """An engine that answers, or does not."""
+    """An engine that can draw, hangs, or is being started again."""
 
-    def __init__(self, *, hangs: bool = False) -> None:
-        self._hangs = hangs
+    def __init__(self, state: str = "there") -> None:
+        self.state = state
+        self.ready_since = -math.inf
+        self.asked: list[str] = []
+
+    async def look(self) -> bool:
+        self.asked.append("look")
+        return self.state != "away"
 
     async def logprobs(self, token_ids: object) -> torch.Tensor:
         del token_ids
-        if self._hangs:
+        self.asked.append("logprobs")
+        if self.state != "there":
             await asyncio.Event().wait()
         return torch.zeros(3)
 
+    def stats(self) -> EngineStats:
+        return replace(IDLE, num_sampled_tokens=7)
 
-async def test_a_copy_that_hangs_is_not_answered_for_by_another() -> None:
-    whole = SpreadEngine([Copy(), Copy()])  # type: ignore[list-item]
-    assert (await whole.logprobs((1, 2, 3, 4))).shape == (3,)
-    one_hangs = SpreadEngine([Copy(), Copy(hangs=True)])  # type: ignore[list-item]
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(one_hangs.logprobs((1, 2)), 0.05)
+
+@pytest.mark.parametrize(
+    ("state", "error"), [("there", None), ("hangs", EngineError), ("away", EngineRestarted)]
+)
+async def test_the_copy_that_had_the_session_is_asked_and_no_other(
+    state: str, error: type[Exception] | None
+) -> None:
+    """Another one that hangs, or is being started again, is no concern of its rollouts."""
+    copies = [Copy("away"), Copy("hangs"), Copy("there")]
+    spread = SpreadEngine(copies)  # type: ignore[arg-type]
+    assert spread.stats().num_sampled_tokens == 21
+    groups = {spread.copy_for("s", str(n)): str(n) for n in range(20)}
+    (copy,) = [each for each in copies if each.state == state]
+    request = Request.to(spread, session="s", prefix_key=groups[copy])  # type: ignore[index]
+    assert request.num_drawn == 7
+    with pytest.raises(error) if error else nullcontext():
+        await refuse_dead_engine(request, (1, 2, 3, 4), turn_s=0.05)
+    assert [each for each in copies if each.asked] == [copy]
 
 
 class Rank:

@@ -22,8 +22,12 @@ from trainer.contract.events import (
     StepCompleted,
     TrainerStarted,
 )
+from trainer.contract.outcomes import StopReason
 from trainer.errors import CheckpointError, LearnerError
 from trainer.loop import Trainer
+
+SHORT_S = 3.0
+"""A rollout's time: less than a process of Ray's takes to start."""
 
 
 def workers(name: str) -> list[psutil.Process]:
@@ -42,6 +46,7 @@ def kill_one(name: str) -> None:
 def a_run(root: Path, *, steps: int = 4, ranks: int = 2) -> ShortRun:
     return ShortRun(
         root,
+        environment={"max_turns": 2, "call_timeout_s": 1.0, "trajectory_timeout_s": SHORT_S},
         placement={"type": "ray", "learner_ranks": ranks},
         schedule={"total_steps": steps},
         eval={"before_training": False, "interval": 0},
@@ -80,7 +85,11 @@ async def test_a_run_goes_on_without_engine_and_rollout_worker_and_ends_without_
     steps = run.events(StepCompleted)
     assert [event.step for event in steps] == [1, 2, 3, 4, 5]
     assert all(len(event.outcomes) == 16 for event in steps)
-    assert all(row.score is not None for event in steps for row in event.outcomes)
+    rows = [row for event in steps for row in event.outcomes]
+    assert all(row.score is not None for row in rows)
+    assert all(row.stop_reason is not StopReason.POLICY_DEADLINE for row in rows), (
+        "the wait for the engine was no time of the policy's"
+    )
     assert run.events(TrainerStarted)[0].engine == "torch"
     said = [event.message for event in run.events(RunWarning) if event.code == "worker_restarted"]
     assert any(message.startswith("engine 0 died") for message in said)

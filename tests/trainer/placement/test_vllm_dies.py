@@ -15,7 +15,10 @@ from tests.trainer.placement.test_ray_crew import with_events, workers
 from tests.trainer.scripted import CountingProvider, solved_by_done
 from tests.trainer.short_run import ShortRun
 from trainer.contract.events import RunWarning, StepCompleted
+from trainer.contract.outcomes import StopReason
 
+SHORT_S = 5.0
+"""A rollout's time: less than vLLM takes to start."""
 pytestmark = [NEEDS_VLLM, pytest.mark.long]
 
 
@@ -35,12 +38,17 @@ async def test_a_run_goes_on_when_vllms_own_process_dies(tmp_path: Path) -> None
         engine={"type": "vllm"},
         schedule={"total_steps": 2},
         eval={"before_training": False, "interval": 0},
+        environment={"max_turns": 2, "call_timeout_s": 1.0, "trajectory_timeout_s": SHORT_S},
     )
     trainer = run.build(provider=CountingProvider(solved_by_done))
     await with_events(trainer, run, {2: kill_vllm})
     steps = run.events(StepCompleted)
     assert [event.step for event in steps] == [1, 2]
-    assert all(row.score is not None for event in steps for row in event.outcomes)
+    rows = [row for event in steps for row in event.outcomes]
+    assert all(row.score is not None for row in rows)
+    assert all(row.stop_reason is not StopReason.POLICY_DEADLINE for row in rows), (
+        "the wait for the engine was no time of the policy's"
+    )
     assert steps[1].metrics["policy/canary_logprobs_abs_diff_mean"] < 1e-4
     said = [event.message for event in run.events(RunWarning) if event.code == "worker_restarted"]
     assert len(said) == 1
