@@ -28,7 +28,9 @@ RolloutError                 one rollout failed for reasons that are not the pol
 ├── SampleUnusable           a server drew tokens and did not say how likely they were
 └── RolloutDeadline          the environment, not the policy, used up the trajectory's time
 
-A RolloutError is caught once, in `trainer/rollouts/roller.py`, and becomes data.
+A RolloutError is caught once, in `trainer/rollouts/roller.py`, and becomes data. Where most of the
+rollouts without a grade lack what the spec can mend (NoPrompt, PromptTooLong), the run ends with a
+SpecError instead of the EnvironmentOutage (`trainer/rollouts/outage.py`).
 """
 
 from __future__ import annotations

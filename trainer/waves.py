@@ -15,9 +15,9 @@ from pathlib import Path
 from trainer.contract.events import EnvDegraded, PhaseStarted, RunWarning
 from trainer.contract.outcomes import OutcomeRow, OutcomeStatus, StopReason
 from trainer.contract.rundir import TRAJECTORIES, AttemptDir, run_key, trajectory_file
-from trainer.errors import EnvironmentOutage
 from trainer.rollouts.collect import Collector
 from trainer.rollouts.dump import wave_name, write_trajectories
+from trainer.rollouts.outage import refuse_outage
 from trainer.rollouts.outcomes import outcome_rows
 from trainer.rollouts.redrawing import DrawnGroup
 from trainer.rollouts.stream import GroupStream, Taken
@@ -72,7 +72,7 @@ class Waves:
 
         Raises:
             StopRequested, AttemptSuperseded: asked to stop; rollouts in flight are cancelled.
-            EnvironmentOutage: too many rollouts have no grade.
+            EnvironmentOutage, SpecError: too many rollouts have no grade; see `refuse_outage`.
             StorageFull: the trajectories cannot be written.
         """
         self.announce(wave, num_groups=len(tasks))
@@ -82,7 +82,8 @@ class Waves:
         """Return what a training step learns from, and every rollout that was made for it.
 
         Raises:
-            StopRequested, AttemptSuperseded, EnvironmentOutage, StorageFull: as `run`.
+            StopRequested, AttemptSuperseded, EnvironmentOutage, SpecError, StorageFull: as
+                `run`.
         """
         self.announce(wave, num_groups=stream.batch_size)
         taken = await self.stop.unless(stream.take(wave.step))
@@ -102,7 +103,7 @@ class Waves:
         """Store the trajectories of a wave and report what went wrong.
 
         Raises:
-            EnvironmentOutage, StorageFull: as `run`.
+            EnvironmentOutage, SpecError, StorageFull: as `run`.
         """
         flat = [rollout for group in groups for rollout in group]
         name = wave_name(wave)
@@ -112,7 +113,7 @@ class Waves:
             self._warn_once(wave.step, problem)
         rows = outcome_rows(flat, wave, trajectory_key=f"{TRAJECTORIES}/{name}.jsonl.gz")
         self._report_trouble(flat, wave)
-        self._refuse_outage(rows)
+        refuse_outage(flat, max_infra_error_rate=self.max_infra_error_rate)
         return WaveResult(rollouts=tuple(groups), rows=rows)
 
     async def close(self) -> None:
@@ -181,18 +182,6 @@ class Waves:
                     infra_error_rate=rate,
                     reasons=dict(codes),
                 )
-
-    def _refuse_outage(self, rows: Sequence[OutcomeRow]) -> None:
-        begun = [row for row in rows if row.stop_reason is not StopReason.NOT_STARTED]
-        missing = [row for row in begun if row.status is not OutcomeStatus.GRADED]
-        rate = len(missing) / len(begun) if begun else 0.0
-        if rate <= self.max_infra_error_rate:
-            return
-        worst = Counter(f"{row.env_key}: {row.reason}" for row in missing).most_common(1)[0][0]
-        raise EnvironmentOutage(
-            f"{len(missing)} of {len(begun)} rollouts have no grade ({rate:.0%}, allowed"
-            f" {self.max_infra_error_rate:.0%}); most often {worst}"
-        )
 
 
 def _troubles(rollout: Rollout) -> tuple[str, ...]:

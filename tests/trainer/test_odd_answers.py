@@ -11,6 +11,7 @@ from tests.trainer.short_run import ShortRun
 from trainer.contract.events import StepCompleted
 from trainer.contract.outcomes import OutcomeRow, OutcomeStatus
 from trainer.envs.base import ToolSpec
+from trainer.errors import SpecError
 
 ODD = 20
 """Which environment is odd: the fourth group of a step of four groups of four has begun."""
@@ -62,3 +63,14 @@ async def test_one_instance_with_other_tools_ends_no_run(
         [] if reason else [1]
     )
     assert all(row.score is None for row in missing)
+
+
+async def test_prompts_that_never_fit_end_the_run_with_what_to_change(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    with pytest.raises(
+        SpecError,
+        match=r"prompt_too_long: the prompt of \S+ has \d{4,} tokens, more than"
+        r" rollout\.max_input_length: raise it",
+    ):
+        await run.train(provider=CountingProvider(lambda _: Long(goal=0)))
+    assert run.events(StepCompleted) == []

@@ -1,0 +1,58 @@
+"""When so many rollouts have no grade that it is no use going on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from trainer.contract.outcomes import StopReason
+from trainer.errors import EnvironmentOutage, NoPrompt, PromptTooLong, SpecError
+from trainer.rollouts.wave import Rollout
+
+_NO_PROMPT = (
+    " has no prompt, and its environment gave none when it was reset: give the task one, or let the"
+    " environment's reset answer with it"
+)
+
+
+def refuse_outage(rollouts: Sequence[Rollout], *, max_infra_error_rate: float) -> None:
+    """Return unless too many of the rollouts that were begun have no grade.
+
+    Raises:
+        SpecError: most of those have none for what the spec or its tasks can mend.
+        EnvironmentOutage: else.
+    """
+    begun = [each for each in rollouts if each.trajectory.stop_reason is not StopReason.NOT_STARTED]
+    missing = [each for each in begun if each.trajectory.reward is None]
+    rate = len(missing) / len(begun) if begun else 0.0
+    if rate <= max_infra_error_rate:
+        return
+    worst = Counter(f"{each.trajectory.task.env_key}: {_reason(each)}" for each in missing)
+    said = (
+        f"{len(missing)} of {len(begun)} rollouts have no grade ({rate:.0%}, allowed"
+        f" {max_infra_error_rate:.0%}); most often {worst.most_common(1)[0][0]}"
+    )
+    remedy = _remedy(missing)
+    if remedy is not None:
+        raise SpecError(f"{said}: {remedy}")
+    raise EnvironmentOutage(said)
+
+
+def _remedy(missing: Sequence[Rollout]) -> str | None:
+    """Say what to change in the spec or its tasks, where that is what most of them lack."""
+    for code in (PromptTooLong.code, NoPrompt.code):
+        found = [each.trajectory for each in missing if _reason(each) == code]
+        if 2 * len(found) <= len(missing):
+            continue
+        if code == NoPrompt.code:
+            return found[0].task.key + _NO_PROMPT
+        longest = max(found, key=lambda each: each.prompt_length)
+        return (
+            f"the prompt of {longest.task.key} has {longest.prompt_length} tokens, more than"
+            " rollout.max_input_length: raise it"
+        )
+    return None
+
+
+def _reason(rollout: Rollout) -> str | None:
+    return rollout.trajectory.outcome.reason
