@@ -60,6 +60,8 @@ async def test_rollouts_go_on_over_updates_and_none_is_too_old(tmp_path: Path) -
     ages = [each["async/staleness_max"] for each in metrics]
     assert max(ages) <= 2
     assert max(ages) >= 1, "nothing was rolled out ahead"
+    gaps = [each.get("policy/rollout_train_logprobs_abs_diff_max") for each in metrics]
+    assert max(gap for gap in gaps if gap is not None) < 1e-3, "of older weights' tokens"
     assert [each["async/num_groups_ahead"] >= 4 for each in metrics] == [True] * 5 + [False]
     assert metrics[-1]["async/num_groups_ahead"] == 0, "no step follows that could use them"
     rows = [row for event in run.events(StepCompleted) for row in event.outcomes]

@@ -24,6 +24,8 @@ class Actions:
     """Share of each token in the mini-batch's loss (`token_weights`)."""
     sequences_A: torch.Tensor
     """int64: index of the sequence in the micro-batch; a sequence is never split over two."""
+    is_current_A: torch.Tensor | None = None
+    """bool: drawn by the policy that the step began with; None where all were."""
     proximal_logprobs_A: torch.Tensor | None = None
     """The learner's own, before the first update of the step; filled where a correction asks."""
     reference_logprobs_A: torch.Tensor | None = None

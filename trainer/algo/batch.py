@@ -86,6 +86,7 @@ def _sequences(
             prompt_length=trajectory.prompt_length,
             advantage=advantage,
             temperature=plan.temperatures[group.task.env_key],
+            weight_versions=trajectory.weight_versions,
         )
         yield from turns_of(sequence) if algorithm.step_wise else (sequence,)
 

@@ -75,7 +75,13 @@ def _figures(logprobs_A: torch.Tensor, actions: Actions, surrogate: Surrogate) -
     """How far the policy is from the one that sampled, and what the clips did."""
     log_ratio_A = logprobs_A - actions.behaviour_logprobs_A
     ratio_A, diff_A = ratio(log_ratio_A), log_ratio_A.abs()
+    current_A = actions.is_current_A
+    if current_A is None:
+        current_A = torch.ones_like(diff_A, dtype=torch.bool)
+    # From tokens that older weights drew the policy has moved on: they say nothing of the engine.
+    diff_A = diff_A.where(current_A, 0.0)
     return {
+        "num_current_tokens": current_A.sum(),
         "num_clipped_low": surrogate.clipped_low_A.sum(),
         "num_clipped_high": surrogate.clipped_high_A.sum(),
         "num_dual_clipped": surrogate.dual_clipped_A.sum(),

@@ -22,6 +22,12 @@ class TrainingSequence:
     """Tokens before the first turn: equal for all rollouts of a prompt, so computed once."""
     advantage: float
     temperature: float
+    weight_versions: tuple[int, ...] = ()
+    """[T], of the weights that drew each token; empty where they are those of the step."""
+
+    def is_current(self, at: int, version: int) -> bool:
+        """Tell whether the weights `version` drew the token at this place."""
+        return not self.weight_versions or self.weight_versions[at] == version
 
     @property
     def num_actions(self) -> int:

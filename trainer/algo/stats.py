@@ -28,6 +28,8 @@ class LossStats:
     """Of the policy as it is now over the one that sampled, like the next four."""
     ratio_squared: float = 0.0
     behaviour_kl: float = 0.0
+    num_current_tokens: float = 0.0
+    """Tokens drawn by the policy that the step began with: over them the next three are."""
     abs_logprob_diff: float = 0.0
     max_abs_logprob_diff: float = 0.0
     squared_logprob_diff: float = 0.0
@@ -66,13 +68,15 @@ class LossStats:
 
     @property
     def mean_abs_logprob_diff(self) -> float:
-        """Mean |log-prob now - log-prob when sampled|."""
-        return self.abs_logprob_diff / self.num_tokens
+        """Mean |log-prob now - log-prob when sampled| over the current tokens, if there are any."""
+        return self.abs_logprob_diff / self.num_current_tokens
 
     @property
     def std_abs_logprob_diff(self) -> float:
-        """Standard deviation of |log-prob now - log-prob when sampled| over the tokens."""
-        variance = self.squared_logprob_diff / self.num_tokens - self.mean_abs_logprob_diff**2
+        """Standard deviation of |log-prob now - log-prob when sampled| over the same tokens."""
+        variance = (
+            self.squared_logprob_diff / self.num_current_tokens - self.mean_abs_logprob_diff**2
+        )
         return math.sqrt(max(variance, 0.0))
 
 

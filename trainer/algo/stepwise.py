@@ -24,5 +24,6 @@ def turns_of(sequence: TrainingSequence) -> Iterator[TrainingSequence]:
                 token_ids=sequence.token_ids[:end],
                 action_mask=(False,) * start + (True,) * (end - start),
                 logprobs=(0.0,) * start + sequence.logprobs[start:end],
+                weight_versions=sequence.weight_versions[:end],
             )
         start = end

@@ -52,17 +52,19 @@ def micro_batches(
     weights: Sequence[float],
     *,
     max_tokens: int,
+    version: int = 0,
     ranks: tuple[int, int] = (0, 1),
     device: torch.device,
 ) -> list[MicroBatch]:
     """The micro-batches of one rank, as many for each; `ranks` says which of how many it is.
 
-    `weights` holds the loss weight of the action tokens of each sequence, of the whole mini-batch.
+    `weights` holds the loss weight of the action tokens of each sequence, of the whole mini-batch;
+    `version` is that of the policy that the step begins with.
     A rank that has less to do than another gets empty micro-batches at the end.
     """
     rank, num_ranks = ranks
     shares = partition(sequences, num_ranks=num_ranks, max_tokens=max_tokens)
-    packed = [_pack(pack, sequences, weights, device) for pack in shares[rank]]
+    packed = [_pack(pack, sequences, weights, version, device) for pack in shares[rank]]
     missing = max(map(len, shares)) - len(packed)
     return packed + [plain((0, 0), device=device, is_empty=True)] * missing
 
@@ -93,12 +95,13 @@ def _pack(
     pack: Pack,
     sequences: Sequence[TrainingSequence],
     weights: Sequence[float],
+    version: int,
     device: torch.device,
 ) -> MicroBatch:
     token_ids: list[int] = []
     positions: list[int] = []
     families: list[Family] = []
-    rows: list[tuple[int, int, float, float, float, float, int]] = []
+    rows: list[tuple[int, int, float, float, float, float, int, bool]] = []
     num_sequences = 0
     for members in pack:
         first = sequences[members[0]]
@@ -121,6 +124,7 @@ def _pack(
                             sequence.advantage,
                             weights[member],
                             num_sequences,
+                            sequence.is_current(at, version),
                         )
                     )
             # The last token predicts nothing that is trained on, so it is not computed.
@@ -130,7 +134,8 @@ def _pack(
             lengths.append(len(branch))
             num_sequences += 1
         families.append(Family(prompt_length=prompt_length, branch_lengths=tuple(lengths)))
-    sources, targets, temperatures, behaviour, advantages, shares, owners = zip(*rows, strict=True)
+    columns = zip(*rows, strict=True)
+    sources, targets, temperatures, behaviour, advantages, shares, owners, current = columns
     return MicroBatch(
         token_ids_N=torch.tensor(token_ids, device=device),
         positions_N=torch.tensor(positions, device=device),
@@ -143,5 +148,6 @@ def _pack(
             advantages_A=torch.tensor(advantages, device=device),
             weights_A=torch.tensor(shares, device=device),
             sequences_A=torch.tensor(owners, device=device),
+            is_current_A=torch.tensor(current, device=device),
         ),
     )

@@ -87,9 +87,10 @@ class LearnerRank:
         A mini-batch without a gradient, all of it masked say, changes nothing but the figures.
 
         `policy/rollout_train_logprobs_abs_diff_*` are taken over the first mini-batch, before any
-        update of this step: they show how far engine and learner disagree, not how far the policy
-        has moved. Without a sequence only `policy/policy_lr`, `policy/num_updates` and the seconds
-        spent on scoring by other policies are given.
+        update of this step, and over the tokens in it that these very weights drew: they show how
+        far engine and learner disagree, not how far the policy has moved. Without a sequence only
+        `policy/policy_lr`, `policy/num_updates` and the seconds spent on scoring by other policies
+        are given.
 
         Raises:
             NonFiniteUpdate: loss or gradient is NaN or infinite; that update was not applied.
@@ -214,6 +215,7 @@ class LearnerRank:
                 max_sequence_length=self._options.max_sequence_length,
             ),
             max_tokens=self._options.learner.max_micro_tokens,
+            version=self.version,
             ranks=(self._ranks.rank, self._ranks.size),
             device=self._ranks.device,
         )

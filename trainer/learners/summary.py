@@ -50,10 +50,13 @@ def summary(updates: Sequence[Update], algorithm: AlgorithmSpec) -> dict[str, fl
         "policy/effective_sample_share": stats.effective_sample_share,
         "policy/num_action_tokens": float(stats.num_tokens),
         "policy/response_length": stats.num_tokens / stats.num_sequences,
-        "policy/rollout_train_logprobs_abs_diff_mean": first.mean_abs_logprob_diff,
-        "policy/rollout_train_logprobs_abs_diff_std": first.std_abs_logprob_diff,
-        "policy/rollout_train_logprobs_abs_diff_max": first.max_abs_logprob_diff,
     }
+    if first.num_current_tokens:
+        metrics |= {
+            "policy/rollout_train_logprobs_abs_diff_mean": first.mean_abs_logprob_diff,
+            "policy/rollout_train_logprobs_abs_diff_std": first.std_abs_logprob_diff,
+            "policy/rollout_train_logprobs_abs_diff_max": first.max_abs_logprob_diff,
+        }
     if algorithm.policy_loss_type == "dual_clip":
         metrics["policy/dual_clip_ratio"] = stats.num_dual_clipped / stats.num_tokens
     if algorithm.use_kl_loss:

@@ -47,9 +47,12 @@ def figures_of(
     algorithm: AlgorithmSpec,
     *,
     max_sequence_length: int,
+    version: int,
     optim_metrics: Mapping[str, float],
 ) -> ServedUpdate:
     """Return the figures of a mini-batch; `logprobs` has one list for each sequence, [T-1].
+
+    `version` is that of the policy that the step began with.
 
     Raises:
         LearnerError: the server scored another number of sequences or tokens.
@@ -58,14 +61,21 @@ def figures_of(
         raise LearnerError("the Tinker server did not score each token of each sequence once")
     weights = token_weights(sequences, algorithm, max_sequence_length=max_sequence_length)
     rows = [
-        (scores[at - 1], sequence.logprobs[at], sequence.advantage, weight, index)
+        (
+            scores[at - 1],
+            sequence.logprobs[at],
+            sequence.advantage,
+            weight,
+            index,
+            sequence.is_current(at, version),
+        )
         for index, (sequence, scores, weight) in enumerate(
             zip(sequences, logprobs, weights, strict=True)
         )
         for at, drawn in enumerate(sequence.action_mask)
         if drawn
     ]
-    now, behaviour, advantages, shares, owners = zip(*rows, strict=True)
+    now, behaviour, advantages, shares, owners, current = zip(*rows, strict=True)
     with torch.no_grad():
         _, stats = policy_loss(
             torch.tensor(now),
@@ -74,6 +84,7 @@ def figures_of(
                 advantages_A=torch.tensor(advantages),
                 weights_A=torch.tensor(shares),
                 sequences_A=torch.tensor(owners),
+                is_current_A=torch.tensor(current),
             ),
             algorithm,
         )

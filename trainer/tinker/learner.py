@@ -235,6 +235,7 @@ class TinkerLearner:
             _scores(output),
             self._options.algorithm,
             max_sequence_length=self._options.max_sequence_length,
+            version=self.version,
             optim_metrics=optim.metrics or {},
         )
         if not update.is_finite:

@@ -131,6 +131,26 @@ def test_a_correction_weighs_what_another_policy_drew() -> None:
     assert cut["policy/approx_kl"] == pytest.approx(0.5 - math.log(1.5), rel=1e-3)
 
 
+def test_engine_and_learner_are_compared_on_what_the_same_weights_drew() -> None:
+    name = "policy/rollout_train_logprobs_abs_diff"
+    (current,), (older,) = batch().mini_batches, stale(1.0).mini_batches
+
+    def drawn_by(version: int, item: TrainingSequence) -> TrainingSequence:
+        return dataclasses.replace(item, weight_versions=(version,) * len(item.token_ids))
+
+    mixed = (*(drawn_by(1, each) for each in current), *(drawn_by(0, each) for each in older))
+    found = []
+    for sequences in (mixed, mixed[: len(current)], mixed[len(current) :]):
+        learner = rank({})
+        learner.step(batch())
+        found.append(learner.step(Batch(mini_batches=(sequences,))))
+    for kind in ("mean", "std", "max"):
+        assert found[0][f"{name}_{kind}"] == pytest.approx(found[1][f"{name}_{kind}"], rel=1e-4)
+        assert f"{name}_{kind}" not in found[2]
+    # All the rest is of all tokens.
+    assert found[0]["policy/approx_kl"] > 2 * found[1]["policy/approx_kl"]
+
+
 def test_masked_sequences_teach_nothing() -> None:
     spec = {"off_policy_correction": {"sequence_mask_metric": "geometric"}}
     learner = rank(spec)
