@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from trainer.algo.actions import Actions
 from trainer.contract.sections import LoraSpec
-from trainer.learners.adapters import add_adapters, save_adapter
+from trainer.learners.adapters import add_adapters, factors, save_adapter
 from trainer.learners.packing import Family, MicroBatch
 from trainer.learners.policy import PolicyModule
 from trainer.tinker_server.base import ALPHA, BaseModel
@@ -118,9 +118,8 @@ class Adapter:
 
     def write_adapter(self, directory: Path) -> None:
         """Write the adapter in peft's form."""
-        save_adapter(
-            {name: each.detach() for name, each in self.trained.items()}, self.lora, directory
-        )
+        trained = {name: each.detach() for name, each in self.trained.items()}
+        save_adapter(factors(trained), self.lora, directory)
 
     def write_state(self, path: Path) -> None:
         """Write weights and optimizer; a gradient that no step has used is not in it."""
