@@ -28,8 +28,9 @@ def inline_crew(recipe: Recipe) -> Crew:
     """
     if torch.cuda.is_available():
         raise SpecError(
-            "placement.type inline trains on the processor, and this machine has a GPU: set it to"
-            " ray (with Ray installed), or hide the GPU (CUDA_VISIBLE_DEVICES=)"
+            "placement.type inline, which a deterministic run has, trains on the processor, and"
+            " this machine has a GPU: hide the GPU (CUDA_VISIBLE_DEVICES=), or set it to ray (with"
+            " Ray installed) in a run that is not deterministic"
         )
     learner = InlineLearner(
         load_policy(recipe.model_dir, recipe.spec.model), recipe.learner_options()

@@ -129,10 +129,11 @@ class _Placing:
         ranks = [self._rank(number) for number in range(self._num_ranks)]
         self._demand_shared_disk(ranks)
         sampling = self._begin_sampling()
-        address = ray.get(ranks[0].address.remote(), timeout=START_S)
         if self._shares_gpus:
             # vLLM looks how much of the GPU is free, and would count what a rank loads meanwhile.
             ray.get(sampling.starting[: self._num_engines], timeout=START_S)
+        # Free now, and taken at once: engines open ports of their own while they start.
+        address = ray.get(ranks[0].address.remote(), timeout=START_S)
         loading = [rank.start.remote(address) for rank in ranks]
         # Whichever fails first is not waited for behind one that takes long.
         ray.get([*loading, *sampling.starting], timeout=START_S)

@@ -6,12 +6,16 @@ from collections import Counter
 from collections.abc import Sequence
 
 from trainer.contract.outcomes import StopReason
-from trainer.errors import EnvironmentOutage, NoPrompt, PromptTooLong, SpecError
+from trainer.errors import EnvironmentOutage, NoPrompt, PromptDiffers, PromptTooLong, SpecError
 from trainer.rollouts.wave import Rollout
 
 _NO_PROMPT = (
     " has no prompt, and its environment gave none when it was reset: give the task one, or let the"
     " environment's reset answer with it"
+)
+_DIFFERS = (
+    " got another prompt for each of its rollouts: let the environment's reset, and its list of"
+    " tools, say the same for the same task and seed"
 )
 
 
@@ -40,12 +44,12 @@ def refuse_outage(rollouts: Sequence[Rollout], *, max_infra_error_rate: float) -
 
 def _remedy(missing: Sequence[Rollout]) -> str | None:
     """Say what to change in the spec or its tasks, where that is what most of them lack."""
-    for code in (PromptTooLong.code, NoPrompt.code):
+    for code in (PromptTooLong.code, NoPrompt.code, PromptDiffers.code):
         found = [each.trajectory for each in missing if _reason(each) == code]
         if 2 * len(found) <= len(missing):
             continue
-        if code == NoPrompt.code:
-            return found[0].task.key + _NO_PROMPT
+        if code != PromptTooLong.code:
+            return found[0].task.key + (_NO_PROMPT if code == NoPrompt.code else _DIFFERS)
         longest = max(found, key=lambda each: each.prompt_length)
         return (
             f"the prompt of {longest.task.key} has {longest.prompt_length} tokens, more than"

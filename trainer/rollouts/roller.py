@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainer.contract.outcomes import Outcome, OutcomeStatus, StopReason
 from trainer.contract.sections import EnvironmentSpec, RolloutSpec
@@ -88,9 +88,11 @@ class Roller:
             queued_s, begun_s = clock.queued_s, clock.elapsed_s
             async with self._slot(task, clock):
                 if wave.is_over and not errors:
-                    return unstarted(
+                    late = unstarted(
                         task, sample_index, wave, attempt=parts.attempt, why=NOT_STARTED
                     )
+                    # A try that an engine's restart made void did ask for something.
+                    return replace(late, operations=tuple(operations))
                 _add(measures, {"slot_wait_s": clock.queued_s - queued_s})
                 draw = self._draw(task, sample_index, wave, retry=len(errors), num_void=num_void)
                 found = await self._try(task, draw, clock, measures)

@@ -49,7 +49,9 @@ def mark(tensor: torch.Tensor) -> str:
     for start in range(0, len(flat), num_values):
         words = _words(flat[start : start + num_values])
         places = _places(flat.device)[: len(words)]
-        total = total * 0x5851F42D4C957F2D + (words * places).sum()
+        # On a CPU in one pass; CUDA has no such product of integers.
+        found = words.dot(places) if words.device.type == "cpu" else (words * places).sum()
+        total = total * 0x5851F42D4C957F2D + found
     precision = str(tensor.dtype).removeprefix("torch.")
     return f"{precision}{list(tensor.shape)} {int(total) % (1 << 64):016x}"
 
@@ -84,7 +86,10 @@ def _differences(sent: Mapping[str, str], held: Mapping[str, str]) -> list[str]:
 
 
 def _words(part: torch.Tensor) -> torch.Tensor:
-    """Return the bits as words, zeros after the last; a copy, since a part may begin anywhere."""
+    """Return the bits as words, zeros after the last; a copy only where a word would be cut."""
+    first_byte = part.storage_offset() * part.element_size()
+    if first_byte % 8 == 0 and part.data_ptr() % 8 == 0 and part.nbytes % 8 == 0:
+        return part.view(torch.int64)
     num_words = -(-part.nbytes // 8)
     words = torch.zeros(num_words, dtype=torch.int64, device=part.device)
     words.view(part.dtype)[: len(part)] = part

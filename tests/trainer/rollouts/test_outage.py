@@ -35,6 +35,7 @@ async def a_rollout(code: str | None) -> Rollout:
 
 
 TOO_LONG, NO_PROMPT, TRANSPORT = "prompt_too_long", "no_prompt", "tool_transport"
+DIFFERS = "prompt_differs"
 
 
 @pytest.mark.parametrize(
@@ -45,6 +46,8 @@ TOO_LONG, NO_PROMPT, TRANSPORT = "prompt_too_long", "no_prompt", "tool_transport
          r" rollout\.max_input_length: raise it"),
         ([NO_PROMPT, NO_PROMPT, None], SpecError,
          "2 of 3 .* t0 has no prompt, and its environment gave none when it was reset: give"),
+        ([DIFFERS, DIFFERS, DIFFERS, None], SpecError,
+         "3 of 4 .* t0 got another prompt for each of its rollouts: let the environment's reset"),
         ([TOO_LONG, TRANSPORT], EnvironmentOutage, "2 of 2 "),
         ([TRANSPORT, TRANSPORT, TOO_LONG], EnvironmentOutage, "most often counting: tool_tra"),
     ],

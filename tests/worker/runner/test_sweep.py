@@ -17,7 +17,9 @@ from tests.factories import make_spec
 from tests.worker.runner.bench import ROOT, Bench, gone
 from tests.worker.runner.service import TOKEN, ScriptedService, plan
 from trainer.contract.launch import LaunchPlan
-from trainer.contract.rundir import run_tag
+from trainer.contract.rundir import AttemptDir, run_tag
+from trainer.handover.place import Place
+from trainer.handover.sweep import Sweeper
 
 RUN, KEY = "run_0123456789", "key-of-sweeps"
 TRAINER_PYTHON = ROOT / ".venv-trainer/bin/python"
@@ -132,3 +134,19 @@ def test_a_sweep_that_fails_does_not_keep_the_end_from_being_told(
     assert "was not swept: error: environment.provider fleet needs a key" in (
         bench.folder / "runner.log"
     ).read_text().replace("\n", " ")
+
+
+@pytest.mark.parametrize(("provider", "is_swept"), [("fleet", True), ("minifleet", False)])
+def test_a_spec_that_an_update_refuses_keeps_nothing_from_being_swept(
+    tmp_path: Path, provider: str, is_swept: bool
+) -> None:
+    where = AttemptDir(tmp_path / RUN, 1)
+    where.path.mkdir(parents=True)
+    spec = {"environment": {"provider": provider, "a_key_of_before": 1}}
+    where.spec.write_text(json.dumps(spec))
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\n')
+    python.chmod(0o755)
+    place = Place(runs_dir=tmp_path, own_dir=tmp_path, blobs_url="", trainer_python=str(python))
+    Sweeper(place, {"PATH": os.environ["PATH"]}).sweep(where)
+    assert (tmp_path / "asked").exists() == is_swept
