@@ -21,6 +21,7 @@ from pydantic import JsonValue, ValidationError
 from trainer.contract.manifest import Manifest, ManifestFile
 from trainer.contract.rundir import CHECKPOINTS, MANIFEST, AttemptDir, checkpoint_name, run_key
 from trainer.errors import CheckpointError
+from trainer.leftovers import remove_earlier_copies
 from trainer.storage import space_checked
 from trainer.stores.base import BlobMissing, BlobStore
 
@@ -122,6 +123,7 @@ class Checkpoints:
         # Not read back where it is ours: a store that is away just then has the checkpoint whole.
         saved = _saved(key, manifest, data) if is_ours else read_saved(self._store, key)
         self._delete_local(saved.path)
+        remove_earlier_copies(self._dir, position.step)
         return saved
 
     def _drop_older(self, local: Path) -> None:

@@ -6,8 +6,11 @@ import os
 import re
 import secrets
 import shutil
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 from trainer.contract.rundir import MODEL, RESUME, WEIGHTS, AttemptDir, checkpoint_name
 from trainer.handover.launch import read_pid
@@ -28,24 +31,37 @@ def remove_leftovers(root: Path, prefix: str) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def remove_earlier_copies(attempt_dir: AttemptDir) -> None:
-    """Free the disk of the weights that earlier attempts of the run have left on it.
+def remove_unpacked(attempt_dir: AttemptDir) -> None:
+    """Free the disk of what earlier attempts of the run had brought here, and could not delete.
 
-    An attempt that was killed left what it had not stored whole, and nobody goes on from that: a
-    resume takes what the store has. Its events, logs and trajectories stay, and so does everything
-    of an attempt whose trainer still lives.
+    Events, logs and trajectories stay, and so does everything of an attempt that may still train.
     """
+    for earlier in _ended_before(attempt_dir):
+        for name in (RESUME, MODEL, WEIGHTS):
+            shutil.rmtree(earlier.path / name, ignore_errors=True)
+
+
+def remove_earlier_copies(attempt_dir: AttemptDir, step: int) -> None:
+    """Free the disk of earlier attempts' checkpoints up to `step`, of which the store has a later.
+
+    Not before it has: what the store never took may be all that is left of the training.
+    """
+    for earlier in _ended_before(attempt_dir):
+        for copy in earlier.run_dir.glob(checkpoint_name("*", earlier.attempt)):
+            if int(copy.parent.name.rpartition("_")[2]) <= step:
+                shutil.rmtree(copy, ignore_errors=True)
+                with suppress(OSError):
+                    copy.parent.rmdir()
+
+
+def _ended_before(attempt_dir: AttemptDir) -> Iterator[AttemptDir]:
+    """Yield the earlier attempts that have said so at their end, or whose process is gone."""
     for number in range(1, attempt_dir.attempt):
         earlier = AttemptDir(attempt_dir.run_dir, number)
         record = read_pid(earlier)
-        if record is not None and is_alive(record):
-            continue
-        for name in (RESUME, MODEL, WEIGHTS):
-            shutil.rmtree(earlier.path / name, ignore_errors=True)
-        for copy in earlier.run_dir.glob(checkpoint_name("*", number)):
-            shutil.rmtree(copy, ignore_errors=True)
-            with suppress(OSError):
-                copy.parent.rmdir()
+        with suppress(psutil.Error):
+            if earlier.exit.exists() or (record is not None and not is_alive(record)):
+                yield earlier
 
 
 def _is_there(pid: int) -> bool:

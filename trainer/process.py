@@ -32,7 +32,7 @@ from trainer.errors import (
 )
 from trainer.exitrecord import MAX_MESSAGE, reserve_exit, write_exit
 from trainer.handover.masking import Mask
-from trainer.leftovers import remove_earlier_copies
+from trainer.leftovers import remove_unpacked
 from trainer.loading import importing
 from trainer.sinks.base import Sink
 from trainer.sinks.journal import Journal
@@ -102,7 +102,7 @@ async def run_attempt(launch: Launch) -> int:
     attempt_dir.path.mkdir(parents=True, exist_ok=True)
     attempt_dir.exit.unlink(missing_ok=True)
     reserve_exit(attempt_dir)
-    await asyncio.to_thread(remove_earlier_copies, attempt_dir)
+    await asyncio.to_thread(remove_unpacked, attempt_dir)
     try:
         store = await asyncio.to_thread(_open_checked, launch.blobs_url)
     except StoreError as error:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -149,7 +150,9 @@ class Waves:
             except (StoreError, OSError) as error:
                 _log.warning("%s is still not in the blob store: %s", name, error)
                 return
-            self._unsent.remove(name)
+            # A thread that a deadline left behind may have sent it meanwhile.
+            with suppress(ValueError):
+                self._unsent.remove(name)
 
     def _send(self, name: str) -> None:
         key = trajectory_file(self.attempt_dir.attempt, name)

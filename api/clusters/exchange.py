@@ -24,6 +24,7 @@ from api.runs.errors import (
     UnknownToken,
 )
 from api.runs.status import AttemptState
+from api.runs.stored_spec import spec_of
 from api.tables import Attempt, Run
 from trainer.contract.launch import ExchangeCode, NodePlan
 from trainer.contract.spec import RunSpec
@@ -102,14 +103,14 @@ def admit(
 
 
 def node_plan(run: Run, attempt: Attempt) -> NodePlan:
-    """Return what a node is to do, without anything secret in it."""
+    """Return what a node is to do, without anything secret in it; raises SpecOutdated."""
     return NodePlan(
         run_id=run.id,
         attempt=attempt.number,
         attempt_id=attempt.id,
         attempt_token="",
         ingest_url="",
-        spec=RunSpec.model_validate(run.spec),
+        spec=spec_of(run),
         resume_from=attempt.resume_from,
     )
 

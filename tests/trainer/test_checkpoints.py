@@ -92,6 +92,22 @@ def test_the_local_copy_stays_where_the_store_does_not_take_the_manifest(
     assert (local / "policy" / "weights").read_bytes() == b"w" * 1000
 
 
+def test_what_an_earlier_attempt_could_not_store_stays_until_a_later_step_is_stored(
+    here: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DiskStore, "put_if_absent", lambda *_: away("manifest"))
+    with pytest.raises(StoreError):
+        here.checkpoints().save(at(5), write)
+    AttemptDir(here.run_dir, 1).path.mkdir()
+    AttemptDir(here.run_dir, 1).exit.write_bytes(b"")
+    monkeypatch.undo()
+    kept = here.run_dir / "checkpoints" / "global_step_5" / "attempt-1"
+    here.checkpoints(2).save(at(4), write)
+    assert (kept / "policy" / "weights").exists()
+    here.checkpoints(2).save(at(5), write)
+    assert not kept.exists()
+
+
 def test_a_store_that_goes_away_once_it_has_the_manifest_has_the_checkpoint(
     here: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

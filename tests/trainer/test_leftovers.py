@@ -12,7 +12,7 @@ import psutil
 from trainer.contract.reasons import ReasonCode
 from trainer.contract.rundir import AttemptDir, ExitRecord, PidRecord
 from trainer.handover.launch import write_pid
-from trainer.leftovers import own_path, remove_earlier_copies
+from trainer.leftovers import own_path, remove_earlier_copies, remove_unpacked
 from trainer.process import EXIT_FAILED, Launch, run_attempt
 
 
@@ -28,6 +28,12 @@ def an_attempt(run_dir: Path, number: int) -> AttemptDir:
     return attempt
 
 
+def killed(attempt: AttemptDir) -> None:
+    """Its process is gone: another one has the number now."""
+    me = psutil.Process()
+    write_pid(attempt, PidRecord(pid=me.pid, started_at=me.create_time() - 1000.0))
+
+
 def left_of(attempt: AttemptDir) -> set[str]:
     inside = {path.name for path in attempt.path.iterdir()}
     return inside | {"checkpoint" for _ in attempt.run_dir.rglob(f"global*/{attempt.path.name}")}
@@ -37,29 +43,43 @@ BARE = {"trajectories", "events.jsonl"}
 WHOLE = BARE | {"resume", "model", "weights", "checkpoint"}
 
 
-def test_weights_that_earlier_attempts_left_are_deleted_unless_one_still_lives(
+def test_what_earlier_attempts_brought_is_deleted_unless_one_may_still_train(
     tmp_path: Path,
 ) -> None:
-    attempts = [an_attempt(tmp_path / "run_1", number) for number in (1, 2, 3, 4)]
+    gone, alive, by_hand, own = (an_attempt(tmp_path / "run_1", number) for number in (1, 2, 3, 4))
     other = an_attempt(tmp_path / "run_2", 1)
+    killed(gone)
     me = psutil.Process()
-    write_pid(attempts[0], PidRecord(pid=me.pid, started_at=me.create_time() - 1000.0))
-    write_pid(attempts[1], PidRecord(pid=me.pid, started_at=me.create_time()))
-    remove_earlier_copies(attempts[2])
-    assert left_of(attempts[0]) == BARE | {"pid.json"}
-    assert left_of(attempts[1]) == WHOLE | {"pid.json"}
-    assert [left_of(each) for each in (*attempts[2:], other)] == [WHOLE] * 3
+    write_pid(alive, PidRecord(pid=me.pid, started_at=me.create_time()))
+    remove_unpacked(own)
+    assert left_of(gone) == BARE | {"pid.json", "checkpoint"}
+    assert left_of(alive) == WHOLE | {"pid.json"}
+    assert [left_of(each) for each in (by_hand, own, other)] == [WHOLE] * 3
+    by_hand.exit.write_bytes(b"")
+    remove_unpacked(own)
+    assert left_of(by_hand) == BARE | {"exit.json", "checkpoint"}
+
+
+def test_a_copy_that_the_store_never_took_stays_until_it_has_a_later_one(tmp_path: Path) -> None:
+    first, second, own = (an_attempt(tmp_path / "run_1", number) for number in (1, 2, 3))
+    killed(first)
+    killed(second)
+    remove_earlier_copies(own, 0)
+    assert all("checkpoint" in left_of(each) for each in (first, second))
+    remove_earlier_copies(own, 1)
+    assert ["checkpoint" in left_of(each) for each in (first, second, own)] == [False, True, True]
     assert not (tmp_path / "run_1" / "checkpoints" / "global_step_1").exists()
 
 
 async def test_an_attempt_begins_by_freeing_what_the_one_before_has_left(tmp_path: Path) -> None:
-    killed = an_attempt(tmp_path / "runs" / "run_1", 1)
+    before = an_attempt(tmp_path / "runs" / "run_1", 1)
+    killed(before)
     spec = tmp_path / "spec.json"
-    given = Launch(spec=spec, run_dir=killed.run_dir, attempt=2, resume_from=None, environ={})
+    given = Launch(spec=spec, run_dir=before.run_dir, attempt=2, resume_from=None, environ={})
     assert await run_attempt(given) == EXIT_FAILED, "there is no spec"
     record = ExitRecord.model_validate_json(given.dir.exit.read_bytes())
     assert record.reason is ReasonCode.SPEC_REJECTED
-    assert left_of(killed) == BARE
+    assert left_of(before) == BARE | {"pid.json", "checkpoint"}
 
 
 def test_folders_of_processes_that_are_gone_are_deleted_and_no_others(tmp_path: Path) -> None:

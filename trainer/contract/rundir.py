@@ -2,7 +2,7 @@
 
     <state>/runs/<run_id>/
         attempt-1/    spec.json events.jsonl trainer.log pid.json exit.json trajectories/
-                      resume/ model/ weights/ (deleted once a later attempt begins)
+                      resume/ model/ weights/ (deleted when a later attempt begins)
         checkpoints/global_step_10/attempt-1/    parts, then manifest.json
 
 The blob store mirrors it under `runs/<run_id>/`; events and logs go there as numbered segments.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
@@ -11,11 +12,12 @@ from api.clusters.budgets import allowances
 from api.notices.outbox import CLUSTER_NOT_ENDED, NO_PRICE
 from api.runs import attempts, store
 from api.runs.attempts import End
+from api.runs.errors import SpecOutdated
 from api.runs.journal import Draft, append
 from api.runs.status import CLUSTER_PROVISIONING_S, RunStatus
+from api.runs.stored_spec import spec_of
 from api.tables import Cluster, Run
 from trainer.contract.reasons import ReasonCode
-from trainer.contract.spec import RunSpec
 from worker.clusters import rows
 from worker.clusters.base import OfferTried, RequestReport, RequestState
 from worker.clusters.decide import STUCK
@@ -74,11 +76,19 @@ def announce(
             _give_time(run, cluster, now=now)
         append(session, run, [_tried(run, each, now=now) for each in fresh])
         if report.state in OVER:
-            spec = RunSpec.model_validate(run.spec)
-            sky = spec.backend.skypilot
-            assert sky is not None, run.id
-            candidates, is_ordered = candidates_of(spec, sky), sky.choose == "ordered"
-            learn(session, candidates, tried, is_ordered=is_ordered, now=now)
+            _learn_from(session, run, tried, now=now)
+
+
+def _learn_from(session: Session, run: Run, tried: Sequence[OfferTried], *, now: datetime) -> None:
+    """Remember what was sold out; nothing where an update refuses the spec that asked for it."""
+    try:
+        spec = spec_of(run)
+    except SpecOutdated:
+        return
+    sky = spec.backend.skypilot
+    assert sky is not None, run.id
+    is_ordered = sky.choose == "ordered"
+    learn(session, candidates_of(spec, sky), tried, is_ordered=is_ordered, now=now)
 
 
 def warn_of_stuck(parts: Parts, cluster_id: str, epoch: int, why: str, *, now: datetime) -> None:
