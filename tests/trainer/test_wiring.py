@@ -180,7 +180,7 @@ async def test_a_machine_with_a_gpu_is_for_experiments_only(
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     with pytest.raises(SpecError, match="set experimental to true to try it, or hide the GPU"):
         ShortRun(tmp_path).build()
-    with pytest.raises(SpecError, match="inline trains on the processor"):
+    with pytest.raises(SpecError, match="trains on the processor, and this machine has a GPU"):
         ShortRun(tmp_path, experimental=True).build()
     refuse_gpu(ShortRun(tmp_path, experimental=True).spec, has_gpu=True)
     refuse_gpu(ShortRun(tmp_path).spec, has_gpu=False)
