@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,21 +16,26 @@ from tests.trainer.tinker.local import (
 )
 from trainer.tinker.service import TinkerService
 
+HERE = Path(__file__).parent
+
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """What the SDK leaves open is its own affair."""
     item.add_marker(SDK_LEAVES_SOCKETS)
 
 
-def pytest_sessionfinish() -> None:
-    """pytest lets go of the last test's fixtures after those of its file have ended."""
-    collect_what_the_sdk_leaves()
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, object, object]:
+    """Leave nothing of a file for others to collect.
 
-
-@pytest.fixture(autouse=True, scope="module")
-def _nothing_is_left_to_collect_for_others() -> Iterator[None]:
-    yield
-    collect_what_the_sdk_leaves()
+    Here, and not in a fixture: pytest lets go of the last test's fixtures after all have ended.
+    """
+    done = yield
+    if HERE in item.path.parents and (nextitem is None or nextitem.path != item.path):
+        collect_what_the_sdk_leaves()
+    return done
 
 
 @pytest.fixture(scope="module")
