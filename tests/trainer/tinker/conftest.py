@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.trainer.tinker.leftovers import collect_what_the_sdk_leaves
+from tests.trainer.tinker.leftovers import collect_after_each_file_of
 from tests.trainer.tinker.local import (
     SDK_LEAVES_SOCKETS,
     open_service,
@@ -16,26 +16,13 @@ from tests.trainer.tinker.local import (
 )
 from trainer.tinker.service import TinkerService
 
-HERE = Path(__file__).parent
-
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """What the SDK leaves open is its own affair."""
     item.add_marker(SDK_LEAVES_SOCKETS)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(
-    item: pytest.Item, nextitem: pytest.Item | None
-) -> Generator[None, object, object]:
-    """Leave nothing of a file for others to collect.
-
-    Here, and not in a fixture: pytest lets go of the last test's fixtures after all have ended.
-    """
-    done = yield
-    if HERE in item.path.parents and (nextitem is None or nextitem.path != item.path):
-        collect_what_the_sdk_leaves()
-    return done
+pytest_runtest_protocol = collect_after_each_file_of(Path(__file__).parent)
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,10 @@ from __future__ import annotations
 import gc
 import sys
 import warnings
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import pytest
 
 
 def collect_what_the_sdk_leaves() -> None:
@@ -17,3 +21,21 @@ def collect_what_the_sdk_leaves() -> None:
                 gc.collect()
     finally:
         sys.unraisablehook = told
+
+
+def collect_after_each_file_of(folder: Path) -> Callable[..., Generator[None, object, object]]:
+    """A `pytest_runtest_protocol` that leaves nothing of a folder's files for others to collect.
+
+    A hook, and not a fixture: pytest lets go of the last test's fixtures after all have ended.
+    """
+
+    @pytest.hookimpl(wrapper=True)
+    def protocol(
+        item: pytest.Item, nextitem: pytest.Item | None
+    ) -> Generator[None, object, object]:
+        done = yield
+        if folder in item.path.parents and (nextitem is None or nextitem.path != item.path):
+            collect_what_the_sdk_leaves()
+        return done
+
+    return protocol

@@ -1,15 +1,10 @@
 """As in `tests/trainer/tinker`."""
 
-from tests.trainer.tinker.conftest import (
-    _nothing_is_left_to_collect_for_others,
-    pytest_itemcollected,
-    pytest_sessionfinish,
-    url,
-)
+from pathlib import Path
 
-__all__ = [
-    "_nothing_is_left_to_collect_for_others",
-    "pytest_itemcollected",
-    "pytest_sessionfinish",
-    "url",
-]
+from tests.trainer.tinker.conftest import pytest_itemcollected, url
+from tests.trainer.tinker.leftovers import collect_after_each_file_of
+
+__all__ = ["pytest_itemcollected", "url"]
+
+pytest_runtest_protocol = collect_after_each_file_of(Path(__file__).parent)
