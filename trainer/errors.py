@@ -109,7 +109,7 @@ class StorageFull(TrainerError, OSError):
 
 
 class StoreUnavailable(TrainerError):
-    """The blob store did not do what the attempt cannot go on without."""
+    """The blob store, or where the model comes from, did not do what the attempt needs."""
 
     reason = "store_unavailable"
 

@@ -8,8 +8,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainer.errors import ModelUnavailable
-from trainer.stores.base import StoreError
+from trainer import hub
+from trainer.errors import ModelUnavailable, StoreUnavailable
+from trainer.stores.base import BlobMissing, StoreError, StoreFull, StoreRefused
 from trainer.stores.locate import open_store
 
 ASSETS_VARIABLE = "HILLCLIMB_ASSETS_DIR"
@@ -49,12 +50,14 @@ def resolve_source(
     `wanted`: patterns of the files to bring.
 
     Raises:
-        ModelUnavailable: it is not there, cannot be had, or holds no `config.json`.
+        ModelUnavailable: it is not there, is not for us, or holds no `config.json`.
+        StoreUnavailable: the hub, or the store that it is in, is away: another time it may go well.
+        StoreFull, OSError: no space is left for it.
     """
     if source.startswith(_BUILTIN):
         directory = _builtin(source.removeprefix(_BUILTIN))
     elif source.startswith(_HUB):
-        directory = _from_hub(source.removeprefix(_HUB), wanted)
+        directory = hub.fetch(source.removeprefix(_HUB), wanted)
     elif source.startswith(_S3):
         directory = _from_store(source, downloads, wanted)
     else:
@@ -92,17 +95,6 @@ def _builtin(name: str) -> Path:
     return assets / name
 
 
-def _from_hub(pinned: str, wanted: Sequence[str]) -> Path:
-    # Only runs that start from the hub need its client, which takes a while to import.
-    from huggingface_hub import snapshot_download  # noqa: PLC0415
-
-    name, _, revision = pinned.partition("@")
-    try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=list(wanted)))
-    except (OSError, ValueError) as fault:
-        raise ModelUnavailable(f"cannot get {name} at {revision} from the hub: {fault}") from fault
-
-
 def _from_store(url: str, downloads: Path | None, wanted: Sequence[str]) -> Path:
     if downloads is None:
         raise ModelUnavailable(f"nowhere to bring {url} to")
@@ -113,6 +105,10 @@ def _from_store(url: str, downloads: Path | None, wanted: Sequence[str]) -> Path
             path = Path(key)
             if len(path.parts) == 1 and any(path.match(pattern) for pattern in wanted):
                 store.get_file(key, directory / key)
+    except StoreFull:
+        raise
     except StoreError as fault:
-        raise ModelUnavailable(f"cannot get the model from {url}: {fault}") from fault
+        lasts = isinstance(fault, BlobMissing | StoreRefused)
+        kind = ModelUnavailable if lasts else StoreUnavailable
+        raise kind(f"cannot get the model from {url}: {fault}") from fault
     return directory

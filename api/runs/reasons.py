@@ -128,7 +128,7 @@ REASONS: dict[ReasonCode, ReasonFacts] = {
         after=AfterEnd.RETRY,
         counts=Counts.WITHOUT_PROGRESS,
         at_last=AfterEnd.PAUSE,
-        wording="The blob store did not answer; resume once it does.",
+        wording="The blob store, or the model's source, did not answer; resume once it does.",
     ),
     ReasonCode.TRAINER_CRASHED: _fails_after_retries(Category.INFRA, "The trainer died."),
     ReasonCode.RUNNER_STOPPED: _ends(

@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
@@ -16,9 +19,10 @@ import huggingface_hub.constants
 import pytest
 
 from trainer import sources
-from trainer.errors import ModelUnavailable
+from trainer.errors import ModelUnavailable, StoreUnavailable
 from trainer.sources import ASSETS_VARIABLE, assets_dir, resolve_source
 from trainer.stores import locate
+from trainer.stores.base import BlobMissing, StoreError, StoreFull, StoreRefused
 from trainer.stores.disk import DiskStore
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"
@@ -106,6 +110,33 @@ def test_an_s3_source_without_a_model_is_named(
         resolve_source("s3://models/none")
 
 
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (StoreError("503"), StoreUnavailable),
+        (StoreFull("no space"), StoreFull),
+        (StoreRefused("no such bucket"), ModelUnavailable),
+        (BlobMissing("gone"), ModelUnavailable),
+    ],
+)
+def test_a_store_that_is_away_is_not_taken_for_a_wrong_source(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: StoreError,
+    told: type[Exception],
+) -> None:
+    shelf = DiskStore(tmp_path / "bucket")
+    shelf.put("config.json", b"{}")
+
+    def fails(key: str, path: Path) -> None:
+        raise fault
+
+    monkeypatch.setattr(shelf, "get_file", fails)
+    monkeypatch.setattr("trainer.sources.open_store", lambda _: shelf)
+    with pytest.raises(told, match=str(fault)):
+        resolve_source("s3://models/qwen", tmp_path / "here")
+
+
 class _Hub(BaseHTTPRequestHandler):
     """The part of the hub's protocol that bringing a model takes."""
 
@@ -115,6 +146,8 @@ class _Hub(BaseHTTPRequestHandler):
         "modeling_small.py": b"raise SystemExit",
     }
     asked: ClassVar[list[str]] = []
+    refusals: ClassVar[dict[str, int]] = {"away": 503, "busy": 429, "none": 404, "mine": 403}
+    """Models that are not to be had, and the status that says so."""
 
     def do_GET(self) -> None:
         self._answer(with_body=True)
@@ -126,7 +159,10 @@ class _Hub(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         self.asked.append(path)
         name = path.removeprefix(f"/lab/small/resolve/{REVISION}/")
-        if path == f"/api/models/lab/small/revision/{REVISION}":
+        refused = next((s for m, s in self.refusals.items() if f"/lab/{m}/" in path), None)
+        if refused is not None:
+            self.send_error(refused)
+        elif path == f"/api/models/lab/small/revision/{REVISION}":
             siblings = [{"rfilename": each} for each in self.files]
             self._send(
                 json.dumps({"id": "lab/small", "sha": REVISION, "siblings": siblings}).encode(),
@@ -156,33 +192,71 @@ class _Hub(BaseHTTPRequestHandler):
         del format, args
 
 
-def test_a_hub_model_is_brought_here_at_its_revision_without_its_code(tmp_path: Path) -> None:
-    """In a process of its own: the hub's client reads its address when it is imported."""
+@contextmanager
+def _hub() -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Hub)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    program = (
-        "from trainer.sources import resolve_source;"
-        f"print(resolve_source('hf:lab/small@{REVISION}'))"
-    )
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def _ask(program: str, endpoint: str, home: Path) -> subprocess.CompletedProcess[str]:
+    """In a process of its own: the hub's client reads its address when it is imported."""
     environment = {
-        "HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}",
-        "HF_HOME": str(tmp_path),
+        "HF_ENDPOINT": endpoint,
+        "HF_HOME": str(home),
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "HF_HUB_DISABLE_XET": "1",
     }
-    done = subprocess.run(
-        [sys.executable, "-c", program],
+    return subprocess.run(
+        [sys.executable, "-c", f"from trainer.sources import resolve_source\n{program}"],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
         check=False,
         cwd=Path(__file__).resolve().parents[2],
     )
-    server.shutdown()
-    server.server_close()
+
+
+def test_a_hub_model_is_brought_here_at_its_revision_without_its_code(tmp_path: Path) -> None:
+    with _hub() as endpoint:
+        done = _ask(f"print(resolve_source('hf:lab/small@{REVISION}'))", endpoint, tmp_path)
     assert done.returncode == 0, done.stderr
     directory = Path(done.stdout.strip())
     assert directory.name == REVISION
     assert sorted(path.name for path in directory.iterdir()) == ["config.json", "model.safetensors"]
     assert (directory / "model.safetensors").read_bytes() == b"weights"
     assert not any("modeling" in path for path in _Hub.asked)
+
+
+_TELL = """
+import time
+time.sleep = lambda _: None  # the client waits for half a minute before it gives up
+for model in {models}:
+    try:
+        resolve_source(f"hf:lab/{{model}}@{revision}")
+    except Exception as fault:
+        print(model, type(fault).__name__)
+"""
+
+
+def test_a_hub_that_is_away_is_not_taken_for_a_wrong_source(tmp_path: Path) -> None:
+    program = _TELL.format(models=list(_Hub.refusals), revision=REVISION)
+    with _hub() as endpoint:
+        done = _ask(program, endpoint, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert dict(line.split() for line in done.stdout.splitlines()) == {
+        "away": "StoreUnavailable",
+        "busy": "StoreUnavailable",
+        "none": "ModelUnavailable",
+        "mine": "ModelUnavailable",
+    }
+
+
+def test_a_hub_that_nobody_answers_for_is_away(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    program = _TELL.format(models=["small"], revision=REVISION)
+    done = _ask(program, f"http://127.0.0.1:{port}", tmp_path)
+    assert done.stdout.split() == ["small", "StoreUnavailable"], done.stderr

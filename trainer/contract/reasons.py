@@ -42,7 +42,7 @@ class ReasonCode(StrEnum):
     STORAGE_FULL = "storage_full"
     """No space left for the run directory or the blob store."""
     STORE_UNAVAILABLE = "store_unavailable"
-    """The blob store did not do what an attempt cannot go on without."""
+    """The blob store, or where the model comes from, did not do what an attempt needs."""
     TRAINER_CRASHED = "trainer_crashed"
     """The trainer died: a signal, an unknown error, or no exit record."""
     RUNNER_STOPPED = "runner_stopped"
