@@ -4,6 +4,7 @@ import errno
 import os
 import random
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -247,3 +248,15 @@ def test_a_directory_that_cannot_be_listed_is_an_error_of_the_store(
     monkeypatch.setattr(os, "scandir", fail)
     with pytest.raises(StoreError, match="Input/output error"):
         DiskStore(tmp_path).list("c")
+
+
+@pytest.mark.parametrize("ask", [lambda s: s.exists("c"), lambda s: s.list("c")])
+def test_a_mount_that_went_stale_is_an_error_of_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: Callable[[DiskStore], object]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    monkeypatch.setattr(Path, "stat", fail)
+    with pytest.raises(StoreError, match="Stale file handle"):
+        ask(DiskStore(tmp_path))

@@ -104,14 +104,15 @@ class DiskStore:
 
     def exists(self, key: str) -> bool:
         """Tell whether there is a blob under exactly this key."""
-        return self._path(key).is_file()
+        with translated(key):
+            return self._path(key).is_file()
 
     def list(self, prefix: str) -> tuple[str, ...]:
         """Return the keys under a prefix, sorted."""
         start = self._path(prefix) if prefix else self._root
-        if start.is_file():
-            return (prefix,)
         with translated(prefix):
+            if start.is_file():
+                return (prefix,)
             files = [
                 Path(folder, name)
                 for folder, _, names in os.walk(start, onerror=_unless_gone)
