@@ -88,7 +88,7 @@ class Episode:
         try:
             tools = await self._reset()
             self._start(tools)
-            stop = await self._turns(draw)
+            stop = self._transcript.stop_reason = await self._turns(draw)
             if stop not in _BY_THE_VERIFIER:
                 return _FAILED, stop
             return _as_outcome(await self._grade()), stop

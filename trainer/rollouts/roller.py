@@ -167,9 +167,12 @@ class Roller:
         except TrainerError:
             raise
         except VerifierUnavailable as error:
-            outcome = Outcome(status=OutcomeStatus.UNGRADED, reason=error.code)
+            _log.info("rollout %s: %s: %s", draw.session, error.code, error)
             return _Try(
-                outcome=outcome, stop=StopReason.DONE, error=error.code, transcript=transcript
+                outcome=Outcome(status=OutcomeStatus.UNGRADED, reason=error.code),
+                stop=transcript.stop_reason or StopReason.INFRA_ERROR,
+                error=error.code,
+                transcript=transcript,
             )
         except RolloutError as error:
             _log.info("rollout %s: %s: %s", draw.session, error.code, error)

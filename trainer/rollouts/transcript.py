@@ -29,6 +29,8 @@ class Transcript:
     """Model turns begun; `turns` has one entry per call, so it may be longer."""
     num_tools: int = 0
     """Tools that the environment offered."""
+    stop_reason: StopReason | None = None
+    """Why the turns ended, once they have: known before the grade is."""
     operations: list[EnvOperation] = field(default_factory=list)
     """What was asked of the environment, in order."""
 

@@ -1,4 +1,6 @@
 import asyncio
+import logging
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -133,14 +135,27 @@ async def test_an_infra_error_that_stays_is_no_zero() -> None:
     assert found.trajectory.turns == ()
 
 
-async def test_a_verifier_that_is_down_leaves_the_rollout_ungraded() -> None:
+END = '<tool_call>{"name": "end", "arguments": {}}</tool_call>'
+
+
+@pytest.mark.parametrize(
+    ("policy", "stop"), [(solve, StopReason.DONE), (lambda *_: END, StopReason.ENV_ENDED)]
+)
+async def test_a_verifier_that_is_down_leaves_the_rollout_ungraded_and_says_why(
+    policy: Callable[[int, SamplingParams], str],
+    stop: StopReason,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
     provider = CountingProvider(lambda _: CountingEnv(goal=1, verifier_fails=True))
     collector = a_collector(
-        ScriptedEngine(solve), provider, environment=EnvironmentSpec(max_infra_retries=0)
+        ScriptedEngine(policy), provider, environment=EnvironmentSpec(max_infra_retries=0)
     )
     ((found,),) = await collector.collect([a_task()], a_wave())
     assert found.trajectory.outcome.status is OutcomeStatus.UNGRADED
     assert found.trajectory.outcome.reason == "verifier_unavailable"
+    assert found.trajectory.stop_reason is stop
+    assert "verifier_unavailable: down" in caplog.text
 
 
 async def test_a_bug_in_an_environment_ends_one_rollout_and_not_the_run() -> None:
