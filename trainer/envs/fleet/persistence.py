@@ -11,6 +11,7 @@ import asyncio
 import logging
 import math
 import random
+import traceback
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -126,9 +127,15 @@ class Persistence:
             self.load.overloaded(fault)
         if not fault.is_known:
             self.meter.unknown[fault.kind] += 1
-            _log.warning("%s: nothing foresaw %s", what, fault)
+            _log.warning("%s: nothing foresaw %s\n%s", what, fault, _where(fault))
         asked = fault.retry_after_s or 0.0
         return max(asked, pause * self.rng.uniform(0.5, 1.0))
+
+
+def _where(fault: WireFault) -> str:
+    """Return where it came from: our own reading of an answer, say. Words could be secret."""
+    cause = fault.__cause__
+    return "".join(traceback.format_tb(cause.__traceback__)) if cause else ""
 
 
 @asynccontextmanager

@@ -243,3 +243,15 @@ async def test_the_model_sees_a_long_answer_cut() -> None:
         assert found.text[100:].startswith("\n[the answer has ")
         assert found.text.endswith("are cut]")
         await env.close()
+
+
+async def test_a_mistake_of_our_own_is_told_with_where_it_is(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def read_wrongly() -> object:
+        raise KeyError(KEY)
+
+    persistence = Persistence(operation_s=1.0, meter=Meter(), load=Limiter(1))
+    with pytest.raises(WireFault):
+        await persistence.insist("reading", read_wrongly, may_repeat=lambda _: False)
+    assert "in read_wrongly" in caplog.text
