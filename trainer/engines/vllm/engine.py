@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from itertools import count
@@ -25,6 +25,7 @@ from vllm.distributed.weight_transfer.base import (
 )
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.inputs.engine import tokens_input
+from vllm.logprobs import Logprob
 from vllm.lora.request import LoRARequest
 from vllm.outputs import CompletionOutput, RequestOutput
 from vllm.platforms import current_platform
@@ -207,7 +208,7 @@ class VllmEngine:
         scored = output.prompt_logprobs
         assert scored is not None
         pairs = zip(token_ids[1:], scored[1:], strict=True)
-        return torch.tensor([row[token].logprob for token, row in pairs if row is not None])
+        return torch.tensor([_logprob(token, row) for token, row in pairs])
 
     async def take_file(self, path: Path, version: int) -> Manifest:
         """Take every weight from a safetensors file, or an adapter from a directory.
@@ -426,7 +427,13 @@ class VllmEngine:
 def _logprobs(found: CompletionOutput) -> tuple[float, ...]:
     assert found.logprobs is not None
     pairs = zip(found.token_ids, found.logprobs, strict=True)
-    return tuple(row[token].logprob for token, row in pairs if row is not None)
+    return tuple(_logprob(token, row) for token, row in pairs)
+
+
+def _logprob(token: int, row: Mapping[int, Logprob] | None) -> float:
+    # One that were left out would move all that follow to other tokens.
+    assert row is not None, "a token without a log-probability"
+    return row[token].logprob
 
 
 def _versions(found: CompletionOutput) -> tuple[int, ...]:
