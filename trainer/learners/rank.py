@@ -197,10 +197,12 @@ class LearnerRank:
         self.version, self._num_updates = loaded.version, loaded.num_updates
 
     def _state(self) -> state.State:
+        lora = self._options.learner.lora
         return state.State(
             weights=self._models.trained,
             optimizer=self._optimizer,
             start=self._models.start,
+            adapter=None if lora is None else torch.tensor([lora.alpha, lora.rank]),
             version=self.version,
             num_updates=self._num_updates,
             rank=self._ranks.rank,

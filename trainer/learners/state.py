@@ -23,7 +23,19 @@ from torch.distributed.checkpoint.state_dict_saver import AsyncSaveResponse, asy
 from trainer.errors import CheckpointError
 
 _WEIGHTS, _OPTIMIZER, _RNG, _COUNTERS = "weights", "optimizer", "torch_rng", "counters"
-_START = "start"
+_START, _ADAPTER = "start", "adapter"
+_REFUSALS = {
+    _START: (
+        "its run started from other weights than those of model.source, and what is frozen (the"
+        " model under adapters, the reference of the KL term) is in no checkpoint: set"
+        " model.source to the weights that it started from"
+    ),
+    _ADAPTER: (
+        "its adapters were trained with another learner.lora.alpha, and scaled otherwise they are"
+        " another policy: set learner.lora as it was"
+    ),
+}
+"""Why what was saved cannot go on with other values than its own."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,9 +47,16 @@ class State:
     optimizer: torch.optim.Optimizer
     start: torch.Tensor | None
     """Digest of the weights that training started from, where some of them stay as they are."""
+    adapter: torch.Tensor | None
+    """[2] alpha and rank, where adapters are trained."""
     version: int
     num_updates: int
     rank: int
+
+    def fixed(self) -> dict[str, torch.Tensor]:
+        """What the whole run has in common."""
+        named = {_START: self.start, _ADAPTER: self.adapter}
+        return {key: value for key, value in named.items() if value is not None}
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Everything as tensors under flat names; the optimizer's are its own, not copies."""
@@ -45,8 +64,7 @@ class State:
             _COUNTERS: torch.tensor([self.version, self.num_updates]),
             f"{_RNG}/{self.rank}": torch.get_rng_state(),
         }
-        if self.start is not None:
-            flat[_START] = self.start
+        flat |= self.fixed()
         for name, weight in self.weights.items():
             flat[f"{_WEIGHTS}/{name}"] = weight.detach()
             for key, value in self.optimizer.state.get(weight, {}).items():
@@ -79,16 +97,17 @@ def read(directory: Path, state: State, group: dist.ProcessGroup) -> None:
 
     Raises:
         CheckpointError: a file is missing, unreadable, or of another architecture, or what is
-            frozen is not what the saved run started from. A checkpoint that does not say what that
-            was is taken at its word.
+            frozen is not what the saved run started from, or adapters are scaled otherwise. A
+            checkpoint that does not say what these were is taken at its word.
     """
     try:
         saved = FileSystemReader(str(directory)).read_metadata().state_dict_metadata
         target = _targets(state, saved)
-        if state.start is not None and _START in saved:
-            start = {_START: torch.zeros_like(state.start)}
-            load(start, checkpoint_id=str(directory), process_group=group)
-            _refuse_other_start(start[_START], state.start)
+        fixed = {key: value for key, value in state.fixed().items() if key in saved}
+        if fixed:
+            found = {key: torch.zeros_like(value) for key, value in fixed.items()}
+            load(found, checkpoint_id=str(directory), process_group=group)
+            _refuse_others(found, fixed)
         load(target, checkpoint_id=str(directory), process_group=group)
     except (CheckpointException, OSError, RuntimeError, ValueError, KeyError, EOFError,
             pickle.UnpicklingError) as fault:  # fmt: skip
@@ -131,13 +150,10 @@ def _targets(state: State, saved: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     return target
 
 
-def _refuse_other_start(saved: torch.Tensor, own: torch.Tensor) -> None:
-    if not torch.equal(saved, own):
-        raise ValueError(
-            "its run started from other weights than those of model.source, and what is frozen (the"
-            " model under adapters, the reference of the KL term) is in no checkpoint: set"
-            " model.source to the weights that it started from"
-        )
+def _refuse_others(saved: Mapping[str, torch.Tensor], own: Mapping[str, torch.Tensor]) -> None:
+    for key, value in own.items():
+        if not torch.equal(saved[key], value):
+            raise ValueError(_REFUSALS[key])
 
 
 def _rng_key(saved: Mapping[str, Any], rank: int) -> str:

@@ -167,3 +167,14 @@ def test_a_checkpoint_that_does_not_say_what_it_started_from_is_loaded(
     resumed = rank()
     resumed.load(tmp_path)
     assert torch.equal(resumed.logprobs(IDS), learner.logprobs(IDS))
+
+
+def test_adapters_are_not_loaded_under_another_scale(tmp_path: Path) -> None:
+    learner = rank()
+    learner.step(batch())
+    learner.save(tmp_path)
+    other = rank(lora={"rank": 4, "alpha": 16})
+    before = other.logprobs(IDS)
+    with pytest.raises(CheckpointError, match=r"learner\.lora\.alpha"):
+        other.load(tmp_path)
+    assert torch.equal(other.logprobs(IDS), before)
