@@ -33,6 +33,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"kind": "sweep"}, "'train', 'eval'"),
     ({"engine": {"weight_transport": "nccl"}}, "weight_transport nccl needs vLLM"),
     (
+        {"engine": {"type": "torch", "kv_cache_gib": 64}},
+        'kv_cache_gib is set, but it is read only where type is "auto" or "vllm"',
+    ),
+    ({"engine": {"type": "torch", "gpu_memory_utilization": 0.3}}, "leave gpu_memory_utilization"),
+    (
         {"engine": {"type": "vllm", "weight_transport": "nccl"}},
         "engine.weight_transport nccl on GPUs was never run: set experimental to true",
     ),

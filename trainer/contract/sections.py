@@ -17,6 +17,7 @@ from trainer.contract.section import EnvKey as EnvKey
 from trainer.contract.section import Seconds as Seconds
 from trainer.contract.section import Section as Section
 from trainer.contract.section import Share as Share
+from trainer.contract.section import refuse_unread
 
 _PINNED = re.compile(r"hf:[\w.-]+/[\w.-]+@[0-9a-f]{40}")
 
@@ -321,6 +322,12 @@ class EngineSpec(Section):
                 "the torch engine samples in float32 only: set engine.dtype to float32 or"
                 " engine.type to vllm"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _memory_is_read(self) -> Self:
+        by_vllm = ("kv_cache_gib", "gpu_memory_utilization", "tensor_parallel_size")
+        refuse_unread(self, by_vllm, only=("type", "auto", "vllm"))
         return self
 
 
