@@ -215,6 +215,13 @@ class Trainer:
         parts = self._parts
         parts.journal.emit(PhaseStarted, step=step, phase="sync")
         await parts.crew.weights.sync()
+        gap = await self._canary()
+        self._tell_of_deaths(step)
+        return {"policy/canary_logprobs_abs_diff_mean": gap}
+
+    async def _canary(self) -> float:
+        """Return the largest gap between an engine and the learner (nats); see `canary_gap`."""
+        parts = self._parts
         tolerance = parts.crew.canary_tolerance or canary_tolerance(
             parts.spec.learner.policy_dtype, parts.spec.engine.dtype
         )
@@ -222,9 +229,25 @@ class Trainer:
             await canary_gap(engine, parts.crew.learner, parts.canary_tokens, tolerance=tolerance)
             for engine in parts.crew.engines
         ]
-        for notice in parts.crew.notices():
-            parts.journal.emit(RunWarning, step=step, code=notice.code, message=notice.message)
-        return {"policy/canary_logprobs_abs_diff_mean": max(gaps)}
+        return max(gaps)
+
+    def _tell_of_deaths(self, step: int) -> bool:
+        """Say which workers died and were started again; return whether any did."""
+        notices = self._parts.crew.notices()
+        for notice in notices:
+            self._parts.journal.emit(
+                RunWarning, step=step, code=notice.code, message=notice.message
+            )
+        return bool(notices)
+
+    async def _check_the_engines(self) -> None:
+        """Prove once more that the weights are there, where a worker died in an evaluation.
+
+        After the last one no sync follows that would find an engine started with others.
+        """
+        async with self._parts.watchdog.step(self.step):
+            if self._tell_of_deaths(self.step):
+                await self._canary()
 
     async def _evaluate_when_due(self) -> None:
         is_last = self.step == self._schedule.total
@@ -236,6 +259,7 @@ class Trainer:
             return
         with self._parts.clock.evaluation():
             await self._parts.evaluator.run(self.step, is_edge=is_last or is_baseline)
+            await self._check_the_engines()
         self._evaluated_step = self.step
 
     async def _save_when_due(self) -> None:

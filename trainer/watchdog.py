@@ -26,7 +26,7 @@ ASK_S = 5.0
 
 HUNG = {
     "rollout": "the rollouts did not end",
-    "eval": "the rollouts of an evaluation did not end",
+    "eval": "the rollouts of an evaluation did not end, or after them no engine answered",
     "train": "the learner's step did not return",
     "sync": "the engine did not take the learner's weights, or did not answer the canary",
     "checkpoint": "a checkpoint was not stored",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -39,8 +40,9 @@ _Workers = TypeVar("_Workers", Crew, Samplers)
 _MAX_RESTARTS = 5
 """Of an engine or rollout worker over a run; a worker that dies more often has a cause."""
 _ENDLESS = {"max_restarts": _MAX_RESTARTS, "max_task_retries": -1}
-START_S = 1800.0
-"""How long the workers may take to load their models (seconds)."""
+START_S = 1500.0
+"""How long the workers may take to load their models (seconds), all in all: less than the service
+waits for a trainer's first event, so that it is the trainer who says what hung."""
 CLOSE_S = 10.0
 """How long an engine may take to stop its own processes."""
 LEAVE_S = 25.0
@@ -90,6 +92,10 @@ class _Placing:
         shutil.rmtree(recipe.weights_dir, ignore_errors=True)
         self._cluster = Cluster(self._bundles(), environ)
         self._refuse_several_machines()
+        self._start_until = time.monotonic() + START_S
+
+    def _left_s(self) -> float:
+        return max(0.0, self._start_until - time.monotonic())
 
     def _refuse_several_machines(self) -> None:
         """Let only experiments onto a cluster of several: no run was ever on one."""
@@ -131,12 +137,12 @@ class _Placing:
         sampling = self._begin_sampling()
         if self._shares_gpus:
             # vLLM looks how much of the GPU is free, and would count what a rank loads meanwhile.
-            ray.get(sampling.starting[: self._num_engines], timeout=START_S)
+            ray.get(sampling.starting[: self._num_engines], timeout=self._left_s())
         # Free now, and taken at once: engines open ports of their own while they start.
-        address = ray.get(ranks[0].address.remote(), timeout=START_S)
+        address = ray.get(ranks[0].address.remote(), timeout=self._left_s())
         loading = [rank.start.remote(address) for rank in ranks]
         # Whichever fails first is not waited for behind one that takes long.
-        ray.get([*loading, *sampling.starting], timeout=START_S)
+        ray.get([*loading, *sampling.starting], timeout=self._left_s())
         num_parameters: int = ray.get(loading[0])
         learner = RemoteLearner(ranks, num_parameters)
         samplers = self._made(sampling)
@@ -150,7 +156,7 @@ class _Placing:
         self._engines = [self._engine(number) for number in range(self._num_engines)]
         self._demand_shared_disk([])
         sampling = self._begin_sampling()
-        ray.get(sampling.starting, timeout=START_S)
+        ray.get(sampling.starting, timeout=self._left_s())
         return self._made(sampling)
 
     def _demand_shared_disk(self, ranks: Sequence[Any]) -> None:
@@ -161,7 +167,7 @@ class _Placing:
         shown.write_text(nonce)
         try:
             looking = [worker.sees.remote(nonce) for worker in (*self._engines, *ranks)]
-            sees = ray.get(looking, timeout=START_S)
+            sees = ray.get(looking, timeout=self._left_s())
         finally:
             shown.unlink()
         names = [*map(_engine_name, range(self._num_engines)), *map(_rank_name, range(len(ranks)))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from trainer.contract.events import ProbeCompleted, RunWarning
@@ -11,7 +12,7 @@ from trainer.contract.outcomes import StopReason
 from trainer.contract.probereport import ProbeReport, report_rows
 from trainer.contract.spec import RunSpec
 from trainer.crew import Samplers
-from trainer.errors import RunTimeout, StepTimeout
+from trainer.errors import RunTimeout, StepTimeout, TrainerError
 from trainer.evaluation import taking_turns
 from trainer.prompting import PromptReport
 from trainer.rollouts.operations import env_health
@@ -72,6 +73,9 @@ class Prober:
                 async with parts.watchdog.step(self.step):
                     work = parts.waves.collector.collect(tasks, wave, on_ended=ended.append)
                     await parts.waves.stop.unless(work)
+                    # What was found counts also where they no longer answer.
+                    with suppress(TrainerError):
+                        await parts.samplers.refresh()
         except (StopRequested, RunTimeout, StepTimeout) as error:
             early = error
         groups = self._groups(tasks, wave, ended)

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -23,7 +24,8 @@ from trainer.contract.events import (
     TrainerStarted,
 )
 from trainer.contract.outcomes import StopReason
-from trainer.errors import CheckpointError, LearnerError
+from trainer.engines.canary import canary_gap
+from trainer.errors import CheckpointError, LearnerError, PlacementError
 from trainer.loop import Trainer
 
 SHORT_S = 3.0
@@ -53,14 +55,16 @@ def a_run(root: Path, *, steps: int = 4, ranks: int = 2) -> ShortRun:
     )
 
 
-async def with_events(trainer: Trainer, run: ShortRun, at: dict[int, Callable[[], None]]) -> None:
-    """Train, and let things happen when a step begins to roll out."""
+async def with_events(
+    trainer: Trainer, run: ShortRun, at: dict[int, Callable[[], None]], *, phase: str = "rollout"
+) -> None:
+    """Train, and let things happen when a step begins to roll out, or another phase."""
     seen: set[int] = set()
     emit = run.journal.emit
 
     def watching(kind: type, *, step: int, **fields: object) -> None:
         emit(kind, step=step, **fields)  # type: ignore[arg-type]
-        if step in at and step not in seen and fields.get("phase") == "rollout":
+        if step in at and step not in seen and fields.get("phase") == phase:
             seen.add(step)
             asyncio.get_running_loop().call_later(0.05, at[step])
 
@@ -101,6 +105,37 @@ async def test_a_run_goes_on_without_engine_and_rollout_worker_and_ends_without_
     )
     await inline.train(2, resume_from=f"runs/{run.run_id}/{saved.path}")
     assert [event.step for event in inline.events(StepCompleted, 2)] == [5, 6]
+
+
+@pytest.mark.long
+async def test_an_engine_that_dies_in_the_last_evaluation_is_told_and_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = a_run(tmp_path, steps=1, ranks=1)
+    checked: list[float] = []
+
+    async def counting(*args: Any, **kwargs: Any) -> float:
+        checked.append(await canary_gap(*args, **kwargs))
+        return checked[-1]
+
+    monkeypatch.setattr("trainer.loop.canary_gap", counting)
+    trainer = run.build(provider=CountingProvider(solved_by_done))
+    await with_events(trainer, run, {1: partial(kill_one, "EngineWorker")}, phase="eval")
+    said = [event.message for event in run.events(RunWarning) if event.code == "worker_restarted"]
+    assert len(said) == 1
+    assert said[0].startswith("engine 0 died")
+    # At the start, after the step, and after the evaluation.
+    assert len(checked) == 3
+
+
+@pytest.mark.long
+async def test_workers_that_do_not_start_are_no_hang(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer.placement.crew.START_S", 0.2)
+    with pytest.raises(PlacementError, match=r"did not start in 0\.2 s"):
+        a_run(tmp_path).build(provider=CountingProvider(solved_by_done))
+    assert workers("") == []
 
 
 @pytest.mark.long
