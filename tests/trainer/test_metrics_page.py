@@ -24,6 +24,7 @@ from trainer.metrics import eval_metrics, rollout_metrics
 from trainer.rollouts.operations import latency_metrics
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
+A_GPU, A_KNOWN_GPU = "a GPU", "a GPU whose peak is known"
 ENVS, K = ("booking", "github"), 2
 SAMPLED = {"name": "sampled", "temperature": 1.0, "n_samples_per_prompt": K}
 
@@ -144,7 +145,7 @@ def test_what_needs_a_setting_is_there_exactly_with_it(
 
 
 def test_every_condition_on_the_page_is_shown() -> None:
-    assert set(documented().values()) == {"", "a GPU", "a tool call", *ONLY_WITH}
+    assert set(documented().values()) == {"", A_GPU, A_KNOWN_GPU, "a tool call", *ONLY_WITH}
 
 
 async def test_a_tool_call_adds_what_the_page_says() -> None:
@@ -167,17 +168,19 @@ def names_of_rows(num_calls: int) -> set[str]:
 
 
 def test_a_gpu_adds_what_the_page_says() -> None:
-    def names(peak_flops: float | None) -> set[str]:
+    def names(num_gpus: int, peak_flops: float | None) -> set[str]:
         return set(
             speed_metrics(
                 num_tokens=10,
                 flops=1.0,
                 seconds=1.0,
                 update_s=1.0,
-                num_ranks=1,
+                num_gpus=num_gpus,
                 peak_flops=peak_flops,
             )
         )
 
-    on_gpus = {name for name, condition in documented().items() if condition == "a GPU"}
-    assert names(1e12) - names(None) == on_gpus
+    page = documented().items()
+    any_gpu, known = ({n for n, said in page if said == each} for each in (A_GPU, A_KNOWN_GPU))
+    assert names(1, None) - names(0, None) == any_gpu
+    assert names(1, 1e12) - names(1, None) == known

@@ -120,7 +120,7 @@ class LearnerRank:
             flops=sum(update.flops for update in updates),
             seconds=updated_at - started,
             update_s=updated_at - scored_at,
-            num_ranks=self._ranks.size,
+            num_gpus=self._ranks.size if self._ranks.device.type == "cuda" else 0,
             peak_flops=peak_flops(self._ranks.device),
         )
         peaks = self._ranks.gather(peak_memory_gib(self._ranks.device))

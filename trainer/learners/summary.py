@@ -97,16 +97,17 @@ def speed_metrics(
     flops: float,
     seconds: float,
     update_s: float,
-    num_ranks: int,
+    num_gpus: int,
     peak_flops: float | None,
 ) -> dict[str, float]:
-    """Tokens of the sequences learned from per second; MFU where the device's best is known.
+    """Tokens of the sequences learned from per second; MFU where the best of a GPU is known.
 
     `update_s` are the seconds, of all, that the updates took.
     """
     metrics = {"policy/tokens_per_second": num_tokens / seconds}
-    if peak_flops is not None:
-        metrics["policy/tokens_per_second_per_gpu"] = num_tokens / seconds / num_ranks
-        metrics["trainer/tokens_per_second_per_gpu"] = num_tokens / update_s / num_ranks
-        metrics["policy/mfu"] = flops / seconds / num_ranks / peak_flops
+    if num_gpus:
+        metrics["policy/tokens_per_second_per_gpu"] = num_tokens / seconds / num_gpus
+        metrics["trainer/tokens_per_second_per_gpu"] = num_tokens / update_s / num_gpus
+    if num_gpus and peak_flops is not None:
+        metrics["policy/mfu"] = flops / seconds / num_gpus / peak_flops
     return metrics

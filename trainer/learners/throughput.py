@@ -10,20 +10,9 @@ import resource
 import torch
 from transformers import Qwen3Config
 
+from trainer.contract.clusters.gpus import flops_of_device
 from trainer.learners.packing import MicroBatch
 
-_PEAK_FLOPS = {
-    "GB200": 2.5e15,
-    "B200": 2.25e15,
-    "H100": 989e12,
-    "H200": 989e12,
-    "A100": 312e12,
-}
-"""Dense bfloat16 FLOP/s by the makers' data sheets, by a part of the device's name.
-
-The first part that fits counts. NVIDIA's Blackwell data sheet says 5 PFLOPS of a GPU in GB200 NVL72
-and 4.5 of one in HGX B200, with sparsity: dense is half of that.
-"""
 _GIB = 1024**3
 
 
@@ -55,8 +44,7 @@ def peak_flops(device: torch.device) -> float | None:
     """What the device could do at best per second in bfloat16; None where that is not known."""
     if device.type != "cuda":
         return None
-    name = torch.cuda.get_device_name(device)
-    return next((flops for part, flops in _PEAK_FLOPS.items() if part in name), None)
+    return flops_of_device(torch.cuda.get_device_name(device))
 
 
 def peak_memory_gib(device: torch.device) -> float:

@@ -1,7 +1,8 @@
-"""What the estimator knows of accelerators: memory, speed, and how SkyPilot spells them."""
+"""What is known of accelerators: memory, speed, and how SkyPilot and their drivers spell them."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -18,14 +19,32 @@ class Gpu:
     """Of its memory."""
 
 
+BFLOAT16_FLOPS = {
+    "GB200": 2.5e15,
+    "B200": 2.25e15,
+    "GH200": 989e12,
+    "H200": 989e12,
+    "H100": 989e12,
+    "A100": 312e12,
+    "L40S": 362e12,
+    "L4": 121e12,
+}
+"""Dense bfloat16 FLOP/s by chip, from the makers' data sheets.
+
+NVIDIA's Blackwell data sheet says 5 PFLOPS of a GPU in GB200 NVL72 and 4.5 of one in HGX B200, with
+sparsity: dense is half of that.
+"""
+
 GPUS: dict[str, Gpu] = {
-    "H100": Gpu(memory_gib=79, bfloat16_flops=989e12, bytes_per_second=3.35e12),
-    "H200": Gpu(memory_gib=139, bfloat16_flops=989e12, bytes_per_second=4.8e12),
-    "B200": Gpu(memory_gib=178, bfloat16_flops=2.25e15, bytes_per_second=8.0e12),
-    "A100-80GB": Gpu(memory_gib=79, bfloat16_flops=312e12, bytes_per_second=1.935e12),
-    "A100": Gpu(memory_gib=39, bfloat16_flops=312e12, bytes_per_second=1.555e12),
-    "L40S": Gpu(memory_gib=44, bfloat16_flops=362e12, bytes_per_second=0.864e12),
-    "L4": Gpu(memory_gib=22, bfloat16_flops=121e12, bytes_per_second=0.3e12),
+    "H100": Gpu(memory_gib=79, bfloat16_flops=BFLOAT16_FLOPS["H100"], bytes_per_second=3.35e12),
+    "H200": Gpu(memory_gib=139, bfloat16_flops=BFLOAT16_FLOPS["H200"], bytes_per_second=4.8e12),
+    "B200": Gpu(memory_gib=178, bfloat16_flops=BFLOAT16_FLOPS["B200"], bytes_per_second=8.0e12),
+    "A100-80GB": Gpu(
+        memory_gib=79, bfloat16_flops=BFLOAT16_FLOPS["A100"], bytes_per_second=1.935e12
+    ),
+    "A100": Gpu(memory_gib=39, bfloat16_flops=BFLOAT16_FLOPS["A100"], bytes_per_second=1.555e12),
+    "L40S": Gpu(memory_gib=44, bfloat16_flops=BFLOAT16_FLOPS["L40S"], bytes_per_second=0.864e12),
+    "L4": Gpu(memory_gib=22, bfloat16_flops=BFLOAT16_FLOPS["L4"], bytes_per_second=0.3e12),
 }
 """By the name that SkyPilot's catalogs use. Source: NVIDIA's data sheets. Only the H200's memory
 was seen (about 139 GiB of the 141 GB of its data sheet); the others are reduced alike."""
@@ -45,3 +64,12 @@ def gpu_named(name: str) -> Gpu | None:
     for form in _FORMS:
         plain = plain.removesuffix(form)
     return GPUS.get(plain)
+
+
+def flops_of_device(name: str) -> float | None:
+    """Return the dense bfloat16 FLOP/s of a device by its driver's name: `NVIDIA A100-SXM4-80GB`.
+
+    Whole words of it count: an L40S is no L4.
+    """
+    words = re.split(r"[^A-Z0-9]+", name.upper())
+    return next((flops for chip, flops in BFLOAT16_FLOPS.items() if chip in words), None)
