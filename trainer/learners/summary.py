@@ -102,12 +102,12 @@ def speed_metrics(
 ) -> dict[str, float]:
     """Tokens of the sequences learned from per second; MFU where the best of a GPU is known.
 
-    `update_s` are the seconds, of all, that the updates took.
+    `update_s` are the seconds, of all, that the updates took, whose `flops` these are.
     """
     metrics = {"policy/tokens_per_second": num_tokens / seconds}
     if num_gpus:
         metrics["policy/tokens_per_second_per_gpu"] = num_tokens / seconds / num_gpus
         metrics["trainer/tokens_per_second_per_gpu"] = num_tokens / update_s / num_gpus
     if num_gpus and peak_flops is not None:
-        metrics["policy/mfu"] = flops / seconds / num_gpus / peak_flops
+        metrics["policy/mfu"] = flops / update_s / num_gpus / peak_flops
     return metrics
