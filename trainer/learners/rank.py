@@ -107,9 +107,12 @@ class LearnerRank:
         # The last optimizer step may still be under way.
         self._ranks.wait()
         updated_at = time.perf_counter()
+        num_updates = self._num_updates - num_before
+        # Without one the optimizer has the rate that it was made with, or an earlier step's.
+        rate = self._optimizer.param_groups[0]["lr"] if num_updates else self._rate()
         metrics = {
-            "policy/policy_lr": self._optimizer.param_groups[0]["lr"],
-            "policy/num_updates": float(self._num_updates - num_before),
+            "policy/policy_lr": rate,
+            "policy/num_updates": float(num_updates),
             f"timing/{SCORING}": scored_at - packed_at,
         }
         self.version += 1

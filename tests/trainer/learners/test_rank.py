@@ -231,6 +231,19 @@ def test_the_schedule_of_the_learning_rate_is_followed() -> None:
     assert found == pytest.approx([5e-4, 7.5e-4, 5e-4])
 
 
+def test_a_step_without_an_update_reports_the_rate_that_one_would_have_had(tmp_path: Path) -> None:
+    optimizer = OptimizerSpec(lr=1e-3, lr_scheduler="linear", min_lr_ratio=0.5)
+    options = LearnerOptions(optimizer=optimizer, total_steps=4, lr_warmup_steps=4)
+    learner, nothing = LearnerRank(tiny_model(), options), Batch(mini_batches=())
+    assert learner.step(nothing)["policy/policy_lr"] == pytest.approx(2.5e-4)
+    learner.step(batch())
+    assert learner.step(nothing)["policy/policy_lr"] == pytest.approx(3.75e-4)
+    learner.save(tmp_path)
+    resumed = LearnerRank(tiny_model(), options)
+    resumed.load(tmp_path)
+    assert resumed.step(nothing)["policy/policy_lr"] == pytest.approx(3.125e-4)
+
+
 def test_speed_and_memory_are_reported_and_a_cpu_claims_no_utilisation() -> None:
     metrics = rank().step(batch())
     assert metrics["policy/tokens_per_second"] > 0.0
