@@ -83,6 +83,15 @@ def test_the_same_request_is_made_again_and_no_more_often_than_needed(
     assert len(proxy.seen) == 5
 
 
+def test_a_range_of_nothing_is_asked_about_and_not_downloaded(
+    store: BlobStore, proxy: FaultyProxy
+) -> None:
+    store.put("a", b"0123456789")
+    proxy.seen.clear()
+    assert store.get_range("a", 3, 0) == b""
+    assert [each.partition(" ")[0] for each in proxy.seen] == ["HEAD"]
+
+
 def test_a_fault_that_stays_is_an_error_within_the_time_given(
     proxy: FaultyProxy, prefix: str
 ) -> None:

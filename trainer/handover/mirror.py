@@ -54,7 +54,7 @@ class TailMirror:
 
     def _log(self, run_id: str, where: AttemptDir) -> None:
         segments = self._segments(run_id, log_segment(where.attempt, 1))
-        mirrored = sum(len(self.store.get(key)) for key in segments)
+        mirrored = sum(map(self.store.size, segments))
         with where.log.open("rb") as file:
             file.seek(mirrored)
             rest = file.read()

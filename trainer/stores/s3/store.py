@@ -102,7 +102,9 @@ class S3Store:
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Return up to `length` bytes from byte `start`."""
         if length <= 0:
-            return self.get(key)[:0]
+            if not self.exists(key):
+                raise BlobMissing(f"no blob {key!r}")
+            return b""
         try:
             return self._read(key, Range=f"bytes={start}-{start + length - 1}")
         except BeyondEnd:
