@@ -10,11 +10,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import psutil
-
 from trainer.contract.rundir import MODEL, RESUME, WEIGHTS, AttemptDir, checkpoint_name
-from trainer.handover.launch import read_pid
-from trainer.handover.processes import is_alive
+from trainer.handover.launch import has_ended
 
 
 def own_path(root: Path, prefix: str) -> Path:
@@ -55,13 +52,11 @@ def remove_earlier_copies(attempt_dir: AttemptDir, step: int) -> None:
 
 
 def _ended_before(attempt_dir: AttemptDir) -> Iterator[AttemptDir]:
-    """Yield the earlier attempts that have said so at their end, or whose process is gone."""
+    """Yield the earlier attempts that can train no more."""
     for number in range(1, attempt_dir.attempt):
         earlier = AttemptDir(attempt_dir.run_dir, number)
-        record = read_pid(earlier)
-        with suppress(psutil.Error):
-            if earlier.exit.exists() or (record is not None and not is_alive(record)):
-                yield earlier
+        if has_ended(earlier):
+            yield earlier
 
 
 def _is_there(pid: int) -> bool:

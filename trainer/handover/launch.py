@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 from trainer.contract.launch import AttemptEnd, LaunchPlan
 from trainer.contract.reasons import ReasonCode
 from trainer.contract.rundir import AttemptDir, PidRecord
@@ -16,6 +18,7 @@ from trainer.handover.processes import (
     ATTEMPT_VARIABLE,
     HOME_VARIABLE,
     TrainerProcess,
+    is_alive,
     start_detached,
 )
 
@@ -99,6 +102,18 @@ def read_pid(where: AttemptDir) -> PidRecord | None:
         return PidRecord.model_validate_json(where.pid.read_bytes())
     except (OSError, ValueError):
         return None
+
+
+def has_ended(where: AttemptDir) -> bool:
+    """Tell whether an attempt has said so at its end, or its process is gone.
+
+    A later process under its number is another one. Where nothing says so it may still train.
+    """
+    record = read_pid(where)
+    try:
+        return where.exit.exists() or (record is not None and not is_alive(record))
+    except psutil.Error:
+        return False
 
 
 def launch_failure(error: OSError, path: Path | str, *, holder: str = "runner") -> AttemptEnd:

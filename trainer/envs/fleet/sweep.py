@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from trainer.contract.rundir import AttemptDir, PidRecord, attempt_name, run_tags
+from trainer.contract.rundir import AttemptDir, attempt_name, run_tags
 from trainer.contract.spec import RunSpec
 from trainer.envs.deadline import within
 from trainer.envs.fleet.api import Account, FleetApi
@@ -20,6 +19,7 @@ from trainer.envs.fleet.instances import delete_all
 from trainer.envs.fleet.limiter import Limiter
 from trainer.envs.fleet.persistence import Meter, Persistence
 from trainer.errors import EnvironmentOutage, SpecError
+from trainer.handover.launch import has_ended
 
 CHECK_S = 20.0
 SWEEP_S = 20.0
@@ -65,7 +65,7 @@ def sweep_run(run_dir: Path, attempt: int | None, environ: Mapping[str, str]) ->
         spec = _spec(where.spec)
         if spec is None or spec.environment.provider != "fleet":
             continue
-        if attempt is None and not _has_ended(where):
+        if attempt is None and not has_ended(where):
             left_alone.append(number)
             continue
         tags = run_tags(run_dir.name, number)
@@ -109,27 +109,6 @@ def _attempts(run_dir: Path) -> list[int]:
     prefix = attempt_name(0).removesuffix("0")
     names = (path.name.removeprefix(prefix) for path in run_dir.glob(f"{prefix}*"))
     return sorted(int(name) for name in names if name.isdigit())
-
-
-def _has_ended(where: AttemptDir) -> bool:
-    """Tell whether an attempt left its exit record, or its process is gone.
-
-    A process that took the number of one that is gone counts as that one: nothing is deleted then
-    that somebody may use.
-    """
-    if where.exit.exists():
-        return True
-    try:
-        record = PidRecord.model_validate_json(where.pid.read_bytes())
-    except (OSError, ValidationError):
-        return False
-    try:
-        os.kill(record.pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        pass
-    return False
 
 
 def _spec(path: Path) -> RunSpec | None:

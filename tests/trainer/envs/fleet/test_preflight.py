@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.factories import spec_body
@@ -89,11 +89,14 @@ def test_a_run_directory_without_attempts_or_of_another_provider_is_swept_alread
 async def test_a_sweep_of_a_run_leaves_those_alone_that_may_still_train(tmp_path: Path) -> None:
     gone = await asyncio.create_subprocess_exec("true")
     await gone.wait()
+    here = psutil.Process()
     ends = {
         1: ("exit.json", b"{}"),
-        2: ("pid.json", PidRecord(pid=os.getpid(), started_at=0.0)),
+        2: ("pid.json", PidRecord(pid=here.pid, started_at=here.create_time())),
         3: ("note.txt", b"neither"),
-        4: ("pid.json", PidRecord(pid=gone.pid, started_at=0.0)),
+        4: ("pid.json", PidRecord(pid=gone.pid, started_at=here.create_time())),
+        # Another process has its number now.
+        5: ("pid.json", PidRecord(pid=here.pid, started_at=here.create_time() - 1000.0)),
     }
     async with fleet_server() as server:
         for number, (name, content) in ends.items():
@@ -105,7 +108,7 @@ async def test_a_sweep_of_a_run_leaves_those_alone_that_may_still_train(tmp_path
             await server.make(run_id=run_tag(tmp_path.name, number))
         environ = {"FLEET_API_KEY": API_KEY}
         swept = await asyncio.to_thread(sweep.sweep_run, tmp_path, None, environ)
-        assert swept == sweep.Swept(num_deleted=2, left_alone=(2, 3))
+        assert swept == sweep.Swept(num_deleted=3, left_alone=(2, 3))
         left = await server.json("GET", "/v1/env/instances")
         assert {row["run_id"] for row in left} == {run_tag(tmp_path.name, n) for n in (2, 3)}
         named = await asyncio.to_thread(sweep.sweep_run, tmp_path, 2, environ)
