@@ -128,13 +128,10 @@ def _gather_crew(recipe: Recipe) -> Crew:
         with importing():
             from trainer.tinker_crew import tinker_crew  # noqa: PLC0415 - see trainer.loading
         return tinker_crew(recipe)
-    place = recipe.spec.placement.type
-    if place == "inline" or (place == "auto" and find_spec("ray") is None):
+    if is_inline(recipe.spec):
         with importing():
             from trainer.inline_crew import inline_crew  # noqa: PLC0415 - see trainer.loading
         return inline_crew(recipe)
-    if find_spec("ray") is None:
-        raise SpecError("placement.type is ray, but Ray is not installed")
     with importing():
         # Not installed everywhere.
         from trainer.placement.crew import ray_crew  # noqa: PLC0415
@@ -226,6 +223,18 @@ def refuse_gpu(spec: RunSpec, *, has_gpu: bool) -> None:
             "this machine has a GPU, and the trainer was never run on one (docs/verified.md): set"
             " experimental to true to try it, or hide the GPU (CUDA_VISIBLE_DEVICES=)"
         )
+
+
+def is_inline(spec: RunSpec) -> bool:
+    """Tell whether the workers share this process; else Ray places them.
+
+    Raises:
+        SpecError: the spec asks for Ray, which is not installed.
+    """
+    place, has_ray = spec.placement.type, find_spec("ray") is not None
+    if place == "ray" and not has_ray:
+        raise SpecError("placement.type is ray, but Ray is not installed")
+    return place == "inline" or not has_ray
 
 
 def check_lengths(spec: RunSpec, positions: int) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import resource
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.factories import make_spec
 from tests.trainer.scripted import CountingEnv, CountingProvider
 from tests.trainer.short_run import ShortRun
 from tests.trainer.tiny_model import write_tiny_model
@@ -22,7 +24,7 @@ from trainer.contract.outcomes import OutcomeRow
 from trainer.envs.base import Grade
 from trainer.errors import ModelUnavailable, SpecError
 from trainer.rollouts.dump import read_trajectories
-from trainer.wiring import refuse_gpu
+from trainer.wiring import is_inline, refuse_gpu
 
 SMALL: dict[str, dict[str, Any]] = {
     "environment": {"max_turns": 1},
@@ -184,3 +186,22 @@ async def test_a_machine_with_a_gpu_is_for_experiments_only(
         ShortRun(tmp_path, experimental=True).build()
     refuse_gpu(ShortRun(tmp_path, experimental=True).spec, has_gpu=True)
     refuse_gpu(ShortRun(tmp_path).spec, has_gpu=False)
+
+
+@pytest.mark.parametrize("place", ["auto", "inline"])
+def test_without_ray_the_workers_share_the_process_unless_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    # As the import system remembers a module that is not to be found.
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert is_inline(make_spec(placement={"type": place}))
+    with pytest.raises(SpecError, match="is ray, but Ray is not installed"):
+        is_inline(make_spec(placement={"type": "ray"}))
+
+
+def test_with_ray_only_who_asks_for_it_shares_the_process() -> None:
+    pytest.importorskip("ray", reason="Ray is not installed here")
+    places = {
+        each: is_inline(make_spec(placement={"type": each})) for each in ("auto", "inline", "ray")
+    }
+    assert places == {"auto": False, "inline": True, "ray": False}

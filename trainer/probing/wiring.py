@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -16,7 +15,6 @@ from trainer.crew import Samplers
 from trainer.data.sets import some_train_tasks
 from trainer.determinism import make_deterministic
 from trainer.envs.base import EnvProvider
-from trainer.errors import SpecError
 from trainer.loading import importing
 from trainer.probing.prober import ProbeParts, Prober
 from trainer.prompting import PromptReport
@@ -26,7 +24,7 @@ from trainer.sources import resolve_source
 from trainer.types import Task
 from trainer.watchdog import Watchdog
 from trainer.waves import Waves
-from trainer.wiring import check_lengths, refuse_gpu
+from trainer.wiring import check_lengths, is_inline, refuse_gpu
 
 _POLICY = "policy"
 """Where a checkpoint has its Hugging Face directory."""
@@ -95,13 +93,10 @@ def _without_learner(spec: RunSpec) -> RunSpec:
 
 def _gather_samplers(recipe: Recipe) -> Samplers:
     """Put the workers where the spec wants them."""
-    place = recipe.spec.placement.type
-    if place == "inline" or (place == "auto" and find_spec("ray") is None):
+    if is_inline(recipe.spec):
         with importing():
             from trainer.inline_crew import inline_samplers  # noqa: PLC0415 - see trainer.loading
         return inline_samplers(recipe)
-    if find_spec("ray") is None:
-        raise SpecError("placement.type is ray, but Ray is not installed")
     with importing():
         # Not installed everywhere.
         from trainer.placement.crew import ray_samplers  # noqa: PLC0415
