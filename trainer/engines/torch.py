@@ -77,7 +77,6 @@ class TorchEngine:
         config: Qwen3Config,
         weights: Mapping[str, torch.Tensor],
         *,
-        version: int = 0,
         options: TorchEngineOptions | None = None,
     ) -> None:
         """Copy `weights` (Hugging Face names, `lm_head.weight` included) and reserve the cache.
@@ -100,7 +99,7 @@ class TorchEngine:
             device=self._device,
         )
         self._sessions = Sessions(self._options.num_sessions)
-        self._version = version
+        self._version = 0
         self._waiting: list[_Request] = []
         self._running: list[_Request] = []
         self._wake = asyncio.Event()

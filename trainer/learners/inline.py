@@ -13,7 +13,6 @@ from trainer.algo.sequences import Batch
 from trainer.learners.base import Published
 from trainer.learners.models import LearnerOptions
 from trainer.learners.rank import LearnerRank
-from trainer.learners.sharding import World
 from trainer.weights.channel import free_address
 from trainer.weights.manifest import Manifest
 from trainer.weights.pieces import Piece, Pieces
@@ -22,15 +21,13 @@ from trainer.weights.pieces import Piece, Pieces
 class InlineLearner:
     """A `Learner` on a world of one, in this process."""
 
-    def __init__(
-        self, model: Qwen3ForCausalLM, options: LearnerOptions | None = None, device: str = "cpu"
-    ) -> None:
+    def __init__(self, model: Qwen3ForCausalLM, options: LearnerOptions | None = None) -> None:
         """Take over `model`: its weights are trained in place.
 
         Raises:
             SpecError: the architecture is not supported.
         """
-        self.rank = LearnerRank(model, options, World(device=device))
+        self.rank = LearnerRank(model, options)
         """What does the work; its methods block."""
 
     @property

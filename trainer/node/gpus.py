@@ -6,9 +6,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-FIELDS = (
-    "index,uuid,name,memory.total,memory.used,temperature.gpu,ecc.errors.uncorrected.volatile.total"
-)
+FIELDS = "index,uuid,name,memory.used,temperature.gpu,ecc.errors.uncorrected.volatile.total"
 ANSWER_S = 30.0
 """`nvidia-smi` takes seconds on eight GPUs; on one that hangs it never answers."""
 IN_USE_MIB = 2048.0
@@ -26,7 +24,6 @@ class Gpu:
     index: str
     uuid: str
     name: str
-    memory_total: float | None
     memory_used: float | None
     temperature: float | None
     num_uncorrected: float | None
@@ -82,12 +79,11 @@ def _parse(line: str) -> Gpu:
     if len(values) != len(FIELDS.split(",")):
         raise SmiError(f"nvidia-smi answered {line[:120]!r}, which is no list of GPUs")
     index, uuid, name, *figures = values
-    total, used, temperature, errors = map(_figure, figures)
+    used, temperature, errors = map(_figure, figures)
     return Gpu(
         index=index,
         uuid=uuid,
         name=name,
-        memory_total=total,
         memory_used=used,
         temperature=temperature,
         num_uncorrected=errors,

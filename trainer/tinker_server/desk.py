@@ -236,10 +236,6 @@ class Desk:
         await self._samplers.close()
         self.disk.close()
 
-    def is_loaded(self, model_id: str) -> bool:
-        """Tell whether a model is in training here."""
-        return any(model_id in session.adapters for session in self._sessions.values())
-
     def _add_sampler(self, session_id: str, number: int | None, path: str | None) -> str:
         sampler_id = f"{session_id}:sample:{number}"
         self.disk.add_sampler(

@@ -95,7 +95,7 @@ S
 cat >"$D/shims/nvidia-smi" <<'S'
 #!/bin/sh
 # Eight fit H100s, as the node's acceptance test asks for them.
-for i in 0 1 2 3 4 5 6 7; do echo "$i, GPU-$i, NVIDIA H100 80GB HBM3, 81559, 4, 31, 0"; done
+for i in 0 1 2 3 4 5 6 7; do echo "$i, GPU-$i, NVIDIA H100 80GB HBM3, 4, 31, 0"; done
 S
 cat >"$D/task_prolog.sh" <<S
 #!/bin/bash

@@ -13,7 +13,7 @@ from trainer.node import fitness, gpus
 from trainer.node.allreduce import NO_CUDA
 from trainer.node.fitness import Demands, compiler_problem, inspect, memory_bytes
 
-FIT = "0, GPU-a, H100, 81559, 4, 31, 0\n1, GPU-b, H100, 81559, 600, 40, [N/A]\n"
+FIT = "0, GPU-a, H100, 4, 31, 0\n1, GPU-b, H100, 600, 40, [N/A]\n"
 
 
 def demands(folder: Path, **values: object) -> Demands:
@@ -69,7 +69,7 @@ def test_gpus_that_are_well_are_told_with_their_temperature(
 @pytest.mark.parametrize(
     ("says", "code", "sentence"),
     [
-        ("0, GPU-a, H100, 81559, 4, 31, 0\n", 0, "nvidia-smi shows 1 GPUs, and 2 are rented"),
+        ("0, GPU-a, H100, 4, 31, 0\n", 0, "nvidia-smi shows 1 GPUs, and 2 are rented"),
         (FIT.replace("31, 0", "31, 3"), 0, "GPU 0 (H100) has 3 memory errors"),
         (FIT.replace("600", "40960"), 0, "GPU 1 (H100) has 40.0 GiB in use by something else"),
         ("No devices were found\n", 6, "nvidia-smi failed with 6: complaint"),

@@ -37,7 +37,7 @@ def is_marked():
 print(nodes, ray.cluster_resources().get("GPU"), ray.get(is_marked.remote()))
 """
 FAKE_SMI = """#!/bin/sh
-echo "0, GPU-a, Fake H100, 81559, 4, 31, 0"
+echo "0, GPU-a, Fake H100, 4, 31, 0"
 """
 
 

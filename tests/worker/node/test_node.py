@@ -21,8 +21,8 @@ from worker.clusters import mailbox
 
 Make = Callable[..., tuple[NodeBench, Rented]]
 FAKE_SMI = """#!/bin/sh
-echo "0, GPU-a, Fake H100, 81559, 4, 31, 0"
-echo "1, GPU-b, Fake H100, 81559, 40960, 33, 2"
+echo "0, GPU-a, Fake H100, 4, 31, 0"
+echo "1, GPU-b, Fake H100, 40960, 33, 2"
 """
 
 

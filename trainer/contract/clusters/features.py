@@ -20,8 +20,6 @@ class CloudFeatures:
     """What a cloud has by SkyPilot; None where each cluster of the operator's decides."""
 
     multi_node: bool = True
-    autostop: bool = True
-    """Stopping an idle cluster and keeping its disk."""
     autodown: bool = True
     """Ending an idle cluster without being told: without it only our reaper does."""
     spot: bool | None = True
@@ -32,17 +30,15 @@ class CloudFeatures:
 
 
 FEATURES: dict[str, CloudFeatures] = {
-    "lambda": CloudFeatures(autostop=False, spot=False, custom_disk=False),
-    "runpod": CloudFeatures(multi_node=False, autostop=False),
+    "lambda": CloudFeatures(spot=False, custom_disk=False),
+    "runpod": CloudFeatures(multi_node=False),
     "vast": CloudFeatures(multi_node=False),
-    "primeintellect": CloudFeatures(
-        multi_node=False, autostop=False, autodown=False, spot=False, image=False
-    ),
+    "primeintellect": CloudFeatures(multi_node=False, autodown=False, spot=False, image=False),
     "nebius": CloudFeatures(),
     "aws": CloudFeatures(),
     "gcp": CloudFeatures(),
-    "kubernetes": CloudFeatures(autostop=False, spot=None),
-    "slurm": CloudFeatures(autostop=False, spot=False, image=None, custom_disk=False),
+    "kubernetes": CloudFeatures(spot=None),
+    "slurm": CloudFeatures(spot=False, image=None, custom_disk=False),
 }
 """Prime Intellect's spot: SkyPilot does not refuse it, and asks for an ordinary machine (the body
 it posts has no word of it). Kubernetes: spot where nodes have a known label. Slurm: images where

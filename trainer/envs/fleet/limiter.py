@@ -38,7 +38,6 @@ class Limiter:
     held: int = field(default=0, init=False)
     """Of those, how many have their instance; whoever makes and deletes instances counts."""
     num_limits: int = field(default=0, init=False)
-    num_decreases: int = field(default=0, init=False)
     _waiting: deque[asyncio.Future[None]] = field(default_factory=deque, init=False)
     _calm_until: float = field(default=0.0, init=False)
     _held_until: float = field(default=0.0, init=False)
@@ -89,9 +88,7 @@ class Limiter:
         return min(limit - max(0, running - self.in_use), self.in_use - 1)
 
     def _shrink(self, limit: float) -> None:
-        if limit < self.limit:
-            self.limit = limit
-            self.num_decreases += 1
+        self.limit = min(self.limit, limit)
 
     async def _acquire(self) -> None:
         try:
