@@ -6,12 +6,13 @@ TrainerError                 the run cannot go on; the attempt ends with `reason
 ├── DataError                tasks cannot be loaded, or none are left (user)
 ├── CheckpointError          a checkpoint is missing, torn or of another configuration
 ├── EngineError              the sampling side failed
-├── WeightSyncMismatch       engine and learner do not have the same weights after a sync
+│   └── WeightSyncMismatch   engine and learner do not have the same weights after a sync
 ├── LearnerError             the gradient step failed
-├── NonFiniteUpdate          loss or gradient is NaN or infinite
+│   └── NonFiniteUpdate      loss or gradient is NaN or infinite
+├── PlacementError           there is no place for the workers
 ├── StorageFull              the run directory cannot be written
 ├── StoreUnavailable         the blob store is away: another attempt tries again
-├── EnvironmentOutage        too many rollouts ended in infra errors: the run pauses
+├── EnvironmentOutage        too many rollouts ended without a grade: the run pauses
 ├── StepTimeout              a step passed its deadline: the run pauses
 ├── RunTimeout               the run passed its deadline: it ends with the last step saved
 └── AttemptSuperseded        the service no longer accepts this attempt: exit at once
@@ -29,8 +30,8 @@ RolloutError                 one rollout failed for reasons that are not the pol
 └── RolloutDeadline          the environment, not the policy, used up the trajectory's time
 
 A RolloutError is caught once, in `trainer/rollouts/roller.py`, and becomes data. Where most of the
-rollouts without a grade lack what the spec can mend (NoPrompt, PromptTooLong), the run ends with a
-SpecError instead of the EnvironmentOutage (`trainer/rollouts/outage.py`).
+rollouts without a grade lack what the spec can mend (NoPrompt, PromptTooLong, PromptDiffers), the
+run ends with a SpecError instead of the EnvironmentOutage (`trainer/rollouts/outage.py`).
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ class StoreUnavailable(TrainerError):
 
 
 class EnvironmentOutage(TrainerError):
-    """Infra errors passed `environment.max_infra_error_rate`; the run pauses with a checkpoint."""
+    """Rollouts without a grade passed `max_infra_error_rate`; the run pauses with a checkpoint."""
 
     reason = "environment_outage"
 

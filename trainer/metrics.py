@@ -181,7 +181,7 @@ def _never_started(row: OutcomeRow) -> bool:
 
 
 def _out_of_time(row: OutcomeRow) -> bool:
-    """The trajectory's deadline ended it, whoever had used up the time."""
+    """The turn's deadline or the trajectory's ended it, whoever had used up the time."""
     return row.stop_reason is StopReason.POLICY_DEADLINE or row.reason == ENV_DEADLINE
 
 

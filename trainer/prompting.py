@@ -36,7 +36,7 @@ SIGN_OF_LIFE_S = 20.0
 COUNTED = 64
 """Tasks of an environment whose tokens are counted at the start of a run."""
 WORDED = 16
-"""Tasks without a prompt for which each environment is asked at the least, besides those shown."""
+"""Tasks without a prompt for which each environment is asked at the most, besides those shown."""
 CLOSE_S = 10.0
 PLACE_S = 300.0
 """How long an environment is waited for in all where as many run as may (seconds)."""

@@ -30,7 +30,7 @@ class Task:
     prompt: str
     """What is asked of the agent; empty where only the environment knows it, after its reset."""
     template: str
-    """Which generator made it; eval tasks of templates never trained on carry `held_out=True`."""
+    """Which generator made it; those never trained on are marked by `held_out_template`."""
     difficulty: int | None
     """1 (one dependency) to 3 (several entities and a rule of the app); null: nobody said."""
     held_out_template: bool = False

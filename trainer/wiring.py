@@ -1,4 +1,4 @@
-"""From a spec to the parts of a run: the only place that knows what stands behind each port."""
+"""From a spec to the parts of a run: what stands behind each port of one that trains."""
 
 from __future__ import annotations
 

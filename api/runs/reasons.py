@@ -92,7 +92,7 @@ REASONS: dict[ReasonCode, ReasonFacts] = {
     ReasonCode.ENVIRONMENT_OUTAGE: _ends(
         Category.INFRA,
         AfterEnd.PAUSE,
-        "Too many rollouts ended in infra errors; resume once the environments answer.",
+        "Too many rollouts ended without a grade; resume once the environments answer.",
     ),
     ReasonCode.STEP_TIMEOUT: _ends(
         Category.INFRA,

@@ -206,3 +206,14 @@ def test_the_facts_are_json() -> None:
     assert (booking["verdict"], booking["pass_rate"]["coverage"]) == ("informative", 1.0)
     assert [each["group_size"] for each in booking["shares"]] == list(range(2, 17))
     assert facts["rule"] == PROBE_RULE
+
+
+def test_groups_that_are_larger_than_any_advised_are_said_to_be_kept() -> None:
+    """1 of 20 tasks passed once: a group of 256 has signal often enough, one of 16 has not."""
+    seldom = rows([1 if task % 20 == 0 else 0 for task in range(400)])
+    report = report_rows(seldom, pass_threshold=1.0, group_size=256)
+    assert report.environments["booking"].verdict is ProbeVerdict.INFORMATIVE
+    assert report.advised_group_size is None
+    assert report.advice == (
+        "no group of up to 16 carries enough signal: keep rollout.n_samples_per_prompt"
+    )

@@ -25,7 +25,7 @@ class LossStats:
     num_clipped_high: float = 0.0
     num_dual_clipped: float = 0.0
     ratio: float = 0.0
-    """Of the policy as it is now over the one that sampled, like the next four."""
+    """Of the policy as it is now over the one that sampled, like the next two."""
     ratio_squared: float = 0.0
     behaviour_kl: float = 0.0
     num_current_tokens: float = 0.0

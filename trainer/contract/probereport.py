@@ -250,7 +250,10 @@ def _advise_run(found: Mapping[str, EnvProbe]) -> tuple[int | None, str]:
     size = advise(means)
     reached = {each.group_size: each.value or 0.0 for each in means}
     if size is None:
-        return None, "no task was rolled out twice: there is nothing to advise on"
+        return None, (
+            f"no group of up to {GROUP_SIZES[-1]} carries enough signal: keep"
+            " rollout.n_samples_per_prompt"
+        )
     return size, (
         f"rollout.n_samples_per_prompt {size}: {reached[size]:.0%} of groups carry signal in the"
         f" informative environments ({reached[GROUP_SIZES[-1]]:.0%} at {GROUP_SIZES[-1]})"

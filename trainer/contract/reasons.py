@@ -24,7 +24,7 @@ class ReasonCode(StrEnum):
     CHECKPOINT_UNREADABLE = "checkpoint_unreadable"
     """The checkpoint to resume from is missing, torn or does not fit."""
     ENVIRONMENT_OUTAGE = "environment_outage"
-    """Too many rollouts ended in infra errors; the run pauses with a checkpoint."""
+    """Too many rollouts ended without a grade; the run pauses with a checkpoint."""
     STEP_TIMEOUT = "step_timeout"
     """A step passed its deadline; the run pauses and says which phase hung."""
     RUN_TIMEOUT = "run_timeout"

@@ -127,7 +127,8 @@ class EnvironmentSpec(Section):
     max_infra_retries: Annotated[int, Field(ge=0, le=5)] = 2
     """How often a rollout that ended in an infra error is rolled again."""
     max_infra_error_rate: Share = 0.5
-    """Share of a step's rollouts that may end in infra errors before the run pauses."""
+    """Share of a step's rollouts that may end without a grade (infra errors, verifiers that give
+    none) before the run pauses."""
     max_concurrent_rollouts: Annotated[int, Field(ge=1, le=4096)] = 192
     """Rollouts in flight at once (count)."""
     faults: FaultSpec = FaultSpec()
@@ -274,9 +275,9 @@ class EngineSpec(Section):
     """Who samples: which engine, in which precision, with how much memory."""
 
     type: Literal["auto", "vllm", "torch"] = "auto"
-    """`vllm`: vLLM, in processes of its own. `torch`: the portable engine, in the trainer's
-    process, float32 only. `auto`: vLLM where it imports, else torch; `trainer.started` says
-    which."""
+    """`vllm`: vLLM, in processes of its own. `torch`: the portable engine, in the trainer's process
+    or, with `placement.type` ray, in a worker's; float32 only. `auto`: vLLM where it imports, else
+    torch; `trainer.started` says which."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Precision of sampling; bfloat16 needs vLLM."""
     weight_transport: Literal["auto", "shm", "disk", "lora", "ipc", "nccl"] = "auto"
@@ -337,7 +338,7 @@ class ScheduleSpec(Section):
     total_steps: Annotated[int, Field(ge=1, le=1_000_000)] = 40
     """Training steps; one step samples one batch of groups (count)."""
     train_batch_size: Annotated[int, Field(ge=1, le=65_536)] = 20
-    """Prompts per step, balanced over the environments."""
+    """Prompts per step; `data.sampling` says how they are shared out over the environments."""
     mini_batch_size: Annotated[int, Field(ge=1, le=65_536)] = 10
     """Prompts per optimizer step; divides train_batch_size."""
     max_staleness_steps: Annotated[int, Field(ge=0, le=16)] = 0

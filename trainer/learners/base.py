@@ -37,7 +37,8 @@ class Learner(Protocol):
 
         Names are those of SkyRL (`policy/final_loss`, `policy/grad_norm` ...). A batch without
         sequences, or without a gradient, changes no weight and still counts as a version. The work
-        is done in a worker thread; the event loop stays free.
+        is done in a worker thread; the event loop stays free. The seconds spent on scoring by other
+        policies are always given, as `timing/` and `trainer.timing.SCORING`.
 
         Raises:
             NonFiniteUpdate: loss or gradient is NaN or infinite; that update was not applied.

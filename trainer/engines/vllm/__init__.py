@@ -1,1 +1,1 @@
-"""The vLLM engine. Only `engine.py`, `plugin.py` and `transfer.py` import vLLM itself."""
+"""The vLLM engine. Only modules of this folder import vLLM itself."""
