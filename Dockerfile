@@ -1,10 +1,10 @@
 # One file, four images: `docker build --target api|worker|sky|trainer .`
-# The control plane (api, worker) holds no torch; the data plane (trainer) holds no service.
+# The control plane (api, worker) contains no torch; the data plane (trainer) runs no service.
 
 FROM python:3.11-slim AS base
 ENV PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /srv/hillclimb
-# A named volume takes its owner from the image: without this one it would be root's.
+# A named volume takes its owner from the image: without this folder root would own it.
 RUN useradd --create-home --uid 10001 hillclimb \
     && install -d -o hillclimb -g hillclimb -m 700 /var/lib/hillclimb
 
@@ -17,7 +17,7 @@ COPY api api
 COPY worker worker
 COPY trainer trainer
 COPY migrations migrations
-# The wheel that nodes of clusters install is built of these, and needs the locks beside it.
+# The wheel that nodes of clusters install is built from these, and needs the locks beside it.
 COPY assets assets
 COPY requirements/trainer.txt requirements/trainer-gpu.txt requirements/
 RUN pip install --no-cache-dir --no-deps --no-build-isolation -e .
@@ -46,7 +46,7 @@ CMD ["python", "-m", "sky.server.server", "--host", "0.0.0.0", "--port", "46580"
 # The runner's own process needs no torch; it starts trainers with this image's Python.
 FROM base AS trainer
 COPY requirements/trainer.txt requirements/trainer.txt
-# torch with what its wheel needs (a CUDA one wants libraries that the lock lacks), the rest as locked.
+# torch with its wheel's own dependencies (a CUDA wheel needs libraries that the lock lacks), the rest as locked.
 RUN pip install --no-cache-dir -c requirements/trainer.txt torch \
     && pip install --no-cache-dir --no-deps -r requirements/trainer.txt
 COPY pyproject.toml README.md ./

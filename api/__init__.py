@@ -1,1 +1,1 @@
-"""The service: accepts run specs, stores runs, tells everyone what happens."""
+"""The API service: accepts run specs, stores runs, schedules attempts, streams events."""

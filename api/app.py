@@ -1,4 +1,4 @@
-"""The application: parts, routes, error mapping; run as `uvicorn api.app:create_app --factory`."""
+"""The FastAPI application: services, routes, error handlers (`uvicorn api.app:create_app`)."""
 
 from __future__ import annotations
 
@@ -10,50 +10,41 @@ from importlib.metadata import PackageNotFoundError, version
 import anyio.to_thread
 from fastapi import FastAPI
 
-from api import handlers, openapi
-from api.bell import Bell, CeleryBell
-from api.clusters.attendance import refuse_unattended
+from api.clusters.cloud_worker import require_cloud_worker
 from api.clusters.secrets import node_secrets
-from api.database import Database
-from api.identity import RUNNER_SCOPES, USER_SCOPES, ensure_key
-from api.live.lifespan import run_hub
-from api.middleware import RequestEdge
-from api.routes import (
-    attempts,
+from api.http import handlers, openapi
+from api.http.live.lifespan import run_hub
+from api.http.middleware import RequestEdge
+from api.http.requests.context import Services
+from api.http.requests.thread_pools import DatasetPools
+from api.http.routes import health, schemas
+from api.http.routes.agents import attempts, ingest, runners
+from api.http.routes.clusters import clouds, clusters, presets
+from api.http.routes.datasets import datasets, exclusions
+from api.http.routes.runs import (
     checkpoints,
-    clouds,
-    clusters,
-    dashboard,
-    dataset_pages,
-    datasets,
     evals,
     events,
-    exclusions,
-    health,
-    ingest,
     logs,
-    machine_pages,
     metrics,
-    presets,
     probes,
     prompts,
-    runners,
     runs,
-    schemas,
-    sessions,
     trajectories,
     validations,
 )
-from api.routes.context import Services
-from api.routes.lanes import DatasetLanes
-from api.runs.absence import forgive_holders
+from api.http.routes.web import dashboard, dataset_pages, machine_pages, sessions
+from api.queue import CeleryTaskQueue, TaskQueue
 from api.runs.journal import utc_now
+from api.scheduling.outages.extensions import renew_runner_leases
 from api.settings import Settings, load_settings
-from trainer.stores.locate import open_store
-from trainer.stores.patience import Patience
+from api.tables.database import Database
+from api.tables.identity import RUNNER_SCOPES, USER_SCOPES, ensure_key
+from hillclimb.blobs.locate import open_store
+from hillclimb.blobs.retry import RetryPolicy
 
-STORE_PATIENCE = Patience(total_s=10.0)
-"""A request waits for a store no longer than its caller does."""
+STORE_PATIENCE = RetryPolicy(total_s=10.0)
+"""A request retries the blob store no longer than its caller waits."""
 ROUTERS = (
     health.router,
     schemas.router,
@@ -82,8 +73,8 @@ ROUTERS = (
 )
 
 
-def create_app(settings: Settings | None = None, bell: Bell | None = None) -> FastAPI:
-    """Return the application; the environment configures what is not given."""
+def create_app(settings: Settings | None = None, task_queue: TaskQueue | None = None) -> FastAPI:
+    """Return the application; the default settings come from the environment."""
     settings = settings or load_settings()
     app = FastAPI(
         title="Hillclimb",
@@ -93,7 +84,7 @@ def create_app(settings: Settings | None = None, bell: Bell | None = None) -> Fa
         docs_url="/docs",
         redoc_url=None,
     )
-    app.state.settings, app.state.bell = settings, bell
+    app.state.settings, app.state.task_queue = settings, task_queue
     app.add_middleware(RequestEdge, max_upload_bytes=settings.dataset_max_mb * 1_000_000)
     handlers.install(app)
     openapi.install(app)
@@ -106,13 +97,13 @@ def create_app(settings: Settings | None = None, bell: Bell | None = None) -> Fa
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
     database = Database(settings.database_url)
-    celery = CeleryBell(settings.redis_url)
+    celery = CeleryTaskQueue(settings.redis_url)
     services = Services(
         settings=settings,
         database=database,
-        bell=app.state.bell or celery,
+        task_queue=app.state.task_queue or celery,
         store=open_store(settings.blobs_url, STORE_PATIENCE),
-        lanes=DatasetLanes(),
+        lanes=DatasetPools(),
         node_secrets=node_secrets(settings.node_secrets, os.environ),
     )
     await anyio.to_thread.run_sync(_bootstrap, settings, database)
@@ -127,10 +118,10 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 def _bootstrap(settings: Settings, database: Database) -> None:
-    """Make the keys of the environment valid, and forgive runners that could not reach us."""
+    """Register the environment's API keys; renew leases that lapsed while no API process ran."""
     with database.transaction() as session:
-        refuse_unattended(session, clouds=settings.clouds, abandon=settings.abandons_clusters)
-        forgive_holders(session, now=utc_now())
+        require_cloud_worker(session, clouds=settings.clouds, abandon=settings.abandons_clusters)
+        renew_runner_leases(session, now=utc_now())
         if settings.bootstrap_key is not None:
             key = settings.bootstrap_key.get_secret_value()
             ensure_key(session, key, name="bootstrap", scopes=USER_SCOPES)

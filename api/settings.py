@@ -1,4 +1,4 @@
-"""Every environment variable of api and worker, once; an unset one means the embedded default."""
+"""Settings of api and worker from environment variables; the defaults are the embedded stack's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 class Settings(BaseSettings):
     """Configuration of the control plane, read from the environment."""
 
-    # Compose hands an unset variable on as an empty one: both mean the default.
+    # Compose passes an unset variable as an empty one: both mean the default.
     model_config = SettingsConfigDict(
         env_ignore_empty=True,
         frozen=True,
@@ -24,9 +24,9 @@ class Settings(BaseSettings):
     database_url: Annotated[str, Field(alias="DATABASE_URL")]
     """`postgresql+psycopg://USER:PASSWORD@HOST:PORT/NAME`."""
     redis_url: Annotated[str, Field(alias="REDIS_URL")]
-    """`redis://…`: broker of the bell."""
+    """`redis://…`: broker of the task queue."""
     blobs_url: Annotated[str, Field(alias="HILLCLIMB_BLOBS_URL")]
-    """Where checkpoints, trajectories and mirrored logs lie: a directory or `s3://BUCKET/PREFIX`."""
+    """The blob store of checkpoints, trajectories and logs: a directory or `s3://BUCKET/PREFIX`."""
     public_url: Annotated[str, Field(alias="HILLCLIMB_API_URL")] = "http://127.0.0.1:8000"
     """The API's address as runners and trainers reach it."""
     link_url: Annotated[str | None, Field(alias="HILLCLIMB_LINK_URL")] = None
@@ -34,32 +34,32 @@ class Settings(BaseSettings):
     secret_key: Annotated[SecretStr, Field(alias="HILLCLIMB_SECRET_KEY")]
     """Signs cursors; any long random string, the same for all API processes."""
     bootstrap_key: Annotated[SecretStr | None, Field(alias="HILLCLIMB_BOOTSTRAP_KEY")] = None
-    """An API key with all user scopes that the API makes valid at start."""
+    """An API key with all user scopes that the API registers at start."""
     runner_token: Annotated[SecretStr | None, Field(alias="HILLCLIMB_RUNNER_TOKEN")] = None
-    """A key with the scope `runner` that the API makes valid at start."""
+    """A key with the scope `runner` that the API registers at start."""
     slack_bot_token: Annotated[SecretStr | None, Field(alias="SLACK_BOT_TOKEN")] = None
-    """Without one nothing is posted to Slack."""
+    """Unset: no messages to Slack."""
     slack_api_base_url: Annotated[str, Field(alias="SLACK_API_BASE_URL")] = "https://slack.com/api"
-    """Where Slack's Web API is; tests point it at a fake one."""
+    """The address of Slack's Web API; tests set a fake one."""
     sky_url: Annotated[str | None, Field(alias="SKYPILOT_API_SERVER_ENDPOINT")] = None
-    """Where SkyPilot's API server answers; unset: no machines can be rented."""
+    """The address of SkyPilot's API server; unset: no machines can be rented."""
 
     dataset_max_mb: Annotated[int, Field(alias="HILLCLIMB_DATASET_MAX_MB", ge=1)] = 512
-    """Largest file of tasks that is accepted, as it is sent (MB)."""
+    """Largest accepted upload of tasks, as sent (MB)."""
     dataset_unpacked_mb: Annotated[int, Field(alias="HILLCLIMB_DATASET_UNPACKED_MB", ge=1)] = 2048
-    """Largest file of tasks that is read, when it is unpacked (MB)."""
+    """Largest accepted file of tasks, unpacked (MB)."""
     dataset_memory_mb: Annotated[int, Field(alias="HILLCLIMB_DATASET_MEMORY_MB", ge=512)] = 2048
     """Address space of the process that reads a file of tasks (MB)."""
     dataset_deadline_s: Annotated[float, Field(alias="HILLCLIMB_DATASET_DEADLINE_S", gt=0)] = 300.0
-    """Seconds that making one version of a dataset may take."""
+    """Time limit of building one dataset version (s)."""
     dataset_sources: Annotated[str, Field(alias="HILLCLIMB_DATASET_SOURCES")] = ""
-    """Where the service may fetch files of tasks with its own credentials: prefixes with spaces
-    between, such as `s3://BUCKET/PREFIX` (also `?endpoint_url=…&region=…`) or `file:///DIR`; every
-    other address is refused. Empty: only uploads are accepted."""
+    """Sources from which the service may fetch tasks with its own credentials: prefixes separated
+    by spaces, such as `s3://BUCKET/PREFIX` (also `?endpoint_url=…&region=…`) or `file:///DIR`;
+    other addresses are rejected. Empty: only uploads are accepted."""
 
     clouds: Annotated[str, Field(alias="HILLCLIMB_CLOUDS")] = ""
-    """Who rents clusters: `skypilot`, or `PACKAGE.MODULE:FACTORY` for a port of your own
-    (`worker/clusters/base.py`); empty: nobody, and specs that want a cluster are refused."""
+    """The provider of clusters: `skypilot`, or `PACKAGE.MODULE:FACTORY` for one of your own
+    (`worker/skypilot/port.py`); empty: none, and specs that need a cluster are rejected."""
     wheel: Annotated[str | None, Field(alias="HILLCLIMB_WHEEL")] = None
     """The wheel of this code that nodes install; unset: built from the source tree."""
     node_api_url: Annotated[str | None, Field(alias="HILLCLIMB_NODE_API_URL")] = None
@@ -67,16 +67,16 @@ class Settings(BaseSettings):
     node_blobs_url: Annotated[str | None, Field(alias="HILLCLIMB_NODE_BLOBS_URL")] = None
     """The blob store as nodes of clusters reach it; unset: `HILLCLIMB_BLOBS_URL`."""
     node_secrets: Annotated[str, Field(alias="HILLCLIMB_NODE_SECRETS")] = ""
-    """Names, with spaces between, of variables in the service's environment that the trainers of
-    rented clusters get: credentials of platforms and of the blob store (docs/nodes.md)."""
+    """Names, separated by spaces, of variables in the service's environment that trainers on rented
+    clusters receive: credentials of platforms and of the blob store (docs/nodes.md)."""
     abandons_clusters: Annotated[bool, Field(alias="HILLCLIMB_ABANDON_CLUSTERS")] = False
-    """Start without `HILLCLIMB_CLOUDS` although clusters live that nobody would end then."""
+    """Start without `HILLCLIMB_CLOUDS` although live clusters would not be terminated then."""
     reaps_dry: Annotated[bool, Field(alias="HILLCLIMB_REAP_DRY_RUN")] = False
-    """Only tell of clusters that carry our tag and have no owner; do not end them."""
+    """Only report orphaned clusters; do not terminate them."""
 
     @property
     def link_base(self) -> str:
-        """What links for people begin with, without a slash at the end."""
+        """The base of links for people, without a trailing slash."""
         return (self.link_url or self.public_url).rstrip("/")
 
 

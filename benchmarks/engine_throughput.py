@@ -17,7 +17,7 @@ import time
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from trainer.engines.torch import TorchEngine, TorchEngineOptions
+from trainer.engines.torch.engine import TorchEngine, TorchEngineOptions
 from trainer.types import SamplingParams
 
 VOCAB = 2048

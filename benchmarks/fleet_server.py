@@ -77,7 +77,7 @@ async def many(work: Callable[[int], Awaitable[None]], numbers: Sequence[int]) -
 
 def main() -> None:
     instances, calls = (int(word) for word in (*sys.argv[1:], "500", "5000")[:2])
-    command = [sys.executable, "-m", "trainer.envs.minifleet.server", "serve", "--json"]
+    command = [sys.executable, "-m", "hillclimb.minifleet.server", "serve", "--json"]
     options = ["--api-key", KEY, "--instance-limit", str(instances + 2 * AT_ONCE)]
     with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None

@@ -16,10 +16,10 @@ import time
 import torch
 from engine_throughput import PROMPT_TOKENS, VOCAB, tiny_model
 
+from hillclimb.spec.training.learner import LearnerSpec
 from trainer.algo.sequences import Batch, TrainingSequence
-from trainer.contract.sections import LearnerSpec
 from trainer.learners.inline import InlineLearner
-from trainer.learners.models import LearnerOptions
+from trainer.learners.model.models import LearnerOptions
 
 
 def rollout(prompt: tuple[int, ...], rng: random.Random, advantage: float) -> TrainingSequence:

@@ -27,9 +27,9 @@ from typing import Any
 
 import yaml
 
-from trainer.contract.events import EVENTS, EvalCompleted, TrainerEnded
-from trainer.contract.spec import RunSpec
-from trainer.contract.verdict import Comparison, compare_rows
+from hillclimb.protocol.events import EVENTS, EvalCompleted, TrainerEnded
+from hillclimb.spec.run import RunSpec
+from hillclimb.stats.verdict import Comparison, compare_rows
 
 ROOT = Path(__file__).resolve().parent.parent
 TRAINER_PYTHON = ROOT / ".venv-trainer" / "bin" / "python"

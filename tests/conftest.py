@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 HAS_DATABASES = importlib.util.find_spec("psycopg") is not None
-pytest_plugins = ["tests.servers", "tests.migrated"] if HAS_DATABASES else []
+pytest_plugins = ["tests.fixtures.servers", "tests.fixtures.migrated"] if HAS_DATABASES else []
 
 # No deadline per input: what is slow here is the machine, and claims about time measure it.
 settings.register_profile("quick", max_examples=100, deadline=None)
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent
 if not os.environ.get("HILLCLIMB_E2E"):
     # All is plain HTTP on loopback, but every client reads whom it would trust: 1 ms for this one
     # (openssl req -x509 -newkey rsa:2048 -nodes -keyout /dev/null), 30 ms for the world's 117.
-    os.environ["SSL_CERT_FILE"] = str(ROOT / "no_authority.pem")
+    os.environ["SSL_CERT_FILE"] = str(ROOT / "fixtures/no_authority.pem")
 LONGEST = ("hillclimb/stack/", "worker/", "peers/", "hillclimb/cli/")
 """Of the control plane: they begin first, so that the two processes (`make test`) end together."""
 

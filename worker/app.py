@@ -1,8 +1,7 @@
-"""The Celery application: a bell and a clock. What is to be done is in the database.
+"""The Celery application: a task queue and a schedule. The work itself is in the database.
 
-Tasks are short, carry ids only, and may be lost, repeated or run twice at once; so late
-acknowledgement is safe, results are of no interest, and what the clock sends expires before it
-sends the next.
+Tasks are short, carry ids only, and may be lost, repeated or run twice at once. So late
+acknowledgement is safe, results are ignored, and a scheduled message expires before the next one.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from typing import Any, ParamSpec
 from celery import Celery, signals
 
 from api.settings import load_settings
+from worker.deadlines import CLOUD_TASK_LIMIT_S, TASK_LIMIT_S, VISIBILITY_TIMEOUT_S
 
 P = ParamSpec("P")
 
@@ -27,45 +27,39 @@ CLUSTER = "clusters.reconcile"
 SWEEP_CLUSTERS = "clusters.sweep"
 OBSERVE = "clusters.observe"
 PRICE = "clusters.price"
-MAILBOX = "nodes.mailbox"
+BLOB_CHANNEL = "nodes.mailbox"
 SPEND = "budgets.watch"
 
-EVERY_S = {
+SWEEP_PERIOD_S = {
     SWEEP: 2.0,
     SWEEP_CLUSTERS: 2.0,
     DELIVER: 2.0,
     RELAY: 5.0,
-    MAILBOX: 5.0,
+    BLOB_CHANNEL: 5.0,
     EXCLUDE: 5.0,
     OBSERVE: 15.0,
     SPEND: 15.0,
     REAP: 30.0,
     SWEEP_DATASETS: 900.0,
 }
-"""The clock's period of each sweep."""
+"""Period of each sweep in Celery's beat schedule."""
 
-ASK_CLOUDS = (CLUSTER, OBSERVE, PRICE)
+CLOUD_TASKS = (CLUSTER, OBSERVE, PRICE)
 
 CLUSTERS_QUEUE = "clusters"
-"""Asking clouds takes tens of seconds: tasks that do have a queue of their own, and workers that
-take nothing else (`celery worker -Q clusters`), so that no run waits behind them."""
+"""Queue of the tasks that call clouds, which takes tens of seconds. Separate workers serve it
+(`celery worker -Q clusters`), so that no run waits behind them."""
 
-BEHIND_THE_CLOCK = 6
-"""Priority of what a round sends for (0 goes first): a thousand of them must not keep the clock's
-next tasks waiting until they expire."""
-
-VISIBILITY_TIMEOUT_S = 300
-"""After this an unacknowledged task of a dead worker is sent again; no task takes as long. What a
-lost task was to do does not wait for it: the clock's next sweep finds it due."""
-TASK_LIMIT_S = 50
-CLOUD_TASK_LIMIT_S = 240
+FAN_OUT_PRIORITY = 6
+"""Priority of the tasks that a sweep sends (0 goes first): a thousand of them must not delay the
+next scheduled tasks until those expire."""
 
 
 def configuration() -> dict[str, Any]:
-    """Celery's settings, read when the first process needs them."""
+    """Return Celery's settings, read when the first process needs them."""
     settings = load_settings()
-    # Where nobody rents clusters nobody reads their queue: what is sent there would stay.
-    on_clock = [name for name in EVERY_S if settings.clouds or name not in ASK_CLOUDS]
+    # Without clouds no worker serves their queue: messages would pile up there.
+    scheduled = [name for name in SWEEP_PERIOD_S if settings.clouds or name not in CLOUD_TASKS]
     return {
         "broker_url": settings.redis_url,
         "broker_connection_retry_on_startup": True,
@@ -77,14 +71,18 @@ def configuration() -> dict[str, Any]:
         "task_serializer": "json",
         "accept_content": ["json"],
         "task_time_limit": TASK_LIMIT_S,
-        "task_annotations": {name: {"time_limit": CLOUD_TASK_LIMIT_S} for name in ASK_CLOUDS},
-        "task_routes": {name: {"queue": CLUSTERS_QUEUE} for name in ASK_CLOUDS},
+        "task_annotations": {name: {"time_limit": CLOUD_TASK_LIMIT_S} for name in CLOUD_TASKS},
+        "task_routes": {name: {"queue": CLUSTERS_QUEUE} for name in CLOUD_TASKS},
         "timezone": "UTC",
         "worker_send_task_events": False,
         "worker_cancel_long_running_tasks_on_connection_loss": True,
         "beat_schedule": {
-            name: {"task": name, "schedule": EVERY_S[name], "options": {"expires": EVERY_S[name]}}
-            for name in on_clock
+            name: {
+                "task": name,
+                "schedule": SWEEP_PERIOD_S[name],
+                "options": {"expires": SWEEP_PERIOD_S[name]},
+            }
+            for name in scheduled
         },
     }
 
@@ -93,11 +91,11 @@ app = Celery("hillclimb", include=["worker.tasks"])
 app.add_defaults(configuration)
 
 NOISY_LOGGERS = ("celery.worker.strategy", "celery.app.trace")
-"""They say two lines per task at INFO: four a second, for ever; failures are errors."""
+"""They log two lines per task at INFO, four a second; failures are logged as errors."""
 
 
 def quieten(**_: object) -> None:
-    """Keep the worker's log for what is worth reading."""
+    """Raise the level of loggers that would fill the worker's log."""
     for name in NOISY_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
 
@@ -106,7 +104,7 @@ signals.after_setup_logger.connect(quieten)
 
 
 def task(name: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """Register a function under a task name; it stays callable as it is."""
+    """Register a function under a task name; it stays callable directly."""
 
     def register(function: Callable[P, None]) -> Callable[P, None]:
         app.task(name=name)(function)

@@ -1,8 +1,8 @@
-"""A blob store that is left alone for a while after it gave no answer.
+"""A circuit breaker around the blob store: after a slow error calls fail at once for a while.
 
-One worker process does everything that waits for nothing: runs, relays, notes, messages. A store
-that is away costs seconds each time it is asked, and it is asked by every sweep for every run: the
-clock's next tasks would expire behind that, and no run would be started or ended for the outage.
+One worker process does all short tasks: runs, relays, node messages, notices. A store that is down
+costs seconds per call, and every sweep calls it for every run: the next scheduled tasks would
+expire meanwhile, and no run would start or end during the outage.
 """
 
 from __future__ import annotations
@@ -14,95 +14,93 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from trainer.stores.base import BlobMissing, BlobStore, Method, StoreError
+from hillclimb.blobs.base import BlobMissing, BlobStore, Method, StoreError
+from worker.deadlines import CIRCUIT_OPEN_S, SLOW_ERROR_S
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-SLOW_S = 1.0
-"""An error that took this long to come is one of a store that is away; refusals come at once."""
-REST_S = 30.0
-"""Until it is asked again, by this process."""
 
-
-class StoreResting(StoreError):
-    """The store was not asked: it gave no answer a moment ago."""
+class CircuitOpen(StoreError):
+    """The store was not called: it did not answer a moment ago."""
 
 
 @dataclass(slots=True)
-class RestingStore:
-    """Asks `store`; after an error that was long in coming nothing is asked for `rest_s`.
+class CircuitBreakerStore:
+    """Calls `store`; after a slow error every call fails for `open_s`.
 
-    Each method may raise StoreResting, and what the same one of `BlobStore` does.
+    Each method may raise CircuitOpen, and the errors of the same method of `BlobStore`.
     """
 
     store: BlobStore
-    rest_s: float = REST_S
+    open_s: float = CIRCUIT_OPEN_S
     clock: Callable[[], float] = time.monotonic
-    _until: float = float("-inf")
+    _open_until: float = float("-inf")
 
-    def _ask(self, answer: Callable[[], T]) -> T:
+    def _call(self, method: Callable[[], T]) -> T:
         began = self.clock()
-        if began < self._until:
-            raise StoreResting(f"the store is asked again in {self._until - began:.0f} s")
+        if began < self._open_until:
+            raise CircuitOpen(
+                f"the blob store is down: it is tried again in {self._open_until - began:.0f} s"
+            )
         try:
-            return answer()
+            return method()
         except BlobMissing:
             raise
         except StoreError as error:
-            if self.clock() - began > SLOW_S:
-                self._until = self.clock() + self.rest_s
-                log.warning("the store is left alone for %g s: %s", self.rest_s, error)
+            if self.clock() - began > SLOW_ERROR_S:
+                self._open_until = self.clock() + self.open_s
+                log.warning("no calls to the blob store for %g s: %s", self.open_s, error)
             raise
 
     def check(self) -> None:
         """As `BlobStore.check`."""
-        self._ask(self.store.check)
+        self._call(self.store.check)
 
     def put(self, key: str, data: bytes) -> None:
         """As `BlobStore.put`."""
-        self._ask(lambda: self.store.put(key, data))
+        self._call(lambda: self.store.put(key, data))
 
     def put_file(self, key: str, path: Path) -> None:
         """As `BlobStore.put_file`."""
-        self._ask(lambda: self.store.put_file(key, path))
+        self._call(lambda: self.store.put_file(key, path))
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """As `BlobStore.put_if_absent`."""
-        return self._ask(lambda: self.store.put_if_absent(key, data))
+        return self._call(lambda: self.store.put_if_absent(key, data))
 
     def get(self, key: str) -> bytes:
         """As `BlobStore.get`."""
-        return self._ask(lambda: self.store.get(key))
+        return self._call(lambda: self.store.get(key))
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """As `BlobStore.get_range`."""
-        return self._ask(lambda: self.store.get_range(key, start, length))
+        return self._call(lambda: self.store.get_range(key, start, length))
 
     def size(self, key: str) -> int:
         """As `BlobStore.size`."""
-        return self._ask(lambda: self.store.size(key))
+        return self._call(lambda: self.store.size(key))
 
     def get_file(self, key: str, path: Path) -> None:
         """As `BlobStore.get_file`."""
-        self._ask(lambda: self.store.get_file(key, path))
+        self._call(lambda: self.store.get_file(key, path))
 
     def exists(self, key: str) -> bool:
         """As `BlobStore.exists`."""
-        return self._ask(lambda: self.store.exists(key))
+        return self._call(lambda: self.store.exists(key))
 
     def list(self, prefix: str) -> tuple[str, ...]:
         """As `BlobStore.list`."""
-        return self._ask(lambda: self.store.list(prefix))
+        return self._call(lambda: self.store.list(prefix))
 
     def delete_prefix(self, prefix: str) -> int:
         """As `BlobStore.delete_prefix`."""
-        return self._ask(lambda: self.store.delete_prefix(prefix))
+        return self._call(lambda: self.store.delete_prefix(prefix))
 
     def presign(self, key: str, *, method: Method, expires_s: int) -> str | None:
-        """As `BlobStore.presign`, which asks nobody."""
+        """As `BlobStore.presign`, which makes no request."""
         return self.store.presign(key, method=method, expires_s=expires_s)
 
     def local_path(self, key: str) -> Path | None:
-        """As `BlobStore.local_path`, which asks nobody."""
+        """As `BlobStore.local_path`, which makes no request."""
         return self.store.local_path(key)

@@ -1,4 +1,4 @@
-"""What the worker's tasks need, made once per process and only after Celery has forked."""
+"""Dependencies of the worker's tasks, created once per process, after Celery has forked."""
 
 from __future__ import annotations
 
@@ -7,40 +7,40 @@ import socket
 from dataclasses import dataclass
 from functools import lru_cache
 
-from api.database import Database
 from api.notices.deliver import Delivery
 from api.notices.slack import SlackApi
 from api.settings import Settings, load_settings
-from trainer.stores.base import BlobStore
-from trainer.stores.locate import open_store
-from trainer.stores.patience import Patience
-from worker.clusters.renting import Renting, make_renting
-from worker.resting import RestingStore
+from api.tables.database import Database
+from hillclimb.blobs.base import BlobStore
+from hillclimb.blobs.locate import open_store
+from hillclimb.blobs.retry import RetryPolicy
+from worker.circuit_breaker import CircuitBreakerStore
+from worker.skypilot.provider import CloudProvider, make_cloud_provider
 
-STORE_PATIENCE = Patience(total_s=5.0, silence_s=8.0)
-"""A step of a run waits for a store for less than its lease lasts; every sweep asks again."""
+STORE_RETRY = RetryPolicy(total_s=5.0, silence_s=8.0)
+"""Shorter than a run's lease: a step must not outlive it, and the next sweep tries again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """`owner` is the name under which this process takes leases."""
+class WorkerContext:
+    """Database, blob store and ports; `owner` is the name under which this process takes leases."""
 
     database: Database
     store: BlobStore
     owner: str
     delivery: Delivery
-    renting: Renting | None = None
-    """How clusters are rented; null where nobody rents any."""
+    cloud_provider: CloudProvider | None = None
+    """None where no clouds are configured."""
 
 
 @lru_cache
-def load_parts() -> Parts:
-    """Return this process's parts."""
-    return make_parts(load_settings())
+def load_context() -> WorkerContext:
+    """Return this process's context."""
+    return make_context(load_settings())
 
 
-def make_parts(settings: Settings) -> Parts:
-    """Return the parts that the settings describe."""
+def make_context(settings: Settings) -> WorkerContext:
+    """Create the context from the settings."""
     database = Database(settings.database_url)
     token = settings.slack_bot_token
     slack = (
@@ -48,10 +48,10 @@ def make_parts(settings: Settings) -> Parts:
         if token and token.get_secret_value()
         else None
     )
-    return Parts(
+    return WorkerContext(
         database=database,
-        store=RestingStore(open_store(settings.blobs_url, STORE_PATIENCE)),
+        store=CircuitBreakerStore(open_store(settings.blobs_url, STORE_RETRY)),
         owner=f"{socket.gethostname()}:{os.getpid()}",
         delivery=Delivery(database=database, slack=slack, public_url=settings.link_base),
-        renting=make_renting(settings, database),
+        cloud_provider=make_cloud_provider(settings, database),
     )

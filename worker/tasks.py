@@ -1,19 +1,18 @@
-"""The names Celery knows, each bound to the function that does it."""
+"""Celery's tasks, each bound to the function that does its work."""
 
 from __future__ import annotations
 
-from api.bell import RECONCILE_TASK
 from api.clusters import quotes
 from api.datasets.blobs import sweep_orphans
 from api.notices.deliver import deliver_due
+from api.queue import RECONCILE_TASK
 from api.runs.journal import utc_now
-from worker import driver, reaper, relay, rounds, validations
 from worker.app import (
-    BEHIND_THE_CLOCK,
+    BLOB_CHANNEL,
     CLUSTER,
     DELIVER,
     EXCLUDE,
-    MAILBOX,
+    FAN_OUT_PRIORITY,
     OBSERVE,
     PRICE,
     REAP,
@@ -25,103 +24,105 @@ from worker.app import (
     app,
     task,
 )
-from worker.clusters import mailbox, observer, pricing, spending, step
-from worker.parts import load_parts
+from worker.clusters import blob_channel, observer, pricing, reconciler
+from worker.context import load_context
+from worker.deadlines import MESSAGE_TTL_S
+from worker.runs import driver, reaper, relay, spending, sweeps, validations
 
-BELL_LIFE_S = 10.0
-"""A bell that nobody heard for this long is rung again by the sweep anyway."""
-SENT = {"expires": BELL_LIFE_S, "priority": BEHIND_THE_CLOCK}
+FAN_OUT = {"expires": MESSAGE_TTL_S, "priority": FAN_OUT_PRIORITY}
 
 
 @task(RECONCILE_TASK)
 def reconcile(run_id: str, must_be_due: bool = False) -> None:  # noqa: FBT001, FBT002
-    """Take the steps one run needs now; what the sweep sends must still be due."""
-    driver.reconcile(load_parts(), run_id, must_be_due=must_be_due)
+    """Take the steps due for one run; messages from the sweep require that it is still due."""
+    driver.reconcile(load_context(), run_id, must_be_due=must_be_due)
 
 
 @task(SWEEP)
 def sweep_runs() -> None:
-    """Send for every run that needs a look: what a lost bell costs is one period of the clock."""
-    for run_id in rounds.runs(load_parts()):
-        app.send_task(RECONCILE_TASK, args=(run_id, True), **SENT)
+    """Send a task for every due run; a lost message is made good here within one period."""
+    for run_id in sweeps.runs(load_context()):
+        app.send_task(RECONCILE_TASK, args=(run_id, True), **FAN_OUT)
 
 
 @task(CLUSTER)
 def reconcile_cluster(cluster_id: str) -> None:
-    """Take the steps one cluster needs now."""
-    parts = load_parts()
-    if parts.renting is not None:
-        step.reconcile(parts, parts.renting.clouds(), cluster_id)
+    """Take the actions due for one cluster."""
+    context = load_context()
+    if context.cloud_provider is not None:
+        reconciler.reconcile(context, context.cloud_provider.clouds(), cluster_id)
 
 
 @task(SWEEP_CLUSTERS)
 def sweep_clusters() -> None:
-    """Send for every cluster that needs a look, and for prices that somebody wants to know."""
-    parts = load_parts()
-    if parts.renting is None:
+    """Send a task for every due cluster, and one for requested prices."""
+    context = load_context()
+    if context.cloud_provider is None:
         return
-    with parts.database.transaction() as session:
-        wants_prices = quotes.is_any_due(session, now=utc_now())
-    for cluster_id in rounds.clusters(parts):
-        app.send_task(CLUSTER, args=(cluster_id,), **SENT)
-    if wants_prices:
-        app.send_task(PRICE, expires=BELL_LIFE_S)
+    with context.database.transaction() as session:
+        is_price_due = quotes.is_any_due(session, now=utc_now())
+    for cluster_id in sweeps.clusters(context):
+        app.send_task(CLUSTER, args=(cluster_id,), **FAN_OUT)
+    if is_price_due:
+        app.send_task(PRICE, expires=MESSAGE_TTL_S)
 
 
 @task(PRICE)
 def ask_prices() -> None:
-    """Ask the clouds' catalogs for the prices that are wanted."""
-    parts = load_parts()
-    if parts.renting is not None:
-        pricing.sweep(parts, parts.renting.clouds())
+    """Query the clouds' catalogs for the requested prices."""
+    context = load_context()
+    if context.cloud_provider is not None:
+        pricing.sweep(context, context.cloud_provider.clouds())
 
 
 @task(OBSERVE)
 def observe_clusters() -> None:
-    """Look at all clusters once."""
-    parts = load_parts()
-    if parts.renting is not None:
-        observer.sweep(parts, parts.renting.clouds(), dry_run=parts.renting.reaps_dry)
+    """Poll all clusters once."""
+    context = load_context()
+    if context.cloud_provider is not None:
+        observer.sweep(
+            context, context.cloud_provider.clouds(), dry_run=context.cloud_provider.reaps_dry
+        )
 
 
 @task(SPEND)
 def watch_budgets() -> None:
-    """Look at what clusters have cost and how long they live: by our own rows, asking nobody."""
-    spending.sweep(load_parts())
+    """Check budgets and time limits against our own rows; calls no cloud."""
+    spending.sweep(load_context())
 
 
 @task(RELAY)
 def relay_events() -> None:
-    """Fetch the events of trainers that are not heard."""
-    relay.sweep(load_parts())
+    """Fetch the events of silent trainers from the blob store."""
+    relay.sweep(load_context())
 
 
 @task(EXCLUDE)
 def exclude_failed_tasks() -> None:
-    """Leave out what ended validations found to fail."""
-    validations.sweep(load_parts())
+    """Exclude the tasks that ended validations found to fail."""
+    validations.sweep(load_context())
 
 
-@task(MAILBOX)
-def read_mailbox() -> None:
-    """Hear the nodes that cannot speak to the API, and leave them what is wanted."""
-    mailbox.sweep(load_parts())
+@task(BLOB_CHANNEL)
+def exchange_node_messages() -> None:
+    """Exchange messages with nodes through the blob store."""
+    blob_channel.sweep(load_context())
 
 
 @task(DELIVER)
 def deliver_messages() -> None:
-    """Post the outbox's messages that are due."""
-    deliver_due(load_parts().delivery)
+    """Deliver the outbox messages that are due."""
+    deliver_due(load_context().delivery)
 
 
 @task(REAP)
 def reap() -> None:
-    """End what has no live owner."""
-    reaper.sweep(load_parts())
+    """End attempts and delete rows without a live owner."""
+    reaper.sweep(load_context())
 
 
 @task(SWEEP_DATASETS)
 def sweep_datasets() -> None:
-    """Delete the files of dataset versions whose making was cut off."""
-    parts = load_parts()
-    sweep_orphans(parts.database, parts.store, now=utc_now())
+    """Delete the files of dataset versions whose creation was interrupted."""
+    context = load_context()
+    sweep_orphans(context.database, context.store, now=utc_now())

@@ -10,16 +10,16 @@ from typing import Any
 from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
+from api.admission.dataset_rules import MEASURED, admit, listed
+from api.admission.env_keys import refuse_strange_keys
 from api.datasets import store
-from api.datasets.admission import MEASURED, admit, listed
 from api.datasets.errors import DatasetNotFound, DatasetUnusable
-from api.datasets.measured import tools_like
-from api.datasets.worlds import refuse_strange_keys
+from api.datasets.tool_token_counts import tools_like
 from api.tables import Dataset, DatasetExclusion, DatasetVersion
-from trainer.contract.data import DatasetRef
-from trainer.contract.datasets.stopping import MIN_DIFFERENT
-from trainer.contract.problems import explain
-from trainer.contract.spec import RunSpec
+from hillclimb.datasets.lint.blocking import MIN_DIFFERENT
+from hillclimb.protocol.spec_problems import explain
+from hillclimb.spec.data import DatasetRef
+from hillclimb.spec.run import RunSpec
 
 TRAINED_ON = ("train", "probe")
 """Kinds of runs that draw training tasks."""
@@ -92,14 +92,14 @@ def _find(
 
 def _check_same(reference: DatasetRef, version: DatasetVersion) -> None:
     """Refuse a reference that was filled in for another version than the one it now names."""
-    for name, given, found in (
+    for name, requested, actual in (
         ("id", reference.id, version.id),
         ("digest", reference.digest, version.digest),
     ):
-        if given is not None and given != found:
+        if requested is not None and requested != actual:
             raise DatasetUnusable(
-                f"data.dataset.{name} is {given}, but {reference} has {found}: leave id and digest"
-                " out, the service fills them in"
+                f"data.dataset.{name} is {requested}, but {reference} has {actual}: leave id and"
+                " digest out, the service fills them in"
             )
 
 
@@ -134,8 +134,8 @@ def _choose_environments(
             f" {listed([f'{key} is {_barred(each)}' for key, each in sorted(barred.items())])}"
         )
     verb = "is taken though" if named else "is left out:"
-    told = sorted(set(barred) & set(chosen)) if named else sorted(barred)
-    return chosen, [f"{key} {verb} it is {_barred(barred[key])}." for key in told]
+    keys = sorted(set(barred) & set(chosen)) if named else sorted(barred)
+    return chosen, [f"{key} {verb} it is {_barred(barred[key])}." for key in keys]
 
 
 def _barred(exclusion: DatasetExclusion) -> str:

@@ -1,4 +1,4 @@
-"""Whether a run may be trained or measured on a version, for all that lint finds in it.
+"""Admits or refuses a run on a dataset version, by the findings of lint.
 
 What it finds is never silent: it keeps the run from being stored, or is stored with it.
 """
@@ -10,10 +10,11 @@ from typing import Any
 
 from api.datasets.errors import DatasetUnusable
 from api.tables import DatasetVersion
-from trainer.contract.datasets.findings import RULES
-from trainer.contract.datasets.stopping import MIN_DIFFERENT, STOPPING, TOO_FEW
-from trainer.contract.datasets.tools import GIVEN, TOOL_CODES, ToolCount, find_crowded
-from trainer.contract.spec import RunSpec
+from hillclimb.datasets.lint.blocking import MIN_DIFFERENT, TOO_FEW
+from hillclimb.datasets.lint.findings import RULES
+from hillclimb.datasets.lint.tool_tokens import GIVEN, TOOL_CODES, ToolCount, find_crowded
+from hillclimb.spec.data import BLOCKING_LINT
+from hillclimb.spec.run import RunSpec
 
 MEASURED = ("train", "eval")
 """Kinds of runs whose result is a figure on the eval tasks."""
@@ -44,16 +45,18 @@ def admit(
     Raises:
         DatasetUnusable: it trains or evaluates, and `data.allow_lint` leaves an error out.
     """
-    found: dict[str, list[str]] = {}
+    found_places: dict[str, list[str]] = {}
     faults = [*_stored(version, table), *_tools(spec, version, table, measured)]
     for code, place in [*faults, *_too_few(spec, table)]:
-        found.setdefault(code, []).append(place)
+        found_places.setdefault(code, []).append(place)
     sentences = {
         code: f"{code} {listed(places, '; ')}: {RULES[code].remedy}"
-        for code, places in found.items()
+        for code, places in found_places.items()
     }
     stops = spec.kind in MEASURED and not is_resumed
-    refused = [c for c in found if stops and c in STOPPING and c not in spec.data.allow_lint]
+    refused = [
+        c for c in found_places if stops and c in BLOCKING_LINT and c not in spec.data.allow_lint
+    ]
     if refused:
         raise DatasetUnusable(
             f"lint finds in {spec.data.dataset}: {'; '.join(sentences[code] for code in refused)}."
@@ -64,8 +67,8 @@ def admit(
 
 def listed(names: Sequence[str], comma: str = ", ") -> str:
     """Return the first names, and how many more there are."""
-    shown = comma.join(names[:MAX_NAMED])
-    return shown if len(names) <= MAX_NAMED else f"{shown} and {len(names) - MAX_NAMED} more"
+    first = comma.join(names[:MAX_NAMED])
+    return first if len(names) <= MAX_NAMED else f"{first} and {len(names) - MAX_NAMED} more"
 
 
 def _stored(version: DatasetVersion, table: Mapping[str, Any]) -> Iterator[_Fault]:
@@ -86,10 +89,10 @@ def _tools(
 ) -> Iterator[_Fault]:
     """Hold the tools against the tokens that this run's model may read."""
     typed = version.options.get("lint", {}).get("tool_tokens", {})
-    given = {key: ToolCount(tokens=tokens, source=GIVEN) for key, tokens in typed.items()}
+    explicit = {key: ToolCount(tokens=tokens, source=GIVEN) for key, tokens in typed.items()}
     num_tasks = {key: facts["train"] + facts["eval"] for key, facts in table.items()}
     limit = spec.rollout.max_input_length
-    for each in find_crowded({**measured, **given}, limit, num_tasks):
+    for each in find_crowded({**measured, **explicit}, limit, num_tasks):
         yield each.code, f"in {each.env_key} ({each.message})"
 
 

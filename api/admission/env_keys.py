@@ -1,4 +1,4 @@
-"""Whether the environments of a run can have the tasks of a dataset, as far as keys tell."""
+"""Compares the environment keys of a run with those of its dataset."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from api.datasets.errors import DatasetUnusable
-from trainer.contract.data import DatasetRef
-from trainer.contract.spec import RunSpec
+from hillclimb.spec.data import DatasetRef
+from hillclimb.spec.run import RunSpec
 
 
 def refuse_strange_keys(spec: RunSpec, reference: DatasetRef, table: Mapping[str, Any]) -> None:

@@ -9,24 +9,26 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from api.clusters import exclusions, planning, quotes
-from api.clusters.quotes import Quoted
-from api.datasets import submission
-from api.ids import new_id
-from api.runs import queue, store
+from api.admission import dataset_resolution, planning
+from api.admission.rental import rents
+from api.clusters import exclusions, quotes
+from api.clusters.quotes import Quotes
+from api.runs import store
 from api.runs.errors import CheckpointNotFound
 from api.runs.journal import Draft, append
 from api.runs.status import TERMINAL, DesiredState, RunStatus
+from api.scheduling import queue
 from api.tables import Run
-from trainer.contract.clusters.clouds import OWN_NETWORKS
-from trainer.contract.clusters.plan import HardwarePlan
-from trainer.contract.manifest import config_hash
-from trainer.contract.spec import RunSpec
+from api.tables.ids import new_id
+from hillclimb.hardware.plan import HardwarePlan
+from hillclimb.protocol.checkpoint_manifest import config_hash
+from hillclimb.spec.backend.clouds import OWN_NETWORKS
+from hillclimb.spec.run import RunSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What submitting a spec would make, without making it."""
+    """The effect of submitting a spec, without submitting it."""
 
     spec: dict[str, Any]
     """The resolved spec: every default and null written out."""
@@ -36,7 +38,9 @@ class Plan:
     """Version and numbers of tasks per environment; null where tasks are generated."""
     hardware: HardwarePlan | None
     """The machines that it would rent; None where it rents none."""
-    quoted: Quoted
+    max_hours: float | None
+    """The longest that a cluster of it stays up; None without `backend.skypilot`."""
+    quoted: Quotes
     """What is known of their prices."""
     queue_position: int
     """The place it would get; 1 is next."""
@@ -61,11 +65,11 @@ def submit(
     Raises:
         CheckpointNotFound: an unknown lineage.
         DatasetUnusable: the spec names a dataset that the run cannot use.
-        NoMachineWillDo: none of the machines that it asks for can carry it out.
+        NoEligibleHardware: none of the machines that it asks for can carry it out.
     """
     _check_lineage(session, spec, project_id)
     checked = planning.check(spec, _quoted(session, spec, now=now).offers)
-    resolution = submission.resolve(
+    resolution = dataset_resolution.resolve(
         session,
         spec,
         project_id=project_id,
@@ -98,8 +102,8 @@ def submit(
     session.add(run)
     session.flush()
     created = _created(run, is_resumed=is_resumed)
-    told = [("lineage", each) for each in _may_be_deleted(session, spec)]
-    append(session, run, [created, *_told(told, resolution, checked, at=now)])
+    warnings = [("lineage", each) for each in _may_be_deleted(session, spec)]
+    append(session, run, [created, *_sentences(warnings, resolution, checked, at=now)])
     return run
 
 
@@ -119,15 +123,16 @@ def plan(
     *,
     project_id: str,
     now: datetime,
+    rental: Sequence[str] = (),
 ) -> Plan:
-    """Return what `submit` would store and where it would queue; creates nothing.
+    """Return the run that `submit` would store and its place in the queue; creates nothing.
 
-    Raises as `submit` does.
+    `rental` are warnings that the service could not rent the run's nodes. Raises as `submit` does.
     """
     _check_lineage(session, spec, project_id)
     quoted = _quoted(session, spec, now=now)
     checked = planning.check(spec, quoted.offers)
-    resolution = submission.resolve(
+    resolution = dataset_resolution.resolve(
         session,
         spec,
         project_id=project_id,
@@ -136,10 +141,10 @@ def plan(
     )
     spec = resolution.spec
     resolved = resolve(spec)
-    if planning.rents(spec):
-        place = queue.place_of_next_far(session, project_id, now=now)
+    if rents(spec):
+        place = queue.queue_position_of_next_on_cluster(session, project_id, now=now)
     else:
-        place = queue.place_of_next(session, project_id, spec.kind, now=now)
+        place = queue.queue_position_of_next(session, project_id, now=now)
     return Plan(
         spec=resolved,
         config_hash=config_hash(spec),
@@ -150,18 +155,20 @@ def plan(
             *_learnt(session, spec, now=now),
             *resolution.warnings,
             *resolution.lint,
+            *rental,
         ),
         dataset=resolution.dataset,
         hardware=checked.plan,
+        max_hours=spec.backend.skypilot.max_hours if spec.backend.skypilot else None,
         quoted=quoted,
         queue_position=place.position,
         queue_reason=place.reason,
     )
 
 
-def _quoted(session: Session, spec: RunSpec, *, now: datetime) -> Quoted:
+def _quoted(session: Session, spec: RunSpec, *, now: datetime) -> Quotes:
     skypilot = spec.backend.skypilot
-    return quotes.known(session, skypilot, now=now) if skypilot is not None else Quoted()
+    return quotes.quotes_of(session, skypilot, now=now) if skypilot is not None else Quotes()
 
 
 def _learnt(session: Session, spec: RunSpec, *, now: datetime) -> tuple[str, ...]:
@@ -169,7 +176,7 @@ def _learnt(session: Session, spec: RunSpec, *, now: datetime) -> tuple[str, ...
     skypilot = spec.backend.skypilot
     if skypilot is None or skypilot.choose != "ordered":
         return ()
-    return exclusions.told(skypilot.candidates, exclusions.in_force(session, now=now))
+    return exclusions.describe(skypilot.candidates, exclusions.in_force(session, now=now))
 
 
 def resolve(spec: RunSpec) -> dict[str, Any]:
@@ -177,15 +184,15 @@ def resolve(spec: RunSpec) -> dict[str, Any]:
     return spec.model_dump(mode="json")
 
 
-def _told(
-    told: Sequence[tuple[str, str]],
-    resolution: submission.Resolution,
+def _sentences(
+    warnings: Sequence[tuple[str, str]],
+    resolution: dataset_resolution.Resolution,
     checked: planning.Checked,
     *,
     at: datetime,
 ) -> list[Draft]:
-    """Return what is `told` by code, and warnings of the run's dataset, of lint and of machines."""
-    sentences = [*told, *(("dataset", each) for each in resolution.warnings)]
+    """Return the warnings, by code, with those of the dataset, of lint and of machines."""
+    sentences = [*warnings, *(("dataset", each) for each in resolution.warnings)]
     sentences += [("dataset_lint", each) for each in resolution.lint]
     sentences += [("hardware", each) for each in checked.warnings]
     return [
@@ -198,10 +205,10 @@ def _check_lineage(session: Session, spec: RunSpec, project_id: str) -> None:
     source = spec.lineage.resumed_from
     if source is None:
         return
-    found = store.find_checkpoint(
+    checkpoint = store.find_checkpoint(
         session, project_id, source.run_id, step=source.step, attempt=source.attempt
     )
-    if found is None:
+    if checkpoint is None:
         raise CheckpointNotFound(
             f"Run {source.run_id} has no complete checkpoint of attempt {source.attempt} at step"
             f" {source.step}."
@@ -224,7 +231,7 @@ def _may_be_deleted(session: Session, spec: RunSpec) -> list[str]:
 
 
 def _keeps_environments(session: Session, spec: RunSpec) -> bool:
-    """Whether it goes on from a run of the same version and environments; its lineage is checked.
+    """Return whether the run resumes one of the same version and environments.
 
     Where that run's user named none, the service filled them in: nobody asked for them by name.
     """
@@ -248,8 +255,8 @@ def _warnings(spec: RunSpec) -> list[str]:
     """Return sentences about settings that are allowed but rarely meant."""
     faulty = spec.environment.faults != type(spec.environment.faults)()
     injected = ["environment.faults is set: failures are injected on purpose."] if faulty else []
-    told = injected + _money_warnings(spec)
-    return _training_warnings(spec) + told if spec.kind == "train" else told
+    warnings = injected + _money_warnings(spec)
+    return _training_warnings(spec) + warnings if spec.kind == "train" else warnings
 
 
 def _money_warnings(spec: RunSpec) -> list[str]:

@@ -1,1 +1,1 @@
-"""Machines rented for runs: which will do, their rows, what they cost, who is let in from them."""
+"""Clusters rented for runs: their rows, costs, budgets, price quotes and node secrets."""

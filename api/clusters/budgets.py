@@ -1,7 +1,7 @@
-"""Budgets: what a run and a project may use, how much is used, and what follows.
+"""Budgets of runs and projects in money and cluster hours, and the amounts spent.
 
-A run's own budget is in its spec (`budget`) plus what was granted later; a project's is for all
-its runs together. Whichever is nearer to its end counts.
+A run's own budget is in its spec (`budget`), plus later extensions; a project's is for all its runs
+together. The one with the larger used share counts.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from api.clusters import cost
 from api.clusters.cost import Spent
 from api.clusters.errors import NoBudget
 from api.clusters.store import MAX_CLUSTERS, ClusterState
-from api.ids import new_id
 from api.runs.errors import InvalidTransition
 from api.runs.journal import Draft, append
 from api.runs.status import TERMINAL, RunStatus
 from api.tables import BudgetExtension, Cluster, ProjectLimits, Run, RunEvent
-from trainer.contract.clusters.spec import BudgetSpec
+from api.tables.ids import new_id
+from hillclimb.spec.backend.skypilot import BudgetSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance:
-    """How much of one budget is used; a limit that is null does not bound."""
+    """One budget and the amount spent of it; a limit that is null does not bound."""
 
     owner: str
     """`run` or `project`."""
@@ -51,16 +51,16 @@ class Allowance:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether a run may not go on with it."""
+        """True when it allows no more spending."""
         return self.share >= 1.0
 
     def facts(self) -> dict[str, object]:
-        """Return what makes it this budget and not another, as JSON values."""
+        """Return the identity of the budget as JSON values."""
         since = None if self.since is None else self.since.isoformat()
         return {"usd": self.usd, "hours": self.hours, "since": since}
 
-    def told(self) -> str:
-        """Say how much is used of what."""
+    def summary(self) -> str:
+        """Return the amounts used and the limits as text."""
         parts = []
         if self.usd is not None:
             bound = "" if self.spent.is_complete else "at least "
@@ -71,19 +71,19 @@ class Allowance:
 
 
 def allowances(session: Session, run: Run, *, now: datetime) -> tuple[Allowance, ...]:
-    """Return the budgets that bound the run; none when nobody set one."""
-    found = (_of_run(session, run, now=now), of_project(session, run.project_id, now=now))
-    return tuple(each for each in found if each is not None)
+    """Return the budgets that bound the run: its own, its project's, both or none."""
+    both = (_of_run(session, run, now=now), of_project(session, run.project_id, now=now))
+    return tuple(each for each in both if each is not None)
 
 
 def spent_by_run(session: Session, run_id: str, *, now: datetime) -> Spent:
-    """Return what a run has used over all its attempts."""
+    """Return the amount that a run has spent over all its attempts."""
     parts = _parts(session, Run.id == run_id, now=now, since=None)
     return cost.total(part for _, part in parts)
 
 
 def of_project(session: Session, project_id: str, *, now: datetime) -> Allowance | None:
-    """Return the project's budget and what its runs have used of it; null without one."""
+    """Return the project's budget and the amount its runs have spent; null without one."""
     budget = session.get(ProjectLimits, project_id)
     if budget is None or (budget.usd is None and budget.hours is None):
         return None
@@ -94,33 +94,33 @@ def of_project(session: Session, project_id: str, *, now: datetime) -> Allowance
     )
 
 
-def left_of(session: Session, run: Run, *, now: datetime) -> BudgetSpec | None:
-    """Return what is left of a run's own budget, for a run that goes on from it; null without one.
+def remaining_of(session: Session, run: Run, *, now: datetime) -> BudgetSpec | None:
+    """Return the remaining budget of a run, for one that resumes from it; null without one.
 
-    What runs were given that went on from it before is theirs while they live, and what they spent
-    of it stays spent. Raises InvalidTransition where nothing is left.
+    Budgets of runs that resumed from it before are reserved while these runs are active; what they
+    spent stays spent. Raises InvalidTransition when nothing remains.
     """
     allowance = _of_run(session, run, now=now)
     if allowance is None:
         return None
-    used = allowance.spent + _passed_on(session, run, now=now)
-    left = {
+    used = allowance.spent + _used_by_successors(session, run, now=now)
+    remaining = {
         "usd": None if allowance.usd is None else allowance.usd - used.usd,
         "hours": None if allowance.hours is None else allowance.hours - used.hours,
     }
-    if any(each is not None and each <= 0.0 for each in left.values()):
+    if any(each is not None and each <= 0.0 for each in remaining.values()):
         raise InvalidTransition(
-            f"Nothing is left of the budget of run {run.id}: what it had not spent went to the runs"
-            " that were resumed from it. Resume one of those, or extend this run's budget"
+            f"Nothing remains of the budget of run {run.id}: the runs that were resumed from it"
+            " have the rest. Resume one of those, or extend this run's budget"
             f" (POST /v1/runs/{run.id}/budget, hillclimb budget)."
         )
-    return BudgetSpec.model_validate(run.spec["budget"] | left)
+    return BudgetSpec.model_validate(run.spec["budget"] | remaining)
 
 
 def limits_of(session: Session, project_id: str) -> ProjectLimits:
-    """Return a project's limits; the defaults, in no session, where nobody set any."""
-    found = session.get(ProjectLimits, project_id)
-    return found or ProjectLimits(project_id=project_id, max_clusters=MAX_CLUSTERS)
+    """Return a project's limits; the defaults, as a transient row, when none are set."""
+    limits = session.get(ProjectLimits, project_id)
+    return limits or ProjectLimits(project_id=project_id, max_clusters=MAX_CLUSTERS)
 
 
 def set_limits(session: Session, limits: ProjectLimits) -> ProjectLimits:
@@ -131,19 +131,19 @@ def set_limits(session: Session, limits: ProjectLimits) -> ProjectLimits:
 def extend(
     session: Session, run: Run, *, usd: float, hours: float, granted_by: str, now: datetime
 ) -> None:
-    """Give a run more than its spec does.
+    """Extend the budget of a run beyond its spec.
 
-    Raises NoBudget where its spec does not limit what is extended.
+    Raises NoBudget when its spec does not limit the extended unit.
     """
-    given = run.spec.get("budget") or {}
+    budget = run.spec.get("budget") or {}
     unlimited = [
-        name for name, more in (("usd", usd), ("hours", hours)) if more and given.get(name) is None
+        name for name, more in (("usd", usd), ("hours", hours)) if more and budget.get(name) is None
     ]
-    if not given or unlimited:
-        lacks = " and ".join(f"budget.{name}" for name in unlimited) or "budget"
+    if not budget or unlimited:
+        missing = " and ".join(f"budget.{name}" for name in unlimited) or "budget"
         raise NoBudget(
-            f"The spec of run {run.id} sets no {lacks}: there is nothing to extend. What all runs"
-            " of a project may use together is set with `hillclimb limits` (PUT /v1/limits)."
+            f"The spec of run {run.id} sets no {missing}: there is nothing to extend. The budget of"
+            " all runs of a project together is set with `hillclimb limits` (PUT /v1/limits)."
         )
     session.add(
         BudgetExtension(
@@ -161,14 +161,14 @@ def extend(
 
 
 def largest_shares(session: Session, *, now: datetime) -> dict[str, float]:
-    """Return the larger share used of each run that has a cluster and a budget, by run.
+    """Return the largest used share of each run with a cluster and a budget, by run id.
 
-    The same as `allowances`, for all runs at once: a few queries, however many there are.
+    The same as `allowances`, for all runs in a few queries.
     """
     spends = (
         exists()
-        .where(Cluster.run_id == Run.id, Cluster.paid_from.is_not(None))
-        .where(Cluster.state != ClusterState.GONE.value)
+        .where(Cluster.run_id == Run.id, Cluster.billed_from.is_not(None))
+        .where(Cluster.state != ClusterState.TERMINATED.value)
     )
     rows = session.execute(select(Run.id, Run.project_id, Run.spec["budget"]).where(spends)).all()
     if not rows:
@@ -179,13 +179,13 @@ def largest_shares(session: Session, *, now: datetime) -> dict[str, float]:
     }
     bounded = {run_id: budget for run_id, _, budget in rows if _is_bound(budget)}
     of_runs = _of_runs(session, bounded, now=now)
-    found: dict[str, float] = {}
+    largest: dict[str, float] = {}
     for run_id, project_id, _ in rows:
         both = (of_runs.get(run_id), of_projects[project_id])
         shares = [each.share for each in both if each is not None]
         if shares:
-            found[run_id] = max(shares)
-    return found
+            largest[run_id] = max(shares)
+    return largest
 
 
 def _of_run(session: Session, run: Run, *, now: datetime) -> Allowance | None:
@@ -195,8 +195,8 @@ def _of_run(session: Session, run: Run, *, now: datetime) -> Allowance | None:
     return _of_runs(session, {run.id: budget}, now=now)[run.id]
 
 
-def _passed_on(session: Session, run: Run, *, now: datetime) -> Spent:
-    """Return how much of a run's budget the runs have that a resume made of it."""
+def _used_by_successors(session: Session, run: Run, *, now: datetime) -> Spent:
+    """Return the part of a run's budget that runs resumed from it have reserved or spent."""
     source = Run.spec["lineage"]["resumed_from"]["run_id"].as_string()
     query = (
         select(Run)
@@ -204,22 +204,22 @@ def _passed_on(session: Session, run: Run, *, now: datetime) -> Spent:
         .where(Run.project_id == run.project_id, source == run.id)
         .where(RunEvent.data["is_resumed"].as_boolean())
     )
-    return cost.total(_taken(session, each, now=now) for each in session.scalars(query))
+    return cost.total(_reserved_or_spent(session, each, now=now) for each in session.scalars(query))
 
 
-def _taken(session: Session, run: Run, *, now: datetime) -> Spent:
-    """Return all that a run was given while it lives, then what it and those after it spent."""
+def _reserved_or_spent(session: Session, run: Run, *, now: datetime) -> Spent:
+    """Return the whole budget of an active run; of an ended one, the spending it caused."""
     budget = run.spec["budget"] or {}
-    given = Spent(usd=budget.get("usd") or 0.0, hours=budget.get("hours") or 0.0)
+    reserved = Spent(usd=budget.get("usd") or 0.0, hours=budget.get("hours") or 0.0)
     if RunStatus(run.status) not in TERMINAL:
-        return given
-    used = spent_by_run(session, run.id, now=now) + _passed_on(session, run, now=now)
-    return Spent(usd=min(used.usd, given.usd), hours=min(used.hours, given.hours))
+        return reserved
+    used = spent_by_run(session, run.id, now=now) + _used_by_successors(session, run, now=now)
+    return Spent(usd=min(used.usd, reserved.usd), hours=min(used.hours, reserved.hours))
 
 
 def _is_bound(budget: Mapping[str, Any] | None) -> bool:
-    given = budget or {}
-    return given.get("usd") is not None or given.get("hours") is not None
+    limits = budget or {}
+    return limits.get("usd") is not None or limits.get("hours") is not None
 
 
 def _of_runs(
@@ -240,25 +240,27 @@ def _of_runs(
     return {
         run_id: Allowance(
             owner="run",
-            usd=None if given.get("usd") is None else given["usd"] + usd[run_id],
-            hours=None if given.get("hours") is None else given["hours"] + hours[run_id],
+            usd=None if budget.get("usd") is None else budget["usd"] + usd[run_id],
+            hours=None if budget.get("hours") is None else budget["hours"] + hours[run_id],
             spent=spent[run_id],
         )
-        for run_id, given in budgets.items()
+        for run_id, budget in budgets.items()
     }
 
 
 def _parts(
-    session: Session, whose: ColumnElement[bool], *, now: datetime, since: datetime | None
+    session: Session, condition: ColumnElement[bool], *, now: datetime, since: datetime | None
 ) -> Iterator[tuple[str, Spent]]:
-    """Yield what each cluster has cost, with its run's id."""
-    recent = or_(Cluster.gone_at.is_(None), Cluster.gone_at > since) if since else true()
-    columns = (Cluster.run_id, Cluster.paid_from, Cluster.gone_at, Cluster.hourly_usd)
-    clusters = select(*columns).join(Run, Run.id == Cluster.run_id).where(whose, recent)
+    """Yield the cost of each cluster, with its run's id."""
+    recent = (
+        or_(Cluster.terminated_at.is_(None), Cluster.terminated_at > since) if since else true()
+    )
+    columns = (Cluster.run_id, Cluster.billed_from, Cluster.terminated_at, Cluster.hourly_usd)
+    clusters = select(*columns).join(Run, Run.id == Cluster.run_id).where(condition, recent)
     for cluster in session.execute(clusters):
         yield cluster.run_id, cost.of_cluster(cluster, now=now, since=since)
 
 
 def _share(used: float, limit: float) -> float:
-    """Of nothing all is used."""
+    """Return the used share; 1.0 of a budget of zero."""
     return used / limit if limit > 0 else 1.0

@@ -1,4 +1,4 @@
-"""Whether somebody asks the clouds: clusters that nobody could end, or that nobody looks after."""
+"""Checks that a worker polls the clouds while clusters exist: otherwise none terminates them."""
 
 from __future__ import annotations
 
@@ -9,48 +9,48 @@ from sqlalchemy.orm import Session
 
 from api.clusters import store
 from api.clusters.store import ClusterState
+from api.runs.deadlines import UNATTENDED_S
 from api.tables import Cluster
 
-SHOWN = 5
-"""Names in the message."""
-UNATTENDED_S = 300.0
-"""A cluster whose look is so long overdue shows that nobody asks the clouds: longer than their
-slowest answer, or a worker that was killed in waiting for it, holds it up."""
+MAX_NAMES = 5
+"""Names in an error message."""
 
 
-class ClustersUnattended(Exception):
+class CloudWorkerMissing(Exception):
     """The message is a sentence for the operator."""
 
 
-def refuse_unattended(session: Session, *, clouds: str, abandon: bool) -> None:
-    """Look for clusters that are not gone, where `clouds` names nobody who could end them.
+def require_cloud_worker(session: Session, *, clouds: str, abandon: bool) -> None:
+    """Refuse to start with live clusters and no provider in `clouds` to terminate them.
 
     Raises:
-        ClustersUnattended: there are some, and the operator has not said to leave them.
+        CloudWorkerMissing: there are some, and `abandon` is not set.
     """
     if clouds or abandon:
         return
     names = sorted(store.live_by_name(session))
     if names:
-        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-        raise ClustersUnattended(
-            f"{len(names)} clusters are not gone ({', '.join(names[:SHOWN])}{more}), and"
-            " HILLCLIMB_CLOUDS is empty: nobody would end them, or count what they cost. Start"
-            " with `hillclimb up --with-sky` or set HILLCLIMB_CLOUDS; to leave them to others, set"
+        more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+        raise CloudWorkerMissing(
+            f"{len(names)} clusters are not terminated ({', '.join(names[:MAX_NAMES])}{more}), and"
+            " HILLCLIMB_CLOUDS is empty: no worker would terminate them or count their cost. Start"
+            " with `hillclimb up --with-sky` or set HILLCLIMB_CLOUDS; to abandon them, set"
             " HILLCLIMB_ABANDON_CLUSTERS=1."
         )
 
 
-def unattended(session: Session, *, now: datetime, project_id: str | None = None) -> str | None:
-    """Return what is wrong where clusters wait for somebody to ask the clouds; null: nothing.
+def cloud_worker_warning(
+    session: Session, *, now: datetime, project_id: str | None = None
+) -> str | None:
+    """Return a warning when clusters wait for a worker that polls the clouds; null otherwise.
 
-    Only what needs an answer of theirs shows it: the general worker puts off what is well, so with
-    nobody in attendance an overdue look is one that nobody can take. Without `project_id`: of all.
+    The general worker defers healthy clusters, so an overdue check is one that only a worker of
+    the queue `clusters` can make. Without `project_id`: over all projects.
     """
     is_free = or_(Cluster.lease_until.is_(None), Cluster.lease_until < now)
     overdue = (
         select(func.count(), func.min(Cluster.due_at))
-        .where(Cluster.state != ClusterState.GONE.value, is_free)
+        .where(Cluster.state != ClusterState.TERMINATED.value, is_free)
         .where(Cluster.due_at < now - timedelta(seconds=UNATTENDED_S))
     )
     if project_id is not None:
@@ -61,8 +61,8 @@ def unattended(session: Session, *, now: datetime, project_id: str | None = None
     minutes = int((now - oldest).total_seconds() // 60)
     of = "1 cluster" if number == 1 else f"{number} clusters"
     return (
-        f"Nobody has looked after {of} for {minutes} min: nothing is rented and nothing is ended,"
-        " and what is rented is paid for. With HILLCLIMB_CLOUDS set, the scheduler, a worker, and"
+        f"No worker has checked {of} for {minutes} min: no cluster is launched or terminated, and"
+        " running ones cost money. With HILLCLIMB_CLOUDS set, the scheduler, a worker, and"
         " one that reads the queue `clusters` have to run (`python -m celery -A worker.app worker"
         " --queues clusters`, docs/deploy.md)."
     )

@@ -1,10 +1,10 @@
-"""Why the clusters domain refuses; `api/problems.py` alone knows the HTTP status of each.
+"""Errors of the clusters domain; `api/http/problems.py` alone maps each to an HTTP status.
 
 ClustersError
-├── NoMachineWillDo         none of the machines that a spec asks for can carry it out
+├── NoEligibleHardware      no candidate of the spec can execute it
 ├── PresetNotFound          no preset of that name
-├── CloudExclusionNotFound  nothing learnt of the clouds has that id
-├── StrayNotFound           no cluster without an owner has that name
+├── CloudExclusionNotFound  no cloud exclusion has that id
+├── OrphanNotFound          no orphaned cluster has that name
 └── NoBudget                there is nothing to extend
 """
 
@@ -12,11 +12,11 @@ from __future__ import annotations
 
 
 class ClustersError(Exception):
-    """Base; the message is for the user."""
+    """Base class; the message is a sentence for the user."""
 
 
-class NoMachineWillDo(ClustersError):
-    """None of `backend.skypilot.candidates` can carry the spec out; the arithmetic is shown."""
+class NoEligibleHardware(ClustersError):
+    """None of `backend.skypilot.candidates` can execute the spec; the message shows why."""
 
 
 class PresetNotFound(ClustersError):
@@ -24,12 +24,12 @@ class PresetNotFound(ClustersError):
 
 
 class CloudExclusionNotFound(ClustersError):
-    """Nothing learnt of the clouds has that id, or not any more."""
+    """No cloud exclusion has that id, or it has expired."""
 
 
-class StrayNotFound(ClustersError):
-    """No cluster without an owner has that name, or not any more."""
+class OrphanNotFound(ClustersError):
+    """No orphaned cluster has that name, or it is terminated."""
 
 
 class NoBudget(ClustersError):
-    """The run's spec sets no budget that could be extended."""
+    """The run's spec sets no budget to extend."""

@@ -1,6 +1,6 @@
-"""What was learnt of the clouds: machines that failed of late are asked for last, for a while.
+"""Cloud exclusions: machines whose launch failed recently are tried last until a time.
 
-The operator's, not a project's. Advice and no wall: with nothing else left they are asked again.
+They apply to all projects. A soft preference: without other candidates they are tried again.
 """
 
 from __future__ import annotations
@@ -15,28 +15,31 @@ from sqlalchemy.orm import Session
 
 from api.clusters.errors import CloudExclusionNotFound
 from api.tables import CloudExclusion
-from trainer.contract.clusters.spec import CandidateSpec
+from hillclimb.spec.backend.skypilot import CandidateSpec
 
 
 def in_force(session: Session, *, now: datetime) -> Sequence[CloudExclusion]:
-    """Return what is asked for last now, the longest first."""
+    """Return the exclusions in force, the longest first."""
     query = select(CloudExclusion).where(CloudExclusion.until > now)
     return session.scalars(query.order_by(CloudExclusion.until.desc(), CloudExclusion.id)).all()
 
 
-def concerns(learnt: CloudExclusion, candidate: CandidateSpec) -> bool:
-    """Say whether the candidate is what failed: a whole cloud stands for its regions."""
-    is_there = candidate.infra == learnt.infra or candidate.infra.startswith(f"{learnt.infra}/")
-    return is_there and learnt.sku in (None, sku_of(candidate))
+def concerns(exclusion: CloudExclusion, candidate: CandidateSpec) -> bool:
+    """Return True when the exclusion covers the candidate: a whole cloud covers its regions."""
+    infra = exclusion.infra
+    is_there = candidate.infra == infra or candidate.infra.startswith(f"{infra}/")
+    return is_there and exclusion.sku in (None, sku_of(candidate))
 
 
-def told(candidates: Iterable[CandidateSpec], learnt: Sequence[CloudExclusion]) -> tuple[str, ...]:
-    """Say which of the candidates are asked for last, until when, and why."""
+def describe(
+    candidates: Iterable[CandidateSpec], exclusions: Sequence[CloudExclusion]
+) -> tuple[str, ...]:
+    """Return a sentence for each excluded candidate: until when, and why."""
     return tuple(
-        f"{each.label} is asked for after the others until {one.until:%H:%M} UTC:"
+        f"{each.label} is tried after the others until {one.until:%H:%M} UTC:"
         f" {one.reason.rstrip('.')}."
         for each in candidates
-        for one in learnt
+        for one in exclusions
         if concerns(one, each)
     )
 
@@ -44,7 +47,7 @@ def told(candidates: Iterable[CandidateSpec], learnt: Sequence[CloudExclusion]) 
 def exclude(
     session: Session, candidate: CandidateSpec, reason: str, *, until: datetime, now: datetime
 ) -> None:
-    """Write down that a candidate failed; later than before counts."""
+    """Exclude a candidate that failed; replaces an earlier exclusion of it."""
     row = insert(CloudExclusion).values(
         id=_id(candidate),
         infra=candidate.infra,
@@ -57,28 +60,28 @@ def exclude(
     session.execute(row.on_conflict_do_update(index_elements=[CloudExclusion.id], set_=changes))
 
 
-def forgive(session: Session, candidate: CandidateSpec) -> None:
-    """Take back what was learnt of a candidate: it could be had."""
+def lift(session: Session, candidate: CandidateSpec) -> None:
+    """Delete the exclusion of a candidate: its launch succeeded."""
     session.execute(delete(CloudExclusion).where(CloudExclusion.id == _id(candidate)))
 
 
-def clear(session: Session, exclusion_id: str) -> None:
-    """Take one back by hand. Raises CloudExclusionNotFound."""
-    found = session.get(CloudExclusion, exclusion_id)
-    if found is None:
+def remove(session: Session, exclusion_id: str) -> None:
+    """Delete an exclusion by id. Raises CloudExclusionNotFound."""
+    exclusion = session.get(CloudExclusion, exclusion_id)
+    if exclusion is None:
         raise CloudExclusionNotFound(
-            f"Nothing learnt has the id {exclusion_id}: it may be over. `hillclimb clouds` lists"
-            " what is in force."
+            f"There is no cloud exclusion {exclusion_id}: it may have expired. `hillclimb clouds`"
+            " lists those in force."
         )
-    session.delete(found)
+    session.delete(exclusion)
 
 
 def sku_of(candidate: CandidateSpec) -> str:
-    """Return the machines that a candidate names; spot machines are others."""
+    """Return the name of a candidate's machines; spot machines have another one."""
     return f"{candidate.accelerators or 'no GPU'}{' (spot)' * candidate.use_spot}"
 
 
 def _id(candidate: CandidateSpec) -> str:
-    """One row for each kind of machine, whoever writes it."""
+    """Return the id of the one row for a kind of machine."""
     name = f"{candidate.infra}|{sku_of(candidate)}"
     return f"cex_{hashlib.sha256(name.encode()).hexdigest()[:20]}"

@@ -1,6 +1,6 @@
-"""Who may work on a cluster: a row lease with an epoch, as for runs (`api.runs.leases`).
+"""Leases of clusters: a row lease with an epoch, as for runs (`api.runs.leases`).
 
-A cluster has one of its own, because it is looked after when its run has long ended.
+A cluster has its own, because workers still terminate it when its run has ended.
 """
 
 from __future__ import annotations
@@ -11,17 +11,15 @@ from datetime import datetime, timedelta
 from sqlalchemy import ColumnElement, or_, select, update
 from sqlalchemy.orm import Session
 
+from api.runs.deadlines import CLUSTER_LEASE_S
 from api.runs.errors import LeaseLost
 from api.tables import Cluster
 
-LEASE_S = 90.0
-"""Longer than one call to the clouds may take; renewed before each."""
-
 
 def claim(session: Session, cluster_id: str, *, now: datetime) -> Cluster | None:
-    """Take the cluster's lease; null when it is gone, not due, or held by someone.
+    """Claim the cluster's lease; null when it is terminated, not due, or leased.
 
-    Never waits: a row that another transaction holds is skipped.
+    Never waits: skips a row that another transaction locks.
     """
     free = (
         select(Cluster.id)
@@ -29,14 +27,14 @@ def claim(session: Session, cluster_id: str, *, now: datetime) -> Cluster | None
         .with_for_update(skip_locked=True, key_share=True)
         .scalar_subquery()
     )
-    taken = (
+    claimed = (
         update(Cluster)
         .where(Cluster.id == free)
-        .values(epoch=Cluster.epoch + 1, lease_until=now + timedelta(seconds=LEASE_S))
+        .values(epoch=Cluster.epoch + 1, lease_until=now + timedelta(seconds=CLUSTER_LEASE_S))
         .returning(Cluster)
     )
     options = {"populate_existing": True, "synchronize_session": False}
-    return session.scalar(taken.execution_options(**options))
+    return session.scalar(claimed.execution_options(**options))
 
 
 def hold(session: Session, cluster_id: str, epoch: int) -> Cluster:
@@ -53,20 +51,20 @@ def hold(session: Session, cluster_id: str, epoch: int) -> Cluster:
 
 
 def renew(session: Session, cluster_id: str, epoch: int, *, now: datetime) -> None:
-    """Keep the lease for another while; raises LeaseLost under a newer epoch."""
-    hold(session, cluster_id, epoch).lease_until = now + timedelta(seconds=LEASE_S)
+    """Extend the lease; raises LeaseLost under a newer epoch."""
+    hold(session, cluster_id, epoch).lease_until = now + timedelta(seconds=CLUSTER_LEASE_S)
 
 
 def release(cluster: Cluster, *, due_at: datetime | None) -> None:
-    """Give up the lease of a held cluster; it is looked at again at `due_at`, or never."""
+    """Release the lease of a cluster; it is checked again at `due_at`, or never."""
     cluster.lease_until = None
     cluster.due_at = due_at
 
 
-def take_due(session: Session, *, now: datetime, limit: int) -> Sequence[Cluster]:
-    """Return clusters that need a look now, locked: the longest waiting first, then the oldest.
+def lock_due(session: Session, *, now: datetime, limit: int) -> Sequence[Cluster]:
+    """Return due clusters, locked: the longest overdue first, then the oldest.
 
-    One that another transaction holds is skipped.
+    Skips those that another transaction locks.
     """
     return session.scalars(
         select(Cluster)

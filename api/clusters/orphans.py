@@ -1,37 +1,36 @@
-"""Clusters that carry our tag and have no owner: what the reaper met, and ending them by hand."""
+"""Orphaned clusters: they carry our tag and have no run; listed and terminated on request."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from api.clusters.errors import StrayNotFound
-from api.tables import StrayCluster
-
-GRACE = timedelta(minutes=10)
-"""So long a cluster with our tag and without an owner is only watched."""
+from api.clusters.errors import OrphanNotFound
+from api.tables import OrphanedCluster
 
 
-def strays(session: Session) -> Sequence[StrayCluster]:
-    """Return what the newest sweep met, the oldest first."""
-    query = select(StrayCluster).order_by(StrayCluster.met_at, StrayCluster.name)
+def orphaned_clusters(session: Session) -> Sequence[OrphanedCluster]:
+    """Return the orphaned clusters of the newest sweep, the oldest first."""
+    query = select(OrphanedCluster).order_by(OrphanedCluster.first_seen_at, OrphanedCluster.name)
     return session.scalars(query).all()
 
 
-def ask_end(session: Session, name: str, *, actor: str, now: datetime) -> StrayCluster:
-    """Want a stray ended at the next sweep: without the grace, and where the reaper runs dry.
+def request_termination(
+    session: Session, name: str, *, actor: str, now: datetime
+) -> OrphanedCluster:
+    """Request termination of an orphan at the next sweep: without grace, also in a dry run.
 
-    The sweep looks again whether it has an owner. Raises StrayNotFound.
+    The sweep checks again that no run owns it. Raises OrphanNotFound.
     """
-    found = session.get(StrayCluster, name)
-    if found is None:
-        raise StrayNotFound(
-            f"No cluster without an owner has the name {name}: it is gone, or a run has it."
-            " `hillclimb strays` lists those there are."
+    orphan = session.get(OrphanedCluster, name)
+    if orphan is None:
+        raise OrphanNotFound(
+            f"There is no orphaned cluster {name}: it is terminated, or a run owns it."
+            " `hillclimb orphans` lists the orphaned clusters."
         )
-    if found.end_asked_at is None:
-        found.end_asked_at, found.end_asked_by = now, actor
-    return found
+    if orphan.terminate_requested_at is None:
+        orphan.terminate_requested_at, orphan.terminate_requested_by = now, actor
+    return orphan

@@ -1,8 +1,8 @@
-"""What machines cost by their clouds' catalogs: wanted by the API, asked for by the worker.
+"""Price quotes by the clouds' catalogs: requested by the API, fetched by the worker.
 
-Only the worker can ask the clouds, and that takes seconds: who wants a price writes that down, gets
-what is known by now, and finds the answer in the same place a little later. A quote is of one node;
-nothing here is of a project.
+Only the worker queries the clouds, and that takes seconds: the API stores a request, reads the
+quotes that exist, and finds newer ones in the same rows later. A quote is for one node and shared
+by all projects.
 """
 
 from __future__ import annotations
@@ -16,71 +16,63 @@ from sqlalchemy import or_, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
+from api.runs.deadlines import QUOTE_FRESHNESS, QUOTE_INTEREST, QUOTE_LEASE, QUOTE_RETRY
 from api.tables import PriceQuote
-from trainer.contract.clusters.offers import Offer
-from trainer.contract.clusters.spec import CandidateSpec, SkyPilotSpec
+from hillclimb.hardware.offers import Offer
+from hillclimb.spec.backend.skypilot import CandidateSpec, SkyPilotSpec
 
-FRESH = timedelta(hours=1)
-"""An older answer is asked for again, and shown until the new one is there."""
-PATIENCE = timedelta(minutes=10)
-"""What nobody wanted to know for so long is not asked for."""
-LEASE = timedelta(seconds=90)
-"""Above the deadline of one question to the clouds."""
-PAUSE = timedelta(seconds=30)
-"""After a question that got no answer."""
-KEPT = timedelta(days=7)
 PRICING = ("infra", "accelerators", "cpus", "memory_gb", "use_spot")
-"""What a catalog's price goes by; the rest of a candidate does not change it."""
+"""Fields of a candidate that determine its price in a catalog."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quoted:
-    """What is known of a spec's prices now."""
+class Quotes:
+    """The current price quotes of a spec's candidates."""
 
     offers: tuple[Offer, ...] | None = None
-    """None: nobody has answered yet."""
+    """None before the first response."""
     as_of: datetime | None = None
-    """When the oldest of the answers was got."""
+    """Time of the oldest response."""
     is_awaited: bool = False
-    """Whether an answer, or a newer one, is on its way."""
+    """True while a response, or a newer one, is pending."""
     problem: str | None = None
-    """Why the newest question got no answer."""
+    """Error of the newest query; None when it succeeded."""
 
-    def told(self, *, now: datetime) -> str:
-        """Say in a sentence how good the prices are."""
+    def summary(self, *, now: datetime) -> str:
+        """Return a sentence on the age and completeness of the prices."""
         if self.as_of is not None:
-            newer = "; newer ones are being asked for" if self.is_awaited else ""
-            return f"Prices are of {_ago(now - self.as_of)}, by the clouds' catalogs{newer}."
+            newer = "; newer ones are being fetched" if self.is_awaited else ""
+            return f"Prices by the clouds' catalogs, {_ago(now - self.as_of)}{newer}."
         if self.problem is not None:
-            return f"Prices are not known: {self.problem.rstrip('.')}. They are asked for again."
+            return f"Prices are unknown: {self.problem.rstrip('.')}. The query is repeated."
         if self.is_awaited:
-            return "Prices are being asked for: plan again in a few seconds."
-        return "Prices are not known here."
+            return "Prices are being fetched: plan again in a few seconds."
+        return "Prices are unknown here."
 
 
-def ask(session: Session, skypilot: SkyPilotSpec, *, now: datetime) -> None:
-    """Have asked for what is missing or old; `known` then says so."""
-    wanted = _wanted(skypilot)
-    # In one order for everybody: two that want the same never wait for each other.
-    for key in sorted(wanted):
-        kept = insert(PriceQuote).values(key=key, candidate=_pricing(wanted[key]), asked_at=now)
+def request(session: Session, skypilot: SkyPilotSpec, *, now: datetime) -> None:
+    """Request quotes of the spec's candidates; the worker fetches missing and old ones."""
+    candidates = _priced_candidates(skypilot)
+    # In key order: two transactions that request the same quotes never deadlock.
+    for key in sorted(candidates):
+        row = insert(PriceQuote).values(key=key, candidate=_pricing(candidates[key]), asked_at=now)
         session.execute(
-            kept.on_conflict_do_update(index_elements=[PriceQuote.key], set_={"asked_at": now})
+            row.on_conflict_do_update(index_elements=[PriceQuote.key], set_={"asked_at": now})
         )
 
 
-def known(session: Session, skypilot: SkyPilotSpec, *, now: datetime) -> Quoted:
-    """Return what is known by now."""
-    wanted = _wanted(skypilot)
-    query = select(PriceQuote).where(PriceQuote.key.in_(wanted))
-    found = {each.key: each for each in session.scalars(query)}
-    if not wanted or not found:
-        return Quoted()
-    return _quoted(skypilot, found, now=now)
+def quotes_of(session: Session, skypilot: SkyPilotSpec, *, now: datetime) -> Quotes:
+    """Return the current quotes of the spec's candidates."""
+    candidates = _priced_candidates(skypilot)
+    query = select(PriceQuote).where(PriceQuote.key.in_(candidates))
+    rows = {each.key: each for each in session.scalars(query)}
+    if not rows:
+        return Quotes()
+    return _combine(skypilot, rows, now=now)
 
 
 def claim(session: Session, *, now: datetime, limit: int) -> dict[str, CandidateSpec]:
-    """Take what is to be asked of the clouds now, by key; nobody else asks it meanwhile."""
+    """Claim the due quotes, by key, under a lease."""
     query = (
         select(PriceQuote)
         .where(*_is_due(now))
@@ -88,19 +80,19 @@ def claim(session: Session, *, now: datetime, limit: int) -> dict[str, Candidate
         .limit(limit)
         .with_for_update(skip_locked=True)
     )
-    taken = session.scalars(query).all()
-    for quote in taken:
-        quote.lease_until = now + LEASE
-    return {quote.key: CandidateSpec.model_validate(quote.candidate) for quote in taken}
+    rows = session.scalars(query).all()
+    for quote in rows:
+        quote.lease_until = now + QUOTE_LEASE
+    return {quote.key: CandidateSpec.model_validate(quote.candidate) for quote in rows}
 
 
 def is_any_due(session: Session, *, now: datetime) -> bool:
-    """Say whether anything is to be asked."""
+    """Return True when a quote is due."""
     return session.scalar(select(PriceQuote.key).where(*_is_due(now)).limit(1)) is not None
 
 
 def record(session: Session, key: str, offers: Iterable[Offer], *, now: datetime) -> None:
-    """Write down what the clouds answered for one node; nothing is an answer too."""
+    """Record the offers of a catalog for one node; no offer is a response too."""
     quote = session.get_one(PriceQuote, key)
     quote.offers = [
         {"infra": each.infra, "sku": each.sku, "hourly_usd": each.hourly_usd} for each in offers
@@ -109,19 +101,19 @@ def record(session: Session, key: str, offers: Iterable[Offer], *, now: datetime
 
 
 def fail(session: Session, keys: Iterable[str], problem: str, *, now: datetime) -> None:
-    """Write down that nobody answered; it is asked again after a pause."""
+    """Record a failed query; it is repeated after a back-off."""
     for key in keys:
         quote = session.get_one(PriceQuote, key)
-        quote.problem, quote.lease_until = problem, now + PAUSE
+        quote.problem, quote.lease_until = problem, now + QUOTE_RETRY
 
 
 def quote_key(candidate: CandidateSpec) -> str:
-    """Return the name under which a candidate's price is kept."""
+    """Return the primary key of a candidate's quote."""
     return "|".join("" if value is None else str(value) for value in _pricing(candidate).values())
 
 
-def _wanted(skypilot: SkyPilotSpec) -> dict[str, CandidateSpec]:
-    """Catalogs list machines with GPUs alone."""
+def _priced_candidates(skypilot: SkyPilotSpec) -> dict[str, CandidateSpec]:
+    """Return the candidates with GPUs, by quote key: catalogs list no others."""
     return {quote_key(each): each for each in skypilot.candidates if each.accelerators}
 
 
@@ -132,28 +124,30 @@ def _pricing(candidate: CandidateSpec) -> dict[str, Any]:
 
 def _is_due(now: datetime) -> tuple[Any, ...]:
     return (
-        PriceQuote.asked_at > now - PATIENCE,
-        or_(PriceQuote.fetched_at.is_(None), PriceQuote.fetched_at < now - FRESH),
+        PriceQuote.asked_at > now - QUOTE_INTEREST,
+        or_(PriceQuote.fetched_at.is_(None), PriceQuote.fetched_at < now - QUOTE_FRESHNESS),
         or_(PriceQuote.lease_until.is_(None), PriceQuote.lease_until < now),
     )
 
 
-def _quoted(skypilot: SkyPilotSpec, known: dict[str, PriceQuote], *, now: datetime) -> Quoted:
-    """Prices of a part of the candidates would mislead: all are known, or none."""
-    answers = [known[key].fetched_at if key in known else None for key in _wanted(skypilot)]
+def _combine(skypilot: SkyPilotSpec, rows: dict[str, PriceQuote], *, now: datetime) -> Quotes:
+    """Return offers only if every candidate has a quote: a part of them would mislead."""
+    answers = [
+        rows[key].fetched_at if key in rows else None for key in _priced_candidates(skypilot)
+    ]
     ages = [each for each in answers if each is not None]
-    problem = next((each.problem for each in known.values() if each.problem), None)
+    problem = next((each.problem for each in rows.values() if each.problem), None)
     if len(ages) < len(answers):
-        return Quoted(is_awaited=True, problem=problem)
-    return Quoted(
-        offers=tuple(_offers(skypilot, known)),
+        return Quotes(is_awaited=True, problem=problem)
+    return Quotes(
+        offers=tuple(_offers(skypilot, rows)),
         as_of=min(ages),
-        is_awaited=min(ages) < now - FRESH,
+        is_awaited=min(ages) < now - QUOTE_FRESHNESS,
         problem=problem,
     )
 
 
-def _offers(skypilot: SkyPilotSpec, known: dict[str, PriceQuote]) -> Sequence[Offer]:
+def _offers(skypilot: SkyPilotSpec, rows: dict[str, PriceQuote]) -> Sequence[Offer]:
     return [
         Offer(
             candidate=number,
@@ -162,7 +156,7 @@ def _offers(skypilot: SkyPilotSpec, known: dict[str, PriceQuote]) -> Sequence[Of
             hourly_usd=each["hourly_usd"] * skypilot.num_nodes,
         )
         for number, candidate in enumerate(skypilot.candidates)
-        if (quote := known.get(quote_key(candidate))) is not None
+        if (quote := rows.get(quote_key(candidate))) is not None
         for each in quote.offers or ()
     ]
 

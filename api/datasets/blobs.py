@@ -1,6 +1,6 @@
-"""Where a version's files are in the blob store, and how they come and go.
+"""Stores, reads and deletes the files of a dataset version in the blob store.
 
-Beside the three files of `trainer/contract/datasets/files.py` nothing is stored: a version exists
+Beside the three files of `hillclimb/datasets/format/files.py` nothing is stored: a version exists
 when its row in the database does, and that is written last. Files without one are swept.
 """
 
@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from api.database import Database
 from api.datasets import store as queries
 from api.datasets.errors import DatasetNotFound
-from api.ids import born_at
-from trainer.contract.datasets.files import LINEAGE, PREFIX, SPLIT, TASKS, version_key
-from trainer.stores.base import BlobMissing, BlobStore
+from api.tables.database import Database
+from api.tables.ids import born_at
+from hillclimb.blobs.base import BlobMissing, BlobStore
+from hillclimb.datasets.format.files import LINEAGE, PREFIX, SPLIT, TASKS, version_key
 
 ORPHAN_AGE = timedelta(hours=1)
 """Far more than the making of a version may take: a younger one may still get its row."""

@@ -18,23 +18,23 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from api.database import Database
-from api.datasets import blobs, exclusions, process, sources, store
+from api.datasets import blobs, exclusions, sources, store
 from api.datasets.errors import DatasetNotFound, DatasetRejected, DatasetsBusy
-from api.datasets.facts import version_facts
-from api.datasets.inspection import as_json
-from api.datasets.measured import tools_in_project
-from api.datasets.process import Limits
+from api.datasets.reading.description import version_facts
+from api.datasets.reading.inspection import as_json
 from api.datasets.request import VersionRequest
-from api.ids import new_id
-from api.runs import idempotency
-from api.runs.idempotency import Answer, RequestKey
+from api.datasets.tool_token_counts import tools_in_project
+from api.datasets.work import process
+from api.datasets.work.process import JobLimits
 from api.runs.journal import utc_now
-from api.tables import Dataset, DatasetVersion
-from trainer.contract.datasets.exclusions import Exclusion
-from trainer.contract.datasets.files import LINEAGE, SPLIT, TASKS
-from trainer.contract.datasets.prepare import PrepareOptions
-from trainer.stores.base import BlobStore
+from api.tables import Dataset, DatasetVersion, idempotency
+from api.tables.database import Database
+from api.tables.idempotency import RequestKey, StoredResponse
+from api.tables.ids import new_id
+from hillclimb.blobs.base import BlobStore
+from hillclimb.datasets.filter.exclusions import Exclusion
+from hillclimb.datasets.format.files import LINEAGE, SPLIT, TASKS
+from hillclimb.datasets.prepare import PrepareOptions
 
 MAX_ROUNDS = 3
 """How often a creation is built anew because another one came in between."""
@@ -44,11 +44,11 @@ UPLOAD = "upload"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workshop:
-    """What making a version needs of the service."""
+    """Parts of the service that creating a version uses."""
 
     database: Database
     store: BlobStore
-    limits: Limits
+    limits: JobLimits
     prefixes: tuple[str, ...]
     """Sources that the operator allows."""
     max_bytes: int
@@ -70,7 +70,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Past:
-    """What there was when the building began."""
+    """The dataset as it was when the build began."""
 
     num_versions: int
     parent_id: str | None
@@ -87,7 +87,7 @@ class _Past:
     """Tokens of tools that runs counted, for lint."""
 
 
-def create_version(shop: Workshop, order: Order) -> tuple[Answer, bool]:
+def create_version(shop: Workshop, order: Order) -> tuple[StoredResponse, bool]:
     """Make a version, or find the one that the same tasks and options made before.
 
     Returns the answer (201 for a new version, 200 for an old one) and whether it was given before
@@ -105,8 +105,8 @@ def create_version(shop: Workshop, order: Order) -> tuple[Answer, bool]:
     for _ in range(MAX_ROUNDS):
         with tempfile.TemporaryDirectory(prefix="hillclimb-dataset-") as name:
             with shop.database.transaction() as session:
-                if order.key and (found := idempotency.find(session, order.key)):
-                    return found, True
+                if order.key and (stored := idempotency.find(session, order.key)):
+                    return stored, True
                 past = _past(session, order)
             result = _build(shop, order, past, Path(name))
             if (answer := _publish(shop, order, past, result, Path(name))) is not None:
@@ -136,7 +136,7 @@ def _past(session: Session, order: Order) -> _Past:
     chosen = _version_named(session, order.project_id, order.request.parent)
     source = order.request.source
     from_version = source if source and not sources.is_address(source) else None
-    taken = _version_named(session, order.project_id, from_version)
+    version = _version_named(session, order.project_id, from_version)
     parent = chosen or newest
     heads = tuple(dict.fromkeys(each.id for each in (newest, chosen) if each))
     lines = [store.ancestry(session, each) for each in (newest, chosen) if each]
@@ -147,7 +147,7 @@ def _past(session: Session, order: Order) -> _Past:
         ancestors=tuple(sorted({each for line in lines for each in line})),
         in_force=_in_force(session, dataset, now),
         now=now,
-        source_id=taken.id if taken else None,
+        source_id=version.id if version else None,
         measured=as_json(tools_in_project(session, order.project_id, order.name)),
     )
 
@@ -156,8 +156,8 @@ def _in_force(
     session: Session, dataset: Dataset | None, now: datetime
 ) -> tuple[dict[str, Any], ...]:
     """Return the exclusions of a dataset that count for versions built now."""
-    found = store.list_exclusions(session, dataset, now=now) if dataset else []
-    return _dumped(map(exclusions.as_contract, found))
+    stored = store.list_exclusions(session, dataset, now=now) if dataset else []
+    return _dumped(map(exclusions.as_contract, stored))
 
 
 def _dumped(drafts: Iterable[Exclusion]) -> tuple[dict[str, Any], ...]:
@@ -207,7 +207,7 @@ def _bring_lineage(blob_store: BlobStore, past: _Past, folder: Path) -> tuple[tu
 
 def _publish(
     shop: Workshop, order: Order, past: _Past, result: dict[str, Any], folder: Path
-) -> tuple[Answer, bool] | None:
+) -> tuple[StoredResponse, bool] | None:
     """Store the version; None when another one was stored since the building began.
 
     None also when other exclusions are in force by now.
@@ -229,12 +229,12 @@ def _publish(
 
 def _insert(
     session: Session, order: Order, past: _Past, result: dict[str, Any], version_id: str
-) -> tuple[Answer, bool] | None:
+) -> tuple[StoredResponse, bool] | None:
     dataset = store.lock_dataset(session, order.project_id, order.name, actor=order.actor)
     if dataset.num_versions != past.num_versions or _has_other_exclusions(session, order, past):
         return None
-    if order.key and (found := idempotency.begin(session, order.key)):
-        return found, True
+    if order.key and (stored := idempotency.begin(session, order.key)):
+        return stored, True
     dataset.num_versions += 1
     version = _row(order, dataset, past, result, version_id)
     session.add(version)
@@ -242,7 +242,7 @@ def _insert(
     session.refresh(version)
     drafts = order.request.exclusions
     exclusions.add(session, dataset, drafts, actor=order.actor, with_version=True)
-    answer = Answer(status=201, response=version_facts(dataset, version))
+    answer = StoredResponse(status=201, response=version_facts(dataset, version))
     if order.key:
         idempotency.finish(session, order.key, answer)
     return answer, False
@@ -256,7 +256,7 @@ def _has_other_exclusions(session: Session, order: Order, past: _Past) -> bool:
     return _in_force(session, dataset, past.now) != past.in_force
 
 
-def _existing(session: Session, order: Order, identity: str) -> tuple[Answer, bool] | None:
+def _existing(session: Session, order: Order, identity: str) -> tuple[StoredResponse, bool] | None:
     """Answer with the version that the same tasks and options made before, if there is one."""
     try:
         dataset = store.find_dataset(session, order.project_id, order.name)
@@ -265,11 +265,11 @@ def _existing(session: Session, order: Order, identity: str) -> tuple[Answer, bo
     version = store.same_version(session, dataset, identity)
     if version is None:
         return None
-    if order.key and (found := idempotency.begin(session, order.key)):
-        return found, True
+    if order.key and (stored := idempotency.begin(session, order.key)):
+        return stored, True
     drafts = order.request.exclusions
     exclusions.add(session, dataset, drafts, actor=order.actor, with_version=True)
-    answer = Answer(status=200, response=version_facts(dataset, version))
+    answer = StoredResponse(status=200, response=version_facts(dataset, version))
     if order.key:
         idempotency.finish(session, order.key, answer)
     return answer, False
@@ -278,8 +278,8 @@ def _existing(session: Session, order: Order, identity: str) -> tuple[Answer, bo
 def _row(
     order: Order, dataset: Dataset, past: _Past, result: dict[str, Any], version_id: str
 ) -> DatasetVersion:
-    kept = {name: result[name] for name in ("num_tasks", "num_train", "num_eval", "size_bytes")}
-    apart = {*kept, "digest", "findings"}
+    counts = {name: result[name] for name in ("num_tasks", "num_train", "num_eval", "size_bytes")}
+    apart = {*counts, "digest", "findings"}
     return DatasetVersion(
         id=version_id,
         project_id=order.project_id,
@@ -293,7 +293,7 @@ def _row(
         facts={name: value for name, value in result.items() if name not in apart},
         lint={"findings": result["findings"]},
         created_by=order.actor,
-        **kept,
+        **counts,
     )
 
 

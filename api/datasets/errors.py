@@ -1,4 +1,4 @@
-"""Why the datasets domain refuses; `api/problems.py` alone knows the HTTP status of each.
+"""Refusals of the datasets domain; `api/http/problems.py` alone knows the HTTP status of each.
 
 RegistryError
 ├── DatasetNotFound       no such dataset or version in the caller's project
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainer.contract.problems import SpecProblem
+from hillclimb.protocol.spec_problems import SpecProblem
 
 
 class RegistryError(Exception):

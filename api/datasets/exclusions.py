@@ -1,4 +1,4 @@
-"""What is kept out of a dataset: single tasks and whole environments, each with a reason.
+"""Exclusions of a dataset: single tasks and whole environments, each with a reason.
 
 A task is left out of every version built while its exclusion is in force. So is an environment
 that is excluded for good; one in quarantine (its exclusion has an end) stays in the versions, which
@@ -18,10 +18,10 @@ from sqlalchemy.orm import Session
 
 from api.datasets import store
 from api.datasets.errors import DatasetRejected, ExclusionNotFound
-from api.ids import new_id
 from api.tables import Dataset, DatasetExclusion
-from trainer.contract.datasets.exclusions import Exclusion
-from trainer.contract.datasets.rows import shown
+from api.tables.ids import new_id
+from hillclimb.datasets.filter.exclusions import Exclusion
+from hillclimb.datasets.format.rows import printable
 
 
 def add(
@@ -67,10 +67,10 @@ def add(
     upsert = statement.on_conflict_do_update(
         index_elements=["dataset_id", "scope", "key"], set_=changed
     )
-    found = session.scalars(
+    exclusions_in_force = session.scalars(
         upsert.returning(DatasetExclusion), execution_options={"populate_existing": True}
     )
-    return sorted(found, key=lambda each: (each.scope, each.key))
+    return sorted(exclusions_in_force, key=lambda each: (each.scope, each.key))
 
 
 def check_ends(drafts: Sequence[Exclusion], *, now: datetime) -> None:
@@ -97,7 +97,7 @@ def remove(session: Session, dataset: Dataset, exclusion_id: str) -> None:
 
 
 def counts_at_building(exclusion: Exclusion) -> bool:
-    """Whether a new version leaves it out: not an environment that is in quarantine."""
+    """Return whether a new version leaves it out; a quarantined environment stays in."""
     return exclusion.scope == "task" or exclusion.expires_at is None
 
 
@@ -133,6 +133,6 @@ def _check_environments(session: Session, dataset: Dataset, drafts: Sequence[Exc
         close = difflib.get_close_matches(strangers[0], there, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(sorted(there)[:20])}"
         raise DatasetRejected(
-            f"No version of {dataset.name} has an environment {shown(strangers[0])!r} to put in"
+            f"No version of {dataset.name} has an environment {printable(strangers[0])!r} to put in"
             f" quarantine; {hint}"
         )

@@ -1,4 +1,4 @@
-"""What a user asks for when making a version of a dataset."""
+"""The request for a new version of a dataset."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from pydantic import (
 )
 
 from api.datasets.errors import DatasetRejected
-from trainer.contract.datasets.exclusions import MAX_AT_ONCE, Exclusion
-from trainer.contract.datasets.filters import FilterOptions
-from trainer.contract.datasets.lint import LintOptions
-from trainer.contract.datasets.policies import Md5ThresholdPolicy, PublishedPolicy, RankPolicy
-from trainer.contract.datasets.prepare import PrepareOptions
-from trainer.contract.datasets.published import read_published
-from trainer.contract.datasets.rows import Storable
-from trainer.contract.problems import SpecProblem, sentence_of
+from hillclimb.datasets.filter.exclusions import MAX_AT_ONCE, Exclusion
+from hillclimb.datasets.filter.filters import FilterOptions
+from hillclimb.datasets.format.rows import Storable
+from hillclimb.datasets.lint.lint import LintOptions
+from hillclimb.datasets.prepare import PrepareOptions
+from hillclimb.datasets.split.policies import Md5ThresholdPolicy, PublishedPolicy, RankPolicy
+from hillclimb.datasets.split.published import read_published
+from hillclimb.protocol.spec_problems import SpecProblem, sentence_of
 
 VERSION = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}@[1-9][0-9]{0,6}"
 """`NAME@3`."""

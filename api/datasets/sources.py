@@ -12,8 +12,8 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from api.datasets.errors import DatasetTooLarge, SourceRefused
-from trainer.stores.base import BlobMissing, StoreError, StoreRefused, checked_key
-from trainer.stores.locate import open_store
+from hillclimb.blobs.base import BlobMissing, StoreError, StoreRefused, checked_key
+from hillclimb.blobs.locate import open_store
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ def allowed_prefixes(setting: str) -> tuple[str, ...]:
 
 
 def is_address(source: str) -> bool:
-    """Whether a source is an address, not the name of a version."""
+    """Return whether a source is an address and not the name of a version."""
     return "://" in source
 
 
@@ -75,9 +75,9 @@ def _allowed(address: str, prefixes: Sequence[str]) -> tuple[str, str]:
                 return urlunsplit(allowed._replace(fragment="")), checked_key(inside)
             except StoreError as error:
                 raise SourceRefused(f"{address} is no address of a file.") from error
-    shown = ", ".join(urlunsplit(urlsplit(each)._replace(query="")) for each in prefixes)
+    readable = ", ".join(urlunsplit(urlsplit(each)._replace(query="")) for each in prefixes)
     raise SourceRefused(
         f"{address} is not among the sources that this service may read"
-        f" ({shown or 'there are none'}): upload the file, or have the operator add its prefix to"
-        " HILLCLIMB_DATASET_SOURCES."
+        f" ({readable or 'there are none'}): upload the file, or have the operator add its prefix"
+        " to HILLCLIMB_DATASET_SOURCES."
     )

@@ -10,8 +10,8 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session, aliased
 
 from api.datasets.errors import DatasetNotFound
-from api.ids import new_id
 from api.tables import Dataset, DatasetExclusion, DatasetVersion
+from api.tables.ids import new_id
 
 Position = tuple[datetime, str]
 """Where a page of datasets ends: `created_at` and id of its last one."""
@@ -20,10 +20,10 @@ Position = tuple[datetime, str]
 def find_dataset(session: Session, project_id: str, name: str) -> Dataset:
     """Return the dataset; raises DatasetNotFound also for datasets of other projects."""
     query = select(Dataset).where(Dataset.project_id == project_id, Dataset.name == name)
-    found = session.scalar(query)
-    if found is None:
+    row = session.scalar(query)
+    if row is None:
         raise DatasetNotFound(f"There is no dataset {name!r}.")
-    return found
+    return row
 
 
 def lock_dataset(session: Session, project_id: str, name: str, *, actor: str) -> Dataset:
@@ -61,8 +61,8 @@ def newest_versions(session: Session, datasets: Collection[Dataset]) -> dict[str
     """Return the newest version of each of these datasets that has one, by the dataset's id."""
     places = [(each.id, each.num_versions) for each in datasets]
     place = tuple_(DatasetVersion.dataset_id, DatasetVersion.number)
-    found = session.scalars(select(DatasetVersion).where(place.in_(places)))
-    return {version.dataset_id: version for version in found}
+    rows = session.scalars(select(DatasetVersion).where(place.in_(places)))
+    return {version.dataset_id: version for version in rows}
 
 
 def list_versions(
@@ -85,15 +85,15 @@ def find_version(
             message says which versions there are.
     """
     dataset = find_dataset(session, project_id, name)
-    wanted = dataset.num_versions if number is None else number
+    target = dataset.num_versions if number is None else number
     query = select(DatasetVersion).where(
-        DatasetVersion.dataset_id == dataset.id, DatasetVersion.number == wanted
+        DatasetVersion.dataset_id == dataset.id, DatasetVersion.number == target
     )
-    found = session.scalar(query)
-    if found is None:
+    row = session.scalar(query)
+    if row is None:
         has = f"versions 1 to {dataset.num_versions}" if dataset.num_versions else "no version yet"
-        raise DatasetNotFound(f"Dataset {name!r} has no version {wanted}; it has {has}.")
-    return dataset, found
+        raise DatasetNotFound(f"Dataset {name!r} has no version {target}; it has {has}.")
+    return dataset, row
 
 
 def same_version(session: Session, dataset: Dataset, identity: str) -> DatasetVersion | None:
@@ -111,17 +111,17 @@ def newest_version(session: Session, dataset: Dataset) -> DatasetVersion | None:
 
 def ancestry(session: Session, version: DatasetVersion) -> tuple[str, ...]:
     """Return the ids of a version, of the earlier ones of its name and of all they descend from."""
-    older, found, wanted = aliased(DatasetVersion), set[str](), {version.id}
-    while wanted:
+    older, ids, unread = aliased(DatasetVersion), set[str](), {version.id}
+    while unread:
         query = (
             select(older.id, older.parent_id)
             .join(DatasetVersion, older.dataset_id == DatasetVersion.dataset_id)
-            .where(DatasetVersion.id.in_(wanted), older.number <= DatasetVersion.number)
+            .where(DatasetVersion.id.in_(unread), older.number <= DatasetVersion.number)
         )
         lines = session.execute(query).all()
-        found |= {each.id for each in lines}
-        wanted = {each.parent_id for each in lines if each.parent_id} - found
-    return tuple(sorted(found))
+        ids |= {each.id for each in lines}
+        unread = {each.parent_id for each in lines if each.parent_id} - ids
+    return tuple(sorted(ids))
 
 
 def environments(session: Session, dataset: Dataset) -> frozenset[str]:

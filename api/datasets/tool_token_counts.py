@@ -1,4 +1,4 @@
-"""How many tokens tools took in runs of a project: lint takes these where nobody gives others.
+"""Token counts of tools, measured in runs of a project; lint uses them by default.
 
 Every trainer tells the tokens of its prompts before its first rollout, and a preview does nothing
 else; the newest word about an environment counts.
@@ -12,11 +12,10 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from api.runs.light import kind_in
-from api.runs.prompts import RENDERED
+from api.results.prompts import RENDERED
 from api.tables import Run, RunEvent
-from trainer.contract.datasets.tools import ToolCount
-from trainer.contract.spec import RunSpec
+from hillclimb.datasets.lint.tool_tokens import ToolCount
+from hillclimb.spec.run import RunSpec
 
 MAX_TOLD = 200
 """Newest words that are looked at; an environment that none of them names counts as unknown."""
@@ -24,19 +23,21 @@ MAX_TOLD = 200
 
 def tools_in_project(session: Session, project_id: str, dataset: str) -> dict[str, ToolCount]:
     """Return the newest counts by environment, those of runs on the dataset before any others."""
-    told = _told(session, project_id)
-    own = [each for each in told if (each[1]["data"].get("dataset") or {}).get("name") == dataset]
-    return _newest([*own, *told])
+    reports = _reports(session, project_id)
+    own = [
+        each for each in reports if (each[1]["data"].get("dataset") or {}).get("name") == dataset
+    ]
+    return _newest([*own, *reports])
 
 
 def tools_like(session: Session, project_id: str, spec: RunSpec) -> dict[str, ToolCount]:
     """Return the newest counts of runs whose model and environments are those of the spec."""
     same = (spec.model.source, spec.environment.provider)
-    told = _told(session, project_id)
+    reports = _reports(session, project_id)
     return _newest(
         [
             each
-            for each in told
+            for each in reports
             if (each[1]["model"]["source"], each[1]["environment"]["provider"]) == same
         ]
     )
@@ -46,7 +47,7 @@ _Told = tuple[str, Mapping[str, Any], Mapping[str, Any]]
 """A run's id, its spec, and what it said of its prompts."""
 
 
-def _told(session: Session, project_id: str) -> list[_Told]:
+def _reports(session: Session, project_id: str) -> list[_Told]:
     query = (
         select(Run.id, Run.spec, RunEvent.data["environments"])
         .join(RunEvent, (RunEvent.run_id == Run.id) & (RunEvent.type == RENDERED))
@@ -57,12 +58,14 @@ def _told(session: Session, project_id: str) -> list[_Told]:
     return [(run_id, spec, envs) for run_id, spec, envs in session.execute(query)]
 
 
-def _newest(told: list[_Told]) -> dict[str, ToolCount]:
-    found: dict[str, ToolCount] = {}
-    for run_id, spec, envs in told:
+def _newest(reports: list[_Told]) -> dict[str, ToolCount]:
+    counts: dict[str, ToolCount] = {}
+    for run_id, spec, envs in reports:
         for env_key, prompts in envs.items():
             if prompts["num_counted"]:
-                source = f"counted by {run_id} ({kind_in(spec)}, {spec['model']['source']})"
+                source = (
+                    f"counted by {run_id} ({spec.get('kind', 'train')}, {spec['model']['source']})"
+                )
                 tokens = prompts["tools_tokens"]["max"]
-                found.setdefault(env_key, ToolCount(tokens=tokens, source=source))
-    return found
+                counts.setdefault(env_key, ToolCount(tokens=tokens, source=source))
+    return counts

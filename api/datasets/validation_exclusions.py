@@ -14,17 +14,17 @@ from pydantic import ValidationError
 from sqlalchemy import ColumnElement, exists, func, select
 from sqlalchemy.orm import Session, aliased
 
-from api.database import Database
 from api.datasets import exclusions, store
-from api.evals.errors import NoSuchValidation
-from api.evals.newest import newest_event
-from api.evals.validation import TYPE, find_validation, read_rows
+from api.results.errors import NoSuchValidation
+from api.results.newest_event import newest_event
+from api.results.validation import TYPE, find_validation, read_rows
 from api.runs.journal import Draft, append
 from api.runs.status import TERMINAL
 from api.runs.store import lock_run
 from api.tables import DatasetVersion, Run, RunEvent
-from trainer.contract.datasets.exclusions import Exclusion, exclude_failed
-from trainer.stores.base import BlobStore
+from api.tables.database import Database
+from hillclimb.blobs.base import BlobStore
+from hillclimb.datasets.filter.exclusions import Exclusion, exclude_failed
 
 EXCLUDED = "validation.excluded"
 RECENT = timedelta(days=7)
@@ -62,13 +62,13 @@ def exclude_what_failed(
     """
     with database.transaction() as session:
         run = session.get_one(Run, run_id)
-        found = find_validation(session, run)
+        validation = find_validation(session, run)
         version = session.get_one(DatasetVersion, run.spec["data"]["dataset"]["id"])
         num_tasks = version.num_tasks
     problem: str | None = None
     failed: list[Exclusion] = []
     try:
-        rows = read_rows(blobs, found.key, verdict="excluded", env=None)
+        rows = read_rows(blobs, validation.key, verdict="excluded", env=None)
         failed = [exclude_failed(row) for row in islice(rows, num_tasks + 1)]
         if len(failed) > num_tasks:
             failed, problem = [], "The rows of the validation are more than its dataset has tasks."
@@ -80,14 +80,14 @@ def exclude_what_failed(
         run = lock_run(session, run_id)
         done = newest_event(session, run_id, EXCLUDED)
         report = newest_event(session, run_id, TYPE)
-        is_done = done is not None and done.seq > found.report_seq
-        if is_done or report is None or report.seq != found.report_seq:
+        is_done = done is not None and done.seq > validation.report_seq
+        if is_done or report is None or report.seq != validation.report_seq:
             return None
         name = run.spec["data"]["dataset"]["name"]
         num_new = _add(session, run, name, failed, now=now)
         data = {"dataset": name, "num_failed": len(failed), "num_excluded": num_new}
-        told = Draft(type=EXCLUDED, at=now, data={**data, "problem": problem})
-        append(session, run, [told])
+        notice = Draft(type=EXCLUDED, at=now, data={**data, "problem": problem})
+        append(session, run, [notice])
     return num_new
 
 
@@ -106,7 +106,7 @@ def _add(
 
 
 def _has_new_report() -> ColumnElement[bool]:
-    """Whether a run has a report that was not dealt with: the last may come after its end."""
+    """Return whether a report of the run is unprocessed; the last may arrive after its end."""
     report, done = aliased(RunEvent), aliased(RunEvent)
     is_done = exists().where(
         done.run_id == report.run_id, done.type == EXCLUDED, done.seq > report.seq

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from api.datasets.errors import DatasetRejected
-from api.problems import (
+from api.http.problems import (
     BY_STATUS,
     CONTENT_TYPE,
     DOMAIN_ERRORS,
@@ -31,8 +31,8 @@ from api.problems import (
     kind_of,
 )
 from api.runs.errors import SpecOutdated
-from trainer.contract.problems import SpecProblem, sentence_of
-from trainer.stores.base import StoreError
+from hillclimb.blobs.base import StoreError
+from hillclimb.protocol.spec_problems import SpecProblem, sentence_of
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ def _problem(request: Request, error: Exception) -> Response:
 def _domain(request: Request, error: Exception) -> Response:
     kind = kind_of(error)
     if kind is INTERNAL:
-        log.error("%s has no row in api.problems", type(error).__name__, exc_info=error)
+        log.error("%s has no row in api.http.problems", type(error).__name__, exc_info=error)
     errors = error.problems if isinstance(error, (DatasetRejected, SpecOutdated)) else ()
     return respond(request, kind, str(error), errors)
 

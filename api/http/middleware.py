@@ -11,8 +11,8 @@ from typing import Any
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.ids import new_id
-from api.problems import CONTENT_TYPE, INTERNAL, TOO_LARGE, Kind, body_of, headers_of
+from api.http.problems import CONTENT_TYPE, INTERNAL, TOO_LARGE, Kind, body_of, headers_of
+from api.tables.ids import new_id
 
 REQUEST_ID = "x-request-id"
 ACCEPTED_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -74,8 +74,8 @@ class _Exchange:
         self._receive, self._send = receive, send
         self._path: str = scope["path"]
         self._headers = Headers(scope=scope)
-        given = self._headers.get(REQUEST_ID, "")
-        self.request_id = given if ACCEPTED_ID.fullmatch(given) else new_id("req")
+        client_id = self._headers.get(REQUEST_ID, "")
+        self.request_id = client_id if ACCEPTED_ID.fullmatch(client_id) else new_id("req")
         self.max_bytes = max_bytes
         self.is_too_large = False
         self._num_bytes = 0
@@ -84,8 +84,8 @@ class _Exchange:
 
     def check_length(self) -> None:
         """Refuse a body that says it is too large before reading any of it."""
-        said = self._headers.get("content-length", "")
-        if said.isdecimal() and int(said) > self.max_bytes:
+        length = self._headers.get("content-length", "")
+        if length.isdecimal() and int(length) > self.max_bytes:
             self._refuse()
 
     async def receive(self) -> Message:

@@ -9,9 +9,9 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
 from api.datasets.request import VersionRequest
-from api.problems import ProblemBody
-from trainer.contract.events import IngestBatch
-from trainer.contract.spec import RunSpec
+from api.http.problems import ProblemBody
+from hillclimb.protocol.events import IngestBatch
+from hillclimb.spec.run import RunSpec
 
 REF_TEMPLATE = "#/components/schemas/{model}"
 EXAMPLES: dict[str, dict[str, Any]] = {

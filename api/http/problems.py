@@ -9,14 +9,13 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from api.artifacts.errors import ArtifactError, ArtifactNotFound
 from api.clusters.errors import (
     CloudExclusionNotFound,
     ClustersError,
     NoBudget,
-    NoMachineWillDo,
+    NoEligibleHardware,
+    OrphanNotFound,
     PresetNotFound,
-    StrayNotFound,
 )
 from api.datasets.errors import (
     DatasetNotFound,
@@ -29,15 +28,14 @@ from api.datasets.errors import (
     SourceRefused,
     TaskNotFound,
 )
-from api.evals.errors import EvalError, NoSuchEval, NoSuchProbe, NoSuchValidation
-from api.identity import IdentityError, NotAllowed, NotAuthenticated, WeakKey
+from api.results.artifacts.errors import ArtifactError, ArtifactNotFound
+from api.results.errors import EvalError, NoSuchEval, NoSuchProbe, NoSuchValidation
 from api.runs.errors import (
+    AttemptNotClaimed,
     AttemptNotFound,
-    AttemptNotTaken,
     AttemptSuperseded,
     CheckpointNotFound,
     CursorRejected,
-    IdempotencyKeyReused,
     InvalidTransition,
     LeaseLost,
     NothingToResume,
@@ -48,7 +46,9 @@ from api.runs.errors import (
     UnknownToken,
     UnsupportedSchema,
 )
-from trainer.contract.problems import SpecProblem
+from api.tables.idempotency import IdempotencyKeyReused
+from api.tables.identity import IdentityError, NotAllowed, NotAuthenticated, WeakKey
+from hillclimb.protocol.spec_problems import SpecProblem
 
 CONTENT_TYPE = "application/problem+json"
 TYPE_BASE = "https://hillclimb.dev/problems/"
@@ -135,8 +135,8 @@ KINDS: dict[type[Exception], Kind] = {
     ),
     AttemptNotFound: _kind(HTTPStatus.NOT_FOUND, "attempt_not_found", "No such attempt"),
     AttemptSuperseded: _kind(HTTPStatus.CONFLICT, "attempt_superseded", "The attempt is over"),
-    AttemptNotTaken: _kind(
-        HTTPStatus.CONFLICT, "attempt_not_taken", "The first node has not asked", retryable=True
+    AttemptNotClaimed: _kind(
+        HTTPStatus.CONFLICT, "attempt_not_claimed", "The first node has not asked", retryable=True
     ),
     UnknownToken: _kind(HTTPStatus.UNAUTHORIZED, "unknown_token", "The token is not valid"),
     UnsupportedSchema: _kind(
@@ -175,14 +175,14 @@ KINDS: dict[type[Exception], Kind] = {
     NoSuchValidation: _kind(
         HTTPStatus.NOT_FOUND, "no_such_validation", "The run has reported no validation"
     ),
-    NoMachineWillDo: _kind(
-        HTTPStatus.UNPROCESSABLE_ENTITY, "no_machine_will_do", "No machine can carry out the run"
+    NoEligibleHardware: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "no_eligible_hardware", "No machine can carry out the run"
     ),
     PresetNotFound: _kind(HTTPStatus.NOT_FOUND, "preset_not_found", "No such preset"),
     CloudExclusionNotFound: _kind(
         HTTPStatus.NOT_FOUND, "cloud_exclusion_not_found", "Nothing such was learnt of the clouds"
     ),
-    StrayNotFound: _kind(HTTPStatus.NOT_FOUND, "stray_not_found", "No such stray cluster"),
+    OrphanNotFound: _kind(HTTPStatus.NOT_FOUND, "orphan_not_found", "No such orphaned cluster"),
     NoBudget: _kind(HTTPStatus.CONFLICT, "no_budget", "The run has no budget"),
     WeakKey: _kind(HTTPStatus.UNPROCESSABLE_ENTITY, "weak_key", "The key is too short"),
 }
@@ -195,6 +195,7 @@ DOMAIN_ERRORS: tuple[type[Exception], ...] = (
     EvalError,
     RegistryError,
     ClustersError,
+    IdempotencyKeyReused,
 )
 BY_STATUS = {
     kind.status.value: kind

@@ -1,1 +1,1 @@
-"""What people are told: message bodies, the outbox, and Slack's Web API."""
+"""Notices to people: message bodies, the outbox, and Slack's Web API."""

@@ -18,15 +18,15 @@ from sqlalchemy import exists, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
-from api.database import Database
 from api.notices.errors import RateLimited, SlackRefused, SlackUnavailable
 from api.notices.messages import Message
-from api.notices.outbox import DEAD, DELIVERED, SKIPPED, Claim, claim_next, owned
 from api.notices.render import render
 from api.notices.slack import Posted, Slack
 from api.runs.journal import Draft, append, utc_now
+from api.runs.outbox import DEAD, DELIVERED, SKIPPED, Claim, claim_next, find_claimed
 from api.runs.store import lock_run
 from api.tables import OutboxMessage, SlackThread
+from api.tables.database import Database
 
 MAX_ATTEMPTS = 8
 FIRST_BACKOFF_S = 5.0
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """What delivering needs: the database, Slack (null: no token), and how to link to a run."""
+    """Parts that delivery uses: the database, Slack (null: no token), and how to link to a run."""
 
     database: Database
     slack: Slack | None
@@ -135,7 +135,7 @@ def backoff_s(num_attempts: int, rng: random.Random) -> float:
 
 def _delivered(delivery: Delivery, claim: Claim, posted: Posted) -> None:
     with delivery.database.transaction() as session:
-        message = owned(session, claim)
+        message = find_claimed(session, claim)
         if message is None:
             return
         _close(message, DELIVERED, error=None)
@@ -150,7 +150,7 @@ def _delivered(delivery: Delivery, claim: Claim, posted: Posted) -> None:
 def _postpone(delivery: Delivery, claim: Claim, *, seconds: float, why: str, counts: bool) -> None:
     """Put the message back; a wait that Slack asked for is not held against it."""
     with delivery.database.transaction() as session:
-        message = owned(session, claim)
+        message = find_claimed(session, claim)
         if message is None:
             return
         message.next_attempt_at = delivery.clock() + timedelta(seconds=seconds)
@@ -165,7 +165,7 @@ def _give_up(delivery: Delivery, claim: Claim, *, state: str, why: str) -> None:
     with delivery.database.transaction() as session:
         # The run before its message: the order in which the writer of events takes them.
         run = lock_run(session, claim.run_id)
-        message = owned(session, claim)
+        message = find_claimed(session, claim)
         if message is None:
             return
         is_first = not session.scalar(

@@ -18,7 +18,7 @@ STATUS_EMOJI = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """What every message says about its run."""
+    """Facts about a run that every message states."""
 
     run_id: str
     name: str
@@ -79,23 +79,23 @@ def evaluated(run: RunFacts, *, step: int, decoding: str, lines: Sequence[RateLi
     )
 
 
-def budget(run: RunFacts, *, told: str) -> Message:
+def budget(run: RunFacts, *, sentence: str) -> Message:
     """So much of a budget is used."""
     return Message(
-        text=f"{run.name}: {told}",
+        text=f"{run.name}: {sentence}",
         blocks=(
-            _section(f":moneybag: *{_escape(run.name)}*: {_escape(told)}"),
+            _section(f":moneybag: *{_escape(run.name)}*: {_escape(sentence)}"),
             _context(f"give more with `hillclimb budget {run.run_id} --add-usd` · {_link(run)}"),
         ),
     )
 
 
-def warning(run: RunFacts, *, told: str) -> Message:
+def warning(run: RunFacts, *, sentence: str) -> Message:
     """Something that somebody has to look after."""
     return Message(
-        text=f"{run.name}: {told}",
+        text=f"{run.name}: {sentence}",
         blocks=(
-            _section(f":warning: *{_escape(run.name)}*: {_escape(told)}"),
+            _section(f":warning: *{_escape(run.name)}*: {_escape(sentence)}"),
             _context(_link(run)),
         ),
     )
@@ -123,7 +123,7 @@ def ended(
     detail: str,
     tables: Mapping[str, Sequence[RateLine]],
 ) -> Message:
-    """How the run ended, with first and last evaluation per decoding."""
+    """The end of a run, with first and last evaluation per decoding."""
     emoji = STATUS_EMOJI.get(status, ":grey_question:")
     tables_blocks = [
         block
@@ -146,10 +146,10 @@ def _table(lines: Sequence[RateLine]) -> str:
     """Return a code block with aligned columns."""
     if not lines:
         return "no outcomes"
-    shown = [*lines[: MAX_ENVS - 1], lines[-1]] if len(lines) > MAX_ENVS else lines
-    width = max(len(line.label) for line in shown)
-    rows = [_row(line, width) for line in shown]
-    hidden = len(lines) - len(shown)
+    visible = [*lines[: MAX_ENVS - 1], lines[-1]] if len(lines) > MAX_ENVS else lines
+    width = max(len(line.label) for line in visible)
+    rows = [_row(line, width) for line in visible]
+    hidden = len(lines) - len(visible)
     if hidden:
         rows.insert(-1, f"… and {hidden} more environments")
     return "```\n" + "\n".join(_escape(row) for row in rows) + "\n```"

@@ -7,14 +7,14 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from api.evals.errors import NoSuchEval
-from api.evals.report import build_report
 from api.notices import messages
 from api.notices.messages import Message, RateLine, RunFacts
-from api.notices.outbox import Claim
-from api.runs.reasons import REASONS
+from api.results.errors import NoSuchEval
+from api.results.evals.report import build_report
+from api.runs.end_reasons import REASONS
+from api.runs.outbox import Claim
 from api.tables import Run, RunEvent
-from trainer.contract.reasons import ReasonCode
+from hillclimb.protocol.end_reasons import ReasonCode
 
 
 def render(session: Session, claim: Claim, *, public_url: str) -> Message:
@@ -32,9 +32,9 @@ def render(session: Session, claim: Claim, *, public_url: str) -> Message:
     if claim.kind == "eval":
         return _evaluated(facts, event)
     if claim.kind == "budget":
-        return messages.budget(facts, told=str(event.data["message"]))
+        return messages.budget(facts, sentence=str(event.data["message"]))
     if claim.kind == "warning":
-        return messages.warning(facts, told=str(event.data["message"]))
+        return messages.warning(facts, sentence=str(event.data["message"]))
     if claim.kind == "machines":
         return _machines(facts, event)
     return _ended(session, facts, run)
@@ -67,7 +67,7 @@ def _line(label: str, rate: Mapping[str, Any]) -> RateLine:
 
 
 def _machines(facts: RunFacts, event: RunEvent) -> Message:
-    """What was lost or used up, in the words of the moment: the run may have moved on since."""
+    """Return the loss as the event worded it; the run may have changed since."""
     reason = event.data["reason"]
     return messages.machines(
         facts,

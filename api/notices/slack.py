@@ -23,7 +23,7 @@ TRANSIENT_ERRORS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posted:
-    """Where the message is: the ids that replies need."""
+    """The ids of a posted message, which replies need."""
 
     channel: str
     ts: str

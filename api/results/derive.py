@@ -12,10 +12,10 @@ from sqlalchemy import Table, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
-from api.evals.summary import summarise
+from api.results.evals.summary import summarise
 from api.runs.journal import Draft
 from api.tables import Base, Checkpoint, Eval, Metric, OutcomeRecord, Run
-from trainer.contract.events import (
+from hillclimb.protocol.events import (
     CheckpointDeleted,
     CheckpointSaved,
     EvalCompleted,
@@ -23,7 +23,7 @@ from trainer.contract.events import (
     ProbeCompleted,
     StepCompleted,
 )
-from trainer.contract.probereport import report_facts, report_rows
+from hillclimb.stats.probe_report import report_facts, report_rows
 
 TRAINER = "trainer"
 TRAIN = "train"
@@ -85,7 +85,7 @@ def _without_nul(value: Any) -> Any:  # noqa: ANN401 (any JSON)
 
 
 def _probe_facts(event: ProbeCompleted, *, health: Row) -> Row:
-    """What a probe's event says in place of its rows: sums and verdicts; health moves aside."""
+    """Return a probe's event with sums and verdicts in place of its rows, and its health."""
     report = report_rows(
         event.outcomes, pass_threshold=event.pass_threshold, group_size=event.group_size
     )

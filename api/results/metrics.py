@@ -16,7 +16,7 @@ from api.tables import Metric
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricFilters:
-    """Which points are wanted; steps are inclusive, null is open."""
+    """Filters of metric points; steps are inclusive, null is open."""
 
     names: Sequence[str] = ("*",)
     """Patterns with `*`, `?` and `[...]`; a name that matches any of them is chosen."""

@@ -1,4 +1,4 @@
-"""What a probe found: its event's facts, and figures computed again from its stored outcomes."""
+"""Results of a probe: facts of its event, and figures recomputed from stored outcomes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from api.evals.errors import NoSuchProbe
-from api.evals.newest import newest_event
-from api.evals.store import Batch, count_batch
+from api.results.errors import NoSuchProbe
+from api.results.evals.store import OutcomeBatch, count_batch
+from api.results.newest_event import newest_event
 from api.tables import OutcomeRecord, Run
-from trainer.contract.events import ProbeCompleted
-from trainer.contract.outcomes import OutcomeStatus, StopReason
-from trainer.contract.probereport import Begun, report_facts, report_probe
+from hillclimb.protocol.events import ProbeCompleted
+from hillclimb.protocol.outcomes import OutcomeStatus, StopReason
+from hillclimb.stats.probe_report import Begun, report_facts, report_probe
 
 TYPE: str = ProbeCompleted.model_fields["type"].default
 DECODING = "probe"
@@ -38,7 +38,7 @@ def read_probe(session: Session, run: Run) -> dict[str, Any]:
         hint = "" if kind == "probe" else f": it is of kind {kind}, submit one of kind probe"
         raise NoSuchProbe(f"Run {run.id} has reported no probe{hint}.")
     data: dict[str, Any] = event.data
-    batch = Batch(
+    batch = OutcomeBatch(
         run_id=run.id,
         split="train",
         decoding=DECODING,
@@ -51,8 +51,8 @@ def read_probe(session: Session, run: Run) -> dict[str, Any]:
             count_batch(session, batch), _begun(session, batch), group_size=data["group_size"]
         )
     )
-    for key, found in facts["environments"].items():
-        found["health"] = data["health"].get(key)
+    for key, environment in facts["environments"].items():
+        environment["health"] = data["health"].get(key)
     return {
         "object": "probe",
         "run_id": run.id,
@@ -64,7 +64,7 @@ def read_probe(session: Session, run: Run) -> dict[str, Any]:
     }
 
 
-def _begun(session: Session, batch: Batch) -> dict[str, Begun]:
+def _begun(session: Session, batch: OutcomeBatch) -> dict[str, Begun]:
     """Count rollouts per environment, as `probereport.report_rows` does, in the database."""
     begun = OutcomeRecord.stop_reason != StopReason.NOT_STARTED
     troubled = (OutcomeRecord.num_infra_retries > 0) | (

@@ -1,4 +1,4 @@
-"""What the agents of a run read first, as its trainer told it, and whether it changed."""
+"""Initial prompts of a run's agents as its trainer reported them, and their changes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from api.runs.journal import SERVICE, Draft
 from api.tables import Run, RunEvent
-from trainer.contract.events import PromptsRendered
+from hillclimb.protocol.events import PromptsRendered
 
 RENDERED = "prompts.rendered"
 
@@ -54,7 +54,7 @@ def changed_prompts(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rendered:
-    """What was told of an environment's prompts."""
+    """A trainer's report of an environment's prompts."""
 
     digest: str
     num_tasks: int

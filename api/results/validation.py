@@ -1,4 +1,4 @@
-"""What a validation found: the summary from its event, the rows from the blob store."""
+"""Results of a validation: the summary from its event, the rows from the blob store."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from api.evals.errors import NoSuchValidation
-from api.evals.newest import newest_event
+from api.results.errors import NoSuchValidation
+from api.results.newest_event import newest_event
 from api.tables import Run
-from trainer.contract.events import ValidationCompleted
-from trainer.contract.rundir import attempt_name, run_key
-from trainer.contract.validation import TaskValidation
-from trainer.stores.base import BlobMissing, BlobStore, StoreError, checked_key
+from hillclimb.blobs.base import BlobMissing, BlobStore, StoreError, checked_key
+from hillclimb.protocol.events import ValidationCompleted
+from hillclimb.protocol.rundir import attempt_name, run_key
+from hillclimb.protocol.validation import TaskValidation
 
 TYPE: str = ValidationCompleted.model_fields["type"].default
 MAX_PACKED_BYTES = 32 * 2**20

@@ -1,1 +1,1 @@
-"""Runs: what they are, how their status may change, and the only code that changes it."""
+"""Runs: their states and transitions, events, leases and queries."""

@@ -1,6 +1,6 @@
-"""What each end reason means: whose fault, whether to try again, where it leads, how it reads.
+"""The table of end reasons: category, retry policy, next status and wording of each.
 
-The reason is the fact that is stored; everything a user sees of it derives from this one table.
+Only the reason is stored; everything that a user sees of it derives from this one table.
 """
 
 from __future__ import annotations
@@ -9,23 +9,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from api.runs.status import RunStatus
-from trainer.contract.reasons import ReasonCode
+from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.protocol.payloads.statuses import Category
 
 MAX_FAILURES = 3
-"""A run whose attempts failed this often stops trying."""
-
-
-class Category(StrEnum):
-    """Whose fault an end is."""
-
-    USER = "user"
-    INFRA = "infra"
-    CAPACITY = "capacity"
-    INTERNAL = "internal"
+"""A run fails after this many failed attempts."""
 
 
 class AfterEnd(StrEnum):
-    """What the end of an attempt with this reason means for its run."""
+    """The effect of an attempt's end on its run."""
 
     SUCCEED = "succeed"
     CANCEL = "cancel"
@@ -35,13 +27,13 @@ class AfterEnd(StrEnum):
     FAIL = "fail"
 
 
-class Counts(StrEnum):
-    """When an end uses up one of the run's `MAX_FAILURES`."""
+class FailureCounting(StrEnum):
+    """The condition under which an end counts toward the run's `MAX_FAILURES`."""
 
     NEVER = "never"
     WITHOUT_PROGRESS = "without_progress"
-    """When the attempt saved no checkpoint and validated no task: the next one would start where
-    this one did."""
+    """Only when the attempt saved no checkpoint and validated no task: the next one would start at
+    the same point."""
     ALWAYS = "always"
 
 
@@ -51,14 +43,14 @@ class ReasonFacts:
 
     category: Category
     after: AfterEnd
-    counts: Counts = Counts.NEVER
-    at_last: AfterEnd = AfterEnd.FAIL
-    """What it means once the run's failures are used up, if it counts."""
+    counts: FailureCounting = FailureCounting.NEVER
+    when_exhausted: AfterEnd = AfterEnd.FAIL
+    """The effect once the run has had `MAX_FAILURES`, for a reason that counts."""
     wording: str
 
     @property
     def retryable(self) -> bool:
-        """True when the same spec may well succeed next time."""
+        """True when the same spec may succeed next time."""
         return self.after in (AfterEnd.RETRY, AfterEnd.PAUSE)
 
 
@@ -68,7 +60,7 @@ def _ends(category: Category, after: AfterEnd, wording: str) -> ReasonFacts:
 
 def _fails_after_retries(category: Category, wording: str) -> ReasonFacts:
     return ReasonFacts(
-        category=category, after=AfterEnd.RETRY, counts=Counts.ALWAYS, wording=wording
+        category=category, after=AfterEnd.RETRY, counts=FailureCounting.ALWAYS, wording=wording
     )
 
 
@@ -78,34 +70,34 @@ REASONS: dict[ReasonCode, ReasonFacts] = {
     ),
     ReasonCode.CANCELLED_BY_USER: _ends(Category.USER, AfterEnd.CANCEL, "A user cancelled it."),
     ReasonCode.PAUSED_BY_USER: _ends(
-        Category.USER, AfterEnd.PAUSE, "A user paused it; resume it to go on."
+        Category.USER, AfterEnd.PAUSE, "A user paused it; resume it to continue."
     ),
     ReasonCode.SPEC_REJECTED: _ends(
-        Category.USER, AfterEnd.FAIL, "The spec cannot be carried out where it runs."
+        Category.USER, AfterEnd.FAIL, "The spec cannot be executed where it runs."
     ),
     ReasonCode.MODEL_UNAVAILABLE: _ends(
         Category.USER, AfterEnd.FAIL, "The model's files cannot be read."
     ),
     ReasonCode.CHECKPOINT_UNREADABLE: _ends(
-        Category.INFRA, AfterEnd.FAIL, "The checkpoint to go on from cannot be read."
+        Category.INFRA, AfterEnd.FAIL, "The checkpoint to resume from cannot be read."
     ),
     ReasonCode.ENVIRONMENT_OUTAGE: _ends(
         Category.INFRA,
         AfterEnd.PAUSE,
-        "Too many rollouts ended without a grade; resume once the environments answer.",
+        "Too many rollouts ended without a grade; resume once the environments respond.",
     ),
     ReasonCode.STEP_TIMEOUT: _ends(
         Category.INFRA,
         AfterEnd.PAUSE,
-        "A step took longer than schedule.step_timeout_s; resume once what hung is mended.",
+        "A step took longer than schedule.step_timeout_s; resume once the cause is fixed.",
     ),
     ReasonCode.RUN_TIMEOUT: _ends(
         Category.USER,
         AfterEnd.FAIL,
-        "The run took longer than schedule.run_timeout_s; what it had by then is kept.",
+        "The run took longer than schedule.run_timeout_s; its results until then are kept.",
     ),
     ReasonCode.PLACEMENT_FAILED: _fails_after_retries(
-        Category.INFRA, "There was no place for the trainer's workers."
+        Category.INFRA, "The trainer's workers could not be placed."
     ),
     ReasonCode.ENGINE_FAILED: _fails_after_retries(Category.INFRA, "The sampling engine failed."),
     ReasonCode.WEIGHT_SYNC_MISMATCH: _ends(
@@ -122,24 +114,24 @@ REASONS: dict[ReasonCode, ReasonFacts] = {
         AfterEnd.PAUSE,
         "No space is left for the run's files; free some, then resume.",
     ),
-    # What is saved stays saved: once the store is back, the run goes on.
+    # Saved checkpoints stay: once the store is back, the run continues.
     ReasonCode.STORE_UNAVAILABLE: ReasonFacts(
         category=Category.INFRA,
         after=AfterEnd.RETRY,
-        counts=Counts.WITHOUT_PROGRESS,
-        at_last=AfterEnd.PAUSE,
-        wording="The blob store, or the model's source, did not answer; resume once it does.",
+        counts=FailureCounting.WITHOUT_PROGRESS,
+        when_exhausted=AfterEnd.PAUSE,
+        wording="The blob store, or the model's source, did not respond; resume once it does.",
     ),
-    ReasonCode.TRAINER_CRASHED: _fails_after_retries(Category.INFRA, "The trainer died."),
+    ReasonCode.TRAINER_CRASHED: _fails_after_retries(Category.INFRA, "The trainer crashed."),
     ReasonCode.RUNNER_STOPPED: _ends(
-        Category.CAPACITY, AfterEnd.RETRY, "The runner was stopped; the trainer checkpointed."
+        Category.CAPACITY, AfterEnd.RETRY, "The runner was stopped; the trainer saved a checkpoint."
     ),
-    # A run that takes its machine down with it must not do so for ever.
+    # A run that crashes its machine must not do so for ever.
     ReasonCode.RUNNER_LOST: ReasonFacts(
         category=Category.INFRA,
         after=AfterEnd.RETRY,
-        counts=Counts.WITHOUT_PROGRESS,
-        wording="The runner was not heard from any more.",
+        counts=FailureCounting.WITHOUT_PROGRESS,
+        wording="The runner sent no heartbeat any more.",
     ),
     ReasonCode.ATTEMPT_SUPERSEDED: _ends(
         Category.INTERNAL, AfterEnd.RETRY, "A newer attempt owns the run."
@@ -147,27 +139,28 @@ REASONS: dict[ReasonCode, ReasonFacts] = {
     ReasonCode.NO_RUNNER: _ends(
         Category.CAPACITY, AfterEnd.RETRY, "No runner claimed the attempt in time."
     ),
-    # Waiting is not failing: `api.runs.attempts` asks again later, and gives up in time.
+    # Waiting is not failing: `api.scheduling.provisioning` retries with a back-off, and gives up.
     ReasonCode.NO_CAPACITY: _ends(
         Category.CAPACITY, AfterEnd.RETRY, "No candidate's cloud had the machines."
     ),
     ReasonCode.CLUSTER_REFUSED: _ends(
-        Category.USER, AfterEnd.FAIL, "No cloud that is set up lets us have such machines."
+        Category.USER, AfterEnd.FAIL, "No configured cloud grants such machines."
     ),
-    # How many clusters a run may lose is in its spec: `max_recoveries` (`api.clusters.asking`).
+    # The spec limits how many clusters a run may lose: `max_recoveries`
+    # (`api.scheduling.provisioning`).
     ReasonCode.LAUNCH_FAILED: _ends(Category.INFRA, AfterEnd.RETRY, "The cluster did not come up."),
     ReasonCode.PROVISION_TIMEOUT: _ends(
-        Category.CAPACITY, AfterEnd.RETRY, "The cluster was not there in time."
+        Category.CAPACITY, AfterEnd.RETRY, "The cluster was not up in time."
     ),
     ReasonCode.CLUSTER_LOST: _ends(
         Category.INFRA,
         AfterEnd.RETRY,
-        "The cluster was taken back or died; the run goes on from its last checkpoint.",
+        "The cluster was preempted or failed; the run resumes from its last checkpoint.",
     ),
     ReasonCode.CLUSTER_TIME_UP: _ends(
         Category.USER,
         AfterEnd.PAUSE,
-        "The cluster reached backend.skypilot.max_hours; resume to go on with another.",
+        "The cluster reached backend.skypilot.max_hours; resume to continue on another.",
     ),
     ReasonCode.BUDGET_EXHAUSTED: _ends(
         Category.USER, AfterEnd.PAUSE, "The budget is used up; extend it, then resume."
@@ -176,13 +169,13 @@ REASONS: dict[ReasonCode, ReasonFacts] = {
         Category.INFRA, AfterEnd.RETRY, "A node did not pass its acceptance test."
     ),
     ReasonCode.START_TIMEOUT: _fails_after_retries(
-        Category.INFRA, "The trainer was started but sent nothing."
+        Category.INFRA, "The trainer was started but sent no event."
     ),
     ReasonCode.STALLED: _fails_after_retries(Category.INFRA, "The trainer made no progress."),
     ReasonCode.FINALIZE_TIMEOUT: _fails_after_retries(
-        Category.INFRA, "The end of the trainer's events did not arrive."
+        Category.INFRA, "The trainer's last events did not arrive."
     ),
-    ReasonCode.INTERNAL: _fails_after_retries(Category.INTERNAL, "The service made a mistake."),
+    ReasonCode.INTERNAL: _fails_after_retries(Category.INTERNAL, "The service failed."),
 }
 
 OVERDUE: dict[RunStatus, ReasonCode] = {
@@ -193,7 +186,7 @@ OVERDUE: dict[RunStatus, ReasonCode] = {
     RunStatus.FINALIZING: ReasonCode.FINALIZE_TIMEOUT,
     RunStatus.CANCELLING: ReasonCode.CANCELLED_BY_USER,
 }
-"""The reason of an attempt that is ended because its run's status lasted too long."""
+"""The reason of an attempt that is ended because its run's status exceeded its deadline."""
 
 FINAL: dict[AfterEnd, RunStatus] = {
     AfterEnd.SUCCEED: RunStatus.SUCCEEDED,
@@ -202,17 +195,17 @@ FINAL: dict[AfterEnd, RunStatus] = {
     AfterEnd.RETRY: RunStatus.RECOVERING,
     AfterEnd.FAIL: RunStatus.FAILED,
 }
-"""Where a run goes when its attempt ends so."""
+"""The status of a run whose attempt ended so."""
 
 
 def status_after(reason: ReasonCode, *, num_failures: int) -> RunStatus:
-    """Return where a run goes whose attempt ended with `reason`.
+    """Return the next status of a run whose attempt ended with `reason`.
 
-    `num_failures` counts this end too, if it counts.
+    `num_failures` includes this end, if it counts.
     """
     facts = REASONS[reason]
-    if facts.counts is not Counts.NEVER and num_failures >= MAX_FAILURES:
-        return FINAL[facts.at_last]
+    if facts.counts is not FailureCounting.NEVER and num_failures >= MAX_FAILURES:
+        return FINAL[facts.when_exhausted]
     return FINAL[facts.after]
 
 

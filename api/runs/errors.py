@@ -1,31 +1,30 @@
-"""Why the runs domain refuses; `api/problems.py` alone knows the HTTP status of each.
+"""Errors of the runs domain; `api/http/problems.py` alone maps each to an HTTP status.
 
 RunError
 ├── RunNotFound            no such run in the caller's project
-├── InvalidTransition      the run's status does not allow what was asked
-├── NothingToResume        no complete checkpoint to go on from
-├── SpecOutdated           a spec stored by another version, which this one refuses
+├── InvalidTransition      the run's status does not allow the request
+├── NothingToResume        no complete checkpoint to resume from
+├── SpecOutdated           a spec stored by another version, which this one rejects
 ├── CheckpointNotFound     lineage.resumed_from names none of the project
-├── LeaseLost              another worker holds the run now
+├── LeaseLost              another worker has the lease now
 ├── AttemptNotFound        no such attempt, or it is another runner's
 ├── AttemptSuperseded      the attempt has ended or a newer one owns the run
-├── AttemptNotTaken        the first node of its cluster has not asked yet
+├── AttemptNotClaimed      the first node of its cluster has not claimed it yet
 ├── UnknownToken           no attempt has this ingest token
 ├── UnsupportedSchema      events of a schema version that is not accepted
 ├── RunnerNotFound         no such runner in the caller's project
-├── IdempotencyKeyReused   the key came with another body before
-└── CursorRejected         not a cursor of ours, or of a list with other filters
+└── CursorRejected         no cursor of this service, or of a list with other filters
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainer.contract.problems import SpecProblem
+from hillclimb.protocol.spec_problems import SpecProblem
 
 
 class RunError(Exception):
-    """Base; the message is a sentence for the user."""
+    """Base class; the message is a sentence for the user."""
 
 
 class RunNotFound(RunError):
@@ -36,15 +35,15 @@ class RunNotFound(RunError):
 
 
 class InvalidTransition(RunError):
-    """The run's status does not allow what was asked."""
+    """The run's status does not allow the request."""
 
 
 class NothingToResume(RunError):
-    """No complete checkpoint to go on from."""
+    """No complete checkpoint to resume from."""
 
 
 class SpecOutdated(RunError):
-    """A run's stored spec is of another version, and this one refuses it."""
+    """A run's spec was stored by another version, and this one rejects it."""
 
     def __init__(self, message: str, problems: Sequence[SpecProblem] = ()) -> None:
         super().__init__(message)
@@ -56,7 +55,7 @@ class CheckpointNotFound(RunError):
 
 
 class LeaseLost(RunError):
-    """Another worker holds the run now: drop what was found out."""
+    """Another worker has the lease now: the caller discards its result."""
 
 
 class AttemptNotFound(RunError):
@@ -64,11 +63,11 @@ class AttemptNotFound(RunError):
 
 
 class AttemptSuperseded(RunError):
-    """The attempt has ended or a newer one owns the run: nothing more of it counts."""
+    """The attempt has ended or a newer one owns the run: its messages are rejected."""
 
 
-class AttemptNotTaken(RunError):
-    """The first node of the cluster has not taken the attempt yet: ask again."""
+class AttemptNotClaimed(RunError):
+    """The first node of the cluster has not claimed the attempt yet: retry."""
 
 
 class UnknownToken(RunError):
@@ -80,12 +79,8 @@ class UnsupportedSchema(RunError):
 
 
 class RunnerNotFound(RunError):
-    """No such runner in the caller's project: register again."""
-
-
-class IdempotencyKeyReused(RunError):
-    """The key came with another body before."""
+    """No such runner in the caller's project: it must register again."""
 
 
 class CursorRejected(RunError):
-    """Not a cursor of ours, or of a list with other filters."""
+    """No cursor of this service, or of a list with other filters."""

@@ -1,4 +1,4 @@
-"""Appends events to a run: gap-free `seq` under the run's row lock, a wake-up at the commit."""
+"""Appends events to a run: gap-free `seq` under the run's row lock, NOTIFY at the commit."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 from sqlalchemy import func, insert, select
 from sqlalchemy.orm import Session
 
-from api.ids import new_id
-from api.notices.outbox import enqueue_for_event
+from api.runs.outbox import enqueue_for_event
 from api.tables import Run, RunEvent
+from api.tables.ids import new_id
 
 CHANNEL = "hillclimb_events"
-"""LISTEN here; a payload is `run_id:seq` of the newest event of a commit."""
+"""PostgreSQL channel of NOTIFY and LISTEN; a payload is `run_id:seq` of a commit's newest event."""
 SERVICE = "service"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """An event before it has its place: `type` is `noun.verbed`, `data` is JSON."""
+    """An event before it has a `seq`: `type` is `noun.verbed`, `data` is JSON."""
 
     type: str
     actor: str = SERVICE
@@ -33,7 +33,7 @@ class Draft:
 
 
 def utc_now() -> datetime:
-    """Return the present moment in UTC; every domain function takes it as `now`."""
+    """Return the current time in UTC; every domain function takes it as `now`."""
     return datetime.now(UTC)
 
 
@@ -41,7 +41,7 @@ def append(session: Session, run: Run, drafts: Sequence[Draft]) -> int:
     """Write the events in this order and return the last `seq`.
 
     `run` was read with `store.lock_run` in this transaction: readers see the events, and are
-    woken, when it commits.
+    notified, when it commits.
     """
     if not drafts:
         return run.last_seq

@@ -1,7 +1,7 @@
-"""Who may work on a run: a row lease with an epoch, taken before acting and checked on writing.
+"""Leases of runs: a row lease with an epoch, claimed before acting and checked on writing.
 
 The worker's order is: `claim_lease` (short transaction), act without a session, `hold` (short
-transaction: the run, locked, only if nobody took over), apply, `release`.
+transaction: locks the run, unless another worker has claimed it since), apply, `release`.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ from datetime import datetime, timedelta
 from sqlalchemy import ColumnElement, or_, select
 from sqlalchemy.orm import Session
 
+from api.runs.deadlines import RUN_LEASE_S
 from api.runs.errors import LeaseLost
 from api.runs.status import AttemptState, RunStatus
 from api.runs.store import newest_attempt
 from api.tables import Run
 
-LEASE_S = 30.0
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptSnapshot:
-    """The newest attempt when the lease was taken."""
+    """The newest attempt at the time of the claim."""
 
     id: str
     number: int
@@ -34,7 +33,7 @@ class AttemptSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """The right to act on a run until `until`, and what the run looked like when it was given."""
+    """The right to act on a run until `until`, with a snapshot of the run at the claim."""
 
     run_id: str
     epoch: int
@@ -51,18 +50,18 @@ def claim_lease(
     *,
     owner: str,
     now: datetime,
-    ttl_s: float = LEASE_S,
+    ttl_s: float = RUN_LEASE_S,
     must_be_due: bool = False,
 ) -> Lease | None:
-    """Take the run's lease; null when the run is gone, has nothing to do, or is held by someone.
+    """Claim the run's lease; null when the run is deleted, has nothing to do, or is leased.
 
-    Never waits: a row that another transaction holds is skipped. A run that is not due is looked
-    at too when somebody rang for it, but not when the sweep sent for it twice (`must_be_due`).
+    Never waits: skips a row that another transaction locks. A task that was enqueued for a run
+    claims it before it is due too; one that the sweep sent twice does not (`must_be_due`).
     """
-    asked = is_due(now) if must_be_due else Run.due_at.is_not(None) & _is_free(now)
+    claimable = is_due(now) if must_be_due else Run.due_at.is_not(None) & _is_free(now)
     run = session.scalar(
         select(Run)
-        .where(Run.id == run_id, asked)
+        .where(Run.id == run_id, claimable)
         .with_for_update(skip_locked=True, key_share=True)
         .execution_options(populate_existing=True)
     )
@@ -95,7 +94,7 @@ def hold(session: Session, lease: Lease) -> Run:
 
 
 def release(run: Run, *, due_at: datetime) -> None:
-    """Give up the lease of a held run; the sweep looks again at `due_at`.
+    """Release the lease of a run; the sweep checks the run again at `due_at`.
 
     A run with nothing left to do (ended, paused) keeps `due_at` null.
     """
@@ -106,14 +105,14 @@ def release(run: Run, *, due_at: datetime) -> None:
 
 
 def due_runs(session: Session, *, now: datetime, limit: int = 100) -> Sequence[str]:
-    """Return ids of runs that need a look now, the longest waiting first."""
+    """Return ids of runs that are due now, the longest overdue first."""
     return session.scalars(
         select(Run.id).where(is_due(now)).order_by(Run.due_at, Run.id).limit(limit)
     ).all()
 
 
 def is_due(now: datetime) -> ColumnElement[bool]:
-    """A condition on `Run`: its time has come, and nobody works on it."""
+    """A condition on `Run`: it is due and not leased."""
     return (Run.due_at <= now) & _is_free(now)
 
 

@@ -1,4 +1,4 @@
-"""The outbox: what is to be said is written with the event it tells of, and delivered later."""
+"""The outbox: messages are stored in the transaction of their event and delivered later."""
 
 from __future__ import annotations
 
@@ -11,20 +11,18 @@ from sqlalchemy import exists, or_, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session, aliased
 
+from api.runs.deadlines import OUTBOX_LEASE_S
 from api.runs.status import TERMINAL, RunStatus
 from api.tables import OutboxMessage, Run
-from trainer.contract.reasons import ReasonCode
-
-LEASE_S = 60.0
-"""How long a deliverer may be silent before another one takes the message over."""
+from hillclimb.protocol.end_reasons import ReasonCode
 
 PENDING = "pending"
 DELIVERED = "delivered"
 SKIPPED = "skipped"
 DEAD = "dead"
 
-_RESTS = (RunStatus.PAUSED.value, RunStatus.RECOVERING.value)
-_OF_MACHINES = (
+_SUSPENDED = (RunStatus.PAUSED.value, RunStatus.RECOVERING.value)
+_CLUSTER_REASONS = (
     ReasonCode.BUDGET_EXHAUSTED.value,
     ReasonCode.CLUSTER_TIME_UP.value,
     ReasonCode.CLUSTER_LOST.value,
@@ -32,40 +30,39 @@ _OF_MACHINES = (
     ReasonCode.NODE_UNFIT.value,
     ReasonCode.PROVISION_TIMEOUT.value,
 )
-"""Lack of capacity is waited out silently: it may last for hours."""
+"""Lack of capacity sends no message: it may last for hours."""
 
 
 CLUSTER_NOT_ENDED = "cluster_not_ended"
 NO_PRICE = "no_price"
-"""The warning of a run that is worth a message: somebody has to act, and it costs money."""
+"""Codes of run warnings that are sent: a person has to act, and it costs money."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A message this deliverer owns until its lease ends."""
+    """A message that this worker delivers until its lease ends."""
 
     id: int
     run_id: str
     kind: str
     payload: dict[str, Any]
     num_attempts: int
-    """This try included."""
+    """Including this one."""
     owner: str
 
 
 def enqueue_for_event(
     session: Session, run: Run, *, seq: int, event_type: str, data: Mapping[str, Any]
 ) -> None:
-    """Queue what the event has to tell the run's Slack channel, if it has one.
+    """Store the event's message to the run's Slack channel, if it has one.
 
-    Called in the event's transaction. Repeating it, or an eval repeated by a later attempt, adds
-    nothing.
+    Called in the event's transaction. Idempotent, also for an eval that a later attempt repeats.
     """
-    about = _kind_and_key(event_type, data, seq=seq)
+    kind_and_key = _kind_and_key(event_type, data, seq=seq)
     slack = run.spec.get("notify", {}).get("slack")
-    if slack is None or about is None:
+    if slack is None or kind_and_key is None:
         return
-    kind, key = about
+    kind, key = kind_and_key
     session.execute(
         insert(OutboxMessage)
         .values(
@@ -82,12 +79,12 @@ def enqueue_for_event(
 
 
 def _kind_and_key(event_type: str, data: Mapping[str, Any], *, seq: int) -> tuple[str, str] | None:
-    """Return what kind of message the event is worth, and what makes it unique in its run."""
+    """Return the kind of the event's message and its unique key within the run."""
     if event_type == "budget.warned":
         return "budget", f"budget:{seq}"
     if event_type == "run.warning" and data.get("code") in (CLUSTER_NOT_ENDED, NO_PRICE):
         return "warning", f"warning:{seq}"
-    if event_type == "run.status_changed" and _is_about_machines(data):
+    if event_type == "run.status_changed" and _is_about_cluster(data):
         return "machines", f"machines:{seq}"
     if event_type == "trainer.started":
         return "started", "started"
@@ -98,14 +95,14 @@ def _kind_and_key(event_type: str, data: Mapping[str, Any], *, seq: int) -> tupl
     return None
 
 
-def _is_about_machines(data: Mapping[str, Any]) -> bool:
-    """Whether a run lost its machines, or rests because of money or time."""
+def _is_about_cluster(data: Mapping[str, Any]) -> bool:
+    """Return True when a run lost its cluster, or was paused by a budget or time limit."""
     code = (data.get("reason") or {}).get("code")
-    return data["to"] in _RESTS and code in _OF_MACHINES
+    return data["to"] in _SUSPENDED and code in _CLUSTER_REASONS
 
 
 def claim_next(session: Session, *, owner: str, now: datetime) -> Claim | None:
-    """Take the oldest due message that has no undelivered one of its run before it."""
+    """Claim the oldest due message with no pending message of its run before it."""
     earlier = aliased(OutboxMessage)
     blocked = exists().where(
         earlier.run_id == OutboxMessage.run_id,
@@ -127,7 +124,7 @@ def claim_next(session: Session, *, owner: str, now: datetime) -> Claim | None:
     if message is None:
         return None
     message.lease_owner = owner
-    message.lease_until = now + timedelta(seconds=LEASE_S)
+    message.lease_until = now + timedelta(seconds=OUTBOX_LEASE_S)
     message.num_attempts += 1
     return Claim(
         id=message.id,
@@ -139,8 +136,8 @@ def claim_next(session: Session, *, owner: str, now: datetime) -> Claim | None:
     )
 
 
-def owned(session: Session, claim: Claim) -> OutboxMessage | None:
-    """Return the claimed message for a write-back, or None when somebody else has it now."""
+def find_claimed(session: Session, claim: Claim) -> OutboxMessage | None:
+    """Return the claimed message, locked; None when another worker has claimed it since."""
     return session.scalar(
         select(OutboxMessage)
         .where(

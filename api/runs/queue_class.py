@@ -1,4 +1,4 @@
-"""What a run waits for: a slot of a runner, a runner at all, or a cluster of its own."""
+"""Queue classes: a run waits for a slot of a runner, or for a cluster of its own."""
 
 from __future__ import annotations
 
@@ -6,32 +6,30 @@ from enum import StrEnum
 
 from sqlalchemy import ColumnElement
 
-from api.runs.light import kind_of, light
 from api.tables import Run
-from trainer.contract.spec import LIGHT_KINDS
+from hillclimb.spec.sections import RUNNER_ONLY_KINDS
 
 CLUSTER_BACKENDS = ("skypilot",)
 
 
-class Lane(StrEnum):
-    """Runs of one lane queue behind each other, not behind those of another."""
+class QueueClass(StrEnum):
+    """Runs of one class wait behind each other, never behind those of the other class."""
 
     RUNNER = "runner"
-    LIGHT = "light"
     CLUSTER = "cluster"
 
 
-def lane_of(run: Run) -> Lane:
-    """Return the lane of a run. A preview needs no cluster: a runner does it beside its work."""
-    if kind_of(run) in LIGHT_KINDS:
-        return Lane.LIGHT
-    return Lane.CLUSTER if run.spec["backend"]["type"] in CLUSTER_BACKENDS else Lane.RUNNER
+def queue_class_of(run: Run) -> QueueClass:
+    """Return the queue class of a run; a preview waits for a runner on every backend."""
+    if run.spec["kind"] in RUNNER_ONLY_KINDS:
+        return QueueClass.RUNNER
+    rents = run.spec["backend"]["type"] in CLUSTER_BACKENDS
+    return QueueClass.CLUSTER if rents else QueueClass.RUNNER
 
 
-def in_lane(lane: Lane) -> ColumnElement[bool]:
+def has_queue_class(queue_class: QueueClass) -> ColumnElement[bool]:
     """The same as a condition on `Run`."""
     backend: ColumnElement[str] = Run.spec["backend"]["type"].astext
-    on_clusters = backend.in_(CLUSTER_BACKENDS)
-    if lane is Lane.LIGHT:
-        return light()
-    return ~light() & (on_clusters if lane is Lane.CLUSTER else ~on_clusters)
+    kind: ColumnElement[str] = Run.spec["kind"].astext
+    on_cluster = backend.in_(CLUSTER_BACKENDS) & kind.not_in(RUNNER_ONLY_KINDS)
+    return on_cluster if queue_class is QueueClass.CLUSTER else ~on_cluster

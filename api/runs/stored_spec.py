@@ -1,4 +1,4 @@
-"""A run's spec as it was stored: another version may have taken what this one refuses."""
+"""Parses the stored spec of a run: another version may have accepted what this one rejects."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from pydantic import ValidationError
 
 from api.runs.errors import SpecOutdated
 from api.tables import Run
-from trainer.contract.problems import explain
-from trainer.contract.spec import RunSpec
+from hillclimb.protocol.spec_problems import explain
+from hillclimb.spec.run import RunSpec
 
 
 def spec_of(run: Run) -> RunSpec:
-    """Return the run's stored spec. Raises SpecOutdated where this version refuses it."""
+    """Return the run's stored spec. Raises SpecOutdated where this version rejects it."""
     try:
         return RunSpec.model_validate(run.spec)
     except ValidationError as error:
         problems = explain(error)
-        told = "; ".join(f"{each.pointer or '/'}: {each.message}" for each in problems[:3])
+        causes = "; ".join(f"{each.pointer or '/'}: {each.message}" for each in problems[:3])
         raise SpecOutdated(
-            f"The spec of run {run.id} was stored by another version, and this one refuses it"
-            f" ({told}). Submit it again with that mended, and with lineage.resumed_from set to"
+            f"The spec of run {run.id} was stored by another version, and this one rejects it"
+            f" ({causes}). Submit it again with that fixed, and with lineage.resumed_from set to"
             " the run's newest checkpoint if it has one.",
             problems,
         ) from error

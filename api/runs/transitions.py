@@ -1,4 +1,4 @@
-"""The only writer of `Run.status`: each change is allowed, stamped, and told by an event."""
+"""The only writer of `Run.status`: each transition is checked, stamped and recorded as an event."""
 
 from __future__ import annotations
 
@@ -6,22 +6,17 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
+from api.runs.deadlines import CLUSTER_DEADLINES_S, DEADLINES_S, STEP_MARGIN_S
+from api.runs.end_reasons import end_reason
 from api.runs.errors import InvalidTransition
 from api.runs.journal import SERVICE, Draft, append
-from api.runs.lanes import Lane, lane_of
-from api.runs.reasons import end_reason
-from api.runs.status import (
-    CLUSTER_DEADLINES_S,
-    DEADLINES_S,
-    TERMINAL,
-    RunStatus,
-    may_follow,
-)
+from api.runs.queue_class import QueueClass, queue_class_of
+from api.runs.status import TERMINAL, RunStatus, may_follow
 from api.tables import Run
-from trainer.contract.reasons import ReasonCode
+from hillclimb.protocol.end_reasons import ReasonCode
 
 SHOWS_REASON = TERMINAL | {RunStatus.PAUSED, RunStatus.RECOVERING}
-"""Statuses that exist because something ended."""
+"""Statuses with an end reason."""
 
 
 def move(
@@ -35,8 +30,8 @@ def move(
 ) -> None:
     """Change the status of a locked run, with its event, deadline and due time.
 
-    `reason` is (code, message), kept while the status is one that something ended in. Raises
-    InvalidTransition when the table of transitions does not have the step.
+    `reason` is (code, message), stored for statuses of `SHOWS_REASON`. Raises InvalidTransition
+    for a transition that is not in the table.
     """
     before = RunStatus(run.status)
     if not may_follow(before, to):
@@ -61,17 +56,13 @@ def move(
     append(session, run, [draft])
 
 
-STEP_MARGIN_S = 300.0
-"""How much longer than a step may take a trainer may be silent."""
-
-
 def set_deadline(run: Run, *, now: datetime) -> None:
-    """Give the present status its full time again, from `now`."""
+    """Restart the deadline of the current status from `now`."""
     seconds = DEADLINES_S[RunStatus(run.status)]
-    if lane_of(run) is Lane.CLUSTER:
+    if queue_class_of(run) is QueueClass.CLUSTER:
         seconds = CLUSTER_DEADLINES_S.get(RunStatus(run.status), seconds)
     if run.status == RunStatus.RUNNING.value:
-        # The trainer's own deadline comes first: it can say what hung.
+        # The trainer's own deadline comes first: its message names the cause.
         step_s = float(run.spec.get("schedule", {}).get("step_timeout_s", 0.0))
         seconds = max(seconds or 0.0, step_s + STEP_MARGIN_S)
     run.deadline_at = None if seconds is None else now + timedelta(seconds=seconds)

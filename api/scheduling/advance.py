@@ -1,6 +1,6 @@
-"""One step of a run on the database alone: what its status, deadline and runner call for now.
+"""Advances a run by one step, on the database alone: by its status, deadline and runner.
 
-The worker calls it under a lease, after it has fetched what events it could from the blob store.
+The worker calls it under a lease, after it has fetched the events available in the blob store.
 """
 
 from __future__ import annotations
@@ -9,59 +9,57 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
-from api.clusters.asking import rests_until
-from api.clusters.spending import watch as watch_budget
-from api.runs import attempts, store
-from api.runs.attempts import End
-from api.runs.lanes import Lane, lane_of
-from api.runs.reasons import OVERDUE, REASONS
-from api.runs.runners import LEASE_S
-from api.runs.settle import settle
-from api.runs.status import LOOK_AGAIN_S, TERMINAL, WAITING, AttemptState, RunStatus
+from api.runs import store
+from api.runs.deadlines import KILL_GRACE_S, RECHECK_S, RUNNER_LEASE_S
+from api.runs.end_reasons import OVERDUE, REASONS
+from api.runs.queue_class import QueueClass, queue_class_of
+from api.runs.status import TERMINAL, WAITING, AttemptState, RunStatus
+from api.scheduling import attempts
+from api.scheduling.attempts import AttemptEnd
+from api.scheduling.finalize import finalize_attempt
+from api.scheduling.limits.spending import watch as watch_budget
+from api.scheduling.provisioning import backoff_until
 from api.tables import Attempt, Run, Runner
-from trainer.contract.reasons import ReasonCode
-
-KILL_GRACE_S = 30.0
-"""Between asking a runner to kill and giving the attempt up without its report."""
+from hillclimb.protocol.end_reasons import ReasonCode
 
 
 def advance(session: Session, run: Run, *, now: datetime) -> datetime:
-    """Take the step that is due, if any, and return when to look again.
+    """Take the step that is due, if any, and return when to check the run again.
 
-    The run is locked. Repeating it at once changes nothing.
+    The run is locked. Idempotent at one `now`.
     """
     status = RunStatus(run.status)
-    if status in WAITING and lane_of(run) is Lane.CLUSTER:
+    if status in WAITING and queue_class_of(run) is QueueClass.CLUSTER:
         return _wait_for_cluster(session, run, now=now)
     if status in WAITING:
-        attempts.offer(session, run, now=now)
+        attempts.schedule(session, run, now=now)
     elif status not in TERMINAL and status is not RunStatus.PAUSED:
         attempt = store.newest_attempt(session, run)
         if attempt is not None:
             _watch(session, run, attempt, now=now)
-    return now + timedelta(seconds=LOOK_AGAIN_S)
+    return now + timedelta(seconds=RECHECK_S)
 
 
 def _wait_for_cluster(session: Session, run: Run, *, now: datetime) -> datetime:
-    """Ask for a cluster if the run may now, and return when to look again."""
-    soon = now + timedelta(seconds=LOOK_AGAIN_S)
+    """Schedule an attempt on a cluster if allowed, and return when to check the run again."""
+    soon = now + timedelta(seconds=RECHECK_S)
     if watch_budget(session, run, now=now):
         return soon
-    if attempts.offer(session, run, now=now) is None and RunStatus(run.status) in WAITING:
-        return max(soon, rests_until(session, run, now=now) or soon)
+    if attempts.schedule(session, run, now=now) is None and RunStatus(run.status) in WAITING:
+        return max(soon, backoff_until(session, run, now=now) or soon)
     return soon
 
 
-def runner_is_gone(session: Session, attempt: Attempt, *, now: datetime) -> bool:
-    """Say whether nobody holds a claimed attempt any more.
+def is_runner_lost(session: Session, attempt: Attempt, *, now: datetime) -> bool:
+    """Return True when the runner of a claimed attempt has lost it.
 
-    Its runner is silent, or lives and has not named the attempt for as long; and its trainer is
-    silent too (a runner that cannot be reached is not a trainer that died). When it was last named
-    decides alone, because that is renewed where nobody could hear it (`api.runs.absence`).
+    Either its heartbeats stopped, or they have not listed the attempt for a lease; and its trainer
+    is silent too (a trainer survives its unreachable runner). `last_held_at` decides alone, because
+    it is extended while no API process receives heartbeats (`api.scheduling.outages.extensions`).
     """
     if attempt.runner_id is None:
         return False
-    limit = now - timedelta(seconds=LEASE_S)
+    limit = now - timedelta(seconds=RUNNER_LEASE_S)
     if attempt.last_event_at is not None and attempt.last_event_at > limit:
         return False
     if attempt.last_held_at is not None:
@@ -71,17 +69,19 @@ def runner_is_gone(session: Session, attempt: Attempt, *, now: datetime) -> bool
 
 def _watch(session: Session, run: Run, attempt: Attempt, *, now: datetime) -> None:
     if attempt.state == AttemptState.ENDED.value:
-        settle(session, run, attempt, now=now)
-    elif attempt.state != AttemptState.OFFERED.value and runner_is_gone(session, attempt, now=now):
+        finalize_attempt(session, run, attempt, now=now)
+    elif attempt.state != AttemptState.SCHEDULED.value and is_runner_lost(
+        session, attempt, now=now
+    ):
         _close(session, run, attempt, ReasonCode.RUNNER_LOST, now=now)
     elif run.deadline_at is not None and run.deadline_at <= now:
         _overdue(session, run, attempt, now=now)
 
 
 def _overdue(session: Session, run: Run, attempt: Attempt, *, now: datetime) -> None:
-    """End what lasted too long; a trainer that may still live is killed first."""
-    may_live = attempt.state != AttemptState.OFFERED.value and attempt.trainer_code is None
-    if may_live and attempt.kill_requested_at is None:
+    """End an attempt past its deadline; a trainer that may be alive is killed first."""
+    may_be_alive = attempt.state != AttemptState.SCHEDULED.value and attempt.trainer_code is None
+    if may_be_alive and attempt.kill_requested_at is None:
         attempts.request_stop(attempt, now=now, kill=True)
         run.deadline_at = now + timedelta(seconds=KILL_GRACE_S)
         return
@@ -89,9 +89,9 @@ def _overdue(session: Session, run: Run, attempt: Attempt, *, now: datetime) -> 
 
 
 def overdue_reason(run: Run) -> ReasonCode:
-    """Return the reason of an attempt that is ended because its run's status lasted too long."""
+    """Return the end reason of an attempt whose run's status exceeded its deadline."""
     status = RunStatus(run.status)
-    if status is RunStatus.PROVISIONING and lane_of(run) is Lane.CLUSTER:
+    if status is RunStatus.PROVISIONING and queue_class_of(run) is QueueClass.CLUSTER:
         return ReasonCode.PROVISION_TIMEOUT
     return OVERDUE[status]
 
@@ -99,5 +99,5 @@ def overdue_reason(run: Run) -> ReasonCode:
 def _close(
     session: Session, run: Run, attempt: Attempt, reason: ReasonCode, *, now: datetime
 ) -> None:
-    end = End(reason=reason, message=REASONS[reason].wording)
+    end = AttemptEnd(reason=reason, message=REASONS[reason].wording)
     attempts.end_attempt(session, run, attempt, end, now=now)

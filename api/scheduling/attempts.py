@@ -1,6 +1,6 @@
-"""Attempts of a run: offered when a slot is free, claimed by a runner, ended for a reason.
+"""Attempts of a run: scheduled for a free slot, claimed by a runner, ended for a reason.
 
-Every function wants the run locked in the caller's transaction (`store.lock_run`, `leases.hold`).
+Every function needs the run locked in the caller's transaction (`store.lock_run`, `leases.hold`).
 """
 
 from __future__ import annotations
@@ -14,95 +14,92 @@ from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from api.clusters import store as clusters
-from api.clusters.asking import Never, may_ask
-from api.ids import new_id
-from api.runs import queue, slots, store
+from api.runs import store
+from api.runs.deadlines import TAIL_GRACE_S
+from api.runs.end_reasons import OVERDUE, REASONS
 from api.runs.errors import SpecOutdated
 from api.runs.journal import SERVICE, Draft, append
-from api.runs.lanes import Lane, lane_of
-from api.runs.reasons import OVERDUE, REASONS
-from api.runs.settle import settle
+from api.runs.queue_class import QueueClass, queue_class_of
 from api.runs.status import WAITING, AttemptState, RunStatus
 from api.runs.stored_spec import spec_of
 from api.runs.transitions import move
+from api.scheduling import capacity, queue
+from api.scheduling.finalize import finalize_attempt
+from api.scheduling.provisioning import GiveUp, can_provision
 from api.tables import Attempt, Cluster, Run
-from trainer.contract.clusters.spec import SkyPilotSpec
-from trainer.contract.launch import Action, AttemptEnd
-from trainer.contract.reasons import ReasonCode
-from trainer.contract.rundir import checkpoint_name, run_key
+from api.tables.ids import new_id
+from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.protocol.launch import Action, EndReport
+from hillclimb.protocol.rundir import checkpoint_name, run_key
+from hillclimb.spec.run import RunSpec
 
 TOKEN_PREFIX = "hca_"  # noqa: S105 (a prefix, not a secret)
-TAIL_GRACE_S = 20.0
-"""How long the last events of a dead attempt are waited for before its run goes on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class End:
-    """How an attempt ended, as far as the one who says so knows."""
+class AttemptEnd:
+    """The end of an attempt as its runner, node or the service reports it."""
 
     reason: ReasonCode
     message: str
     actor: str = SERVICE
     exit_code: int | None = None
     final_trainer_seq: int | None = None
-    """How many events the trainer wrote; null when nobody counted."""
+    """Number of events that the trainer wrote; null when unknown."""
 
 
-def offer(session: Session, run: Run, *, now: datetime) -> Attempt | None:
-    """Offer the run's next attempt if it waits and its turn has come; null while it must wait.
+def schedule(session: Session, run: Run, *, now: datetime) -> Attempt | None:
+    """Schedule the next attempt of a waiting run whose turn has come; null while it must wait.
 
-    A run on a cluster of its own fails when it may not ask for one any more, and any run whose
-    stored spec this version refuses.
-
-    The attempt goes on from the newest complete checkpoint, or from the one the spec names.
+    Fails a run that may not provision a cluster any more, and one whose stored spec this version
+    rejects. The attempt resumes from the newest complete checkpoint, or from the spec's.
     """
     if RunStatus(run.status) not in WAITING:
         return None
-    if _is_outdated(session, run, now=now):
+    spec = _parse_or_fail(session, run, now=now)
+    if spec is None:
         return None
-    lane = lane_of(run)
-    slots.lock(session, run.project_id)
-    if lane is Lane.CLUSTER and _gives_up(session, run, now=now):
+    on_cluster = queue_class_of(run) is QueueClass.CLUSTER
+    capacity.lock(session, run.project_id)
+    if on_cluster and _fail_if_given_up(session, run, now=now):
         return None
-    if queue.place_of(session, run, now=now).reason is not None:
+    if queue.queue_position(session, run, now=now).reason is not None:
         return None
-    resume_from, from_step = _resume_point(session, run)
+    resume_from, from_step = _resume_point(session, run, spec)
     run.attempt += 1
     attempt = Attempt(
         id=new_id("att"),
         run_id=run.id,
         number=run.attempt,
-        state=AttemptState.OFFERED.value,
+        state=AttemptState.SCHEDULED.value,
         resume_from=resume_from,
         from_step=from_step,
-        offered_at=now,
+        scheduled_at=now,
         last_trainer_seq=0,
     )
     session.add(attempt)
     session.flush()
     data = {"attempt": run.attempt, "resume_from": resume_from, "from_step": from_step}
-    append(session, run, [Draft(type="attempt.offered", at=now, attempt=run.attempt, data=data)])
-    if lane is Lane.CLUSTER:
-        sky = SkyPilotSpec.model_validate(run.spec["backend"]["skypilot"])
-        clusters.create(session, run, attempt, sky, now=now)
+    append(session, run, [Draft(type="attempt.scheduled", at=now, attempt=run.attempt, data=data)])
+    if on_cluster and spec.backend.skypilot is not None:
+        clusters.create(session, run, attempt, spec.backend.skypilot, now=now)
     move(session, run, RunStatus.PROVISIONING, now=now)
     return attempt
 
 
-def _is_outdated(session: Session, run: Run, *, now: datetime) -> bool:
-    """Fail a run that nobody could start any more, with a sentence."""
+def _parse_or_fail(session: Session, run: Run, *, now: datetime) -> RunSpec | None:
+    """Return the run's stored spec; null after failing a run whose spec this version rejects."""
     try:
-        spec_of(run)
+        return spec_of(run)
     except SpecOutdated as error:
         reason = (ReasonCode.SPEC_REJECTED, str(error))
         move(session, run, RunStatus.FAILED, now=now, reason=reason)
-        return True
-    return False
+        return None
 
 
-def _gives_up(session: Session, run: Run, *, now: datetime) -> bool:
-    answer = may_ask(session, run, now=now)
-    if not isinstance(answer, Never):
+def _fail_if_given_up(session: Session, run: Run, *, now: datetime) -> bool:
+    answer = can_provision(session, run, now=now)
+    if not isinstance(answer, GiveUp):
         return False
     move(session, run, RunStatus.FAILED, now=now, reason=(answer.reason, answer.message))
     return True
@@ -111,9 +108,9 @@ def _gives_up(session: Session, run: Run, *, now: datetime) -> bool:
 def claim(
     session: Session, run: Run, attempt: Attempt, *, runner: tuple[str, str], now: datetime
 ) -> str:
-    """Give the offered attempt to a runner (id, name) and return its new ingest token.
+    """Assign the scheduled attempt to a runner (id, name) and return its new ingest token.
 
-    The token is stored only as a hash: it cannot be given out twice.
+    The token is stored only as a hash: it cannot be returned twice.
     """
     attempt.runner_id, name = runner
     actor = f"runner:{name}"
@@ -123,13 +120,13 @@ def claim(
 def claim_for_cluster(
     session: Session, run: Run, attempt: Attempt, *, name: str, now: datetime
 ) -> str:
-    """Give the offered attempt to the cluster of that name and return its new ingest token."""
+    """Assign the scheduled attempt to the cluster of that name and return its new ingest token."""
     actor = f"cluster:{name}"
     return _claim(session, run, attempt, {"cluster": name}, actor=actor, now=now)
 
 
 def renew_token(attempt: Attempt) -> str:
-    """Return a new ingest token for a claimed attempt; the one before is dead."""
+    """Return a new ingest token for a claimed attempt; the previous one is invalid."""
     token = TOKEN_PREFIX + secrets.token_urlsafe(32)
     attempt.token_hash = hash_token(token)
     return token
@@ -155,17 +152,19 @@ def _claim(
 
 
 def request_stop(attempt: Attempt, *, now: datetime, kill: bool = False) -> None:
-    """Ask the attempt's runner, at its next heartbeat, to stop (checkpoint first) or to kill."""
+    """Request, by heartbeat reply, that the trainer is stopped (checkpoint first) or killed."""
     if attempt.stop_requested_at is None:
         attempt.stop_requested_at = now
     if kill and attempt.kill_requested_at is None:
         attempt.kill_requested_at = now
 
 
-def end_attempt(session: Session, run: Run, attempt: Attempt, end: End, *, now: datetime) -> None:
-    """Write down that the attempt is over, then let the run go on as soon as its events are in.
+def end_attempt(
+    session: Session, run: Run, attempt: Attempt, end: AttemptEnd, *, now: datetime
+) -> None:
+    """End the attempt, then finalize its run as soon as its events are complete.
 
-    Repeating it changes nothing. The run itself moves in `settle`.
+    Idempotent. `finalize_attempt` changes the run's status.
     """
     if attempt.state == AttemptState.ENDED.value:
         return
@@ -188,35 +187,35 @@ def end_attempt(session: Session, run: Run, attempt: Attempt, end: End, *, now: 
         return
     run.deadline_at = now + timedelta(seconds=TAIL_GRACE_S)
     run.due_at = now
-    settle(session, run, attempt, now=now)
+    finalize_attempt(session, run, attempt, now=now)
 
 
 def _wake_cluster(session: Session, attempt: Attempt, *, now: datetime) -> None:
-    """Let what was rented for the attempt be given back at once."""
-    mine = update(Cluster).where(Cluster.attempt_id == attempt.id, Cluster.due_at.is_not(None))
-    session.execute(mine.values(due_at=now))
+    """Make the attempt's cluster due: it is terminated at once."""
+    cluster = update(Cluster).where(Cluster.attempt_id == attempt.id, Cluster.due_at.is_not(None))
+    session.execute(cluster.values(due_at=now))
 
 
-def wanted_of(attempt: Attempt) -> Action | None:
-    """Return what whoever holds the attempt is to do with its trainer; null: let it train."""
+def requested_action(attempt: Attempt) -> Action | None:
+    """Return the requested action on the attempt's trainer; null: none."""
     if attempt.kill_requested_at is not None:
         return "kill"
     return "stop" if attempt.stop_requested_at is not None else None
 
 
 def report_end(
-    session: Session, run: Run, attempt: Attempt, body: AttemptEnd, *, actor: str, now: datetime
+    session: Session, run: Run, attempt: Attempt, body: EndReport, *, actor: str, now: datetime
 ) -> None:
-    """Take the word of whoever held the attempt that its trainer is gone.
+    """Record the report of a runner or node that the trainer exited.
 
-    Repeating it changes nothing. A trainer that was killed because its run's status lasted too
-    long ended for that reason.
+    Idempotent. A trainer that was killed because its run's status exceeded its deadline ended for
+    that reason.
     """
-    killed_by_us = attempt.kill_requested_at is not None and attempt.trainer_code is None
-    reason = OVERDUE.get(RunStatus(run.status), body.reason) if killed_by_us else body.reason
-    end = End(
+    is_overdue = attempt.kill_requested_at is not None and attempt.trainer_code is None
+    reason = OVERDUE.get(RunStatus(run.status), body.reason) if is_overdue else body.reason
+    end = AttemptEnd(
         reason=reason,
-        message=REASONS[reason].wording if killed_by_us else body.message.replace("\0", "\ufffd"),
+        message=REASONS[reason].wording if is_overdue else body.message.replace("\0", "\ufffd"),
         actor=actor,
         exit_code=body.exit_code,
         final_trainer_seq=body.last_trainer_seq,
@@ -225,21 +224,21 @@ def report_end(
 
 
 def hash_token(token: str) -> str:
-    """Return the SHA-256 under which a token is stored."""
+    """Return the SHA-256 of a token, as stored."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def _resume_point(session: Session, run: Run) -> tuple[str | None, int]:
-    """Return (blob key, step) of the checkpoint the next attempt goes on from."""
+def _resume_point(session: Session, run: Run, spec: RunSpec) -> tuple[str | None, int]:
+    """Return (blob key, step) of the checkpoint to resume from: the run's own, else its spec's."""
     own = store.newest_checkpoint(session, run.id)
     if own is not None:
         return run_key(run.id, own.path), own.step
-    source = spec_of(run).lineage.resumed_from
+    source = spec.lineage.resumed_from
     if source is None:
         return None, 0
-    found = store.find_checkpoint(
+    checkpoint = store.find_checkpoint(
         session, run.project_id, source.run_id, step=source.step, attempt=source.attempt
     )
-    # A checkpoint deleted since then still gets its name: the trainer reports it as unreadable.
-    path = found.path if found else checkpoint_name(source.step, source.attempt)
+    # A checkpoint deleted since is still named: the trainer reports it as unreadable.
+    path = checkpoint.path if checkpoint else checkpoint_name(source.step, source.attempt)
     return run_key(source.run_id, path), source.step

@@ -1,4 +1,4 @@
-"""What the end of an attempt means for its run: done, again, paused, or given up."""
+"""Finalizes ended attempts: their run succeeds, recovers, pauses, or fails."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from api.runs import store
-from api.runs.reasons import MAX_FAILURES, REASONS, AfterEnd, Counts, status_after
+from api.runs.end_reasons import MAX_FAILURES, REASONS, AfterEnd, FailureCounting, status_after
 from api.runs.status import TERMINAL, WAITING, AttemptState, DesiredState, RunStatus
 from api.runs.transitions import move
 from api.tables import Attempt, Run
-from trainer.contract.reasons import ReasonCode
+from hillclimb.protocol.end_reasons import ReasonCode
 
 SETTLED = TERMINAL | WAITING | {RunStatus.PAUSED}
-"""Statuses in which the newest attempt's end has been dealt with."""
+"""Statuses in which the newest attempt is already finalized."""
 
-GOES_ON = (AfterEnd.RETRY, AfterEnd.PAUSE)
-"""Ends after which the run could go on: one that a user paused rests instead."""
+PAUSABLE = (AfterEnd.RETRY, AfterEnd.PAUSE)
+"""Ends after which a run with `desired_state` paused is paused instead."""
 
 
-def settle(session: Session, run: Run, attempt: Attempt, *, now: datetime) -> None:
-    """Move the run on from its ended newest attempt, unless events of it are still to come.
+def finalize_attempt(session: Session, run: Run, attempt: Attempt, *, now: datetime) -> None:
+    """Change the status of a run whose newest attempt ended, unless events of it are missing.
 
-    They are waited for until the run's deadline (`worker.relay` fetches them meanwhile), because
-    the newest checkpoint may be among them.
+    It waits for them until its deadline (`worker.runs.relay` fetches them meanwhile), because the
+    newest checkpoint may be among them.
     """
     if attempt.state != AttemptState.ENDED.value or RunStatus(run.status) in SETTLED:
         return
@@ -39,31 +39,31 @@ def settle(session: Session, run: Run, attempt: Attempt, *, now: datetime) -> No
         reason = ReasonCode.CANCELLED_BY_USER
         cancelled = (reason, REASONS[reason].wording)
         move(session, run, RunStatus.CANCELLED, now=now, reason=cancelled)
-    elif run.desired_state == DesiredState.PAUSED.value and REASONS[reason].after in GOES_ON:
-        # Why it was to rest outlives how its trainer went; a trainer's own reason to rest does too.
+    elif run.desired_state == DesiredState.PAUSED.value and REASONS[reason].after in PAUSABLE:
+        # The pause's reason replaces that of the exit, but not a trainer's own reason to pause.
         if REASONS[reason].after is AfterEnd.RETRY or reason is ReasonCode.PAUSED_BY_USER:
             reason = ReasonCode(run.pause_code or ReasonCode.PAUSED_BY_USER.value)
             message = run.pause_message or REASONS[reason].wording
         move(session, run, RunStatus.PAUSED, now=now, reason=(reason, message))
     else:
-        _go_on(session, run, attempt, (reason, message), now=now)
+        _retry_or_end(session, run, attempt, (reason, message), now=now)
 
 
 def tail_missing(attempt: Attempt) -> bool:
-    """Say whether the trainer is known to have written events that are not here yet."""
+    """Return True when the trainer wrote events that have not arrived yet."""
     if attempt.trainer_code is not None or attempt.final_trainer_seq is None:
         return False
     return attempt.last_trainer_seq < attempt.final_trainer_seq
 
 
-def _go_on(
+def _retry_or_end(
     session: Session, run: Run, attempt: Attempt, end: tuple[ReasonCode, str], *, now: datetime
 ) -> None:
-    """Count the failure and move the run where the reason's row in the table says."""
+    """Count the failure and change the run's status by the reason's row in the table."""
     reason, message = end
     facts = REASONS[reason]
-    if facts.counts is Counts.ALWAYS or (
-        facts.counts is Counts.WITHOUT_PROGRESS
+    if facts.counts is FailureCounting.ALWAYS or (
+        facts.counts is FailureCounting.WITHOUT_PROGRESS
         and not store.saved_checkpoint(session, run.id, attempt.number)
         and not store.validated_more(session, run.id, attempt.number)
     ):
@@ -72,16 +72,16 @@ def _go_on(
     if to is not RunStatus.RECOVERING and facts.after is AfterEnd.RETRY:
         message = f"{message} (the last of {MAX_FAILURES} failed attempts)"
     if to is RunStatus.FAILED and reason is ReasonCode.CLUSTER_REFUSED and run.started_at:
-        # It has trained on such machines: what is refused today (a quota, a price) may pass.
+        # It has trained on such machines: the refusal (a quota, a price) may be temporary.
         to = RunStatus.PAUSED
     if to is RunStatus.RECOVERING and run.status == RunStatus.PROVISIONING.value:
-        # Nothing was lost: the run only waits again.
+        # Nothing was lost: the run waits in the queue again.
         to = RunStatus.QUEUED if run.started_at is None else to
     move(session, run, to, now=now, reason=(reason, message))
 
 
 def _effective_reason(attempt: Attempt) -> tuple[ReasonCode, str]:
-    """Return the trainer's own last word if it had one, else what was found from outside."""
+    """Return the reason that the trainer reported, else the one observed from outside."""
     if attempt.trainer_code is not None:
         reason = ReasonCode(attempt.trainer_code)
         return reason, attempt.trainer_message or REASONS[reason].wording

@@ -1,6 +1,6 @@
-"""Ingest: a trainer's events become the run's events, its results and its status, at once.
+"""Ingest: records a trainer's events as the run's events, results and status.
 
-The push route and the worker's relay both come through here.
+The push route and the worker's relay both call it.
 """
 
 from __future__ import annotations
@@ -11,18 +11,20 @@ from datetime import datetime, timedelta
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from api.results.derive import derive, to_draft
+from api.results.prompts import changed_prompts
 from api.runs import store
-from api.runs.attempts import hash_token
-from api.runs.derive import derive, to_draft
+from api.runs.deadlines import DEADLINES_S
+from api.runs.end_reasons import REASONS, AfterEnd
 from api.runs.errors import AttemptSuperseded, UnknownToken, UnsupportedSchema
 from api.runs.journal import Draft, append
-from api.runs.prompts import changed_prompts
-from api.runs.reasons import REASONS, AfterEnd
-from api.runs.settle import settle
-from api.runs.status import DEADLINES_S, AttemptState, RunStatus
+from api.runs.status import AttemptState, RunStatus
 from api.runs.transitions import move, set_deadline
+from api.scheduling.attempts import hash_token
+from api.scheduling.finalize import finalize_attempt
 from api.tables import Attempt, Run
-from trainer.contract.events import (
+from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.protocol.events import (
     ACCEPTED_SCHEMAS,
     Event,
     IngestReply,
@@ -32,34 +34,33 @@ from trainer.contract.events import (
     TrainerEnded,
     TrainerStarted,
 )
-from trainer.contract.reasons import ReasonCode
 
 
 def record_push(
     session: Session, token: str, events: Sequence[Event], *, now: datetime
 ) -> tuple[Run, IngestReply]:
-    """Record what a trainer sent with its token, unless its attempt is over.
+    """Record events that a trainer pushed with its token, unless its attempt has ended.
 
     Raises UnknownToken, AttemptSuperseded, UnsupportedSchema; then nothing is recorded.
     """
-    found = session.scalar(select(Attempt).where(Attempt.token_hash == hash_token(token)))
-    if found is None:
+    row = session.scalar(select(Attempt).where(Attempt.token_hash == hash_token(token)))
+    if row is None:
         raise UnknownToken("The attempt token is not known.")
-    run = store.lock_run(session, found.run_id)
-    attempt = store.get_attempt(session, found.id)
+    run = store.lock_run(session, row.run_id)
+    attempt = store.get_attempt(session, row.id)
     if attempt.state == AttemptState.ENDED.value:
-        raise AttemptSuperseded(f"Attempt {attempt.number} of run {run.id} is over: stop.")
+        raise AttemptSuperseded(f"Attempt {attempt.number} of run {run.id} has ended: stop.")
     return run, record(session, run, attempt, events, now=now)
 
 
 def record(
     session: Session, run: Run, attempt: Attempt, events: Sequence[Event], *, now: datetime
 ) -> IngestReply:
-    """Record the events that follow, without a gap, on what is already here; ignore the others.
+    """Record the events that continue the recorded ones without a gap; ignore the others.
 
     `run` is locked. The attempt may have ended (the relay brings a dead trainer's tail), but it
     must be the run's newest: raises AttemptSuperseded otherwise, and UnsupportedSchema for
-    events of a version that is not accepted. The reply says where the sender goes on.
+    events of a version that is not accepted. The reply has the last recorded number.
     """
     if attempt.number != run.attempt:
         raise AttemptSuperseded(f"Attempt {run.attempt} owns run {run.id} now: stop.")
@@ -90,9 +91,9 @@ def _contiguous(events: Sequence[Event], *, after: int) -> list[Event]:
 
 
 def _begin(session: Session, run: Run, attempt: Attempt, *, now: datetime) -> None:
-    """The first event of an attempt makes it, and its run, running; every event is a sign of life.
+    """Set attempt and run to running at the first event; restart the deadline at every event.
 
-    The run's deadline is the attempt's own once it has ended, is stopping or has been told to.
+    The deadline stays once the attempt has ended, is stopping, or is requested to stop.
     """
     if attempt.state == AttemptState.CLAIMED.value:
         attempt.state = AttemptState.RUNNING.value
@@ -111,7 +112,7 @@ def _journal(session: Session, run: Run, attempt: Attempt, events: Sequence[Even
     drafts: list[Draft] = []
     for event in events:
         if isinstance(event, TrainerStarted):
-            drafts.extend(_rewound(run, attempt, event))
+            drafts.extend(_rewind(run, attempt, event))
         drafts.append(to_draft(event, attempt.number, pass_threshold=threshold))
         if isinstance(event, PromptsRendered):
             changed = changed_prompts(session, run, attempt.number, event)
@@ -120,8 +121,8 @@ def _journal(session: Session, run: Run, attempt: Attempt, events: Sequence[Even
     append(session, run, drafts)
 
 
-def _rewound(run: Run, attempt: Attempt, event: TrainerStarted) -> list[Draft]:
-    """Tell readers that steps they have seen are being done again, and set the progress back."""
+def _rewind(run: Run, attempt: Attempt, event: TrainerStarted) -> list[Draft]:
+    """Reset the progress of a run that repeats steps, and return the event about it."""
     from_step, reached = event.resumed_from_step or 0, run.progress_step
     if attempt.number == 1 or from_step >= reached:
         return []
@@ -144,25 +145,25 @@ def _progress(run: Run, event: Event) -> None:
 def _follow_end(
     session: Session, run: Run, attempt: Attempt, last: Event, *, now: datetime
 ) -> None:
-    """Let the run go on when the trainer said its last word, or its awaited tail is in."""
-    # Its first last word counts: the run's status has already followed that one.
+    """Finalize the run when the trainer's last event, or a dead trainer's tail, has arrived."""
+    # The first end event counts: the run's status has already followed it.
     ended = last if isinstance(last, TrainerEnded) and attempt.trainer_code is None else None
     if ended is not None:
         attempt.trainer_code = ended.reason.value
         attempt.trainer_message = ended.message.replace("\x00", "\ufffd")
     if attempt.state == AttemptState.ENDED.value:
-        settle(session, run, attempt, now=now)
+        finalize_attempt(session, run, attempt, now=now)
     elif ended is not None:
         _await_report(session, run, ended.reason, now=now)
 
 
 def _await_report(session: Session, run: Run, reason: ReasonCode, *, now: datetime) -> None:
-    """Show that the trainer is leaving; the runner's report of its end completes it."""
+    """Show that the trainer exits; the runner's end report completes the attempt."""
     running = run.status in (RunStatus.RUNNING.value, RunStatus.CANCELLING.value)
     if reason is ReasonCode.COMPLETED and running:
         move(session, run, RunStatus.FINALIZING, now=now)
     elif REASONS[reason].after is AfterEnd.PAUSE and run.status == RunStatus.RUNNING.value:
         move(session, run, RunStatus.PAUSING, now=now)
     else:
-        leaving_s = DEADLINES_S[RunStatus.FINALIZING] or 0.0
-        run.deadline_at = now + timedelta(seconds=leaving_s)
+        exit_s = DEADLINES_S[RunStatus.FINALIZING] or 0.0
+        run.deadline_at = now + timedelta(seconds=exit_s)

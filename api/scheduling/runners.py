@@ -1,7 +1,7 @@
-"""Runners: registered under a lease, heard by heartbeats, given attempts, told to stop them.
+"""Runners: registration under a lease, heartbeats with commands, claims and end reports.
 
-Rows are locked in one order, everywhere: runners, runs (by id), attempts. Who holds a run never
-waits for a runner, and who has written an attempt never waits for a run.
+Rows are locked in one order, everywhere: runners, runs (by id), attempts. A transaction that has
+locked a run never waits for a runner, and one that has written an attempt never waits for a run.
 """
 
 from __future__ import annotations
@@ -9,58 +9,53 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, false, or_, select
+from sqlalchemy import select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
-from api.ids import new_id
-from api.runs import attempts, store
-from api.runs.attempts import End
+from api.runs import store
+from api.runs.deadlines import RUNNER_LEASE_S
 from api.runs.errors import AttemptNotFound, RunnerNotFound, SpecOutdated
-from api.runs.lanes import Lane, in_lane
-from api.runs.light import LIGHT_AT_ONCE, kind, light
+from api.runs.queue_class import QueueClass, has_queue_class
 from api.runs.status import AttemptState, RunStatus
 from api.runs.stored_spec import spec_of
+from api.scheduling import attempts
+from api.scheduling.attempts import AttemptEnd
 from api.tables import Attempt, Run, Runner
-from trainer.contract.launch import (
-    AttemptEnd,
+from api.tables.ids import new_id
+from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.protocol.launch import (
+    EndReport,
     Heartbeat,
     HeartbeatReply,
     LaunchPlan,
     RegisterRunner,
     RunnerCommand,
 )
-from trainer.contract.reasons import ReasonCode
-
-LEASE_S = 60.0
-"""A runner that was not heard for this long is gone."""
-HEARTBEAT_INTERVAL_S = 2.0
-"""How soon a cancellation reaches a trainer."""
 
 
 def register(session: Session, project_id: str, body: RegisterRunner, *, now: datetime) -> Runner:
-    """Return the runner of that name, made or taken over, with a fresh lease.
+    """Create or take over the runner of that name, with a fresh lease.
 
-    Attempts that the service thinks it holds and that it does not name are over.
+    Ends its attempts that the request does not list.
     """
     names = {"project_id": project_id, "name": body.name}
     facts = {
         "slots": body.slots,
-        "kinds": list(body.kinds),
         "hostname": body.hostname,
         "draining": False,
         "registered_at": now,
-        "lease_until": now + timedelta(seconds=LEASE_S),
+        "lease_until": now + timedelta(seconds=RUNNER_LEASE_S),
     }
-    # One statement: two first registrations at once make one runner, and lock it.
+    # One statement: two concurrent first registrations create one runner, and lock it.
     statement = insert(Runner).values(id=new_id("rnr"), **names, **facts)
     runner_id = session.scalar(
         statement.on_conflict_do_update(index_elements=[*names], set_=facts).returning(Runner.id)
     )
     runner = session.get_one(Runner, runner_id, populate_existing=True)
-    held = store.held_attempts(session, runner.id)
-    _lose(session, [attempt for attempt in held if attempt.id not in body.attempts], now=now)
-    for attempt in held:
+    claimed = store.attempts_of_runner(session, runner.id)
+    _end_lost(session, [attempt for attempt in claimed if attempt.id not in body.attempts], now=now)
+    for attempt in claimed:
         if attempt.id in body.attempts:
             attempt.last_held_at = now
     return runner
@@ -69,20 +64,20 @@ def register(session: Session, project_id: str, body: RegisterRunner, *, now: da
 def get_runner(session: Session, project_id: str, runner_id: str) -> Runner:
     """Return the runner, locked; raises RunnerNotFound."""
     query = select(Runner).where(Runner.id == runner_id, Runner.project_id == project_id)
-    found = session.scalar(query.with_for_update(key_share=True))
-    if found is None:
+    runner = session.scalar(query.with_for_update(key_share=True))
+    if runner is None:
         raise RunnerNotFound(f"There is no runner {runner_id!r}: register again.")
-    return found
+    return runner
 
 
 def heartbeat(
     session: Session, runner: Runner, body: Heartbeat, *, now: datetime
 ) -> HeartbeatReply:
-    """Extend the lease and return what to do with the attempts the runner holds."""
+    """Extend the lease and return commands for the attempts that the runner has."""
     runner.draining = body.draining
-    runner.lease_until = now + timedelta(seconds=LEASE_S)
-    known = session.scalars(select(Attempt).where(Attempt.id.in_(body.attempts))).all()
-    mine = {attempt.id: attempt for attempt in known if attempt.runner_id == runner.id}
+    runner.lease_until = now + timedelta(seconds=RUNNER_LEASE_S)
+    rows = session.scalars(select(Attempt).where(Attempt.id.in_(body.attempts))).all()
+    mine = {attempt.id: attempt for attempt in rows if attempt.runner_id == runner.id}
     commands = []
     for attempt_id in body.attempts:
         attempt = mine.get(attempt_id)
@@ -90,36 +85,31 @@ def heartbeat(
             commands.append(RunnerCommand(attempt_id=attempt_id, action="kill"))
             continue
         attempt.last_held_at = now
-        action = attempts.wanted_of(attempt)
+        action = attempts.requested_action(attempt)
         if action is not None:
             commands.append(RunnerCommand(attempt_id=attempt_id, action=action))
     return HeartbeatReply(commands=tuple(commands), lease_until=runner.lease_until)
 
 
-def claim(
-    session: Session, runner: Runner, *, ingest_url: str, now: datetime, only_light: bool = False
-) -> LaunchPlan | None:
-    """Give the runner the oldest offered attempt of its project; null when it gets none.
+def claim(session: Session, runner: Runner, *, ingest_url: str, now: datetime) -> LaunchPlan | None:
+    """Give the runner the oldest scheduled attempt of its project.
 
-    A runner without a free slot gets only what needs none, and every runner only kinds it knows.
+    Null when there is none, and for a runner that drains or has no free slot.
     """
     if runner.draining:
         return None
-    num_held, num_light = store.num_held(session, runner.id)
-    only_light = only_light or num_held - num_light >= runner.slots
-    kinds = [] if only_light else [in_lane(Lane.RUNNER)]
-    kinds += [light()] if num_light < LIGHT_AT_ONCE else []
-    runner.lease_until = now + timedelta(seconds=LEASE_S)
-    wanted = or_(false(), *kinds) & kind().in_(runner.kinds)
-    found = _oldest_offer(session, runner.project_id, wanted)
-    if found is None:
+    runner.lease_until = now + timedelta(seconds=RUNNER_LEASE_S)
+    if len(store.attempts_of_runner(session, runner.id)) >= runner.slots:
         return None
-    run, attempt = found
+    row = _oldest_scheduled(session, runner.project_id)
+    if row is None:
+        return None
+    run, attempt = row
     try:
         spec = spec_of(run)
     except SpecOutdated as error:
-        # The offer stood when the service was updated; left there, it would keep all others back.
-        end = End(reason=ReasonCode.SPEC_REJECTED, message=str(error))
+        # Scheduled before the service was updated; left there, it would block all others.
+        end = AttemptEnd(reason=ReasonCode.SPEC_REJECTED, message=str(error))
         attempts.end_attempt(session, run, attempt, end, now=now)
         return None
     token = attempts.claim(session, run, attempt, runner=(runner.id, runner.name), now=now)
@@ -135,14 +125,13 @@ def claim(
 
 
 def report_end(
-    session: Session, runner: Runner, attempt_id: str, body: AttemptEnd, *, now: datetime
+    session: Session, runner: Runner, attempt_id: str, body: EndReport, *, now: datetime
 ) -> Run:
-    """Take the runner's word that a trainer is gone; repeating it changes nothing.
+    """Record the runner's report that a trainer exited; idempotent.
 
-    Raises AttemptNotFound for an attempt this runner never held.
+    Raises AttemptNotFound for an attempt that this runner never claimed.
     """
-    held = store.get_attempt(session, attempt_id)
-    run = store.lock_run(session, held.run_id)
+    run = store.lock_run(session, store.get_attempt(session, attempt_id).run_id)
     attempt = store.get_attempt(session, attempt_id)
     if attempt.runner_id != runner.id:
         raise AttemptNotFound(f"Runner {runner.name} has no attempt {attempt_id!r}.")
@@ -150,30 +139,30 @@ def report_end(
     return run
 
 
-def _oldest_offer(
-    session: Session, project_id: str, wanted: ColumnElement[bool]
-) -> tuple[Run, Attempt] | None:
-    """Return an offered attempt with its run locked; runs that someone works on are skipped."""
+def _oldest_scheduled(session: Session, project_id: str) -> tuple[Run, Attempt] | None:
+    """Return a scheduled attempt with its run locked; skips runs that another process locks."""
     query = (
         select(Run)
         .join(Attempt, (Attempt.run_id == Run.id) & (Attempt.number == Run.attempt))
-        .where(Run.project_id == project_id, Attempt.state == AttemptState.OFFERED.value)
+        .where(Run.project_id == project_id, Attempt.state == AttemptState.SCHEDULED.value)
         .where(Run.status == RunStatus.PROVISIONING.value)
-        .where(wanted)
-        .order_by(Attempt.offered_at)
+        .where(has_queue_class(QueueClass.RUNNER))
+        .order_by(Attempt.scheduled_at)
         .limit(1)
         .with_for_update(of=Run, skip_locked=True, key_share=True)
     )
     run = session.scalar(query.execution_options(populate_existing=True))
     attempt = store.newest_attempt(session, run) if run is not None else None
-    if run is None or attempt is None or attempt.state != AttemptState.OFFERED.value:
+    if run is None or attempt is None or attempt.state != AttemptState.SCHEDULED.value:
         return None
     return run, attempt
 
 
-def _lose(session: Session, lost: Sequence[Attempt], *, now: datetime) -> None:
+def _end_lost(session: Session, lost: Sequence[Attempt], *, now: datetime) -> None:
     runs = {run_id: store.lock_run(session, run_id) for run_id in sorted({a.run_id for a in lost})}
-    end = End(reason=ReasonCode.RUNNER_LOST, message="The runner came back without the trainer.")
+    end = AttemptEnd(
+        reason=ReasonCode.RUNNER_LOST, message="The runner registered again without the trainer."
+    )
     for attempt in lost:
         fresh = store.get_attempt(session, attempt.id)
         attempts.end_attempt(session, runs[attempt.run_id], fresh, end, now=now)

@@ -1,4 +1,4 @@
-"""Every table of the service, one module per noun; importing this package registers all."""
+"""All tables of the service, one module per noun; importing this package registers them."""
 
 from api.tables.base import Base
 from api.tables.clusters import (
@@ -6,18 +6,17 @@ from api.tables.clusters import (
     CloudExclusion,
     Cluster,
     Deployment,
-    Offer,
+    LaunchTry,
+    OrphanedCluster,
     PriceQuote,
     ProjectLimits,
-    StrayCluster,
 )
 from api.tables.datasets import Dataset, DatasetExclusion, DatasetVersion
 from api.tables.notices import OutboxMessage, SlackThread
-from api.tables.projects import ApiKey, Project
+from api.tables.projects import ApiKey, Project, SessionCode
 from api.tables.results import Checkpoint, Eval, Metric, OutcomeRecord
 from api.tables.runners import Runner
 from api.tables.runs import Attempt, IdempotencyKey, Run, RunEvent
-from api.tables.sessions import SessionCode
 
 __all__ = [
     "Base",
@@ -40,10 +39,10 @@ __all__ = [
     "DatasetExclusion",
     "Deployment",
     "Cluster",
-    "Offer",
+    "LaunchTry",
     "CloudExclusion",
     "PriceQuote",
     "ProjectLimits",
     "BudgetExtension",
-    "StrayCluster",
+    "OrphanedCluster",
 ]

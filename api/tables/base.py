@@ -1,4 +1,4 @@
-"""The declarative base: constraint names, column types and the two clocks every table shares."""
+"""The declarative base of all tables: constraint names, column types, `created_at`."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ class Base(DeclarativeBase):
 
 
 class Created:
-    """When the row was written, by the database's clock."""
+    """A table with `created_at`: the time of insertion, by the database's clock."""
 
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())

@@ -1,4 +1,4 @@
-"""Machines rented for an attempt, what was tried to get them, and what they may cost."""
+"""Clusters rented for attempts, their launch tries, price quotes and budgets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from api.tables.base import Base, Created
 
 
 class Deployment(Created, Base):
-    """One row: the tag in the names of everything that this service rents."""
+    """The only row has the tag that is part of the names of this service's clusters."""
 
     __tablename__ = "deployments"
 
@@ -21,7 +21,7 @@ class Deployment(Created, Base):
 
 
 class Cluster(Created, Base):
-    """One cluster, asked for by name; the row is written before anything is asked."""
+    """A cluster, identified by its name; the row is written before any launch request."""
 
     __tablename__ = "clusters"
     __table_args__ = (
@@ -35,130 +35,130 @@ class Cluster(Created, Base):
     attempt_id: Mapped[str] = mapped_column(ForeignKey("attempts.id"), unique=True)
     name: Mapped[str] = mapped_column(unique=True)
     state: Mapped[str]
-    """`wanted`, `launching`, `up`, `ending` or `gone`."""
+    """`pending`, `provisioning`, `running`, `terminating` or `terminated`."""
     cause: Mapped[str | None]
-    """Why it ended, where the cluster itself was the reason."""
+    """End reason, where the cluster itself was the cause."""
     message: Mapped[str | None]
-    waits_for: Mapped[str | None]
-    """What the newest look left it waiting for; null while it is at work, and once it is gone."""
-    exchange_nonce: Mapped[str | None]
-    """The job that has exchanged the cluster's code for the attempt's token: it may ask again,
-    another may not."""
-    exchange_members: Mapped[dict[str, Any]] = mapped_column(default=dict)
-    """The process that was given the secrets, by the rank of its node: another may not ask."""
-    shut_out_at: Mapped[datetime | None]
-    """When it was up last and no API process was there to give its node the plan."""
+    status_reason: Mapped[str | None]
+    """Why it waits, by the newest check; null while it runs and once it is terminated."""
+    bootstrap_nonce: Mapped[str | None]
+    """Nonce of the job that exchanged the bootstrap token: it may repeat the request, another job
+    may not."""
+    bootstrapped_members: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    """The process that received the secrets, by the rank of its node: another gets none."""
+    api_unreachable_at: Mapped[datetime | None]
+    """Last time that it was running while no API process could send its node the plan."""
     node_beat: Mapped[int | None]
-    """The newest beat of its first node that was read from the blob store."""
+    """Number of the newest heartbeat of its first node that was read from the blob store."""
 
     request_id: Mapped[str | None]
-    """The launch under way, as the API server knows it: a shortcut, the name is the truth."""
-    launch_asked_at: Mapped[datetime | None]
-    """Committed before a launch is called."""
+    """Id of the current launch at the API server: a shortcut, the name is authoritative."""
+    launch_requested_at: Mapped[datetime | None]
+    """Committed before the launch is requested."""
     launch_tries: Mapped[int] = mapped_column(default=0)
     job_id: Mapped[int | None]
-    jobs_asked_at: Mapped[datetime | None]
-    num_jobless: Mapped[int] = mapped_column(default=0)
-    """Answers in a row, since its node was last heard, that had no job of ours."""
+    jobs_requested_at: Mapped[datetime | None]
+    polls_without_job: Mapped[int] = mapped_column(default=0)
+    """Consecutive job lists without our job since its node's last heartbeat."""
 
     num_nodes: Mapped[int]
     infra: Mapped[str | None]
     region: Mapped[str | None]
     sku: Mapped[str | None]
     hourly_usd: Mapped[float | None]
-    """Of all nodes together; null while nobody knows."""
-    paid_from: Mapped[datetime | None]
-    """When we first heard that its machines were there: while they are set up they are paid too."""
-    up_at: Mapped[datetime | None]
+    """Price of all nodes together; null while unknown."""
+    billed_from: Mapped[datetime | None]
+    """First report of its machines: they are billed during set-up too."""
+    running_at: Mapped[datetime | None]
     max_hours: Mapped[float]
-    """Longest life, by the spec."""
+    """Maximum lifetime, by the spec."""
     wall_limit_at: Mapped[datetime | None]
-    """When it is ended, whatever it does."""
+    """When it is terminated in any case."""
 
-    seen_state: Mapped[str | None]
-    """By the newest sweep that got an answer; null: it was not there."""
+    observed_state: Mapped[str | None]
+    """Its state by the newest successful sweep; null: it did not exist."""
     seen_at: Mapped[datetime | None]
-    """When that sweep was."""
-    num_unseen: Mapped[int] = mapped_column(default=0)
-    """Sweeps in a row, since its node was heard, that got an answer and did not find it;
-    unreachable is not absent."""
-    unsound_since: Mapped[datetime | None]
-    """Since when sweeps have found it, but not up."""
-    ending_at: Mapped[datetime | None]
-    """Since when it is to go."""
+    """Time of that sweep."""
+    missed_polls: Mapped[int] = mapped_column(default=0)
+    """Consecutive successful sweeps without it since its node's last heartbeat; a failed sweep does
+    not count."""
+    unhealthy_since: Mapped[datetime | None]
+    """First of the consecutive sweeps in which it exists but is not up."""
+    terminating_at: Mapped[datetime | None]
+    """When its termination began."""
     end_warned_at: Mapped[datetime | None]
-    """When its run was told that it does not go."""
-    down_asked_at: Mapped[datetime | None]
-    down_request_id: Mapped[str | None]
-    """The newest request to end it: asked for its error while the cluster is still there."""
-    gone_at: Mapped[datetime | None]
+    """When its run got the warning that it is not terminated."""
+    termination_requested_at: Mapped[datetime | None]
+    termination_request_id: Mapped[str | None]
+    """The newest termination request: its error is read while the cluster still exists."""
+    terminated_at: Mapped[datetime | None]
 
     epoch: Mapped[int] = mapped_column(default=0)
     """Rises with every lease: a write under an older epoch is refused."""
     lease_until: Mapped[datetime | None]
     due_at: Mapped[datetime | None]
-    """When it is looked at again; null once it is gone."""
+    """When it is checked again; null once it is terminated."""
 
 
-class Offer(Base):
-    """One try at getting machines, as the provisioner reported it: the provisioning ledger."""
+class LaunchTry(Base):
+    """One launch try, as the provisioner reported it: a row of the provisioning ledger."""
 
     __tablename__ = "offers"
 
     cluster_id: Mapped[str] = mapped_column(ForeignKey("clusters.id"), primary_key=True)
     launch: Mapped[int] = mapped_column(primary_key=True)
-    """Which launch of the cluster, from 1."""
+    """Number of the cluster's launch, from 1."""
     number: Mapped[int] = mapped_column(primary_key=True)
-    """Its place among what that launch tried, from 1."""
+    """Its place among the tries of that launch, from 1."""
     at: Mapped[datetime]
-    """When we heard of it."""
+    """When it was reported."""
     seconds: Mapped[float | None]
     infra: Mapped[str]
     region: Mapped[str | None]
     sku: Mapped[str | None]
     hourly_usd: Mapped[float | None]
     outcome: Mapped[str]
-    """`up`, `refused`, `ineligible` or `failed`."""
+    """`running`, `refused`, `ineligible` or `failed`."""
     error_class: Mapped[str | None]
     message: Mapped[str | None]
 
 
-class StrayCluster(Base):
-    """A cluster with our tag that no live row knows, and since when: nobody else ends it."""
+class OrphanedCluster(Base):
+    """A cluster with our tag and without a live row; no other process terminates it."""
 
-    __tablename__ = "stray_clusters"
+    __tablename__ = "orphaned_clusters"
 
     name: Mapped[str] = mapped_column(primary_key=True)
-    met_at: Mapped[datetime]
-    end_asked_at: Mapped[datetime | None]
-    """Since when an operator wants it ended now, without the grace."""
-    end_asked_by: Mapped[str | None]
-    end_told_at: Mapped[datetime | None]
-    """When its cloud was last told to end it."""
+    first_seen_at: Mapped[datetime]
+    terminate_requested_at: Mapped[datetime | None]
+    """When an operator requested its termination without the grace period."""
+    terminate_requested_by: Mapped[str | None]
+    last_terminated_at: Mapped[datetime | None]
+    """When its termination was last requested from the cloud."""
 
 
 class PriceQuote(Base):
-    """What one node of a kind costs by its cloud's catalog, asked for by plans and submissions."""
+    """The price of one node of a kind by its cloud's catalog; plans and submissions request it."""
 
     __tablename__ = "price_quotes"
 
     key: Mapped[str] = mapped_column(primary_key=True)
-    """The candidate that it is for, without what does not change the price."""
+    """The candidate, reduced to the fields that determine the price."""
     candidate: Mapped[dict[str, Any]]
     asked_at: Mapped[datetime]
-    """When somebody last wanted to know."""
+    """When it was last requested."""
     lease_until: Mapped[datetime | None]
-    """Until when nobody else asks the clouds."""
+    """End of the lease of the worker that queries the clouds."""
     fetched_at: Mapped[datetime | None]
-    """When the clouds last answered."""
+    """When the clouds last responded."""
     offers: Mapped[list[dict[str, Any]] | None]
-    """`infra`, `sku` and `hourly_usd` of each; null before the first answer."""
+    """`infra`, `sku` and `hourly_usd` of each; null before the first response."""
     problem: Mapped[str | None]
-    """Why the newest try got no answer; null when it got one."""
+    """Error of the newest query; null when it succeeded."""
 
 
 class CloudExclusion(Created, Base):
-    """What is not asked again for a while, learnt from an offer that failed; the operator's."""
+    """Machines that are tried last until a time, because a launch failed; for all projects."""
 
     __tablename__ = "cloud_exclusions"
 
@@ -171,7 +171,7 @@ class CloudExclusion(Created, Base):
 
 
 class ProjectLimits(Base):
-    """What all runs of a project may use together; absent: the defaults."""
+    """Limits of all runs of a project together; without a row the defaults."""
 
     __tablename__ = "project_limits"
 
@@ -179,14 +179,14 @@ class ProjectLimits(Base):
     usd: Mapped[float | None]
     hours: Mapped[float | None]
     max_clusters: Mapped[int]
-    """Clusters at once."""
+    """Maximum number of clusters at once."""
     since: Mapped[datetime]
     """Spending before this does not count."""
     set_by: Mapped[str]
 
 
 class BudgetExtension(Created, Base):
-    """More budget for a run than its spec gives."""
+    """An extension of a run's budget beyond its spec."""
 
     __tablename__ = "budget_extensions"
 

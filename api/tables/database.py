@@ -1,7 +1,7 @@
-"""The one place that opens, commits and rolls back database sessions.
+"""Database access: the only module that opens, commits and rolls back sessions.
 
 Sessions are synchronous everywhere: API routes are plain functions in a thread pool and Celery
-tasks are plain functions, so domain code is written once. Only SSE holds its own async connection.
+tasks are plain functions, so domain code is written once. Only SSE has its own async connection.
 """
 
 from __future__ import annotations
@@ -9,25 +9,57 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sqlalchemy import create_engine, text
+from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.orm import Session, sessionmaker
 
 POOL_SIZE = 10
 MAX_OVERFLOW = 30
-"""The API's thread pool has 40 threads: each may hold one connection."""
+"""With `POOL_SIZE` one connection for each of the 40 threads of the API's pool."""
 CONNECT_TIMEOUT_S = 5
 LOCK_TIMEOUT_S = 10
 STATEMENT_TIMEOUT_S = 30
-"""A statement that waits or works longer fails as if the database were away: one stuck transaction
-must not take the API's threads with it, one after the other."""
+"""A statement that waits or runs longer fails as if the database were down: one stuck transaction
+must not block the API's threads, one after the other."""
 IDLE_IN_TRANSACTION_S = 60
-"""Of a process that stopped inside a transaction, until PostgreSQL frees its locks."""
-SCHEMA_REVISION = "0012"
-"""The Alembic revision this code is written for."""
+"""PostgreSQL releases the locks of a process that hangs inside a transaction after this time."""
+SCHEMA_REVISION = "1001"
+"""The Alembic revision that this code requires."""
+OUTDATED_REVISIONS = frozenset(f"{number:04}" for number in range(1, 13))
+"""Revisions of the tables before 2026-11-23: no migration leads from them to this version."""
+
+
+def outdated_fault(revision: str | None) -> str | None:
+    """Return why this version cannot read a database at `revision`; null where migrations can."""
+    if revision not in OUTDATED_REVISIONS:
+        return None
+    return (
+        f"This database was written by Hillclimb before 2026-11-23 (revision {revision}), and this"
+        " version cannot read it. To keep its results, start the earlier version (git checkout"
+        " fbee508) and export them with `hillclimb report`, `hillclimb pull` and"
+        " `hillclimb datasets pull`; then start this version with another HILLCLIMB_HOME, or"
+        " another DATABASE_URL."
+    )
+
+
+def revision_fault(revision: str | None) -> str | None:
+    """Return why this code cannot use a database at `revision`; null where it can."""
+    if revision == SCHEMA_REVISION:
+        return None
+    return outdated_fault(revision) or (
+        f"The database is at revision {revision}, not {SCHEMA_REVISION}: run migrations."
+    )
+
+
+def read_revision(connection: Connection) -> str | None:
+    """Return the revision a database is at; null for one that was never migrated."""
+    if connection.scalar(text("SELECT to_regclass('alembic_version')::text")) is None:
+        return None
+    revision: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
+    return revision
 
 
 class Database:
-    """Connections to one PostgreSQL; make it after forking, close it at the end of the process."""
+    """A connection pool of one PostgreSQL; create it after forking, close it at process exit."""
 
     def __init__(self, url: str, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> None:
         settings = {
@@ -48,7 +80,7 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
-        """Give a session; commit when the block ends, roll back when it raises.
+        """Yield a session; commit at the end of the block, roll back when it raises.
 
         Objects stay readable after the commit. Make no network call inside the block.
         """
@@ -58,14 +90,10 @@ class Database:
     def revision(self) -> str | None:
         """Return the revision the database is at; null for one that was never migrated.
 
-        Raises sqlalchemy.exc.OperationalError when the database does not answer.
+        Raises sqlalchemy.exc.OperationalError when the database does not respond.
         """
         with self._engine.connect() as connection:
-            table = connection.scalar(text("SELECT to_regclass('alembic_version')::text"))
-            if table is None:
-                return None
-            found: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
-            return found
+            return read_revision(connection)
 
     def close(self) -> None:
         """Close every pooled connection."""

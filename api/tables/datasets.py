@@ -1,4 +1,4 @@
-"""Datasets: a name, its immutable versions, and what is kept out of them."""
+"""Datasets, their immutable versions and their exclusions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from api.tables.base import Base, Created
 
 
 class Dataset(Created, Base):
-    """A name in a project; its versions count from 1."""
+    """A dataset of a project; its versions count from 1."""
 
     __tablename__ = "datasets"
     __table_args__ = (UniqueConstraint("project_id", "name"),)
@@ -26,7 +26,7 @@ class Dataset(Created, Base):
 
 
 class DatasetVersion(Created, Base):
-    """A version: its tasks and its split are blobs, and nothing here ever changes."""
+    """An immutable version of a dataset; its tasks and its split are blobs."""
 
     __tablename__ = "dataset_versions"
     __table_args__ = (
@@ -40,26 +40,26 @@ class DatasetVersion(Created, Base):
     number: Mapped[int]
     parent_id: Mapped[str | None] = mapped_column(ForeignKey("dataset_versions.id"))
     digest: Mapped[str]
-    """SHA-256 of the canonical rows and the split table: what a run is bound to."""
+    """SHA-256 of the canonical rows and the split table; a run's spec contains it."""
     identity: Mapped[str]
-    """SHA-256 of the digest and the options: the same again is the same version."""
+    """SHA-256 of the digest and the options: equal input is the same version."""
     source: Mapped[str]
-    """`upload`, or the address it was fetched from."""
+    """`upload`, or the address of the source."""
     num_tasks: Mapped[int]
     num_train: Mapped[int]
     num_eval: Mapped[int]
     size_bytes: Mapped[int] = mapped_column(BigInteger)
-    """Of the uncompressed rows."""
+    """Size of the uncompressed rows."""
     options: Mapped[dict[str, Any]]
-    """Filters and split policy as they were asked for."""
+    """Filters and split policy as requested."""
     facts: Mapped[dict[str, Any]]
-    """Numbers per environment, duplicates, what was left out and why."""
+    """Numbers per environment, duplicates, and excluded tasks with reasons."""
     lint: Mapped[dict[str, Any]]
     created_by: Mapped[str]
 
 
 class DatasetExclusion(Created, Base):
-    """A task or an environment to keep out, with the reason; with an end it is a quarantine."""
+    """An excluded task or environment, with the reason; a quarantine if it expires."""
 
     __tablename__ = "dataset_exclusions"
     __table_args__ = (UniqueConstraint("dataset_id", "scope", "key"),)
@@ -72,6 +72,6 @@ class DatasetExclusion(Created, Base):
     key: Mapped[str]
     reason: Mapped[str]
     source: Mapped[str]
-    """Who found it: `user`, `validation` or `lint`."""
+    """Its origin: `user`, `validation` or `lint`."""
     expires_at: Mapped[datetime | None]
     created_by: Mapped[str]

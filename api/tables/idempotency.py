@@ -1,4 +1,4 @@
-"""Makes a POST repeatable: its answer is stored in the transaction that made what it answers."""
+"""Idempotency keys: the response of a POST is stored in the transaction of its effect."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from typing import Any
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
-from api.runs.errors import IdempotencyKeyReused
-from api.tables import IdempotencyKey
+from api.tables.runs import IdempotencyKey
+
+
+class IdempotencyKeyReused(Exception):
+    """The key was used with another body; the message is a sentence for the user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestKey:
-    """What makes two requests the same; `body` tells whether they really are."""
+    """The identity of a request; `body` detects a reused key."""
 
     project_id: str
     method: str
@@ -25,29 +28,29 @@ class RequestKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """A stored answer."""
+class StoredResponse:
+    """A stored response."""
 
     status: int
     response: dict[str, Any]
 
 
-def find(session: Session, request: RequestKey) -> Answer | None:
-    """Return the stored answer without waiting for one that is being made, or null.
+def find(session: Session, request: RequestKey) -> StoredResponse | None:
+    """Return the stored response without waiting for one in progress, or null.
 
-    For work that takes long and is done before the transaction that begins and finishes the key.
-    Raises IdempotencyKeyReused when the key came with another body before.
+    For long work that precedes the transaction of `begin` and `finish`. Raises
+    IdempotencyKeyReused when the key was used with another body.
     """
     names = (request.project_id, request.method, request.path, request.key)
     stored = session.get(IdempotencyKey, names)
     return None if stored is None else _same(stored, request)
 
 
-def begin(session: Session, request: RequestKey) -> Answer | None:
-    """Return the stored answer, or null when the caller is the first and must `finish`.
+def begin(session: Session, request: RequestKey) -> StoredResponse | None:
+    """Return the stored response, or null when the caller is the first and must `finish`.
 
-    Waits while another transaction is making the answer. Raises IdempotencyKeyReused when the
-    key came with another body before.
+    Waits for another transaction with the same key. Raises IdempotencyKeyReused when the key was
+    used with another body.
     """
     names = {
         "project_id": request.project_id,
@@ -65,18 +68,18 @@ def begin(session: Session, request: RequestKey) -> Answer | None:
     return _same(session.get_one(IdempotencyKey, tuple(names.values())), request)
 
 
-def _same(stored: IdempotencyKey, request: RequestKey) -> Answer:
-    """Return the answer; raises IdempotencyKeyReused when it is another request's."""
+def _same(stored: IdempotencyKey, request: RequestKey) -> StoredResponse:
+    """Return the response; raises IdempotencyKeyReused when it belongs to another request."""
     body_hash = hashlib.sha256(request.body).hexdigest()
     if stored.body_hash != body_hash or stored.status is None or stored.response is None:
         raise IdempotencyKeyReused(
             f"The idempotency key {request.key!r} was used with another body."
         )
-    return Answer(status=stored.status, response=stored.response)
+    return StoredResponse(status=stored.status, response=stored.response)
 
 
-def finish(session: Session, request: RequestKey, answer: Answer) -> None:
-    """Store the answer for repetitions, in the transaction that `begin` ran in."""
+def finish(session: Session, request: RequestKey, answer: StoredResponse) -> None:
+    """Store the response for repetitions, in the transaction of `begin`."""
     names = (request.project_id, request.method, request.path, request.key)
     stored = session.get_one(IdempotencyKey, names)
     stored.status = answer.status

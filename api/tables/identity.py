@@ -1,6 +1,6 @@
-"""Who is calling: an API key becomes a Principal with a project and scopes.
+"""Authentication: an API key identifies a Principal with a project and scopes.
 
-Keys are 256 random bits, so a plain SHA-256 is enough at rest; nothing here can print one.
+Keys are 256 random bits, so a plain SHA-256 is enough at rest; no function here can print one.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from sqlalchemy import select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
-from api.ids import new_id
 from api.tables import ApiKey, Project
+from api.tables.ids import new_id
 
 KEY_PREFIX = "hc_"
 PREFIX_CHARS = 12
-"""First characters of a key, stored in clear to find its row and to name it to people."""
+"""First characters of a key, stored unhashed to find its row and to show to people."""
 MIN_KEY_CHARS = 32
 DEFAULT_PROJECT = "default"
 
 
 class Scope(StrEnum):
-    """What a key may do; nothing is allowed by default."""
+    """A permission of a key; none is granted by default."""
 
     RUNS_READ = "runs:read"
     RUNS_WRITE = "runs:write"
@@ -40,24 +40,24 @@ RUNNER_SCOPES = (Scope.RUNNER,)
 
 
 class IdentityError(Exception):
-    """Base of refusals of this module."""
+    """Base class of the errors of this module."""
 
 
 class NotAuthenticated(IdentityError):
-    """No key, or none that is valid."""
+    """No key, or an invalid one."""
 
 
 class NotAllowed(IdentityError):
-    """The key is valid and lacks the scope."""
+    """The key is valid but lacks the scope."""
 
 
 class WeakKey(IdentityError):
-    """A key given in the environment is too short to be a secret."""
+    """A key from the environment is too short to be a secret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """The caller: which project, which key, which scopes."""
+    """The caller: its project, key and scopes."""
 
     project_id: str
     key_id: str
@@ -66,7 +66,7 @@ class Principal:
 
     @property
     def actor(self) -> str:
-        """How events name the caller."""
+        """The caller's name in events."""
         return f"key:{self.key_name}"
 
     def require(self, scope: Scope) -> None:
@@ -76,12 +76,12 @@ class Principal:
 
 
 def new_key() -> str:
-    """Return a fresh key; it is shown once and stored only as a hash."""
+    """Return a new key; it is shown once and stored only as a hash."""
     return KEY_PREFIX + secrets.token_hex(32)
 
 
 def authenticate(session: Session, key: str) -> Principal:
-    """Return who the key belongs to; raises NotAuthenticated for unknown and revoked keys."""
+    """Return the owner of the key; raises NotAuthenticated for unknown and revoked keys."""
     digest = _digest(key)
     candidates = session.scalars(
         select(ApiKey).where(ApiKey.prefix == key[:PREFIX_CHARS], ApiKey.revoked_at.is_(None))
@@ -98,7 +98,7 @@ def authenticate(session: Session, key: str) -> Principal:
 
 
 def ensure_key(session: Session, key: str, *, name: str, scopes: Iterable[Scope]) -> None:
-    """Make `key` valid for the default project, which is made too; repeating changes nothing.
+    """Register `key` for the default project, which is created too; idempotent.
 
     Raises WeakKey for a key under 32 characters.
     """

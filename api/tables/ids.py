@@ -1,4 +1,4 @@
-"""Identifiers: a prefix that says what it is, then 26 characters that sort by time of birth."""
+"""Identifiers: a prefix for the kind of object, then a ULID, which sorts by creation time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def new_id(prefix: str) -> str:
 
 
 def born_at(identifier: str) -> datetime | None:
-    """Return when an id was made (UTC, to the millisecond), or None for what is no id of ours."""
+    """Return the creation time of an id (UTC, to the millisecond), or None for another string."""
     _, _, ulid = identifier.rpartition("_")
     if len(ulid) != ULID_CHARS or not set(ulid) <= set(ALPHABET):
         return None

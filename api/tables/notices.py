@@ -1,4 +1,4 @@
-"""Messages to the outside, written with the event they tell of and delivered later."""
+"""Outgoing messages, stored in the transaction of their event and delivered later."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from api.tables.base import Base, Created
 
 
 class OutboxMessage(Created, Base):
-    """One message to deliver at least once; `dedupe_key` makes writing it twice harmless."""
+    """A message to deliver at least once; `dedupe_key` makes storing it twice harmless."""
 
     __tablename__ = "outbox"
     __table_args__ = (
@@ -26,7 +26,7 @@ class OutboxMessage(Created, Base):
     dedupe_key: Mapped[str] = mapped_column(unique=True)
     payload: Mapped[dict[str, Any]]
     state: Mapped[str] = mapped_column(default="pending")
-    """`pending`, `delivered`, `skipped` (no bot token) or `dead` (given up)."""
+    """`pending`, `delivered`, `skipped` (no bot token) or `dead` (too many failures)."""
     num_attempts: Mapped[int] = mapped_column(default=0)
     next_attempt_at: Mapped[datetime] = mapped_column(server_default=func.now())
     lease_owner: Mapped[str | None]
@@ -36,7 +36,7 @@ class OutboxMessage(Created, Base):
 
 
 class SlackThread(Created, Base):
-    """The Slack message that a run's later messages answer."""
+    """The Slack message that starts a run's thread."""
 
     __tablename__ = "slack_threads"
 

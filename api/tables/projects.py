@@ -1,4 +1,4 @@
-"""Who owns what: projects and the keys that act for them."""
+"""Projects, their API keys and session codes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from api.tables.base import Base, Created
 
 
 class Project(Created, Base):
-    """A tenant: everything else belongs to exactly one."""
+    """A tenant: every other row belongs to exactly one."""
 
     __tablename__ = "projects"
 
@@ -22,7 +22,7 @@ class Project(Created, Base):
 
 
 class ApiKey(Created, Base):
-    """A random 256-bit token, known here only by its first characters and its SHA-256."""
+    """An API key, of which only the first characters and the SHA-256 are stored."""
 
     __tablename__ = "api_keys"
 
@@ -33,3 +33,14 @@ class ApiKey(Created, Base):
     sha256: Mapped[str] = mapped_column(unique=True)
     scopes: Mapped[list[str]] = mapped_column(ARRAY(String()))
     revoked_at: Mapped[datetime | None]
+
+
+class SessionCode(Created, Base):
+    """A one-time code by which a key's owner signs in with a browser; short-lived."""
+
+    __tablename__ = "session_codes"
+
+    sha256: Mapped[str] = mapped_column(primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"))
+    key_id: Mapped[str] = mapped_column(ForeignKey("api_keys.id"))
+    expires_at: Mapped[datetime] = mapped_column(index=True)

@@ -1,6 +1,6 @@
-"""What ingest derives from a run's events: metrics, outcomes, evals, checkpoints.
+"""Results that ingest derives from a run's events: metrics, outcomes, evals, checkpoints.
 
-All are keyed by attempt; a read takes the highest attempt per step.
+All are keyed by attempt; a read returns the highest attempt per step.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from api.tables.base import Base
 
 
 class Metric(Base):
-    """One number of one step. `decoding` is `train`, or the eval's decoding."""
+    """A metric value of one step. `decoding` is `train`, or the eval's decoding."""
 
     __tablename__ = "metrics"
 
@@ -27,7 +27,7 @@ class Metric(Base):
 
 
 class OutcomeRecord(Base):
-    """One rollout: `trainer.contract.outcomes.OutcomeRow` with its run, attempt and step."""
+    """One rollout: `hillclimb.protocol.outcomes.OutcomeRow` with its run, attempt and step."""
 
     __tablename__ = "outcomes"
     __table_args__ = (
@@ -79,7 +79,7 @@ class Eval(Base):
 
 
 class Checkpoint(Base):
-    """A complete checkpoint: its manifest is in place."""
+    """A complete checkpoint: its manifest is in the blob store."""
 
     __tablename__ = "checkpoints"
 

@@ -1,4 +1,4 @@
-"""A run, its attempts, its events, and the keys that make its creation repeatable."""
+"""Runs, their attempts and events, and idempotency keys."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from api.tables.base import Base, Created
 
 
 class Run(Created, Base):
-    """One run spec and where it stands. Only `api.runs.transitions` writes `status`."""
+    """A run: its spec, status and progress. Only `api.runs.transitions` writes `status`."""
 
     __tablename__ = "runs"
     __table_args__ = (
@@ -25,9 +25,9 @@ class Run(Created, Base):
     name: Mapped[str]
     status: Mapped[str] = mapped_column(index=True)
     desired_state: Mapped[str]
-    """`running`, `paused` or `cancelled`: what the user wants."""
+    """`running`, `paused` or `cancelled`: the state that the user requested."""
     pause_code: Mapped[str | None]
-    """Why it is to rest, where not a trainer's own end says so: a ReasonCode."""
+    """ReasonCode of a requested pause; null where the trainer's own end is the reason."""
     pause_message: Mapped[str | None]
     spec: Mapped[dict[str, Any]]
     """The resolved RunSpec, nulls and defaults included."""
@@ -41,10 +41,11 @@ class Run(Created, Base):
     attempt: Mapped[int] = mapped_column(default=0)
     """Number of the newest attempt; 0 before the first."""
     num_failures: Mapped[int] = mapped_column(default=0)
-    """Attempts since the last resume whose end used up a try (`api.runs.reasons.Counts`)."""
+    """Attempts since the last resume whose end counts as a failure
+    (`api.runs.end_reasons.FailureCounting`)."""
 
     resumed_after: Mapped[int] = mapped_column(default=0, server_default="0")
-    """The attempt after which a user last resumed it: what was lost before does not count."""
+    """The attempt after which a user last resumed it: clusters lost before do not count."""
 
     progress_step: Mapped[int] = mapped_column(default=0)
     progress_total: Mapped[int]
@@ -59,19 +60,19 @@ class Run(Created, Base):
     lease_owner: Mapped[str | None]
     lease_until: Mapped[datetime | None]
     due_at: Mapped[datetime | None]
-    """When the sweep looks at the run again; null once nothing is left to do."""
+    """When the sweep checks the run again; null once nothing is left to do."""
 
     status_since: Mapped[datetime]
     deadline_at: Mapped[datetime | None]
-    """When the present status has lasted too long; null where waiting is right."""
+    """Deadline of the current status; null for a status without one."""
     started_at: Mapped[datetime | None]
-    """First event of the first trainer."""
+    """Time of the first trainer's first event."""
     ended_at: Mapped[datetime | None]
     updated_at: Mapped[datetime] = mapped_column(server_default=func.now(), onupdate=func.now())
 
 
 class Attempt(Base):
-    """One try at carrying a run out: offered, claimed by a runner, running, ended."""
+    """An attempt to execute a run: scheduled, claimed by a runner, running, ended."""
 
     __tablename__ = "attempts"
     __table_args__ = (UniqueConstraint("run_id", "number"),)
@@ -80,29 +81,29 @@ class Attempt(Base):
     run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"))
     number: Mapped[int]
     state: Mapped[str] = mapped_column(index=True)
-    """`offered`, `claimed`, `running` or `ended`."""
+    """`scheduled`, `claimed`, `running` or `ended`."""
     runner_id: Mapped[str | None] = mapped_column(ForeignKey("runners.id"), index=True)
     token_hash: Mapped[str | None] = mapped_column(unique=True)
-    """SHA-256 of the ingest token, made at the claim."""
+    """SHA-256 of the ingest token, which is created at the claim."""
     resume_from: Mapped[str | None]
     """Blob key of the checkpoint's directory."""
     from_step: Mapped[int] = mapped_column(default=0)
 
-    offered_at: Mapped[datetime]
+    scheduled_at: Mapped[datetime]
     claimed_at: Mapped[datetime | None]
     started_at: Mapped[datetime | None]
     last_held_at: Mapped[datetime | None]
-    """Last heartbeat in which the runner named the attempt."""
+    """Last heartbeat that listed the attempt."""
     last_event_at: Mapped[datetime | None]
     last_trainer_seq: Mapped[int] = mapped_column(default=0)
     stop_requested_at: Mapped[datetime | None]
     kill_requested_at: Mapped[datetime | None]
 
     trainer_code: Mapped[str | None]
-    """Reason in the trainer's own last event."""
+    """ReasonCode in the trainer's own last event."""
     trainer_message: Mapped[str | None]
     final_trainer_seq: Mapped[int | None]
-    """How many events the trainer wrote, as the runner counted them."""
+    """Number of events that the trainer wrote, by the runner's report."""
     ended_at: Mapped[datetime | None]
     end_code: Mapped[str | None]
     end_message: Mapped[str | None]
@@ -110,7 +111,7 @@ class Attempt(Base):
 
 
 class RunEvent(Base):
-    """Something that happened to a run; append-only, ordered by `seq`."""
+    """An event of a run; append-only, ordered by `seq`."""
 
     __tablename__ = "events"
     __table_args__ = (
@@ -129,11 +130,11 @@ class RunEvent(Base):
     actor: Mapped[str]
     """`key:NAME`, `trainer`, `runner:NAME` or `service`."""
     data: Mapped[dict[str, Any]]
-    """The event without its envelope; the outcomes are in `outcomes`, not here."""
+    """The event without its envelope and outcomes, which are in table `outcomes`."""
 
 
 class IdempotencyKey(Created, Base):
-    """A POST that has been answered: the same key gets the same answer."""
+    """A POST with its response: the same key gets the same response."""
 
     __tablename__ = "idempotency_keys"
 
@@ -143,5 +144,5 @@ class IdempotencyKey(Created, Base):
     key: Mapped[str] = mapped_column(primary_key=True)
     body_hash: Mapped[str]
     status: Mapped[int | None]
-    """Null only inside the transaction that makes the answer."""
+    """Null only inside the transaction that creates the response."""
     response: Mapped[dict[str, Any] | None]

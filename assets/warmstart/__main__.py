@@ -1,4 +1,4 @@
-"""Make a tiny warm-started model: `python -m trainer.warmstart --seed N --out DIR`."""
+"""Make a tiny warm-started model: `python -m assets.warmstart --seed N --out DIR`."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pathlib import Path
 import torch
 from transformers import Qwen3ForCausalLM
 
-from trainer.rollouts.chat import Chat
-from trainer.warmstart.card import Origin, measure, table, write_card
-from trainer.warmstart.copying import CopyDocuments, copy_accuracy, word_pieces
-from trainer.warmstart.corpus import corpus
-from trainer.warmstart.demonstrations import Demonstrations, Recording, train_recordings
-from trainer.warmstart.documents import Document
-from trainer.warmstart.fitting import Stage, fit
-from trainer.warmstart.habits import APPS_TAUGHT
-from trainer.warmstart.model import build_model, load_model, save_model, tiny_config
-from trainer.warmstart.tokenizer import END_OF_TEXT, build_tokenizer
+from assets.warmstart.card import Origin, measure, table, write_card
+from assets.warmstart.text.copying import CopyDocuments, copy_accuracy, word_pieces
+from assets.warmstart.text.corpus import corpus
+from assets.warmstart.text.demonstrations import Demonstrations, Recording, train_recordings
+from assets.warmstart.text.documents import Document
+from assets.warmstart.text.habits import APPS_TAUGHT
+from assets.warmstart.tokenizer import END_OF_TEXT, build_tokenizer
+from assets.warmstart.training.fitting import Stage, fit
+from assets.warmstart.training.model import build_model, load_model, save_model, tiny_config
+from trainer.rollouts.chat.chat import Chat
 
 TOKENIZER_SEED = 0
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
@@ -141,7 +141,7 @@ def say(line: str) -> None:
 
 
 def _command(options: argparse.Namespace) -> str:
-    command = f"python -m trainer.warmstart --seed {options.seed} --out assets/{options.out.name}"
+    command = f"python -m assets.warmstart --seed {options.seed} --out assets/{options.out.name}"
     if options.tokenizer_from:
         command += f" --tokenizer-from assets/{options.tokenizer_from.name}"
     return (
@@ -151,7 +151,7 @@ def _command(options: argparse.Namespace) -> str:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m trainer.warmstart", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m assets.warmstart", description=__doc__)
     parser.add_argument("--seed", type=int, required=True, help="of every random draw")
     parser.add_argument("--out", type=Path, required=True, help="directory to write")
     parser.add_argument("--tokenizer-from", type=Path, help="model directory; else a new one")

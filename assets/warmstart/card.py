@@ -10,12 +10,12 @@ from pathlib import Path
 
 from transformers import Qwen3ForCausalLM
 
-from trainer.data.tasks import minifleet_tasks
-from trainer.rollouts.chat import Chat
-from trainer.rollouts.prompts import PROMPT_VERSION
-from trainer.warmstart.habits import APPS_TAUGHT, HABITS
-from trainer.warmstart.playing import Played, play
-from trainer.warmstart.tokenizer import tokenizer_hash
+from assets.warmstart.text.habits import APPS_TAUGHT, HABITS
+from assets.warmstart.tokenizer import tokenizer_hash
+from assets.warmstart.training.playing import Played, play
+from hillclimb.minifleet.tasks import minifleet_tasks
+from trainer.rollouts.chat.chat import Chat
+from trainer.rollouts.chat.prompts import PROMPT_VERSION
 
 EVAL_SEED = 4242
 HELD_OUT_SHARE = 0.25

@@ -18,8 +18,8 @@ from pathlib import Path
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from trainer.rollouts.prompts import INSTRUCTIONS
-from trainer.warmstart.model import CONTEXT_LENGTH
+from assets.warmstart.training.model import CONTEXT_LENGTH
+from trainer.rollouts.chat.prompts import INSTRUCTIONS
 
 VOCAB_SIZE = 2048
 END_OF_TEXT = "<|endoftext|>"
@@ -40,7 +40,7 @@ CHAT_TEMPLATE = """\
     {{- '<|im_start|>assistant\\n' }}
 {%- endif %}
 """
-"""What `trainer.rollouts.chat.Chat` writes with ids, as text."""
+"""What `trainer.rollouts.chat.chat.Chat` writes with ids, as text."""
 
 
 def build_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:

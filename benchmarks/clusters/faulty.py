@@ -8,17 +8,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tests.worker.clusters.scripted import FACTS, ScriptedClouds
-from worker.clusters.base import (
+from worker.skypilot.port import (
+    CloudCluster,
     CloudError,
+    CloudJob,
     CloudsUnreachable,
     ClusterPlan,
     ErrorKind,
-    JobSighting,
-    OfferTried,
-    Outcome,
+    OfferOutcome,
     RequestReport,
     RequestState,
-    Sighting,
+    TriedOffer,
 )
 
 LAUNCH_S = (20.0, 90.0)
@@ -71,41 +71,41 @@ class FaultyClouds(ScriptedClouds):
         drawn -= self.chances.no_capacity
         return ErrorKind.SETUP_FAILED if drawn < self.chances.setup_failed else None
 
-    def request(self, request_id: str) -> RequestReport:
-        report = ScriptedClouds.request(self, request_id)
+    def get_launch(self, request_id: str) -> RequestReport:
+        report = ScriptedClouds.get_launch(self, request_id)
         self._maybe_lose()
         kind = self.fails_as.get(request_id)
         if report.state is RequestState.FAILED and kind is not None:
-            tried = OfferTried(
-                infra=FACTS.infra, outcome=Outcome.REFUSED, seconds=3.0, error_class=kind.value
+            tried = TriedOffer(
+                infra=FACTS.infra, outcome=OfferOutcome.REFUSED, seconds=3.0, error_class=kind.value
             )
             error = CloudError(kind, f"scripted: {kind.value}", (tried,))
             return RequestReport(state=report.state, error=error)
         if report.state is RequestState.DONE:
-            tried = OfferTried(infra=FACTS.infra, sku=FACTS.sku, outcome=Outcome.UP)
+            tried = TriedOffer(infra=FACTS.infra, sku=FACTS.sku, outcome=OfferOutcome.UP)
             return RequestReport(
                 state=report.state, job_id=report.job_id, cluster=report.cluster, offers=(tried,)
             )
         return report
 
-    def open_launches(self, name: str) -> tuple[str, ...]:
+    def list_launches(self, name: str) -> tuple[str, ...]:
         self._maybe_lose()
-        return ScriptedClouds.open_launches(self, name)
+        return ScriptedClouds.list_launches(self, name)
 
-    def sightings(self) -> Mapping[str, Sighting]:
+    def list_clusters(self) -> Mapping[str, CloudCluster]:
         self._maybe_lose()
-        return ScriptedClouds.sightings(self)
+        return ScriptedClouds.list_clusters(self)
 
-    def sighting(self, name: str) -> Sighting | None:
+    def get_cluster(self, name: str) -> CloudCluster | None:
         self._maybe_lose()
-        return ScriptedClouds.sighting(self, name)
+        return ScriptedClouds.get_cluster(self, name)
 
-    def jobs(self, name: str) -> tuple[JobSighting, ...] | None:
+    def list_jobs(self, name: str) -> tuple[CloudJob, ...] | None:
         self._maybe_lose()
-        return ScriptedClouds.jobs(self, name)
+        return ScriptedClouds.list_jobs(self, name)
 
-    def down(self, name: str) -> str:
-        request_id = ScriptedClouds.down(self, name)
+    def terminate(self, name: str) -> str:
+        request_id = ScriptedClouds.terminate(self, name)
         self._maybe_lose()
         return request_id
 

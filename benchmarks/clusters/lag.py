@@ -32,27 +32,28 @@ from typing import Any
 import psutil
 import psycopg
 
-from api.bell import CeleryBell
-from api.clusters import budgets, exchange, nodes
+from api.admission.submit import submit
+from api.clusters import budgets
 from api.clusters.names import deployment_tag, prefix
-from api.database import Database
+from api.queue import CeleryTaskQueue
 from api.runs import store
-from api.runs.advance import advance
 from api.runs.errors import AttemptSuperseded, UnknownToken
-from api.runs.record import record_push
-from api.runs.submit import submit
+from api.scheduling.advance import advance
+from api.scheduling.record import record_push
+from api.scheduling.rented import bootstrap, nodes
 from api.tables import Project, ProjectLimits
+from api.tables.database import Database
 from benchmarks.clusters.timed import CALL_S, TABLE
-from hillclimb.stack.poll import wait_until
-from hillclimb.stack.ports import find_free
-from hillclimb.stack.postgres import PostgresServer
-from hillclimb.stack.valkey import ValkeyServer
-from tests import factories as make
-from tests.migrated import migrate
-from tests.postgres import launch, stop
-from tests.worker.clusters.scene import cluster_spec
-from trainer.contract.launch import AttemptEnd, ExchangeCode
-from trainer.contract.reasons import ReasonCode
+from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.protocol.launch import BootstrapClaim, EndReport
+from hillclimb.stack.servers.postgres import PostgresServer
+from hillclimb.stack.servers.valkey import ValkeyServer
+from hillclimb.stack.system.poll import wait_until
+from hillclimb.stack.system.ports import find_free
+from tests.fixtures import factories as make
+from tests.fixtures.migrated import migrate
+from tests.fixtures.postgres import launch, stop
+from tests.worker.clusters.cluster_simulation import cluster_spec
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULT = ROOT / "benchmarks/results/clusters_lag.json"
@@ -97,7 +98,7 @@ INSERT INTO attempts SELECT (jsonb_populate_record(a, jsonb_build_object(
     'token_hash', 'copy' || n.tail))).* FROM a, n;
 INSERT INTO clusters SELECT (jsonb_populate_record(c, jsonb_build_object(
     'id', 'clu_copy' || n.tail, 'run_id', 'run_copy' || n.tail, 'attempt_id', 'att_copy' || n.tail,
-    'name', %(prefix)s || n.tail || '-1', 'exchange_nonce', n.tail,
+    'name', %(prefix)s || n.tail || '-1', 'bootstrap_nonce', n.tail,
     'due_at', now() + n.jitter * interval '1 second'))).* FROM c, n;
 INSERT INTO bench.clouds SELECT name, attempt_id, now() FROM clusters;
 """
@@ -136,12 +137,12 @@ class Bench:
     def enter(self, name: str, job_name: str) -> None:
         """The job of a new cluster takes its attempt, and its trainer speaks."""
         self.entered.add(name)
-        code = exchange.exchange_code(job_name, secret=SECRET)
-        body = ExchangeCode(attempt_id=job_name, code=code, nonce=name[-16:].rjust(16, "0"))
+        code = bootstrap.bootstrap_token(job_name, secret=SECRET)
+        body = BootstrapClaim(attempt_id=job_name, code=code, nonce=name[-16:].rjust(16, "0"))
         now = datetime.now(UTC)
         try:
             with self.database.transaction() as session:
-                plan = exchange.exchange(session, body, secret=SECRET, ingest_url="u", now=now)
+                plan = bootstrap.claim(session, body, secret=SECRET, ingest_url="u", now=now)
         except AttemptSuperseded:
             return
         with self.database.transaction() as session:
@@ -152,7 +153,7 @@ class Bench:
         """A run that was submitted here ends well."""
         if len(self.tokens) < 5:
             return
-        end = AttemptEnd(reason=ReasonCode.COMPLETED, message="done", last_trainer_seq=1)
+        end = EndReport(reason=ReasonCode.COMPLETED, message="done", last_trainer_seq=1)
         try:
             with self.database.transaction() as session:
                 nodes.report_end(session, self.tokens.pop(0), end, now=datetime.now(UTC))
@@ -163,8 +164,9 @@ class Bench:
     def take_one_back(self) -> None:
         """A cloud takes the cluster of a copy back; its node is silent from now on."""
         taken = self.sql(
-            "UPDATE bench.clouds SET gone_at = now() WHERE name = (SELECT name FROM bench.clouds"
-            " WHERE job_name LIKE 'att_copy%%' AND gone_at IS NULL LIMIT 1) RETURNING name"
+            "UPDATE bench.clouds SET terminated_at = now()"
+            " WHERE name = (SELECT name FROM bench.clouds WHERE job_name LIKE 'att_copy%%'"
+            " AND terminated_at IS NULL LIMIT 1) RETURNING name"
         )
         self.num_taken += len(taken)
 
@@ -172,7 +174,7 @@ class Bench:
         """Note the beats of one part of the nodes, as `nodes.heartbeat` notes each."""
         self.sql(
             "UPDATE attempts a SET last_held_at = now() FROM bench.clouds b"
-            " WHERE a.id = b.job_name AND a.state = 'running' AND b.gone_at IS NULL"
+            " WHERE a.id = b.job_name AND a.state = 'running' AND b.terminated_at IS NULL"
             " AND abs(hashtext(a.id)) %% %s = %s",
             turns,
             turn,
@@ -270,9 +272,9 @@ def fill(bench: Bench, number: int) -> None:
         assert attempt is not None
         attempt_id = attempt.id
     bench.sql(
-        "UPDATE clusters SET state = 'up', up_at = now(), paid_from = now(), seen_state = 'up',"
-        " launch_tries = 1,"
-        " launch_asked_at = now(), job_id = 1, infra = 'lambda', region = 'us-west-1',"
+        "UPDATE clusters SET state = 'running', running_at = now(), billed_from = now(),"
+        " observed_state = 'up', launch_tries = 1,"
+        " launch_requested_at = now(), job_id = 1, infra = 'lambda', region = 'us-west-1',"
         " sku = 'gpu_8x_h100', hourly_usd = 23.92, wall_limit_at = now() + interval '24 hours'"
     )
     bench.enter(f"{bench.ours}{run_id[-10:]}-1", attempt_id)
@@ -284,7 +286,7 @@ def fill(bench: Bench, number: int) -> None:
     bench.sql("ANALYZE")
 
 
-def play(bench: Bench, bell: CeleryBell, seconds: float) -> None:
+def play(bench: Bench, task_queue: CeleryTaskQueue, seconds: float) -> None:
     """Be the nodes, the users and the clouds for so long."""
     begun = time.monotonic()
     turned = taken = begun
@@ -294,7 +296,8 @@ def play(bench: Bench, bell: CeleryBell, seconds: float) -> None:
         if beat % 2 == 0:
             bench.watch()
             up = bench.sql(
-                "SELECT name, job_name FROM bench.clouds WHERE up_at <= now() AND gone_at IS NULL"
+                "SELECT name, job_name FROM bench.clouds"
+                " WHERE running_at <= now() AND terminated_at IS NULL"
                 " AND job_name NOT LIKE 'att_copy%%'"
             )
             for name, job_name in up:
@@ -303,7 +306,7 @@ def play(bench: Bench, bell: CeleryBell, seconds: float) -> None:
         if time.monotonic() - turned >= TURNOVER_S:
             turned += TURNOVER_S
             bench.end_one()
-            bell.ring([bench.submit()])
+            task_queue.enqueue([bench.submit()])
         if time.monotonic() - taken >= TAKEN_S:
             taken += TAKEN_S
             bench.take_one_back()
@@ -338,16 +341,16 @@ def busy(processes: dict[str, subprocess.Popen[bytes]]) -> dict[str, float]:
 
 def measure(bench: Bench, given: argparse.Namespace) -> dict[str, Any]:
     fill(bench, given.clusters)
-    bell = CeleryBell(bench.redis_url)
+    task_queue = CeleryTaskQueue(bench.redis_url)
     load = os.getloadavg()
     with workers(bench) as processes:
-        play(bench, bell, SETTLE_S)
+        play(bench, task_queue, SETTLE_S)
         bench.sql("TRUNCATE bench.looks")
         bench.most_overdue_s = dict.fromkeys(bench.most_overdue_s, 0.0)
         before, began = busy(processes), time.monotonic()
-        play(bench, bell, given.seconds)
+        play(bench, task_queue, given.seconds)
         after, seconds = busy(processes), time.monotonic() - began
-    bell.close()
+    task_queue.close()
     states = bench.sql("SELECT state, count(*) FROM clusters GROUP BY state ORDER BY state")
     hows = ("put off together", "in a task")
     return {

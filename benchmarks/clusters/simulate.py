@@ -27,28 +27,28 @@ from typing import Any
 import psycopg
 from sqlalchemy import func, select
 
+from api.admission.submit import submit
 from api.clusters import budgets
 from api.clusters.names import deployment_tag, prefix
 from api.clusters.store import ClusterState
-from api.database import Database
 from api.notices.deliver import Delivery
 from api.runs.status import TERMINAL, RunStatus
-from api.runs.submit import submit
-from api.tables import Cluster, Offer, Project, ProjectLimits, Run, StrayCluster
+from api.tables import Cluster, LaunchTry, OrphanedCluster, Project, ProjectLimits, Run
+from api.tables.database import Database
 from benchmarks.clusters.faulty import FaultyClouds
 from benchmarks.clusters.world import World
-from tests.migrated import migrate
-from tests.postgres import start_test_postgres
-from tests.worker.clusters.scene import ClusterScene, cluster_spec
+from hillclimb.blobs.disk import DiskStore
+from tests.fixtures.migrated import migrate
+from tests.fixtures.postgres import start_test_postgres
+from tests.worker.api_presence import Api
+from tests.worker.clusters.cluster_simulation import ClusterSimulation, cluster_spec
 from tests.worker.clusters.scripted import START
 from tests.worker.clusters.scripted import Cluster as Rented
-from tests.worker.presence import Api
-from tests.worker.scene import PROJECT
-from trainer.stores.disk import DiskStore
-from worker import driver, reaper, rounds
-from worker.clusters import observer, spending, step
-from worker.clusters.base import ErrorKind
-from worker.parts import Parts
+from tests.worker.run_simulation import PROJECT
+from worker.clusters import observer, reconciler
+from worker.context import WorkerContext
+from worker.runs import driver, reaper, spending, sweeps
+from worker.skypilot.port import ErrorKind
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULT = ROOT / "benchmarks/results/clusters_simulation.json"
@@ -94,8 +94,8 @@ class Simulation:
         return self.world.clouds
 
     @property
-    def parts(self) -> Parts:
-        return self.world.parts
+    def context(self) -> WorkerContext:
+        return self.world.context
 
     @property
     def passed_s(self) -> float:
@@ -117,7 +117,7 @@ class Simulation:
             told = spec.model_dump(mode="json")
             told["backend"]["skypilot"]["max_hours"] = 0.25
             spec = type(spec).model_validate(told)
-        with self.parts.database.transaction() as session:
+        with self.context.database.transaction() as session:
             run = submit(session, spec, project_id=PROJECT, actor="key:u", now=self.clouds.now)
         self.kinds[run.id] = kind
         self.world.total[run.id] = self.rng.randint(10, 45)
@@ -167,14 +167,14 @@ class Simulation:
     def _clock(self, before: float, now_s: float) -> None:
         now = self.clouds.now
         if self._rings(before, now_s, 15.0):
-            observer.sweep(self.parts, self.clouds, now=now)
-            spending.sweep(self.parts, now=now)
+            observer.sweep(self.context, self.clouds, now=now)
+            spending.sweep(self.context, now=now)
         if self._rings(before, now_s, 30.0):
-            reaper.sweep(self.parts, now=now)
+            reaper.sweep(self.context, now=now)
         if self._rings(before, now_s, 2.0):
-            self._send(rounds.runs(self.parts, now=now), self._tick_run)
+            self._send(sweeps.runs(self.context, now=now), self._tick_run)
         if self._rings(before, now_s, 2.0):
-            self._send(rounds.clusters(self.parts, now=now), self._tick_cluster)
+            self._send(sweeps.clusters(self.context, now=now), self._tick_cluster)
 
     def _rings(self, before: float, now_s: float, period_s: float) -> bool:
         if int(before / period_s) == int(now_s / period_s):
@@ -200,14 +200,14 @@ class Simulation:
 
     def _tick_run(self, run_id: str) -> None:
         self.counts["ticks of runs"] += 1
-        driver.reconcile(self.parts, run_id, must_be_due=True, clock=lambda: self.clouds.now)
+        driver.reconcile(self.context, run_id, must_be_due=True, clock=lambda: self.clouds.now)
 
     def _tick_cluster(self, cluster_id: str) -> None:
         self.counts["ticks of clusters"] += 1
         left = self.rng.randrange(4) if self.rng.random() < CUT_OFF else None
-        whole, is_after = step.perform, self.rng.random() < 0.5
+        whole, is_after = reconciler.execute, self.rng.random() < 0.5
 
-        def perform(*arguments: Any) -> Any:
+        def execute(*arguments: Any) -> Any:
             nonlocal left
             if left is None or left > 0:
                 left = None if left is None else left - 1
@@ -216,13 +216,15 @@ class Simulation:
                 whole(*arguments)
             raise Killed
 
-        step.perform = perform
+        reconciler.execute = execute
         try:
-            step.reconcile(self.parts, self.clouds, cluster_id, clock=lambda: self.clouds.now)
+            reconciler.reconcile(
+                self.context, self.clouds, cluster_id, clock=lambda: self.clouds.now
+            )
         except Killed:
             self.counts["worker killed between call and record"] += 1
         finally:
-            step.perform = whole
+            reconciler.execute = whole
 
     def tidy(self) -> None:
         """Take away the remains of old rows, and count the new ones for the planner."""
@@ -242,8 +244,10 @@ class Simulation:
         assert clouds.max_open <= 1, "two launches of one name under way"
         self.max_live = max(self.max_live, sum("-nobody" not in name for name in live))
         known = select(Cluster.name).where(Cluster.name.in_(live))
-        with self.parts.database.transaction() as session:
-            gone = session.scalars(known.where(Cluster.state == ClusterState.GONE.value)).all()
+        with self.context.database.transaction() as session:
+            gone = session.scalars(
+                known.where(Cluster.state == ClusterState.TERMINATED.value)
+            ).all()
         assert not gone, f"gone in the database, there in the clouds: {gone}"
         clouds.requests = [r for r in clouds.requests if r in working or self._is_new(r.ends_at)]
 
@@ -251,7 +255,7 @@ class Simulation:
         return bool(ended > self.clouds.now - timedelta(hours=1))
 
     def status(self, run_id: str) -> RunStatus:
-        with self.parts.database.transaction() as session:
+        with self.context.database.transaction() as session:
             return RunStatus(session.get_one(Run, run_id).status)
 
     def is_over(self) -> bool:
@@ -259,10 +263,10 @@ class Simulation:
         still = [s.value for s in TERMINAL | {RunStatus.PAUSED}]
         runs = select(func.count()).select_from(Run).where(Run.status.not_in(still))
         rented = select(func.count()).select_from(Cluster)
-        with self.parts.database.transaction() as session:
+        with self.context.database.transaction() as session:
             if session.scalar(runs):
                 return False
-            left = session.scalar(rented.where(Cluster.state != ClusterState.GONE.value))
+            left = session.scalar(rented.where(Cluster.state != ClusterState.TERMINATED.value))
         ours = [name for name in self.clouds.clusters if name.startswith(self.ours)]
         return not left and not ours and not self.plans
 
@@ -270,20 +274,20 @@ class Simulation:
 def ends(simulation: Simulation) -> dict[str, int]:
     """Count runs by how they ended: status and reason."""
     query = select(Run.status, Run.end_code, func.count()).group_by(Run.status, Run.end_code)
-    with simulation.parts.database.transaction() as session:
+    with simulation.context.database.transaction() as session:
         found = session.execute(query).all()
     return {f"{status}: {code}": number for status, code, number in sorted(found)}
 
 
 def report(simulation: Simulation, given: argparse.Namespace, seconds: float) -> dict[str, Any]:
     """What was done to the service, and what became of it."""
-    with simulation.parts.database.transaction() as session:
+    with simulation.context.database.transaction() as session:
         made = session.scalar(select(func.count()).select_from(Cluster))
         left = session.scalar(
-            select(func.count()).select_from(Cluster).where(Cluster.state != "gone")
+            select(func.count()).select_from(Cluster).where(Cluster.state != "terminated")
         )
-        offers = session.scalar(select(func.count()).select_from(Offer))
-        strays = session.scalar(select(func.count()).select_from(StrayCluster))
+        offers = session.scalar(select(func.count()).select_from(LaunchTry))
+        orphans = session.scalar(select(func.count()).select_from(OrphanedCluster))
     faults = simulation.clouds.faults + simulation.world.counts + simulation.counts
     there = [name for name in simulation.clouds.clusters if name.startswith(simulation.ours)]
     return {
@@ -303,7 +307,7 @@ def report(simulation: Simulation, given: argparse.Namespace, seconds: float) ->
         "clusters_left_in_the_database": left,
         "clusters_left_in_the_clouds": len(there),
         "strays_put_there": STRAYS,
-        "strays_left": strays,
+        "strays_left": orphans,
         "foreign_left_alone": len(simulation.clouds.clusters) - len(there),
         "ledger_rows": offers,
         "events": dict(sorted(faults.items())),
@@ -316,15 +320,15 @@ def run(given: argparse.Namespace, url: str, folder: Path) -> dict[str, Any]:
     rng = random.Random(given.seed)
     database = Database(url)
     delivery = Delivery(database=database, slack=None, public_url="http://127.0.0.1:1")
-    bare = Parts(
+    bare = WorkerContext(
         database=database, store=DiskStore(folder / "blobs"), owner="simulation", delivery=delivery
     )
     api = Api(url)
     api.comes()
-    scene = ClusterScene.of(bare, api, folder)
+    sim = ClusterSimulation.of(bare, api, folder)
     clouds = FaultyClouds(rng=rng)
-    renting = replace(scene.parts.renting, clouds=lambda: clouds)  # type: ignore[type-var]
-    parts = replace(scene.parts, renting=renting)
+    cloud_provider = replace(sim.context.cloud_provider, clouds=lambda: clouds)  # type: ignore[type-var]
+    context = replace(sim.context, cloud_provider=cloud_provider)
     with database.transaction() as session:
         session.add(Project(id=PROJECT, name="simulation"))
         session.flush()
@@ -334,7 +338,7 @@ def run(given: argparse.Namespace, url: str, folder: Path) -> dict[str, Any]:
         )
         ours = prefix(deployment_tag(session))
     plain_url = url.replace("+psycopg", "")
-    simulation = Simulation(World(parts, clouds, rng), ours, rng, plain_url)
+    simulation = Simulation(World(context, clouds, rng), ours, rng, plain_url)
     begun = told = time.monotonic()
     for number in range(given.runs):
         simulation.submit(number)

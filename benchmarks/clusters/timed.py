@@ -13,27 +13,27 @@ from typing import Any
 
 import psycopg
 
-from trainer.contract.clusters.offers import Offer
-from worker.clusters.base import (
+from hillclimb.hardware.offers import Offer
+from worker.skypilot.port import (
+    CloudCluster,
+    CloudJob,
+    CloudState,
     ClusterFacts,
     ClusterPlan,
-    JobSighting,
     JobState,
     RequestReport,
     RequestState,
-    SeenState,
-    Sighting,
 )
 
 CALL_S = {
     "launch": 0.5,
-    "open_launches": 0.1,
-    "request": 0.1,
-    "sightings": 2.0,
-    "sighting": 1.0,
-    "jobs": 4.0,
+    "list_launches": 0.1,
+    "get_launch": 0.1,
+    "list_clusters": 2.0,
+    "get_cluster": 1.0,
+    "list_jobs": 4.0,
     "cancel_jobs": 0.2,
-    "down": 0.2,
+    "terminate": 0.2,
 }
 """How long the caller waits (seconds)."""
 COMES_UP = timedelta(seconds=20)
@@ -46,8 +46,8 @@ CREATE SCHEMA bench;
 CREATE TABLE bench.clouds (
     name text PRIMARY KEY,
     job_name text NOT NULL,
-    up_at timestamptz NOT NULL,
-    gone_at timestamptz
+    running_at timestamptz NOT NULL,
+    terminated_at timestamptz
 );
 """
 
@@ -73,56 +73,58 @@ class TimedClouds:
         )
         return plan.name
 
-    def open_launches(self, name: str) -> tuple[str, ...]:
-        query = "SELECT name FROM bench.clouds WHERE name = %s AND up_at > now()"
-        return tuple(row[0] for row in self._ask("open_launches", query, name))
+    def list_launches(self, name: str) -> tuple[str, ...]:
+        query = "SELECT name FROM bench.clouds WHERE name = %s AND running_at > now()"
+        return tuple(row[0] for row in self._ask("list_launches", query, name))
 
-    def request(self, request_id: str) -> RequestReport:
-        query = "SELECT up_at <= now() FROM bench.clouds WHERE name = %s"
-        found = self._ask("request", query, request_id)
+    def get_launch(self, request_id: str) -> RequestReport:
+        query = "SELECT running_at <= now() FROM bench.clouds WHERE name = %s"
+        found = self._ask("get_launch", query, request_id)
         if not found:
             return RequestReport(state=RequestState.FORGOTTEN)
         if not found[0][0]:
             return RequestReport(state=RequestState.WORKING)
         return RequestReport(state=RequestState.DONE, job_id=1, cluster=FACTS)
 
-    def sightings(self) -> Mapping[str, Sighting]:
+    def list_clusters(self) -> Mapping[str, CloudCluster]:
         query = (
-            "SELECT name FROM bench.clouds WHERE up_at <= now()"
-            " AND (gone_at IS NULL OR gone_at > now())"
+            "SELECT name FROM bench.clouds WHERE running_at <= now()"
+            " AND (terminated_at IS NULL OR terminated_at > now())"
         )
-        names = [row[0] for row in self._ask("sightings", query)]
-        return {name: Sighting(name=name, state=SeenState.UP, cluster=FACTS) for name in names}
+        names = [row[0] for row in self._ask("list_clusters", query)]
+        return {name: CloudCluster(name=name, state=CloudState.UP, cluster=FACTS) for name in names}
 
-    def sighting(self, name: str) -> Sighting | None:
+    def get_cluster(self, name: str) -> CloudCluster | None:
         query = (
-            "SELECT name FROM bench.clouds WHERE name = %s AND up_at <= now()"
-            " AND (gone_at IS NULL OR gone_at > now())"
+            "SELECT name FROM bench.clouds WHERE name = %s AND running_at <= now()"
+            " AND (terminated_at IS NULL OR terminated_at > now())"
         )
-        found = self._ask("sighting", query, name)
-        return Sighting(name=name, state=SeenState.UP, cluster=FACTS) if found else None
+        found = self._ask("get_cluster", query, name)
+        return CloudCluster(name=name, state=CloudState.UP, cluster=FACTS) if found else None
 
-    def jobs(self, name: str) -> tuple[JobSighting, ...]:
-        query = "SELECT job_name FROM bench.clouds WHERE name = %s AND gone_at IS NULL"
-        rows = self._ask("jobs", query, name)
-        return tuple(JobSighting(id=1, name=row[0], state=JobState.RUNNING) for row in rows)
+    def list_jobs(self, name: str) -> tuple[CloudJob, ...]:
+        query = "SELECT job_name FROM bench.clouds WHERE name = %s AND terminated_at IS NULL"
+        rows = self._ask("list_jobs", query, name)
+        return tuple(CloudJob(id=1, name=row[0], state=JobState.RUNNING) for row in rows)
 
     def cancel_jobs(self, name: str, ids: tuple[int, ...]) -> str:
         del name, ids
         self._ask("cancel_jobs", "SELECT 1")
         return "cancel"
 
-    def down(self, name: str) -> str:
+    def terminate(self, name: str) -> str:
         at = datetime.now(UTC) + GOES_DOWN
-        query = "UPDATE bench.clouds SET gone_at = coalesce(gone_at, %s) WHERE name = %s"
-        self._ask("down", query, at, name)
+        query = (
+            "UPDATE bench.clouds SET terminated_at = coalesce(terminated_at, %s) WHERE name = %s"
+        )
+        self._ask("terminate", query, at, name)
         return "down"
 
-    def down_fault(self, request_id: str) -> None:
+    def termination_fault(self, request_id: str) -> None:
         del request_id
-        self._ask("request", "SELECT 1")
+        self._ask("get_launch", "SELECT 1")
 
-    def offers(self, plan: ClusterPlan) -> tuple[Offer, ...]:
+    def list_offers(self, plan: ClusterPlan) -> tuple[Offer, ...]:
         del plan
         return ()
 

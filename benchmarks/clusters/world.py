@@ -11,21 +11,23 @@ from itertools import accumulate
 
 from sqlalchemy import select, update
 
-from api.clusters import exchange, nodes
-from api.runs import control, store
+from api.admission.resume import resume
+from api.runs import store
 from api.runs.errors import AttemptSuperseded, InvalidTransition, NothingToResume, UnknownToken
-from api.runs.record import record_push
 from api.runs.status import AttemptState
+from api.scheduling import control
+from api.scheduling.record import record_push
+from api.scheduling.rented import bootstrap, nodes
 from api.tables import Attempt
 from benchmarks.clusters.faulty import FaultyClouds
-from tests import factories as make
-from tests.worker.clusters.scene import SECRET
+from hillclimb.protocol import events
+from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.protocol.launch import BootstrapClaim, EndReport, LaunchPlan
+from tests.fixtures import factories as make
+from tests.worker.clusters.cluster_simulation import SECRET
 from tests.worker.clusters.scripted import Cluster as Rented
-from trainer.contract import events
-from trainer.contract.launch import AttemptEnd, ExchangeCode, LaunchPlan
-from trainer.contract.reasons import ReasonCode
-from worker.clusters.base import JobSighting, JobState
-from worker.parts import Parts
+from worker.context import WorkerContext
+from worker.skypilot.port import CloudJob, JobState
 
 STEP_S = 60.0
 """Seconds of training per step; every fifth is saved."""
@@ -53,7 +55,7 @@ class Node:
 class World:
     """Everything that is not the service; `total` is steps to train by run."""
 
-    parts: Parts
+    context: WorkerContext
     clouds: FaultyClouds
     rng: random.Random
     total: dict[str, int] = field(default_factory=dict)
@@ -69,7 +71,7 @@ class World:
     def act(self, passed_s: float) -> None:
         """Let nodes enter, train and end, and clouds take machines back."""
         for rented in list(self.clouds.clusters.values()):
-            if rented.ending_at is None:
+            if rented.terminating_at is None:
                 self._enter(rented)
         if self.beaten_at is None or self.now - self.beaten_at >= BEAT:
             self._beat()
@@ -85,14 +87,14 @@ class World:
         for job in rented.jobs:
             if not job.state.is_live or (node is not None and node.job_id == job.id):
                 continue
-            body = ExchangeCode(
+            body = BootstrapClaim(
                 attempt_id=job.name,
-                code=exchange.exchange_code(job.name, secret=SECRET),
+                code=bootstrap.bootstrap_token(job.name, secret=SECRET),
                 nonce=f"{rented.name[-20:]}-{job.id}".rjust(16, "0"),
             )
             try:
-                with self.parts.database.transaction() as session:
-                    plan = exchange.exchange(
+                with self.context.database.transaction() as session:
+                    plan = bootstrap.claim(
                         session, body, secret=SECRET, ingest_url="http://x", now=self.now
                     )
             except (AttemptSuperseded, UnknownToken):
@@ -101,7 +103,7 @@ class World:
                 continue
             self._begin(rented.name, job, plan)
 
-    def _begin(self, name: str, job: JobSighting, plan: LaunchPlan) -> None:
+    def _begin(self, name: str, job: CloudJob, plan: LaunchPlan) -> None:
         from_step = 0
         if plan.resume_from is not None:
             from_step = int(plan.resume_from.partition("global_step_")[2].partition("/")[0])
@@ -119,9 +121,9 @@ class World:
         wanted = wanted.where(
             Attempt.stop_requested_at.is_not(None) | (Attempt.state == AttemptState.ENDED.value)
         )
-        with self.parts.database.transaction() as session:
+        with self.context.database.transaction() as session:
             session.execute(mine.values(last_held_at=self.now))
-            told = {each.id: nodes.wanted(each) for each in session.scalars(wanted)}
+            told = {each.id: nodes.requested_action(each) for each in session.scalars(wanted)}
         for node in list(self.nodes.values()):
             action = told.get(node.plan.attempt_id)
             if action is not None:
@@ -167,31 +169,31 @@ class World:
 
     def _push(self, node: Node, *made: events.Event) -> None:
         refused = suppress(UnknownToken, AttemptSuperseded)
-        with refused, self.parts.database.transaction() as session:
+        with refused, self.context.database.transaction() as session:
             record_push(session, node.plan.attempt_token, made, now=self.now)
 
     def _end(self, node: Node, reason: ReasonCode, job: JobState) -> None:
-        end = AttemptEnd(reason=reason, message="scripted", last_trainer_seq=node.seq)
-        with suppress(UnknownToken), self.parts.database.transaction() as session:
+        end = EndReport(reason=reason, message="scripted", last_trainer_seq=node.seq)
+        with suppress(UnknownToken), self.context.database.transaction() as session:
             nodes.report_end(session, node.plan.attempt_token, end, now=self.now)
         self.clouds.end_jobs(node.name, job)
         self.nodes.pop(node.name, None)
 
-    def _end_job(self, rented: Rented, job: JobSighting, state: JobState) -> None:
+    def _end_job(self, rented: Rented, job: CloudJob, state: JobState) -> None:
         rented.jobs = [
-            JobSighting(id=each.id, name=each.name, state=state) if each.id == job.id else each
+            CloudJob(id=each.id, name=each.name, state=state) if each.id == job.id else each
             for each in rented.jobs
         ]
 
     def _is_there(self, node: Node) -> bool:
         rented = self.clouds.clusters.get(node.name)
-        return rented is not None and rented.ending_at is None
+        return rented is not None and rented.terminating_at is None
 
     def user(self, run_id: str, what: str) -> bool:
         """Cancel, pause or resume; False where the service says that it cannot be."""
-        act = {"cancel": control.cancel, "pause": control.pause, "resume": control.resume}[what]
+        act = {"cancel": control.cancel, "pause": control.pause, "resume": resume}[what]
         try:
-            with self.parts.database.transaction() as session:
+            with self.context.database.transaction() as session:
                 act(session, store.lock_run(session, run_id), actor="key:u", now=self.now)
         except (InvalidTransition, NothingToResume):
             return False

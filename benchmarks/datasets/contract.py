@@ -28,11 +28,11 @@ from typing import Any
 
 import synthetic
 
-from trainer.contract.datasets.diff import diff_versions
-from trainer.contract.datasets.lineage import Lineage
-from trainer.contract.datasets.prepare import Prepared, PrepareOptions, prepare
-from trainer.contract.datasets.reading import Reading
-from trainer.contract.datasets.rows import canonical_json, content_hash
+from hillclimb.datasets.diff import diff_versions
+from hillclimb.datasets.format.lineage import Lineage
+from hillclimb.datasets.format.rows import canonical_json, content_hash
+from hillclimb.datasets.prepare import Prepared, PrepareOptions, prepare
+from hillclimb.datasets.read.reading import Reading
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 CHUNK_BYTES = 2**20

@@ -34,9 +34,9 @@ import httpx
 import psutil
 import synthetic
 
-from api.datasets.process import JOB, RESULT
 from api.datasets.request import VersionRequest
-from hillclimb.client import Client
+from api.datasets.work.process import JOB, RESULT
+from hillclimb.client.client import Client
 from hillclimb.stack.control import connection, down, status, up_detached
 from hillclimb.stack.options import CODE_ROOT, StackOptions
 
@@ -174,7 +174,7 @@ def elsewhere(file: Path, folder: Path) -> str:
     }
     (folder / JOB).write_text(json.dumps(job))
     environment = os.environ | {"PYTHONHASHSEED": "4321", "LC_ALL": "POSIX", "PYTHONUTF8": "0"}
-    command = [sys.executable, "-m", "api.datasets.work", "build", str(folder), "4096"]
+    command = [sys.executable, "-m", "api.datasets.work.job", "build", str(folder), "4096"]
     subprocess.run(command, cwd=CODE_ROOT, env=environment, check=True)
     digest: str = json.loads((folder / RESULT).read_text())["digest"]
     return digest

@@ -30,22 +30,23 @@ from typing import Any
 import httpx
 import torch
 
-from trainer.contract.outcomes import OutcomeRow
-from trainer.contract.passrate import count_tasks, pass_rate
-from trainer.contract.spec import RunSpec
-from trainer.data.tasks import minifleet_tasks
+from hillclimb.environment.base import ToolCall
+from hillclimb.environment.task import Task
+from hillclimb.minifleet.experts import expert
+from hillclimb.minifleet.tasks import minifleet_tasks
+from hillclimb.protocol.outcomes import OutcomeRow
+from hillclimb.spec.run import RunSpec
+from hillclimb.stats.pass_rate import count_tasks, pass_rate
 from trainer.engines.base import EngineStats
-from trainer.envs.base import ToolCall
 from trainer.envs.fleet.choice import fleet_provider
-from trainer.envs.minifleet.experts import expert
-from trainer.envs.minifleet.provider import MinifleetProvider
-from trainer.rollouts.chat import Chat, load_chat
-from trainer.rollouts.collect import Collector
-from trainer.rollouts.outcomes import outcome_rows
-from trainer.rollouts.prompts import render_call
-from trainer.rollouts.roller import Roller, RolloutParts
-from trainer.rollouts.wave import Rollout, Wave
-from trainer.types import Sample, SamplingParams, Task
+from trainer.envs.minifleet import MinifleetProvider
+from trainer.rollouts.chat.chat import Chat, load_chat
+from trainer.rollouts.chat.prompts import render_call
+from trainer.rollouts.groups.collector import Collector
+from trainer.rollouts.records.outcomes import outcome_rows
+from trainer.rollouts.request import Rollout, RolloutRequest
+from trainer.rollouts.worker import RolloutParts, RolloutWorker
+from trainer.types import Sample, SamplingParams
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULT = ROOT / "benchmarks/results/fleet_collection.json"
@@ -173,7 +174,7 @@ async def collect(
     vocab_size = json.loads((MODEL / "config.json").read_text())["vocab_size"]
     chat = load_chat(MODEL, vocab_size)
     provider = fleet_provider(spec, "benchmark.collection", {"FLEET_API_KEY": KEY})
-    roller = Roller(
+    worker = RolloutWorker(
         RolloutParts(
             engine=ScriptedEngine(chat, work.scripts, turn_s),
             chat=chat,
@@ -184,15 +185,15 @@ async def collect(
             attempt=1,
         )
     )
-    collector = Collector(roller, max_concurrent_rollouts=spec.environment.max_concurrent_rollouts)
+    collector = Collector(worker, max_concurrent_rollouts=spec.environment.max_concurrent_rollouts)
     begun = time.perf_counter()
     groups = await collector.collect(work.tasks, WAVE)
     seconds = time.perf_counter() - begun
-    await roller.close()
+    await worker.close()
     return [rollout for group in groups for rollout in group], seconds
 
 
-WAVE = Wave(
+WAVE = RolloutRequest(
     step=1,
     split="train",
     decoding="train",
@@ -234,7 +235,7 @@ def told(
 def serving(instance_limit: int, rules: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """A server as a process of its own."""
     options = ["--api-key", KEY, "--instance-limit", str(instance_limit)]
-    command = [sys.executable, "-m", "trainer.envs.minifleet.server", "serve", "--json", *options]
+    command = [sys.executable, "-m", "hillclimb.minifleet.server", "serve", "--json", *options]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         try:

@@ -25,14 +25,14 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
-from trainer.contract.spec import RunSpec
-from trainer.data.tasks import minifleet_tasks
-from trainer.envs.base import Env
+from hillclimb.environment.base import Env
+from hillclimb.minifleet.tasks import minifleet_tasks
+from hillclimb.spec.run import RunSpec
 from trainer.envs.fleet.choice import fleet_provider
-from trainer.envs.fleet.mcp_session import McpSession
-from trainer.envs.fleet.persistence import Meter
-from trainer.envs.fleet.sizes import Sizes
-from trainer.envs.minifleet.provider import MinifleetProvider
+from trainer.envs.fleet.wire.mcp_session import McpSession
+from trainer.envs.fleet.wire.retry import Meter
+from trainer.envs.fleet.wire.sizes import Sizes
+from trainer.envs.minifleet import MinifleetProvider
 
 COLLECTION = runpy.run_path(str(Path(__file__).with_name("collection.py")))
 RESULT = COLLECTION["ROOT"] / "benchmarks/results/fleet_overhead.json"

@@ -30,16 +30,18 @@ from typing import Any, Literal
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from hillclimb.spec.model import ModelSpec
+from hillclimb.spec.training.learner import LearnerSpec, LoraSpec
+from hillclimb.spec.training.optimizer import OptimizerSpec
 from trainer.algo.sequences import Batch, TrainingSequence
-from trainer.contract.sections import LearnerSpec, LoraSpec, ModelSpec, OptimizerSpec
-from trainer.learners.models import LearnerOptions, logprobs
-from trainer.learners.packing import micro_batches
-from trainer.learners.policy import PolicyModule
+from trainer.inputs.model.rope import apply_rope
+from trainer.learners.model.models import LearnerOptions, logprobs
+from trainer.learners.model.policy import PolicyModule
+from trainer.learners.model.scoring import token_logprobs
+from trainer.learners.model.sharding import RankGroup
+from trainer.learners.packing.packing import micro_batches
 from trainer.learners.rank import LearnerRank
-from trainer.learners.scoring import token_logprobs
-from trainer.learners.sharding import World
-from trainer.rope import apply_rope
-from trainer.weights.lending import lent
+from trainer.weights.ipc import export_ipc_handle
 
 GIB = 1024**3
 EQUALITIES = ("bit_equal", "equal", "positions_agree", "logprobs_agree")
@@ -49,10 +51,10 @@ HEAD_GAPS = {torch.float32: 1e-4, torch.bfloat16: 0.05}
 of a random head are below 8 in size, where bfloat16 is exact to 0.016."""
 BORROWER = """
 import sys, torch
-from trainer.weights.lending import borrowed
+from trainer.weights.ipc import open_ipc_handle
 torch.zeros(1, device=sys.argv[1])
 print("ready", flush=True)
-mine = borrowed(bytes.fromhex(sys.stdin.readline()))
+mine = open_ipc_handle(bytes.fromhex(sys.stdin.readline()))
 for _ in range(2):
     print(int(mine.view(torch.int32).sum(dtype=torch.int64)), flush=True)
     sys.stdin.readline()
@@ -123,7 +125,7 @@ class Bench:
             lora=LoraSpec(rank=32, alpha=64) if lora else None,
         )
         options = LearnerOptions(learner=spec, optimizer=OptimizerSpec(lr=1e-5))
-        return LearnerRank(model, options, World(device=self.device))
+        return LearnerRank(model, options, RankGroup(device=self.device))
 
     def batch(self, tokens: int, *, seed: int = 0, count: int = 2) -> Batch:
         """`count` rollouts of as many prompts, `tokens` packed tokens together."""
@@ -391,7 +393,7 @@ def cuda_ipc(bench: Bench) -> Figures:
         assert other.stdout is not None
         other.stdout.readline()
         started = time.perf_counter()
-        say(other, lent(tensor).hex())
+        say(other, export_ipc_handle(tensor).hex())
         taken = other.stdout.readline()
         seconds = time.perf_counter() - started
         tensor.zero_()

@@ -24,8 +24,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests.stores.servers import BUCKET, KEY, REGION, SECRET, make_client, serve_rclone  # noqa: E402
-from trainer.stores.locate import open_store  # noqa: E402
+from hillclimb.blobs.locate import open_store  # noqa: E402
+from tests.hillclimb.blobs.servers import BUCKET, KEY, REGION, SECRET, make_client, serve_rclone  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "stores_transfer.json"
 OURS, PLAIN = "our store", "boto3"

@@ -29,16 +29,16 @@ from typing import Any
 import torch
 import yaml
 
-from trainer.contract.spec import RunSpec
-from trainer.data.tasks import minifleet_tasks
+from hillclimb.minifleet.tasks import minifleet_tasks
+from hillclimb.spec.run import RunSpec
 from trainer.engines.base import Engine, EngineStats
 from trainer.engines.vllm.options import ENVIRONMENT
-from trainer.models import load_config
-from trainer.recipe import Recipe
-from trainer.rollouts.collect import Collector
-from trainer.rollouts.training import training_wave
-from trainer.sources import resolve_source
+from trainer.inputs.model.directory import load_config
+from trainer.inputs.model.sources import resolve_source
+from trainer.rollouts.groups.collector import Collector
+from trainer.rollouts.training_request import training_request
 from trainer.types import Sample, SamplingParams
+from trainer.workers.factory import WorkerFactory
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "agent_loop.json"
@@ -134,13 +134,13 @@ async def measure(rounds: int) -> dict[str, object]:
     spec = spec.model_copy(update={"engine": spec.engine.model_copy(update={"type": "vllm"})})
     here = Path("/nonexistent")
     model_dir = resolve_source(spec.model.source, here)
-    recipe = Recipe(
+    factory = WorkerFactory(
         spec=spec, model_dir=model_dir, vocab_size=load_config(model_dir).vocab_size,
         attempt_dir=here, attempt=1,
     )  # fmt: skip
     from trainer.engines.vllm.engine import VllmEngine  # noqa: PLC0415 - after the variables
 
-    engine = recipe.make_engine().engine
+    engine = factory.make_engine().engine
     assert isinstance(engine, VllmEngine)
     alone = Alone({**engine.arguments, "weight_transfer_config": None})
     tasks = minifleet_tasks(spec.data.env_keys, "train", 200, seed=0)
@@ -148,13 +148,13 @@ async def measure(rounds: int) -> dict[str, object]:
     for number in range(rounds + 1):
         recording = Recording(engine)
         collector = Collector(
-            recipe.make_roller(recording),
+            factory.make_rollout_worker(recording),
             max_concurrent_rollouts=spec.environment.max_concurrent_rollouts,
         )
         # Other tasks each time: nothing is in a cache yet.
         step_tasks = [task for index, task in enumerate(tasks) if index % 50 == number]
         began = time.perf_counter()
-        await collector.collect(step_tasks, training_wave(spec, number + 1))
+        await collector.collect(step_tasks, training_request(spec, number + 1))
         seconds = time.perf_counter() - began
         drawn = sum(request.num_tokens for request in recording.requests)
         each = {

@@ -32,10 +32,10 @@ from typing import Any
 
 import yaml
 
-from trainer.contract.events import EVENTS, EvalCompleted, StepCompleted
-from trainer.contract.outcomes import OutcomeRow
-from trainer.contract.passrate import count_tasks, pass_rate
-from trainer.contract.verdict import compare_rows
+from hillclimb.protocol.events import EVENTS, EvalCompleted, StepCompleted
+from hillclimb.protocol.outcomes import OutcomeRow
+from hillclimb.stats.pass_rate import count_tasks, pass_rate
+from hillclimb.stats.verdict import compare_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "async_vs_sync.json"

@@ -6,16 +6,16 @@ from pathlib import Path
 
 from transformers import Qwen3ForCausalLM
 
-from trainer.contract.passrate import count_tasks, pass_rate
-from trainer.contract.spec import RunSpec
-from trainer.data.tasks import minifleet_tasks
-from trainer.engines.torch import TorchEngine, TorchEngineOptions
-from trainer.envs.minifleet.provider import MinifleetProvider
-from trainer.rollouts.chat import Chat
-from trainer.rollouts.collect import Collector
-from trainer.rollouts.outcomes import outcome_rows
-from trainer.rollouts.roller import Roller, RolloutParts
-from trainer.rollouts.wave import Wave
+from hillclimb.minifleet.tasks import minifleet_tasks
+from hillclimb.spec.run import RunSpec
+from hillclimb.stats.pass_rate import count_tasks, pass_rate
+from trainer.engines.torch.engine import TorchEngine, TorchEngineOptions
+from trainer.envs.minifleet import MinifleetProvider
+from trainer.rollouts.chat.chat import Chat
+from trainer.rollouts.groups.collector import Collector
+from trainer.rollouts.records.outcomes import outcome_rows
+from trainer.rollouts.request import RolloutRequest
+from trainer.rollouts.worker import RolloutParts, RolloutWorker
 
 
 class HeldOut:
@@ -48,20 +48,20 @@ class HeldOut:
             attempt=1,
         )
         collector = Collector(
-            Roller(parts), max_concurrent_rollouts=spec.environment.max_concurrent_rollouts
+            RolloutWorker(parts), max_concurrent_rollouts=spec.environment.max_concurrent_rollouts
         )
         rates: dict[str, float] = {}
         for decoding in spec.eval.decodings:
-            wave = Wave(
+            request = RolloutRequest(
                 step=0,
                 split="eval",
                 decoding=decoding.name,
                 n_samples_per_prompt=1,
                 temperatures=dict.fromkeys(spec.data.env_keys, decoding.temperature),
             )
-            groups = await collector.collect(self._tasks, wave)
+            groups = await collector.collect(self._tasks, request)
             rows = outcome_rows(
-                [each for group in groups for each in group], wave, trajectory_key=""
+                [each for group in groups for each in group], request, trajectory_key=""
             )
             counts = count_tasks(rows, pass_threshold=spec.eval.pass_threshold)
             rates[decoding.name] = round(100.0 * (pass_rate(counts, k=1).value or 0.0), 1)

@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 
 from pydantic import JsonValue
 
-from trainer.envs.base import ToolSpec
-from trainer.envs.minifleet.catalog import APPS
-from trainer.envs.minifleet.env import MinifleetEnv
-from trainer.envs.minifleet.provider import MinifleetProvider
-from trainer.rollouts.prompts import render_observation, render_system
-from trainer.types import Task
+from hillclimb.environment.base import ToolSpec
+from hillclimb.environment.task import Task
+from hillclimb.minifleet.catalog import APPS
+from hillclimb.minifleet.env import MinifleetEnv
+from trainer.envs.minifleet import MinifleetProvider
+from trainer.rollouts.chat.prompts import render_observation, render_system
 
 _T = TypeVar("_T")
 _PYTHON_TYPE = {"string": str, "integer": int, "number": float, "boolean": bool}

@@ -34,10 +34,10 @@ from benchmarks.trainer.minifleet_for_trl import (
     reward,
     row_of,
 )
-from trainer.contract.spec import RunSpec
-from trainer.data.sampler import TaskSampler
-from trainer.data.tasks import minifleet_tasks
-from trainer.sources import resolve_source
+from hillclimb.minifleet.tasks import minifleet_tasks
+from hillclimb.spec.run import RunSpec
+from trainer.inputs.model.sources import resolve_source
+from trainer.inputs.tasks.sampler import TaskSampler
 
 ROOT = Path(__file__).resolve().parents[2]
 

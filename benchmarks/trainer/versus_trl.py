@@ -30,8 +30,8 @@ from statistics import median
 
 import yaml
 
-from trainer.contract.events import EVENTS, EvalCompleted, StepCompleted
-from trainer.contract.passrate import count_tasks, pass_rate
+from hillclimb.protocol.events import EVENTS, EvalCompleted, StepCompleted
+from hillclimb.stats.pass_rate import count_tasks, pass_rate
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "versus_trl.json"

@@ -9,10 +9,13 @@ Errors:
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
 Method: TypeAlias = Literal["GET", "PUT"]
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Error numbers of a disk without space and of an exhausted quota."""
 
 
 class StoreError(Exception):

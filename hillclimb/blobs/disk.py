@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from trainer.stores.base import Method, StoreRefused, checked_key
-from trainer.stores.files import PART, partial, translated
+from hillclimb.blobs.base import Method, StoreRefused, checked_key
+from hillclimb.blobs.files import PART, partial, translated
 
 _OF_THE_MOMENT = (
     errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN,

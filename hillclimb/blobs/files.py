@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from trainer.stores.base import BlobMissing, StoreError, StoreFull
+from hillclimb.blobs.base import DISK_FULL, BlobMissing, StoreError, StoreFull
 
 PART = ".part-"
 """Prefix of a file being written; never a blob."""
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextmanager
@@ -35,5 +33,5 @@ def translated(key: str) -> Iterator[None]:
     except (FileNotFoundError, IsADirectoryError) as error:
         raise BlobMissing(f"no blob {key!r}") from error
     except OSError as error:
-        kind = StoreFull if error.errno in _FULL else StoreError
+        kind = StoreFull if error.errno in DISK_FULL else StoreError
         raise kind(f"blob {key!r}: {error.strerror or error}") from error

@@ -5,19 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from trainer.stores.base import BlobStore, StoreError, StoreRefused
-from trainer.stores.disk import DiskStore
-from trainer.stores.patience import Patience
+from hillclimb.blobs.base import BlobStore, StoreError, StoreRefused
+from hillclimb.blobs.disk import DiskStore
+from hillclimb.blobs.retry import RetryPolicy
 
 _S3_SETTINGS = frozenset({"endpoint_url", "region", "public_url"})
 
 
-def open_store(url: str, patience: Patience | None = None) -> BlobStore:
+def open_store(url: str, retry: RetryPolicy | None = None) -> BlobStore:
     """Return the store at `url`: a directory, `file:///dir`, or `s3://bucket/prefix`.
 
     An S3 address may name another service: `s3://bucket/prefix?endpoint_url=http://host:9000`, its
-    `region`, and as `public_url` the address under which others reach it, for links. `patience` is
-    how long faults are waited out. Nothing is asked of a service here: `BlobStore.check` does.
+    `region`, and as `public_url` the address under which others reach it, for links. `retry` bounds
+    the retries of its requests. No request is made here: `BlobStore.check` makes the first.
 
     Raises:
         StoreError: the address is of no known kind.
@@ -26,7 +26,7 @@ def open_store(url: str, patience: Patience | None = None) -> BlobStore:
     parts = urlsplit(url)
     if parts.scheme == "s3":
         # boto3 takes about a second to import, and most stores are directories.
-        from trainer.stores.s3.store import S3Store  # noqa: PLC0415
+        from hillclimb.blobs.s3.store import S3Store  # noqa: PLC0415
 
         query = dict(parse_qsl(parts.query))
         strange = sorted(set(query) - _S3_SETTINGS)
@@ -41,7 +41,7 @@ def open_store(url: str, patience: Patience | None = None) -> BlobStore:
             endpoint_url=query.get("endpoint_url"),
             region=query.get("region"),
             public_url=query.get("public_url"),
-            patience=patience,
+            retry=retry,
         )
     if parts.scheme == "file":
         return DiskStore(Path(unquote(parts.path)))

@@ -1,26 +1,12 @@
-"""The whole command line: importing a file of verbs registers them on `main`."""
+"""The complete command line: importing a module of commands registers them on `main`."""
 
-from hillclimb.cli import (
-    clouds,
-    clusters,
-    control,
-    datasets,
-    demo,
-    evaluate,
-    exclusions,
-    fleet,
-    presets,
-    probe,
-    prompts,
-    pull_dataset,
-    runs,
-    stack,
-    submit,
-    tinker,
-    validate,
-    watch,
-)
+from hillclimb.cli.clusters import clouds, clusters
+from hillclimb.cli.datasets import datasets, exclusions, pull
 from hillclimb.cli.main import main
+from hillclimb.cli.preflight import probe, prompts, validate
+from hillclimb.cli.runs import control, evaluate, presets, runs, submit, watch
+from hillclimb.cli.stack import demo, lifecycle
+from hillclimb.cli.tools import fleet, tinker
 
 __all__ = [
     "clouds",
@@ -35,9 +21,9 @@ __all__ = [
     "presets",
     "probe",
     "prompts",
-    "pull_dataset",
+    "pull",
     "runs",
-    "stack",
+    "lifecycle",
     "submit",
     "tinker",
     "validate",

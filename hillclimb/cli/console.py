@@ -1,4 +1,4 @@
-"""How commands print: tables for people, JSON for scripts, errors on standard error."""
+"""Output of commands: tables for people, JSON for scripts, errors on standard error."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from pydantic import BaseModel
 from rich.console import Console
 from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
 
-from hillclimb.errors import ApiProblem, HillclimbError
+from hillclimb.client.errors import ApiProblem, HillclimbError
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -30,17 +31,19 @@ STATUS_STYLE = {
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON document on standard output."""
+    """Print one JSON document, or a payload as one, on standard output."""
+    if isinstance(value, BaseModel):
+        value = value.model_dump(mode="json")
     sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
 
 
 def print_text(text: str, **style: Any) -> None:
-    """Print what the service or a rollout said: as it is, brackets are no markup, on one line."""
+    """Print text of the service or a rollout on one line; brackets are not markup."""
     out.print(text, markup=False, soft_wrap=True, **style)
 
 
 def print_error(error: HillclimbError, *, as_json: bool) -> None:
-    """Print an error as sentences, or as the problem document it came as."""
+    """Print an error as sentences, or as JSON: the service's problem document."""
     if as_json:
         body = error.body if isinstance(error, ApiProblem) else {"title": str(error)}
         sys.stderr.write(json.dumps(body, default=str) + "\n")
@@ -51,7 +54,7 @@ def print_error(error: HillclimbError, *, as_json: bool) -> None:
 
 
 def print_table(grid: Table, *, stderr: bool = False) -> None:
-    """Print a table as wide as it needs to be: an id that is cut off is of no use."""
+    """Print a table as wide as necessary, so that no id is truncated."""
     unbounded = out.options.update(max_width=MAX_TABLE_WIDTH)
     needed = Measurement.get(out, unbounded, grid).maximum
     Console(highlight=False, stderr=stderr, width=max(out.width, needed)).print(grid)
@@ -83,6 +86,8 @@ def duration(seconds: float | None) -> str:
     """Return seconds as `1:23` or `1:02:03`."""
     if seconds is None:
         return "–"
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, seconds_left = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+    if hours:
+        return f"{hours}:{minutes:02d}:{seconds_left:02d}"
+    return f"{minutes}:{seconds_left:02d}"

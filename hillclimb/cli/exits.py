@@ -1,34 +1,40 @@
-"""Exit codes that scripts can rely on, and the sentence printed for each error."""
+"""Exit codes of the command line, and their mapping from errors and run statuses."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 
-from hillclimb.errors import ApiProblem, ApiUnreachable, HillclimbError, NoCheckpoint, NotConfigured
+from hillclimb.client.errors import (
+    ApiProblem,
+    ApiUnreachable,
+    HillclimbError,
+    NoCheckpoint,
+    NotConfigured,
+)
 
 
 class Exit(IntEnum):
-    """What the command's exit status means."""
+    """Exit status of a command."""
 
     OK = 0
     ERROR = 1
-    """An error that none of the others names."""
+    """Any error without an exit code of its own."""
     USAGE = 2
     """Wrong arguments, or a spec file that cannot be read."""
     RUN_FAILED = 3
-    """The run that was waited for failed."""
+    """The watched run failed."""
     RUN_CANCELLED = 4
-    """The run that was waited for was cancelled."""
+    """The watched run was cancelled."""
     UNREACHABLE = 5
-    """The service does not answer, or none is configured."""
+    """The service does not respond, or none is configured."""
     REFUSED = 6
-    """The service refused: bad spec, wrong state, missing right."""
+    """The service refused the request: invalid spec, wrong state, missing permission."""
     NOT_FOUND = 7
     """The run, checkpoint or rollout does not exist."""
     RUN_PAUSED = 8
-    """The run that was waited for is paused, and goes on only when somebody resumes it."""
+    """The watched run is paused, until somebody resumes it."""
     INTERRUPTED = 130
-    """Ctrl-C; what was watched goes on."""
+    """Ctrl-C; the watched run continues."""
 
 
 RUN_STATUS_EXIT = {

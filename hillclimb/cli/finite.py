@@ -1,4 +1,4 @@
-"""Numbers of the command line: click takes `nan` and `inf`, and JSON has neither."""
+"""Finite numbers as options: click accepts `nan` and `inf`, which JSON lacks."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ import click
 
 
 class FiniteRange(click.FloatRange):
-    """click's range of floats, without `nan` (which no bound refuses) and without infinity."""
+    """Range of floats without `nan` (which no bound excludes) and infinity."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Return the number; a usage error where it is none."""
-        found: float = super().convert(value, param, ctx)
-        if not math.isfinite(found):
-            self.fail(f"{value!r} is no number that can be used.", param, ctx)
-        return found
+        """Return the number.
+
+        Raises:
+            click.BadParameter: the value is not a finite number in the range.
+        """
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return number

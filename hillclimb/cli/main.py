@@ -12,9 +12,9 @@ import click
 
 from hillclimb.cli.console import print_error
 from hillclimb.cli.exits import Exit, exit_for
-from hillclimb.client import Client
-from hillclimb.connection import find_connection
-from hillclimb.errors import HillclimbError
+from hillclimb.client.client import Client
+from hillclimb.client.connection import find_connection
+from hillclimb.client.errors import HillclimbError
 
 P = ParamSpec("P")
 
@@ -22,7 +22,7 @@ P = ParamSpec("P")
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="hillclimb")
 def main() -> None:
-    """Train tool-use agents: submit a spec, watch pass@1 rise, read the verdict.
+    """Train tool-use agents: submit a spec, watch pass@1, read the verdict.
 
     Exit codes: 0 done, 1 error, 2 usage, 3 run failed, 4 run cancelled, 5 service unreachable,
     6 refused, 7 not found, 8 run paused, 130 interrupted.
@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def command(function: Callable[P, None]) -> Callable[P, None]:
-    """Add `--json` and turn client errors into an exit code; the parameter is `as_json`."""
+    """Decorate a command with `--json` (parameter `as_json`) and exit codes for client errors."""
 
     @click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
     @wraps(function)

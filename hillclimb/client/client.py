@@ -9,30 +9,36 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from http import HTTPStatus
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
 import httpx
+from pydantic import ValidationError
 
-from hillclimb.datasets import Datasets
-from hillclimb.errors import ApiProblem, ApiUnreachable
-from hillclimb.paths import of_run
-from hillclimb.sse import ServerEvent, lines_of, parse_stream
+from hillclimb.client.datasets import Datasets
+from hillclimb.client.errors import ApiProblem, ApiUnreachable
+from hillclimb.client.paths import of_run
+from hillclimb.client.sse import ServerEvent, lines_of, parse_stream
+from hillclimb.protocol.payloads.base import Payload
+from hillclimb.protocol.payloads.checkpoints import CheckpointList, CheckpointWithManifest
+from hillclimb.protocol.payloads.events import EventPage
+from hillclimb.protocol.payloads.runs import PlanPayload, RunList, RunPayload
 from hillclimb.stack.control import Connection
 
+P = TypeVar("P", bound=Payload)
 Json = dict[str, Any]
 TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 STREAM_TIMEOUT = httpx.Timeout(5.0, read=45.0)
 """The service pings every 15 s; three missed pings mean a dead connection."""
 RECONNECT_PAUSE_S = 0.5
 RECONNECT_FOR_S = 60.0
-"""A service that restarts is waited for; one that stays away this long is reported."""
+"""The client retries this long while a service restarts, then reports it (seconds)."""
 LOGS_PAUSE_S = 1.0
 
 
 @cache
 def _certificates() -> ssl.SSLContext:
-    """Return what a service is checked against, read once a process: that takes 50 ms."""
+    """Return the trusted certificates, read once per process: that takes 50 ms."""
     return httpx.create_ssl_context()
 
 
@@ -67,14 +73,15 @@ class Client:
         """Close the connections."""
         self._http.close()
 
-    def submit(self, spec: Mapping[str, Any], *, idempotency_key: str | None = None) -> Json:
+    def submit(self, spec: Mapping[str, Any], *, idempotency_key: str | None = None) -> RunPayload:
         """Create a run; the same key and spec give the same run again."""
         key = idempotency_key or uuid.uuid4().hex
-        return self._json("POST", "/v1/runs", json=dict(spec), headers={"Idempotency-Key": key})
+        headers = {"Idempotency-Key": key}
+        return self._payload(RunPayload, "POST", "/v1/runs", json=dict(spec), headers=headers)
 
-    def plan(self, spec: Mapping[str, Any]) -> Json:
+    def plan(self, spec: Mapping[str, Any]) -> PlanPayload:
         """Return the resolved spec and warnings, creating nothing."""
-        return self._json("POST", "/v1/runs/plan", json=dict(spec))
+        return self._payload(PlanPayload, "POST", "/v1/runs/plan", json=dict(spec))
 
     def presets(self) -> Json:
         """Return all specs to start from."""
@@ -84,80 +91,80 @@ class Client:
         """Return one spec to start from: `spec`, and `text` with its comments."""
         return self._json("GET", f"/v1/presets/{quote(name, safe='')}")
 
-    def runs(self, **filters: str | int | None) -> Json:
+    def runs(self, **filters: str | int | None) -> RunList:
         """Return one page of runs, newest first."""
-        return self._json("GET", "/v1/runs", params=_given(filters))
+        return self._payload(RunList, "GET", "/v1/runs", params=_without_none(filters))
 
-    def run(self, run_id: str) -> Json:
+    def run(self, run_id: str) -> RunPayload:
         """Return one run."""
-        return self._json("GET", of_run(run_id))
+        return self._payload(RunPayload, "GET", of_run(run_id))
 
-    def cancel(self, run_id: str) -> Json:
-        """Ask for the run to be cancelled; repeating it changes nothing."""
-        return self._json("POST", of_run(run_id, "cancel"))
+    def cancel(self, run_id: str) -> RunPayload:
+        """Cancel the run; repeating it changes nothing."""
+        return self._payload(RunPayload, "POST", of_run(run_id, "cancel"))
 
-    def pause(self, run_id: str) -> Json:
-        """Let the run rest: its trainer checkpoints and leaves; repeating it changes nothing."""
-        return self._json("POST", of_run(run_id, "pause"))
+    def pause(self, run_id: str) -> RunPayload:
+        """Pause the run: its trainer checkpoints and exits; repeating it changes nothing."""
+        return self._payload(RunPayload, "POST", of_run(run_id, "pause"))
 
     def clusters(self, run_id: str) -> Json:
-        """Return what was rented for a run, what was tried to get it, and what it cost."""
+        """Return the clusters of a run, the launches tried, and their cost."""
         return self._json("GET", of_run(run_id, "clusters"))
 
     def project_clusters(self) -> Json:
-        """Return what the project rents, and what it has cost."""
+        """Return the clusters of the project and their cost."""
         return self._json("GET", "/v1/clusters")
 
     def cloud_exclusions(self) -> Json:
-        """Return what was learnt of the clouds."""
+        """Return the cloud exclusions in force."""
         return self._json("GET", "/v1/clouds/exclusions")
 
     def clear_cloud_exclusion(self, exclusion_id: str) -> Json:
-        """Forget what was learnt of a cloud; returns what is left."""
+        """Delete a cloud exclusion; returns the remaining ones."""
         return self._json("DELETE", f"/v1/clouds/exclusions/{quote(exclusion_id, safe='')}")
 
-    def strays(self) -> Json:
-        """Return clusters that nobody owns; ends none."""
-        return self._json("GET", "/v1/clouds/strays")
+    def orphans(self) -> Json:
+        """Return the orphaned clusters; terminates none."""
+        return self._json("GET", "/v1/clouds/orphans")
 
-    def end_stray(self, name: str) -> Json:
-        """Have a cluster that nobody owns ended at the next sweep."""
-        return self._json("POST", f"/v1/clouds/strays/{quote(name, safe='')}/end")
+    def terminate_orphan(self, name: str) -> Json:
+        """Have an orphaned cluster terminated at the next sweep."""
+        return self._json("POST", f"/v1/clouds/orphans/{quote(name, safe='')}/terminate")
 
     def budget(self, run_id: str) -> Json:
-        """Return what a run may cost and has cost."""
+        """Return the budget of a run and its use."""
         return self._json("GET", of_run(run_id, "budget"))
 
     def extend_budget(self, run_id: str, *, usd: float = 0.0, hours: float = 0.0) -> Json:
-        """Give a run more than its spec does."""
+        """Extend the budget of a run beyond its spec's."""
         return self._json("POST", of_run(run_id, "budget"), json={"usd": usd, "hours": hours})
 
     def limits(self) -> Json:
-        """Return what the project's runs may use together."""
+        """Return the limits on the project's runs together."""
         return self._json("GET", "/v1/limits")
 
     def set_limits(self, limits: Mapping[str, Any]) -> Json:
-        """Replace what the project's runs may use together."""
+        """Replace the limits on the project's runs together."""
         return self._json("PUT", "/v1/limits", json=dict(limits))
 
-    def resume(self, run_id: str) -> Json:
-        """Go on from the newest checkpoint: a new run when the old one ended, else the same."""
-        return self._json("POST", of_run(run_id, "resume"))
+    def resume(self, run_id: str) -> RunPayload:
+        """Resume from the newest checkpoint: a new run when the old one ended, else the same."""
+        return self._payload(RunPayload, "POST", of_run(run_id, "resume"))
 
     def events(
         self, run_id: str, *, after: int = 0, limit: int = 200, types: str | None = None
-    ) -> Json:
+    ) -> EventPage:
         """Return one page of events with `seq` above `after`; `types` separates by commas."""
-        params = _given({"after": after, "limit": limit, "types": types})
-        return self._json("GET", of_run(run_id, "events"), params=params)
+        params = _without_none({"after": after, "limit": limit, "types": types})
+        return self._payload(EventPage, "GET", of_run(run_id, "events"), params=params)
 
     def follow(self, run_id: str, *, after: int = 0) -> Iterator[ServerEvent]:
         """Yield events as they happen until the run has ended; reconnects without losing any."""
-        patience = _Patience(self.url)
+        retry = _RetryOutages(self.url)
         while True:
-            with patience:
+            with retry:
                 for event in self._stream_once(run_id, after):
-                    patience.heard()
+                    retry.reset()
                     if event.name == "end":
                         return
                     after = event.id if event.id is not None else after
@@ -186,24 +193,24 @@ class Client:
         return self._json("GET", of_run(run_id, "evals", "report"))
 
     def probe(self, run_id: str) -> Json:
-        """Return what a run of kind `probe` found, per environment."""
+        """Return the results of a run of kind `probe`, per environment."""
         return self._json("GET", of_run(run_id, "probe"))
 
     def validation(self, run_id: str, **filters: str | int | None) -> Json:
-        """Return what a run of kind `validate` found, with one page of its rows."""
-        return self._json("GET", of_run(run_id, "validation"), params=_given(filters))
+        """Return the results of a run of kind `validate`, with one page of its rows."""
+        return self._json("GET", of_run(run_id, "validation"), params=_without_none(filters))
 
     def trajectories(self, run_id: str, **filters: str | int | None) -> Json:
         """Return one page of rollouts with their outcomes."""
-        return self._json("GET", of_run(run_id, "trajectories"), params=_given(filters))
+        return self._json("GET", of_run(run_id, "trajectories"), params=_without_none(filters))
 
     def trajectory(self, run_id: str, rollout_id: str) -> Json:
-        """Return one rollout whole: prompt, turns, tokens."""
+        """Return one rollout with its prompt, turns and tokens."""
         return self._json("GET", of_run(run_id, "trajectories", rollout_id))
 
     def prompts(self, run_id: str, *, env: str | None = None, task: str | None = None) -> Json:
-        """Return what the agents read first: tokens and hashes per environment, whole prompts."""
-        params = _given({"env": env, "task": task})
+        """Return the first prompts: tokens and hashes per environment, and some in full."""
+        params = _without_none({"env": env, "task": task})
         return self._json("GET", of_run(run_id, "prompts"), params=params)
 
     def logs(
@@ -218,7 +225,7 @@ class Client:
 
         `filters`: `level`, `component`, `environment`, `text` (docs/api.md).
         """
-        params = _given({"attempt": attempt, "after": after, **(filters or {})})
+        params = _without_none({"attempt": attempt, "after": after, **(filters or {})})
         return self._json("GET", of_run(run_id, "logs"), params=params)
 
     def follow_logs(
@@ -228,13 +235,13 @@ class Client:
         attempt: int | None = None,
         filters: Mapping[str, str | None] | None = None,
     ) -> Iterator[Json]:
-        """Yield pages of a growing log until its attempt has ended; waits as `follow` does."""
-        patience, after = _Patience(self.url), 0
+        """Yield pages of a growing log until its attempt has ended; retries as `follow` does."""
+        retry, after = _RetryOutages(self.url), 0
         while True:
             page: Json | None = None
-            with patience:
+            with retry:
                 page = self.logs(run_id, attempt=attempt, after=after, filters=filters)
-                patience.heard()
+                retry.reset()
             grew = page is not None and page["next_offset"] > after
             if page is not None and grew:
                 after = page["next_offset"]
@@ -244,20 +251,21 @@ class Client:
             if not grew:
                 time.sleep(LOGS_PAUSE_S)
 
-    def checkpoints(self, run_id: str) -> Json:
+    def checkpoints(self, run_id: str) -> CheckpointList:
         """Return the run's checkpoints, newest first."""
-        return self._json("GET", of_run(run_id, "checkpoints"))
+        return self._payload(CheckpointList, "GET", of_run(run_id, "checkpoints"))
 
-    def checkpoint(self, run_id: str, step: int) -> Json:
+    def checkpoint(self, run_id: str, step: int) -> CheckpointWithManifest:
         """Return one checkpoint with its manifest."""
-        return self._json("GET", of_run(run_id, "checkpoints", step))
+        path = of_run(run_id, "checkpoints", step)
+        return self._payload(CheckpointWithManifest, "GET", path)
 
     def checkpoint_file(
         self, run_id: str, step: int, path: str, *, start: int = 0
     ) -> Iterator[bytes]:
         """Yield the bytes of one file of a checkpoint from byte `start` on.
 
-        Straight from the store where that has addresses and can be reached, else by the service.
+        Directly from the blob store if it has addresses and is reachable, else from the service.
         """
         url = of_run(run_id, "checkpoints", step, "files", path)
         headers = {"Range": f"bytes={start}-"} if start else {}
@@ -268,7 +276,7 @@ class Client:
                     yield from _bytes_from(reply, start)
                     return
             with suppress(httpx.ConnectError, httpx.ConnectTimeout, _NotServed):
-                # Without our key: the address is all that the store wants to see.
+                # Without our key: the signed address is all that the store needs.
                 with httpx.stream("GET", address, headers=headers, timeout=TIMEOUT) as reply:
                     yield from _bytes_from(reply, start)
                 return
@@ -293,7 +301,7 @@ class Client:
         return str(httpx.URL(f"{self.url}/login", params={"code": code, "next": path}))
 
     def ready(self) -> Json:
-        """Return what the service says of its own parts."""
+        """Return the health of the service's parts."""
         return self._json("GET", "/v1/health/ready")
 
     def _download(self, path: str) -> Iterator[bytes]:
@@ -304,6 +312,18 @@ class Client:
             raise ApiUnreachable(f"{self.url} answers {error} where a file should be") from error
         except httpx.TransportError as error:
             raise ApiUnreachable(f"{self.url} does not answer: {error}") from error
+
+    def _payload(self, payload: type[P], method: str, path: str, **options: Any) -> P:
+        body = self._json(method, path, **options)
+        try:
+            return payload.model_validate(body)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            place = "/".join(str(part) for part in first["loc"])
+            raise ApiUnreachable(
+                f"{self.url} answers, but not as this version of Hillclimb expects: {place}:"
+                f" {first['msg']}"
+            ) from error
 
     def _json(self, method: str, path: str, **options: Any) -> Json:
         try:
@@ -321,14 +341,14 @@ class Client:
         return body
 
 
-class _Patience:
-    """Swallows a service's silence and its 5xx answers until they have lasted too long."""
+class _RetryOutages:
+    """Suppresses connection errors and 5xx responses until they have lasted `RECONNECT_FOR_S`."""
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self.heard()
+        self.reset()
 
-    def heard(self) -> None:
+    def reset(self) -> None:
         self._last_answer = time.monotonic()
 
     def __enter__(self) -> None:
@@ -345,10 +365,10 @@ class _Patience:
 
 
 class _NotServed(Exception):
-    """An answer without the file; `str` is its status.
+    """A response without the file; `str` is its status.
 
-    So does a store whose clock is wrong, or one that sends us elsewhere: the address is signed for
-    this host alone.
+    A store whose clock is wrong answers so, or one that redirects: the address is signed for its
+    own host alone.
     """
 
 
@@ -372,5 +392,5 @@ def _problem(response: httpx.Response) -> ApiProblem:
     return ApiProblem(response.status_code, body if isinstance(body, dict) else {})
 
 
-def _given(values: Mapping[str, str | int | None]) -> dict[str, str | int]:
+def _without_none(values: Mapping[str, str | int | None]) -> dict[str, str | int]:
     return {name: value for name, value in values.items() if value is not None}

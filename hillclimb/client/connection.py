@@ -6,9 +6,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from hillclimb.errors import NotConfigured
+from hillclimb.client.errors import NotConfigured
 from hillclimb.stack.control import Connection, connection
-from hillclimb.stack.state import find_state_directory
+from hillclimb.stack.state.directory import find_state_directory
 
 
 def find_connection(

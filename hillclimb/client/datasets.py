@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from hillclimb.paths import quoted
+from hillclimb.client.paths import quoted
 
 Json = dict[str, Any]
 MAX_IN_QUERY = 2000
@@ -44,28 +44,30 @@ class Datasets:
 
         Returns the version; the one made before when tasks and options are the same.
         """
-        given = json.dumps(options or {})
+        options_json = json.dumps(options or {})
         request: dict[str, Any] = {
             "headers": {"Idempotency-Key": idempotency_key or uuid.uuid4().hex},
             "timeout": UPLOAD_TIMEOUT,
         }
         path = f"{_of(name)}/versions"
         if file is None:
-            form = {"options": ("options.json", given.encode())}
+            form = {"options": ("options.json", options_json.encode())}
             return self._call("POST", path, files=form, **request)
         with file.open("rb") as tasks:
-            if len(given) <= MAX_IN_QUERY:
+            if len(options_json) <= MAX_IN_QUERY:
                 # The plain body costs the service less than a form.
-                return self._call("POST", path, params={"options": given}, content=tasks, **request)
+                return self._call(
+                    "POST", path, params={"options": options_json}, content=tasks, **request
+                )
             parts: dict[str, Any] = {
-                "options": ("options.json", given.encode()),
+                "options": ("options.json", options_json.encode()),
                 "tasks": (file.name, tasks),
             }
             return self._call("POST", path, files=parts, **request)
 
     def list(self, **page: str | int | None) -> Json:
         """Return one page of datasets, newest first, each with its newest version."""
-        return self._call("GET", "/v1/datasets", params=_given(page))
+        return self._call("GET", "/v1/datasets", params=_parameters(page))
 
     def get(self, name: str) -> Json:
         """Return one dataset."""
@@ -73,7 +75,7 @@ class Datasets:
 
     def versions(self, name: str, **page: int | None) -> Json:
         """Return one page of versions, newest first."""
-        return self._call("GET", f"{_of(name)}/versions", params=_given(page))
+        return self._call("GET", f"{_of(name)}/versions", params=_parameters(page))
 
     def version(self, name: str, number: int | str = "latest") -> Json:
         """Return one version whole: environments, options, duplicates, lint."""
@@ -82,7 +84,7 @@ class Datasets:
     def tasks(self, name: str, number: int | str = "latest", **filters: str | int | None) -> Json:
         """Return one page of tasks, by key: filters are `env`, `split` and `search`."""
         path = f"{_of(name, number)}/tasks"
-        return self._call("GET", path, params=_given(filters))
+        return self._call("GET", path, params=_parameters(filters))
 
     def task(self, name: str, key: str, number: int | str = "latest") -> Json:
         """Return one task whole."""
@@ -99,7 +101,7 @@ class Datasets:
         return self._call(
             "GET",
             f"{_of(name, number)}/diff",
-            params=_given({"base": base, "base_name": base_name}),
+            params=_parameters({"base": base, "base_name": base_name}),
             timeout=UPLOAD_TIMEOUT,
         )
 
@@ -131,5 +133,5 @@ def _of(name: str, number: int | str | None = None) -> str:
     return path if number is None else f"{path}/versions/{quoted(str(number))}"
 
 
-def _given(values: Mapping[str, str | int | None]) -> dict[str, str | int]:
+def _parameters(values: Mapping[str, str | int | None]) -> dict[str, str | int]:
     return {name: value for name, value in values.items() if value is not None}

@@ -1,4 +1,4 @@
-"""What the client raises, named by the boundary crossed.
+"""Errors of the client, named by the boundary crossed.
 
 HillclimbError
 ├── ApiUnreachable     no answer from the service
@@ -56,3 +56,7 @@ def _sentence(error: Mapping[str, Any]) -> str:
     """Return a field error with its place, unless it is a row's: that sentence has it."""
     message = str(error.get("message"))
     return message if error.get("code") == ROW else f"{error.get('pointer') or '/'}: {message}"
+
+
+class DownloadFailed(HillclimbError):
+    """A downloaded file is missing or differs from its checksum."""

@@ -1,10 +1,12 @@
-"""What a person wants to know of a run, folded from its events one by one; no I/O, no colours."""
+"""State of a run for display, folded from its events one by one; no I/O, no colours."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+from hillclimb.protocol.payloads.runs import RunSummary
 
 TERMINAL = ("succeeded", "failed", "cancelled")
 
@@ -27,10 +29,10 @@ class RunView:
     """Latest training pass@1 per environment, in [0, 1]."""
     evals: Mapping[tuple[int, str], Mapping[str, float]] = field(default_factory=dict)
     """(step, decoding) -> environment -> pass@1; `all` is the whole set."""
-    found: str = ""
-    """What a probe or a validation found, in a line."""
+    findings: str = ""
+    """Findings of a probe or a validation, in a line."""
     warnings: tuple[str, ...] = ()
-    """What the user should know and does not stop the run, oldest first."""
+    """Warnings of the run, oldest first."""
     end_reason: str | None = None
     message: str = ""
 
@@ -40,15 +42,14 @@ class RunView:
         return self.status in TERMINAL
 
 
-def from_run(run: Mapping[str, Any]) -> RunView:
-    """Start from `GET /v1/runs/{id}`; the events then fill in what a stream replays."""
-    progress = run.get("progress") or {}
+def from_run(run: RunSummary) -> RunView:
+    """Return the view of a run before its events are applied."""
     return RunView(
-        run_id=run["id"],
-        name=run.get("name", ""),
-        status=run["status"],
-        attempt=run.get("attempt") or 0,
-        total_steps=progress.get("total_steps") or progress.get("total") or 0,
+        run_id=run.id,
+        name=run.name,
+        status=run.status.value,
+        attempt=run.attempt,
+        total_steps=run.progress.total,
     )
 
 
@@ -105,14 +106,14 @@ def _eval(view: RunView, data: Mapping[str, Any]) -> RunView:
 
 
 def _probe(view: RunView, data: Mapping[str, Any]) -> RunView:
-    found = ", ".join(f"{key} {env['verdict']}" for key, env in data["environments"].items())
-    return replace(view, found=f"probe: {found}")
+    verdicts = ", ".join(f"{key} {env['verdict']}" for key, env in data["environments"].items())
+    return replace(view, findings=f"probe: {verdicts}")
 
 
 def _validation(view: RunView, data: Mapping[str, Any]) -> RunView:
     verdicts = data["summary"]["verdicts"].items()
-    found = ", ".join(f"{number} {verdict}" for verdict, number in verdicts)
-    return replace(view, found=f"validation: {found}")
+    counts = ", ".join(f"{number} {verdict}" for verdict, number in verdicts)
+    return replace(view, findings=f"validation: {counts}")
 
 
 def _warning(view: RunView, data: Mapping[str, Any]) -> RunView:
@@ -120,8 +121,8 @@ def _warning(view: RunView, data: Mapping[str, Any]) -> RunView:
 
 
 def _excluded(view: RunView, data: Mapping[str, Any]) -> RunView:
-    told = data["problem"] or f"{data['num_excluded']} tasks are excluded from {data['dataset']}"
-    return replace(view, found=f"{view.found}; {told}")
+    excluded = f"{data['num_excluded']} tasks are excluded from {data['dataset']}"
+    return replace(view, findings=f"{view.findings}; {data['problem'] or excluded}")
 
 
 def _pass_rates(data: Mapping[str, Any]) -> dict[str, float]:
@@ -136,7 +137,7 @@ def _pass_rates(data: Mapping[str, Any]) -> dict[str, float]:
 
 _HANDLERS = {
     "run.status_changed": _status,
-    "attempt.offered": _attempt,
+    "attempt.scheduled": _attempt,
     "attempt.rewound": _rewound,
     "trainer.started": _started,
     "phase.started": _phase,

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from hillclimb.errors import SpecFileError
+from hillclimb.client.errors import SpecFileError
 
 
 def read_spec(path: Path, assignments: tuple[str, ...] = ()) -> dict[str, Any]:

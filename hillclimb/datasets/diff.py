@@ -1,12 +1,12 @@
-"""What changed from one version to another, in one pass over both."""
+"""Diff of two versions, in one pass over both."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from trainer.contract.datasets.lineage import SplitName, SplitRow
-from trainer.contract.datasets.rows import DatasetError, TaskRow
-from trainer.contract.sections import Section
+from hillclimb.datasets.format.lineage import SplitName, SplitRow
+from hillclimb.datasets.format.rows import DatasetError, TaskRow
+from hillclimb.spec.section import Section
 
 
 class TaskName(Section):
@@ -48,7 +48,7 @@ class EnvDiff(Section):
 
 
 class VersionDiff(Section):
-    """What changed from one version to another; each list is sorted by key."""
+    """Differences between two versions; each list is sorted by key."""
 
     added: tuple[TaskName, ...]
     removed: tuple[TaskName, ...]

@@ -10,39 +10,39 @@ from functools import partial
 
 from pydantic import Field
 
-from trainer.contract.datasets.exclusions import Exclusion, Exclusions
-from trainer.contract.datasets.faults import FaultCode, exclude_faulty
-from trainer.contract.datasets.filters import (
+from hillclimb.datasets.filter.exclusions import Exclusion, Exclusions
+from hillclimb.datasets.filter.filters import (
     Copies,
     Duplicate,
     Filtered,
     FilterOptions,
     filter_rows,
 )
-from trainer.contract.datasets.findings import Finding
-from trainer.contract.datasets.lineage import Lineage, SplitRow
-from trainer.contract.datasets.lint import LintOptions, lint
-from trainer.contract.datasets.making import find_barred, find_cut_below_minimum, find_making
-from trainer.contract.datasets.policies import RankPolicy, SplitPolicy
-from trainer.contract.datasets.rows import DatasetError, TaskRow, content_hash
-from trainer.contract.datasets.splits import make_split
-from trainer.contract.datasets.stored import split_line
-from trainer.contract.datasets.table import EnvCounts, count_by_env
-from trainer.contract.datasets.tools import ToolCount
-from trainer.contract.sections import Section
+from hillclimb.datasets.format.lineage import Lineage, SplitRow
+from hillclimb.datasets.format.rows import DatasetError, TaskRow, content_hash
+from hillclimb.datasets.format.stored import split_line
+from hillclimb.datasets.format.table import EnvCounts, count_by_env
+from hillclimb.datasets.lint.build_version import find_barred, find_cut_below_minimum, find_making
+from hillclimb.datasets.lint.faults import FaultCode, exclude_faulty
+from hillclimb.datasets.lint.findings import Finding
+from hillclimb.datasets.lint.lint import LintOptions, lint
+from hillclimb.datasets.lint.tool_tokens import ToolCount
+from hillclimb.datasets.split.policies import RankPolicy, SplitPolicy
+from hillclimb.datasets.split.splits import make_split
+from hillclimb.spec.section import Section
 
 
 class PrepareOptions(Section):
-    """How a version is made from the rows of a file."""
+    """Options of a version: filters, split policy and lint."""
 
     filters: FilterOptions = Field(default_factory=FilterOptions)
-    """Which rows enter it."""
+    """Filters of its rows."""
     split: SplitPolicy = Field(default_factory=RankPolicy)
-    """How they are parted into train and eval."""
+    """Policy of its split into train and eval."""
     lint: LintOptions = Field(default_factory=LintOptions)
-    """What it is held against."""
+    """Thresholds of its lint."""
     exclude_by_lint: tuple[FaultCode, ...] = ()
-    """Leave out the tasks with these findings: neither trained nor evaluated on."""
+    """Lint codes whose tasks are excluded from training and evaluation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class Prepared:
     split_hash: str
     """SHA-256 of the split table."""
     digest: str
-    """SHA-256 of the two: what a run that names the version is bound to."""
+    """SHA-256 of the two; runs are bound to it."""
 
 
 def prepare(
@@ -83,12 +83,12 @@ def prepare(
     """Make a version from rows in the order of their file.
 
     Args:
-        rows: consumed once, and only the ones taken are held.
+        rows: consumed once; only the selected ones are kept in memory.
         options: filters, split policy and lint.
-        now: the moment (with a time zone) that decides which exclusions count.
-        lineage: what *all* earlier versions did; None for a first version.
+        now: the time (with a time zone) at which exclusions apply.
+        lineage: uses of tasks in *all* earlier versions; None for a first version.
         exclusions: tasks and environments to leave out.
-        measured: what runs counted of the environments' tools, for lint.
+        measured: token counts of the environments' tools from runs, for lint.
 
     Raises:
         DatasetError: no task is left, or no split follows the policy.

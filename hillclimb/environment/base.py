@@ -1,7 +1,8 @@
-"""The environment port: what a rollout may ask of the world.
+"""The environment port: the interface between a rollout and its environment.
 
-Async end to end. An environment raises `trainer.errors.RolloutError` for its own faults and
-returns an error *text* for the policy's; the difference decides whether a rollout is graded.
+Async end to end. An environment raises `hillclimb.environment.errors.RolloutError` for its own
+faults and returns an error *text* for the policy's; the difference decides whether a rollout is
+graded.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from typing import Protocol, runtime_checkable
 
 from pydantic import JsonValue
 
-from trainer.storable import storable
-from trainer.types import Task
+from hillclimb.environment.sanitize import sanitize_unicode
+from hillclimb.environment.task import Task
 
 
 def shortened(text: str, max_chars: int) -> str:
-    """Return a tool's answer with at most `max_chars` of its own, and a word on what is missing."""
+    """Truncate a tool's answer to `max_chars`, with a note on the number of characters cut."""
     if len(text) <= max_chars:
         return text
     missing = f"the answer has {len(text)} characters, and the last {len(text) - max_chars} are cut"
@@ -35,11 +36,11 @@ class ToolSpec:
     parameters: Mapping[str, JsonValue]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "name", storable(self.name))
-        object.__setattr__(self, "description", storable(self.description))
+        object.__setattr__(self, "name", sanitize_unicode(self.name))
+        object.__setattr__(self, "description", sanitize_unicode(self.description))
         written = json.dumps(self.parameters, ensure_ascii=False)
         if not written.isascii():
-            object.__setattr__(self, "parameters", json.loads(storable(written)))
+            object.__setattr__(self, "parameters", json.loads(sanitize_unicode(written)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +62,7 @@ class ToolResult:
     """PNG bytes; always empty for the `tool_use` modality."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "text", storable(self.text))
+        object.__setattr__(self, "text", sanitize_unicode(self.text))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +74,7 @@ class Grade:
 
     def __post_init__(self) -> None:
         if self.reason is not None:
-            object.__setattr__(self, "reason", storable(self.reason))
+            object.__setattr__(self, "reason", sanitize_unicode(self.reason))
 
 
 class Env(Protocol):
@@ -91,7 +92,7 @@ class Env(Protocol):
         """Execute one tool call; unknown tools and bad arguments are error results.
 
         Raises:
-            ToolTransport: no answer came.
+            ToolTransport: no response came.
         """
         ...
 
@@ -104,35 +105,35 @@ class Env(Protocol):
         ...
 
     async def close(self) -> None:
-        """Give back whatever the episode holds."""
+        """Release the episode's resources."""
         ...
 
 
 @runtime_checkable
-class HearsConversation(Protocol):
-    """What an `Env` also is when its verifier may read the conversation."""
+class SupportsTranscript(Protocol):
+    """An `Env` whose verifier may read the conversation."""
 
-    def hear(self, conversation: Sequence[Mapping[str, JsonValue]]) -> None:
-        """Take the messages (`role`, `content`) from the task to the last one, before grading."""
+    def set_transcript(self, conversation: Sequence[Mapping[str, JsonValue]]) -> None:
+        """Set the messages (`role`, `content`) from the task to the last one, before grading."""
         ...
 
 
 @runtime_checkable
-class Measured(Protocol):
-    """What an `Env` also is when it tells what its episode took."""
+class ReportsMetrics(Protocol):
+    """An `Env` that reports metrics of its episode."""
 
     def measures(self) -> Mapping[str, float]:
-        """Return figures by name; names that begin with `num_` are counts (docs/metrics.md)."""
+        """Return values by name; names that begin with `num_` are counts (docs/metrics.md)."""
         ...
 
 
 @runtime_checkable
-class WordsTask(Protocol):
-    """What an `Env` also is when it knows the words of its task, after `reset`."""
+class ProvidesPrompt(Protocol):
+    """An `Env` that provides the prompt of its task, after `reset`."""
 
     @property
     def prompt(self) -> str:
-        """The task in words, for tasks that come without; empty where it has none either."""
+        """The prompt of a task that has none; empty where the environment has none either."""
         ...
 
 
@@ -150,27 +151,27 @@ class EnvProvider(Protocol):
 
 
 @runtime_checkable
-class Queues(Protocol):
-    """What an `EnvProvider` also is when it can have only so many episodes at once."""
+class LimitsConcurrency(Protocol):
+    """An `EnvProvider` with a limit of concurrent episodes."""
 
     def slot(self, task: Task) -> AbstractAsyncContextManager[None]:
-        """Wait for a place for an episode of `task` and hold it; its clock stands meanwhile."""
+        """Wait for a slot of an episode of `task` and hold it; the wait is in no deadline."""
         ...
 
 
 @runtime_checkable
-class KnowsTools(Protocol):
-    """What an `EnvProvider` also is when it can tell tools without starting an environment."""
+class ListsTools(Protocol):
+    """An `EnvProvider` that lists tools without starting an environment."""
 
     def tools_of(self, env_key: str) -> tuple[ToolSpec, ...]:
-        """Return what a reset of the environment would."""
+        """Return the tools that a reset of the environment returns."""
         ...
 
 
 @runtime_checkable
-class Closes(Protocol):
-    """What an `EnvProvider` also is when it holds something beyond its episodes."""
+class AsyncCloseable(Protocol):
+    """An `EnvProvider` with resources beyond its episodes."""
 
     async def close(self) -> None:
-        """Give back whatever the provider holds; every episode was closed before."""
+        """Release the provider's resources; every episode was closed before."""
         ...

@@ -1,7 +1,7 @@
-"""The time that the caller leaves: an environment that tries again stays within it.
+"""Deadlines of operations, within which an environment retries.
 
-Whoever bounds an operation of an environment says so with `within`; what the environment does on
-the way there, however deep, asks `remaining_s`. Inner bounds never reach beyond outer ones.
+A caller bounds an operation with `within`; the environment reads `remaining_s` at any depth below.
+An inner deadline never extends an outer one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _ENDS: ContextVar[float] = ContextVar("ends", default=math.inf)
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Leave what is in the block at most `seconds`, and no more than is left already."""
+    """Bound the block by `seconds`, and by the outer deadline."""
     token = _ENDS.set(min(_ENDS.get(), time.monotonic() + seconds))
     try:
         yield
@@ -26,5 +26,5 @@ def within(seconds: float) -> Iterator[None]:
 
 
 def remaining_s() -> float:
-    """Return the seconds left; infinite where nobody set a bound, negative where it has passed."""
+    """Return the remaining seconds; infinite without a deadline, negative after it."""
     return _ENDS.get() - time.monotonic()

@@ -1,12 +1,12 @@
-"""Text of others that can be stored: what a server says passes through here once."""
+"""Sanitizing of text from servers, so that it can be stored."""
 
 from __future__ import annotations
 
 
-def storable(text: str) -> str:
-    """Return a text of an environment with a question mark for each half of a surrogate pair.
+def sanitize_unicode(text: str) -> str:
+    """Replace each half of a surrogate pair by a question mark.
 
-    A server that cuts its text within an emoji sends such a half. JSON lets it pass, and no
-    tokenizer, file or database takes it.
+    A server that cuts its text within an emoji sends such a half. JSON accepts it; tokenizers,
+    files and databases do not.
     """
     return text if text.isascii() else text.encode("utf-8", "replace").decode()

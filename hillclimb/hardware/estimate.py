@@ -1,7 +1,7 @@
-"""Whether a run fits the machines it asks for: memory, disk and time, with the arithmetic shown.
+"""Estimate of a run's memory and disk on a kind of machine, with the arithmetic shown.
 
-Conservative where it cannot be exact: what fits by it should run, what does not would run out of
-memory. Nothing here knows a cloud or a price.
+It is conservative where it cannot be exact: a run that fits should work, one that does not would
+run out of memory. Clouds and prices play no part here.
 """
 
 from __future__ import annotations
@@ -9,70 +9,67 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from trainer.contract.clusters.arithmetic import GIB, Phase, Term, count, gib, largest
-from trainer.contract.clusters.engine_memory import CONTEXT_BYTES, EngineMemory
-from trainer.contract.clusters.gang import num_gpus_needed
-from trainer.contract.clusters.gpus import Gpu, gpu_named, meant
-from trainer.contract.clusters.learner_memory import LearnerMemory
-from trainer.contract.clusters.machine_memory import ENVIRONMENT_BYTES, IMAGE_BYTES, MachineMemory
-from trainer.contract.clusters.pace import Range, step_seconds
-from trainer.contract.clusters.positions import why_too_long
-from trainer.contract.clusters.shapes import ModelShape, shape_of
-from trainer.contract.clusters.slices import why_uncut
-from trainer.contract.clusters.spec import CandidateSpec
-from trainer.contract.spec import RunSpec
+from hillclimb.hardware.gpus import GpuModel, closest_gpu, gpu_named
+from hillclimb.hardware.memory.arithmetic import GIB, Phase, Term, count, gib, largest
+from hillclimb.hardware.memory.engine import CONTEXT_BYTES, EngineMemory
+from hillclimb.hardware.memory.learner import LearnerMemory
+from hillclimb.hardware.memory.machine import ENVIRONMENT_BYTES, IMAGE_BYTES, MachineMemory
+from hillclimb.hardware.model.context_length import why_too_long
+from hillclimb.hardware.model.shapes import ModelShape, shape_of
+from hillclimb.hardware.model.tensor_parallel import why_indivisible
+from hillclimb.spec.backend.gang import num_gpus_needed
+from hillclimb.spec.backend.skypilot import CandidateSpec
+from hillclimb.spec.run import RunSpec
 
 LEARNS = ("train",)
 SAMPLES = ("train", "eval", "probe")
-"""Kinds of runs that hold a model."""
+"""Kinds of runs that load a model."""
 MIN_DISK_GIB = 256
-"""What SkyPilot takes where nothing is asked for."""
+"""SkyPilot's default disk size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What was worked out for one kind of machine."""
+    """Estimate for one kind of machine."""
 
     fits: bool | None
-    """None: the model or the GPU is not known, so nothing was worked out."""
+    """None: model or GPU is unknown, so there is no estimate."""
     problems: tuple[str, ...]
-    """Why it does not fit, or why nothing is known: a sentence each."""
+    """Sentences about why it does not fit, or why there is no estimate."""
     lines: tuple[str, ...]
     """The arithmetic."""
     memory_gib: float | None = None
-    """What one node's memory must hold (GiB)."""
+    """Required memory of a node (GiB)."""
     disk_gib: float | None = None
-    """What one node's disk must hold (GiB)."""
+    """Required disk of a node (GiB)."""
     free_disk_gib: float | None = None
-    """What of it must still be free once the environment is there (GiB)."""
-    step_s: Range | None = None
-    """Seconds of one training step; None where none is taken or the GPU is not known."""
+    """Part of it that must be free after the installation of the environment (GiB)."""
 
 
 def estimate(
     spec: RunSpec, candidate: CandidateSpec, num_nodes: int, shape: ModelShape | None = None
 ) -> Estimate:
-    """Work out whether `spec` fits on `num_nodes` of these machines.
+    """Estimate whether `spec` fits on `num_nodes` of these machines.
 
-    `shape` is that of the model where `model.source` does not tell.
+    `shape` is the model's shape, for models whose `model.source` does not determine it.
     """
     if spec.kind not in SAMPLES:
         return Estimate(
-            fits=True, problems=(), lines=(f"a run of kind {spec.kind} holds no model",)
+            fits=True, problems=(), lines=(f"a run of kind {spec.kind} loads no model",)
         )
     shape = shape or shape_of(spec.model.source)
     if shape is None and (too_long := why_too_long(spec, None)) is not None:
         return Estimate(fits=False, problems=(too_long,), lines=())
     if shape is None:
         reason = (
-            f"the shape of {spec.model.source} is only in its config, which was not read: nothing"
-            " is estimated"
+            f"the shape of {spec.model.source} is only in its config, which was not read: there is"
+            " no estimate"
         )
         return Estimate(fits=None, problems=(reason,), lines=(reason,))
     gpu = gpu_named(candidate.gpu_name) if candidate.gpu_name else None
     if candidate.gpu_name and gpu is None:
-        reason = f"the memory of a {candidate.gpu_name} is not known here: nothing is estimated"
-        if (close := meant(candidate.gpu_name or "")) is not None:
+        reason = f"the memory of a {candidate.gpu_name} is unknown: there is no estimate"
+        if (close := closest_gpu(candidate.gpu_name or "")) is not None:
             reason += f" (did you mean {close}?)"
         return Estimate(fits=None, problems=(reason,), lines=(reason,))
     return _Working(spec, candidate, num_nodes, shape, gpu).done()
@@ -84,7 +81,7 @@ class _Working:
     candidate: CandidateSpec
     num_nodes: int
     shape: ModelShape
-    gpu: Gpu | None
+    gpu: GpuModel | None
 
     def done(self) -> Estimate:
         machine = self._machine()
@@ -97,7 +94,6 @@ class _Working:
             *self._gpu_problems(),
             *self._machine_problems(memory_gib, disk_gib),
         ]
-        pace = self._pace()
         lines = [
             f"model: {count(self.shape.num_parameters)} parameters: {self.shape.num_layers} layers"
             f" of {count(self.shape.layer_parameters)}, and"
@@ -105,7 +101,6 @@ class _Working:
             *self._gpu_lines(),
             *_summed(f"memory of a node, most while {memory.name}", memory),
             *_summed("disk of a node", Phase(name="", terms=disk)),
-            *_pace_lines(pace),
         ]
         return Estimate(
             fits=not problems,
@@ -114,7 +109,6 @@ class _Working:
             memory_gib=memory_gib,
             disk_gib=disk_gib,
             free_disk_gib=(disk_bytes - IMAGE_BYTES - ENVIRONMENT_BYTES) / GIB,
-            step_s=pace,
         )
 
     @property
@@ -123,7 +117,7 @@ class _Working:
 
     @property
     def _shares(self) -> bool:
-        """Whether an engine and a rank are on one GPU."""
+        """Tell whether an engine and a rank share a GPU."""
         return self._learns and self.spec.engine.weight_transport == "ipc"
 
     def _learner(self) -> LearnerMemory:
@@ -134,11 +128,11 @@ class _Working:
             algorithm=spec.algorithm,
             num_ranks=spec.placement.learner_ranks,
             max_sequence_length=spec.rollout.max_sequence_length,
-            by_pieces=spec.engine.is_direct,
+            by_chunks=spec.engine.is_direct,
             on_gpu=self.gpu is not None,
         )
 
-    def _engine(self, gpu: Gpu) -> EngineMemory:
+    def _engine(self, gpu: GpuModel) -> EngineMemory:
         return EngineMemory(
             shape=self.shape,
             engine=self.spec.engine,
@@ -148,7 +142,7 @@ class _Working:
         )
 
     def _machine(self) -> MachineMemory:
-        """The fullest node: workers are packed onto as few as hold them."""
+        """Return the fullest node: workers are packed onto as few nodes as possible."""
         spec = self.spec
         ranks = spec.placement.learner_ranks if self._learns else 0
         engines = spec.engine.data_parallel_size
@@ -165,20 +159,20 @@ class _Working:
         )
 
     def _memory(self, machine: MachineMemory) -> tuple[Phase, ...]:
-        """On a machine without GPUs the workers' own memory is the machine's."""
+        """Return the phases of a node's memory; without GPUs it includes the workers' own."""
         if self.gpu is not None:
             return machine.memory_phases()
         ranks, engines = machine.ranks, machine.engines
         learner = largest(self._learner().phases())
         size = 2 if self.spec.engine.dtype == "bfloat16" else 4
         cache = self.spec.engine.kv_cache_gib
-        held = size * self.shape.num_parameters + cache * GIB
+        engine_bytes = size * self.shape.num_parameters + cache * GIB
         number = count(self.shape.num_parameters)
         own = (
             Term("ranks at work", ranks * learner.num_bytes, f"{ranks} x {gib(learner.num_bytes)}"),
             Term(
                 "engines' weights and caches",
-                engines * held,
+                engines * engine_bytes,
                 f"{engines} x ({size} B x {number} parameters + engine.kv_cache_gib {cache} GiB)",
             ),
         )
@@ -187,10 +181,10 @@ class _Working:
         )
 
     def _model_problems(self) -> Iterator[str]:
-        """What the model cannot do on any machine."""
+        """Yield problems of the model on any machine."""
         reasons = (
             why_too_long(self.spec, self.shape),
-            why_uncut(self.spec.engine, self.shape),
+            why_indivisible(self.spec.engine, self.shape),
         )
         yield from (each for each in reasons if each is not None)
 
@@ -198,11 +192,11 @@ class _Working:
         if self.gpu is None:
             return
         engine, room = self._engine(self.gpu), self.gpu.memory_gib * GIB
-        if engine.taken_bytes + CONTEXT_BYTES > room:
+        if engine.reserved_bytes + CONTEXT_BYTES > room:
             yield (
                 f"engine.gpu_memory_utilization {self.spec.engine.gpu_memory_utilization:g} leaves"
-                f" no room for CUDA's own on a {self.candidate.gpu_name}, and vLLM does not start"
-                " where so much is not free: lower it"
+                f" no room for CUDA's own memory on a {self.candidate.gpu_name}, and vLLM does not"
+                " start unless its share is free: lower it"
             )
         if not engine.fits:
             yield (
@@ -214,9 +208,9 @@ class _Working:
         if not self._learns:
             return
         learner = largest(self._learner().phases())
-        taken = engine.taken_bytes if self._shares else 0.0
-        if learner.num_bytes + taken > room:
-            beside = f" beside the engine's {gib(taken)}" if self._shares else ""
+        reserved = engine.reserved_bytes if self._shares else 0.0
+        if learner.num_bytes + reserved > room:
+            beside = f" beside the engine's {gib(reserved)}" if self._shares else ""
             yield (
                 f"a rank of the learner needs {gib(learner.num_bytes)}{beside}, during"
                 f" {learner.name}, and one {self.candidate.gpu_name} has"
@@ -224,25 +218,25 @@ class _Working:
             )
 
     def _machine_problems(self, memory_gib: float, disk_gib: float) -> Iterator[str]:
-        asked = self.candidate
-        if asked.memory_gb is not None and asked.memory_gb < memory_gib:
+        candidate = self.candidate
+        if candidate.memory_gb is not None and candidate.memory_gb < memory_gib:
             yield (
-                f"a node needs {memory_gib:.0f} GiB of memory, and memory_gb of {asked.label} is"
-                f" {asked.memory_gb}: raise it"
+                f"a node needs {memory_gib:.0f} GiB of memory, and memory_gb of {candidate.label}"
+                f" is {candidate.memory_gb}: raise it"
             )
-        if asked.disk_gb is not None and asked.disk_gb < disk_gib:
+        if candidate.disk_gb is not None and candidate.disk_gb < disk_gib:
             yield (
-                f"a node needs {disk_gib:.0f} GiB of disk, and disk_gb of {asked.label} is"
-                f" {asked.disk_gb}: raise it"
+                f"a node needs {disk_gib:.0f} GiB of disk, and disk_gb of {candidate.label} is"
+                f" {candidate.disk_gb}: raise it"
             )
 
     def _gpu_lines(self) -> Iterator[str]:
         if self.gpu is None:
             return
         spec, name = self.spec, self.candidate.gpu_name
-        there = self.candidate.gpus * self.num_nodes
+        available = self.candidate.gpus * self.num_nodes
         used = num_gpus_needed(spec.engine, spec.placement, learns=self._learns)
-        yield f"{there} x {name} of {self.gpu.memory_gib:g} GiB; the run's workers take {used}"
+        yield f"{available} x {name} of {self.gpu.memory_gib:g} GiB; the run's workers take {used}"
         if self._learns:
             phase = largest(self._learner().phases())
             title = (
@@ -250,28 +244,11 @@ class _Working:
             )
             yield from _summed(title, phase)
         engines = spec.engine.data_parallel_size
-        where = "the GPUs of the ranks" if self._shares else "GPUs of their own"
+        where = "the GPUs of the ranks" if self._shares else "separate GPUs"
         yield f"engine, each of {engines}, on {where}"
         yield from (f"  {line}" for line in self._engine(self.gpu).lines())
-
-    def _pace(self) -> Range | None:
-        if self.gpu is None or not self._learns:
-            return None
-        return step_seconds(self.spec, self._learner(), self._engine(self.gpu), self.gpu)
 
 
 def _summed(title: str, phase: Phase) -> Iterator[str]:
     yield f"{title}: {gib(phase.num_bytes)}"
     yield from (f"  {term.line}" for term in phase.terms)
-
-
-def _pace_lines(pace: Range | None) -> Iterator[str]:
-    if pace is not None:
-        yield (
-            f"a step takes {_minutes(pace.low)} to {_minutes(pace.high)}, environments' own time"
-            " apart: by arithmetic over data sheets, nothing was measured"
-        )
-
-
-def _minutes(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -1,19 +1,20 @@
-"""Which rented machines would refuse a run because nothing of the trainer was ever run on such.
+"""Experimental hardware: rented machines on which the trainer was never run.
 
-The trainer ends there with `spec_rejected` unless the spec says `experimental`
-(`trainer.wiring.refuse_gpu`, `trainer.placement.crew`): they would be paid for nothing. What
-is sure to end so is refused before; a setting of the spec alone is in `trainer.contract.neverrun`.
+There the trainer ends with `spec_rejected` unless the spec sets `experimental`
+(`trainer.jobs.assembly.refuse_gpu`, `trainer.workers.ray.workers`), after the machines were paid
+for. A sure refusal is therefore reported before; settings of the spec alone are in
+`hillclimb.spec.rules.experimental_features`.
 """
 
 from __future__ import annotations
 
-from trainer.contract.clusters.estimate import SAMPLES
-from trainer.contract.clusters.spec import CandidateSpec, SkyPilotSpec
-from trainer.contract.spec import RunSpec
+from hillclimb.hardware.estimate import SAMPLES
+from hillclimb.spec.backend.skypilot import CandidateSpec, SkyPilotSpec
+from hillclimb.spec.run import RunSpec
 
 
-def why_never_run(spec: RunSpec, candidate: CandidateSpec, skypilot: SkyPilotSpec) -> str | None:
-    """Say why the trainer is sure to refuse so many of these machines; None where it is not."""
+def why_experimental(spec: RunSpec, candidate: CandidateSpec, skypilot: SkyPilotSpec) -> str | None:
+    """Return why the trainer is sure to refuse these machines; None if it is not sure."""
     if spec.experimental or spec.kind not in SAMPLES:
         return None
     if skypilot.num_nodes > 1:
@@ -24,18 +25,20 @@ def why_never_run(spec: RunSpec, candidate: CandidateSpec, skypilot: SkyPilotSpe
     if candidate.gpus and skypilot.trainer.type == "wheel":
         return (
             "no part of the trainer was ever run on a GPU (docs/verified.md): set experimental to"
-            " true to try it, or take machines without GPUs"
+            " true to try it, or use machines without GPUs"
         )
     return None
 
 
-def doubt(spec: RunSpec, candidate: CandidateSpec, skypilot: SkyPilotSpec) -> str | None:
-    """Warn where it depends on an environment that is not ours, which may have no CUDA."""
+def experimental_warning(
+    spec: RunSpec, candidate: CandidateSpec, skypilot: SkyPilotSpec
+) -> str | None:
+    """Return a warning if the trainer may refuse the GPUs, depending on a foreign environment."""
     if spec.experimental or spec.kind not in SAMPLES or not candidate.gpus:
         return None
     if skypilot.trainer.type == "wheel":
         return None
     return (
-        f"the trainer refuses {candidate.label} if the environment there can use its GPUs: nothing"
-        " was ever run on one (docs/verified.md), and experimental is false"
+        f"the trainer refuses {candidate.label} if the environment there can use its GPUs: it was"
+        " never run on one (docs/verified.md), and experimental is false"
     )

@@ -1,4 +1,4 @@
-"""What each cloud lacks, so that a candidate that cannot work is explained when it is submitted.
+"""Features of clouds, by which ineligible candidates are explained at submission.
 
 Source: skypilot 0.14.1, `_CLOUD_UNSUPPORTED_FEATURES` and `_unsupported_features_for_resources` in
 sky/clouds/{lambda_cloud,runpod,vast,primeintellect,nebius,aws,gcp,kubernetes,slurm}.py; whether
@@ -12,21 +12,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from trainer.contract.clusters.spec import CandidateSpec, SkyPilotSpec
+from hillclimb.spec.backend.skypilot import CandidateSpec, SkyPilotSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudFeatures:
-    """What a cloud has by SkyPilot; None where each cluster of the operator's decides."""
+    """Features of a cloud in SkyPilot; None if it depends on the operator's cluster."""
 
     multi_node: bool = True
     autodown: bool = True
-    """Ending an idle cluster without being told: without it only our reaper does."""
+    """Terminating an idle cluster by itself; without it only our reaper does."""
     spot: bool | None = True
     image: bool | None = True
     """Running in a Docker image."""
     custom_disk: bool = True
-    """Disks of the size asked for; without it a machine has the disk it has."""
+    """Disks of the requested size; without it a machine has a fixed disk."""
 
 
 FEATURES: dict[str, CloudFeatures] = {
@@ -46,11 +46,11 @@ the Pyxis plugin is installed."""
 
 
 def why_ineligible(candidate: CandidateSpec, spec: SkyPilotSpec) -> str | None:
-    """Say which feature that the spec needs this candidate's cloud lacks; None where none."""
+    """Return which feature required by the spec this candidate's cloud lacks; None if none."""
     has, cloud = FEATURES[candidate.cloud], candidate.cloud
     if spec.num_nodes > 1 and not has.multi_node:
         return (
-            f"{cloud} has no gangs of several nodes, and num_nodes is {spec.num_nodes}: take"
+            f"{cloud} supports no clusters of several nodes, and num_nodes is {spec.num_nodes}: use"
             " another cloud, or one node with more GPUs"
         )
     if candidate.use_spot and has.spot is False:
@@ -58,21 +58,22 @@ def why_ineligible(candidate: CandidateSpec, spec: SkyPilotSpec) -> str | None:
     if candidate.image is not None and has.image is False:
         return f"{cloud} runs no Docker images: leave image out, and set trainer.type to wheel"
     if candidate.disk_gb is not None and not has.custom_disk:
-        return f"a machine of {cloud} has the disk it has: leave disk_gb out"
+        return f"a machine of {cloud} has a fixed disk: leave disk_gb out"
     return None
 
 
-def ends_by_itself(candidates: Iterable[CandidateSpec]) -> bool:
-    """Say whether the clouds are asked to end an idle cluster of these candidates.
+def has_autodown(candidates: Iterable[CandidateSpec]) -> bool:
+    """Tell whether the clouds terminate an idle cluster of these candidates.
 
-    SkyPilot takes one setting for all (`sky/execution.py`: "All resources must have the same
-    autostop config"), and with it would skip a cloud that lacks it: then nobody gets it.
+    SkyPilot has one setting for all candidates (`sky/execution.py`: "All resources must have the
+    same autostop config"), and with it would skip a cloud without autodown: so one such cloud turns
+    it off for all.
     """
     return all(FEATURES[each.cloud].autodown for each in candidates)
 
 
-def why_not_by_itself(candidates: Iterable[CandidateSpec], idle_minutes: int) -> str | None:
-    """Say what ends no idle cluster of these candidates, and for whom else; None where all do."""
+def autodown_warning(candidates: Iterable[CandidateSpec], idle_minutes: int) -> str | None:
+    """Return a warning about clouds without autodown among the candidates; None if all have it."""
     having: list[CandidateSpec] = []
     lacking: list[CandidateSpec] = []
     for each in candidates:
@@ -80,27 +81,27 @@ def why_not_by_itself(candidates: Iterable[CandidateSpec], idle_minutes: int) ->
     if not lacking:
         return None
     clouds = " and ".join(dict.fromkeys(each.cloud for each in lacking))
-    told = f"{clouds} ends no idle cluster by itself"
+    warning = f"{clouds} does not terminate idle clusters by itself"
     if having:
         others = ", ".join(dict.fromkeys(each.label for each in having))
-        told += (
-            ", and SkyPilot takes one setting for all candidates: neither do "
-            f"{others}. Without {clouds} in the list they end after {idle_minutes} idle minutes"
-            " (backend.skypilot.idle_minutes)"
+        warning += (
+            ", and SkyPilot has one setting for all candidates: neither do "
+            f"{others}. Without {clouds} in the list they terminate after {idle_minutes} idle"
+            " minutes (backend.skypilot.idle_minutes)"
         )
-    return f"{told}. This service ends every cluster; while it is away, nobody does."
+    return f"{warning}. This service terminates every cluster; while it is down, nobody does."
 
 
 def eligible(
     candidates: Iterable[CandidateSpec], spec: SkyPilotSpec
 ) -> tuple[tuple[CandidateSpec, ...], tuple[str, ...]]:
-    """Return the candidates whose cloud has what the spec needs, and a sentence for each other."""
-    taken: list[CandidateSpec] = []
+    """Return the candidates whose cloud has all required features, and a sentence per other one."""
+    matches: list[CandidateSpec] = []
     sentences: list[str] = []
     for candidate in candidates:
         reason = why_ineligible(candidate, spec)
         if reason is None:
-            taken.append(candidate)
+            matches.append(candidate)
         else:
             sentences.append(f"{candidate.label}: {reason}.")
-    return tuple(taken), tuple(sentences)
+    return tuple(matches), tuple(sentences)

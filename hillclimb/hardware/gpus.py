@@ -1,4 +1,4 @@
-"""What is known of accelerators: memory, speed, and how SkyPilot and their drivers spell them."""
+"""Data sheets of accelerators: memory, speed, and their names in SkyPilot and their drivers."""
 
 from __future__ import annotations
 
@@ -8,15 +8,11 @@ from difflib import get_close_matches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gpu:
-    """One accelerator, by its maker's data sheet."""
+class GpuModel:
+    """Memory of one accelerator, from its data sheet."""
 
     memory_gib: float
-    """What a program finds, rounded down (GiB): the data sheet's less what the driver keeps."""
-    bfloat16_flops: float
-    """Dense, per second; without structured sparsity."""
-    bytes_per_second: float
-    """Of its memory."""
+    """Memory that a program finds, rounded down (GiB): the data sheet's, less the driver's."""
 
 
 BFLOAT16_FLOPS = {
@@ -35,31 +31,29 @@ NVIDIA's Blackwell data sheet says 5 PFLOPS of a GPU in GB200 NVL72 and 4.5 of o
 sparsity: dense is half of that.
 """
 
-GPUS: dict[str, Gpu] = {
-    "H100": Gpu(memory_gib=79, bfloat16_flops=BFLOAT16_FLOPS["H100"], bytes_per_second=3.35e12),
-    "H200": Gpu(memory_gib=139, bfloat16_flops=BFLOAT16_FLOPS["H200"], bytes_per_second=4.8e12),
-    "B200": Gpu(memory_gib=178, bfloat16_flops=BFLOAT16_FLOPS["B200"], bytes_per_second=8.0e12),
-    "A100-80GB": Gpu(
-        memory_gib=79, bfloat16_flops=BFLOAT16_FLOPS["A100"], bytes_per_second=1.935e12
-    ),
-    "A100": Gpu(memory_gib=39, bfloat16_flops=BFLOAT16_FLOPS["A100"], bytes_per_second=1.555e12),
-    "L40S": Gpu(memory_gib=44, bfloat16_flops=BFLOAT16_FLOPS["L40S"], bytes_per_second=0.864e12),
-    "L4": Gpu(memory_gib=22, bfloat16_flops=BFLOAT16_FLOPS["L4"], bytes_per_second=0.3e12),
+GPUS: dict[str, GpuModel] = {
+    "H100": GpuModel(memory_gib=79),
+    "H200": GpuModel(memory_gib=139),
+    "B200": GpuModel(memory_gib=178),
+    "A100-80GB": GpuModel(memory_gib=79),
+    "A100": GpuModel(memory_gib=39),
+    "L40S": GpuModel(memory_gib=44),
+    "L4": GpuModel(memory_gib=22),
 }
 """By the name that SkyPilot's catalogs use. Source: NVIDIA's data sheets. Only the H200's memory
-was seen (about 139 GiB of the 141 GB of its data sheet); the others are reduced alike."""
+was measured (about 139 GiB of its data sheet's 141 GB); the others are reduced alike."""
 
 _FORMS = ("-SXM", "-NVL", "-PCIE", "-MEGA")
-"""Endings by which some clouds tell apart forms of one chip: `H200-SXM`."""
+"""Suffixes that some clouds use for the forms of one chip: `H200-SXM`."""
 
 
-def meant(name: str) -> str | None:
-    """Return the name that a misspelt one is close to; None where it is close to none."""
+def closest_gpu(name: str) -> str | None:
+    """Return the known name closest to a misspelt one; None where none is close."""
     return next(iter(get_close_matches(name.upper(), GPUS, n=1, cutoff=0.7)), None)
 
 
-def gpu_named(name: str) -> Gpu | None:
-    """Return what is known of an accelerator by SkyPilot's name for it, in either case."""
+def gpu_named(name: str) -> GpuModel | None:
+    """Return the accelerator of SkyPilot's name for it, in either case; None if unknown."""
     plain = name.upper()
     for form in _FORMS:
         plain = plain.removesuffix(form)

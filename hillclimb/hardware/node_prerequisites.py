@@ -1,61 +1,60 @@
-"""What a spec takes for granted of its machines, and a cloud's fresh ones do not have.
+"""Prerequisites of a spec that fresh cloud machines lack: model files, servers, interpreters.
 
-A cluster of the operator's own (Slurm, Kubernetes) may have an environment, a model's files or a
-server on every node, and so may a container of the user's choice. A machine that a cloud gives
-comes with nothing.
+Nodes of the operator's own cluster (Slurm, Kubernetes) may have them, and so may a container of the
+user's choice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainer.contract.clusters.clouds import OWN_NETWORKS
-from trainer.contract.clusters.estimate import SAMPLES
-from trainer.contract.clusters.spec import CandidateSpec, SkyPilotSpec
-from trainer.contract.hosts import is_loopback
-from trainer.contract.spec import LIGHT_KINDS, RunSpec
+from hillclimb.hardware.estimate import SAMPLES
+from hillclimb.spec.backend.clouds import OWN_NETWORKS
+from hillclimb.spec.backend.skypilot import CandidateSpec, SkyPilotSpec
+from hillclimb.spec.hosts import is_loopback
+from hillclimb.spec.run import RunSpec
+from hillclimb.spec.sections import RUNNER_ONLY_KINDS
 
-BROUGHT = ("builtin:", "hf:", "s3://")
-"""How a `model.source` begins that any machine can have."""
+DOWNLOADABLE = ("builtin:", "hf:", "s3://")
+"""Prefixes of a `model.source` that any machine can load."""
 
 
-def why_not_there(spec: RunSpec, candidate: CandidateSpec) -> str | None:
-    """Say what the run would look for in vain on such a machine; None where nothing is known."""
-    if not is_fresh(candidate) or spec.kind in LIGHT_KINDS:
+def missing_prerequisite(spec: RunSpec, candidate: CandidateSpec) -> str | None:
+    """Return which prerequisite such a machine lacks; None if none is known."""
+    if not is_fresh(candidate) or spec.kind in RUNNER_ONLY_KINDS:
         return None
     for setting, url in _servers(spec):
         if is_loopback(url):
             return (
                 f"{setting} is {url}, which on a fresh machine of {candidate.cloud} is that machine"
-                " itself, and nothing serves there: give an address that it can reach"
+                " itself, without a server: use an address that it can reach"
             )
     source = spec.model.source
-    if spec.kind in SAMPLES and not source.startswith(BROUGHT):
+    if spec.kind in SAMPLES and not source.startswith(DOWNLOADABLE):
         return (
             f"model.source {source} is a path, and a fresh machine of {candidate.cloud} has no"
-            " such files: take hf:ORG/NAME@REVISION or s3://BUCKET/PREFIX, or name an image that"
-            " has them"
+            " such files: use hf:ORG/NAME@REVISION or s3://BUCKET/PREFIX, or an image that has them"
         )
     return None
 
 
-def doubt_prebuilt(candidate: CandidateSpec, skypilot: SkyPilotSpec) -> str | None:
-    """Warn of an interpreter that only the user can have put there, if anybody did."""
+def prebuilt_warning(candidate: CandidateSpec, skypilot: SkyPilotSpec) -> str | None:
+    """Return a warning about a prebuilt interpreter, which a fresh machine lacks; None if none."""
     if not is_fresh(candidate) or skypilot.trainer.type != "prebuilt":
         return None
     return (
-        f"{candidate.label} must have {skypilot.trainer.python} already, which a cloud's machine"
-        " has not by itself (backend.skypilot.trainer): the type wheel installs the trainer there"
+        f"{candidate.label} must already have {skypilot.trainer.python}, which a fresh cloud"
+        " machine lacks (backend.skypilot.trainer): the type wheel installs the trainer there"
     )
 
 
 def is_fresh(candidate: CandidateSpec) -> bool:
-    """Whether the machine is one that a cloud gives as it gives it to anybody."""
+    """Tell whether the machine is a cloud's standard one, without an image of the user."""
     return candidate.cloud not in OWN_NETWORKS and candidate.image is None
 
 
 def _servers(spec: RunSpec) -> Iterator[tuple[str, str]]:
-    """Yield what the run will ask, with the setting that names it."""
+    """Yield the servers that the run will use, each with its setting."""
     environment, teacher = spec.environment, spec.validation.teacher
     if environment.fleet.base_url is not None:
         yield "environment.fleet.base_url", environment.fleet.base_url

@@ -1,4 +1,4 @@
-"""What a cloud asks for a gang of machines."""
+"""Offers of clouds: machines with their prices."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """One way to have the gang of a candidate, by a catalog: it may be gone when asked for."""
+    """A catalog's offer of a candidate's machines, which may be unavailable when requested."""
 
     candidate: int
-    """Which candidate of the spec this is a way for, from 0."""
+    """Index of the candidate in the spec, from 0."""
     infra: str
-    """With its region: `aws/us-east-1`."""
+    """Cloud and region: `aws/us-east-1`."""
     sku: str | None
-    """The cloud's own name of the machine: `p5.48xlarge`."""
+    """The cloud's name of the machine: `p5.48xlarge`."""
     hourly_usd: float
-    """Of all nodes together (USD)."""
+    """Hourly price of all nodes together (USD)."""

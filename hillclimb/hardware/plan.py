@@ -1,4 +1,4 @@
-"""What the machines that a spec asks for come to: which will do, whether it fits, what it costs."""
+"""Hardware plan of a spec: eligible candidates, estimates and prices."""
 
 from __future__ import annotations
 
@@ -6,86 +6,90 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from trainer.contract.clusters.estimate import Estimate, estimate
-from trainer.contract.clusters.experiments import why_never_run
-from trainer.contract.clusters.features import FEATURES, why_ineligible
-from trainer.contract.clusters.gang import why_engines_split, why_not_on
-from trainer.contract.clusters.gpus import gpu_named, meant
-from trainer.contract.clusters.offers import Offer
-from trainer.contract.clusters.pace import Range
-from trainer.contract.clusters.remedies import remedies
-from trainer.contract.clusters.shapes import ModelShape
-from trainer.contract.clusters.spec import CandidateSpec, SkyPilotSpec
-from trainer.contract.clusters.strangers import why_not_there
-from trainer.contract.spec import RunSpec
+from hillclimb.hardware.estimate import Estimate, estimate
+from hillclimb.hardware.experimental import why_experimental
+from hillclimb.hardware.features import FEATURES, why_ineligible
+from hillclimb.hardware.gpus import closest_gpu, gpu_named
+from hillclimb.hardware.model.shapes import ModelShape
+from hillclimb.hardware.node_prerequisites import missing_prerequisite
+from hillclimb.hardware.offers import Offer
+from hillclimb.hardware.suggestions import remedies
+from hillclimb.spec.backend.gang import why_engines_split, why_not_on
+from hillclimb.spec.backend.skypilot import CandidateSpec, SkyPilotSpec
+from hillclimb.spec.run import RunSpec
 
 WITHOUT_CATALOG = ("kubernetes", "slurm")
-"""Each cluster of the operator's has what it has."""
+"""Clouds without a catalog: the operator's own clusters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Prices (USD), from the lowest to the highest."""
+
+    low: float
+    high: float
+
+    def times(self, factor: float) -> Range:
+        """Return the prices times a factor."""
+        return Range(self.low * factor, self.high * factor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidatePlan:
-    """One of the machines that would do."""
+    """A candidate of the spec with its estimate and price."""
 
     candidate: CandidateSpec
     why_not: str | None
-    """Why it is left out; None: it is taken."""
+    """Reason for which it is not eligible; None: it is eligible."""
     estimate: Estimate | None
-    """None where it is left out for another reason than its size."""
+    """None if it is ineligible for another reason than its size."""
     remedies: tuple[str, ...] = ()
-    """Where the run does not fit: changes of the spec of which each alone would make it."""
+    """If the run does not fit: changes of the spec, each of which alone would make it fit."""
     hourly_usd: Range | None = None
-    """Of the gang, over its offers (USD); None where no price is known."""
+    """Hourly price of all nodes, over its offers (USD); None if no price is known."""
 
     @property
     def sized(self) -> CandidateSpec:
-        """The candidate with the sizes that it leaves open, as far as the estimate knows them."""
-        found, candidate = self.estimate, self.candidate
-        if found is None or found.memory_gib is None or found.disk_gib is None:
+        """The candidate with memory and disk from the estimate where the spec sets none."""
+        estimate, candidate = self.estimate, self.candidate
+        if estimate is None or estimate.memory_gib is None or estimate.disk_gib is None:
             return candidate
         memory, disk = candidate.memory_gb, candidate.disk_gb
         has_disk = FEATURES[candidate.cloud].custom_disk
         return candidate.model_copy(
             update={
-                "memory_gb": memory or ceil(found.memory_gib),
-                "disk_gb": disk or (ceil(found.disk_gib) if has_disk else None),
+                "memory_gb": memory or ceil(estimate.memory_gib),
+                "disk_gb": disk or (ceil(estimate.disk_gib) if has_disk else None),
             }
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HardwarePlan:
-    """All of them."""
+    """Plan of all candidates, with the range of prices."""
 
     candidates: tuple[CandidatePlan, ...]
     hourly_usd: Range | None
-    """Over the candidates that are taken; None where none of them has a known price."""
+    """Hourly price over the eligible candidates (USD); None if none has a known price."""
     longest_usd: Range | None
-    """The same for a cluster that stays up for `max_hours`."""
-    step_s: Range | None
-    """One training step (seconds), over the candidates that are taken; None where nothing was
-    estimated."""
-    run_hours: Range | None
-    """All training steps, by the estimates; None where nothing was estimated."""
-    run_usd: Range | None
-    """The same in USD; None where price or time is unknown."""
+    """Price of a cluster that runs for `max_hours` (USD)."""
 
     @property
-    def taken(self) -> tuple[CandidateSpec, ...]:
-        """What may be asked for, in the order of the spec, with sizes filled in."""
+    def eligible(self) -> tuple[CandidateSpec, ...]:
+        """The eligible candidates, in the order of the spec, with sizes filled in."""
         return tuple(each.sized for each in self.candidates if each.why_not is None)
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why each of the others is left out."""
+        """Reasons for which the other candidates are ineligible."""
         return tuple(each.why_not for each in self.candidates if each.why_not is not None)
 
     @property
     def refusal(self) -> str | None:
-        """Why the spec cannot be carried out at all, with the arithmetic; None where it can."""
-        if self.taken:
+        """Explanation with the arithmetic if no candidate is eligible; else None."""
+        if self.eligible:
             return None
-        return "none of backend.skypilot.candidates will do. " + "\n".join(self._explained())
+        return "none of backend.skypilot.candidates is eligible. " + "\n".join(self._explained())
 
     def _explained(self) -> Iterator[str]:
         for each in self.candidates:
@@ -99,9 +103,9 @@ class HardwarePlan:
 def hardware_plan(
     spec: RunSpec, offers: Sequence[Offer] | None = None, shape: ModelShape | None = None
 ) -> HardwarePlan | None:
-    """Return what the spec's machines come to; None where it rents none.
+    """Return the plan of the spec's machines; None if it rents none.
 
-    `offers` are what the clouds' catalogs have; None: nobody has said yet.
+    `offers` are those of the clouds' catalogs; None: they are not known yet.
     """
     skypilot = spec.backend.skypilot
     if skypilot is None:
@@ -111,16 +115,10 @@ def hardware_plan(
         for index in range(len(skypilot.candidates))
     )
     hourly = _span(each.hourly_usd for each in plans if each.why_not is None)
-    steps = _steps(plans)
-    total = spec.schedule.total_steps / 3600
-    hours = _times(steps, Range(total, total))
     return HardwarePlan(
         candidates=plans,
         hourly_usd=hourly,
-        longest_usd=_times(hourly, Range(skypilot.max_hours, skypilot.max_hours)),
-        step_s=steps,
-        run_hours=hours,
-        run_usd=_times(hourly, hours),
+        longest_usd=None if hourly is None else hourly.times(skypilot.max_hours),
     )
 
 
@@ -143,25 +141,25 @@ def _plan_one(
         why_ineligible(candidate, skypilot)
         or why_not_on(candidate, nodes, spec.engine, spec.placement, learns=learns)
         or why_engines_split(candidate, nodes, spec.engine)
-        or why_never_run(spec, candidate, skypilot)
-        or why_not_there(spec, candidate)
+        or why_experimental(spec, candidate, skypilot)
+        or missing_prerequisite(spec, candidate)
     )
     if why_not is not None:
         return CandidatePlan(candidate=candidate, why_not=why_not, estimate=None)
-    found = estimate(spec, candidate, nodes, shape)
-    if found.fits is False:
+    fit = estimate(spec, candidate, nodes, shape)
+    if fit.fits is False:
         return CandidatePlan(
             candidate=candidate,
-            why_not="it does not fit: " + "; ".join(found.problems),
-            estimate=found,
+            why_not="it does not fit: " + "; ".join(fit.problems),
+            estimate=fit,
             remedies=remedies(spec, candidate, nodes, shape),
         )
     affordable = [each.hourly_usd for each in offers or () if _is_affordable(candidate, each)]
     unlisted = _unlisted(candidate, offers, is_any_listed=is_any_listed)
     return CandidatePlan(
         candidate=candidate,
-        why_not=unlisted or (_too_dear(candidate, offers) if not affordable else None),
-        estimate=found,
+        why_not=unlisted or (_too_expensive(candidate, offers) if not affordable else None),
+        estimate=fit,
         hourly_usd=Range(min(affordable), max(affordable)) if affordable else None,
     )
 
@@ -174,40 +172,28 @@ def _is_affordable(candidate: CandidateSpec, offer: Offer) -> bool:
 def _unlisted(
     candidate: CandidateSpec, offers: tuple[Offer, ...] | None, *, is_any_listed: bool
 ) -> str | None:
-    """Say that the cloud's catalog has no such machine; a catalog may also be silent of all."""
+    """Return that the cloud's catalog lacks the machine; None if the catalog may be incomplete."""
     gpu, cloud = candidate.gpu_name, candidate.cloud
     if offers is None or offers or gpu is None or cloud in WITHOUT_CATALOG:
         return None
     if not is_any_listed and gpu_named(gpu) is not None:
         return None
-    close = None if gpu_named(gpu) else meant(gpu)
+    close = None if gpu_named(gpu) else closest_gpu(gpu)
     hint = f"did you mean {close}:{candidate.gpus}?" if close else "check its size and its region"
     return f"the catalog of {cloud} lists no {candidate.accelerators} of that kind: {hint}"
 
 
-def _too_dear(candidate: CandidateSpec, offers: tuple[Offer, ...] | None) -> str | None:
-    """Say that all offers are above the limit; a catalog without any says nothing."""
+def _too_expensive(candidate: CandidateSpec, offers: tuple[Offer, ...] | None) -> str | None:
+    """Return that all offers are above the price limit; None if there are no offers."""
     if not offers:
         return None
     least = min(each.hourly_usd for each in offers)
     return (
         f"it costs {least:.2f} USD an hour at least, more than max_hourly_usd"
-        f" {candidate.max_hourly_usd:g}: raise it, or take another candidate"
+        f" {candidate.max_hourly_usd:g}: raise it, or use another candidate"
     )
 
 
 def _span(ranges: Iterator[Range | None]) -> Range | None:
     known = [each for each in ranges if each is not None]
     return Range(min(r.low for r in known), max(r.high for r in known)) if known else None
-
-
-def _times(first: Range | None, second: Range | None) -> Range | None:
-    if first is None or second is None:
-        return None
-    return Range(first.low * second.low, first.high * second.high)
-
-
-def _steps(plans: Sequence[CandidatePlan]) -> Range | None:
-    return _span(
-        each.estimate.step_s for each in plans if each.why_not is None and each.estimate is not None
-    )

@@ -1,4 +1,4 @@
-"""What to change so that a run that does not fit would: tried out one by one, never guessed."""
+"""Suggestions for a run that does not fit: changes of the spec, each tested by the estimate."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from trainer.contract.clusters.estimate import estimate
-from trainer.contract.clusters.gang import why_engines_split, why_not_on
-from trainer.contract.clusters.shapes import ModelShape
-from trainer.contract.clusters.spec import CandidateSpec
-from trainer.contract.sections import LoraSpec
-from trainer.contract.spec import RunSpec
+from hillclimb.hardware.estimate import estimate
+from hillclimb.hardware.model.shapes import ModelShape
+from hillclimb.spec.backend.gang import why_engines_split, why_not_on
+from hillclimb.spec.backend.skypilot import CandidateSpec
+from hillclimb.spec.run import RunSpec
+from hillclimb.spec.training.learner import LoraSpec
 
 LENGTH_STEP = 4096
-"""Lengths are tried in steps of this (tokens)."""
+"""Step between tested lengths (tokens)."""
 
 
 def remedies(
     spec: RunSpec, candidate: CandidateSpec, num_nodes: int, shape: ModelShape | None = None
 ) -> tuple[str, ...]:
-    """Return the changes of which each alone makes the run fit on these machines."""
+    """Return the changes of the spec, each of which alone makes the run fit on these machines."""
     return tuple(
         words
         for words, changed in _changes(spec, candidate, num_nodes, shape)
@@ -58,13 +58,13 @@ def _with_adapters(spec: RunSpec) -> tuple[str, RunSpec]:
     if spec.engine.is_direct:
         words += ", engine.weight_transport lora"
         changed = _with(changed, "engine", weight_transport="lora")
-    return f"{words} (adapters alone are trained)", changed
+    return f"{words} (only adapters are trained)", changed
 
 
 def _separate(
     spec: RunSpec, candidate: CandidateSpec, num_nodes: int, shape: ModelShape | None
 ) -> Iterator[tuple[str, RunSpec]]:
-    """Engines on GPUs of their own, and with that the least that makes it fit."""
+    """Yield a split of engines and learner over separate GPUs, with the fewest further changes."""
     if spec.kind != "train":
         return
     for more, base in (
@@ -72,9 +72,9 @@ def _separate(
         (", learner.cpu_offload true", _with(spec, "learner", cpu_offload=True)),
         (", learner.lora {}", _with(spec, "learner", lora=LoraSpec())),
     ):
-        found = _apart(base, candidate, num_nodes, shape)
-        if found is not None:
-            words, changed = found
+        estimated = _apart(base, candidate, num_nodes, shape)
+        if estimated is not None:
+            words, changed = estimated
             yield words + more, changed
             return
 
@@ -82,18 +82,18 @@ def _separate(
 def _apart(
     spec: RunSpec, candidate: CandidateSpec, num_nodes: int, shape: ModelShape | None
 ) -> tuple[str, RunSpec] | None:
-    """The split with most engines, and another than the spec has, that leaves ranks enough."""
-    there, size = candidate.gpus * num_nodes, spec.engine.tensor_parallel_size
+    """Return the split with the most engines that fits and differs from the spec's."""
+    available, size = candidate.gpus * num_nodes, spec.engine.tensor_parallel_size
     transport = "nccl" if spec.learner.lora is None else "lora"
-    for engines in range((there - 1) // size, 0, -1):
-        ranks = there - engines * size
+    for engines in range((available - 1) // size, 0, -1):
+        ranks = available - engines * size
         changed = _with(
             spec, "engine", data_parallel_size=engines, weight_transport=transport, type="vllm"
         )
         changed = _with(changed, "placement", learner_ranks=ranks, type="ray")
         if changed != spec and _fits(changed, candidate, num_nodes, shape):
             words = (
-                f"engines and learner on GPUs of their own: engine.weight_transport {transport},"
+                f"engines and learner on separate GPUs: engine.weight_transport {transport},"
                 f" engine.data_parallel_size {engines}, placement.learner_ranks {ranks}"
             )
             words += ", engine.type vllm" * (spec.engine.type != "vllm")
@@ -122,9 +122,9 @@ def _shorter(
 def _fits(
     changed: RunSpec, candidate: CandidateSpec, num_nodes: int, shape: ModelShape | None
 ) -> bool:
-    """Whether it is a spec at all, and fits."""
+    """Tell whether the changed spec is valid and fits."""
     try:
-        # A copy with other values is not checked as a spec is.
+        # `model_copy` does not validate.
         spec = RunSpec.model_validate(changed.model_dump())
     except ValidationError:
         return False

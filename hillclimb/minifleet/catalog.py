@@ -1,4 +1,4 @@
-"""The apps minifleet serves, and how a task of one is made from its key."""
+"""The apps of minifleet, and the construction of a task from its key."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from trainer.envs.minifleet import (
+from hillclimb.environment.task import Task
+from hillclimb.minifleet.apps import (
     booking,
     fira,
     github,
@@ -18,9 +19,8 @@ from trainer.envs.minifleet import (
     ticketmaster,
     zillow,
 )
-from trainer.envs.minifleet.app import App
-from trainer.envs.minifleet.template import Draw, Template
-from trainer.types import Task
+from hillclimb.minifleet.framework.app import App
+from hillclimb.minifleet.framework.template import TaskDraw, Template
 
 Split = Literal["train", "eval"]
 
@@ -37,9 +37,9 @@ APPS: Mapping[str, App] = MappingProxyType(
 
 
 def make_task(app: App, template: Template, split: Split, index: int) -> Task:
-    """Return the task `env/split/template/index`: the same content whenever it is asked for."""
+    """Return the task `env/split/template/index`: the content depends on the key alone."""
     key = f"{app.key}/{split}/{template.name}/{index:0{INDEX_DIGITS}d}"
-    draw = Draw(key, split)
+    draw = TaskDraw(key, split)
     problem = template.build(draw)
     payload: dict[str, JsonValue] = {
         "goal": dict(problem.goal),
@@ -60,7 +60,7 @@ def make_task(app: App, template: Template, split: Split, index: int) -> Task:
 
 
 def find_task(key: str) -> Task | None:
-    """Return the task that `make_task` gave this key, or None where no task can have it."""
+    """Return the task that `make_task` makes for this key, or None where no task can have it."""
     match key.split("/"):
         case [env_key, ("train" | "eval") as split, name, index] if len(index) == INDEX_DIGITS:
             app = APPS.get(env_key)

@@ -7,12 +7,14 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from trainer.envs.base import Grade, ToolResult, ToolSpec
-from trainer.envs.minifleet.app import App
-from trainer.envs.minifleet.changes import Change, complaint, difference
-from trainer.envs.minifleet.faults import FaultInjector
-from trainer.envs.minifleet.schema import argument_error
-from trainer.envs.minifleet.world import (
+from hillclimb.environment.base import Grade, ToolResult, ToolSpec
+from hillclimb.environment.errors import EnvUnavailable
+from hillclimb.environment.task import Task
+from hillclimb.minifleet.faults import FaultInjector
+from hillclimb.minifleet.framework.app import App
+from hillclimb.minifleet.framework.changes import Change, difference, explain_mismatch
+from hillclimb.minifleet.framework.schema import argument_error
+from hillclimb.minifleet.framework.world import (
     Fields,
     Row,
     RuleBroken,
@@ -21,12 +23,10 @@ from trainer.envs.minifleet.world import (
     copy_tables,
     quoted,
 )
-from trainer.errors import EnvUnavailable
-from trainer.types import Task
 
 
 class MinifleetEnv:
-    """An `Env` over one app's tables; the score is 1.0 for exactly the changes asked for, else 0.0.
+    """An `Env` over one app's tables; the score is 1.0 for exactly the expected changes, else 0.0.
 
     A repeated `reset` starts over. Calls and scores before `reset` or after `close` raise
     `EnvUnavailable`.
@@ -57,12 +57,12 @@ class MinifleetEnv:
         """The app's tools in the order shown."""
         return tuple(tool.spec for tool in self._app.tools)
 
-    def only_looks(self, name: str) -> bool:
+    def is_read_only(self, name: str) -> bool:
         """Tell whether the tool of this name changes nothing."""
-        return self._tools[name].only_looks
+        return self._tools[name].is_read_only
 
     async def call(self, name: str, arguments: Mapping[str, JsonValue]) -> ToolResult:
-        """Run one tool; whatever the agent got wrong comes back as a short error text."""
+        """Run one tool; mistakes of the agent come back as a short error text."""
         if self._injector:
             await self._injector.before_call()
         world = self._started()
@@ -78,11 +78,11 @@ class MinifleetEnv:
             return _error(str(refusal))
 
     async def score(self) -> Grade:
-        """Compare the state with the seed; the reason says what is missing or too much."""
+        """Compare the state with the seed; the reason names a missing or unexpected change."""
         if self._injector:
             await self._injector.before_score()
         expected = cast("list[Change]", self._task.payload["changes"])
-        reason = complaint(expected, difference(*self.tables()))
+        reason = explain_mismatch(expected, difference(*self.tables()))
         return Grade(score=0.0 if reason else 1.0, reason=reason)
 
     def tables(self) -> tuple[dict[str, Table], dict[str, Table]]:
@@ -94,7 +94,7 @@ class MinifleetEnv:
         return copy_tables(self._seed_tables()), self._started().tables
 
     async def close(self) -> None:
-        """Forget the state."""
+        """Discard the state."""
         self._world = None
 
     def _seed_tables(self) -> dict[str, list[Row]]:

@@ -1,10 +1,10 @@
-"""Scripted experts: what a perfect agent calls, for demonstrations and for tests."""
+"""Scripted experts: the calls of a perfect agent, for demonstrations and tests."""
 
 from __future__ import annotations
 
-from trainer.envs.minifleet.app import ExpertRun
-from trainer.envs.minifleet.catalog import APPS
-from trainer.types import Task
+from hillclimb.environment.task import Task
+from hillclimb.minifleet.catalog import APPS
+from hillclimb.minifleet.framework.app import ExpertRun
 
 
 def expert(task: Task) -> ExpertRun:

@@ -1,8 +1,8 @@
-"""Minifleet's tasks in Fleet's form, with verifier source that says what is graded.
+"""Minifleet's tasks in Fleet's format, with the source of their verifiers.
 
-The source is what a Fleet verifier is: one function `verify(env)` over the databases `seed` and
-`current`. It grades as `MinifleetEnv.score` does. Nothing of Hillclimb runs it: minifleet's own
-server recognises its bytes and grades in its own way.
+The source is a Fleet verifier: one function `verify(env)` over the databases `seed` and
+`current`. It grades as `MinifleetEnv.score` does. Hillclimb never runs it: minifleet's
+server recognises its bytes and grades with its own code.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from pydantic import JsonValue
 
-from trainer.types import Task
+from hillclimb.environment.task import Task
 
 VERSION = "v1"
 """Version of every environment and of its data."""

@@ -1,4 +1,4 @@
-"""Faults on purpose: how a user tries what a run does when environments fail."""
+"""Injected faults of the in-process environments: rates of failure and latency."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ import math
 import random
 from dataclasses import dataclass
 
-from trainer.errors import EnvUnavailable, RolloutError, ToolTransport, VerifierUnavailable
+from hillclimb.environment.errors import (
+    EnvUnavailable,
+    RolloutError,
+    ToolTransport,
+    VerifierUnavailable,
+)
 
 _Z_99 = 2.3263478740408408
 """99th percentile of the standard normal distribution."""
@@ -15,7 +20,7 @@ _Z_99 = 2.3263478740408408
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """Rates in [0, 1] at which each operation fails, and seconds that each one takes longer.
+    """Rates in [0, 1] at which each operation fails, and added latency (seconds).
 
     Raises:
         ValueError: a rate lies outside [0, 1], or the latency below 0.
@@ -26,7 +31,7 @@ class Faults:
     verifier_error_rate: float = 0.0
     latency_s: float = 0.0
     latency_p99_s: float | None = None
-    """Null: every operation takes `latency_s` longer. Else that is the median of a lognormal
+    """None: `latency_s` is constant. Else that is the median of a lognormal
     distribution with this 99th percentile."""
 
     def __post_init__(self) -> None:
@@ -39,7 +44,7 @@ class Faults:
             raise ValueError("latency_p99_s needs a latency_s above 0 and no larger than itself")
 
     def draw_latency(self, rng: random.Random) -> float:
-        """Return the seconds that one operation takes longer."""
+        """Return the added latency of one operation (seconds)."""
         if self.latency_p99_s is None:
             return self.latency_s
         sigma = math.log(self.latency_p99_s / self.latency_s) / _Z_99
@@ -56,18 +61,18 @@ class FaultInjector:
 
     async def before_reset(self) -> None:
         """Wait, then raise `EnvUnavailable` at the configured rate."""
-        await self._strike(self._faults.reset_error_rate, EnvUnavailable("injected reset fault"))
+        await self._inject(self._faults.reset_error_rate, EnvUnavailable("injected reset fault"))
 
     async def before_call(self) -> None:
         """Wait, then raise `ToolTransport` at the configured rate."""
-        await self._strike(self._faults.call_error_rate, ToolTransport("injected call fault"))
+        await self._inject(self._faults.call_error_rate, ToolTransport("injected call fault"))
 
     async def before_score(self) -> None:
         """Wait, then raise `VerifierUnavailable` at the configured rate."""
         fault = VerifierUnavailable("injected verifier fault")
-        await self._strike(self._faults.verifier_error_rate, fault)
+        await self._inject(self._faults.verifier_error_rate, fault)
 
-    async def _strike(self, rate: float, error: RolloutError) -> None:
+    async def _inject(self, rate: float, error: RolloutError) -> None:
         if self._faults.latency_s:
             await asyncio.sleep(self._faults.draw_latency(self._latencies))
         if self._random.random() < rate:

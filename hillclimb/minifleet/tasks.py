@@ -1,15 +1,19 @@
-"""Generated task sets: which tasks a run trains on and which it is measured on."""
+"""Generated task sets: the train and eval tasks of the miniature apps."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
 
-from trainer.envs.minifleet.app import App
-from trainer.envs.minifleet.catalog import APPS, Split, make_task
-from trainer.envs.minifleet.template import Template
-from trainer.errors import DataError
-from trainer.types import Task
+from hillclimb.environment.task import Task
+from hillclimb.minifleet.catalog import APPS, Split, make_task
+from hillclimb.minifleet.framework.app import App
+from hillclimb.minifleet.framework.template import Template
+
+
+class TaskGenerationError(ValueError):
+    """The apps cannot generate the requested tasks; the message is a sentence for the user."""
+
 
 _INDEX_RANGE = 1_000_000
 _MAX_COLLISIONS = 1_000
@@ -27,21 +31,23 @@ def minifleet_tasks(
 
     `n_per_env` is one count for all or a count for each; an app's first tasks are the same
     whatever the others' counts.
-    A task's content depends on its key alone; the seed chooses keys. Templates take even turns.
+    A task's content depends on its key alone; the seed chooses keys. Templates alternate.
     Of the tasks of each app exactly `round(n_per_env * held_out_share)` come from templates that
     no train task has; train and eval share no name either.
 
     Raises:
-        DataError: an unknown or repeated app, a negative count, a share outside [0, 1], a share
-            above 0 for the train split, or more tasks asked for than there are.
+        TaskGenerationError: an unknown or repeated app, a negative count, a share outside [0, 1], a
+            share above 0 for the train split, or more tasks than there are.
     """
     if len(set(env_keys)) != len(env_keys) or not set(env_keys) <= set(APPS):
-        raise DataError(f"env_keys must be distinct and among {', '.join(APPS)}")
+        raise TaskGenerationError(f"env_keys must be distinct and among {', '.join(APPS)}")
     counts = n_per_env if isinstance(n_per_env, Mapping) else dict.fromkeys(env_keys, n_per_env)
     if min(counts.values(), default=0) < 0 or not 0.0 <= held_out_share <= 1.0:
-        raise DataError("n_per_env must not be negative, held_out_share must lie in [0, 1]")
+        raise TaskGenerationError(
+            "n_per_env must not be negative, held_out_share must lie in [0, 1]"
+        )
     if split == "train" and held_out_share:
-        raise DataError("the train split never holds held-out templates")
+        raise TaskGenerationError("the train split never holds held-out templates")
     tasks: list[Task] = []
     for env_key in env_keys:
         app, n_held_out = APPS[env_key], round(counts[env_key] * held_out_share)
@@ -66,7 +72,9 @@ def _distinct_tasks(
         if identity in seen:
             collisions += 1
             if collisions > _MAX_COLLISIONS:
-                raise DataError(f"{app.key}/{split} has fewer than {count} distinct tasks")
+                raise TaskGenerationError(
+                    f"{app.key}/{split} has fewer than {count} distinct tasks"
+                )
             continue
         collisions = 0
         seen.add(identity)

@@ -1,4 +1,4 @@
-"""How a trainer ended, read from what it left behind."""
+"""Reports how a trainer ended, from its exit record, its log and its events."""
 
 from __future__ import annotations
 
@@ -8,65 +8,65 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from trainer.contract.launch import AttemptEnd
-from trainer.contract.reasons import ReasonCode
-from trainer.contract.rundir import AttemptDir, ExitRecord
-from trainer.handover.masking import Mask
-from trainer.handover.processes import describe_exit
+from hillclimb.process.identity import describe_exit
+from hillclimb.process.redactor import Redactor
+from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.protocol.launch import EndReport
+from hillclimb.protocol.rundir import AttemptDir, ExitRecord
 
 LOG_TAIL_LINES = 12
 LOG_TAIL_BYTES = 16_384
 LOG_MARGIN_BYTES = 65_536
-"""Read before the tail, so that a secret that lies across its beginning is known."""
+"""Read before the tail, so that a secret across the tail's start is redacted as a whole."""
 MESSAGE_LIMIT = 4_000
 
 
 def attempt_end(
-    where: AttemptDir, exit_code: int | None, *, asked_to_stop: bool, mask: Mask
-) -> AttemptEnd:
-    """The report on a trainer that is gone: its own words, or what can be told without them.
+    attempt_dir: AttemptDir, exit_code: int | None, *, stop_requested: bool, redactor: Redactor
+) -> EndReport:
+    """Return the end report of an exited trainer: its own exit record, or exit code and log tail.
 
-    `asked_to_stop`: we sent the signal, so its death is no crash. What `mask` knows is not told.
+    `stop_requested`: we sent the signal, so its exit is no crash. Secrets are redacted.
     """
-    record = read_exit(where)
+    record = read_exit(attempt_dir)
     if record is not None:
-        return AttemptEnd(
+        return EndReport(
             reason=record.reason,
-            message=mask.text(record.message),
+            message=redactor.text(record.message),
             exit_code=exit_code,
             last_trainer_seq=record.last_trainer_seq,
         )
     how = f"the trainer {describe_exit(exit_code)}"
-    if asked_to_stop:
+    if stop_requested:
         reason = ReasonCode.RUNNER_STOPPED
         message = f"{how} after it was asked to stop; the run goes on from its last checkpoint"
     else:
         reason = ReasonCode.TRAINER_CRASHED
-        said = log_tail(where.log, mask)
-        message = f"{how}; last lines of its log:\n{said}" if said else f"{how}; its log is empty"
-    return AttemptEnd(
+        tail = log_tail(attempt_dir.log, redactor)
+        message = f"{how}; last lines of its log:\n{tail}" if tail else f"{how}; its log is empty"
+    return EndReport(
         reason=reason,
-        message=mask.text(message)[:MESSAGE_LIMIT],
+        message=redactor.text(message)[:MESSAGE_LIMIT],
         exit_code=exit_code,
-        last_trainer_seq=last_trainer_seq(where.events),
+        last_trainer_seq=last_trainer_seq(attempt_dir.events),
     )
 
 
-def read_exit(where: AttemptDir) -> ExitRecord | None:
-    """What `exit.json` says; None when it is absent or torn."""
+def read_exit(attempt_dir: AttemptDir) -> ExitRecord | None:
+    """Return the record in `exit.json`; None when it is missing or incomplete."""
     try:
-        return ExitRecord.model_validate_json(where.exit.read_bytes())
+        return ExitRecord.model_validate_json(attempt_dir.exit.read_bytes())
     except (OSError, ValidationError):
         return None
 
 
-def log_tail(log: Path, mask: Mask) -> str:
-    """The last lines of a log, masked before they are cut; empty when there are none."""
+def log_tail(log: Path, redactor: Redactor) -> str:
+    """Return the last lines of a log, redacted before they are cut; empty when there are none."""
     try:
         with log.open("rb") as file:
             begin = max(0, log.stat().st_size - LOG_TAIL_BYTES - LOG_MARGIN_BYTES)
             file.seek(begin, os.SEEK_SET)
-            data = mask.raw(file.read())[-LOG_TAIL_BYTES:]
+            data = redactor.raw(file.read())[-LOG_TAIL_BYTES:]
             text = data.decode(errors="replace").replace("\0", "�")
             lines = text.splitlines()
     except OSError:
@@ -75,7 +75,7 @@ def log_tail(log: Path, mask: Mask) -> str:
 
 
 def whole_lines(events: Path) -> list[bytes]:
-    """The complete lines of `events.jsonl`; a torn last one, of a killed trainer, is left out."""
+    """Return the complete lines of `events.jsonl`; a killed trainer may leave a partial one."""
     try:
         lines = events.read_bytes().splitlines(keepends=True)
     except OSError:
@@ -84,7 +84,7 @@ def whole_lines(events: Path) -> list[bytes]:
 
 
 def last_trainer_seq(events: Path) -> int:
-    """Number of the last complete event; 0 when there is none."""
+    """Return the number of the last complete event; 0 when there is none."""
     for line in reversed(whole_lines(events)):
         seq = trainer_seq(line)
         if seq is not None:
@@ -93,7 +93,7 @@ def last_trainer_seq(events: Path) -> int:
 
 
 def trainer_seq(line: bytes) -> int | None:
-    """The number an event line carries; None when it is not JSON or carries none."""
+    """Return the number of an event line; None when it is not JSON or has none."""
     try:
         seq = json.loads(line).get("trainer_seq")
     except (ValueError, AttributeError):

@@ -1,4 +1,4 @@
-"""Where a holder of trainers keeps them, and what it starts them with."""
+"""Directories and interpreter with which a runner or node starts its trainers."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """A machine's directories and interpreter, as one runner or one node has them."""
+class TrainerHost:
+    """Directories and interpreter of one runner or node."""
 
     runs_dir: Path
     """Parent of the run directories."""
     own_dir: Path
-    """The holder's own files; what it starts carries this path as its mark."""
+    """The runner's or node's own files; processes it starts carry this path as their mark."""
     blobs_url: str
     trainer_python: str
-    """The data plane's interpreter."""
+    """The Python interpreter of the trainer's environment."""
     holder: str = "runner"
-    """What it is called in messages."""
+    """`runner` or `node`, for messages."""

@@ -1,4 +1,7 @@
-"""Trainer processes: starting one detached, knowing it again, ending it."""
+"""Trainer processes: starts them detached, identifies them by pid and start time, signals them.
+
+A pid alone does not identify a process: it is reused. The pair of pid and start time does.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,16 @@ from pathlib import Path
 
 import psutil
 
-from trainer.contract.rundir import PidRecord
+from hillclimb.protocol.rundir import PidRecord
 
 ATTEMPT_VARIABLE = "HILLCLIMB_ATTEMPT_ID"
 HOME_VARIABLE = "HILLCLIMB_RUNNER_HOME"
-"""Every trainer, and whatever it starts, carries both: its attempt and its runner's state."""
+"""The mark: every trainer and its children carry both variables, attempt and runner's folder."""
 
 KEEPS_MARK = {"SPT_NOENV": "1"}
-"""Ray's workers and vLLM's engines write a title over their environment, and so over the mark, by
-which what holds a GPU is found again; setproctitle leaves the environment alone where it is told
-to, and the title is then as long as the command line was."""
+"""Ray's workers and vLLM's engines set a process title, which overwrites their environment and the
+mark in it, by which processes that hold a GPU are found. With this variable setproctitle leaves
+the environment alone; a title is then cut to the length of the command line."""
 
 SAME_START_S = 2.0
 """Start times are derived from the boot time, which moves a little when the clock is set."""
@@ -34,22 +37,22 @@ class TrainerProcess:
     popen: subprocess.Popen[bytes] | None = None
 
     def running(self) -> bool:
-        """False once it is gone; a zombie is gone."""
+        """False once it has exited; a zombie has."""
         if self.popen is not None:
             return self.popen.poll() is None
         return is_alive(self.record)
 
     @property
     def exit_code(self) -> int | None:
-        """Exit code, negative for a signal; None while it runs or when it was not our child."""
+        """Return the exit code, negative for a signal; None while it runs or if not our child."""
         return self.popen.returncode if self.popen is not None else None
 
     def terminate(self) -> None:
-        """SIGTERM: checkpoint and leave. Its children are its own business."""
+        """Send SIGTERM to the trainer alone: it checkpoints, ends its children and exits."""
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL to its whole process group, which it leads."""
+        """Send SIGKILL to its whole process group, which it leads."""
         if self.running():
             try:
                 os.killpg(self.record.pid, signal.SIGKILL)
@@ -83,19 +86,28 @@ def start_detached(
     return TrainerProcess(record=PidRecord(pid=popen.pid, started_at=started_at), popen=popen)
 
 
-def is_alive(record: PidRecord) -> bool:
-    """True while this very process runs, not a later one under the same pid."""
+def start_time(pid: int) -> float | None:
+    """Return the start time (seconds since the epoch) of a live process; None for a zombie too."""
     try:
-        process = psutil.Process(record.pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return False
-        return abs(process.create_time() - record.started_at) <= SAME_START_S
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
     except psutil.NoSuchProcess:
-        return False
+        return None
 
 
-def marked(home: Path) -> Iterator[tuple[str, psutil.Process]]:
-    """Every process that carries the mark of the runner in `home`, with its attempt's id."""
+def is_same_process(pid: int, started_at: float) -> bool:
+    """True while the process of this pid and start time runs, not a later one under its pid."""
+    current = start_time(pid)
+    return current is not None and abs(current - started_at) <= SAME_START_S
+
+
+def is_alive(record: PidRecord) -> bool:
+    """True while the recorded process runs."""
+    return is_same_process(record.pid, record.started_at)
+
+
+def find_marked(home: Path) -> Iterator[tuple[str, psutil.Process]]:
+    """Yield every live process with the mark of the runner in `home`, with its attempt's id."""
     for process in psutil.process_iter():
         try:
             environment = process.environ()
@@ -107,9 +119,9 @@ def marked(home: Path) -> Iterator[tuple[str, psutil.Process]]:
             continue
 
 
-def find_leader(home: Path, attempt_id: str) -> PidRecord | None:
-    """The trainer of an attempt, found by its mark: the one that leads its session."""
-    for owner, process in marked(home):
+def find_trainer_process(home: Path, attempt_id: str) -> PidRecord | None:
+    """Find an attempt's trainer by its mark: the marked process that leads its session."""
+    for owner, process in find_marked(home):
         try:
             if owner == attempt_id and os.getsid(process.pid) == process.pid:
                 return PidRecord(pid=process.pid, started_at=process.create_time())
@@ -119,20 +131,20 @@ def find_leader(home: Path, attempt_id: str) -> PidRecord | None:
 
 
 def kill_marked(home: Path, attempt_id: str) -> int:
-    """SIGKILL what a dead trainer left behind; returns how many processes that were."""
-    left = [process for owner, process in marked(home) if owner == attempt_id]
-    for process in left:
+    """Kill every process with an attempt's mark; returns their count."""
+    processes = [process for owner, process in find_marked(home) if owner == attempt_id]
+    for process in processes:
         try:
             process.kill()
         except psutil.NoSuchProcess:
             continue
-    return len(left)
+    return len(processes)
 
 
 def describe_exit(code: int | None) -> str:
-    """`exited with 1`, `was killed by SIGKILL`, or `ended` for a process that was adopted."""
+    """Return `exited with 1`, `was killed by SIGKILL`, or a text without the code if unknown."""
     if code is None:
-        return "ended without a word"
+        return "ended without a known exit code"
     if code >= 0:
         return f"exited with {code}"
     return f"was killed by {signal.Signals(-code).name}"

@@ -1,8 +1,7 @@
-"""From a launch plan to a running trainer: run directory, command line, environment."""
+"""Starts a trainer from a launch plan: run directory, command line, environment."""
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,117 +9,116 @@ from pathlib import Path
 
 import psutil
 
-from trainer.contract.launch import AttemptEnd, LaunchPlan
-from trainer.contract.reasons import ReasonCode
-from trainer.contract.rundir import AttemptDir, PidRecord
-from trainer.handover.place import Place
-from trainer.handover.processes import (
+from hillclimb.blobs.base import DISK_FULL
+from hillclimb.process.host import TrainerHost
+from hillclimb.process.identity import (
     ATTEMPT_VARIABLE,
     HOME_VARIABLE,
     TrainerProcess,
     is_alive,
     start_detached,
 )
+from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.protocol.launch import EndReport, LaunchPlan
+from hillclimb.protocol.rundir import AttemptDir, PidRecord
 
-NOT_THE_TRAINERS = frozenset(
+WITHHELD_VARIABLES = frozenset(
     {"HILLCLIMB_RUNNER_TOKEN", "HILLCLIMB_SECRET_KEY", "HILLCLIMB_BOOTSTRAP_KEY", "DATABASE_URL"}
     | {"REDIS_URL", "SLACK_BOT_TOKEN", "HILLCLIMB_READY_FILE", "PYTHONPATH", "VIRTUAL_ENV"}
-    | {"HILLCLIMB_EXCHANGE_CODE"}
+    | {"HILLCLIMB_BOOTSTRAP_TOKEN"}
 )
-"""Variables of the control plane that a trainer must not see, or that would lead its imports."""
-
-NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Variables of the control plane: secrets a trainer must not see, and paths that change imports."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """Starts trainers for one holder."""
+    """Starts the trainers of one runner or node."""
 
-    place: Place
+    host: TrainerHost
     environment: Mapping[str, str] = field(repr=False)
-    withheld: frozenset[str] = NOT_THE_TRAINERS
+    withheld: frozenset[str] = WITHHELD_VARIABLES
 
     def prepare(self, plan: LaunchPlan) -> AttemptDir:
-        """Make the attempt's directory with its spec. Raises OSError."""
-        where = self.directory(plan.run_id, plan.attempt)
-        where.path.mkdir(parents=True, exist_ok=True)
-        where.spec.write_text(plan.spec.model_dump_json(indent=2))
-        return where
+        """Create the attempt's directory with its spec. Raises OSError."""
+        attempt_dir = self.directory(plan.run_id, plan.attempt)
+        attempt_dir.path.mkdir(parents=True, exist_ok=True)
+        attempt_dir.spec.write_text(plan.spec.model_dump_json(indent=2))
+        return attempt_dir
 
-    def start(self, plan: LaunchPlan, where: AttemptDir) -> TrainerProcess:
-        """Start the trainer and write down which process it is. Raises OSError.
+    def start(self, plan: LaunchPlan, attempt_dir: AttemptDir) -> TrainerProcess:
+        """Start the trainer and write its `pid.json`. Raises OSError.
 
-        Should we die between the two, the mark in its environment leads us to it.
+        Should we die between the two, its process is found by the mark in its environment.
         """
         trainer = start_detached(
-            self.command(plan, where),
-            cwd=where.path,
+            self.command(plan, attempt_dir),
+            cwd=attempt_dir.path,
             environment=self._trainer_environment(plan),
-            log=where.log,
+            log=attempt_dir.log,
         )
-        write_pid(where, trainer.record)
+        write_pid(attempt_dir, trainer.record)
         return trainer
 
-    def command(self, plan: LaunchPlan, where: AttemptDir) -> tuple[str, ...]:
-        """The trainer's command line."""
+    def command(self, plan: LaunchPlan, attempt_dir: AttemptDir) -> tuple[str, ...]:
+        """Return the trainer's command line."""
         resume = ("--resume-from", plan.resume_from) if plan.resume_from else ()
         return (
-            self.place.trainer_python,
+            self.host.trainer_python,
             *plan.command,
-            *("--spec", str(where.spec)),
-            *("--run-dir", str(where.run_dir)),
+            *("--spec", str(attempt_dir.spec)),
+            *("--run-dir", str(attempt_dir.run_dir)),
             *("--attempt", str(plan.attempt)),
             *resume,
         )
 
     def directory(self, run_id: str, attempt: int) -> AttemptDir:
-        """Local files of an attempt."""
-        return AttemptDir(self.place.runs_dir / run_id, attempt)
+        """Return the local directory of an attempt."""
+        return AttemptDir(self.host.runs_dir / run_id, attempt)
 
     def _trainer_environment(self, plan: LaunchPlan) -> dict[str, str]:
-        kept = {k: v for k, v in self.environment.items() if k not in self.withheld}
-        return kept | {
+        variables = {k: v for k, v in self.environment.items() if k not in self.withheld}
+        return variables | {
             "HILLCLIMB_INGEST_URL": plan.ingest_url,
             "HILLCLIMB_ATTEMPT_TOKEN": plan.attempt_token,
-            "HILLCLIMB_BLOBS_URL": self.place.blobs_url,
+            "HILLCLIMB_BLOBS_URL": self.host.blobs_url,
             "PYTHONUNBUFFERED": "1",
             ATTEMPT_VARIABLE: plan.attempt_id,
-            HOME_VARIABLE: str(self.place.own_dir),
+            HOME_VARIABLE: str(self.host.own_dir),
         }
 
 
-def write_pid(where: AttemptDir, record: PidRecord) -> None:
-    """Write `pid.json` as a whole. Raises OSError."""
-    fresh = where.pid.with_suffix(".tmp")
+def write_pid(attempt_dir: AttemptDir, record: PidRecord) -> None:
+    """Write `pid.json` atomically. Raises OSError."""
+    fresh = attempt_dir.pid.with_suffix(".tmp")
     fresh.write_text(record.model_dump_json())
-    fresh.replace(where.pid)
+    fresh.replace(attempt_dir.pid)
 
 
-def read_pid(where: AttemptDir) -> PidRecord | None:
-    """What `pid.json` says, or None."""
+def read_pid(attempt_dir: AttemptDir) -> PidRecord | None:
+    """Return the record in `pid.json`; None when it is missing or invalid."""
     try:
-        return PidRecord.model_validate_json(where.pid.read_bytes())
+        return PidRecord.model_validate_json(attempt_dir.pid.read_bytes())
     except (OSError, ValueError):
         return None
 
 
-def has_ended(where: AttemptDir) -> bool:
-    """Tell whether an attempt has said so at its end, or its process is gone.
+def has_ended(attempt_dir: AttemptDir) -> bool:
+    """Return True where an attempt has an exit record, or its recorded process has exited.
 
-    A later process under its number is another one. Where nothing says so it may still train.
+    False where neither is known: it may still train.
     """
-    record = read_pid(where)
+    record = read_pid(attempt_dir)
     try:
-        return where.exit.exists() or (record is not None and not is_alive(record))
+        return attempt_dir.exit.exists() or (record is not None and not is_alive(record))
     except psutil.Error:
         return False
 
 
-def launch_failure(error: OSError, path: Path | str, *, holder: str = "runner") -> AttemptEnd:
-    """The end of an attempt whose trainer could not be started."""
-    if error.errno in NO_SPACE:
+def launch_failure(error: OSError, path: Path | str, *, holder: str = "runner") -> EndReport:
+    """Return the end report of an attempt whose trainer could not be started."""
+    if error.errno in DISK_FULL:
         message = f"no space left on the {holder}'s machine to write {path}: free some and resume"
-        return AttemptEnd(reason=ReasonCode.STORAGE_FULL, message=message, last_trainer_seq=0)
-    what = os.strerror(error.errno) if error.errno else str(error)
-    message = f"the {holder} could not start the trainer: {error.filename or path}: {what}"
-    return AttemptEnd(reason=ReasonCode.TRAINER_CRASHED, message=message, last_trainer_seq=0)
+        return EndReport(reason=ReasonCode.STORAGE_FULL, message=message, last_trainer_seq=0)
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    message = f"the {holder} could not start the trainer: {error.filename or path}: {reason}"
+    return EndReport(reason=ReasonCode.TRAINER_CRASHED, message=message, last_trainer_seq=0)

@@ -1,8 +1,8 @@
-"""Imports that take seconds: where they are made, and without looking for garbage meanwhile.
+"""Slow imports: made only by the process that needs them, with the garbage collector paused.
 
 torch and transformers take five to seven seconds to import and vLLM ten, and every worker is a
-process of its own. So a process imports what it makes, when it makes it, and nothing that another
-process makes.
+process of its own. So a process imports a library when it first needs it, and never one that only
+another process needs.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def importing() -> Iterator[None]:
-    """Collect no garbage within: nothing that modules make is, and looking costs a fifth.
+def gc_paused_import() -> Iterator[None]:
+    """Pause the garbage collector within: importing creates no garbage, and scans cost a fifth.
 
-    Where something was imported, what there is now is not looked at later either.
+    After an import all present objects are frozen, so that later collections skip them.
     """
     was_on, num_modules = gc.isenabled(), len(sys.modules)
     gc.disable()

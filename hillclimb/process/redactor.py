@@ -1,6 +1,6 @@
-"""Taking secrets out of what leaves a machine: log lines, events, reports.
+"""Redacts secrets in everything that leaves a machine: log lines, events, reports.
 
-What is masked keeps its length, so a position in a log is the same before and after.
+A redacted text keeps its length, so a position in a log is the same before and after.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, quote_plus
 
-from trainer.contract.hosts import FOR_RUNS
+from hillclimb.spec.hosts import FOR_RUNS
 
 SECRET_NAMES = "HILLCLIMB_SECRET_NAMES"  # noqa: S105 (a name)
-"""Names, with commas between, of the variables of this process that are secret."""
+"""Variable with the comma-separated names of this process's secret variables."""
 SHORTEST, SHORTEST_GUESSED = 6, 8
-"""Characters of a value that is told apart from ordinary text: of a variable that is named secret,
-and of one that only looks so."""
+"""Least length (characters) of a redacted value: of a variable listed in `SECRET_NAMES`, and of one
+whose name only looks secret. Shorter values occur in ordinary text."""
 _LOOKS_SECRET = re.compile(
     r"(?:^|_)(?:TOKEN|SECRET|PASSWORD|PASSWD|PASS|PASSPHRASE|KEY|CREDENTIALS|EXCHANGE_CODE)$"
     r"|APIKEY$|(?:DATABASE|REDIS|BROKER)_URL$|_DSN$",
@@ -26,22 +26,22 @@ _LOOKS_SECRET = re.compile(
 )
 
 
-class Mask:
-    """Replaces the values it knows, as they are or as JSON, URLs and base64 have them."""
+class Redactor:
+    """Replaces known secret values with asterisks, also as JSON, URL and base64 write them."""
 
     def __init__(self, values: tuple[str, ...] = ()) -> None:
         forms = sorted({form for value in values for form in _forms(value)}, key=len, reverse=True)
         self._pattern = re.compile(b"|".join(map(re.escape, forms))) if forms else None
 
     @classmethod
-    def of(cls, environ: Mapping[str, str]) -> Mask:
-        """Know the variables that are named secret, and those whose names say so."""
+    def of(cls, environ: Mapping[str, str]) -> Redactor:
+        """Return a redactor of the variables listed as secret or with secret-like names."""
         named = {name.strip() for name in environ.get(SECRET_NAMES, "").split(",")}
         named |= {name for name in environ if name.startswith(FOR_RUNS)}
         guessed = {name for name in environ if _LOOKS_SECRET.search(name)} - named
-        told = [environ[name] for name in named if name in environ]
-        told += [environ[name] for name in guessed if len(environ[name]) >= SHORTEST_GUESSED]
-        return cls(tuple(told))
+        values = [environ[name] for name in named if name in environ]
+        values += [environ[name] for name in guessed if len(environ[name]) >= SHORTEST_GUESSED]
+        return cls(tuple(values))
 
     def raw(self, data: bytes) -> bytes:
         """Return `data` with asterisks in the places of secrets."""
@@ -54,10 +54,10 @@ class Mask:
         return self.raw(text.encode(errors="surrogatepass")).decode(errors="replace")
 
     def json_line(self, line: bytes) -> bytes:
-        """Return a line of JSON, masked, and still JSON: a number that looks secret stays."""
-        masked = self.raw(line)
-        if masked == line or _is_json(masked):
-            return masked
+        """Return a redacted line that is still JSON: a number that looks secret stays."""
+        redacted = self.raw(line)
+        if redacted == line or _is_json(redacted):
+            return redacted
         return json.dumps(self._strings(json.loads(line))).encode() + b"\n"
 
     def _strings(self, value: Any) -> Any:  # noqa: ANN401 - any JSON
@@ -71,7 +71,7 @@ class Mask:
 
 
 def _forms(value: str) -> Iterator[bytes]:
-    """Yield how a value may be written; each line of one that has several stands for itself."""
+    """Yield the written forms of a value, and of each line of a multi-line one."""
     for part in {value, *value.splitlines()}:
         if len(part) < SHORTEST:
             continue
@@ -87,7 +87,7 @@ def _forms(value: str) -> Iterator[bytes]:
 
 
 def _json_forms(part: str) -> Iterator[bytes]:
-    """Yield it as JSON, and as JSON within JSON: a payload that an error quotes."""
+    """Yield the value as JSON, and as JSON within JSON, as an error quotes a payload."""
     for is_ascii in (True, False):
         once = json.dumps(part, ensure_ascii=is_ascii)[1:-1]
         for each in (once, json.dumps(once, ensure_ascii=is_ascii)[1:-1]):
@@ -95,19 +95,19 @@ def _json_forms(part: str) -> Iterator[bytes]:
 
 
 def _url_forms(part: str) -> Iterator[bytes]:
-    """Yield it as a part of a URL: whole, as a path, and in a form; either case of digits."""
+    """Yield the value URL-quoted: as component, path and form, in both cases of hex digits."""
     for each in (quote(part, safe="", errors="replace"), quote(part, errors="replace")):
-        yield from (each.encode(), _small_digits(each))
+        yield from (each.encode(), _lowercase_digits(each))
     form = quote_plus(part, errors="replace")
-    yield from (form.encode(), _small_digits(form))
+    yield from (form.encode(), _lowercase_digits(form))
 
 
-def _small_digits(quoted: str) -> bytes:
-    return re.sub("%[0-9A-F]{2}", lambda found: found[0].lower(), quoted).encode()
+def _lowercase_digits(quoted: str) -> bytes:
+    return re.sub("%[0-9A-F]{2}", lambda match: match[0].lower(), quoted).encode()
 
 
-def _stars(found: re.Match[bytes]) -> bytes:
-    return b"*" * len(found[0])
+def _stars(match: re.Match[bytes]) -> bytes:
+    return b"*" * len(match[0])
 
 
 def _is_json(line: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""Runs an HTTP server of ours on a socket: for the command line, and inside another event loop."""
+"""Serves HTTP on a socket: for the command line, and inside another event loop."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def base_url(listener: socket.socket) -> str:
-    """Return the address that clients are given, without a slash at its end."""
+    """Return the address for clients, without a trailing slash."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-class _Guest(uvicorn.Server):
-    """A server in somebody else's event loop: signals are its host's business."""
+class _EmbeddedServer(uvicorn.Server):
+    """A server in another application's event loop, which handles the signals itself."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -40,7 +40,7 @@ class _Guest(uvicorn.Server):
 async def serving_here(config: uvicorn.Config, port: int = 0) -> AsyncIterator[str]:
     """Serve on a loopback port in this event loop and yield the base URL."""
     listener = listen("127.0.0.1", port)
-    server = _Guest(config)
+    server = _EmbeddedServer(config)
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         yield base_url(listener)

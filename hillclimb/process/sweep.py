@@ -1,4 +1,4 @@
-"""Deleting what a trainer that is gone left on platforms, through the data plane's Python."""
+"""Deletes the instances that an exited trainer left on platforms, with the trainer's Python."""
 
 from __future__ import annotations
 
@@ -8,57 +8,59 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from trainer.contract.rundir import AttemptDir
-from trainer.handover.launch import NOT_THE_TRAINERS
-from trainer.handover.place import Place
+from hillclimb.process.host import TrainerHost
+from hillclimb.process.launcher import WITHHELD_VARIABLES
+from hillclimb.protocol.rundir import AttemptDir
 
 SWEEP_S = 45.0
-"""Longer than the sweep tries."""
-HOLDING = ("fleet",)
-"""Providers whose episodes hold something elsewhere."""
+"""Longer than the sweep's own deadline."""
+PROVIDERS_WITH_INSTANCES = ("fleet",)
+"""Providers whose episodes create instances on a platform."""
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Sweeper:
-    """Sweeps for one holder."""
+    """Runs sweeps for one runner or node."""
 
-    place: Place
+    host: TrainerHost
     environment: Mapping[str, str] = field(repr=False)
-    withheld: frozenset[str] = NOT_THE_TRAINERS
+    withheld: frozenset[str] = WITHHELD_VARIABLES
 
-    def sweep(self, where: AttemptDir) -> None:
-        """Delete what an attempt left. What fails is logged: silent instances end by themselves."""
-        if not _holds_something(where):
+    def sweep(self, attempt_dir: AttemptDir) -> None:
+        """Delete an attempt's instances. A failure is only logged: idle instances expire anyway."""
+        if not _has_instances(attempt_dir):
             return
         command = (
-            *(self.place.trainer_python, "-m", "trainer.sweep"),
-            *("--run-dir", str(where.run_dir), "--attempt", str(where.attempt)),
+            *(self.host.trainer_python, "-m", "trainer.envs.sweep"),
+            *("--run-dir", str(attempt_dir.run_dir), "--attempt", str(attempt_dir.attempt)),
         )
-        kept = {k: v for k, v in self.environment.items() if k not in self.withheld}
+        variables = {k: v for k, v in self.environment.items() if k not in self.withheld}
         try:
             done = subprocess.run(
                 command,
-                cwd=where.path,
-                env=kept,
+                cwd=attempt_dir.path,
+                env=variables,
                 capture_output=True,
                 text=True,
                 check=False,
                 timeout=SWEEP_S,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            log.warning("attempt %s was not swept: %s", where.path, error)
+            log.warning("attempt %s was not swept: %s", attempt_dir.path, error)
             return
         if done.returncode:
-            log.warning("attempt %s was not swept: %s", where.path, done.stderr.strip()[-500:])
+            log.warning(
+                "attempt %s was not swept: %s", attempt_dir.path, done.stderr.strip()[-500:]
+            )
         else:
-            log.info("swept attempt %s: %s", where.path, done.stdout.strip())
+            log.info("swept attempt %s: %s", attempt_dir.path, done.stdout.strip())
 
 
-def _holds_something(where: AttemptDir) -> bool:
-    """Ask no more of the spec than that: an update may refuse what an attempt began with."""
+def _has_instances(attempt_dir: AttemptDir) -> bool:
+    """Read the provider alone, without validation: an update may no longer accept the spec."""
     try:
-        provider = json.loads(where.spec.read_bytes())["environment"]["provider"]
+        provider = json.loads(attempt_dir.spec.read_bytes())["environment"]["provider"]
     except (OSError, ValueError, LookupError, TypeError):
         return False
-    return provider in HOLDING
+    return provider in PROVIDERS_WITH_INSTANCES

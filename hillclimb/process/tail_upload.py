@@ -1,71 +1,74 @@
-"""Puts into the blob store what a dead trainer wrote but did not mirror."""
+"""Uploads the tail of events and log that an exited trainer did not upload itself."""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
 
-from trainer.contract.rundir import AttemptDir, event_segment, log_segment, run_key
-from trainer.handover.ending import trainer_seq, whole_lines
-from trainer.handover.masking import Mask
-from trainer.stores.base import BlobStore, StoreError
-from trainer.stores.locate import open_store
+from hillclimb.blobs.base import BlobStore, StoreError
+from hillclimb.blobs.locate import open_store
+from hillclimb.process.exit_report import trainer_seq, whole_lines
+from hillclimb.process.redactor import Redactor
+from hillclimb.protocol.rundir import AttemptDir, event_segment, log_segment, run_key
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class TailMirror:
-    """Adds one last segment of events and one of the log, each only if something is missing.
+class TailUploader:
+    """Adds a last segment of events and one of the log, each only if something is missing.
 
-    What `mask` knows stays here; it keeps lengths, so what is mirrored can be counted in bytes.
+    Both are redacted. Redaction keeps lengths, so the uploaded part of a log is its count of bytes.
     """
 
     store: BlobStore
-    mask: Mask = field(default_factory=Mask)
+    redactor: Redactor = field(default_factory=Redactor)
 
     @classmethod
-    def at(cls, url: str, mask: Mask) -> TailMirror:
-        """The mirror into the store at `url`: a directory or `s3://BUCKET/PREFIX`."""
-        return cls(open_store(url), mask)
+    def at(cls, url: str, redactor: Redactor) -> TailUploader:
+        """Return an uploader into the store at `url`: a directory or `s3://BUCKET/PREFIX`."""
+        return cls(open_store(url), redactor)
 
-    def complete(self, run_id: str, where: AttemptDir) -> None:
-        """Mirror the rest of an attempt; a store that fails is logged, never raised.
+    def upload_tail(self, run_id: str, attempt_dir: AttemptDir) -> None:
+        """Upload the rest of an attempt's events and log; a failing store is logged, never raised.
 
-        The run directory still has everything, and the service's deadline speaks if events
-        stay away.
+        The run directory still has everything, and the service has a deadline for missing events.
         """
         try:
-            self._events(run_id, where)
-            self._log(run_id, where)
+            self._events(run_id, attempt_dir)
+            self._log(run_id, attempt_dir)
         except (StoreError, OSError) as error:
-            log.warning("the tail of %s %s is not mirrored: %s", run_id, where.path.name, error)
+            log.warning(
+                "the tail of %s %s is not uploaded: %s", run_id, attempt_dir.path.name, error
+            )
 
-    def _events(self, run_id: str, where: AttemptDir) -> None:
-        segments = self._segments(run_id, event_segment(where.attempt, 1))
+    def _events(self, run_id: str, attempt_dir: AttemptDir) -> None:
+        segments = self._segments(run_id, event_segment(attempt_dir.attempt, 1))
         last = 0
         if segments:
-            mirrored = self.store.get(segments[-1]).splitlines()
-            last = max((trainer_seq(line) or 0 for line in mirrored), default=0)
-        missing = [line for line in whole_lines(where.events) if (trainer_seq(line) or 0) > last]
+            uploaded = self.store.get(segments[-1]).splitlines()
+            last = max((trainer_seq(line) or 0 for line in uploaded), default=0)
+        missing = [
+            line for line in whole_lines(attempt_dir.events) if (trainer_seq(line) or 0) > last
+        ]
         if missing:
-            key = run_key(run_id, event_segment(where.attempt, _number(segments) + 1))
-            self.store.put_if_absent(key, b"".join(map(self.mask.json_line, missing)))
+            key = run_key(run_id, event_segment(attempt_dir.attempt, _number(segments) + 1))
+            self.store.put_if_absent(key, b"".join(map(self.redactor.json_line, missing)))
 
-    def _log(self, run_id: str, where: AttemptDir) -> None:
-        segments = self._segments(run_id, log_segment(where.attempt, 1))
-        mirrored = sum(map(self.store.size, segments))
-        with where.log.open("rb") as file:
-            file.seek(mirrored)
+    def _log(self, run_id: str, attempt_dir: AttemptDir) -> None:
+        segments = self._segments(run_id, log_segment(attempt_dir.attempt, 1))
+        num_uploaded = sum(map(self.store.size, segments))
+        with attempt_dir.log.open("rb") as file:
+            file.seek(num_uploaded)
             rest = file.read()
         if rest:
-            key = run_key(run_id, log_segment(where.attempt, _number(segments) + 1))
-            self.store.put_if_absent(key, self.mask.raw(rest))
+            key = run_key(run_id, log_segment(attempt_dir.attempt, _number(segments) + 1))
+            self.store.put_if_absent(key, self.redactor.raw(rest))
 
     def _segments(self, run_id: str, first: str) -> tuple[str, ...]:
         return self.store.list(run_key(run_id, first.rpartition("/")[0]))
 
 
 def _number(segments: tuple[str, ...]) -> int:
-    """The number of the last segment; 0 when there is none."""
+    """Return the number of the last segment; 0 when there is none."""
     return int(segments[-1].rpartition("/")[2].partition(".")[0]) if segments else 0

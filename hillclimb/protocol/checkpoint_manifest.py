@@ -1,4 +1,4 @@
-"""`manifest.json`: written last, so a directory that has one is a whole checkpoint."""
+"""Checkpoint manifest (`manifest.json`): written last, so a directory with one is complete."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from trainer.contract.spec import RunSpec
+from hillclimb.spec.run import RunSpec
 
 
 class _Frozen(BaseModel):
@@ -25,7 +25,7 @@ class ManifestFile(_Frozen):
 
 
 class Manifest(_Frozen):
-    """What a checkpoint consists of and where it comes from."""
+    """Files of a checkpoint, its origin and the trainer's state beside the weights."""
 
     schema_version: Literal[1] = 1
     run_id: str
@@ -34,20 +34,21 @@ class Manifest(_Frozen):
     config_hash: str
     """`config_hash` of the spec it was trained under."""
     parent: str | None = None
-    """Blob key of the checkpoint this attempt went on from."""
+    """Blob key of the checkpoint that this attempt resumed from."""
     final: bool = False
     """True for the checkpoint after the last step."""
     created_at: datetime
     files: tuple[ManifestFile, ...]
-    """`policy/` is a Hugging Face directory, `learner/` the state that training goes on from."""
+    """`policy/` is a Hugging Face directory, `learner/` the state that training resumes from."""
     sampler: dict[str, JsonValue]
     """Position in the order of training tasks."""
-    stream: dict[str, JsonValue] = Field(default_factory=dict)
-    """Draws made, and tasks drawn that no step has learned from; empty in old checkpoints."""
+    buffer: dict[str, JsonValue] = Field(default_factory=dict)
+    """State of the rollout buffer: number of draws, and tasks drawn but not yet trained on; empty
+    in old checkpoints."""
     evaluated_step: Annotated[int, Field(ge=0)] | None = None
-    """Step of the last evaluation that was complete."""
+    """Step of the last complete evaluation."""
     ran_s: Annotated[float, Field(ge=0.0)] = 0.0
-    """Seconds that the run has worked to get here, over its attempts."""
+    """Running time of the run up to this checkpoint, over its attempts (seconds)."""
 
     @property
     def size_bytes(self) -> int:

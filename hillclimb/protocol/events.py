@@ -1,4 +1,4 @@
-"""What a trainer says about itself: one union, discriminated on `type`, versioned.
+"""Events of the trainer: one versioned union, discriminated on `type`.
 
 The trainer numbers its events from 1 per attempt (`trainer_seq`) and writes them to
 `events.jsonl` first; ingest takes the same objects, accepts `EVENT_SCHEMA` and the version
@@ -7,41 +7,60 @@ before it, and is idempotent on (run, attempt, trainer_seq).
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated, Literal, TypeAlias
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
 
-from trainer.contract.health import EnvHealth
-from trainer.contract.outcomes import OutcomeRow
-from trainer.contract.prompts import EnvPrompts
-from trainer.contract.reasons import ReasonCode
-from trainer.contract.validation import TeacherUse, ValidationSummary
+from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.protocol.health import EnvHealth
+from hillclimb.protocol.outcomes import OutcomeRow
+from hillclimb.protocol.prompts import EnvPrompts
+from hillclimb.protocol.validation import TeacherUse, ValidationSummary
 
 EVENT_SCHEMA = 1
 ACCEPTED_SCHEMAS = (EVENT_SCHEMA, EVENT_SCHEMA - 1)
+NUMBERING = ("trainer_seq", "at")
+"""Fields that the journal sets when it writes an event; a stored event has both."""
+
+
+def _require_numbering(schema: dict[str, Any]) -> None:
+    """Keep `trainer_seq` and `at` required in the schema: their defaults are for the journal."""
+    required = {*schema.get("required", ()), *NUMBERING}
+    for name in NUMBERING:
+        schema["properties"][name].pop("default", None)
+    schema["required"] = [name for name in schema["properties"] if name in required]
 
 
 class _Event(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        json_schema_extra=_require_numbering,
+    )
 
     schema_version: int = EVENT_SCHEMA
-    """Version of the event schema the sender speaks."""
-    trainer_seq: Annotated[int, Field(ge=1)]
+    """Version of the sender's event schema."""
+    trainer_seq: Annotated[int, Field(ge=1)] = 0
     """Position in the attempt's events, without gaps."""
-    at: datetime
-    """When it happened (UTC)."""
+    at: datetime = datetime.fromtimestamp(0, UTC)
+    """Time of the event (UTC)."""
     step: Annotated[int, Field(ge=0)]
-    """Global step it belongs to; 0 is before the first update."""
+    """Global step of the event; 0 is before the first update."""
+
+    def numbered(self, trainer_seq: int, at: datetime) -> Self:
+        """Return the event at its position in the journal."""
+        return self.model_copy(update={"trainer_seq": trainer_seq, "at": at})
 
 
 class TrainerStarted(_Event):
-    """The trainer is up: model loaded, tasks loaded, about to work."""
+    """The trainer has started: model and tasks are loaded."""
 
     type: Literal["trainer.started"] = "trainer.started"
     total_steps: int
     resumed_from_step: int | None = None
-    """Step of the checkpoint it goes on from; null for a fresh start."""
+    """Step of the checkpoint it resumes from; null for a fresh start."""
     config_hash: str
     """SHA-256 of the resolved spec."""
     prompt_version: str
@@ -60,7 +79,7 @@ class PhaseStarted(_Event):
     phase: Literal["eval", "rollout", "train", "sync", "checkpoint", "validate", "prompts"]
     decoding: str | None = None
     num_rollouts: int | None = None
-    """Rollouts of the phase; where tasks are validated or prompts counted, tasks that are left."""
+    """Rollouts of the phase; in validation and preview, the number of remaining tasks."""
 
 
 class StepCompleted(_Event):
@@ -87,33 +106,33 @@ class EvalCompleted(_Event):
 
 
 class ProbeCompleted(_Event):
-    """What a run of kind `probe` found; its figures are computed from its rows.
+    """Results of a run of kind `probe`; its figures are computed from its rows.
 
-    `step` is that of the checkpoint that was probed, 0 for the starting policy.
+    `step` is that of the probed checkpoint, 0 for the starting policy.
     """
 
     type: Literal["probe.completed"] = "probe.completed"
     complete: bool
-    """False when it was stopped before every rollout had ended; the others then have rows too, as
-    not started."""
+    """False if it was stopped before every rollout had ended; the others then have rows too, as not
+    started."""
     n_samples_per_prompt: int
     """Rollouts per task."""
     group_size: int
-    """Rollouts per prompt that training would take."""
+    """Rollouts per prompt in training (`rollout.n_samples_per_prompt`)."""
     pass_threshold: float
     temperatures: dict[str, float]
-    """Of the rollouts, by environment."""
+    """Sampling temperatures by environment."""
     environments: dict[str, EnvHealth]
     outcomes: tuple[OutcomeRow, ...]
     duration_s: float
 
 
 class ValidationCompleted(_Event):
-    """What a run of kind `validate` found; the rows, one per task, are in the blob store."""
+    """Results of a run of kind `validate`; the rows, one per task, are in the blob store."""
 
     type: Literal["validation.completed"] = "validation.completed"
     complete: bool
-    """False when it was stopped before every task was checked; the others are unknown."""
+    """False if it was stopped before every task was checked; the others are unknown."""
     rows: str
     """Key of the rows' file, relative to the attempt."""
     summary: ValidationSummary
@@ -140,48 +159,48 @@ class CheckpointDeleted(_Event):
 
 
 class PromptsRendered(_Event):
-    """What the agents read before their first turn, in every environment of the run."""
+    """Statistics of the rendered prompts in every environment of the run."""
 
     type: Literal["prompts.rendered"] = "prompts.rendered"
     version: str
-    """Version of the wording; `digest` of each environment covers the rest."""
+    """Version of the prompt wording; the `digest` of each environment covers everything else."""
     max_input_length: int
     """`rollout.max_input_length` (tokens)."""
     environments: dict[str, EnvPrompts]
     file: str
-    """Blob key relative to the run of the prompts kept in full: `attempt-1/prompts.jsonl.gz`."""
+    """Blob key, relative to the run, of the prompts stored in full: `attempt-1/prompts.jsonl.gz`.
+    """
 
 
 class EnvDegraded(_Event):
-    """An environment failed for a noticeable share of a step's rollouts.
+    """An environment failed for a noticeable share of a step's started rollouts.
 
-    Of those that were begun; an infra error counts although another try went well, and so does a
-    verifier that gives no score.
+    An infra error counts even if a retry succeeded, and so does a verifier that returns no score.
     """
 
     type: Literal["env.degraded"] = "env.degraded"
     env_key: str
     infra_error_rate: float
     reasons: dict[str, int]
-    """Count per error code; `no_score` for a verifier that gave none."""
+    """Count per error code; `no_score` for a verifier that returned no score."""
 
 
 class CurriculumReweighted(_Event):
-    """The curriculum changed how the prompts are shared out; shares are in [0, 1] and sum to 1."""
+    """The curriculum changed the distribution of prompts; shares are in [0, 1] and sum to 1."""
 
     type: Literal["curriculum.reweighted"] = "curriculum.reweighted"
     old_shares: dict[str, float]
-    """Share of the prompts per environment until now, of those that no minimum takes."""
+    """Share per environment until now, of the prompts beyond the minimum of each."""
     new_shares: dict[str, float]
-    """The same from the next step drawn."""
+    """The same from the next sampled step on."""
     signals: dict[str, float | None]
-    """Share of recent groups whose scores differ, per environment; null where there were none."""
+    """Share of recent groups with signal, per environment; null where there were none."""
     reason: str
-    """Which share changed most, and what was measured there."""
+    """The share that changed most, and its measurement."""
 
 
 class RunWarning(_Event):
-    """Something a user should know that does not stop the run."""
+    """A warning to the user that does not stop the run."""
 
     type: Literal["run.warning"] = "run.warning"
     code: str
@@ -217,8 +236,20 @@ Event: TypeAlias = (
     | TrainerEnded
 )
 
-EVENTS: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="type")])
-"""Validates one event from JSON or python values."""
+
+def _check_numbered(event: Event) -> Event:
+    missing = [name for name in NUMBERING if name not in event.model_fields_set]
+    if missing:
+        raise ValueError(f"the event has no {' and no '.join(missing)}")
+    return event
+
+
+NumberedEvent: TypeAlias = Annotated[
+    Event, Field(discriminator="type"), AfterValidator(_check_numbered)
+]
+"""An event as written by the journal."""
+EVENTS: TypeAdapter[Event] = TypeAdapter(NumberedEvent)
+"""Validates one numbered event from JSON or python values."""
 
 
 class IngestBatch(BaseModel):
@@ -226,13 +257,11 @@ class IngestBatch(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    events: Annotated[
-        tuple[Annotated[Event, Field(discriminator="type")], ...], Field(max_length=500)
-    ]
+    events: Annotated[tuple[NumberedEvent, ...], Field(max_length=500)]
 
 
 class IngestReply(BaseModel):
-    """How far the service has the attempt's events: the sender goes on from there."""
+    """The last event that the service has stored: the sender continues after it."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -1,4 +1,4 @@
-"""How the environments behaved towards rollouts: what a probe reports and training measures."""
+"""Health of environments during rollouts, reported by probes and measured in training."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ class OperationHealth(_Facts):
     """One kind of operation on an environment, over all tries of all rollouts."""
 
     num: Annotated[int, Field(ge=0)]
-    """How often it was asked for."""
+    """Number of requests."""
     num_failed: Annotated[int, Field(ge=0)]
-    """How often it ended in an infra error, or a verifier answered without a score."""
+    """Number of infra errors, and of verifications without a score."""
     p50_s: float | None = None
-    """Median time to the answer, failures included (seconds); null where it was never asked for."""
+    """Median latency, failures included (seconds); null if there was no request."""
     p95_s: float | None = None
-    """95 % of the answers took at most this (seconds)."""
+    """95th percentile of the latency (seconds)."""
 
 
 class EnvHealth(_Facts):
-    """One environment as rollouts met it."""
+    """Health of one environment."""
 
     num_tools: int | None = None
-    """Tools offered, the most of any task; null where none ever answered."""
+    """Tools offered, the maximum over tasks; null if no environment ever answered."""
     prompt_tokens_p50: float | None = None
     """Median length of the prompt, tools included (tokens)."""
     prompt_tokens_max: int | None = None
@@ -39,4 +39,4 @@ class EnvHealth(_Facts):
     call: OperationHealth
     verification: OperationHealth
     infra_errors: dict[str, int]
-    """How often each infra error was met, by code; tries that were repeated count too."""
+    """Number of infra errors by code; retried ones count too."""

@@ -1,4 +1,4 @@
-"""How an attempt is started, and what a runner and the service say to each other about it."""
+"""Launch plan of an attempt, and the messages between runner (or node) and service."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from trainer.contract.reasons import ReasonCode
-from trainer.contract.spec import RunSpec
-
-OLD_KINDS = ("train", "eval")
-"""What the first runners carried out, which did not name their kinds."""
+from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.spec.run import RunSpec
 
 
 class _Wire(BaseModel):
@@ -19,15 +16,15 @@ class _Wire(BaseModel):
 
 
 class LaunchPlan(_Wire):
-    """All that is needed to start one attempt anywhere; the same for a runner and a cluster."""
+    """Everything needed to start an attempt; the same for a runner and a cluster."""
 
     run_id: str
     attempt: Annotated[int, Field(ge=1)]
     attempt_id: str
     attempt_token: str
-    """Bearer token for ingest; dies with the attempt."""
+    """Bearer token for ingest; valid until the attempt ends."""
     ingest_url: str
-    """Absolute URL of `POST /v1/ingest`, or empty when the nodes cannot reach the API."""
+    """Absolute URL of `POST /v1/ingest`, or empty if the nodes cannot reach the API."""
     spec: RunSpec
     resume_from: str | None = None
     """Blob key of a complete checkpoint (its directory), or null for a fresh start."""
@@ -36,45 +33,39 @@ class LaunchPlan(_Wire):
 
 
 class NodePlan(LaunchPlan):
-    """What a cluster's first node gets for its code."""
+    """Launch plan for a cluster's first node, returned for its bootstrap token."""
 
     secrets: Annotated[dict[str, str], Field(repr=False)] = {}
-    """Variables of the trainer's environment; shown only here, and never again."""
+    """Variables of the trainer's environment; no other response contains them."""
 
 
-class ExchangeCode(_Wire):
-    """A cluster's first node asks for what it is to do."""
+class BootstrapClaim(_Wire):
+    """A node's claim of its attempt, with the bootstrap token."""
 
     attempt_id: str
     code: str
-    """Came with the launch; good once."""
+    """The bootstrap token of the launch; valid once."""
     nonce: Annotated[str, Field(min_length=16, max_length=64)]
-    """The job's: it may repeat its question, another job may not."""
+    """Nonce of the job, which may repeat its claim; another job may not."""
     rank: Annotated[int, Field(ge=0)] = 0
-    """Which of the job's nodes asks: the first one takes the attempt, others get secrets alone."""
+    """Rank of the node in the job: rank 0 claims the attempt, others receive only secrets."""
     member: Annotated[str, Field(max_length=64)] = ""
-    """Made by a further node's process: it may repeat its question, no other of its rank may."""
+    """Nonce of a further node's process, which may repeat its claim; others of its rank may not."""
 
 
 class RegisterRunner(_Wire):
-    """A runner introduces itself; the same name takes over its former registration."""
+    """Registration of a runner; the same name replaces its former registration."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
     slots: Annotated[int, Field(ge=1, le=64)] = 1
-    """Trainers it runs at once."""
-    kinds: Annotated[
-        tuple[Annotated[str, Field(pattern=r"^[a-z]{1,32}$")], ...],
-        Field(min_length=1, max_length=64),
-    ] = OLD_KINDS
-    """Kinds of runs it carries out; it is given no other. A runner of a version that did not say
-    is taken to know those of that time."""
+    """Concurrent trainers (count)."""
     hostname: str
     attempts: tuple[str, ...] = ()
-    """Ids of attempts whose trainers it still holds (after a restart)."""
+    """Ids of attempts whose trainers it still runs (after a restart)."""
 
 
 class RegisteredRunner(_Wire):
-    """The runner's id and how often it must be heard."""
+    """The runner's id, heartbeat interval and lease."""
 
     runner_id: str
     heartbeat_interval_s: float
@@ -82,23 +73,23 @@ class RegisteredRunner(_Wire):
 
 
 class Heartbeat(_Wire):
-    """What the runner holds right now."""
+    """Heartbeat of a runner, with the attempts that it currently runs."""
 
     attempts: tuple[str, ...]
     draining: bool = False
-    """True when it stops and takes no new attempts."""
+    """True while it shuts down and claims no new attempts."""
 
 
 Action = Literal["stop", "kill"]
-"""`stop`: checkpoint and leave (SIGTERM); `kill`: at once (superseded or past its deadline)."""
+"""`stop`: checkpoint and exit (SIGTERM); `kill`: immediately (superseded or past its deadline)."""
 
 
 class RunnerCommand(_Wire):
-    """What the service wants done with an attempt the runner holds."""
+    """Command of the service about an attempt that the runner runs."""
 
     attempt_id: str
     action: Action
-    """`stop`: checkpoint and leave (SIGTERM); `kill`: at once (superseded or past its deadline)."""
+    """`stop`: checkpoint and exit (SIGTERM); `kill`: at once (superseded or past its deadline)."""
 
 
 class HeartbeatReply(_Wire):
@@ -109,24 +100,24 @@ class HeartbeatReply(_Wire):
 
 
 class NodeBeat(_Wire):
-    """A cluster's first node lives."""
+    """Heartbeat of a cluster's first node."""
 
     is_preparing: bool = False
-    """The nodes gather and are tested: the trainer is not late yet."""
+    """True while the nodes assemble and are tested, before the trainer's start is due."""
 
 
 class NodeReply(_Wire):
-    """What a cluster's first node is to do with its trainer; repeated until the end is reported."""
+    """Command for the trainer of a cluster's first node; repeated until its end is reported."""
 
     action: Action | None
 
 
-class AttemptEnd(_Wire):
-    """The report, by who held it, that a trainer is gone."""
+class EndReport(_Wire):
+    """Report of a trainer's exit by its runner or node."""
 
     reason: ReasonCode
     message: str
     exit_code: int | None = None
-    """Null when the process was not a child of this runner."""
+    """Null if the process was not a child of this runner."""
     last_trainer_seq: int | None = None
     """From `exit.json`, or counted in `events.jsonl` for a trainer that was killed."""

@@ -1,8 +1,9 @@
-"""What a cluster's first node and the service leave for each other where no request can pass.
+"""Messages between a cluster's first node and the service through the blob store.
 
-Under `runs/R/attempt-A/node/` of the blob store (`rundir.node_file`): the service writes
-`plan.json` once and `stop.json` when it wants something; the node takes the plan with `taken.json`,
-which can be written once only, then writes `alive.json` again and again and `end.json` at its end.
+Used where the node cannot reach the API. Under `runs/R/attempt-A/node/` (`rundir.node_file`) the
+service writes `plan.json` once and `stop.json` to stop the trainer. The node claims the plan with
+`taken.json`, which can be written only once, then writes `alive.json` periodically and `end.json`
+at its end.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from trainer.contract.launch import Action, AttemptEnd
+from hillclimb.protocol.launch import Action, EndReport
 
 Nonce = Annotated[str, Field(min_length=16, max_length=64)]
 
@@ -22,13 +23,13 @@ class _Note(BaseModel):
 
 
 class NodeTaken(_Note):
-    """`taken.json`: which job carries the attempt; another one leaves."""
+    """`taken.json`: the job that claimed the attempt; any other job exits."""
 
     nonce: Nonce
 
 
 class NodeAlive(_Note):
-    """`alive.json`: the job lives. Its clock is not trusted: what counts is that `beat` rises."""
+    """`alive.json`: the job's heartbeat. Its clock is not trusted: only a rising `beat` counts."""
 
     nonce: Nonce
     beat: Annotated[int, Field(ge=1)]
@@ -37,13 +38,13 @@ class NodeAlive(_Note):
 
 
 class NodeEnd(_Note):
-    """`end.json`: the trainer is gone."""
+    """`end.json`: the trainer has exited."""
 
     nonce: Nonce
-    end: AttemptEnd
+    end: EndReport
 
 
 class NodeStop(_Note):
-    """`stop.json`: what to do with the trainer."""
+    """`stop.json`: the service's command for the trainer."""
 
     action: Action

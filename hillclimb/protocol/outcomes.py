@@ -1,4 +1,4 @@
-"""How a rollout ended. One row of this shape per rollout is what every percentage is made of."""
+"""Outcomes of rollouts. All percentages are computed from one `OutcomeRow` per rollout."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class StopReason(StrEnum):
-    """Why a rollout stopped: a closed list."""
+    """Reason for which a rollout stopped: a closed list."""
 
     DONE = "done"
-    """The policy said it was done."""
+    """The policy declared itself done."""
     ENV_ENDED = "env_ended"
     """A tool ended the episode."""
     MAX_TURNS = "max_turns"
@@ -27,22 +27,22 @@ class StopReason(StrEnum):
     INFRA_ERROR = "infra_error"
     """The environment or a service failed."""
     NOT_STARTED = "not_started"
-    """The evaluation's time was over before it could begin."""
+    """The time budget was used up before the rollout started."""
 
 
 class OutcomeStatus(StrEnum):
-    """Whether a rollout has a score, and if not, whose fault that is."""
+    """Grading status of a rollout."""
 
     GRADED = "graded"
     UNGRADED = "ungraded"
-    """There is no grade, for no fault of the environment: the verifier gave none, or the rollout
-    was never begun."""
+    """No grade, though the environment did not fail: the verifier returned none, or the rollout was
+    never started."""
     INFRA_ERROR = "infra_error"
     """The environment or a service failed before the episode ended."""
 
 
 class Outcome(BaseModel):
-    """The verdict on one rollout: a score exactly when it is graded, a reason when it is not."""
+    """Outcome of one rollout: a score if and only if it is graded, else a reason."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -53,13 +53,13 @@ class Outcome(BaseModel):
     def model_post_init(self, context: object) -> None:
         """Refuse a score without a grade and a missing score without a reason."""
         if (self.status is OutcomeStatus.GRADED) != (self.score is not None):
-            raise ValueError("a score belongs to graded outcomes, and to them alone")
+            raise ValueError("an outcome has a score if and only if it is graded")
         if self.status is not OutcomeStatus.GRADED and not self.reason:
-            raise ValueError("an outcome without a grade says why")
+            raise ValueError("an outcome without a grade needs a reason")
 
 
 class OutcomeRow(BaseModel):
-    """One rollout as stored: what was tried, under which decoding, and how it ended.
+    """One rollout as stored: its task, decoding and outcome.
 
     `sample_index` counts rollouts of the same task at the same step and decoding from 0.
     """
@@ -86,7 +86,7 @@ class OutcomeRow(BaseModel):
     num_repeated_calls: int
     """Tool calls equal, name and arguments, to the call just before."""
     num_tokens: int
-    """Tokens the policy drew."""
+    """Tokens sampled by the policy."""
     num_infra_retries: int = 0
     duration_s: float
     trajectory: str
@@ -96,5 +96,5 @@ class OutcomeRow(BaseModel):
 
 
 Groups: TypeAlias = Sequence[Sequence[OutcomeRow]]
-"""A step's rollouts by draw: those of one prompt that are compared with one another. A step may
-draw a task more than once."""
+"""A step's rollouts by group, that is, of one prompt with a common baseline. A step may draw a task
+more than once."""

@@ -1,4 +1,4 @@
-"""What the agents of a run read before their first turn: how long it is, and a hash of it."""
+"""Token counts and digests of a run's prompts, which the agents read before their first turn."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class _Prompts(BaseModel):
 
 
 class TokenSpread(_Prompts):
-    """Numbers of tokens over the tasks of an environment that were counted."""
+    """Minimum, median and maximum of token counts over the counted tasks of an environment."""
 
     min: int
     median: float
@@ -22,28 +22,29 @@ class EnvPrompts(_Prompts):
 
     digest: str
     """SHA-256 over the rendered prompts of all its tasks: it changes with wording, tools, dates,
-    variables and with the tasks themselves."""
+    variables and the tasks themselves."""
     num_tasks: int
-    """Where the environment words its tasks (OpenEnv without a dataset): those it was asked for."""
+    """Tasks of the environment; if it writes its own prompts (OpenEnv without a dataset), the tasks
+    requested from it."""
     num_tools: int
     num_counted: int
     """Tasks whose tokens were counted, spread evenly; a run of kind `preview` counts all."""
     num_too_long: int
-    """Of those counted: tasks whose prompt is longer than `rollout.max_input_length`."""
+    """Counted tasks whose prompt is longer than `rollout.max_input_length`."""
     system_tokens: TokenSpread
-    """Of the system message without its tools."""
+    """Tokens of the system message without its tools."""
     tools_tokens: TokenSpread
-    """Of the lines that describe the tools."""
+    """Tokens of the lines that describe the tools."""
     task_tokens: TokenSpread
-    """Of the task's own words."""
+    """Tokens of the task's own text."""
     total_tokens: TokenSpread
-    """Of all that is sent, markers included."""
+    """Tokens of the whole prompt, chat markers included."""
     longest_task: str
-    """Key of the task with the most tokens in all."""
+    """Key of the task with the most tokens in total."""
 
 
 class PromptText(_Prompts):
-    """One task's prompt as the model reads it, with its numbers of tokens: a line of the file."""
+    """One task's prompt as the model reads it, with its token counts: a line of the file."""
 
     env_key: str
     task_key: str
@@ -52,7 +53,7 @@ class PromptText(_Prompts):
     task: str
     """The first user message."""
     text: str
-    """Both with the markers of the wire, decoded from the tokens that are sent."""
+    """Both with chat markers, decoded from the tokens of the request."""
     system_tokens: int
     tools_tokens: int
     task_tokens: int

@@ -1,4 +1,4 @@
-"""Names in a run directory and in the blob store; nothing else spells them.
+"""Names of files in a run directory and in the blob store, defined only here.
 
     <state>/runs/<run_id>/
         attempt-1/    spec.json events.jsonl trainer.log pid.json exit.json trajectories/
@@ -17,7 +17,7 @@ from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 
-from trainer.contract.reasons import ReasonCode
+from hillclimb.protocol.end_reasons import ReasonCode
 
 NodeFile = Literal["plan", "stop", "taken", "alive", "end"]
 TagPart = Literal["rollouts", "prompts"]
@@ -31,11 +31,15 @@ CHECKPOINTS = "checkpoints"
 MANIFEST = "manifest.json"
 PROMPTS = "prompts.jsonl.gz"
 RESUME = "resume"
-"""Directory of the attempt in which the checkpoint to go on from is unpacked."""
+"""Directory of the attempt in which the checkpoint to resume from is unpacked."""
 MODEL = "model"
-"""Directory of the attempt for models that have to be brought here."""
+"""Directory of the attempt for downloaded models."""
 WEIGHTS = "weights"
-"""Directory of the attempt in which weights pass from learner to engines over a disk."""
+"""Directory of the attempt for weights that go from learner to engines over the disk."""
+POLICY = "policy"
+"""Directory of a checkpoint with the weights, in Hugging Face format."""
+ADAPTER = "adapter"
+"""Directory of a checkpoint with the adapter in peft's format, if one is trained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +51,12 @@ class AttemptDir:
 
     @property
     def path(self) -> Path:
-        """The attempt's own directory."""
+        """Directory of the attempt."""
         return self.run_dir / attempt_name(self.attempt)
 
     @property
     def spec(self) -> Path:
-        """The resolved spec the trainer reads."""
+        """The resolved spec that the trainer reads."""
         return self.path / SPEC
 
     @property
@@ -67,17 +71,17 @@ class AttemptDir:
 
     @property
     def pid(self) -> Path:
-        """Which process is the trainer (pid and start time)."""
+        """Identity of the trainer's process (pid and start time)."""
         return self.path / PID
 
     @property
     def exit(self) -> Path:
-        """Why the trainer left; absent when it was killed."""
+        """The trainer's exit record; absent if it was killed."""
         return self.path / EXIT
 
     @property
     def trajectories(self) -> Path:
-        """Trajectory files before they are in the blob store."""
+        """Trajectory files before their upload to the blob store."""
         return self.path / TRAJECTORIES
 
     def checkpoint(self, step: int) -> Path:
@@ -91,17 +95,17 @@ def attempt_name(attempt: int) -> str:
 
 
 def run_tag(run_id: str, attempt: int, part: TagPart = "rollouts") -> str:
-    """Return the name under which platforms hold something for an attempt, such as instances.
+    """Return the tag of an attempt's resources on a platform, such as instances.
 
-    Whoever closes deletes what carries its name, so parts of an attempt that may run side by side
-    have names of their own.
+    Closing deletes everything with the tag, so parts of an attempt that may run concurrently have
+    separate tags.
     """
     name = f"hillclimb.{run_id}.{attempt}"
     return name if part == "rollouts" else f"{name}.{part}"
 
 
 def run_tags(run_id: str, attempt: int) -> tuple[str, ...]:
-    """Return every name under which platforms may hold something for an attempt."""
+    """Return every tag that an attempt's resources on a platform may have."""
     return tuple(run_tag(run_id, attempt, part) for part in get_args(TagPart))
 
 
@@ -131,20 +135,20 @@ def trajectory_file(attempt: int, name: str) -> str:
 
 
 def prompts_file(attempt: int) -> str:
-    """Return the blob key, relative to the run, of the prompts an attempt kept in full."""
+    """Return the blob key, relative to the run, of the prompts that an attempt stored in full."""
     return f"{attempt_name(attempt)}/{PROMPTS}"
 
 
 def node_file(attempt: int, name: NodeFile) -> str:
-    """Return the blob key, relative to the run, of what an attempt's first node is told or tells.
+    """Return the blob key, relative to the run, of a message to or from an attempt's first node.
 
-    `plan` and `stop` are the service's to write, the others the node's: `trainer.contract.node`.
+    The service writes `plan` and `stop`, the node the others: `hillclimb.protocol.node_messages`.
     """
     return f"{attempt_name(attempt)}/node/{name}.json"
 
 
 class ExitRecord(BaseModel):
-    """`exit.json`: written by the trainer as its last act."""
+    """`exit.json`: written by the trainer just before it exits."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -156,7 +160,7 @@ class ExitRecord(BaseModel):
 
 
 class PidRecord(BaseModel):
-    """`pid.json`: enough to know a process again after a restart of its owner."""
+    """`pid.json`: identifies a process again after a restart of its owner."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

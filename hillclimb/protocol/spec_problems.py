@@ -1,6 +1,6 @@
-"""Turns a rejected spec into sentences that say where it is wrong and what to do.
+"""Turns validation errors of a spec into problems: a pointer, a code and a sentence with a remedy.
 
-The same sentences reach a user through the API (problem+json), the CLI and the trainer.
+The API (problem+json), the CLI and the trainer report the same sentences.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from trainer.contract.spec import RunSpec
+from hillclimb.spec.run import RunSpec
 
 PLANNED: frozenset[str] = frozenset(
     {
@@ -24,7 +24,7 @@ PLANNED: frozenset[str] = frozenset(
         "rollout/top_p",
     }
 )
-"""Keys of the design that this version does not read yet (paths without a leading slash)."""
+"""Planned keys that this version does not read yet (paths without a leading slash)."""
 
 ELSEWHERE: Mapping[str, str] = {
     "cluster": "the machines of a run are under backend.skypilot",
@@ -32,12 +32,12 @@ ELSEWHERE: Mapping[str, str] = {
     "backend/cloud": "a machine's cloud is the infra of one of backend.skypilot.candidates",
     "data/version": "a dataset's version is a part of its name in data.dataset (NAME@3)",
 }
-"""Keys that one would look for, and where it is instead."""
+"""Keys that users may expect, each with a sentence about the actual key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecProblem:
-    """One thing wrong with a spec: where (JSON Pointer), which kind, and a sentence."""
+    """A mistake in a spec: its JSON Pointer, a code and a sentence."""
 
     pointer: str
     code: str
@@ -47,17 +47,17 @@ class SpecProblem:
 def explain(error: ValidationError) -> tuple[SpecProblem, ...]:
     """Return one problem per mistake, in the order of the document.
 
-    pydantic leaves out items that are wrong and then counts too few of the others: not told.
+    pydantic drops invalid items and then reports too few of the others, which is left out.
     """
     details = error.errors(include_url=False)
-    return tuple(_explain_one(each) for each in details if not _follows(each, details))
+    return tuple(_explain_one(detail) for detail in details if not _follows(detail, details))
 
 
 def _follows(detail: Mapping[str, Any], details: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether it only says that wrong items were not counted."""
+    """Tell whether an error is only a consequence of invalid items."""
     loc = tuple(detail["loc"])
     return detail["type"] == "too_short" and any(
-        len(each["loc"]) > len(loc) and tuple(each["loc"][: len(loc)]) == loc for each in details
+        len(other["loc"]) > len(loc) and tuple(other["loc"][: len(loc)]) == loc for other in details
     )
 
 
@@ -70,7 +70,7 @@ def _explain_one(detail: Mapping[str, Any]) -> SpecProblem:
 
 
 def sentence_of(detail: Mapping[str, Any]) -> str:
-    """Return what one of pydantic's errors says, without what it puts before our own sentences."""
+    """Return the message of a pydantic error, without its prefix to our own sentences."""
     return str(detail["msg"]).removeprefix("Value error, ")
 
 
@@ -91,7 +91,7 @@ def _unknown_key(loc: Sequence[int | str], pointer: str) -> SpecProblem:
 
 
 def _keys_beside(loc: Sequence[int | str]) -> Iterable[str]:
-    """Return the keys allowed where the unknown one stands."""
+    """Return the keys allowed beside the unknown one."""
     model: type[BaseModel] = RunSpec
     parts = iter(loc[:-1])
     for part in parts:
@@ -103,7 +103,7 @@ def _keys_beside(loc: Sequence[int | str]) -> Iterable[str]:
             return ()
         model = sections[0]
         if get_origin(field.annotation) in (dict, Mapping):
-            next(parts, None)  # the user's own name of one of several
+            next(parts, None)  # a key of the mapping, chosen by the user
     return model.model_fields
 
 
@@ -111,7 +111,7 @@ def _sections(annotation: object) -> tuple[type[BaseModel], ...]:
     """Return the sections that a key may hold: `X`, `X | None`, `tuple[X, ...]`, `dict[str, X]`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return (annotation,)
-    return tuple(found for part in get_args(annotation) for found in _sections(part))
+    return tuple(section for part in get_args(annotation) for section in _sections(part))
 
 
 def _escape(part: int | str) -> str:

@@ -1,4 +1,4 @@
-"""What a validation found of each task, and the word that follows from it."""
+"""Results of a validation: checks, verdict and reason of each task, and their counts."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from pydantic import BaseModel, ConfigDict, Field
 VALIDATION_ROWS = "validation.jsonl.gz"
 """File of the rows in the blob store, relative to the attempt: one JSON object per line."""
 TEACHER_USE = "validation.teacher.json"
-"""File beside it of what the teacher was asked so far, over all attempts: a `TeacherUse`."""
+"""File beside it with the teacher's usage so far, over all attempts: a `TeacherUse`."""
 
 
 class _Facts(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
-class Check(StrEnum):
-    """How one check of a task came out."""
+class TaskCheck(StrEnum):
+    """Result of one check of a task."""
 
     PASSED = "passed"
     FAILED = "failed"
     UNKNOWN = "unknown"
-    """The environment, the verifier or the teacher's endpoint failed: that says nothing."""
+    """The environment, the verifier or the teacher's endpoint failed."""
     ABSENT = "absent"
     """There was nothing to check: no recorded calls, or no teacher."""
 
 
 class TaskVerdict(StrEnum):
-    """What is to be done with a task."""
+    """Verdict on a task."""
 
     VALID = "valid"
     """Every check passed, and one of them shows that it can be solved."""
     EXCLUDED = "excluded"
-    """A check failed: it is not worth training or measuring on."""
+    """A check failed: the task is useless for training and evaluation."""
     UNPROVEN = "unproven"
     """No check failed, and none shows that it can be solved."""
     UNKNOWN = "unknown"
-    """A check could not be made: it is no failure, and no proof."""
+    """A check could not be made, which is neither a failure nor a proof."""
 
 
 class Reason(StrEnum):
-    """Why a task is excluded or unknown: a closed list."""
+    """Reason for which a task is excluded or unknown: a closed list."""
 
     REPLAY_REFUSED = "replay_refused"
     """A recorded call is refused by the environment."""
@@ -57,21 +57,20 @@ class Reason(StrEnum):
     NOT_ANSWERED = "not_answered"
     """Environment or verifier failed, retries included."""
     TEACHER_CUT_OFF = "teacher_cut_off"
-    """An answer of the teacher was cut off at its longest, filtered or refused, and nothing it did
-    passes."""
+    """An answer of the teacher was truncated, filtered or refused, and no try passes."""
     TEACHER_UNAVAILABLE = "teacher_unavailable"
-    """The teacher's endpoint failed or refuses us by now, or its budget was used up."""
+    """The teacher's endpoint failed or rejects requests, or its budget was used up."""
     NOT_REACHED = "not_reached"
-    """The validation was stopped before."""
+    """The validation was stopped before this task."""
 
 
 class TeacherTries(_Facts):
-    """How a teacher's tries at one task came out."""
+    """Numbers of a teacher's tries at one task, by result."""
 
     passed: int = 0
     failed: int = 0
     unknown: int = 0
-    """Tries that the environment or the endpoint ended, or in which an answer was cut off."""
+    """Tries that the environment or the endpoint ended, or with a truncated answer."""
 
 
 class TaskValidation(_Facts):
@@ -79,21 +78,21 @@ class TaskValidation(_Facts):
 
     task_key: str
     env_key: str
-    replay: Check = Check.ABSENT
-    """Recorded calls in a fresh environment: each must be carried out."""
-    verifier_on_start: Check = Check.UNKNOWN
+    replay: TaskCheck = TaskCheck.ABSENT
+    """Recorded calls in a fresh environment: each must be executed."""
+    verifier_on_start: TaskCheck = TaskCheck.UNKNOWN
     """A known fail: the untouched start state must not pass."""
-    verifier_on_replay: Check = Check.ABSENT
+    verifier_on_replay: TaskCheck = TaskCheck.ABSENT
     """A known pass: the state after the recorded calls must pass."""
     teacher: TeacherTries | None = None
     verdict: TaskVerdict
     reason: Reason | None = None
     detail: str | None = None
-    """The reason in a sentence."""
+    """The reason as a sentence."""
 
 
 class TeacherUse(_Facts):
-    """What a teacher was asked, over the whole run."""
+    """Usage of a teacher over the whole run."""
 
     num_requests: int
     """Retries included."""
@@ -111,33 +110,33 @@ class ValidationSummary(_Facts):
     """Verdicts by environment."""
     reasons: dict[str, int]
     coverage: Annotated[float, Field(ge=0.0, le=1.0)]
-    """Share of tasks of which something is known."""
+    """Share of tasks whose verdict is not UNKNOWN."""
 
 
-def judge(found: TaskValidation, *, teacher_is_required: bool) -> TaskValidation:
-    """Return what was found with its verdict; `reason` and `detail` of a check that failed stay.
+def judge(task: TaskValidation, *, teacher_is_required: bool) -> TaskValidation:
+    """Return the task with its verdict; `reason` and `detail` of a failed check are kept.
 
-    A check that failed decides, whatever could not be checked besides; what is unknown otherwise
-    makes the task unknown, unless it is proven without.
+    A failed check decides, even if others are unknown; otherwise an unknown check makes the task
+    unknown, unless it is proven without that check.
     """
-    tries = found.teacher
-    replayed = found.replay is found.verifier_on_replay is Check.PASSED
+    tries = task.teacher
+    replayed = task.replay is task.verifier_on_replay is TaskCheck.PASSED
     solved = tries is not None and tries.passed > 0
-    checks = (found.replay, found.verifier_on_start, found.verifier_on_replay)
-    if Check.FAILED in checks:
-        return _with(found, TaskVerdict.EXCLUDED)
-    if Check.UNKNOWN in checks:
-        return _with(found, TaskVerdict.UNKNOWN)
+    checks = (task.replay, task.verifier_on_start, task.verifier_on_replay)
+    if TaskCheck.FAILED in checks:
+        return _with(task, TaskVerdict.EXCLUDED)
+    if TaskCheck.UNKNOWN in checks:
+        return _with(task, TaskVerdict.UNKNOWN)
     needs_teacher = tries is not None and (teacher_is_required or not replayed)
     if needs_teacher and tries is not None and not solved:
         if tries.unknown:
-            return _with(found, TaskVerdict.UNKNOWN)
+            return _with(task, TaskVerdict.UNKNOWN)
         total = tries.failed
         detail = f"the teacher passed in none of {total} {'try' if total == 1 else 'tries'}"
-        failed = found.model_copy(update={"reason": Reason.TEACHER_FAILED, "detail": detail})
+        failed = task.model_copy(update={"reason": Reason.TEACHER_FAILED, "detail": detail})
         return _with(failed, TaskVerdict.EXCLUDED)
     proven = TaskVerdict.VALID if replayed or solved else TaskVerdict.UNPROVEN
-    return _with(found.model_copy(update={"reason": None, "detail": None}), proven)
+    return _with(task.model_copy(update={"reason": None, "detail": None}), proven)
 
 
 def summarise_tasks(rows: Sequence[TaskValidation]) -> ValidationSummary:
@@ -155,5 +154,5 @@ def summarise_tasks(rows: Sequence[TaskValidation]) -> ValidationSummary:
     )
 
 
-def _with(found: TaskValidation, verdict: TaskVerdict) -> TaskValidation:
-    return found.model_copy(update={"verdict": verdict})
+def _with(task: TaskValidation, verdict: TaskVerdict) -> TaskValidation:
+    return task.model_copy(update={"verdict": verdict})

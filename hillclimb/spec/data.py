@@ -1,4 +1,4 @@
-"""The section `data`: which tasks there are, and which of them a training step draws."""
+"""The section `data`: the tasks of a run, and how a training step samples them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,19 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from trainer.contract.datasets.stopping import STOPPING
-from trainer.contract.section import EnvKey, Section, Share
+from hillclimb.spec.section import EnvKey, Section, Share
+
+BLOCKING_LINT = (
+    "leak",
+    "eval_not_unique",
+    "duplicate_key_differs",
+    "current_date_missing",
+    "published_overruled",
+    "tools_over_budget",
+    "eval_too_small",
+)
+"""Lint codes that block a run, and that `data.allow_lint` may name. `findings.RULES` defines them;
+a test compares the two."""
 
 DatasetName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 
@@ -48,39 +59,40 @@ GENERATOR_KEYS = (
     "eval_tasks_per_env",
     "held_out_template_share",
 )
-"""What only generated tasks have."""
+"""Settings that apply to generated tasks only."""
 
 
 class CurriculumSpec(Section):
-    """Give more prompts to the environments whose groups still teach: those whose scores differ."""
+    """Shift prompts to the environments whose groups carry signal, that is, whose scores differ."""
 
     interval: Annotated[int, Field(ge=1, le=1_000_000)] = 5
-    """Steps between two looks at the shares; each change is an event."""
+    """Steps between two updates of the shares; each change is an event."""
     floor: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.2
-    """Share of the prompts given out as `sampling` says, whatever was measured: no environment
-    falls below this share of what it would get without a curriculum."""
+    """Share of the prompts that `sampling` distributes, whatever was measured: no environment
+    falls below this share of its prompts without a curriculum."""
     half_life: Annotated[float, Field(gt=0.0, le=1e6)] = 10.0
-    """Steps after which a measurement counts half; forgotten environments are tried again."""
+    """Steps after which a measurement counts half; environments with few prompts regain some."""
     min_change: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.02
-    """Shares stay while none of them would change by at least this much."""
+    """Smallest change of a share: the shares stay as they are while none changes by this much."""
 
 
 class DataSpec(Section):
-    """Which tasks to train and evaluate on; train and eval never share an entity."""
+    """Tasks to train and evaluate on; training and eval tasks never share an entity."""
 
     env_keys: Annotated[tuple[EnvKey, ...], Field(max_length=64)] = ()
-    """Environments to draw tasks from, each at most once. With a `dataset` they may be left out:
-    then they are all of its environments that are not in quarantine."""
+    """Environments to take tasks from, each at most once. Optional with a `dataset`: the default is
+    all of its environments that are not in quarantine."""
     dataset: Annotated[
         DatasetRef | None,
         BeforeValidator(_read_reference, json_schema_input_type=DatasetRef | str | None),
     ] = None
-    """Take the tasks and the split of a registered dataset: `NAME@3`, or `NAME` for the newest
-    version. null generates tasks, as the keys below say. The run is stored with the version's id
-    and digest, so it never changes under it."""
+    """Use the tasks and the split of a registered dataset: `NAME@3`, or `NAME` for the newest
+    version. null generates tasks according to the keys below. The run is stored with the version's
+    id and digest, so its tasks never change."""
     allow_lint: tuple[str, ...] = ()
-    """Train or evaluate on the `dataset` although lint finds errors of these codes in it, such as
-    `leak` (docs/datasets.md); `eval_too_small` allows fewer than six different eval tasks."""
+    """Lint codes that do not block the run: it trains or evaluates on the `dataset` despite errors
+    of these codes, such as `leak` (docs/datasets.md). `eval_too_small` allows fewer than six
+    different eval tasks."""
     train_tasks_per_env: Annotated[int, Field(ge=1, le=100_000)] = 2000
     """Training tasks per environment (count)."""
     train_tasks_by_env: dict[EnvKey, Annotated[int, Field(ge=1, le=100_000)]] = Field(
@@ -92,16 +104,17 @@ class DataSpec(Section):
     held_out_template_share: Share = 0.25
     """Share of the eval tasks made from templates that training never sees."""
     sampling: Literal["balanced", "proportional", "hybrid"] = "balanced"
-    """How the prompts of a step are split: `balanced` evenly over the environments,
-    `proportional` by their numbers of training tasks, `hybrid` first `min_samples_per_env` to
-    each environment, then the rest by numbers of tasks. Each environment has epochs of its own."""
+    """Distribution of a step's prompts: `balanced` evenly over the environments, `proportional` to
+    their numbers of training tasks, `hybrid` first `min_samples_per_env` to each environment, then
+    the remaining ones by numbers of tasks. Each environment has its own epochs."""
     min_samples_per_env: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Prompts every environment gets in every step of `hybrid` sampling, or all its tasks where it
-    has fewer; where a step has too few prompts for that, the environments take turns."""
+    """Minimum number of prompts of every environment in every step of `hybrid` sampling, or all its
+    tasks where it has fewer. If a step has too few prompts for that, the environments take
+    turns."""
     curriculum: CurriculumSpec | None = None
-    """Shift prompts to environments that teach; null leaves the split as it is."""
+    """Shift prompts to environments whose groups carry signal; null keeps the distribution."""
     seed: Annotated[int, Field(ge=0)] = 0
-    """Seed of the task generator and of the order in which training tasks are drawn."""
+    """Seed of the task generator and of the order of the training tasks."""
 
     @model_validator(mode="after")
     def _env_keys_are_unique(self) -> Self:
@@ -116,11 +129,11 @@ class DataSpec(Section):
 
     @model_validator(mode="after")
     def _only_errors_are_allowed(self) -> Self:
-        strangers = [code for code in self.allow_lint if code not in STOPPING]
-        if strangers:
+        unknown = [code for code in self.allow_lint if code not in BLOCKING_LINT]
+        if unknown:
             raise ValueError(
-                f"allow_lint names {strangers[0]!r}, which stops no run: the codes that do are "
-                + ", ".join(STOPPING)
+                f"allow_lint names {unknown[0]!r}, which blocks no run: the codes that do are "
+                + ", ".join(BLOCKING_LINT)
             )
         if self.allow_lint and self.dataset is None:
             raise ValueError(
@@ -141,10 +154,10 @@ class DataSpec(Section):
 
     @model_validator(mode="after")
     def _sampling_settings_are_read(self) -> Self:
-        strangers = sorted(set(self.train_tasks_by_env) - set(self.env_keys))
-        if strangers:
+        unknown = sorted(set(self.train_tasks_by_env) - set(self.env_keys))
+        if unknown:
             raise ValueError(
-                f"train_tasks_by_env names {strangers[0]!r}, which env_keys does not list: add it"
+                f"train_tasks_by_env names {unknown[0]!r}, which env_keys does not list: add it"
                 " there or remove the entry"
             )
         if self.min_samples_per_env != 1 and self.sampling != "hybrid":
@@ -166,7 +179,7 @@ class DataSpec(Section):
         }
 
     def check_step(self, prompts: int, tasks: Mapping[str, int]) -> None:
-        """Refuse steps of so many prompts where they cannot be drawn as the section asks.
+        """Refuse a number of prompts per step that the section's sampling cannot supply.
 
         `tasks` are the numbers of training tasks of the environments that have any.
 

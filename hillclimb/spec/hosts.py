@@ -1,4 +1,4 @@
-"""What a spec may say of other machines: which addresses are this one, which secrets go there."""
+"""Rules for addresses and secret variables in a spec: secrets travel only in private."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, StringConstraints
 
 FOR_RUNS = "RUN_SECRET_"
-"""How the variables of a runner begin that a spec may name; its operator sets them for that."""
+"""Prefix of the runner's variables that a spec may name; the runner's operator sets them."""
 
 
 def is_loopback(url: str) -> bool:
@@ -18,14 +18,14 @@ def is_loopback(url: str) -> bool:
 
 
 def is_private(url: str) -> bool:
-    """Tell whether nobody on the way to a URL reads along: over TLS, or on this machine."""
+    """Tell whether requests to a URL cannot be read in transit: over TLS, or on this machine."""
     return urlsplit(url).scheme in ("https", "wss") or is_loopback(url)
 
 
 def is_private_to_nodes(url: str) -> bool:
-    """Tell whether rented machines may be told secrets by the service at a URL.
+    """Tell whether rented machines may receive secrets from the service at a URL.
 
-    In private as above, or by its number in a private network (RFC 1918 and such), which is theirs.
+    True if `is_private`, or if its host is an IP address of a private network (RFC 1918 and such).
     """
     if is_private(url):
         return True
@@ -43,8 +43,8 @@ def refuse_overheard(setting: str, url: str, secrets: str) -> None:
     """
     if not is_private(url):
         raise ValueError(
-            f"{setting} is {url}, and {secrets} over https only: give an address that begins with"
-            " https (or wss), or that of a server on the runner's machine"
+            f"{setting} is {url}, but {secrets} over https only: use an address that begins with"
+            " https (or wss), or a server on the runner's machine"
         )
 
 
@@ -61,8 +61,8 @@ def is_loopback_host(host: str) -> bool:
 def _is_for_runs(name: str) -> str:
     if not name.startswith(FOR_RUNS) or name == FOR_RUNS:
         raise ValueError(
-            f"a spec may name only variables that the runner's operator set for runs, and {name}"
-            f" is none: they begin with {FOR_RUNS}"
+            f"a spec may name only variables that the runner's operator set for runs, which begin"
+            f" with {FOR_RUNS}: {name} does not"
         )
     return name
 
@@ -72,5 +72,5 @@ SecretVariable = Annotated[
     StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"),
     AfterValidator(_is_for_runs),
 ]
-"""A variable of the runner's environment, named by a spec, whose value is sent to an address of the
-spec's choice. Any other variable (cloud credentials) must stay where it is."""
+"""A variable of the runner's environment, named by a spec, whose value is sent to an address that
+the spec names. No other variable (cloud credentials) may leave the machine."""

@@ -1,4 +1,4 @@
-"""The `tracking` section: experiment trackers that get the figures of a run."""
+"""The sections `notify` and `tracking`: Slack messages and experiment trackers."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from trainer.contract.section import Section
+from hillclimb.spec.section import Section
 
 
 class WandbSpec(Section):
     """Weights & Biases: one run per attempt, `RUN-attempt-N`, linked by group and config."""
 
     mode: Literal["disabled", "offline", "online"] = "disabled"
-    """`offline`: files under the attempt's directory, for `wandb sync`. `online`: sent as they
-    come; the key is `WANDB_API_KEY` in the environment of the trainer, never in a spec."""
+    """`offline`: files under the attempt's directory, for `wandb sync`. `online`: sent during the
+    run; the key is `WANDB_API_KEY` in the environment of the trainer, never in a spec."""
     project: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")] = "hillclimb"
     """The W&B project."""
     entity: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")] | None = None
     """The W&B team or user; null is the key's own."""
     group: Annotated[str, Field(min_length=1, max_length=128)] | None = None
-    """What the run's attempts are grouped under; null is the run's id."""
+    """W&B group of the run's attempts; null is the run's id."""
     tags: Annotated[
         tuple[Annotated[str, Field(min_length=1, max_length=64)], ...], Field(max_length=32)
     ] = ()
@@ -28,7 +28,21 @@ class WandbSpec(Section):
 
 
 class TrackingSpec(Section):
-    """Where else the figures of the run go; a tracker that fails never hurts the run."""
+    """Experiment trackers that also receive the metrics; a failing one never stops the run."""
 
     wandb: WandbSpec = WandbSpec()
     """Weights & Biases."""
+
+
+class SlackSpec(Section):
+    """Messages to a Slack channel."""
+
+    channel: Annotated[str, Field(pattern=r"^[#CGD]?[A-Za-z0-9._-]{1,80}$")]
+    """Channel name (`#training`) or id; the service needs a bot token."""
+
+
+class NotifySpec(Section):
+    """Notifications when the run starts, evaluates and ends."""
+
+    slack: SlackSpec | None = None
+    """Post to Slack; null posts nothing."""

@@ -3,115 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from trainer.contract.algorithm import AlgorithmSpec
-from trainer.contract.backend import BackendSpec
-from trainer.contract.clusters.gang import refuse_misfit
-from trainer.contract.clusters.spec import BudgetSpec
-from trainer.contract.data import DataSpec
-from trainer.contract.deterministic import refuse_clocks, refuse_what_races
-from trainer.contract.fleet import refuse_cheap_passes, refuse_idle_workers
-from trainer.contract.neverrun import never_run
-from trainer.contract.openenv import refuse_unserved
-from trainer.contract.placement import PlacementSpec
-from trainer.contract.preflight import ProbeSpec, ValidationSpec
-from trainer.contract.previewing import PreviewSpec
-from trainer.contract.section import Section
-from trainer.contract.sections import (
-    CheckpointSpec,
-    EngineSpec,
-    EnvironmentSpec,
-    EvalSpec,
-    LearnerSpec,
-    LineageSpec,
-    ModelSpec,
-    NotifySpec,
-    OptimizerSpec,
-    RolloutSpec,
-    ScheduleSpec,
-)
-from trainer.contract.tinker import refuse_beyond_tinker
-from trainer.contract.tracking import TrackingSpec
+from hillclimb.spec.backend.gang import refuse_misfit
+from hillclimb.spec.environment.fleet import refuse_cheap_passes, refuse_idle_workers
+from hillclimb.spec.environment.openenv import refuse_unserved
+from hillclimb.spec.rules.deterministic import refuse_clocks, refuse_what_races
+from hillclimb.spec.rules.experimental_features import experimental_features
+from hillclimb.spec.rules.tinker import refuse_beyond_tinker
+from hillclimb.spec.sections import RunSections
 
 MINIFLEET_ENV_KEYS = (
     *("booking", "github", "outlook", "reddit", "ticketmaster"),
     *("fira", "hubspot", "zillow"),
 )
 
-RunKind = Literal["train", "eval", "probe", "validate", "preview"]
-RUN_KINDS: tuple[str, ...] = get_args(RunKind)
-"""Every kind of run that this version carries out."""
-LIGHT_KINDS = frozenset({"preview"})
-"""Kinds of runs that hold no model: they wait for no slot of a runner."""
-
 MAX_ROLLOUTS = 10_000
-"""Of one training step or one evaluation: the event that reports them all must fit ingest."""
+"""Rollouts of one training step or evaluation: the event that reports them must fit ingest."""
 
 
-class RunSpec(Section):
-    """One training run. Unknown keys are refused; keys not given take the documented default."""
-
-    schema_version: Literal[1] = 1
-    """Version of this schema."""
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._:-]{0,119}$")]
-    """A name for people; need not be unique."""
-    kind: RunKind = "train"
-    """`train`, or a kind that takes no step, saves nothing, and only keeps the sections that
-    concern training. `eval`: evaluate, under every decoding, the checkpoint that
-    `lineage.resumed_from` names, or the starting policy. `probe`: roll out training tasks on that
-    policy and say per environment whether it is healthy and whether groups will carry signal.
-    `validate`: check every task without a policy, and exclude those that fail (docs/preflight.md).
-    `preview`: render and count the prompts of all tasks, without a model or a slot
-    (docs/prompts.md)."""
-    backend: BackendSpec = BackendSpec()
-    """Where the trainer runs, and who computes for it."""
-    budget: BudgetSpec | None = None
-    """What the clusters of a run may cost; null: no limit of its own."""
-    model: ModelSpec = ModelSpec()
-    """The policy to start from."""
-    data: DataSpec
-    """Tasks to train and evaluate on."""
-    environment: EnvironmentSpec = EnvironmentSpec()
-    """How rollouts meet their environments."""
-    rollout: RolloutSpec = RolloutSpec()
-    """How training rollouts are sampled."""
-    algorithm: AlgorithmSpec = AlgorithmSpec()
-    """The policy-gradient step."""
-    optimizer: OptimizerSpec = OptimizerSpec()
-    """The optimizer."""
-    learner: LearnerSpec = LearnerSpec()
-    """How the gradient is computed."""
-    engine: EngineSpec = EngineSpec()
-    """Who samples."""
-    placement: PlacementSpec = PlacementSpec()
-    """Which processes share the work."""
-    schedule: ScheduleSpec = ScheduleSpec()
-    """How long and in what portions."""
-    eval: EvalSpec = EvalSpec()
-    """Held-out evaluation."""
-    probe: ProbeSpec = ProbeSpec()
-    """What a run of kind `probe` tries."""
-    preview: PreviewSpec = PreviewSpec()
-    """What a run of kind `preview` shows."""
-    validation: ValidationSpec = ValidationSpec()
-    """What a run of kind `validate` checks."""
-    checkpoints: CheckpointSpec = CheckpointSpec()
-    """When state is saved."""
-    notify: NotifySpec = NotifySpec()
-    """Who is told."""
-    tracking: TrackingSpec = TrackingSpec()
-    """Where else the figures go."""
-    lineage: LineageSpec = LineageSpec()
-    """Where the run comes from."""
-    deterministic: bool = False
-    """Make a run that was cut off and resumed equal the one that was not, bit for bit, on one kind
-    of machine: one process and one thread, the torch engine, no rollouts ahead of the learner, no
-    deadline within a step and no injected faults."""
-    experimental: bool = False
-    """Allow paths that were never run (docs/verified.md names them)."""
+class RunSpec(RunSections):
+    """One training run. Unknown keys are refused; absent keys take the documented default."""
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Self:
@@ -133,13 +47,13 @@ class RunSpec(Section):
             refuse_unserved(self.environment.openenv, self.data)
         elif self.environment.openenv:
             raise ValueError(
-                "environment.openenv names servers that nobody asks: set environment.provider to"
-                " openenv or leave the section out"
+                "environment.openenv names servers that this provider does not use: set"
+                " environment.provider to openenv or leave the section out"
             )
-        strangers = sorted(set(self.environment.overrides) - set(keys))
-        if strangers and keys:
+        unknown = sorted(set(self.environment.overrides) - set(keys))
+        if unknown and keys:
             raise ValueError(
-                f"environment.overrides names {strangers[0]!r}, which data.env_keys does not list:"
+                f"environment.overrides names {unknown[0]!r}, which data.env_keys does not list:"
                 " add it there or remove the override"
             )
         return self
@@ -169,7 +83,7 @@ class RunSpec(Section):
         return self
 
     @model_validator(mode="after")
-    def _adapters_are_there_to_travel(self) -> Self:
+    def _transport_matches_adapters(self) -> Self:
         if self.engine.weight_transport == "lora" and self.learner.lora is None:
             raise ValueError(
                 "engine.weight_transport lora sends an adapter, and none is trained: set"
@@ -194,13 +108,13 @@ class RunSpec(Section):
         return self
 
     @model_validator(mode="after")
-    def _workers_have_a_place_on_the_cluster(self) -> Self:
+    def _workers_fit_the_cluster(self) -> Self:
         if self.backend.skypilot is not None:
             learns = self.kind == "train"
             refuse_misfit(self.backend.skypilot, self.engine, self.placement, learns=learns)
         elif self.budget is not None:
             raise ValueError(
-                f"a budget counts what rented clusters cost, and backend.type is"
+                f"a budget limits the cost of rented clusters, and backend.type is"
                 f" {self.backend.type}: leave budget out, or rent with the type skypilot"
             )
         return self
@@ -231,14 +145,14 @@ class RunSpec(Section):
         return self
 
     @model_validator(mode="after")
-    def _a_tinker_server_can_do_it(self) -> Self:
+    def _a_tinker_server_supports_it(self) -> Self:
         if self.backend.tinker_server is not None:
             refuse_beyond_tinker(self, self.backend.tinker_server)
         return self
 
     @model_validator(mode="after")
-    def _never_run_paths_are_asked_for(self) -> Self:
-        for setting, instead in never_run(self):
+    def _experimental_features_are_allowed(self) -> Self:
+        for setting, instead in experimental_features(self):
             if not self.experimental:
                 raise ValueError(
                     f"{setting} was never run: set experimental to true to try it, or {instead}"
@@ -246,7 +160,7 @@ class RunSpec(Section):
         return self
 
     @model_validator(mode="after")
-    def _waves_can_be_reported(self) -> Self:
+    def _rollouts_fit_one_event(self) -> Self:
         num_rollouts = self.schedule.train_batch_size * self.rollout.n_samples_per_prompt
         remedy = "schedule.train_batch_size or rollout.n_samples_per_prompt"
         if self.algorithm.dynamic_sampling is not None:
@@ -266,9 +180,9 @@ class RunSpec(Section):
         return self
 
     def check_tasks(self, train: Mapping[str, int], num_eval: int) -> None:
-        """Refuse numbers of tasks that the run cannot work with as it is set.
+        """Refuse numbers of tasks that do not suit the run's settings.
 
-        The service calls it for a dataset: what is in one is not in the spec. `train` are the
+        The service calls it for a dataset, whose tasks are not in the spec. `train` are the
         numbers of training tasks of the environments that have any.
 
         Raises:
@@ -279,7 +193,7 @@ class RunSpec(Section):
         self.check_evaluation(num_eval)
 
     def check_evaluation(self, num_eval: int) -> None:
-        """Refuse a number of eval tasks whose rollouts no event could report.
+        """Refuse a number of eval tasks whose rollouts do not fit one event.
 
         Raises:
             ValueError: a sentence that names what to change.
@@ -293,10 +207,10 @@ class RunSpec(Section):
             )
 
 
-def _refuse_too_many(num_rollouts: int, wave: str, remedy: str) -> None:
+def _refuse_too_many(num_rollouts: int, unit: str, remedy: str) -> None:
     if num_rollouts > MAX_ROLLOUTS:
         raise ValueError(
-            f"{wave} would have {num_rollouts} rollouts, and at most {MAX_ROLLOUTS} are reported at"
+            f"{unit} would have {num_rollouts} rollouts, and at most {MAX_ROLLOUTS} are reported at"
             f" once: lower {remedy}"
         )
 

@@ -1,4 +1,4 @@
-"""What every section of a run spec is made of."""
+"""Base class, field types and rules shared by the sections of a run spec."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ Seconds = Annotated[float, Field(gt=0.0, le=86_400.0)]
 
 
 class Section(BaseModel):
-    """Frozen, refuses unknown keys and NaN, documents each field by the string under it."""
+    """Base class of sections: frozen, refuses unknown keys and NaN, fields have docstrings."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False
     )
 
 
-def refuse_unread(
+def reject_unused(
     section: Section, keys: tuple[str, ...], *, only: tuple[str, *tuple[str | bool, ...]]
 ) -> None:
-    """Refuse a key that is not at its default though nothing that reads it is on.
+    """Refuse keys that differ from their defaults although no setting reads them.
 
-    `only` names the setting that decides, and the values with which the keys are read.
+    `only` names the setting that decides, followed by its values for which the keys are read.
+
+    Raises:
+        ValueError: a sentence that names the key and what to change.
     """
     chooser, *readers = only
     if getattr(section, chooser) in readers:
@@ -37,3 +40,16 @@ def refuse_unread(
                 f"{key} is set, but it is read only where {chooser} is {values}: set"
                 f" that, or leave {key} out"
             )
+
+
+def refuse_unnested(inner: str, inner_s: float, outer: str, outer_s: float) -> None:
+    """Refuse a deadline that is not smaller than the enclosing one.
+
+    Raises:
+        ValueError: a sentence that names both.
+    """
+    if inner_s >= outer_s:
+        raise ValueError(
+            f"{inner} ({inner_s:g}) must be smaller than {outer} ({outer_s:g}): lower the first or"
+            " raise the second"
+        )

@@ -1,4 +1,4 @@
-"""What the command line calls: up, down, status, and how to reach a running stack."""
+"""Control of the stack for the command line: up, down, status and connection."""
 
 import os
 import signal
@@ -8,17 +8,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from hillclimb.stack.credentials import load_credentials
 from hillclimb.stack.errors import ServiceFailed, StackError, StackRunning
 from hillclimb.stack.options import CODE_ROOT, StackOptions
 from hillclimb.stack.plan import make_plan
-from hillclimb.stack.poll import wait_until
-from hillclimb.stack.processes import Identity, identify, stop_process
-from hillclimb.stack.records import ServiceRecord, StackRecord
 from hillclimb.stack.services import services
-from hillclimb.stack.state import StateDirectory
-from hillclimb.stack.supervisor import Supervisor
-from hillclimb.stack.sweep import sweep
+from hillclimb.stack.state.credentials import load_credentials
+from hillclimb.stack.state.directory import StateDirectory
+from hillclimb.stack.state.records import ServiceRecord, StackRecord
+from hillclimb.stack.supervisor.supervisor import Supervisor
+from hillclimb.stack.supervisor.sweep import sweep
+from hillclimb.stack.system.poll import wait_until
+from hillclimb.stack.system.processes import Identity, identify, stop_process
 
 UP_DEADLINE_S = 180.0
 # On top of the services' own deadlines: kills, the sweep, a busy machine.
@@ -29,17 +29,17 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """Where the API of a stack is and the key to use it with."""
+    """URL and key of a stack's API."""
 
     url: str
     api_key: str
 
 
 def up(options: StackOptions, *, say: Say) -> int:
-    """Run the stack in the foreground until SIGINT, SIGTERM or SIGHUP; the exit code.
+    """Run the stack in the foreground until SIGINT, SIGTERM or SIGHUP; return the exit code.
 
-    Raises StackRunning when a supervisor already holds the state directory, StackError for
-    options that cannot be met.
+    Raises StackRunning when another supervisor has locked the state directory, StackError for
+    options that cannot be satisfied.
     """
     state = StateDirectory(options.state_dir)
     state.create()
@@ -48,7 +48,7 @@ def up(options: StackOptions, *, say: Say) -> int:
         if not options.find_trainer_python().exists():
             say(
                 f"warning: no trainer interpreter at {options.find_trainer_python()}; runs will "
-                "wait until `make setup` has made it"
+                "wait until `make setup` has created it"
             )
         supervisor = Supervisor(specs=services(plan), directory=state, say=say, ports=plan.ports)
         return supervisor.run()
@@ -57,10 +57,10 @@ def up(options: StackOptions, *, say: Say) -> int:
 def up_detached(
     options: StackOptions, *, say: Say, deadline_s: float = UP_DEADLINE_S
 ) -> StackRecord:
-    """Start the supervisor in the background; the record once every service is ready.
+    """Start the supervisor in the background; return the record once every service is ready.
 
-    A stack that already runs is waited for and returned. Raises ServiceFailed with the reason
-    when a service does not start or `deadline_s` passes (the stack is then stopped again).
+    Waits for a stack that is already running. Raises ServiceFailed with the reason when a service
+    does not start or `deadline_s` passes (the stack is then stopped again).
     """
     state = StateDirectory(options.state_dir)
     state.create()
@@ -85,21 +85,22 @@ def up_detached(
     try:
         return _await_ready(state, child, deadline_s)
     except ServiceFailed as error:
-        said = log.read_bytes()[offset:].decode(errors="replace").strip()
+        text = log.read_bytes()[offset:].decode(errors="replace").strip()
         now = state.read()
-        reason = now.error if now != running else said[-2000:]
+        reason = now.error if now != running else text[-2000:]
         raise ServiceFailed(reason or str(error)) from error
     finally:
-        # Deliberately not waited for: it is meant to outlive us.
+        # The supervisor outlives this process on purpose: set a return code so nobody waits for it.
         process.returncode = process.poll() or 0
 
 
 def down(state_dir: Path, *, say: Say) -> bool:
-    """Stop everything of the stack, however it was left; True when there was something to stop.
+    """Stop all processes of the stack, whatever its state; return True if there were any.
 
-    A live supervisor is asked and waited for. Without one, the recorded services that still run
-    are stopped in reverse order (the runner first), then whatever else carries our mark. Returns
-    when no process of the stack is left. Raises StackError when the supervisor does not end.
+    Signals a live supervisor and waits for it. Without one, the recorded services that still run
+    are stopped in reverse order (the runner first), then all other processes with the stack's mark.
+    Returns when no process of the stack is left. Raises StackError when the supervisor does not
+    exit.
     """
     state = StateDirectory(state_dir)
     if not state_dir.is_dir():
@@ -115,12 +116,12 @@ def down(state_dir: Path, *, say: Say) -> bool:
             return _clean_up(state, say) or stopped
     except StackRunning:
         raise StackError(
-            f"Another process holds {state_dir} (a stack being started?); try again."
+            f"Another process has locked {state_dir} (a starting stack?); try again."
         ) from None
 
 
 def status(state_dir: Path) -> StackRecord:
-    """The record, corrected by what is really alive now."""
+    """Return the record, corrected by the processes that are alive now."""
     record = StateDirectory(state_dir).read()
     alive = record.supervised()
     corrected = {
@@ -140,7 +141,7 @@ def status(state_dir: Path) -> StackRecord:
 
 
 def connection(state_dir: Path) -> Connection | None:
-    """URL and first API key of the stack in `state_dir`, or None when it never ran."""
+    """Return URL and first API key of the stack in `state_dir`; None if it never ran."""
     state = StateDirectory(state_dir)
     credentials = load_credentials(state)
     url = state.read().url
@@ -153,7 +154,7 @@ def _await_ready(
     state: StateDirectory, supervisor: Identity | None, deadline_s: float
 ) -> StackRecord:
     if supervisor is None:
-        raise ServiceFailed("The supervisor ended at once.")
+        raise ServiceFailed("The supervisor exited immediately.")
 
     def decided() -> bool:
         return not supervisor.alive() or _ready(state.read(), supervisor)
@@ -165,7 +166,7 @@ def _await_ready(
     if not in_time:
         stop_process(supervisor, signal.SIGTERM, deadline_s=DOWN_SLACK_S)
         raise ServiceFailed(f"The stack was not ready within {deadline_s:.0f} s.")
-    raise ServiceFailed("The supervisor ended before the stack was ready.")
+    raise ServiceFailed("The supervisor exited before the stack was ready.")
 
 
 def _ready(record: StackRecord, supervisor: Identity) -> bool:

@@ -1,14 +1,14 @@
-"""What can go wrong around the embedded stack; every message is a sentence that says what to do.
+"""Errors of the embedded stack; every message is a sentence with a remedy.
 
 StackError
-├── StackRunning      another supervisor holds this state directory
+├── StackRunning      another supervisor has locked this state directory
 ├── ServiceFailed     a service did not start, or a one-shot step failed
 └── BinaryMissing     a wheel's executable is not installed
 """
 
 
 class StackError(Exception):
-    """The embedded stack could not do what was asked; the text is fit to be shown to a user."""
+    """The embedded stack failed; the message is written for users."""
 
 
 class StackRunning(StackError):
@@ -20,4 +20,4 @@ class ServiceFailed(StackError):
 
 
 class BinaryMissing(StackError):
-    """A server's executable is not where its wheel should have put it."""
+    """A server's executable is missing from its wheel."""

@@ -1,12 +1,12 @@
-"""What a user may choose about the embedded stack, by flag or by environment variable."""
+"""Options of the embedded stack, from flags or environment variables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from hillclimb.stack.errors import StackError
-from hillclimb.stack.sky import ENDPOINT_VARIABLE
-from hillclimb.stack.state import find_state_directory
+from hillclimb.stack.servers.sky import ENDPOINT_VARIABLE
+from hillclimb.stack.state.directory import find_state_directory
 
 # The checkout (or installation) whose services are run.
 CODE_ROOT = Path(__file__).resolve().parents[2]
@@ -17,12 +17,13 @@ RUNNER_STOP_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackOptions:
-    """One user's choices for one state directory.
+    """Options of the stack in one state directory.
 
-    A port of None or 0 is chosen: the remembered one if free, else 8710 for the API (not with 0),
-    else any free one. With `database_url` or `redis_url` the stack uses that server and starts
-    none of its own. `with_sky` starts SkyPilot's API server too, on `sky_port`; `sky_url` is one
-    that runs elsewhere. `runner_stop_s`: how long the runner may checkpoint and stop its trainers.
+    For a port of None or 0 one is chosen: the previous one if free, else 8710 for the API (not with
+    0), else any free one. With `database_url` or `redis_url` the stack uses that server and starts
+    none of its own. `with_sky` also starts SkyPilot's API server, on `sky_port`; `sky_url` is one
+    that runs elsewhere. `runner_stop_s` is the time in which the runner may checkpoint and stop its
+    trainers.
     """
 
     state_dir: Path
@@ -40,9 +41,9 @@ class StackOptions:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str], cwd: Path) -> "StackOptions":
-        """Options as the environment variables say; see `as_environment` for their names.
+        """Return the options from environment variables; see `as_environment` for their names.
 
-        Raises StackError for a value that is no number.
+        Raises StackError for an invalid value.
         """
         python = environment.get("HILLCLIMB_TRAINER_PYTHON")
         database_url = environment.get("DATABASE_URL") or None
@@ -64,7 +65,7 @@ class StackOptions:
         )
 
     def as_environment(self) -> dict[str, str]:
-        """The variables from which `from_environment` makes these options again."""
+        """Return the variables from which `from_environment` restores these options."""
         values = {
             "HILLCLIMB_STATE_DIR": self.state_dir,
             "HILLCLIMB_API_PORT": self.api_port,
@@ -82,7 +83,7 @@ class StackOptions:
         return {name: str(value) for name, value in values.items() if value is not None}
 
     def find_trainer_python(self) -> Path:
-        """The data-plane interpreter: as given, else `.venv-trainer` of the code or the project."""
+        """Return the data plane's interpreter: as set, else `.venv-trainer` of code or project."""
         if self.trainer_python is not None:
             return self.trainer_python
         places = [root / ".venv-trainer/bin/python" for root in (CODE_ROOT, self.state_dir.parent)]

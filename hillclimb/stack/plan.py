@@ -1,4 +1,4 @@
-"""From options to everything the services need to know: ports, keys and environment variables."""
+"""Plan of a start of the stack: ports, keys, servers and environment variables of services."""
 
 import os
 import re
@@ -6,15 +6,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hillclimb.stack.credentials import Credentials, ensure_credentials
 from hillclimb.stack.errors import StackError
 from hillclimb.stack.options import PREFERRED_API_PORT, StackOptions
-from hillclimb.stack.ports import LOOPBACK, find_free, is_free
-from hillclimb.stack.postgres import PostgresServer
-from hillclimb.stack.records import StackRecord
-from hillclimb.stack.sky import SkyServer, client_environment, find_sky_port
-from hillclimb.stack.state import StateDirectory
-from hillclimb.stack.valkey import ValkeyServer
+from hillclimb.stack.servers.postgres import PostgresServer
+from hillclimb.stack.servers.sky import SkyServer, client_environment, find_sky_port
+from hillclimb.stack.servers.valkey import ValkeyServer
+from hillclimb.stack.state.credentials import Credentials, ensure_credentials
+from hillclimb.stack.state.directory import StateDirectory
+from hillclimb.stack.state.records import StackRecord
+from hillclimb.stack.system.ports import LOOPBACK, find_free, is_free
 
 # Read by services and handed through, so that a changed value replaces an adopted process.
 PASSED_THROUGH = (
@@ -35,14 +35,14 @@ CLOUDS_PASSED_THROUGH = (
     "HILLCLIMB_NODE_SECRETS",
     "HILLCLIMB_REAP_DRY_RUN",
 )
-"""Read by the API and by the workers where clusters are rented."""
+"""Variables for the API and the workers, if clusters are rented."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackPlan:
-    """One start of the stack; `postgres` or `valkey` is None where an external server is used.
+    """Plan of one start of the stack; `postgres` or `valkey` is None if an external one is used.
 
-    `clouds` is what the API and the worker are told besides `environment`, and no trainer.
+    `clouds` are further variables for the API and the workers, but not for trainers.
     """
 
     options: StackOptions
@@ -61,9 +61,9 @@ class StackPlan:
 
 
 def make_plan(options: StackOptions) -> StackPlan:
-    """Choose ports, load or make keys, and compose what every service gets in its environment.
+    """Choose ports, load or create keys, and compose the services' environment variables.
 
-    Raises StackError when a port that was asked for is taken by someone else.
+    Raises StackError when a requested port is in use by another process.
     """
     state = StateDirectory(options.state_dir)
     state.create()
@@ -103,7 +103,7 @@ def make_plan(options: StackOptions) -> StackPlan:
 
 
 def _clouds_environment(sky_url: str | None, client: Path) -> dict[str, str]:
-    """Variables of those who rent clusters; none where nobody does."""
+    """Return the variables for renting clusters; empty if the stack rents none."""
     passed = {name: os.environ[name] for name in CLOUDS_PASSED_THROUGH if os.environ.get(name)}
     if sky_url:
         passed = {"HILLCLIMB_CLOUDS": "skypilot"} | passed | client_environment(sky_url, client)
@@ -114,36 +114,38 @@ def _clouds_environment(sky_url: str | None, client: Path) -> dict[str, str]:
 
 
 def choose_ports(options: StackOptions, record: StackRecord) -> dict[str, int]:
-    """A port per server: the one asked for, else the remembered one if free or still ours."""
-    wanted = {"api": options.api_port}
+    """Return a port per server: the requested one, else the previous one if free or still ours."""
+    requested = {"api": options.api_port}
     if options.database_url is None:
-        wanted["postgres"] = options.postgres_port
+        requested["postgres"] = options.postgres_port
     if options.redis_url is None:
-        wanted["valkey"] = options.valkey_port
+        requested["valkey"] = options.valkey_port
     if options.with_sky:
-        wanted["sky-api"] = options.sky_port
+        requested["sky-api"] = options.sky_port
     chosen: dict[str, int] = {}
-    for name, port in wanted.items():
-        chosen[name] = _choose(name, port, record, taken=chosen.values())
+    for name, port in requested.items():
+        chosen[name] = _choose(name, port, record, reserved=chosen.values())
     return chosen
 
 
-def _choose(name: str, wanted: int | None, record: StackRecord, *, taken: Collection[int]) -> int:
+def _choose(
+    name: str, requested: int | None, record: StackRecord, *, reserved: Collection[int]
+) -> int:
     remembered = record.ports.get(name)
     process = record.services[name].process if name in record.services else None
     ours = process is not None and process.identity.alive()
-    if wanted:
-        if not is_free(wanted) and not (ours and wanted == remembered):
+    if requested:
+        if not is_free(requested) and not (ours and requested == remembered):
             raise StackError(
-                f"Port {wanted} for {name} is taken; choose another one, or 0 for any free one."
+                f"Port {requested} for {name} is in use; choose another one, or 0 for any free one."
             )
-        return wanted
+        return requested
     if ours and remembered is not None:
         return remembered
     if name == "sky-api":
-        return find_sky_port(preferred=remembered, taken=taken)
-    usual = PREFERRED_API_PORT if name == "api" and wanted is None else None
-    return find_free(preferred=remembered or usual, taken=taken)
+        return find_sky_port(preferred=remembered, reserved=reserved)
+    usual = PREFERRED_API_PORT if name == "api" and requested is None else None
+    return find_free(preferred=remembered or usual, reserved=reserved)
 
 
 def _service_environment(

@@ -1,4 +1,4 @@
-"""The table of services. A new one is one function and one entry in `TABLE`."""
+"""Services of the stack: one function and one entry in `TABLE` per service."""
 
 import signal
 import sys
@@ -7,23 +7,23 @@ from dataclasses import replace
 
 from hillclimb.stack.options import CODE_ROOT
 from hillclimb.stack.plan import StackPlan
-from hillclimb.stack.ports import LOOPBACK
-from hillclimb.stack.probes import file_written, http_ready, log_says, server_ready
-from hillclimb.stack.spec import ServiceSpec
+from hillclimb.stack.servers.probes import file_written, http_ready, log_says, server_ready
+from hillclimb.stack.supervisor.spec import ServiceSpec
+from hillclimb.stack.system.ports import LOOPBACK
 
 READY_FILE_VARIABLE = "HILLCLIMB_READY_FILE"
 RUNNER_STOP_VARIABLE = "HILLCLIMB_RUNNER_STOP_TIMEOUT_S"
 TRAINERS_SHARE = 0.75
 CLUSTER_PROCESSES = "4"
-"""Clusters that are asked about at once."""
+"""Clusters that the cluster worker handles concurrently."""
 
 
 def services(plan: StackPlan) -> tuple[ServiceSpec, ...]:
-    """The services of `plan` in start order; they are stopped in the reverse order."""
+    """Return the services of `plan` in start order; they stop in reverse order."""
     made = [build(plan) for build in TABLE]
     present = [spec for spec in made if spec is not None]
     names = {spec.name for spec in present}
-    # A server that is not ours needs no waiting for.
+    # External servers are not started here, so no service waits for them.
     return tuple(_without_absent_needs(spec, names) for spec in present)
 
 
@@ -89,7 +89,7 @@ def _migrate(plan: StackPlan) -> ServiceSpec:
 
 def _api(plan: StackPlan) -> ServiceSpec:
     place = ("--host", LOOPBACK, "--port", str(plan.api_port))
-    # Open event streams end only when their clients go: uvicorn must not wait for them.
+    # Open event streams end only when their clients disconnect: uvicorn must not wait for them.
     stop = ("--timeout-graceful-shutdown", "3")
     return ServiceSpec(
         name="api",
@@ -117,7 +117,7 @@ def _worker(plan: StackPlan) -> ServiceSpec:
 
 
 def _cluster_worker(plan: StackPlan) -> ServiceSpec | None:
-    """The worker that asks clouds, which takes its time; none where nobody rents clusters."""
+    """Return the worker for slow cloud requests; None if the stack rents no clusters."""
     if "HILLCLIMB_CLOUDS" not in plan.clouds:
         return None
     name = ("--hostname", "clusters@%h")
@@ -137,13 +137,13 @@ def _beat(plan: StackPlan) -> ServiceSpec:
     schedule = str(plan.state.path / "beat" / "schedule")
     # Beat refuses to start on the pid file of a killed one; the supervisor already ensures one.
     options = ("--loglevel", "INFO", "-s", schedule, "--pidfile=")
-    # Whether clusters are rented decides what is on the clock; by whom is not the clock's business.
-    told = {name: plan.clouds[name] for name in ("HILLCLIMB_CLOUDS",) if name in plan.clouds}
+    # Beat schedules cluster tasks only if clusters are rented; it needs no other cloud variable.
+    clouds = {name: plan.clouds[name] for name in ("HILLCLIMB_CLOUDS",) if name in plan.clouds}
     return ServiceSpec(
         name="beat",
         command=_python("-m", "celery", "-A", "worker.app", "beat", *options),
         cwd=CODE_ROOT,
-        environment={**plan.environment, **told},
+        environment={**plan.environment, **clouds},
         needs=("valkey", "migrate"),
         ready=log_says(r"beat: Starting\.\.\."),
     )
@@ -152,7 +152,7 @@ def _beat(plan: StackPlan) -> ServiceSpec:
 def _runner(plan: StackPlan) -> ServiceSpec:
     ready = plan.state.ready_file("runner")
     limit_s = plan.options.runner_stop_s
-    # The runner gives its trainers less than we give it, so that it can still report their end.
+    # Trainers get a shorter limit than the runner, so that it can still report their end.
     own = {
         READY_FILE_VARIABLE: str(ready),
         RUNNER_STOP_VARIABLE: str(max(1.0, TRAINERS_SHARE * limit_s)),

@@ -1,8 +1,8 @@
-"""The one piece of code that turns stored outcomes into pass rates, wherever they are shown.
+"""Pass rates from stored outcomes: the only code that computes them, wherever they are displayed.
 
-A task was rolled out n times with a grade, c of them passed, m have no grade. Only graded rollouts
-enter a point estimate; the missing ones show as coverage and as two bounds, in which every one of
-them is counted as a fail, and as a pass.
+A task has n graded rollouts, of which c passed, and m without a grade. Only graded rollouts enter a
+point estimate; the missing ones appear as coverage and as two bounds, in which all of them count as
+fails, and as passes.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, pvariance, variance
 
-from trainer.contract.contrast import differ
-from trainer.contract.outcomes import OutcomeRow, OutcomeStatus, StopReason
+from hillclimb.protocol.outcomes import OutcomeRow, OutcomeStatus, StopReason
+from hillclimb.stats.reward_spread import differ
 
 CONFIDENCE_Z = 1.959963984540054
 """Two-sided 95 % quantile of the normal distribution."""
@@ -33,11 +33,11 @@ class TaskCount:
     num_missing: int
     """Rollouts that ended ungraded or in an infra error."""
     num_unbegun: int = 0
-    """Those of them that were never begun."""
+    """Those of them that were never started."""
 
     @property
     def is_begun(self) -> bool:
-        """Whether any rollout was begun: of the others the clock, not the task, decided."""
+        """Tell whether any rollout was started; the time budget prevented the others."""
         return self.num_unbegun < self.num_graded + self.num_missing
 
     def with_missing(self, *, passed: bool) -> TaskCount:
@@ -55,7 +55,7 @@ class TaskCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassRate:
-    """pass@k over a set of tasks, with all that is needed to judge it. Rates are in [0, 1]."""
+    """pass@k over a set of tasks, with interval, bounds and counts. Rates are in [0, 1]."""
 
     k: int
     value: float | None

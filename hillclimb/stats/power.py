@@ -1,7 +1,7 @@
-"""How large a change of a pass rate an eval set of a given size can show.
+"""Power analysis: the smallest change of a pass rate that an eval set of a given size can show.
 
-Significance 0.05 two-sided, power 0.8. Normal approximations: at a dozen tasks and fewer they are
-rough, and on the bright side.
+Significance 0.05 two-sided, power 0.8. Normal approximations: for a dozen tasks or fewer they are
+rough, and optimistic.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def paired_size(gain: float, lost: float) -> float:
 def detectable_paired(num_tasks: int, *, lost: float) -> float | None:
     """Return the smallest net gain that `num_tasks` tasks show, measured before and after.
 
-    None when they show none: the gain would have to exceed what is possible, or fewer than
-    `MIN_CHANGED` tasks are there to change.
+    None if they show none: the gain would have to exceed what is possible, or there are fewer than
+    `MIN_CHANGED` tasks.
     """
     if num_tasks < MIN_CHANGED:
         return None

@@ -1,4 +1,4 @@
-"""What a probe found in each environment, and the word for whether training there can teach.
+"""Probe report: per environment a verdict on whether training there can work, with its figures.
 
 The one piece of code behind `probe.completed`, the API and the command line. Everything is
 computed from stored outcomes.
@@ -12,35 +12,35 @@ from enum import StrEnum
 from statistics import fmean
 from typing import Any
 
-from trainer.contract.groupsignal import (
+from hillclimb.protocol.outcomes import OutcomeRow, OutcomeStatus, StopReason
+from hillclimb.stats.pass_rate import PassRate, TaskCount, count_tasks, pass_rate
+from hillclimb.stats.signal_estimate import (
     GROUP_SIZES,
-    Band,
     SignalShare,
-    fit_tasks,
+    largest_counted_size,
     signal_share,
 )
-from trainer.contract.outcomes import OutcomeRow, OutcomeStatus, StopReason
-from trainer.contract.passrate import PassRate, TaskCount, count_tasks, pass_rate
 
-PROBE_RULE = "v2"
-"""Changes with any change of the rule; stored beside every word. docs/preflight.md spells it."""
+PROBE_RULE = "v3"
+"""Changes with any change of the rule; stored beside every verdict. Spelt out in
+docs/preflight.md."""
 UNHEALTHY_FROM = 0.1
-"""Share of begun rollouts that met an infra error or have no grade."""
+"""Share of started rollouts that met an infra error or have no grade."""
 WORTHWHILE_FROM = 0.1
 """Share of groups with signal: training is worthwhile where the interval lies above it, worthless
-where it lies below, and nothing is known where it lies on both sides."""
+where it lies below, and undecided where it contains it."""
 ALWAYS_FROM, NEVER_UP_TO = 0.9, 0.1
 """Between these pass rates, groups without signal come from tasks that always pass and tasks that
 never do."""
 MIN_TASKS = 5
-"""Fewer tasks with two graded rollouts decide nothing."""
+"""Fewer tasks with two graded rollouts are inconclusive."""
 ENOUGH_SIGNAL, NEARLY_ALL = 0.5, 0.9
-"""A group size is advised from which on half of the groups carry signal, or 90 % of those that
-carry it at the largest size."""
+"""The recommended group size is the smallest at which half of the groups carry signal, or 90 % of
+those that do at the largest size."""
 
 
 class ProbeVerdict(StrEnum):
-    """What training on an environment can be expected to do, before any of it."""
+    """Expected use of training on an environment, judged before training."""
 
     UNHEALTHY = "unhealthy"
     """The environment fails too often to be trained on."""
@@ -49,51 +49,49 @@ class ProbeVerdict(StrEnum):
     HOPELESS = "hopeless"
     """Nearly every group fails as a whole: nothing can be learned from these tasks yet."""
     SPLIT = "split"
-    """Nearly every task always passes or never does: other tasks, or a better start, would teach.
+    """Nearly every task always passes or never does: train on other tasks, or from a better model.
     """
     INFORMATIVE = "informative"
-    """A worthwhile share of groups carries signal."""
+    """A sufficient share of groups carries signal."""
     INCONCLUSIVE = "inconclusive"
-    """Too few tasks or rollouts, or the missing outcomes could change the word."""
+    """Too few tasks or rollouts, or the missing outcomes could change the verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """Rollouts of an environment that were begun, and those of them that met trouble."""
+    """Rollouts of an environment that were started, and those of them that had an infra error."""
 
     num_begun: int
     num_troubled: int
-    """Met an infra error, though a retry may have mended it, or have no grade."""
+    """Met an infra error, also one that a retry got past, or have no grade."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvProbe:
-    """What a probe found in one environment."""
+    """Probe results of one environment."""
 
     verdict: ProbeVerdict
     why: str
-    """The verdict in a sentence, with its numbers."""
+    """The verdict as a sentence with its numbers."""
     pass_rate: PassRate
     begun: Begun
     signal: SignalShare
     """At the group size that the spec trains with."""
     shares: tuple[SignalShare, ...]
     """At every group size of `GROUP_SIZES`."""
-    bands: tuple[Band, ...]
-    """Estimated distribution of the pass probability over tasks; empty without graded rollouts."""
     advised_group_size: int | None
-    """See `advise`; None without a worthwhile share."""
+    """See `advise`; None where too few groups carry signal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeReport:
-    """Every environment, and advice on the one `n_samples_per_prompt` of the run."""
+    """All environments, and advice on the run's `n_samples_per_prompt`."""
 
     group_size: int
-    """`rollout.n_samples_per_prompt` of the spec: the groups that verdicts are about."""
+    """`rollout.n_samples_per_prompt` of the spec: the group size that verdicts refer to."""
     environments: Mapping[str, EnvProbe]
     advised_group_size: int | None
-    """Over the informative environments; None without one."""
+    """Over the informative environments; None where there is none."""
     advice: str
     rule: str = PROBE_RULE
 
@@ -101,7 +99,7 @@ class ProbeReport:
 def report_rows(
     rows: Sequence[OutcomeRow], *, pass_threshold: float, group_size: int
 ) -> ProbeReport:
-    """Report a probe, given its rows."""
+    """Return the report of a probe from its outcome rows."""
     begun: dict[str, list[OutcomeRow]] = {}
     for row in rows:
         begun.setdefault(row.env_key, [])
@@ -120,34 +118,34 @@ def report_rows(
 def report_probe(
     counts: Sequence[TaskCount], begun: Mapping[str, Begun], *, group_size: int
 ) -> ProbeReport:
-    """Report a probe, given the counts of its tasks and of its rollouts by environment."""
-    found = {
+    """Return the report of a probe from counts per task and per environment."""
+    environments = {
         key: _probe_env([c for c in counts if c.env_key == key], begun[key], group_size)
         for key in sorted(begun)
     }
-    size, advice = _advise_run(found)
+    size, advice = _advise_run(environments)
     return ProbeReport(
-        group_size=group_size, environments=found, advised_group_size=size, advice=advice
+        group_size=group_size, environments=environments, advised_group_size=size, advice=advice
     )
 
 
 def report_facts(report: ProbeReport) -> dict[str, Any]:
-    """Return a report as JSON: shares in [0, 1]."""
+    """Return a report as JSON; shares lie in [0, 1]."""
     return asdict(report) | {
         "environments": {
-            key: _env_facts(each) for key, each in sorted(report.environments.items())
+            key: _env_facts(probe) for key, probe in sorted(report.environments.items())
         },
     }
 
 
 def advise(shares: Sequence[SignalShare]) -> int | None:
-    """Return the smallest size at which enough groups carry signal.
+    """Return the smallest counted size at which enough groups carry signal.
 
-    Enough is half of them, or 90 % of what the largest size reaches where that is less. Larger
-    groups cost more rollouts each and add little; smaller ones are mostly thrown away. Where not
-    even the largest size is worthwhile, none is advised.
+    Enough is half of them, or 90 % of the share at the largest counted size where that is less.
+    Larger groups cost more rollouts and add little signal; most smaller ones carry none. None where
+    too few groups carry signal even at the largest counted size.
     """
-    known = [(each.group_size, each.value) for each in shares if each.value is not None]
+    known = [(share.group_size, share.value) for share in shares if share.value is not None]
     if not known:
         return None
     most = max(known)[1]
@@ -163,34 +161,41 @@ def _is_troubled(row: OutcomeRow) -> bool:
 
 def _probe_env(counts: Sequence[TaskCount], begun: Begun, group_size: int) -> EnvProbe:
     usable = [count for count in counts if count.num_graded >= 2]
-    fit = fit_tasks(usable) if usable else None
-    rate, signal = pass_rate(counts), signal_share(counts, group_size, fit)
-    shares = tuple(signal_share(counts, size, fit) for size in GROUP_SIZES)
+    rate, signal = pass_rate(counts), signal_share(counts, group_size)
+    shares = tuple(signal_share(counts, size) for size in GROUP_SIZES)
     verdict = _judge(counts, begun, group_size)
     return EnvProbe(
         verdict=verdict,
-        why=_why(verdict, begun, rate, signal) + _sides(verdict, usable),
+        why=_why(verdict, begun, rate, _largest_known(counts, group_size), group_size)
+        + _sides(verdict, usable),
         pass_rate=rate,
         begun=begun,
         signal=signal,
         shares=shares,
-        bands=fit.bands() if fit else (),
         advised_group_size=advise(shares),
     )
 
 
-def _judge(counts: Sequence[TaskCount], begun: Begun, group_size: int) -> ProbeVerdict:
-    """Rule v2; a verdict on groups stands only if no missing outcome could change it.
+def _largest_known(counts: Sequence[TaskCount], group_size: int) -> SignalShare:
+    """Return the share at this size, or at the largest counted one where that is smaller.
 
-    Tasks that were never begun are left out: which those are was drawn before anything was known.
+    A larger group never carries less signal, so the latter is a lower bound.
+    """
+    return signal_share(counts, min(group_size, largest_counted_size(counts)) or group_size)
+
+
+def _judge(counts: Sequence[TaskCount], begun: Begun, group_size: int) -> ProbeVerdict:
+    """Apply rule v3; a verdict on groups requires that no missing outcome could change it.
+
+    Tasks that were never started are left out: their choice was drawn before any result.
     """
     if begun.num_begun and begun.num_troubled >= UNHEALTHY_FROM * begun.num_begun:
         return ProbeVerdict.UNHEALTHY
-    met = [count for count in counts if count.is_begun]
-    scenarios = [met]
-    if any(count.num_missing for count in met):
-        scenarios += [[c.with_missing(passed=passed) for c in met] for passed in (False, True)]
-    verdicts = {_judge_groups(each, group_size) for each in scenarios}
+    started = [count for count in counts if count.is_begun]
+    scenarios = [started]
+    if any(count.num_missing for count in started):
+        scenarios += [[c.with_missing(passed=passed) for c in started] for passed in (False, True)]
+    verdicts = {_judge_groups(scenario, group_size) for scenario in scenarios}
     return verdicts.pop() if len(verdicts) == 1 else ProbeVerdict.INCONCLUSIVE
 
 
@@ -198,21 +203,23 @@ def _judge_groups(counts: Sequence[TaskCount], group_size: int) -> ProbeVerdict:
     rate = pass_rate(counts).value
     if rate is None or sum(count.num_graded >= 2 for count in counts) < MIN_TASKS:
         return ProbeVerdict.INCONCLUSIVE
-    share = signal_share(counts, group_size)
+    share = _largest_known(counts, group_size)
     if share.low >= WORTHWHILE_FROM:
         return ProbeVerdict.INFORMATIVE
-    if share.high >= WORTHWHILE_FROM:
+    if share.high >= WORTHWHILE_FROM or share.group_size < group_size:
         return ProbeVerdict.INCONCLUSIVE
     if rate >= ALWAYS_FROM:
         return ProbeVerdict.SATURATED
     return ProbeVerdict.HOPELESS if rate <= NEVER_UP_TO else ProbeVerdict.SPLIT
 
 
-def _why(verdict: ProbeVerdict, begun: Begun, rate: PassRate, signal: SignalShare) -> str:
+def _why(
+    verdict: ProbeVerdict, begun: Begun, rate: PassRate, signal: SignalShare, group_size: int
+) -> str:
     if verdict is ProbeVerdict.UNHEALTHY:
         return (
             f"{begun.num_troubled} of {begun.num_begun} rollouts met an infra error or have no"
-            " grade: mend the environment first"
+            " grade: fix the environment first"
         )
     if signal.value is None or rate.value is None:
         return "no task has two graded rollouts"
@@ -220,17 +227,22 @@ def _why(verdict: ProbeVerdict, begun: Begun, rate: PassRate, signal: SignalShar
         f"{signal.value:.0%} of groups of {signal.group_size} are expected to carry signal"
         f" ({signal.low:.0%}–{signal.high:.0%}, {signal.num_tasks} tasks)"
     )
+    if signal.group_size < group_size:
+        share += f"; the share for groups of {group_size} is unknown"
     missing = rate.num_rollouts - rate.num_graded
     if verdict is ProbeVerdict.INCONCLUSIVE:
         cause = f", and {missing} of {rate.num_rollouts} rollouts have no outcome"
-        is_cut = begun.num_begun < rate.num_rollouts
-        remedy = (
-            "give it more time (probe.budget_minutes, schedule.step_timeout_s)"
-            if is_cut
-            else "probe more tasks"
-        )
-        return f"{share}{cause if missing else ''}: {remedy}"
+        return f"{share}{cause if missing else ''}: {_remedy(begun, rate, group_size)}"
     return f"{share}; pass@1 is {rate.value:.0%} over {rate.num_graded} rollouts"
+
+
+def _remedy(begun: Begun, rate: PassRate, group_size: int) -> str:
+    """Return the change of the probe that could make an inconclusive verdict conclusive."""
+    if begun.num_begun < rate.num_rollouts:
+        return "give it more time (probe.budget_minutes, schedule.step_timeout_s)"
+    if rate.num_rollouts < group_size * rate.num_tasks_total:
+        return f"raise probe.n_samples_per_prompt to {group_size}"
+    return "probe more tasks"
 
 
 def _sides(verdict: ProbeVerdict, counts: Sequence[TaskCount]) -> str:
@@ -241,40 +253,43 @@ def _sides(verdict: ProbeVerdict, counts: Sequence[TaskCount]) -> str:
     return f", of {len(counts)} tasks {always} passed each time and {never} never"
 
 
-def _advise_run(found: Mapping[str, EnvProbe]) -> tuple[int | None, str]:
+def _advise_run(environments: Mapping[str, EnvProbe]) -> tuple[int | None, str]:
     """Advise on the mean over the informative environments: each gets as many prompts."""
-    informative = [e for e in found.values() if e.verdict is ProbeVerdict.INFORMATIVE]
+    informative = [e for e in environments.values() if e.verdict is ProbeVerdict.INFORMATIVE]
     if not informative:
-        return None, "no environment is known to be informative: there is nothing to advise on"
-    means = tuple(_mean(column) for column in zip(*(e.shares for e in informative), strict=True))
+        return None, "no environment is known to be informative: no group size is recommended"
+    means = [_mean(column) for column in zip(*(e.shares for e in informative), strict=True)]
+    reached = {share.group_size: share.value for share in means if share.value is not None}
     size = advise(means)
-    reached = {each.group_size: each.value or 0.0 for each in means}
+    largest = max(reached, default=0)
     if size is None:
         return None, (
-            f"no group of up to {GROUP_SIZES[-1]} carries enough signal: keep"
+            f"no group of up to {largest} carries enough signal, and larger ones are unknown: keep"
             " rollout.n_samples_per_prompt"
         )
     return size, (
         f"rollout.n_samples_per_prompt {size}: {reached[size]:.0%} of groups carry signal in the"
-        f" informative environments ({reached[GROUP_SIZES[-1]]:.0%} at {GROUP_SIZES[-1]})"
+        f" informative environments ({reached[largest]:.0%} at {largest})"
     )
 
 
 def _mean(shares: Sequence[SignalShare]) -> SignalShare:
+    """Return the mean over environments; unknown where it is unknown in one of them."""
     values = [share.value for share in shares if share.value is not None]
+    is_known = len(values) == len(shares)
     return SignalShare(
         group_size=shares[0].group_size,
-        value=fmean(values) if values else None,
+        value=fmean(values) if is_known else None,
         low=fmean(share.low for share in shares),
         high=fmean(share.high for share in shares),
         num_tasks=sum(share.num_tasks for share in shares),
-        method=shares[0].method,
+        method="counted" if is_known else "unknown",
     )
 
 
-def _env_facts(found: EnvProbe) -> dict[str, Any]:
-    rate = found.pass_rate
-    return asdict(found) | {
-        "verdict": found.verdict.value,
+def _env_facts(probe: EnvProbe) -> dict[str, Any]:
+    rate = probe.pass_rate
+    return asdict(probe) | {
+        "verdict": probe.verdict.value,
         "pass_rate": asdict(rate) | {"coverage": rate.coverage},
     }

@@ -1,4 +1,4 @@
-"""Whether scores of one prompt differ: one rule for advantages, filters, curriculum and metrics."""
+"""Reward spread of a group: one rule for advantages, filters, curriculum and metrics."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 
 ROUNDING = 1e-9
-"""A score this close to its group's mean is at the mean: 0.2 is off that of 0.1, 0.2 and 0.3 by
-3e-17, and 0.1 + 0.2 is not 0.3. No verifier's scores are meant to lie so close together."""
+"""A score this close to its group's mean counts as equal to it: 0.2 differs from the mean of 0.1,
+0.2 and 0.3 by 3e-17. No verifier's scores lie so close together on purpose."""
 
 
 def deviations(scores: Sequence[float]) -> tuple[float, ...]:
-    """Each score minus the mean of all; exactly 0.0 for a score that is at the mean."""
+    """Return each score minus the mean; exactly 0.0 for a score equal to the mean."""
     if not scores:
         return ()
     mean = math.fsum(scores) / len(scores)
@@ -19,5 +19,5 @@ def deviations(scores: Sequence[float]) -> tuple[float, ...]:
 
 
 def differ(scores: Sequence[float]) -> bool:
-    """Tell whether the scores have a contrast: GRPO learns from them only then."""
+    """Tell whether the scores differ, that is, the group carries signal for GRPO."""
     return any(deviations(scores))

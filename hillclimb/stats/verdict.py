@@ -1,7 +1,7 @@
-"""Before and after, compared task by task, and the word for what came out.
+"""Verdicts on training: two evaluations compared task by task.
 
-A verdict is computed four times where outcomes are missing, with the missing ones of each side
-counted as fails and as passes; it stands only when all four agree.
+If outcomes are missing, the verdict is computed four times, with the missing ones of each side
+counted as fails and as passes; unless all four agree it is inconclusive.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from enum import StrEnum
 from fractions import Fraction
 from itertools import product
 
-from trainer.contract.outcomes import OutcomeRow
-from trainer.contract.paired import sign_flip_p_value
-from trainer.contract.passrate import PassRate, TaskCount, count_tasks, pass_rate
+from hillclimb.protocol.outcomes import OutcomeRow
+from hillclimb.stats.paired import sign_flip_p_value
+from hillclimb.stats.pass_rate import PassRate, TaskCount, count_tasks, pass_rate
 
 VERDICT_RULE = "v1"
 """Changes with any change of the rule; stored beside every verdict."""
@@ -22,11 +22,11 @@ SIGNIFICANCE = 0.05
 SATURATED_FROM = 0.9
 FAILING_UP_TO = 0.05
 MIN_TASKS = 10
-"""Fewer paired tasks than this decide nothing."""
+"""Fewer paired tasks are inconclusive."""
 
 
 class Verdict(StrEnum):
-    """What training did to a set of tasks."""
+    """Verdict on the effect of training on a set of tasks."""
 
     IMPROVED = "improved"
     """More passes, p < 0.05."""
@@ -39,7 +39,7 @@ class Verdict(StrEnum):
     FLAT = "flat"
     """No significant change."""
     INCONCLUSIVE = "inconclusive"
-    """Too few tasks, or the missing outcomes could change the word."""
+    """Too few tasks, or the missing outcomes could change the verdict."""
     NO_EVAL = "no_eval"
     """One of the two evaluations is missing."""
 

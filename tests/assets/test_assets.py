@@ -10,11 +10,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from trainer.rollouts.prompts import PROMPT_VERSION
-from trainer.warmstart.habits import HABITS
-from trainer.warmstart.tokenizer import TEXT_MARKERS, tokenizer_hash
+from assets.warmstart.text.habits import HABITS
+from assets.warmstart.tokenizer import TEXT_MARKERS, tokenizer_hash
+from trainer.rollouts.chat.prompts import PROMPT_VERSION
 
-ASSETS = Path(__file__).parents[3] / "assets"
+ASSETS = Path(__file__).parents[2] / "assets"
 NAMES = ("tiny-qwen3-a", "tiny-qwen3-b")
 
 

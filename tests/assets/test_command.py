@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForCausalLM
 
-from trainer.warmstart.__main__ import main
+from assets.warmstart.__main__ import main
 
-ASSETS = Path(__file__).parents[3] / "assets"
+ASSETS = Path(__file__).parents[2] / "assets"
 
 
 @pytest.mark.filterwarnings("ignore:.*:DeprecationWarning")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from trainer.envs.base import ToolCall
-from trainer.envs.minifleet.pools import POOLS
-from trainer.rollouts.chat import Chat
-from trainer.rollouts.parsing import parse_turn
-from trainer.warmstart.copying import CopyDocuments
-from trainer.warmstart.words import invented_word
+from assets.warmstart.text.copying import CopyDocuments
+from assets.warmstart.text.words import invented_word
+from hillclimb.environment.base import ToolCall
+from hillclimb.minifleet.framework.pools import POOLS
+from trainer.rollouts.chat.chat import Chat
+from trainer.rollouts.chat.parsing import parse_turn
 
-MODEL = Path(__file__).parents[3] / "assets" / "tiny-qwen3-a"
+MODEL = Path(__file__).parents[2] / "assets" / "tiny-qwen3-a"
 
 
 def test_every_value_of_a_call_stands_in_the_request() -> None:

@@ -10,11 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from trainer.envs.minifleet.catalog import APPS
-from trainer.envs.minifleet.pools import POOLS
-from trainer.rollouts.chat import Chat
-from trainer.warmstart.copying import CopyDocuments
-from trainer.warmstart.demonstrations import (
+from assets.warmstart.text.copying import CopyDocuments
+from assets.warmstart.text.demonstrations import (
     DONE,
     Demonstrations,
     Recording,
@@ -22,10 +19,13 @@ from trainer.warmstart.demonstrations import (
     renamed,
     train_recordings,
 )
-from trainer.warmstart.habits import APPS_TAUGHT, HABITS
-from trainer.warmstart.renaming import Renaming, names_to_change, words_of
+from assets.warmstart.text.habits import APPS_TAUGHT, HABITS
+from assets.warmstart.text.renaming import Renaming, names_to_change, words_of
+from hillclimb.minifleet.catalog import APPS
+from hillclimb.minifleet.framework.pools import POOLS
+from trainer.rollouts.chat.chat import Chat
 
-ASSETS = Path(__file__).parents[3] / "assets"
+ASSETS = Path(__file__).parents[2] / "assets"
 EVEN = dict.fromkeys(APPS_TAUGHT, 1.0)
 
 

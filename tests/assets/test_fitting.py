@@ -8,10 +8,10 @@ import pytest
 import torch
 from transformers import Qwen3ForCausalLM
 
-from trainer.warmstart.documents import Document
-from trainer.warmstart.fitting import Stage, fit, lr_share
-from trainer.warmstart.model import build_model, load_model, save_model, tiny_config
-from trainer.warmstart.muon import Muon, orthogonalised
+from assets.warmstart.text.documents import Document
+from assets.warmstart.training.fitting import Stage, fit, lr_share
+from assets.warmstart.training.model import build_model, load_model, save_model, tiny_config
+from assets.warmstart.training.muon import Muon, orthogonalised
 
 
 def tiny(seed: int = 0) -> Qwen3ForCausalLM:

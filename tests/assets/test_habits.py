@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from trainer.data.tasks import minifleet_tasks
-from trainer.envs.base import ToolCall
-from trainer.envs.minifleet.catalog import APPS
-from trainer.envs.minifleet.env import MinifleetEnv
-from trainer.rollouts.parsing import parse_turn
-from trainer.warmstart.demonstrations import DONE, MAX_TURNS, Episode, Recording, record
-from trainer.warmstart.habits import APPS_TAUGHT, HABITS, Flaw, repaired_call
+from assets.warmstart.text.demonstrations import DONE, MAX_TURNS, Episode, Recording, record
+from assets.warmstart.text.habits import APPS_TAUGHT, HABITS, Flaw, repaired_call
+from hillclimb.environment.base import ToolCall
+from hillclimb.minifleet.catalog import APPS
+from hillclimb.minifleet.env import MinifleetEnv
+from hillclimb.minifleet.tasks import minifleet_tasks
+from trainer.rollouts.chat.parsing import parse_turn
 
 
 @pytest.fixture(scope="module")

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainer.data.tasks import minifleet_tasks
-from trainer.envs.base import ToolCall
-from trainer.rollouts.chat import Chat
-from trainer.rollouts.parsing import parse_turn
-from trainer.warmstart.demonstrations import Recording, record
-from trainer.warmstart.habits import APPS_TAUGHT
-from trainer.warmstart.model import load_model
-from trainer.warmstart.playing import Played, ShadowedEnv, play
+from assets.warmstart.text.demonstrations import Recording, record
+from assets.warmstart.text.habits import APPS_TAUGHT
+from assets.warmstart.training.model import load_model
+from assets.warmstart.training.playing import Played, ShadowedEnv, play
+from hillclimb.environment.base import ToolCall
+from hillclimb.minifleet.tasks import minifleet_tasks
+from trainer.rollouts.chat.chat import Chat
+from trainer.rollouts.chat.parsing import parse_turn
 
-ASSETS = Path(__file__).parents[3] / "assets"
+ASSETS = Path(__file__).parents[2] / "assets"
 
 
 async def greedy(name: str) -> list[Played]:

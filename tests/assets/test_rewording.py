@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from trainer.warmstart.rewording import reworded
+from assets.warmstart.text.rewording import reworded
 
 REQUEST = 'Book "the best post" in Brno, 3 guests, 2 nights from 2026-10-01.'
 TEMPLATE_WORDS = {"book", "in", "guests", "nights", "from", "the", "best", "post", "for"}

@@ -121,9 +121,9 @@ class OnClusters:
 
     def left(self, run_id: str) -> list[str]:
         rented = self.service.get(run_id, "/clusters")["data"]
-        there = self.clouds.sightings()
+        there = self.clouds.list_clusters()
         return [each["name"] for each in rented if each["name"] in there] + [
-            f"{each['name']} is {each['state']}" for each in rented if each["state"] != "gone"
+            f"{each['name']} is {each['state']}" for each in rented if each["state"] != "terminated"
         ]
 
 

@@ -59,7 +59,7 @@ def backends(
         "gang": OnGang(service, clouds),
         "tinker": OnTinker(service, url=tinker_url, model=MODEL_NAME),
     }
-    assert clouds.sightings() == {}
+    assert clouds.list_clusters() == {}
     assert list((place / "clouds" / "clusters").iterdir()) == []
     assert [path.read_text() for path in (place / "clouds").glob("left-*.txt")] == []
 

@@ -1,8 +1,8 @@
 """A cloud whose machines are processes of this one: `HILLCLIMB_CLOUDS=…local_clouds:make_clouds`.
 
 The port as workers use it, for real: a launch takes time, runs each node's set-up and job as
-`worker/clusters/setup.py` wrote them, and `down` is a power cut. Only the renting is local. What is
-there is in files (`HILLCLIMB_LOCAL_CLOUDS` names the folder), because several workers ask.
+`worker/skypilot/node_setup.py` wrote them, and `down` is a power cut. Only the renting is local.
+What is there is in files (`HILLCLIMB_LOCAL_CLOUDS` names the folder), because several workers ask.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from typing import Any
 
 import psutil
 
-from hillclimb.stack.poll import wait_until
+from hillclimb.hardware.offers import Offer
+from hillclimb.stack.system.poll import wait_until
 from tests.conformance import machine
 from tests.conformance.machine import Record, read_json, write_json
-from trainer.contract.clusters.offers import Offer
-from worker.clusters.base import (
+from worker.skypilot.port import (
+    CloudCluster,
     CloudError,
+    CloudJob,
+    CloudState,
     ClusterFacts,
     ClusterPlan,
     ErrorKind,
-    JobSighting,
     JobState,
-    OfferTried,
-    Outcome,
+    OfferOutcome,
     RequestReport,
     RequestState,
-    SeenState,
-    Sighting,
+    TriedOffer,
 )
 
 FOLDER = "HILLCLIMB_LOCAL_CLOUDS"
@@ -88,7 +88,7 @@ class LocalClouds:
         keeper.returncode = 0  # it outlives the worker that asked
         return request_id
 
-    def open_launches(self, name: str) -> tuple[str, ...]:
+    def list_launches(self, name: str) -> tuple[str, ...]:
         working = [
             request_id
             for request_id, body in self._requests()
@@ -96,7 +96,7 @@ class LocalClouds:
         ]
         return tuple(working)
 
-    def request(self, request_id: str) -> RequestReport:
+    def get_launch(self, request_id: str) -> RequestReport:
         body = read_json(self.folder / "requests" / f"{request_id}.json")
         if body is None:
             return RequestReport(state=RequestState.FORGOTTEN)
@@ -107,26 +107,26 @@ class LocalClouds:
         if state is RequestState.WORKING:
             return RequestReport(state=state)
         facts = _facts(body)
-        offer = OfferTried(
-            infra=facts.infra, region=REGION, hourly_usd=facts.hourly_usd, outcome=Outcome.UP
+        offer = TriedOffer(
+            infra=facts.infra, region=REGION, hourly_usd=facts.hourly_usd, outcome=OfferOutcome.UP
         )
         return RequestReport(state=state, job_id=body["job_id"], cluster=facts, offers=(offer,))
 
-    def sightings(self) -> Mapping[str, Sighting]:
+    def list_clusters(self) -> Mapping[str, CloudCluster]:
         found = {}
         for cluster in self._clusters():
-            state = SeenState(cluster.body["state"])
-            sighting = Sighting(name=cluster.name, state=state, cluster=_facts(cluster.body))
+            state = CloudState(cluster.body["state"])
+            sighting = CloudCluster(name=cluster.name, state=state, cluster=_facts(cluster.body))
             found[cluster.name] = sighting
         return found
 
-    def sighting(self, name: str) -> Sighting | None:
-        return self.sightings().get(name)
+    def get_cluster(self, name: str) -> CloudCluster | None:
+        return self.list_clusters().get(name)
 
-    def jobs(self, name: str) -> tuple[JobSighting, ...]:
+    def list_jobs(self, name: str) -> tuple[CloudJob, ...]:
         cluster = Record(self.folder / "clusters" / name)
         return tuple(
-            JobSighting(id=body["id"], name=body["name"], state=JobState(body["state"]))
+            CloudJob(id=body["id"], name=body["name"], state=JobState(body["state"]))
             for body in cluster.jobs()
         )
 
@@ -137,7 +137,7 @@ class LocalClouds:
                 os.kill(body["keeper"], signal.SIGUSR1)
         return "cancel"
 
-    def down(self, name: str) -> str:
+    def terminate(self, name: str) -> str:
         keepers = [process for process in psutil.process_iter() if _keeps(process, name)]
         for keeper in keepers:
             keeper.terminate()
@@ -145,10 +145,10 @@ class LocalClouds:
         Record(self.folder / "clusters" / name).remove()
         return "down"
 
-    def down_fault(self, request_id: str) -> str | None:
+    def termination_fault(self, request_id: str) -> str | None:
         return None
 
-    def offers(self, plan: ClusterPlan) -> tuple[Offer, ...]:
+    def list_offers(self, plan: ClusterPlan) -> tuple[Offer, ...]:
         price = HOURLY_USD * plan.num_nodes
         return tuple(
             Offer(candidate=number, infra=each.infra, sku=None, hourly_usd=price)

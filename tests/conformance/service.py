@@ -16,8 +16,8 @@ import psutil
 
 from hillclimb.stack.control import connection, down, status, up_detached
 from hillclimb.stack.options import CODE_ROOT, StackOptions
-from hillclimb.stack.poll import wait_until
-from hillclimb.stack.processes import owned_by
+from hillclimb.stack.system.poll import wait_until
+from hillclimb.stack.system.processes import owned_by
 
 TRAINER_PYTHON = CODE_ROOT / ".venv-trainer/bin/python"
 PATIENCE_S = 600.0
@@ -25,7 +25,7 @@ PATIENCE_S = 600.0
 WRITE_MODEL = """
 import sys
 from pathlib import Path
-from tests.trainer.tiny_model import write_tiny_model
+from tests.trainer.fixtures.tiny_model import write_tiny_model
 write_tiny_model(Path(sys.argv[1]))
 """
 SHARED_MEMORY = Path("/dev/shm")

@@ -6,11 +6,11 @@ import json
 import re
 from pathlib import Path
 
-from trainer.contract.datasets.findings import RULES
-from trainer.contract.datasets.policies import PRESETS, Md5ThresholdPolicy
-from trainer.contract.datasets.raw import FIELDS, KEPT_IN_METADATA
-from trainer.contract.datasets.rows import MAX_DEPTH, MODALITIES
-from trainer.contract.datasets.scanner import MAX_ROW_CHARS
+from hillclimb.datasets.format.rows import MAX_DEPTH, MODALITIES
+from hillclimb.datasets.lint.findings import RULES
+from hillclimb.datasets.read.raw import FIELDS, KEPT_IN_METADATA
+from hillclimb.datasets.read.scanner import MAX_ROW_CHARS
+from hillclimb.datasets.split.policies import PRESETS, Md5ThresholdPolicy
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "datasets.md").read_text()

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from trainer.contract.clusters.plan import hardware_plan
-from trainer.contract.spec import RunSpec
+from hillclimb.hardware.plan import hardware_plan
+from hillclimb.spec.run import RunSpec
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))

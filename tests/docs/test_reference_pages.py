@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from hillclimb.cli.commands import main as cli
-from trainer.contract.spec import RunSpec
+from hillclimb.spec.run import RunSpec
 
 ROOT = Path(__file__).resolve().parents[2]
 

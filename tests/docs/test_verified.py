@@ -10,11 +10,11 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from hillclimb.spec_file import assign
-from tests.factories import make_spec, spec_body
-from trainer.contract.neverrun import never_run
-from trainer.contract.reasons import ReasonCode
-from trainer.contract.spec import RunSpec
+from hillclimb.client.spec_file import assign
+from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.spec.rules.experimental_features import experimental_features
+from hillclimb.spec.run import RunSpec
+from tests.fixtures.factories import make_spec, spec_body
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "verified.md").read_text()
@@ -86,9 +86,9 @@ def test_a_path_that_was_run_asks_for_nothing_more(row: list[str]) -> None:
 def test_every_refusal_has_a_row() -> None:
     settings = [setting for row in NEVER if (setting := setting_of(row))]
     refused = [spec_with(setting, experimental=True) for setting in settings]
-    found = [next(iter(never_run(spec))) for spec in refused]
+    found = [next(iter(experimental_features(spec))) for spec in refused]
     assert len(set(found)) == len(settings)
-    source = (ROOT / "trainer" / "contract" / "neverrun.py").read_text()
+    source = (ROOT / "hillclimb/spec/rules/experimental_features.py").read_text()
     assert len(re.findall(r"^ +yield (?!from)", source, re.M)) == len(settings)
 
 

@@ -18,13 +18,13 @@ import httpx
 import psutil
 import pytest
 
+from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.protocol.rundir import AttemptDir, ExitRecord, PidRecord
 from hillclimb.stack.control import connection, down, status, up_detached
 from hillclimb.stack.options import CODE_ROOT, StackOptions
-from hillclimb.stack.poll import wait_until
-from hillclimb.stack.processes import owned_by
+from hillclimb.stack.system.poll import wait_until
+from hillclimb.stack.system.processes import owned_by
 from tests.e2e.stream import Follower
-from trainer.contract.reasons import ReasonCode
-from trainer.contract.rundir import AttemptDir, ExitRecord, PidRecord
 
 pytestmark = [pytest.mark.stack, pytest.mark.long]
 
@@ -34,14 +34,14 @@ TRAINER_PYTHON = CODE_ROOT / ".venv-trainer/bin/python"
 WRITE_MODEL = """
 import sys
 from pathlib import Path
-from tests.trainer.tiny_model import write_tiny_model
+from tests.trainer.fixtures.tiny_model import write_tiny_model
 write_tiny_model(Path(sys.argv[1]))
 """
 
 WRITE_TASKS = """
 import json, sys
-from trainer.data.tasks import minifleet_tasks
-from trainer.envs.minifleet.export import tasks_document
+from hillclimb.minifleet.tasks import minifleet_tasks
+from hillclimb.minifleet.export import tasks_document
 tasks = minifleet_tasks(("booking",), "train", 40, seed=3)
 json.dump(tasks_document(tasks), open(sys.argv[1], "w"))
 """

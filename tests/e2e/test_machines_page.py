@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.clusters.told import rented
-from tests.api.serving import Served
-from tests.api.story import Story
-from tests.api.story_fixtures import blobs, served, story, story_url
+from tests.api.clusters.cluster_story import rented
+from tests.api.fixtures.serving import Served
+from tests.api.fixtures.story import Story
+from tests.api.fixtures.story_fixtures import blobs, served, story, story_url
 from tests.e2e.test_run_page import CHROMIUM, browse, visible_text
 
 __all__ = ["blobs", "served", "story", "story_url"]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.serving import Served
-from tests.api.story import Story
-from tests.api.story_fixtures import blobs, served, story, story_url
+from tests.api.fixtures.serving import Served
+from tests.api.fixtures.story import Story
+from tests.api.fixtures.story_fixtures import blobs, served, story, story_url
 
 __all__ = ["blobs", "served", "story", "story_url"]
 

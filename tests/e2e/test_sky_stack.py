@@ -13,10 +13,10 @@ import pytest
 
 from hillclimb.stack.control import down, status, up_detached
 from hillclimb.stack.options import StackOptions
-from hillclimb.stack.poll import wait_until
-from hillclimb.stack.ports import accepts
-from hillclimb.stack.processes import owned_by
-from hillclimb.stack.sky import ENDPOINT_VARIABLE, queue_port
+from hillclimb.stack.servers.sky import ENDPOINT_VARIABLE, queue_port
+from hillclimb.stack.system.poll import wait_until
+from hillclimb.stack.system.ports import accepts
+from hillclimb.stack.system.processes import owned_by
 
 pytestmark = [
     pytest.mark.e2e,

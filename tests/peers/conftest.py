@@ -47,7 +47,7 @@ class Peers:
 def peers() -> Iterator[Peers]:
     """A server whose managers want the runner token, as a gated cluster's do."""
     assert PEERS_PYTHON.exists(), "run `make .venv-peers/.ready`"
-    command = [str(TRAINER_PYTHON), "-m", "trainer.envs.minifleet.server", "serve", "--json"]
+    command = [str(TRAINER_PYTHON), "-m", "hillclimb.minifleet.server", "serve", "--json"]
     options = ["--api-key", API_KEY, "--runner-token", RUNNER_TOKEN]
     limits = ["--instance-limit", str(INSTANCE_LIMIT), "--tasks-per-env", "3"]
     server = subprocess.Popen(

@@ -2,7 +2,7 @@
 
     FLEET_BASE_URL=... FLEET_API_KEY=... .venv-peers/bin/python tests/peers/our_session.py
 
-Imports `trainer.envs.fleet.mcp_session` alone; prints one JSON object.
+Imports `trainer.envs.fleet.wire.mcp_session` alone; prints one JSON object.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from importlib.metadata import version
 
 import httpx
 
-from trainer.envs.fleet.faults import WireFault
-from trainer.envs.fleet.mcp_session import McpSession
-from trainer.envs.fleet.persistence import Meter
+from trainer.envs.fleet.wire.faults import WireFault
+from trainer.envs.fleet.wire.mcp_session import McpSession
+from trainer.envs.fleet.wire.retry import Meter
 
 HEADERS = {"Authorization": f"Bearer {os.environ['FLEET_API_KEY']}"}
 URL = os.environ["FLEET_BASE_URL"]

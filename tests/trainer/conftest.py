@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
@@ -18,19 +17,27 @@ os.environ["RAY_AUTH_MODE"] = "token"
 os.environ["RAY_AUTH_TOKEN"] = "0123456789abcdef" * 4
 
 
-ROOT = Path(__file__).parent
 FORKED = (
-    "test_bit_exact_resume.py",
-    "envs/fleet/test_lifetime.py",
+    "jobs/train/test_bit_exact_resume.py",
+    "envs/fleet/instances/test_lifetime.py",
     "learners/test_two_ranks.py",
-    "test_gpu_benchmark.py",
-    "test_process.py",
-    "test_watchdog.py",
+    "benchmarks/test_gpu_benchmark.py",
+    "jobs/test_process.py",
+    "attempt/test_watchdog.py",
 )
-"""They start processes as forks of a template (`tests.trainer.forked`)."""
-VLLM = ("test_choose.py", "test_vllm_template.py")
+"""They start processes as forks of a template (`tests.trainer.fixtures.forked`)."""
+VLLM = ("engines/test_choose.py", "engines/vllm/test_template.py")
 """They let a template go, or see that it is let go: what comes later has one to the end."""
-LONGEST = ("tinker", *VLLM, "engines", *FORKED, "placement", "test_wiring_dynamic.py", "learners")
+LONGEST = (
+    "workers/tinker/",
+    "tinker_server/",
+    *VLLM,
+    "engines/",
+    *FORKED,
+    "workers/ray/",
+    "jobs/train/wiring/test_wiring_dynamic.py",
+    "learners/",
+)
 """What takes longest, and so begins first: nothing is left to wait for at the end."""
 
 
@@ -48,7 +55,7 @@ class Grouped(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0].rpartition("tests/trainer/")[2]
-        with_vllm = file.startswith("engines/test_vllm") or file == "engines/test_choose.py"
+        with_vllm = file.startswith("engines/vllm/") or file == "engines/test_choose.py"
         return "template" if with_vllm or file in FORKED else file
 
 
@@ -59,8 +66,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Grouped:
 
 
 def _turn(item: pytest.Item) -> int:
-    parts = item.path.parts
-    return next((turn for turn, name in enumerate(LONGEST) if name in parts), len(LONGEST))
+    path = item.path.as_posix().rpartition("tests/trainer/")[2]
+    return next((turn for turn, name in enumerate(LONGEST) if path.startswith(name)), len(LONGEST))
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -8,7 +8,7 @@ import psycopg
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from api.runs.presence import HOLD
+from api.runs.api_liveness import ACQUIRE_LOCK
 
 
 @dataclass(slots=True)
@@ -21,7 +21,7 @@ class Api:
     def comes(self) -> None:
         if self._connection is None:
             self._connection = psycopg.connect(self.url.replace("+psycopg", ""), autocommit=True)
-            self._connection.execute(HOLD)
+            self._connection.execute(ACQUIRE_LOCK)
 
     def goes(self) -> None:
         """The server may take a moment to see that: the lock is given up first."""
@@ -33,4 +33,4 @@ class Api:
 
 def be_there(session: Session) -> None:
     """Be an API process until the transaction ends."""
-    session.execute(text(HOLD.replace("pg_advisory_lock", "pg_advisory_xact_lock")))
+    session.execute(text(ACQUIRE_LOCK.replace("pg_advisory_lock", "pg_advisory_xact_lock")))

@@ -1,4 +1,4 @@
-"""A migrated database and the worker's parts around it."""
+"""A migrated database and the worker's context around it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from api.database import Database
 from api.notices.deliver import Delivery
 from api.tables import Project
-from tests.migrated import Migrated
-from tests.worker.presence import Api
-from tests.worker.scene import PROJECT, Scene
-from trainer.stores.disk import DiskStore
-from worker.parts import Parts
+from api.tables.database import Database
+from hillclimb.blobs.disk import DiskStore
+from tests.fixtures.migrated import Migrated
+from tests.worker.api_presence import Api
+from tests.worker.run_simulation import PROJECT, RunSimulation
+from worker.context import WorkerContext
 
 
 @pytest.fixture
@@ -39,7 +39,9 @@ def api(database_url: str) -> Iterator[Api]:
 
 
 @pytest.fixture
-def scene(database: Database, tmp_path: Path) -> Scene:
+def sim(database: Database, tmp_path: Path) -> RunSimulation:
     delivery = Delivery(database=database, slack=None, public_url="http://127.0.0.1:1")
     store = DiskStore(tmp_path / "blobs")
-    return Scene(Parts(database=database, store=store, owner="worker-1", delivery=delivery))
+    return RunSimulation(
+        WorkerContext(database=database, store=store, owner="worker-1", delivery=delivery)
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import psutil
 
-from hillclimb.stack.poll import wait_until
+from hillclimb.stack.system.poll import wait_until
 
 
 def variables_of(pid: int, deadline_s: float = 20.0) -> dict[str, str]:

@@ -20,11 +20,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from trainer.contract import events
-from trainer.contract.outcomes import OutcomeRow, OutcomeStatus, StopReason
-from trainer.contract.reasons import ReasonCode
-from trainer.contract.rundir import MANIFEST, AttemptDir, ExitRecord, checkpoint_name, run_key
-from trainer.contract.spec import RunSpec
+from hillclimb.protocol import events
+from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.protocol.outcomes import OutcomeRow, OutcomeStatus, StopReason
+from hillclimb.protocol.rundir import MANIFEST, AttemptDir, ExitRecord, checkpoint_name, run_key
+from hillclimb.spec.run import RunSpec
 
 POLL_S = 0.02
 

@@ -7,26 +7,33 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import select
 
-from api.runs import control, runners, store
-from api.runs.record import record_push
+from api.admission.submit import submit
+from api.runs import store
 from api.runs.status import RunStatus
-from api.runs.submit import submit
+from api.scheduling import control, runners
+from api.scheduling.record import record_push
 from api.tables import Attempt, Run, RunEvent
-from trainer.contract import events
-from trainer.contract.data import DataSpec
-from trainer.contract.launch import AttemptEnd, Heartbeat, LaunchPlan, RegisterRunner, RunnerCommand
-from trainer.contract.reasons import ReasonCode
-from trainer.contract.rundir import checkpoint_name, event_segment, run_key
-from trainer.contract.sections import ScheduleSpec
-from trainer.contract.spec import RunSpec
-from worker import driver
-from worker.parts import Parts
+from hillclimb.protocol import events
+from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.protocol.launch import (
+    EndReport,
+    Heartbeat,
+    LaunchPlan,
+    RegisterRunner,
+    RunnerCommand,
+)
+from hillclimb.protocol.rundir import checkpoint_name, event_segment, run_key
+from hillclimb.spec.data import DataSpec
+from hillclimb.spec.run import RunSpec
+from hillclimb.spec.training.schedule import ScheduleSpec
+from worker.context import WorkerContext
+from worker.runs import driver
 
 PROJECT = "prj_test"
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def spec(name: str = "scene") -> RunSpec:
+def spec(name: str = "sim") -> RunSpec:
     return RunSpec(
         name=name,
         data=DataSpec(env_keys=("booking",)),
@@ -35,10 +42,10 @@ def spec(name: str = "scene") -> RunSpec:
 
 
 @dataclass(slots=True)
-class Scene:
+class RunSimulation:
     """`now` moves only when a test says so."""
 
-    parts: Parts
+    context: WorkerContext
     now: datetime = START
     plan: LaunchPlan | None = None
     runner_id: str = ""
@@ -47,49 +54,49 @@ class Scene:
     def clock(self) -> datetime:
         return self.now
 
-    def later(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
 
-    def submit(self, name: str = "scene") -> str:
-        with self.parts.database.transaction() as session:
+    def submit(self, name: str = "sim") -> str:
+        with self.context.database.transaction() as session:
             return submit(session, spec(name), project_id=PROJECT, actor="t", now=self.now).id
 
     def reconcile(self, run_id: str, owner: str = "worker-1") -> bool:
-        return driver.reconcile(replace(self.parts, owner=owner), run_id, clock=self.clock)
+        return driver.reconcile(replace(self.context, owner=owner), run_id, clock=self.clock)
 
     def register(self, *attempts: str, slots: int = 1) -> None:
         body = RegisterRunner(name="box", hostname="box", slots=slots, attempts=attempts)
-        with self.parts.database.transaction() as session:
+        with self.context.database.transaction() as session:
             self.runner_id = runners.register(session, PROJECT, body, now=self.now).id
 
     def claim(self) -> LaunchPlan | None:
-        with self.parts.database.transaction() as session:
+        with self.context.database.transaction() as session:
             runner = runners.get_runner(session, PROJECT, self.runner_id)
             self.plan = runners.claim(session, runner, ingest_url="http://x", now=self.now)
         return self.plan
 
     def heartbeat(self, *attempts: str) -> tuple[RunnerCommand, ...]:
-        with self.parts.database.transaction() as session:
+        with self.context.database.transaction() as session:
             runner = runners.get_runner(session, PROJECT, self.runner_id)
             body = Heartbeat(attempts=attempts)
             return runners.heartbeat(session, runner, body, now=self.now).commands
 
     def report(self, reason: ReasonCode, *, last_seq: int | None = None) -> None:
         assert self.plan is not None
-        end = AttemptEnd(reason=reason, message="as the runner saw it", last_trainer_seq=last_seq)
-        with self.parts.database.transaction() as session:
+        end = EndReport(reason=reason, message="as the runner saw it", last_trainer_seq=last_seq)
+        with self.context.database.transaction() as session:
             runner = runners.get_runner(session, PROJECT, self.runner_id)
             runners.report_end(session, runner, self.plan.attempt_id, end, now=self.now)
 
     def push(self, *made: events.Event) -> None:
         assert self.plan is not None
-        with self.parts.database.transaction() as session:
+        with self.context.database.transaction() as session:
             record_push(session, self.plan.attempt_token, made, now=self.now)
 
     def mirror(self, run_id: str, attempt: int, number: int, *made: events.Event) -> None:
         key = run_key(run_id, event_segment(attempt, number))
         lines = "".join(event.model_dump_json() + "\n" for event in made)
-        self.parts.store.put(key, lines.encode())
+        self.context.store.put(key, lines.encode())
 
     def running(self) -> str:
         """A run whose trainer has sent its first event."""
@@ -101,27 +108,27 @@ class Scene:
         return run_id
 
     def cancel(self, run_id: str) -> None:
-        with self.parts.database.transaction() as session:
+        with self.context.database.transaction() as session:
             control.cancel(session, store.lock_run(session, run_id), actor="t", now=self.now)
 
     def pause(self, run_id: str) -> None:
-        with self.parts.database.transaction() as session:
+        with self.context.database.transaction() as session:
             control.pause(session, store.lock_run(session, run_id), actor="t", now=self.now)
 
     def run(self, run_id: str) -> Run:
-        with self.parts.database.transaction() as session:
+        with self.context.database.transaction() as session:
             return session.get_one(Run, run_id)
 
     def status(self, run_id: str) -> RunStatus:
         return RunStatus(self.run(run_id).status)
 
     def attempts(self, run_id: str) -> list[Attempt]:
-        with self.parts.database.transaction() as session:
+        with self.context.database.transaction() as session:
             return list(store.list_attempts(session, run_id))
 
     def types(self, run_id: str) -> list[str]:
         query = select(RunEvent.type).where(RunEvent.run_id == run_id).order_by(RunEvent.seq)
-        with self.parts.database.transaction() as session:
+        with self.context.database.transaction() as session:
             return list(session.scalars(query))
 
     def started(self, seq: int, resumed_from: int | None = None) -> events.TrainerStarted:

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from celery import Celery
 
-from api.bell import RECONCILE_TASK, CeleryBell
+from api.queue import RECONCILE_TASK, CeleryTaskQueue
 from api.runs.status import RunStatus
-from hillclimb.stack.poll import wait_until
-from tests.worker.scene import Scene
-from worker.app import CLUSTER, EVERY_S, PRICE, SWEEP
-from worker.tasks import SENT
+from hillclimb.stack.system.poll import wait_until
+from tests.worker.run_simulation import RunSimulation
+from worker.app import CLUSTER, PRICE, SWEEP, SWEEP_PERIOD_S
+from worker.tasks import FAN_OUT
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 30.0
@@ -84,34 +84,34 @@ def test_clock_sends_only_tasks_that_exist_and_they_expire(environment: dict[str
         check=False,
     )
     assert said.returncode == 0, said.stderr
-    assert said.stdout.split() == sorted([RECONCILE_TASK, CLUSTER, PRICE, *EVERY_S])
+    assert said.stdout.split() == sorted([RECONCILE_TASK, CLUSTER, PRICE, *SWEEP_PERIOD_S])
 
 
 def test_ring_is_answered_and_a_ring_lost_with_its_worker_is_made_up_by_the_sweep(
-    scene: Scene, worker: CeleryWorker, redis_url: str
+    sim: RunSimulation, worker: CeleryWorker, redis_url: str
 ) -> None:
-    scene.now = datetime.now(UTC)
-    scene.register(slots=2)
-    bell = CeleryBell(redis_url)
+    sim.now = datetime.now(UTC)
+    sim.register(slots=2)
+    task_queue = CeleryTaskQueue(redis_url)
     worker.start()
-    first = scene.submit("first")
-    bell.ring([first])
-    assert _offered(scene, first), worker.log.read_text()
+    first = sim.submit("first")
+    task_queue.enqueue([first])
+    assert _offered(sim, first), worker.log.read_text()
 
     worker.kill()
-    second = scene.submit("second")
+    second = sim.submit("second")
     worker.start()
     with Celery(broker=redis_url) as clock:
         clock.send_task(SWEEP)
-    assert _offered(scene, second), worker.log.read_text()
-    bell.close()
+    assert _offered(sim, second), worker.log.read_text()
+    task_queue.close()
 
 
 def test_the_clock_overtakes_what_its_rounds_have_sent_for(redis_url: str) -> None:
     with Celery(broker=redis_url) as clock:
         clock.conf.task_default_queue = "order"
         for _ in range(3):
-            clock.send_task(RECONCILE_TASK, args=("run_1", True), **SENT)
+            clock.send_task(RECONCILE_TASK, args=("run_1", True), **FAN_OUT)
         clock.send_task(SWEEP)
         with clock.connection_for_read() as connection:
             queue = connection.SimpleQueue("order")
@@ -120,5 +120,5 @@ def test_the_clock_overtakes_what_its_rounds_have_sent_for(redis_url: str) -> No
             queue.close()
 
 
-def _offered(scene: Scene, run_id: str) -> bool:
-    return wait_until(lambda: scene.status(run_id) is RunStatus.PROVISIONING, deadline_s=DEADLINE_S)
+def _offered(sim: RunSimulation, run_id: str) -> bool:
+    return wait_until(lambda: sim.status(run_id) is RunStatus.PROVISIONING, deadline_s=DEADLINE_S)

@@ -11,15 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.worker.scene import Scene
-from trainer.stores.base import BlobMissing, StoreError, StoreRefused
-from trainer.stores.disk import DiskStore
-from trainer.stores.locate import open_store
-from trainer.stores.patience import Patience
-from worker import relay
-from worker.resting import REST_S, SLOW_S, RestingStore, StoreResting
+from hillclimb.blobs.base import BlobMissing, StoreError, StoreRefused
+from hillclimb.blobs.disk import DiskStore
+from hillclimb.blobs.locate import open_store
+from hillclimb.blobs.retry import RetryPolicy
+from tests.worker.run_simulation import RunSimulation
+from worker.circuit_breaker import CircuitBreakerStore, CircuitOpen
+from worker.deadlines import CIRCUIT_OPEN_S, SLOW_ERROR_S
+from worker.runs import relay
 
-PATIENCE = Patience(total_s=0.0, silence_s=SLOW_S + 2.0)
+PATIENCE = RetryPolicy(total_s=0.0, silence_s=SLOW_ERROR_S + 2.0)
 
 
 @dataclass(slots=True)
@@ -58,12 +59,12 @@ def moody(tmp_path: Path) -> Moody:
 
 
 @pytest.fixture
-def resting(moody: Moody) -> RestingStore:
-    return RestingStore(moody, clock=moody.time)
+def resting(moody: Moody) -> CircuitBreakerStore:
+    return CircuitBreakerStore(moody, clock=moody.time)
 
 
 def test_a_store_that_gave_no_answer_is_asked_again_after_its_rest(
-    moody: Moody, resting: RestingStore
+    moody: Moody, resting: CircuitBreakerStore
 ) -> None:
     assert resting.get("a") == b"1"
     moody.mood = StoreError("nobody answers")
@@ -71,14 +72,16 @@ def test_a_store_that_gave_no_answer_is_asked_again_after_its_rest(
         resting.get("a")
     moody.mood = None
     for _ in range(100):
-        with pytest.raises(StoreResting, match="asked again in 30 s"):
+        with pytest.raises(CircuitOpen, match="tried again in 30 s"):
             resting.get("a")
     assert moody.num_asked == 2
-    moody.time.now += REST_S
+    moody.time.now += CIRCUIT_OPEN_S
     assert resting.get("a") == b"1"
 
 
-def test_what_is_answered_at_once_is_no_reason_to_rest(moody: Moody, resting: RestingStore) -> None:
+def test_what_is_answered_at_once_is_no_reason_to_rest(
+    moody: Moody, resting: CircuitBreakerStore
+) -> None:
     moody.lasts_s = 0.1
     moody.mood = StoreRefused("not with these credentials")
     for _ in range(3):
@@ -92,7 +95,7 @@ def test_what_is_answered_at_once_is_no_reason_to_rest(moody: Moody, resting: Re
 
 
 def test_every_question_is_passed_on(moody: Moody, tmp_path: Path) -> None:
-    store = RestingStore(moody)
+    store = CircuitBreakerStore(moody)
     store.check()
     store.put("x/b", b"22")
     assert store.put_if_absent("x/b", b"3") is False
@@ -116,20 +119,20 @@ def silent_port() -> Iterator[int]:
 
 
 def test_a_silent_store_costs_the_relay_of_many_runs_one_wait(
-    scene: Scene, silent_port: int, monkeypatch: pytest.MonkeyPatch
+    sim: RunSimulation, silent_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     store = open_store(f"s3://runs?endpoint_url=http://127.0.0.1:{silent_port}", PATIENCE)
-    scene.register(slots=3)
+    sim.register(slots=3)
     for name in "abc":
-        scene.reconcile(scene.submit(name))
-        assert scene.claim() is not None
-    scene.parts = replace(scene.parts, store=RestingStore(store))
-    scene.later(relay.SILENCE_S + 1)
+        sim.reconcile(sim.submit(name))
+        assert sim.claim() is not None
+    sim.context = replace(sim.context, store=CircuitBreakerStore(store))
+    sim.advance(relay.TRAINER_SILENCE_S + 1)
     began = time.monotonic()
-    assert relay.sweep(scene.parts, now=scene.now) == 0
+    assert relay.sweep(sim.context, now=sim.now) == 0
     assert time.monotonic() - began < 2 * PATIENCE.silence_s
     began = time.monotonic()
-    assert relay.sweep(scene.parts, now=scene.now) == 0
+    assert relay.sweep(sim.context, now=sim.now) == 0
     assert time.monotonic() - began < PATIENCE.silence_s

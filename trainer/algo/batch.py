@@ -1,4 +1,4 @@
-"""From the groups of a step to mini-batches: which tokens are trained on, with which advantage.
+"""Builds a step's mini-batches from its groups: the trained tokens and their advantages.
 
 Infra errors, rollouts without a grade and groups without contrast never become a sequence here, so
 no later stage has to know about them. Legend: _G the rollouts of one group.
@@ -10,18 +10,18 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from hillclimb.spec.training.algorithm import AlgorithmSpec
 from trainer.algo.advantage import group_advantages, shuffled_rewards
 from trainer.algo.overlong import is_overlong
 from trainer.algo.sequences import Batch, TrainingSequence
-from trainer.algo.signal import Judged, signal_metrics
+from trainer.algo.signal import ScoredGroup, signal_metrics
 from trainer.algo.stepwise import turns_of
-from trainer.contract.algorithm import AlgorithmSpec
 from trainer.types import Group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlan:
-    """How groups become mini-batches."""
+    """Settings that turn groups into mini-batches."""
 
     mini_batch_size: int
     """Prompts per mini-batch."""
@@ -31,13 +31,15 @@ class BatchPlan:
     """Decides which prompts share a mini-batch."""
 
 
-def judge(groups: Sequence[Group], algorithm: AlgorithmSpec, *, seed: int) -> list[Judged]:
-    """The groups with their advantages; `seed` decides the deal of `shuffle_rewards`."""
+def score_groups(
+    groups: Sequence[Group], algorithm: AlgorithmSpec, *, seed: int
+) -> list[ScoredGroup]:
+    """Compute each group's advantages; `seed` fixes the permutation of `shuffle_rewards`."""
     rewards = [tuple(trajectory.reward for trajectory in group.trajectories) for group in groups]
     if algorithm.shuffle_rewards:
         rewards = shuffled_rewards(rewards, seed=seed)
     return [
-        Judged(
+        ScoredGroup(
             group=group,
             rewards_G=rewards_G,
             advantages_G=group_advantages(rewards_G, norm_by_std=algorithm.grpo_norm_by_std),
@@ -46,14 +48,16 @@ def judge(groups: Sequence[Group], algorithm: AlgorithmSpec, *, seed: int) -> li
     ]
 
 
-def build_batch(judged: Sequence[Judged], algorithm: AlgorithmSpec, plan: BatchPlan) -> Batch:
-    """The step's batch: mini-batches of whole groups.
+def build_batch(
+    scored_groups: Sequence[ScoredGroup], algorithm: AlgorithmSpec, plan: BatchPlan
+) -> Batch:
+    """Build the step's batch: mini-batches of whole groups.
 
     Groups are put in a seeded random order first, because they arrive sorted by environment and
     a mini-batch of a single environment would pull the policy one way and then the other. A
     mini-batch is counted in prompts, so `step_wise` changes nothing about their number.
     """
-    per_group = [tuple(_sequences(each, algorithm, plan)) for each in judged]
+    per_group = [tuple(_sequences(each, algorithm, plan)) for each in scored_groups]
     random.Random(plan.seed).shuffle(per_group)
     mini_batches = (
         tuple(
@@ -65,18 +69,18 @@ def build_batch(judged: Sequence[Judged], algorithm: AlgorithmSpec, plan: BatchP
     )
     return Batch(
         mini_batches=tuple(mini_batch for mini_batch in mini_batches if mini_batch),
-        metrics=signal_metrics(judged, algorithm)
+        metrics=signal_metrics(scored_groups, algorithm)
         | {"policy/num_sequences": float(sum(map(len, per_group)))},
     )
 
 
 def _sequences(
-    judged: Judged, algorithm: AlgorithmSpec, plan: BatchPlan
+    scored: ScoredGroup, algorithm: AlgorithmSpec, plan: BatchPlan
 ) -> Iterator[TrainingSequence]:
-    """What a group gives the loss, which has no other sequences in its denominator either."""
-    group = judged.group
+    """Yield the group's sequences that carry a gradient; the loss is normalised over them."""
+    group = scored.group
     _assert_one_prompt(group)
-    for trajectory, advantage in judged.with_gradient(algorithm):
+    for trajectory, advantage in scored.with_gradient(algorithm):
         if algorithm.apply_overlong_filtering and is_overlong(trajectory):
             continue
         sequence = TrainingSequence(
@@ -92,7 +96,7 @@ def _sequences(
 
 
 def _assert_one_prompt(group: Group) -> None:
-    """A baseline compares answers to one question; what has no grade is in no baseline."""
+    """Assert that the graded rollouts share one prompt: their mean is each other's baseline."""
     graded = [each for each in group.trajectories if each.reward is not None]
     prompts = {each.token_ids[: each.prompt_length] for each in graded}
     assert len(prompts) <= 1, f"group of {group.task.key} holds {len(prompts)} different prompts"

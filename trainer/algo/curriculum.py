@@ -1,4 +1,4 @@
-"""Which environments to learn from: more prompts where groups still teach, some for all others.
+"""Curriculum: gives environments whose groups still teach more prompts, and all others some.
 
 GRPO learns from a group only when its scores differ; of an environment in which a rollout passes
 with probability p, a group of n teaches with probability 1 - p^n - (1 - p)^n, which rises and
@@ -17,16 +17,16 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from trainer.contract.contrast import differ
-from trainer.contract.data import CurriculumSpec
-from trainer.contract.outcomes import Groups
+from hillclimb.protocol.outcomes import Groups
+from hillclimb.spec.data import CurriculumSpec
+from hillclimb.stats.reward_spread import differ
 from trainer.errors import CheckpointError
 
 UNITS = 1_000_000
 """Shares are whole numbers of millionths; they sum to this."""
 
 _PRIOR_GROUPS = 1.0
-"""Groups that teach, added to the evidence of every environment: optimism about the unmeasured."""
+"""Groups that teach, added to every environment's evidence: optimism about the unmeasured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,21 +51,21 @@ class _Evidence:
         return self.taught / self.measured if self.measured else None
 
     @property
-    def hope(self) -> float:
+    def expected_signal(self) -> float:
         return (self.taught + _PRIOR_GROUPS) / (self.measured + _PRIOR_GROUPS)
 
 
 class Curriculum:
-    """Keeps the evidence and the shares; the same observations give the same shares."""
+    """Tracks evidence and shares per environment; the same observations give the same shares."""
 
     def __init__(self, base: Mapping[str, int], settings: CurriculumSpec) -> None:
-        """Start with shares proportional to `base` (positive), which they never leave for good."""
+        """Start with shares proportional to `base` (positive); the floor keeps a part of them."""
         self._settings = settings
         self._base = whole_shares({key: float(weight) for key, weight in base.items()})
         self._shares = dict(self._base)
         self._evidence = {key: _Evidence() for key in base}
         self._step = 0
-        self._looked = 0
+        self._checked_at = 0
 
     @property
     def shares(self) -> dict[str, int]:
@@ -73,7 +73,7 @@ class Curriculum:
         return dict(self._shares)
 
     def metrics(self) -> dict[str, float]:
-        """Return every environment's share, and what was measured where something was."""
+        """Return every environment's share, and its signal where one was measured."""
         metrics: dict[str, float] = {}
         for env_key, evidence in self._evidence.items():
             name = f"curriculum/{env_key.replace('/', '_')}"
@@ -87,7 +87,7 @@ class Curriculum:
 
         Evidence ages by the steps between two calls. A group without two grades taught nothing:
         an environment that is down must not look unmeasured, which would draw prompts to it.
-        Rows of unknown environments say nothing.
+        Rows of unknown environments are ignored.
         """
         fade = 0.5 ** (max(step - self._step, 0) / self._settings.half_life)
         self._step = max(self._step, step)
@@ -98,16 +98,16 @@ class Curriculum:
             if (seen := self._evidence.get(rows[0].env_key)) is not None:
                 seen.measured += 1.0
                 seen.taught += differ([row.score for row in rows if row.score is not None])
-        if self._step - self._looked < self._settings.interval:
+        if self._step - self._checked_at < self._settings.interval:
             return None
-        self._looked = self._step
+        self._checked_at = self._step
         return self._reweight()
 
     def state(self) -> dict[str, JsonValue]:
         """Return evidence and shares as JSON; `restore` goes on exactly from there."""
         return {
             "step": self._step,
-            "looked": self._looked,
+            "looked": self._checked_at,
             "shares": dict(self._shares),
             "evidence": {key: [each.taught, each.measured] for key, each in self._evidence.items()},
         }
@@ -120,20 +120,22 @@ class Curriculum:
         """
         match state:
             case {"step": int(step), "looked": int(looked), "shares": shares, "evidence": evidence}:
-                found = {key: _share(shares, key) for key in self._base}
-                if sum(found.values()) == UNITS:
+                restored = {key: _share(shares, key) for key in self._base}
+                if sum(restored.values()) == UNITS:
                     self._evidence = {key: _restored(evidence, key) for key in self._base}
-                    self._step, self._looked, self._shares = step, looked, found
+                    self._step, self._checked_at, self._shares = step, looked, restored
                     return
         raise CheckpointError(_MALFORMED)
 
     def _reweight(self) -> Reweighting | None:
-        """Blend the base with base times hope; None when that changes too little to matter."""
-        promising = {key: self._base[key] * each.hope for key, each in self._evidence.items()}
-        total, floor = sum(promising.values()), self._settings.floor
+        """Mix base shares with base x expected signal; None when that changes too little."""
+        weights = {
+            key: self._base[key] * each.expected_signal for key, each in self._evidence.items()
+        }
+        total, floor = sum(weights.values()), self._settings.floor
         new = whole_shares(
             {
-                key: floor * self._base[key] / UNITS + (1.0 - floor) * promising[key] / total
+                key: floor * self._base[key] / UNITS + (1.0 - floor) * weights[key] / total
                 for key in self._base
             }
         )

@@ -1,8 +1,8 @@
-"""Which rollouts a length limit cut off, by the reason they stopped and not by their last token."""
+"""Overlong rollouts: cut off by a length limit, as their stop reason says, not their last token."""
 
 from __future__ import annotations
 
-from trainer.contract.outcomes import StopReason
+from hillclimb.protocol.outcomes import StopReason
 from trainer.types import Trajectory
 
 OVERLONG = frozenset({StopReason.MAX_GENERATE_LENGTH, StopReason.MAX_INPUT_LENGTH})

@@ -1,4 +1,4 @@
-"""What the learner learns from: sequences of tokens, in mini-batches. Legend: T tokens of one."""
+"""Training data of the learner: token sequences in mini-batches. Legend: T tokens of a sequence."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ class TrainingSequence:
 
     @property
     def num_actions(self) -> int:
-        """How many tokens enter the loss."""
+        """Number of tokens that enter the loss."""
         return sum(self.action_mask)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What one training step learns from: per mini-batch the sequences that carry a gradient."""
+    """Training data of one step: per mini-batch the sequences that carry a gradient."""
 
     mini_batches: tuple[tuple[TrainingSequence, ...], ...]
     """Split by prompt; mini-batches left without a sequence are not in the list."""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """What the rollouts had to teach, under the names of SkyRL."""
+    """Signal of the rollouts, under the names of SkyRL."""
 
     @property
     def num_sequences(self) -> int:

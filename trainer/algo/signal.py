@@ -1,4 +1,4 @@
-"""What the rollouts of a step had to teach, before anything is learned. Legend: _G one group."""
+"""Learning signal in the rollouts of a step, before the update. Legend: _G one group."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from trainer.algo.dynamic import teaches
+from hillclimb.spec.training.algorithm import AlgorithmSpec
+from trainer.algo.dynamic import has_signal
 from trainer.algo.overlong import is_overlong
 from trainer.algo.sequences import Batch
-from trainer.contract.algorithm import AlgorithmSpec
 from trainer.types import Group, Trajectory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """A group with the scores it is learned by, which `shuffle_rewards` deals out again."""
+class ScoredGroup:
+    """A group with the rewards that it is trained on, which `shuffle_rewards` may have permuted."""
 
     group: Group
     rewards_G: tuple[float | None, ...]
@@ -33,13 +33,15 @@ class Judged:
         for trajectory, reward, advantage in zip(
             self.group.trajectories, self.rewards_G, self.advantages_G, strict=True
         ):
-            is_held = algorithm.use_kl_loss and reward is not None
-            if (advantage != 0.0 or is_held) and any(trajectory.action_mask):
+            needs_kl = algorithm.use_kl_loss and reward is not None
+            if (advantage != 0.0 or needs_kl) and any(trajectory.action_mask):
                 yield trajectory, advantage
 
 
-def signal_metrics(judged: Sequence[Judged], algorithm: AlgorithmSpec) -> dict[str, float]:
-    """Advantages over the tokens drawn by graded rollouts, scores over those rollouts.
+def signal_metrics(
+    scored_groups: Sequence[ScoredGroup], algorithm: AlgorithmSpec
+) -> dict[str, float]:
+    """Average advantages over the tokens of graded rollouts, and rewards over those rollouts.
 
     `rollouts/truncated_overlong` counts the rollouts that a length limit cut off, and
     `loss/num_overlong_filtered` those of them that had a gradient, which the filter kept out of the
@@ -47,7 +49,7 @@ def signal_metrics(judged: Sequence[Judged], algorithm: AlgorithmSpec) -> dict[s
     """
     rows = [
         (trajectory, reward, advantage)
-        for each in judged
+        for each in scored_groups
         for trajectory, reward, advantage in zip(
             each.group.trajectories, each.rewards_G, each.advantages_G, strict=True
         )
@@ -58,7 +60,7 @@ def signal_metrics(judged: Sequence[Judged], algorithm: AlgorithmSpec) -> dict[s
     if algorithm.apply_overlong_filtering:
         num_filtered = sum(
             is_overlong(trajectory)
-            for each in judged
+            for each in scored_groups
             for trajectory, _ in each.with_gradient(algorithm)
         )
         metrics["loss/num_overlong_filtered"] = float(num_filtered)
@@ -74,7 +76,7 @@ def signal_metrics(judged: Sequence[Judged], algorithm: AlgorithmSpec) -> dict[s
 
 
 def why_nothing_is_learned(groups: Sequence[Group], batch: Batch) -> str:
-    """Return a sentence about a batch without a sequence, made of `groups`."""
+    """Return the reason why the batch made of `groups` has no sequence, as a sentence."""
     num_filtered = batch.metrics.get("loss/num_overlong_filtered", 0.0)
     if num_filtered:
         what = (
@@ -83,7 +85,7 @@ def why_nothing_is_learned(groups: Sequence[Group], batch: Batch) -> str:
         )
     elif all(sum(each.reward is not None for each in group.trajectories) < 2 for group in groups):
         what = "no group has two graded rollouts to compare"
-    elif any(map(teaches, groups)):
+    elif any(map(has_signal, groups)):
         what = "the rollouts that scored better or worse than their group drew no token"
     else:
         what = "the rollouts of every group scored alike"

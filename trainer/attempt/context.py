@@ -1,4 +1,4 @@
-"""What every kind of run has in common: what its process is given, and what it does with it."""
+"""The context of an attempt, which every kind of job is built from, and the `Work` protocol."""
 
 from __future__ import annotations
 
@@ -6,50 +6,63 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from trainer.contract.rundir import AttemptDir
-from trainer.contract.spec import RunSpec
+from hillclimb.blobs.base import BlobStore
+from hillclimb.protocol.rundir import AttemptDir, TagPart, run_key, run_tag
+from hillclimb.spec.run import RunSpec
+from trainer.attempt.sinks.journal import EventJournal
+from trainer.attempt.stop_signal import StopSignal
+from trainer.attempt.timing import Clock
 from trainer.errors import StepTimeout
-from trainer.sinks.journal import Journal
-from trainer.stopping import Stop
-from trainer.stores.base import BlobStore
-from trainer.timing import Clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
-    """What a process was started with."""
+class AttemptContext:
+    """The spec, directory, blob store, journal, stop signal and clock of one attempt."""
 
     spec: RunSpec
     dir: AttemptDir
     store: BlobStore
-    journal: Journal
-    stop: Stop
+    journal: EventJournal
+    stop: StopSignal
     clock: Clock
     resume_from: str | None
     """Blob key of a complete checkpoint, of this run or of another."""
     on_blocked: Callable[[StepTimeout], None] = lambda _: None
-    """See `Watchdog`."""
+    """Called from another thread when the event loop hangs; see `Watchdog`."""
+
+    @property
+    def run_id(self) -> str:
+        """The run's id: the name of its directory."""
+        return self.dir.run_dir.name
+
+    def key(self, *parts: str) -> str:
+        """Return a blob key under the run."""
+        return run_key(self.run_id, *parts)
+
+    def tag(self, part: TagPart = "rollouts") -> str:
+        """Return the attempt's name on platforms that run instances for it."""
+        return run_tag(self.run_id, self.dir.attempt, part)
 
 
 class Work(Protocol):
-    """What an attempt does; made once per process."""
+    """The job of an attempt; built once per process."""
 
     step: int
     """The last step completed."""
 
     async def train(self) -> None:
-        """Do all of it: train, or what the kind of run does instead.
+        """Do the whole job: train, evaluate, probe, validate or preview.
 
         Raises:
-            StopRequested: asked to stop; what there was to keep is kept.
-            TrainerError: it cannot go on.
+            StopRequested: stopped on request; the completed part is saved.
+            TrainerError: the job cannot go on.
         """
         ...
 
     async def close(self) -> None:
-        """Give back what it holds; may be called at any time."""
+        """Release all resources; may be called at any time."""
         ...
 
     def summary(self) -> str:
-        """Say in a few words what was done, once it is."""
+        """Return the result in a few words, after `train`."""
         ...

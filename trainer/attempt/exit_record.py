@@ -6,7 +6,7 @@ import os
 import sys
 from contextlib import suppress
 
-from trainer.contract.rundir import AttemptDir, ExitRecord
+from hillclimb.protocol.rundir import AttemptDir, ExitRecord
 
 MAX_MESSAGE = 2000
 """Characters of a message that are kept."""

@@ -10,11 +10,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from trainer.contract.rundir import MODEL, RESUME, WEIGHTS, AttemptDir, checkpoint_name
-from trainer.handover.launch import has_ended
+from hillclimb.process.launcher import has_ended
+from hillclimb.protocol.rundir import MODEL, RESUME, WEIGHTS, AttemptDir, checkpoint_name
+
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the kernel's name for shared memory
 
 
-def own_path(root: Path, prefix: str) -> Path:
+def scratch_path(root: Path, prefix: str) -> Path:
     """Name a folder in `root` after this process; those that dead processes left are deleted."""
     remove_leftovers(root, prefix)
     return root / f"{prefix}{os.getpid()}-{secrets.token_hex(4)}"
@@ -28,7 +30,7 @@ def remove_leftovers(root: Path, prefix: str) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def remove_unpacked(attempt_dir: AttemptDir) -> None:
+def cleanup_stale(attempt_dir: AttemptDir) -> None:
     """Free the disk of what earlier attempts of the run had brought here, and could not delete.
 
     Events, logs and trajectories stay, and so does everything of an attempt that may still train.

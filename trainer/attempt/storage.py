@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,16 +9,15 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
+from hillclimb.blobs.base import DISK_FULL, StoreFull
 from trainer.errors import StorageFull
-from trainer.stores.base import StoreFull
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 _NEARLY_NOTHING = 1024 * 1024
 """Free bytes below which a failed write is put down to the full disk."""
 
 
 @contextmanager
-def space_checked(directory: Path) -> Iterator[None]:
+def raise_storage_full(directory: Path) -> Iterator[None]:
     """Turn "no space left" in the block, in any guise, into `StorageFull`.
 
     torch and safetensors report a full disk as errors of their own without a code, so a failure
@@ -38,7 +36,7 @@ def space_checked(directory: Path) -> Iterator[None]:
 
 
 def _is_full(error: Exception, directory: Path) -> bool:
-    if isinstance(error, OSError) and error.errno in _FULL:
+    if isinstance(error, OSError) and error.errno in DISK_FULL:
         return True
     if "No space left" in str(error):
         return True

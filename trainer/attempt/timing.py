@@ -1,4 +1,4 @@
-"""Where the seconds of a run go, and how many are left."""
+"""Wall-clock time of a run by phase, and the estimated time left."""
 
 from __future__ import annotations
 
@@ -58,16 +58,16 @@ class Clock:
         try:
             yield
         finally:
-            taken = time.perf_counter() - began
-            self.eval_s += taken
-            self._phases["eval"] += taken
-        self._evals.append(taken)
+            elapsed_s = time.perf_counter() - began
+            self.eval_s += elapsed_s
+            self._phases["eval"] += elapsed_s
+        self._evals.append(elapsed_s)
 
     def take(self) -> dict[str, float]:
         """Return `timing/{phase}` since the last call, and start anew."""
-        taken = {f"timing/{name}": seconds for name, seconds in self._phases.items()}
+        timings = {f"timing/{name}": seconds for name, seconds in self._phases.items()}
         self._phases.clear()
-        return taken
+        return timings
 
     def eta_s(self, *, steps_left: int, evals_left: int) -> float | None:
         """Estimate the seconds to the end from recent steps and evaluations."""

@@ -1,4 +1,4 @@
-"""The engine port: who samples. Token ids in, token ids and log-probs out; no text."""
+"""The engine port: sampling. Token ids in, token ids and log-probs out; no text."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def sum_stats(parts: Sequence[EngineStats]) -> EngineStats:
 
 
 class Engine(Protocol):
-    """Draws continuations from the current weights; how those get in is `trainer.weights`.
+    """Samples continuations from the current weights, which `trainer.weights` transfers to it.
 
     A `session` names a growing token list (one trajectory): a later request of the same session
     whose `prompt_ids` extend what the engine already saw computes only the new part. Requests
     with the same `prefix_key` share one prefill of their common prompt (one prefill per group);
-    an empty one says that nobody shares it.
+    an empty one is shared with no other request.
     """
 
     async def sample(
@@ -65,11 +65,11 @@ class Engine(Protocol):
 
     @property
     def weight_version(self) -> int:
-        """The version of the weights that draw now."""
+        """Version of the weights that sample now."""
         ...
 
     def stats(self) -> EngineStats:
-        """Counters since start."""
+        """Return the counters since start."""
         ...
 
     async def close(self) -> None:
@@ -78,19 +78,19 @@ class Engine(Protocol):
 
 
 @runtime_checkable
-class Restarts(Protocol):
-    """An engine whose process is started again when it dies, while its requests wait."""
+class Restartable(Protocol):
+    """An engine whose process is restarted when it dies, while its requests wait."""
 
     @property
     def ready_since(self) -> float:
-        """When what answered last had become able to draw (this process's monotonic clock)."""
+        """Time when the process that answered last became ready (this one's monotonic clock)."""
         ...
 
-    async def look(self) -> bool:
-        """Ask whether it can draw; False while it is away, or loads its model.
+    async def health_check(self) -> bool:
+        """Return True when the engine can sample; False while it is away, or loads its model.
 
         Raises:
-            EngineError: it died more often than it is started again.
+            EngineError: it died more often than its restart limit.
         """
         ...
 
@@ -100,5 +100,5 @@ class HasCopies(Protocol):
     """Several copies of an engine, each with sessions of its own."""
 
     def copy_for(self, session: str, prefix_key: str) -> Engine:
-        """The copy that a session is asked of."""
+        """Return the copy that serves a session."""
         ...

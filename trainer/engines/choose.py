@@ -1,4 +1,4 @@
-"""Which engine a run samples with."""
+"""Chooses and makes the engine that a run samples with."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from trainer.contract.sections import EngineSpec
-from trainer.contract.spec import RunSpec
+from hillclimb.process.lazy_imports import gc_paused_import
+from hillclimb.spec.run import RunSpec
+from hillclimb.spec.training.engine import EngineSpec
 from trainer.engines.base import Engine
 from trainer.engines.vllm.options import VllmOptions
 from trainer.engines.vllm.template import begin_imports, end_imports
 from trainer.errors import SpecError
-from trainer.loading import importing
 
 if TYPE_CHECKING:
     from transformers import Qwen3Config
@@ -30,19 +30,19 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenEngine:
-    """An engine, and how it came to be that one."""
+    """An engine, with its name and the reason for a fallback."""
 
     engine: Engine
     name: str
     """As `trainer.started` reports it."""
     fallback: str | None = None
-    """Why `auto` did not take vLLM."""
+    """Reason why `auto` did not choose vLLM; None where it did."""
 
 
 def choose_engine(
     spec: RunSpec, config: Qwen3Config, model_dir: Path, weights: Callable[[], Weights]
 ) -> ChosenEngine:
-    """Make the engine that `engine` of the spec asks for; the first sync gives it its weights.
+    """Make the engine of the spec's section `engine`; the first sync gives it its weights.
 
     vLLM reads `model_dir` itself; `weights` are what the torch engine starts with.
 
@@ -62,12 +62,12 @@ def choose_engine(
 
 
 def why_not_vllm(config: Qwen3Config) -> str | None:
-    """Say why vLLM cannot sample this model here; None when it can."""
+    """Return the reason why vLLM cannot sample this model here; None when it can."""
     if importlib.util.find_spec("vllm") is None:
         return "vLLM is not installed"
     try:
         begin_imports()
-        with importing():
+        with gc_paused_import():
             engine = importlib.import_module(_VLLM_ENGINE)
     except (ImportError, OSError, RuntimeError) as fault:
         # A build for another machine fails in many ways, all of them at import.
@@ -83,7 +83,8 @@ def why_not_vllm(config: Qwen3Config) -> str | None:
 def _vllm(spec: RunSpec, config: Qwen3Config, model_dir: Path) -> Engine:
     if torch.cuda.is_available() and not spec.experimental:
         raise SpecError("vLLM on a GPU was never run: set experimental to true to try it")
-    # Both engines take seconds to import (`trainer.loading`), and vLLM is not installed everywhere.
+    # Both engines take seconds to import (`hillclimb.process.lazy_imports`), and vLLM is not
+    # installed everywhere.
     from trainer.engines.vllm.engine import VllmEngine  # noqa: PLC0415
 
     return VllmEngine(_options(spec, config, model_dir))
@@ -102,7 +103,7 @@ def _options(spec: RunSpec, config: Qwen3Config, model_dir: Path) -> VllmOptions
         kv_cache_gib=engine.kv_cache_gib,
         gpu_memory_utilization=engine.gpu_memory_utilization,
         tensor_parallel_size=engine.tensor_parallel_size,
-        by_pieces=engine.is_direct,
+        by_chunks=engine.is_direct,
         lora_rank=spec.learner.lora.rank
         if spec.learner.lora is not None and engine.weight_transport == "lora"
         else None,
@@ -110,8 +111,8 @@ def _options(spec: RunSpec, config: Qwen3Config, model_dir: Path) -> VllmOptions
 
 
 def _torch(spec: RunSpec, config: Qwen3Config, weights: Weights) -> Engine:
-    with importing():
-        from trainer.engines.torch import TorchEngine, TorchEngineOptions  # noqa: PLC0415 - as above
+    with gc_paused_import():
+        from trainer.engines.torch.engine import TorchEngine, TorchEngineOptions  # noqa: PLC0415 - as above
     options = TorchEngineOptions(
         num_sessions=spec.environment.max_concurrent_rollouts,
         max_length=spec.rollout.max_sequence_length,

@@ -1,13 +1,13 @@
-"""Which provider serves the environments that a spec names."""
+"""Choice of the environment provider that a spec names."""
 
 from __future__ import annotations
 
-from trainer.contract.sections import FaultSpec
-from trainer.contract.spec import RunSpec
-from trainer.envs.base import EnvProvider
-from trainer.envs.minifleet.faults import Faults
-from trainer.envs.minifleet.provider import MinifleetProvider
-from trainer.loading import importing
+from hillclimb.environment.base import EnvProvider
+from hillclimb.minifleet.faults import Faults
+from hillclimb.process.lazy_imports import gc_paused_import
+from hillclimb.spec.environment.environment import FaultSpec
+from hillclimb.spec.run import RunSpec
+from trainer.envs.minifleet import MinifleetProvider
 
 _NONE = FaultSpec()
 
@@ -15,7 +15,7 @@ _NONE = FaultSpec()
 def choose_provider(
     spec: RunSpec, run_tag: str = "hillclimb", *, worker: int = 0, num_workers: int = 1
 ) -> EnvProvider:
-    """Make the provider of a spec's environments.
+    """Return the provider of a spec's environments.
 
     `run_tag` names the attempt to platforms that hold something for it; `worker` is the number of
     the rollout worker that asks, one of `num_workers`, each of which has a provider.
@@ -24,12 +24,12 @@ def choose_provider(
         SpecError: it cannot be made on this machine.
     """
     if spec.environment.provider == "fleet":
-        with importing():
+        with gc_paused_import():
             # Brings MCP's client along, which no other provider needs.
             from trainer.envs.fleet.choice import fleet_provider  # noqa: PLC0415
         return fleet_provider(spec, run_tag, worker=worker, num_workers=num_workers)
     if spec.environment.provider == "openenv":
-        with importing():
+        with gc_paused_import():
             from trainer.envs.openenv.provider import OpenEnvProvider  # noqa: PLC0415 - as above
         servers = spec.environment.openenv
         return OpenEnvProvider({key: servers[key] for key in spec.data.env_keys})
@@ -37,7 +37,7 @@ def choose_provider(
 
 
 async def check_provider(spec: RunSpec) -> None:
-    """Look whether the environments' platform is there, before anything is loaded for it.
+    """Check that the environments' platform responds, before anything is loaded for it.
 
     Raises:
         SpecError: it refuses us, or must not be asked.
@@ -54,7 +54,7 @@ async def check_provider(spec: RunSpec) -> None:
 
 
 def _minifleet(spec: RunSpec) -> MinifleetProvider:
-    """Make the miniature apps, with the faults asked for."""
+    """Return the provider of the miniature apps, with the spec's faults."""
     environment = spec.environment
     chosen = {
         key: environment.overrides[key].faults if key in environment.overrides else None

@@ -6,17 +6,17 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from trainer.envs.base import ToolSpec
-from trainer.envs.minifleet.catalog import APPS
-from trainer.envs.minifleet.env import MinifleetEnv
-from trainer.envs.minifleet.faults import FaultInjector, Faults
+from hillclimb.environment.base import ToolSpec
+from hillclimb.environment.task import Task
+from hillclimb.minifleet.catalog import APPS
+from hillclimb.minifleet.env import MinifleetEnv
+from hillclimb.minifleet.faults import FaultInjector, Faults
 from trainer.errors import SpecError
-from trainer.types import Task
 
 
 @dataclass(slots=True, kw_only=True)
 class MinifleetProvider:
-    """Makes in-process episodes of the miniature apps; an `EnvProvider`.
+    """Provider of in-process episodes of the miniature apps.
 
     Args:
         env_keys: the apps served, in this order (default: all).
@@ -37,9 +37,9 @@ class MinifleetProvider:
         unknown = [key for key in self.env_keys if key not in APPS]
         if unknown:
             raise SpecError(f"minifleet has no {', '.join(unknown)}; it has {', '.join(APPS)}")
-        stray = [key for key in self.faults if key not in self.env_keys]
-        if stray:
-            raise SpecError(f"faults for apps that are not served: {', '.join(stray)}")
+        unserved = [key for key in self.faults if key not in self.env_keys]
+        if unserved:
+            raise SpecError(f"faults for apps that are not served: {', '.join(unserved)}")
 
     def tools_of(self, env_key: str) -> tuple[ToolSpec, ...]:
         """Return the tools of a served app, without an episode."""

@@ -1,4 +1,4 @@
-"""One attempt as a process: from the command line's values to `exit.json` and an exit code."""
+"""Runs one attempt as a process: from its options to `exit.json` and an exit code."""
 
 from __future__ import annotations
 
@@ -14,13 +14,27 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from trainer.attempt import Attempt, Work
-from trainer.checkpoints import find_latest
-from trainer.contract.events import TrainerEnded
-from trainer.contract.problems import explain
-from trainer.contract.reasons import ReasonCode
-from trainer.contract.rundir import MANIFEST, AttemptDir, ExitRecord, run_key
-from trainer.contract.spec import RunSpec
+from hillclimb.blobs.base import BlobStore, StoreError, StoreRefused
+from hillclimb.blobs.locate import open_store
+from hillclimb.process.lazy_imports import gc_paused_import
+from hillclimb.process.redactor import Redactor
+from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.protocol.events import TrainerEnded
+from hillclimb.protocol.rundir import MANIFEST, AttemptDir, ExitRecord, run_key
+from hillclimb.protocol.spec_problems import explain
+from hillclimb.spec.run import RunSpec
+from trainer.attempt.context import AttemptContext, Work
+from trainer.attempt.exit_record import MAX_MESSAGE, reserve_exit, write_exit
+from trainer.attempt.scratch import cleanup_stale
+from trainer.attempt.sinks.base import Sink
+from trainer.attempt.sinks.journal import EventJournal
+from trainer.attempt.sinks.jsonl import JsonlFile
+from trainer.attempt.sinks.push import Push
+from trainer.attempt.sinks.segments import Segments
+from trainer.attempt.sinks.wandb_run import WandbPlan, tracking_sink
+from trainer.attempt.stop_signal import StopRequested, StopSignal
+from trainer.attempt.storage import raise_storage_full
+from trainer.attempt.timing import Clock
 from trainer.envs.choose import check_provider
 from trainer.errors import (
     AttemptSuperseded,
@@ -30,29 +44,15 @@ from trainer.errors import (
     StoreUnavailable,
     TrainerError,
 )
-from trainer.exitrecord import MAX_MESSAGE, reserve_exit, write_exit
-from trainer.handover.masking import Mask
-from trainer.leftovers import remove_unpacked
-from trainer.loading import importing
-from trainer.sinks.base import Sink
-from trainer.sinks.journal import Journal
-from trainer.sinks.jsonl import JsonlFile
-from trainer.sinks.push import Push
-from trainer.sinks.segments import Segments
-from trainer.sinks.wandb_run import WandbPlan, tracking_sink
-from trainer.stopping import Stop, StopRequested
-from trainer.storage import space_checked
-from trainer.stores.base import BlobStore, StoreError, StoreRefused
-from trainer.stores.locate import open_store
-from trainer.timing import Clock
+from trainer.jobs.train.checkpoints import find_latest
 
 LATEST = "latest"
-"""Given instead of a key: this run's newest complete checkpoint."""
+"""Value of `--resume-from` for this run's newest complete checkpoint."""
 DRAIN_S = 10.0
 CLOSE_S = 30.0
 EXIT_FAILED, EXIT_SUPERSEDED, EXIT_HUNG = 1, 3, 4
 HELD = "HILLCLIMB_HELD"
-"""`1`: a node holds this process (`trainer.node`)."""
+"""`1`: a node supervises this process (`trainer.node`)."""
 INGEST_URL, TOKEN, BLOBS_URL = (
     "HILLCLIMB_INGEST_URL",
     "HILLCLIMB_ATTEMPT_TOKEN",
@@ -62,8 +62,8 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
-    """The command line and the environment variables that concern an attempt."""
+class ProcessOptions:
+    """Command-line options and environment variables of an attempt."""
 
     spec: Path
     run_dir: Path
@@ -73,12 +73,12 @@ class Launch:
 
     @property
     def dir(self) -> AttemptDir:
-        """Where the attempt's files are."""
+        """Local files of the attempt."""
         return AttemptDir(self.run_dir.resolve(), self.attempt)
 
     @property
     def blobs_url(self) -> str:
-        """The store: as given, else `blobs/` beside the directory of all runs."""
+        """URL of the blob store; by default `blobs/` beside the directory of all runs."""
         return self.environ.get(BLOBS_URL) or str(self.dir.run_dir.parent.parent / "blobs")
 
 
@@ -89,52 +89,54 @@ class _End:
     exit_code: int
 
 
-async def run_attempt(launch: Launch) -> int:
+async def run_attempt(options: ProcessOptions) -> int:
     """Train one attempt and return the exit code.
 
-    0: trained to the end, or stopped on request after a checkpoint. 1: failed; `exit.json` says
-    why. 3: superseded; nothing more was written to the store. 4: failed, and a thread may hang for
-    ever: the process must be ended without waiting for it.
+    0: trained to the end, or stopped on request after a checkpoint. 1: failed; `exit.json` has the
+    reason. 3: superseded; nothing more was written to the store. 4: failed, and a thread may hang
+    forever: the process must exit without waiting for it.
     """
-    stop, clock = Stop(), Clock()
-    stop.listen(is_held=launch.environ.get(HELD) == "1")
-    attempt_dir = launch.dir
+    stop, clock = StopSignal(), Clock()
+    stop.listen(is_held=options.environ.get(HELD) == "1")
+    attempt_dir = options.dir
     attempt_dir.path.mkdir(parents=True, exist_ok=True)
     attempt_dir.exit.unlink(missing_ok=True)
     reserve_exit(attempt_dir)
-    await asyncio.to_thread(remove_unpacked, attempt_dir)
+    await asyncio.to_thread(cleanup_stale, attempt_dir)
     try:
-        store = await asyncio.to_thread(_open_checked, launch.blobs_url)
+        store = await asyncio.to_thread(_open_checked, options.blobs_url)
     except StoreError as error:
-        return _stay_out(attempt_dir, f"{BLOBS_URL}: {error}")
-    mask = Mask.of(launch.environ)
-    journal = Journal(JsonlFile(attempt_dir.events, mask), _sinks(launch, store, stop, mask))
+        return _record_store_error(attempt_dir, f"{BLOBS_URL}: {error}")
+    redactor = Redactor.of(options.environ)
+    sinks = _sinks(options, store, stop, redactor)
+    journal = EventJournal(JsonlFile(attempt_dir.events, redactor), sinks)
     progress = _Progress()
-    end = await _train(launch, store, journal, stop, clock, progress)
+    end = await _train(options, store, journal, stop, clock, progress)
     if end.reason is ReasonCode.ATTEMPT_SUPERSEDED:
         journal.abandon()
     else:
         with suppress(OSError):
             journal.emit(
-                TrainerEnded,
-                step=progress.step,
-                reason=end.reason,
-                message=end.message,
-                training_seconds=clock.training_s,
-                eval_seconds=clock.eval_s,
+                TrainerEnded(
+                    step=progress.step,
+                    reason=end.reason,
+                    message=end.message,
+                    training_seconds=clock.training_s,
+                    eval_seconds=clock.eval_s,
+                )
             )
         with suppress(OSError):
             if not await asyncio.to_thread(journal.close, drain_s=DRAIN_S):
-                _log.warning("the service or the store does not have all events yet")
+                _log.warning("some events are not yet in the service or the store")
     _record_exit(attempt_dir, end, step=progress.step, last_trainer_seq=journal.last_seq)
     return end.exit_code
 
 
 def _open_checked(url: str) -> BlobStore:
-    """Open the store; one that is away for a while is no reason not to begin.
+    """Open the store; one that is unavailable for a while does not prevent the start.
 
     Raises:
-        StoreError: there can be no store at that address, or it will not serve us.
+        StoreError: the address is invalid, or the store rejects us.
     """
     store = open_store(url)
     try:
@@ -146,8 +148,8 @@ def _open_checked(url: str) -> BlobStore:
     return store
 
 
-def _stay_out(attempt_dir: AttemptDir, problem: str) -> int:
-    """End an attempt that has nowhere to put anything: only the exit record can say so."""
+def _record_store_error(attempt_dir: AttemptDir, problem: str) -> int:
+    """End an attempt that has no store: only the exit record can give the reason."""
     end = _failed(SpecError(problem), EXIT_FAILED)
     _record_exit(attempt_dir, end, step=0, last_trainer_seq=0)
     return end.exit_code
@@ -165,7 +167,7 @@ def _record_exit(attempt_dir: AttemptDir, end: _End, *, step: int, last_trainer_
 
 
 class _Progress:
-    """The step reached, also after an error."""
+    """The last completed step, also after an error."""
 
     work: Work | None = None
 
@@ -175,28 +177,28 @@ class _Progress:
 
 
 async def _train(
-    launch: Launch,
+    options: ProcessOptions,
     store: BlobStore,
-    journal: Journal,
-    stop: Stop,
+    journal: EventJournal,
+    stop: StopSignal,
     clock: Clock,
     progress: _Progress,
 ) -> _End:
     try:
-        with space_checked(launch.run_dir):
-            attempt = Attempt(
-                spec=_read_spec(launch.spec),
-                dir=launch.dir,
+        with raise_storage_full(options.run_dir):
+            context = AttemptContext(
+                spec=_read_spec(options.spec),
+                dir=options.dir,
                 store=store,
                 journal=journal,
                 stop=stop,
                 clock=clock,
-                resume_from=_checkpoint_key(launch, store),
-                on_blocked=lambda late: _leave_blocked(launch.dir, journal, progress, late),
+                resume_from=_checkpoint_key(options, store),
+                on_blocked=lambda timeout: _exit_blocked(options.dir, journal, progress, timeout),
             )
-            _track(attempt, launch.environ)
-            await check_provider(attempt.spec)
-            progress.work = work = build_work(attempt)
+            _add_tracking(context, options.environ)
+            await check_provider(context.spec)
+            progress.work = work = build_work(context)
             await work.train()
     except StopRequested:
         message = f"stopped on request after step {progress.step}"
@@ -207,7 +209,7 @@ async def _train(
         return _failed(error, _exit_code(error))
     except StoreError as error:
         return _failed(StoreUnavailable(str(error)), EXIT_FAILED)
-    except Exception as error:  # noqa: BLE001 - the task edge: an attempt always says how it ended
+    except Exception as error:  # noqa: BLE001 - the task edge: an attempt always records its end
         _log.exception("the trainer crashed")
         message = f"{type(error).__name__}: {error}"
         return _End(reason=ReasonCode.TRAINER_CRASHED, message=message, exit_code=EXIT_FAILED)
@@ -217,51 +219,51 @@ async def _train(
     return _End(reason=ReasonCode.COMPLETED, message=work.summary(), exit_code=0)
 
 
-def build_work(attempt: Attempt) -> Work:
-    """Make what the spec's kind of run does; each imports what it needs (`trainer.loading`).
+def build_work(context: AttemptContext) -> Work:
+    """Build the job of the spec's kind; each kind imports its own libraries.
 
     Raises:
         TrainerError: as the kind's own builder.
     """
-    build: Callable[[Attempt], Work]
-    with importing():
-        if attempt.spec.kind == "probe":
-            from trainer.probing.wiring import build_prober as build  # noqa: PLC0415
-        elif attempt.spec.kind == "preview":
-            from trainer.previewing import build_preview as build  # noqa: PLC0415
-        elif attempt.spec.kind == "validate":
-            from trainer.validation.wiring import build_validator as build  # noqa: PLC0415
+    build: Callable[[AttemptContext], Work]
+    with gc_paused_import():
+        if context.spec.kind == "probe":
+            from trainer.jobs.probe.wiring import build_prober as build  # noqa: PLC0415
+        elif context.spec.kind == "preview":
+            from trainer.jobs.preview.preview import build_preview as build  # noqa: PLC0415
+        elif context.spec.kind == "validate":
+            from trainer.jobs.validate.wiring import build_validator as build  # noqa: PLC0415
         else:
-            from trainer.wiring import build_trainer as build  # noqa: PLC0415
-    return build(attempt)
+            from trainer.jobs.train.wiring import build_trainer as build  # noqa: PLC0415
+    return build(context)
 
 
 async def _close(work: Work) -> None:
-    """Close what the attempt holds; what hangs there too is left behind."""
+    """Close the job within `CLOSE_S`; if it hangs, abandon it."""
     try:
         async with asyncio.timeout(CLOSE_S):
             await work.close()
     except TimeoutError:
-        _log.warning("what the trainer held did not close in %g s", CLOSE_S)
+        _log.warning("the job did not close within %g s", CLOSE_S)
 
 
-def _leave_blocked(
-    attempt_dir: AttemptDir, journal: Journal, progress: _Progress, late: StepTimeout
+def _exit_blocked(
+    attempt_dir: AttemptDir, journal: EventJournal, progress: _Progress, timeout: StepTimeout
 ) -> None:
-    """Leave from a thread, because the event loop hangs; only the exit record can say why."""
-    end = _failed(late, EXIT_HUNG)
+    """Exit from a thread, because the event loop hangs; only the exit record gives the reason."""
+    end = _failed(timeout, EXIT_HUNG)
     _record_exit(attempt_dir, end, step=progress.step, last_trainer_seq=journal.last_seq)
     os._exit(EXIT_HUNG)
 
 
 def _exit_code(error: TrainerError) -> int:
-    """Whether a thread may hang: in what timed out, or in what was to be saved after `error`."""
+    """Exit code of a failure: `EXIT_HUNG` if a thread may hang, in a step or a later save."""
     hangs = isinstance(error, StepTimeout) or isinstance(error.__cause__, StepTimeout)
     return EXIT_HUNG if hangs else EXIT_FAILED
 
 
 def _failed(error: TrainerError, exit_code: int) -> _End:
-    """One clear line instead of a traceback."""
+    """Write one line to standard error instead of a traceback."""
     sys.stderr.write(f"error: {error} [{error.reason}]\n")
     return _End(reason=ReasonCode(error.reason), message=str(error), exit_code=exit_code)
 
@@ -274,43 +276,45 @@ def _read_spec(path: Path) -> RunSpec:
     except OSError as error:
         raise SpecError(f"the spec at {path} cannot be read: {error.strerror}") from error
     except ValidationError as error:
-        problems = (f"{each.pointer or '/'}: {each.message}" for each in explain(error))
+        problems = (f"{item.pointer or '/'}: {item.message}" for item in explain(error))
         raise SpecError("; ".join(problems)) from error
 
 
-def _checkpoint_key(launch: Launch, store: BlobStore) -> str | None:
-    """The checkpoint to go on from; the run's newest where that is one of its own, and deleted."""
-    given, run_id = launch.resume_from, launch.dir.run_dir.name
-    if given == LATEST:
+def _checkpoint_key(options: ProcessOptions, store: BlobStore) -> str | None:
+    """Key of the checkpoint to resume from; if it is the run's own and deleted, its newest one."""
+    key, run_id = options.resume_from, options.dir.run_dir.name
+    if key == LATEST:
         newest = find_latest(store, run_id)
         if newest is None:
             raise CheckpointError(f"{run_id} has no complete checkpoint")
         return newest
-    is_own = given is not None and given.startswith(f"{run_key(run_id)}/")
-    if is_own and not store.exists(f"{given}/{MANIFEST}"):
+    is_own = key is not None and key.startswith(f"{run_key(run_id)}/")
+    if is_own and not store.exists(f"{key}/{MANIFEST}"):
         newest = find_latest(store, run_id)
-        _log.warning("%s is not there any more; the newest checkpoint is %s", given, newest)
-        return newest or given
-    return given
+        _log.warning("%s was deleted; the newest checkpoint is %s", key, newest)
+        return newest or key
+    return key
 
 
-def _sinks(launch: Launch, store: BlobStore, stop: Stop, mask: Mask) -> list[Sink]:
-    sinks: list[Sink] = [Segments(store, launch.dir, mask)]
-    url = launch.environ.get(INGEST_URL)
+def _sinks(
+    options: ProcessOptions, store: BlobStore, stop: StopSignal, redactor: Redactor
+) -> list[Sink]:
+    sinks: list[Sink] = [Segments(store, options.dir, redactor)]
+    url = options.environ.get(INGEST_URL)
     if url:
         sinks.append(
             Push(
-                launch.dir.events,
+                options.dir.events,
                 url=url,
-                token=launch.environ.get(TOKEN, ""),
-                on_superseded=stop.supersede,
+                token=options.environ.get(TOKEN, ""),
+                on_superseded=stop.fence,
             )
         )
     return sinks
 
 
-def _track(attempt: Attempt, environ: Mapping[str, str]) -> None:
-    plan = WandbPlan(spec=attempt.spec, attempt_dir=attempt.dir, resume_from=attempt.resume_from)
+def _add_tracking(context: AttemptContext, environ: Mapping[str, str]) -> None:
+    plan = WandbPlan(spec=context.spec, attempt_dir=context.dir, resume_from=context.resume_from)
     sink = tracking_sink(plan, environ)
     if sink is not None:
-        attempt.journal.add(sink)
+        context.journal.add(sink)

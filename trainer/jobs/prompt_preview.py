@@ -1,6 +1,6 @@
-"""Says at the start of a run what its agents read: `prompts.rendered`, and prompts in full.
+"""Emits `prompts.rendered` at the start of a run and stores some prompts in full.
 
-A run goes on without it: an environment whose tools cannot be had now is left out with a warning.
+A run goes on without it: an environment that does not list its tools is left out with a warning.
 """
 
 from __future__ import annotations
@@ -15,245 +15,248 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
-from trainer.contract.events import PhaseStarted, PromptsRendered, RunWarning
-from trainer.contract.prompts import PromptText
-from trainer.contract.rundir import AttemptDir, prompts_file, run_key, run_tag
-from trainer.contract.spec import RunSpec
-from trainer.envs.base import Closes, EnvProvider, KnowsTools, Queues, ToolSpec, WordsTask
+from hillclimb.blobs.base import StoreError
+from hillclimb.environment.base import (
+    AsyncCloseable,
+    EnvProvider,
+    LimitsConcurrency,
+    ListsTools,
+    ProvidesPrompt,
+    ToolSpec,
+)
+from hillclimb.environment.deadline import within
+from hillclimb.environment.errors import EnvAtCapacity
+from hillclimb.environment.task import Task
+from hillclimb.protocol.events import PhaseStarted, PromptsRendered, RunWarning
+from hillclimb.protocol.prompts import PromptText
+from hillclimb.protocol.rundir import prompts_file
+from trainer.attempt.context import AttemptContext
 from trainer.envs.choose import choose_provider
-from trainer.envs.deadline import within
-from trainer.errors import EnvAtCapacity
-from trainer.rollouts.chat import load_chat
-from trainer.rollouts.limits import limits_for
-from trainer.rollouts.prompts import PROMPT_VERSION
-from trainer.rollouts.survey import Counting, Survey, survey
-from trainer.sinks.journal import Journal
-from trainer.stores.base import BlobStore, StoreError
-from trainer.types import Task
+from trainer.rollouts.chat.chat import load_chat
+from trainer.rollouts.chat.prompt_stats import CountOptions, PromptStats, compute_prompt_stats
+from trainer.rollouts.chat.prompts import PROMPT_VERSION
+from trainer.rollouts.limits.limits import limits_for
 
-SIGN_OF_LIFE_S = 20.0
-"""Between two signs of life while prompts are counted (seconds)."""
-COUNTED = 64
-"""Tasks of an environment whose tokens are counted at the start of a run."""
-WORDED = 16
-"""Tasks without a prompt for which each environment is asked at the most, besides those shown."""
+PROGRESS_S = 20.0
+"""Interval of progress events (seconds): the service expects events from a live trainer."""
+NUM_COUNTED = 64
+"""Tasks per environment whose tokens are counted at the start of a run."""
+MAX_RESETS = 16
+"""Tasks without a prompt that are reset per environment, besides the selected ones."""
 CLOSE_S = 10.0
-PLACE_S = 300.0
-"""How long an environment is waited for in all where as many run as may (seconds)."""
-PAUSE_S = 1.0
-"""After a refusal for want of a place, before the next try (seconds)."""
+CAPACITY_WAIT_S = 300.0
+"""Longest wait in all for a free slot of an environment at capacity (seconds)."""
+CAPACITY_PAUSE_S = 1.0
+"""Pause after a refusal for lack of capacity (seconds)."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
-    """Which prompts are counted and kept in full."""
+class PreviewSelection:
+    """Selection of the prompts that are counted, and of those stored in full."""
 
-    num_counted: int | None = COUNTED
+    num_counted: int | None = NUM_COUNTED
     """Per environment; None: all."""
     per_env: int = 0
-    """The first tasks of each environment by key; 0: the longest of those counted."""
+    """Prompts stored: the first ones of each environment by key; 0: the longest counted one."""
     task_keys: frozenset[str] = frozenset()
-    """These tasks, besides."""
+    """Additional tasks whose prompts are stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PromptReport:
-    """Finds out and tells what the agents of a run read before their first turn."""
+class PromptPreview:
+    """Renders and counts the prompts that agents read before their first turn."""
 
-    spec: RunSpec
+    context: AttemptContext
     tasks: Sequence[Task]
     model_dir: Path
     vocab_size: int | None
-    """Embeddings of the model; None leaves open whether the tokenizer belongs to it."""
+    """Embeddings of the model; None skips the check that the tokenizer fits the model."""
     provider: EnvProvider | None
-    journal: Journal
-    store: BlobStore
-    attempt_dir: AttemptDir
-    shown: Shown = Shown()
+    selection: PreviewSelection = PreviewSelection()
 
-    async def tell(self, step: int) -> tuple[PromptText, ...]:
-        """Emit `prompts.rendered` and return the prompts kept in full.
+    async def emit(self, step: int) -> tuple[PromptText, ...]:
+        """Emit `prompts.rendered` and return the prompts stored in full.
 
         Raises:
-            SpecError: the tokenizer cannot chat, or the provider cannot be made.
+            SpecError: the tokenizer has no known chat markers, or the provider cannot be made.
             ModelUnavailable: there is no tokenizer.
         """
-        known = await self._ask_all(step)
-        found = await self._count_all(known, step)
-        texts = tuple(text for each in found.values() for text in each.texts)
-        key = prompts_file(self.attempt_dir.attempt)
+        context = self.context
+        offers = await self._query_environments(step)
+        stats = await self._count_all(offers, step)
+        texts = tuple(text for env_stats in stats.values() for text in env_stats.texts)
+        key = prompts_file(context.dir.attempt)
         try:
-            await asyncio.to_thread(
-                self.store.put, run_key(self.attempt_dir.run_dir.name, key), _packed(texts)
-            )
+            await asyncio.to_thread(context.store.put, context.key(key), _gzip_lines(texts))
         except StoreError as error:
             _log.warning("the prompts are not in the store: %s", error)
-        self.journal.emit(
-            PromptsRendered,
-            step=step,
-            version=PROMPT_VERSION,
-            max_input_length=self.spec.rollout.max_input_length,
-            environments={env_key: each.prompts for env_key, each in found.items()},
-            file=key,
+        context.journal.emit(
+            PromptsRendered(
+                step=step,
+                version=PROMPT_VERSION,
+                max_input_length=context.spec.rollout.max_input_length,
+                environments={key: env_stats.prompts for key, env_stats in stats.items()},
+                file=key,
+            )
         )
         return texts
 
-    async def _ask_all(self, step: int) -> dict[str, _Known]:
+    async def _query_environments(self, step: int) -> dict[str, _EnvOffer]:
         by_env = _by_env(self.tasks)
-        tag = run_tag(self.attempt_dir.run_dir.name, self.attempt_dir.attempt, "prompts")
-        provider = self.provider or choose_provider(self.spec, tag)
-        if not isinstance(provider, KnowsTools):
-            self._say_that_it_asks(step)
-        asking = asyncio.gather(*(self._ask(provider, own, step) for own in by_env.values()))
+        provider = self.provider or choose_provider(self.context.spec, self.context.tag("prompts"))
+        if not isinstance(provider, ListsTools):
+            self._emit_progress(step)
+        queries = asyncio.gather(*(self._query(provider, own, step) for own in by_env.values()))
         try:
-            while not asking.done():
-                await asyncio.wait((asking,), timeout=SIGN_OF_LIFE_S)
-                if not asking.done():
-                    self._say_that_it_asks(step)
-            answers = asking.result()
+            while not queries.done():
+                await asyncio.wait((queries,), timeout=PROGRESS_S)
+                if not queries.done():
+                    self._emit_progress(step)
+            offers = queries.result()
         finally:
-            asking.cancel()
-            await asyncio.gather(asking, return_exceptions=True)
-            if self.provider is None and isinstance(provider, Closes):
+            queries.cancel()
+            await asyncio.gather(queries, return_exceptions=True)
+            if self.provider is None and isinstance(provider, AsyncCloseable):
                 await _close(provider)
-        return {key: known for key, known in zip(by_env, answers, strict=True) if known.tools}
+        return {key: offer for key, offer in zip(by_env, offers, strict=True) if offer.tools}
 
-    def _say_that_it_asks(self, step: int) -> None:
-        """Give a sign of life while environments start; how many tasks they word is not known."""
-        self.journal.emit(PhaseStarted, step=step, phase="prompts")
+    def _emit_progress(self, step: int, num_left: int | None = None) -> None:
+        """Emit the phase again; `num_left` is None while environments start."""
+        self.context.journal.emit(PhaseStarted(step=step, phase="prompts", num_rollouts=num_left))
 
-    async def _ask(self, provider: EnvProvider, tasks: Sequence[Task], step: int) -> _Known:
-        env_key = tasks[0].env_key
-        if isinstance(provider, KnowsTools):
-            return _Known(tools=provider.tools_of(env_key), tasks=tasks)
-        limit_s = limits_for(env_key, self.spec.environment, self.spec.rollout).reset_timeout_s
-        asked = _Asked(provider, limit_s)
+    async def _query(self, provider: EnvProvider, tasks: Sequence[Task], step: int) -> _EnvOffer:
+        env_key, spec = tasks[0].env_key, self.context.spec
+        if isinstance(provider, ListsTools):
+            return _EnvOffer(tools=provider.tools_of(env_key), tasks=tasks)
+        limit_s = limits_for(env_key, spec.environment, spec.rollout).reset_timeout_s
+        resetter = _Resetter(provider, limit_s)
         try:
             if tasks[0].prompt:
-                tools, _ = await asked.reset(tasks[0])
-                return _Known(tools=tools, tasks=tasks)
-            worded = [await asked.reset(task) for task in self._sample(tasks)]
-            return _Known(tools=worded[0][0], tasks=[task for _, task in worded])
+                tools, _ = await resetter.reset(tasks[0])
+                return _EnvOffer(tools=tools, tasks=tasks)
+            resets = [await resetter.reset(task) for task in self._sample(tasks)]
+            return _EnvOffer(tools=resets[0][0], tasks=[task for _, task in resets])
         except Exception as error:  # noqa: BLE001 - the rollout edge: a run goes on without it
             message = f"{env_key} did not start, so its prompts are not known yet: "
             message += str(error) or f"its reset took more than {limit_s:g} s"
-            self.journal.emit(RunWarning, step=step, code="prompts_unknown", message=message)
-            return _Known(tools=(), tasks=())
+            self.context.journal.emit(
+                RunWarning(step=step, code="prompts_unknown", message=message)
+            )
+            return _EnvOffer(tools=(), tasks=())
 
     def _sample(self, tasks: Sequence[Task]) -> list[Task]:
-        """Return the tasks to be shown and some more, spread evenly."""
-        spread = tasks[:: -(-len(tasks) // WORDED)]
-        keys = {task.key for task in spread} | self._shown(tasks)
+        """Return the selected tasks and up to `MAX_RESETS` more, spread evenly."""
+        spread = tasks[:: -(-len(tasks) // MAX_RESETS)]
+        keys = {task.key for task in spread} | self._selected_keys(tasks)
         return [task for task in tasks if task.key in keys]
 
-    def _shown(self, tasks: Sequence[Task]) -> set[str]:
-        first = {task.key for task in tasks[: self.shown.per_env]}
-        return first | {task.key for task in tasks if task.key in self.shown.task_keys}
+    def _selected_keys(self, tasks: Sequence[Task]) -> set[str]:
+        first = {task.key for task in tasks[: self.selection.per_env]}
+        return first | {task.key for task in tasks if task.key in self.selection.task_keys}
 
-    async def _count_all(self, known: dict[str, _Known], step: int) -> dict[str, Survey]:
-        """Count in a thread; say every so often how many tasks are left."""
-        tally = _Tally()
-        counting = asyncio.create_task(asyncio.to_thread(self._survey, known, tally))
-        most = self.shown.num_counted
+    async def _count_all(self, offers: dict[str, _EnvOffer], step: int) -> dict[str, PromptStats]:
+        """Count tokens in a thread; emit the number of tasks left every `PROGRESS_S`."""
+        progress = _Progress()
+        counting = asyncio.create_task(asyncio.to_thread(self._count, offers, progress))
+        limit = self.selection.num_counted
         total = sum(
-            len(each.tasks) if most is None else min(most, len(each.tasks))
-            for each in known.values()
+            len(offer.tasks) if limit is None else min(limit, len(offer.tasks))
+            for offer in offers.values()
         )
         try:
             while not counting.done():
-                await asyncio.wait((counting,), timeout=SIGN_OF_LIFE_S)
+                await asyncio.wait((counting,), timeout=PROGRESS_S)
                 if not counting.done():
-                    left = total - tally.num_counted
-                    self.journal.emit(PhaseStarted, step=step, phase="prompts", num_rollouts=left)
+                    self._emit_progress(step, total - progress.num_counted)
             return counting.result()
         finally:
-            tally.is_over = True
+            progress.is_cancelled = True
             await asyncio.gather(counting, return_exceptions=True)
 
-    def _survey(self, known: dict[str, _Known], tally: _Tally) -> dict[str, Survey]:
+    def _count(self, offers: dict[str, _EnvOffer], progress: _Progress) -> dict[str, PromptStats]:
         chat = load_chat(self.model_dir, self.vocab_size)
-        counting = Counting(number=self.shown.num_counted, on_counted=tally.count)
+        counting = CountOptions(number=self.selection.num_counted, on_counted=progress.count)
         return {
-            env_key: survey(
-                each.tasks,
-                each.tools,
+            env_key: compute_prompt_stats(
+                offer.tasks,
+                offer.tools,
                 chat,
-                limit=self.spec.rollout.max_input_length,
+                limit=self.context.spec.rollout.max_input_length,
                 counting=counting,
-                shown=self._shown(each.tasks),
+                text_keys=self._selected_keys(offer.tasks),
             )
-            for env_key, each in known.items()
+            for env_key, offer in offers.items()
         }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Known:
-    """What an environment offers, and those of its tasks whose words are known."""
+class _EnvOffer:
+    """The tools of an environment, and those of its tasks whose prompts are known."""
 
     tools: tuple[ToolSpec, ...]
     tasks: Sequence[Task]
 
 
 @dataclass(slots=True)
-class _Tally:
-    """How far a thread has counted, and whether it is to go on."""
+class _Progress:
+    """Progress of the counting thread, and a flag to cancel it."""
 
     num_counted: int = 0
-    is_over: bool = False
+    is_cancelled: bool = False
 
     def count(self) -> None:
-        """Note one more.
+        """Add one counted task.
 
         Raises:
-            CountingOver: nobody waits for the rest.
+            CountingCancelled: the result is not needed any more.
         """
-        if self.is_over:
-            raise CountingOver
+        if self.is_cancelled:
+            raise CountingCancelled
         self.num_counted += 1
 
 
-class CountingOver(Exception):
-    """Whoever asked for the numbers is gone."""
+class CountingCancelled(Exception):
+    """The caller no longer waits for the token counts."""
 
 
 @dataclass(slots=True)
-class _Asked:
-    """Resets episodes of one environment one after the other, each in a place of its own."""
+class _Resetter:
+    """Resets episodes of one environment one after the other, each in a slot of its own."""
 
     provider: EnvProvider
     limit_s: float
-    """Longest reset (seconds), without the wait for a place."""
+    """Longest reset (seconds), without the wait for a slot."""
     waited_s: float = 0.0
-    """What waiting for places has taken so far (seconds)."""
+    """Total wait for slots so far (seconds)."""
 
     async def reset(self, task: Task) -> tuple[tuple[ToolSpec, ...], Task]:
-        """Return the tools, and the task in the environment's words where it has none of its own.
+        """Return the tools and the task; a task without a prompt gets the environment's.
 
         Raises:
-            EnvAtCapacity: no place was free in `PLACE_S`.
-            Exception: whatever the environment raises; TimeoutError where its reset takes too long.
+            EnvAtCapacity: no slot was free within `CAPACITY_WAIT_S`.
+            Exception: any error of the environment; TimeoutError if its reset takes too long.
         """
         while True:
             try:
-                async with AsyncExitStack() as held:
-                    await self._wait_for_place(task, held)
+                async with AsyncExitStack() as slot:
+                    await self._wait_for_slot(task, slot)
                     return await self._reset(task)
             except EnvAtCapacity:
-                if self.waited_s >= PLACE_S:
+                if self.waited_s >= CAPACITY_WAIT_S:
                     raise
-            await asyncio.sleep(PAUSE_S)
-            self.waited_s += PAUSE_S
+            await asyncio.sleep(CAPACITY_PAUSE_S)
+            self.waited_s += CAPACITY_PAUSE_S
 
-    async def _wait_for_place(self, task: Task, held: AsyncExitStack) -> None:
-        if not isinstance(self.provider, Queues):
+    async def _wait_for_slot(self, task: Task, slot: AsyncExitStack) -> None:
+        if not isinstance(self.provider, LimitsConcurrency):
             return
         began = time.monotonic()
         try:
-            async with asyncio.timeout(max(0.0, PLACE_S - self.waited_s)):
-                await held.enter_async_context(self.provider.slot(task))
+            async with asyncio.timeout(max(0.0, CAPACITY_WAIT_S - self.waited_s)):
+                await slot.enter_async_context(self.provider.slot(task))
         except TimeoutError:
-            raise EnvAtCapacity(f"no place was free for it within {PLACE_S:g} s") from None
+            raise EnvAtCapacity(f"it had no free slot within {CAPACITY_WAIT_S:g} s") from None
         finally:
             self.waited_s += time.monotonic() - began
 
@@ -263,18 +266,18 @@ class _Asked:
             async with asyncio.timeout(self.limit_s):
                 with within(self.limit_s):
                     tools = await env.reset()
-            words = env.prompt if isinstance(env, WordsTask) else ""
-            return tools, task if task.prompt else replace(task, prompt=words)
+            prompt = env.prompt if isinstance(env, ProvidesPrompt) else ""
+            return tools, task if task.prompt else replace(task, prompt=prompt)
         finally:
             await _close(env)
 
 
-async def _close(opened: Closes) -> None:
+async def _close(resource: AsyncCloseable) -> None:
     try:
         async with asyncio.timeout(CLOSE_S):
-            await opened.close()
-    except Exception:  # noqa: BLE001 - what is left is swept by name afterwards
-        _log.exception("closing what was asked for its tools")
+            await resource.close()
+    except Exception:  # noqa: BLE001 - leftover instances are swept by name afterwards
+        _log.exception("closing an environment after reading its prompts")
 
 
 def _by_env(tasks: Sequence[Task]) -> dict[str, list[Task]]:
@@ -282,6 +285,6 @@ def _by_env(tasks: Sequence[Task]) -> dict[str, list[Task]]:
     return {key: list(own) for key, own in groupby(in_order, key=lambda task: task.env_key)}
 
 
-def _packed(texts: Sequence[PromptText]) -> bytes:
+def _gzip_lines(texts: Sequence[PromptText]) -> bytes:
     lines = "".join(f"{text.model_dump_json()}\n" for text in texts)
     return gzip.compress(lines.encode(), mtime=0)

@@ -1,10 +1,10 @@
-"""At which steps a run evaluates and saves; pure arithmetic."""
+"""The schedule of a run: the steps after which it evaluates and saves."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainer.contract.spec import RunSpec
+from hillclimb.spec.run import RunSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +18,7 @@ class Schedule:
 
     @classmethod
     def of(cls, spec: RunSpec, *, start: int = 0) -> Schedule:
-        """Return a spec's schedule; that of a run that takes no step ends where it starts."""
+        """Return a spec's schedule; a run without training steps ends where it starts."""
         return cls(
             total=spec.schedule.total_steps if spec.kind == "train" else start,
             eval_interval=spec.eval.interval,
@@ -26,13 +26,13 @@ class Schedule:
         )
 
     def evaluates_after(self, step: int) -> bool:
-        """Tell whether an evaluation follows a step (the one before training is not asked here)."""
+        """Return True if an evaluation follows a step (apart from the one before training)."""
         return step == self.total or (self.eval_interval > 0 and step % self.eval_interval == 0)
 
     def saves_after(self, step: int) -> bool:
-        """Tell whether a checkpoint follows a step."""
+        """Return True if a checkpoint follows a step."""
         return step == self.total or step % self.checkpoint_interval == 0
 
     def evals_after(self, step: int) -> int:
-        """Return how many evaluations are still to come after a completed step's own."""
+        """Return the number of evaluations after later steps."""
         return sum(self.evaluates_after(later) for later in range(step + 1, self.total + 1))

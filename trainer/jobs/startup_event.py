@@ -1,4 +1,4 @@
-"""The first event of an attempt: `trainer.started`, and what has to be said with it."""
+"""Emits `trainer.started`, the first event of an attempt, and the warning of an engine fallback."""
 
 from __future__ import annotations
 
@@ -6,47 +6,48 @@ import platform
 from dataclasses import dataclass
 from importlib.metadata import version
 
-from trainer.attempt import Attempt
-from trainer.contract.events import RunWarning, TrainerStarted
-from trainer.contract.manifest import config_hash
-from trainer.rollouts.prompts import PROMPT_VERSION
-from trainer.schedule import Schedule
+from hillclimb.protocol.checkpoint_manifest import config_hash
+from hillclimb.protocol.events import RunWarning, TrainerStarted
+from trainer.attempt.context import AttemptContext
+from trainer.jobs.schedule import Schedule
+from trainer.rollouts.chat.prompts import PROMPT_VERSION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
-    """What an attempt begins with."""
+class StartupInfo:
+    """Facts about a started attempt: step, engine, sizes of model and task sets."""
 
     step: int = 0
     resumed_from_step: int | None = None
     engine: str
     fallback: str | None = None
-    """Why the engine is not vLLM, where that could have been."""
+    """Reason why `engine.type: auto` did not take vLLM."""
     num_parameters: int
     num_train_tasks: int
     num_eval_tasks: int
 
 
-def announce(attempt: Attempt, loaded: Loaded) -> None:
-    """Say that the attempt has loaded everything and begins."""
-    step = loaded.step
-    attempt.journal.emit(
-        TrainerStarted,
-        step=step,
-        total_steps=Schedule.of(attempt.spec, start=step).total,
-        resumed_from_step=loaded.resumed_from_step,
-        config_hash=config_hash(attempt.spec),
-        prompt_version=PROMPT_VERSION,
-        engine=loaded.engine,
-        num_parameters=loaded.num_parameters,
-        num_train_tasks=loaded.num_train_tasks,
-        num_eval_tasks=loaded.num_eval_tasks,
-        versions={
-            "python": platform.python_version(),
-            "torch": version("torch"),
-            "transformers": version("transformers"),
-        },
+def emit_started(context: AttemptContext, info: StartupInfo) -> None:
+    """Emit `trainer.started` once everything is info."""
+    step = info.step
+    context.journal.emit(
+        TrainerStarted(
+            step=step,
+            total_steps=Schedule.of(context.spec, start=step).total,
+            resumed_from_step=info.resumed_from_step,
+            config_hash=config_hash(context.spec),
+            prompt_version=PROMPT_VERSION,
+            engine=info.engine,
+            num_parameters=info.num_parameters,
+            num_train_tasks=info.num_train_tasks,
+            num_eval_tasks=info.num_eval_tasks,
+            versions={
+                "python": platform.python_version(),
+                "torch": version("torch"),
+                "transformers": version("transformers"),
+            },
+        )
     )
-    if loaded.fallback:
-        message = f"the torch engine samples, because {loaded.fallback}"
-        attempt.journal.emit(RunWarning, step=step, code="engine_fallback", message=message)
+    if info.fallback:
+        message = f"the torch engine samples, because {info.fallback}"
+        context.journal.emit(RunWarning(step=step, code="engine_fallback", message=message))

@@ -1,13 +1,12 @@
-"""The learner port: who takes the gradient step and owns the weights of record.
+"""The learner port: takes the gradient steps and owns the weights of record.
 
-Narrow on purpose: a batch goes in, weights come out. Nothing here says how many processes share
-the work, so a sharded learner implements the same methods.
+Narrow on purpose: a batch goes in, weights come out. The number of processes that share the work
+is hidden, so a sharded learner implements the same methods.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -16,18 +15,8 @@ import torch
 from trainer.algo.sequences import Batch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
-    """Weights for the engines, with the version they are known by."""
-
-    weights: Mapping[str, torch.Tensor]
-    """By Hugging Face name, the tied `lm_head.weight` always included; detached, read-only: they
-    are valid until the next `step` or `load`."""
-    version: int
-
-
 class Learner(Protocol):
-    """Holds policy and optimizer; the algorithm and optimizer settings are given at construction.
+    """Holds policy and optimizer; the algorithm and optimizer settings are fixed at construction.
 
     Only one coroutine of a learner runs at a time.
     """
@@ -37,8 +26,8 @@ class Learner(Protocol):
 
         Names are those of SkyRL (`policy/final_loss`, `policy/grad_norm` ...). A batch without
         sequences, or without a gradient, changes no weight and still counts as a version. The work
-        is done in a worker thread; the event loop stays free. The seconds spent on scoring by other
-        policies are always given, as `timing/` and `trainer.timing.SCORING`.
+        runs in a worker thread; the event loop stays free. The seconds spent on scoring by other
+        policies are always reported, as `timing/` and `trainer.attempt.timing.SCORING`.
 
         Raises:
             NonFiniteUpdate: loss or gradient is NaN or infinite; that update was not applied.
@@ -50,33 +39,33 @@ class Learner(Protocol):
         ...
 
     def begin_save(self, directory: Path) -> Callable[[], None]:
-        """Copy everything `load` needs; what is returned writes it under `directory`.
+        """Copy everything `load` needs; the returned function writes it under `directory`.
 
-        The returned function may run in another thread while training goes on: what is learned in
-        between is not in the files.
+        That function may run in another thread while training goes on: later updates are not in
+        the files.
 
         `policy/` is a Hugging Face directory that plain transformers and vLLM load; `learner/`
         holds the weights of record, optimizer, counters and random state; where an adapter is
-        trained, `adapter/` has it in peft's form. A learner whose weights are kept elsewhere writes
-        into `learner/` where that is, and no `policy/`.
+        trained, `adapter/` has it in peft's form. A learner with its weights on a server writes
+        their location into `learner/`, and no `policy/`.
         """
         ...
 
     def load(self, directory: Path) -> None:
-        """Go on from what `begin_save` wrote: weights, optimizer, counters and random state.
+        """Resume from a checkpoint of `begin_save`: weights, optimizer, counters and random state.
 
         Raises:
-            CheckpointError: a file is missing, unreadable, or of another architecture; or what is
-                frozen, under adapters or as the reference, is not what the saved run started from.
+            CheckpointError: a file is missing, unreadable, or of another architecture; or the
+                frozen weights, under adapters or as the reference, are not those of the saved run.
         """
         ...
 
     @property
     def version(self) -> int:
-        """How many times `step` has run over the life of the run: the weights' version."""
+        """Version of the weights: the number of calls of `step` over the whole run."""
         ...
 
     @property
     def num_parameters(self) -> int:
-        """How many parameters the policy has; tied weights count once."""
+        """Number of parameters of the policy; tied weights count once."""
         ...

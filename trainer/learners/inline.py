@@ -1,4 +1,4 @@
-"""The learner of one process: one rank, its work done in a thread beside the event loop."""
+"""The learner of a single process: one rank that works in a thread beside the event loop."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 from transformers import Qwen3ForCausalLM
 
 from trainer.algo.sequences import Batch
-from trainer.learners.base import Published
-from trainer.learners.models import LearnerOptions
+from trainer.learners.model.models import LearnerOptions
 from trainer.learners.rank import LearnerRank
-from trainer.weights.channel import free_address
-from trainer.weights.manifest import Manifest
-from trainer.weights.pieces import Piece, Pieces
+from trainer.weights.base import Published
+from trainer.weights.broadcast import free_address
+from trainer.weights.chunks import WeightChunk, WeightChunks
+from trainer.weights.digests import WeightDigests
 
 
 class InlineLearner:
@@ -28,16 +28,16 @@ class InlineLearner:
             SpecError: the architecture is not supported.
         """
         self.rank = LearnerRank(model, options)
-        """What does the work; its methods block."""
+        """The rank that does the work; its methods block."""
 
     @property
     def version(self) -> int:
-        """How many times `step` has run over the life of the run."""
+        """Version of the weights: the number of calls of `step` over the whole run."""
         return self.rank.version
 
     @property
     def num_parameters(self) -> int:
-        """How many parameters the policy has; tied weights count once."""
+        """Number of parameters of the policy; tied weights count once."""
         return self.rank.num_parameters
 
     async def step(self, batch: Batch) -> dict[str, float]:
@@ -52,48 +52,48 @@ class InlineLearner:
         """Return a copy of the current weights, the tied head under its own name too."""
         return Published(weights=self.rank.weights(), version=self.rank.version)
 
-    async def write_weights(self, path: Path) -> Manifest:
-        """Write the current weights as one safetensors file and return what is in it."""
+    async def write_weights(self, path: Path) -> WeightDigests:
+        """Write the current weights as one safetensors file and return the digests."""
         return await asyncio.to_thread(self.rank.write_weights, path)
 
-    async def write_adapter(self, directory: Path) -> Manifest:
-        """Write the adapter in peft's form and return what is in it."""
+    async def write_adapter(self, directory: Path) -> WeightDigests:
+        """Write the adapter in peft's form and return the digests."""
         return await asyncio.to_thread(self.rank.write_adapter, directory)
 
-    async def pieces(self) -> Pieces:
-        """See `SendsPieces.pieces`."""
-        return self.rank.sender.pieces(self.rank.version)
+    async def chunks(self) -> WeightChunks:
+        """See `SendsChunks.chunks`."""
+        return self.rank.sender.chunks(self.rank.version)
 
     async def address(self) -> str:
         """Return a free port of this machine."""
         return free_address()
 
-    async def meet(self, address: str, size: int) -> None:
-        """See `SendsPieces.meet`."""
-        await asyncio.to_thread(self.rank.sender.meet, address, size)
+    async def init_group(self, address: str, size: int) -> None:
+        """See `SendsChunks.init_group`."""
+        await asyncio.to_thread(self.rank.sender.init_group, address, size)
 
-    async def send(self, piece: Piece) -> None:
-        """See `SendsPieces.send`."""
-        await asyncio.to_thread(self.rank.sender.send, piece)
+    async def send(self, chunk: WeightChunk) -> None:
+        """See `SendsChunks.send`."""
+        await asyncio.to_thread(self.rank.sender.send, chunk)
 
-    async def lend(self, piece: Piece) -> list[bytes]:
-        """See `SendsPieces.lend`."""
-        return [await asyncio.to_thread(self.rank.sender.lend, piece)]
+    async def export_ipc_handles(self, chunk: WeightChunk) -> list[bytes]:
+        """See `SendsChunks.export_ipc_handles`."""
+        return [await asyncio.to_thread(self.rank.sender.export_ipc_handles, chunk)]
 
-    async def take_back(self) -> None:
-        """See `SendsPieces.take_back`."""
-        self.rank.sender.take_back()
+    async def release_ipc_handles(self) -> None:
+        """See `SendsChunks.release_ipc_handles`."""
+        self.rank.sender.release_ipc_handles()
 
-    async def sent(self) -> Manifest:
-        """See `SendsPieces.sent`."""
-        return self.rank.sender.sent()
+    async def digests(self) -> WeightDigests:
+        """See `SendsChunks.digests`."""
+        return self.rank.sender.digests()
 
     async def logprobs(self, token_ids: Sequence[int]) -> torch.Tensor:
         """Score a sequence: [T-1] float32 log-probs of token t+1 given tokens 0..t, at T=1."""
         return await asyncio.to_thread(self.rank.logprobs, token_ids)
 
     def begin_save(self, directory: Path) -> Callable[[], None]:
-        """Copy what there is to save; see `Learner.begin_save`."""
+        """Copy the state to save; see `Learner.begin_save`."""
         return self.rank.begin_save(directory)
 
     def save(self, directory: Path) -> None:
@@ -101,7 +101,7 @@ class InlineLearner:
         self.rank.save(directory)
 
     def load(self, directory: Path) -> None:
-        """Go on from what `save` wrote; see `Learner.load`.
+        """Resume from a checkpoint of `save`; see `Learner.load`.
 
         Raises:
             CheckpointError: as `Learner.load`.

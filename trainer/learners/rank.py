@@ -1,7 +1,9 @@
-"""One rank of the learner: AdamW on the policy loss over packed families, sharded by FSDP2.
+"""One rank of the learner: AdamW on the policy loss over packed prefix groups, sharded by FSDP2.
 
-One object per process, and every method is called on all ranks alike with the same arguments:
-they communicate inside. A world of one is the same code. Legend: A action tokens.
+One object per process. Every method is called on all ranks alike with the same arguments: they run
+collectives, and a rank that is missing blocks the others. A world of one is the same code.
+
+Legend: A action tokens.
 """
 
 from __future__ import annotations
@@ -17,52 +19,50 @@ import torch
 import torch.distributed as dist
 from transformers import Qwen3ForCausalLM
 
-from trainer.algo.loss import policy_loss
-from trainer.algo.reduction import token_weights
+from hillclimb.protocol.rundir import ADAPTER, POLICY
+from trainer.algo.loss.loss import policy_loss
+from trainer.algo.loss.reduction import token_weights
 from trainer.algo.sequences import Batch, TrainingSequence
+from trainer.attempt.timing import SCORING
 from trainer.errors import NonFiniteUpdate
-from trainer.learners import export, state
-from trainer.learners.clipping import clip_gradients
-from trainer.learners.models import LearnerOptions, Models, build_models, logprobs
-from trainer.learners.packing import MicroBatch, micro_batches, plain
-from trainer.learners.rates import RateSchedule
-from trainer.learners.sending import Sender
-from trainer.learners.sharding import Ranks, World
-from trainer.learners.summary import Update, speed_metrics, summary
-from trainer.learners.throughput import peak_flops, peak_memory_gib, train_flops
-from trainer.timing import SCORING
-from trainer.weights.manifest import Manifest, marks
+from trainer.learners.model import export
+from trainer.learners.model.models import LearnerOptions, Models, build_models, logprobs
+from trainer.learners.model.sharding import RankGroup, Ranks
+from trainer.learners.packing.packing import MicroBatch, micro_batches, pack_single
+from trainer.learners.saved import state
+from trainer.learners.saved.sending import Sender
+from trainer.learners.update.clipping import clip_gradients
+from trainer.learners.update.rates import RateSchedule
+from trainer.learners.update.summary import Update, speed_metrics, summary
+from trainer.learners.update.throughput import peak_flops, peak_memory_gib, train_flops
+from trainer.weights.digests import WeightDigests, tensor_digests
 
-POLICY = "policy"
-"""Directory with the weights, in Hugging Face form, inside what `save` writes."""
 STATE = "learner"
-"""Directory with the weights of record, optimizer, counters and random state."""
-ADAPTER = "adapter"
-"""Directory with the adapter in peft's form, where one is trained."""
+"""Directory of a checkpoint with the weights of record, optimizer, counters and random state."""
 
 
 class LearnerRank:
-    """Holds a share of policy and optimizer."""
+    """Holds this rank's shard of policy and optimizer."""
 
     def __init__(
         self,
         model: Qwen3ForCausalLM,
         options: LearnerOptions | None = None,
-        world: World | None = None,
+        world: RankGroup | None = None,
     ) -> None:
-        """Take over `model`, the same on every rank: it is cut and trained in place.
+        """Take over `model`, the same on every rank: it is sharded and trained in place.
 
         Raises:
             SpecError: the architecture is not supported.
-            LearnerError: the ranks did not meet.
+            LearnerError: the ranks did not all join.
         """
         self.num_parameters = sum(parameter.numel() for parameter in model.parameters())
-        """How many parameters the policy has; tied weights count once, adapters do not."""
+        """Number of parameters of the policy; tied weights count once, adapters do not."""
         self.version = 0
-        """How many times `step` has run over the life of the run."""
+        """Version of the weights: the number of calls of `step` over the whole run."""
         self._num_updates = 0
         self._options = options or LearnerOptions()
-        self._ranks = Ranks(world or World())
+        self._ranks = Ranks(world or RankGroup())
         self._models: Models = build_models(model, self._options, self._ranks)
         spec = self._options.optimizer
         self._settings: dict[str, Any] = {
@@ -77,20 +77,21 @@ class LearnerRank:
             warmup_updates=self._options.lr_warmup_steps,
             total_steps=self._options.total_steps,
         )
+        # A group of its own: checkpoints are written in a thread while training communicates.
         self._writers = dist.new_group(backend="gloo")
         self.sender = Sender(self._models.parameters, self._options.dtype, self._ranks)
-        """Hands the weights to engines without a file."""
+        """Sends the weights to engines without a file."""
 
     def step(self, batch: Batch) -> dict[str, float]:
         """Take one optimizer step per mini-batch; see `Learner.step`. The metrics are of all ranks.
 
-        A mini-batch without a gradient, all of it masked say, changes nothing but the figures.
+        A mini-batch without a gradient (all of it masked, say) changes only the metrics.
 
         `policy/rollout_train_logprobs_abs_diff_*` are taken over the first mini-batch, before any
-        update of this step, and over the tokens in it that these very weights drew: they show how
-        far engine and learner disagree, not how far the policy has moved. Without a sequence only
+        update of this step, and over its tokens sampled by the current weights: they measure the
+        mismatch of engine and learner, not the movement of the policy. Without a sequence only
         `policy/policy_lr`, `policy/num_updates` and the seconds spent on scoring by other policies
-        are given.
+        are reported.
 
         Raises:
             NonFiniteUpdate: loss or gradient is NaN or infinite; that update was not applied.
@@ -98,17 +99,17 @@ class LearnerRank:
         started = time.perf_counter()
         packed = [self._pack(sequences) for sequences in batch.mini_batches]
         packed_at = time.perf_counter()
-        # All of them before the first update: the proximal policy is the one the step began with.
+        # Scored before the first update: the proximal policy is the one that the step began with.
         scored = [[self._with_other_policies(micro) for micro in part] for part in packed]
         self._ranks.wait()
         scored_at = time.perf_counter()
         num_before = self._num_updates
         updates = [self._update(part) for part in scored]
-        # The last optimizer step may still be under way.
+        # Kernels run asynchronously: the last optimizer step may still be under way.
         self._ranks.wait()
         updated_at = time.perf_counter()
         num_updates = self._num_updates - num_before
-        # Without one the optimizer has the rate that it was made with, or an earlier step's.
+        # Without an update the optimizer still has its initial rate, or that of an earlier step.
         rate = self._optimizer.param_groups[0]["lr"] if num_updates else self._rate()
         metrics = {
             "policy/policy_lr": rate,
@@ -132,35 +133,38 @@ class LearnerRank:
 
     def logprobs(self, token_ids: Sequence[int]) -> torch.Tensor:
         """Score a sequence: [T-1] float32 log-probs of token t+1 given tokens 0..t, at T=1."""
-        return logprobs(self._models.policy, plain(token_ids, device=self._ranks.device)).cpu()
+        return logprobs(
+            self._models.policy, pack_single(token_ids, device=self._ranks.device)
+        ).cpu()
 
     def weights(self) -> export.Weights:
-        """Whole weights by Hugging Face name on rank 0, in the precision the policy computes in.
+        """Gather weights by Hugging Face name on rank 0, in the precision of the computation.
 
-        The tied `lm_head.weight` is always there; adapters are worked in. Other ranks get nothing.
+        The tied `lm_head.weight` is always included; adapters are merged. Other ranks get {}.
         """
         return self._models.whole_weights(self._ranks, self._options.dtype)
 
-    def write_weights(self, path: Path) -> Manifest:
-        """Let rank 0 write `weights` as one safetensors file, and return what is in it.
+    def write_weights(self, path: Path) -> WeightDigests:
+        """Write `weights` as one safetensors file on rank 0, and return the digests.
 
-        Other ranks know of no tensor.
+        On other ranks the digests are empty.
         """
         weights = self.weights()
-        written = Manifest(self.version, marks(weights.items()))
+        written = WeightDigests(self.version, tensor_digests(weights.items()))
         if self._ranks.rank == 0:
             export.write_weights(weights, path)
+        # A barrier: no rank reports the file before it is whole.
         self._ranks.gather(None)
         return written
 
-    def write_adapter(self, directory: Path) -> Manifest:
-        """Let rank 0 write the adapter in peft's form, and return what is in it.
+    def write_adapter(self, directory: Path) -> WeightDigests:
+        """Write the adapter in peft's form on rank 0, and return the digests.
 
         Raises:
             SpecError: `learner.lora` is not set.
         """
         adapter = self._models.adapter(self._ranks)
-        written = Manifest(self.version, marks(adapter.factors.items()))
+        written = WeightDigests(self.version, tensor_digests(adapter.factors.items()))
         if self._ranks.rank == 0:
             adapter.write(directory)
         self._ranks.gather(None)
@@ -171,9 +175,9 @@ class LearnerRank:
         self.begin_save(directory)()
 
     def begin_save(self, directory: Path) -> Callable[[], None]:
-        """Copy all there is to save; the return value writes the rest of it and waits for it.
+        """Copy the state to save; the returned function writes it and waits for the end.
 
-        Training may go on in between: what it changes is not in the files.
+        Training may go on in between: its updates are not in the files.
         """
         weights = self.weights()
         writers = [(POLICY, self._models.policy_writer(weights, self._options.tokenizer_dir))]
@@ -190,7 +194,7 @@ class LearnerRank:
         return finish
 
     def load(self, directory: Path) -> None:
-        """Go on from what any number of ranks saved; see `Learner.load`.
+        """Resume from a checkpoint of any number of ranks; see `Learner.load`.
 
         Raises:
             CheckpointError: as `Learner.load`.
@@ -226,7 +230,7 @@ class LearnerRank:
         )
 
     def _with_other_policies(self, micro: MicroBatch) -> MicroBatch:
-        """Score the actions by the policies that the loss compares with."""
+        """Add the log-probs [A] of the proximal and reference policies that the loss needs."""
         actions = replace(
             micro.actions,
             proximal_logprobs_A=self._models.proximal_logprobs(micro),
@@ -235,13 +239,14 @@ class LearnerRank:
         return replace(micro, actions=actions)
 
     def _update(self, packed: Sequence[MicroBatch]) -> Update:
-        """Take an optimizer step; without a gradient, on any rank, there is none to take."""
+        """Take an optimizer step, unless the gradient is zero on all ranks."""
         self._optimizer.zero_grad(set_to_none=True)
         own = sum((self._backward(micro) for micro in packed), Update())
         limit = self._options.optimizer.max_grad_norm or math.inf
+        # FSDP has summed the gradients over the ranks already; the norm is that of all shards.
         norm = clip_gradients(self._models.trained.values(), limit, self._ranks)
         update = replace(sum(self._ranks.gather(own), Update()), grad_norm=norm)
-        # Loss and norm are of all ranks, so all of them refuse alike.
+        # Loss and norm are the same on every rank: all of them raise, and none waits for another.
         if not (math.isfinite(norm) and math.isfinite(update.stats.loss)):
             self._optimizer.zero_grad(set_to_none=True)
             raise NonFiniteUpdate(
@@ -257,9 +262,10 @@ class LearnerRank:
         return update
 
     def _backward(self, micro: MicroBatch) -> Update:
-        """Add the micro-batch's gradient; ranks that have none left go through the motions."""
+        """Accumulate the micro-batch's gradient; an empty one only joins the collectives."""
         logprobs_A, entropies_A = self._models.policy(micro)
         if micro.is_empty:
+            # A gradient of zero: FSDP's reduce-scatter needs a backward pass on every rank.
             torch.autograd.backward(logprobs_A.sum() * 0.0)
             return Update()
         loss, stats = policy_loss(logprobs_A, micro.actions, self._options.algorithm)

@@ -1,1 +1,1 @@
-"""What runs on every machine of a rented cluster: it holds one attempt's trainer."""
+"""The node: runs on every machine of a rented cluster and manages one attempt's trainer."""

@@ -1,4 +1,4 @@
-"""The variables with which a node starts its children, and what of them is secret."""
+"""Environment variables of a node's children, and which of them are secret."""
 
 from __future__ import annotations
 
@@ -6,35 +6,40 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 
-from trainer.handover.launch import NOT_THE_TRAINERS
-from trainer.handover.masking import SECRET_NAMES
-from trainer.handover.processes import ATTEMPT_VARIABLE, HOME_VARIABLE
+from hillclimb.process.identity import ATTEMPT_VARIABLE, HOME_VARIABLE
+from hillclimb.process.launcher import WITHHELD_VARIABLES
+from hillclimb.process.redactor import SECRET_NAMES
 from trainer.node.settings import NodeSettings
 
-WITHHELD = NOT_THE_TRAINERS - {"PYTHONPATH", "VIRTUAL_ENV"}
-"""From what a node starts. The node is of the data plane: its imports are the trainer's too."""
-NOT_OURS = frozenset({"RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"})
-"""On some clouds SkyPilot's job runs in a Ray of its own, which is not the trainer's."""
+WITHHELD = WITHHELD_VARIABLES - {"PYTHONPATH", "VIRTUAL_ENV"}
+"""Variables withheld from a node's children. The import paths are not: node and trainer share one
+environment."""
+FOREIGN_RAY_VARIABLES = frozenset(
+    {"RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}
+)
+"""Variables of SkyPilot's own Ray, in which its job runs on some clouds: not the trainer's."""
 
 
 def with_secrets(environ: Mapping[str, str], secrets: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of this process and the operator's secrets, named as such."""
+    """Return this process's variables and the operator's secrets, listed in `SECRET_NAMES`."""
     named = [name for name in environ.get(SECRET_NAMES, "").split(",") if name]
-    kept = {name: value for name, value in environ.items() if name not in NOT_OURS}
-    return kept | dict(secrets) | {SECRET_NAMES: ",".join(sorted({*named, *secrets}))}
+    inherited = {
+        name: value for name, value in environ.items() if name not in FOREIGN_RAY_VARIABLES
+    }
+    return inherited | dict(secrets) | {SECRET_NAMES: ",".join(sorted({*named, *secrets}))}
 
 
-def marked(environ: Mapping[str, str], settings: NodeSettings) -> dict[str, str]:
-    """Return variables that mark a child as this node's, so that it is found again."""
-    kept = {name: value for name, value in environ.items() if name not in WITHHELD}
+def with_mark(environ: Mapping[str, str], settings: NodeSettings) -> dict[str, str]:
+    """Return variables with the mark by which this node's children are found."""
+    inherited = {name: value for name, value in environ.items() if name not in WITHHELD}
     mark = {ATTEMPT_VARIABLE: settings.attempt_id, HOME_VARIABLE: str(settings.own_dir)}
-    return kept | mark
+    return inherited | mark
 
 
-def of_ray(settings: NodeSettings) -> dict[str, str]:
-    """Return what the gang's Ray and everybody who joins it has; nothing where there is none.
+def ray_variables(settings: NodeSettings) -> dict[str, str]:
+    """Return the variables of the gang's Ray and its clients; empty for a single machine.
 
-    Only who has the token gets in. Every node makes it from the code, which is the gang's own.
+    Joining needs the token, which every node derives from the gang's bootstrap token.
     """
     if settings.gang.is_alone:
         return {}

@@ -1,12 +1,11 @@
-"""What can go wrong for a node, named by the boundary that was crossed.
+"""Errors of a node, named by the boundary that they cross.
 
 NodeError
-├── NodeMisconfigured        the environment says too little or nonsense: the node leaves
-├── NodeRunning              another process works for this attempt on this machine: it leaves
-├── GangIncomplete           Ray did not come up, or not on every machine in time
+├── NodeMisconfigured        a variable is missing or invalid: the node exits
+├── NodeRunning              another process has this attempt on this machine: the node exits
 ├── ServiceUnreachable       no answer, or one that says "later": try again
-│   └── TokenUnknown         the service does not know our token, or not now
-└── AttemptOver              the service does not want this job to carry the attempt: leave
+│   └── TokenUnknown         the service does not know our token, perhaps only for a while
+└── AttemptOver              the service refuses this job the attempt: the node exits
 """
 
 from __future__ import annotations
@@ -17,24 +16,20 @@ class NodeError(Exception):
 
 
 class NodeMisconfigured(NodeError):
-    """A variable is missing or makes no sense."""
+    """A variable is missing or invalid."""
 
 
 class NodeRunning(NodeError):
-    """Another process works for this attempt on this machine."""
-
-
-class GangIncomplete(NodeError):
-    """The machines did not find each other."""
+    """Another process has this attempt on this machine."""
 
 
 class ServiceUnreachable(NodeError):
-    """The service gave no usable answer this time."""
+    """The service gave no usable answer; a retry may succeed."""
 
 
 class TokenUnknown(ServiceUnreachable):
-    """The service does not know our token: it may answer out of another database for a while."""
+    """The service does not know our token: it may use a restored database for a while."""
 
 
 class AttemptOver(NodeError):
-    """The attempt is over, carried by another job, or not ours to ask for."""
+    """The attempt has ended, belongs to another job, or is not ours to claim."""

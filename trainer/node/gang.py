@@ -1,4 +1,4 @@
-"""The machines that SkyPilot gave to one job, as it tells each of them."""
+"""The gang: all machines of one job, from SkyPilot's variables on each of them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ NUM_NODES, NUM_GPUS = "SKYPILOT_NUM_NODES", "SKYPILOT_NUM_GPUS_PER_NODE"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gang:
-    """Which machine this is, of how many."""
+    """The machines of one job, and this machine's rank among them."""
 
     rank: int = 0
     ips: tuple[str, ...] = ("127.0.0.1",)
-    """Of every machine, by rank."""
+    """Addresses of all machines, by rank."""
     num_gpus: int = 0
-    """Of each machine."""
+    """GPUs of each machine (count)."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Gang:
@@ -38,17 +38,17 @@ class Gang:
 
     @property
     def is_head(self) -> bool:
-        """Whether this machine holds the trainer."""
+        """True on the first machine, which runs the trainer."""
         return self.rank == 0
 
     @property
     def is_alone(self) -> bool:
-        """Whether there is no other machine."""
+        """True where the gang is a single machine."""
         return len(self.ips) == 1
 
     @property
     def own_ip(self) -> str:
-        """This machine's address, as the others reach it."""
+        """This machine's address for the others."""
         return self.ips[self.rank]
 
     @property

@@ -1,6 +1,6 @@
-"""This machine's part of the gang's Ray: a child in a session of its own, ended by its mark.
+"""This machine's process of the gang's Ray: a child in its own session, found by its mark.
 
-Never `ray stop`, which ends every Ray of the user on the machine, SkyPilot's own with it.
+Never `ray stop`, which ends every Ray of the user on the machine, SkyPilot's own included.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainer.handover.ending import log_tail
-from trainer.handover.masking import Mask
-from trainer.handover.processes import TrainerProcess, start_detached
-from trainer.node.environment import marked, of_ray
+from hillclimb.process.exit_report import log_tail
+from hillclimb.process.identity import TrainerProcess, start_detached
+from hillclimb.process.redactor import Redactor
+from trainer.attempt.scratch import SHARED_MEMORY
+from trainer.node.environment import ray_variables, with_mark
 from trainer.node.settings import NodeSettings
 
 log = logging.getLogger(__name__)
 
-END_S = 10.0
+STOP_S = 10.0
 CONNECT_S = 2.0
-LEAST_STORE_BYTES, MOST_STORE_BYTES = 100 * 1024**2, 2 * 1024**3
-"""Batches and rollouts pass through the object store, weights do not; Ray refuses one below 75 MB,
-and puts it on the disk where shared memory is smaller."""
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where Ray has its object store
+MIN_STORE_BYTES, MAX_STORE_BYTES = 100 * 1024**2, 2 * 1024**3
+"""Of Ray's object store, through which batches and rollouts pass, but no weights. Ray refuses one
+below 75 MB, and uses the disk where shared memory is smaller."""
 CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""Ray refuses to join a cluster on a loopback address without it, on Linux too."""
+"""Without it Ray refuses to join a cluster on a loopback address, on Linux too."""
 
 
 @dataclass(slots=True, kw_only=True)
-class RayChild:
-    """`ray start --block` on this machine: the head on the first, members on the others."""
+class RayProcess:
+    """`ray start --block`: the cluster's head on the first machine, a member on the others."""
 
     settings: NodeSettings
     environ: Mapping[str, str] = field(repr=False)
@@ -46,28 +46,30 @@ class RayChild:
 
     @property
     def address(self) -> str:
-        """Where the cluster is joined."""
+        """Address of the cluster's head."""
         return f"{self.settings.gang.head_ip}:{self.settings.ray_port}"
 
     @property
-    def said(self) -> str:
-        """The last lines of what Ray said here."""
-        return log_tail(self._log, Mask.of(self.environ))
+    def log_tail(self) -> str:
+        """The last lines of Ray's log on this machine, redacted."""
+        return log_tail(self._log, Redactor.of(self.environ))
 
     def start(self) -> None:
-        """Start it; it takes seconds until it answers. Raises OSError."""
+        """Start Ray, which answers after some seconds. Raises OSError."""
         _make_own(self._folder)
-        environment = marked(self.environ, self.settings) | of_ray(self.settings) | {CLUSTERS: "1"}
+        environment = (
+            with_mark(self.environ, self.settings) | ray_variables(self.settings) | {CLUSTERS: "1"}
+        )
         self.process = start_detached(
             self._command(), cwd=self.settings.own_dir, environment=environment, log=self._log
         )
 
     def is_running(self) -> bool:
-        """Whether the child is there."""
+        """True while the child runs."""
         return self.process is not None and self.process.running()
 
-    def answers(self) -> bool:
-        """Whether the cluster's head accepts connections."""
+    def is_head_up(self) -> bool:
+        """True where the cluster's head accepts connections."""
         gang = self.settings.gang
         try:
             with socket.create_connection((gang.head_ip, self.settings.ray_port), CONNECT_S):
@@ -75,8 +77,8 @@ class RayChild:
         except OSError:
             return False
 
-    def refuses(self) -> bool:
-        """Whether the head's machine is there, and nobody listens on it: its Ray has ended."""
+    def is_head_refusing(self) -> bool:
+        """True where the head's machine answers and refuses connections: its Ray has exited."""
         gang = self.settings.gang
         try:
             socket.create_connection((gang.head_ip, self.settings.ray_port), CONNECT_S).close()
@@ -86,25 +88,25 @@ class RayChild:
             return False
         return False
 
-    def end(self) -> None:
-        """End the child and its own; whoever is left is found by the mark."""
+    def stop(self) -> None:
+        """Stop the child; `kill_marked` finds children of it that remain."""
         if self.process is not None:
             self.process.terminate()
-            deadline = time.monotonic() + END_S
+            deadline = time.monotonic() + STOP_S
             while self.process.running() and time.monotonic() < deadline:
                 time.sleep(0.1)
             self.process.kill()
 
-    def remove(self) -> None:
-        """Delete its files, once nobody works with them."""
+    def delete_files(self) -> None:
+        """Delete Ray's files; call it after the last process has exited."""
         if _is_own(self._folder):
             shutil.rmtree(self._folder, ignore_errors=True)
 
     @property
     def _folder(self) -> Path:
-        """Short: it ends up in names of sockets (107 characters)."""
-        which = hashlib.sha256(str(self.settings.own_dir).encode()).hexdigest()[:8]
-        return Path("/tmp") / f"hcr-{which}"  # noqa: S108 - as above
+        """Ray's folder. Its path is short, because sockets' paths have at most 107 characters."""
+        digest = hashlib.sha256(str(self.settings.own_dir).encode()).hexdigest()[:8]
+        return Path("/tmp") / f"hcr-{digest}"  # noqa: S108 - as above
 
     @property
     def _log(self) -> Path:
@@ -125,34 +127,31 @@ class RayChild:
             *(sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *part, *cpus),
             *("--node-ip-address", settings.gang.own_ip, "--num-gpus", str(settings.gang.num_gpus)),
             *("--object-store-memory", str(_store_bytes())),
-            # Ray opens the folder it is given to everybody.
+            # Ray makes its folder readable for all accounts, so it gets a folder inside ours.
             *("--temp-dir", str(self._folder / "r"), "--disable-usage-stats"),
-            # Nobody asks the agent anything, and SkyPilot's own Ray has its usual port.
+            # The agent is unused here, and SkyPilot's own Ray has its default port.
             *("--dashboard-agent-listen-port", "0"),
         )
 
 
 def _make_own(folder: Path) -> None:
-    """Make a folder that is ours alone: its name is known to others on the machine beforehand.
-
-    Raises OSError.
-    """
+    """Create a private folder; another account could have made one of that name. Raises OSError."""
     folder.mkdir(mode=0o700, exist_ok=True)
     if not _is_own(folder):
-        raise PermissionError(errno.EPERM, "somebody else's folder is in the place", str(folder))
+        raise PermissionError(errno.EPERM, "the folder belongs to another account", str(folder))
     folder.chmod(0o700)
 
 
 def _is_own(folder: Path) -> bool:
-    """Whether it is a folder, no link to one, and ours."""
+    """True for a folder of our account that is no link."""
     try:
-        found = folder.lstat()
+        status = folder.lstat()
     except FileNotFoundError:
         return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
 
 
 def _store_bytes() -> int:
-    """A quarter of the shared memory that is free, within bounds."""
+    """Return a quarter of the free shared memory, within bounds."""
     free = shutil.disk_usage(SHARED_MEMORY).free if SHARED_MEMORY.is_dir() else 0
-    return max(LEAST_STORE_BYTES, min(MOST_STORE_BYTES, free // 4))
+    return max(MIN_STORE_BYTES, min(MAX_STORE_BYTES, free // 4))

@@ -1,8 +1,9 @@
-"""How a gang's further machines get from the first one what says that they are of one job.
+"""The gang's rendezvous: the first machine gives the job's nonce to the others.
 
-Each calls the first machine with what only the gang has, the exchange code; neither that nor the
-answer is readable on the way, and each machine is answered from its own address only, one process
-of it. Without the answer the service gives nobody the operator's secrets.
+The nonce proves to the service that a machine belongs to the job; without it no machine gets the
+operator's secrets. A caller proves that it has the gang's bootstrap token by an HMAC over a random
+challenge, and the nonce comes back encrypted with a pad from the same token, so neither is readable
+on the network. Each rank is answered at its own address only, and one process of it.
 """
 
 from __future__ import annotations
@@ -22,30 +23,30 @@ from trainer.node.settings import NodeSettings
 log = logging.getLogger(__name__)
 
 CALL_S = 3.0
-"""One call may take so long; the first machine does nothing else meanwhile."""
+"""Deadline of one call; the first machine's loop waits meanwhile."""
 KEY_BYTES, MAC_BYTES = 16, 32
 
 
 @dataclass(slots=True, kw_only=True)
-class Rollcall:
-    """The first machine's side; `nonce` is 32 hexadecimal digits."""
+class RendezvousServer:
+    """The first machine's side of the rendezvous; `nonce` is 32 hexadecimal digits."""
 
     settings: NodeSettings
     nonce: str = field(repr=False)
     on_complete: Callable[[], None]
-    """Called once every machine has called: each has read by then what it was given."""
+    """Called once every machine has been answered: each has read its secrets file by then."""
     _listener: socket.socket | None = None
     _answered: dict[int, bytes] = field(default_factory=dict)
-    """The key of the process that was answered, by rank."""
+    """Key of the answered process, by rank."""
 
     def open(self) -> None:
         """Listen. Raises OSError."""
         gang = self.settings.gang
-        self._listener = socket.create_server((gang.own_ip, self.settings.rollcall_port))
+        self._listener = socket.create_server((gang.own_ip, self.settings.rendezvous_port))
         self._listener.settimeout(0.0)
 
     def poll(self) -> None:
-        """Answer one machine, if one calls; whoever is none of the gang hears nothing."""
+        """Answer one caller, if there is one; a caller outside the gang gets no answer."""
         if self._listener is None:
             return
         try:
@@ -62,7 +63,7 @@ class Rollcall:
             self.on_complete()
 
     def close(self) -> None:
-        """Answer nobody any more."""
+        """Stop listening."""
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.close()
@@ -72,49 +73,51 @@ class Rollcall:
         challenge = secrets.token_bytes(KEY_BYTES)
         caller.settimeout(CALL_S)
         caller.sendall(challenge)
-        said = _receive(caller, 4 + KEY_BYTES + MAC_BYTES, deadline)
-        rank, key = int.from_bytes(said[:4], "big"), said[4 : 4 + KEY_BYTES]
+        request = _receive(caller, 4 + KEY_BYTES + MAC_BYTES, deadline)
+        rank, key = int.from_bytes(request[:4], "big"), request[4 : 4 + KEY_BYTES]
         code, ips = self.settings.code, self.settings.gang.ips
-        right = _mac(code, b"member", challenge, said[: 4 + KEY_BYTES])
-        if not hmac.compare_digest(right, said[4 + KEY_BYTES :]):
-            raise ConnectionRefusedError("it does not have the gang's code")
+        expected = _mac(code, b"member", challenge, request[: 4 + KEY_BYTES])
+        if not hmac.compare_digest(expected, request[4 + KEY_BYTES :]):
+            raise ConnectionRefusedError("it does not have the gang's bootstrap token")
         if not 0 < rank < len(ips) or address != ips[rank]:
             raise ConnectionRefusedError(f"machine {rank} is not at this address")
         if self._answered.setdefault(rank, key) != key:
-            raise ConnectionRefusedError(f"another process of machine {rank} was answered")
+            raise ConnectionRefusedError(f"another process of machine {rank} was answered before")
         pad = _mac(code, b"pad", challenge, key)
-        box = bytes(a ^ b for a, b in zip(bytes.fromhex(self.nonce), pad, strict=False))
-        caller.sendall(box + _mac(code, b"head", challenge, key + box))
+        encrypted = bytes(a ^ b for a, b in zip(bytes.fromhex(self.nonce), pad, strict=False))
+        caller.sendall(encrypted + _mac(code, b"head", challenge, key + encrypted))
 
 
-def call(settings: NodeSettings, key: bytes) -> str:
-    """Return the job's nonce, asked of the first machine. Raises ServiceUnreachable."""
+def request_nonce(settings: NodeSettings, key: bytes) -> str:
+    """Return the job's nonce from the first machine. Raises ServiceUnreachable."""
     gang, deadline = settings.gang, time.monotonic() + CALL_S
-    whom = (gang.head_ip, settings.rollcall_port)
+    address = (gang.head_ip, settings.rendezvous_port)
     try:
-        with socket.create_connection(whom, CALL_S, source_address=(gang.own_ip, 0)) as head:
+        with socket.create_connection(address, CALL_S, source_address=(gang.own_ip, 0)) as head:
             challenge = _receive(head, KEY_BYTES, deadline)
-            said = gang.rank.to_bytes(4, "big") + key
-            head.sendall(said + _mac(settings.code, b"member", challenge, said))
+            request = gang.rank.to_bytes(4, "big") + key
+            head.sendall(request + _mac(settings.code, b"member", challenge, request))
             answer = _receive(head, KEY_BYTES + MAC_BYTES, deadline)
     except OSError as error:
         raise ServiceUnreachable(f"the first machine does not answer yet: {error}") from error
-    box = answer[:KEY_BYTES]
-    right = _mac(settings.code, b"head", challenge, key + box)
-    if not hmac.compare_digest(right, answer[KEY_BYTES:]):
-        raise ServiceUnreachable("who answers for the first machine does not have the gang's code")
+    encrypted = answer[:KEY_BYTES]
+    expected = _mac(settings.code, b"head", challenge, key + encrypted)
+    if not hmac.compare_digest(expected, answer[KEY_BYTES:]):
+        raise ServiceUnreachable(
+            "the first machine's answer was not made with the gang's bootstrap token"
+        )
     pad = _mac(settings.code, b"pad", challenge, key)
-    return bytes(a ^ b for a, b in zip(box, pad, strict=False)).hex()
+    return bytes(a ^ b for a, b in zip(encrypted, pad, strict=False)).hex()
 
 
 def _receive(peer: socket.socket, size: int, deadline: float) -> bytes:
-    """Return so many bytes. Raises OSError."""
+    """Receive exactly `size` bytes. Raises OSError."""
     data = b""
     while len(data) < size:
         peer.settimeout(max(0.01, deadline - time.monotonic()))
         more = peer.recv(size - len(data))
         if not more:
-            raise ConnectionResetError("it hung up")
+            raise ConnectionResetError("the peer closed the connection")
         data += more
     return data
 

@@ -1,4 +1,4 @@
-"""What a node is told by its environment: `worker/clusters/plans.py` writes it."""
+"""A node's settings, from the environment that `worker/clusters/plans.py` writes."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainer.handover.place import Place
+from hillclimb.process.host import TrainerHost
 from trainer.node.errors import NodeMisconfigured
 from trainer.node.gang import Gang
 
 DEFAULT_HOME = "~/hillclimb"
 STOP_TIMEOUT_S = 840.0
-"""A large model's checkpoint takes minutes to get into the store."""
+"""A large model's checkpoint takes minutes to upload."""
 RAY_PORTS = range(6400, 8200, 4)
-"""Of gangs' Ray heads; the two after each are taken too, for Ray's clients and the roll call.
-SkyPilot's own Ray has 6380, and 8266 for its dashboard; Ray gives 10002 to 19999 to workers."""
+"""Ports of gangs' Ray heads. The next two ports are used too, by Ray's clients and the rendezvous.
+SkyPilot's own Ray uses 6380, and 8266 for its dashboard; Ray's workers use 10002 to 19999."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
-    """One machine's part of one attempt."""
+    """Settings of one machine's node for one attempt."""
 
     api_url: str
     """Empty: this machine cannot reach the API."""
@@ -31,20 +31,21 @@ class NodeSettings:
     attempt: int
     attempt_id: str
     code: str = field(repr=False)
+    """The gang's bootstrap token."""
     gang: Gang
     home: Path
     stop_timeout_s: float
-    """How long the trainer may checkpoint once it is asked to stop."""
+    """Time for the trainer to checkpoint after a stop request."""
     gather_s: float
-    """How long the machines wait for each other."""
-    exchange_s: float
-    """How long the service is asked for the plan."""
+    """Time for all machines to join."""
+    claim_s: float
+    """Time to claim the attempt."""
     report_s: float
-    """How long the end is told to a service that does not answer."""
+    """Time to report the end to a service that does not answer."""
     ray_port: int
     trainer_python: str
     num_cpus: int | None
-    """That Ray gives away here; None: as many as there are."""
+    """CPUs that Ray schedules on this machine; None: all."""
     min_disk_gb: float
     min_memory_gb: float
 
@@ -67,7 +68,7 @@ class NodeSettings:
             home=Path(environ.get("HILLCLIMB_NODE_HOME") or DEFAULT_HOME).expanduser().resolve(),
             stop_timeout_s=_number(environ, "HILLCLIMB_NODE_STOP_S", STOP_TIMEOUT_S),
             gather_s=_number(environ, "HILLCLIMB_NODE_GATHER_S", 600.0),
-            exchange_s=_number(environ, "HILLCLIMB_NODE_EXCHANGE_S", 600.0),
+            claim_s=_number(environ, "HILLCLIMB_NODE_CLAIM_S", 600.0),
             report_s=_number(environ, "HILLCLIMB_NODE_REPORT_S", 300.0),
             ray_port=int(_number(environ, "HILLCLIMB_RAY_PORT", _ray_port(environ))),
             trainer_python=environ.get("HILLCLIMB_TRAINER_PYTHON") or sys.executable,
@@ -77,23 +78,23 @@ class NodeSettings:
         )
 
     @property
-    def rollcall_port(self) -> int:
-        """Where the first machine is called by the others."""
+    def rendezvous_port(self) -> int:
+        """Port of the first machine's rendezvous."""
         return self.ray_port + 2
 
     def dir_of(self, rank: int) -> Path:
-        """The own files of a machine, as it has them in its home."""
+        """Directory of a machine's own files, in its home."""
         return self.home / "node" / f"{self.attempt_id}-{rank}"
 
     @property
     def own_dir(self) -> Path:
-        """This process's own files; machines may share their home."""
+        """Directory of this process's own files; machines may share a home."""
         return self.dir_of(self.gang.rank)
 
     @property
-    def place(self) -> Place:
-        """Where the trainer lives."""
-        return Place(
+    def host(self) -> TrainerHost:
+        """Directories and interpreter of the trainer."""
+        return TrainerHost(
             runs_dir=self.home / "runs",
             own_dir=self.own_dir,
             blobs_url=self.blobs_url,
@@ -103,14 +104,14 @@ class NodeSettings:
 
 
 def _ray_port(environ: Mapping[str, str]) -> int:
-    """The same on all machines of a gang; another gang on one of them most likely has another."""
+    """Return a port from the attempt's id: equal on a gang's machines, likely not for two gangs."""
     digest = hashlib.sha256(environ.get("HILLCLIMB_ATTEMPT_ID", "").encode()).digest()
     return RAY_PORTS[int.from_bytes(digest[:4], "big") % len(RAY_PORTS)]
 
 
 def _code(environ: Mapping[str, str], *, is_needed: bool) -> str:
-    """The gang's own secret: it buys the token, and Ray's is made of it."""
-    name = "HILLCLIMB_EXCHANGE_CODE"
+    """Return the bootstrap token: it claims the attempt, and Ray's token is derived from it."""
+    name = "HILLCLIMB_BOOTSTRAP_TOKEN"
     return _required(environ, name) if is_needed else environ.get(name, "")
 
 

@@ -1,7 +1,7 @@
 """One environment, one policy, to a stop reason.
 
 What the policy causes is graded, be it with 0.0: too many turns, too many tokens, too slow. What
-the environment causes leaves as a `RolloutError`; only `roller.py` turns that into data.
+the environment causes leaves as a `RolloutError`; only `worker.py` turns that into data.
 """
 
 from __future__ import annotations
@@ -9,36 +9,36 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from trainer.contract.outcomes import Outcome, OutcomeStatus, StopReason
-from trainer.engines.base import Engine
-from trainer.envs.base import (
+from hillclimb.environment.base import (
     Env,
     Grade,
-    HearsConversation,
+    ProvidesPrompt,
+    SupportsTranscript,
     ToolCall,
     ToolResult,
     ToolSpec,
-    WordsTask,
 )
-from trainer.errors import (
-    EngineError,
+from hillclimb.environment.errors import (
     EnvUnavailable,
     NoPrompt,
     PromptTooLong,
     RolloutDeadline,
     RolloutError,
     ToolTransport,
-    TrainerError,
     VerifierUnavailable,
 )
-from trainer.rollouts.budget import PolicyTimeUp, TimeBudget
-from trainer.rollouts.chat import Chat
-from trainer.rollouts.liveness import Request, refuse_dead_engine
-from trainer.rollouts.parsing import MalformedCall, ParsedTurn, parse_turn
-from trainer.rollouts.prompts import NO_CALL_OBSERVATION
+from hillclimb.environment.task import Task
+from hillclimb.protocol.outcomes import Outcome, OutcomeStatus, StopReason
+from trainer.engines.base import Engine
+from trainer.errors import EngineError, TrainerError
+from trainer.rollouts.chat.chat import Chat
+from trainer.rollouts.chat.parsing import MalformedCall, ParsedTurn, parse_turn
+from trainer.rollouts.chat.prompts import NO_CALL_OBSERVATION
+from trainer.rollouts.limits.budget import PolicyTimeUp, TimeBudget
+from trainer.rollouts.limits.liveness import Request, refuse_dead_engine
 from trainer.rollouts.seeds import derive_seed
 from trainer.rollouts.transcript import Transcript
-from trainer.types import Sample, SamplingParams, Task, Turn
+from trainer.types import Sample, SamplingParams, Turn
 
 _FAILED = Outcome(status=OutcomeStatus.GRADED, score=0.0)
 _BY_THE_VERIFIER = (StopReason.DONE, StopReason.ENV_ENDED)
@@ -46,8 +46,8 @@ _BY_THE_VERIFIER = (StopReason.DONE, StopReason.ENV_ENDED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draw:
-    """How the turns of one rollout are drawn."""
+class TurnSampling:
+    """Sampling parameters of one rollout's turns."""
 
     temperature: float
     seed: int
@@ -77,8 +77,8 @@ class Episode:
         self._task = task
         self._limits = budget.limits
 
-    async def run(self, draw: Draw) -> tuple[Outcome, StopReason]:
-        """Roll out to the end and grade it.
+    async def run(self, draw: TurnSampling) -> tuple[Outcome, StopReason]:
+        """Run the episode to its end and grade it.
 
         Raises:
             RolloutError: the environment failed, or its verifier did, or there is no prompt, or it
@@ -110,13 +110,13 @@ class Episode:
 
     def _ask_environment(self) -> None:
         """Take the prompt from the environment, for a task that has none."""
-        prompt = self._env.prompt if isinstance(self._env, WordsTask) else ""
+        prompt = self._env.prompt if isinstance(self._env, ProvidesPrompt) else ""
         if not prompt:
             raise NoPrompt(f"{self._task.key} has no prompt, and its environment gave none")
         self._transcript.prompt = prompt
         self._task = replace(self._task, prompt=prompt)
 
-    async def _turns(self, draw: Draw) -> StopReason:
+    async def _turns(self, draw: TurnSampling) -> StopReason:
         for turn in range(self._limits.max_turns):
             if len(self._transcript.token_ids) > self._limits.max_input_length:
                 return StopReason.MAX_INPUT_LENGTH
@@ -128,7 +128,7 @@ class Episode:
                 return stop
         return StopReason.MAX_TURNS
 
-    async def _take_turn(self, draw: Draw, turn: int) -> StopReason | None:
+    async def _take_turn(self, draw: TurnSampling, turn: int) -> StopReason | None:
         sample = await self._sample(draw, turn)
         text = self._chat.decode(sample.token_ids)
         if not sample.stopped:
@@ -174,7 +174,7 @@ class Episode:
                 raise EnvUnavailable(f"{self._task.env_key} offers no tools")
         return tools
 
-    async def _sample(self, draw: Draw, turn: int) -> Sample:
+    async def _sample(self, draw: TurnSampling, turn: int) -> Sample:
         room = self._limits.max_sequence_length - len(self._transcript.token_ids)
         params = SamplingParams(
             temperature=draw.temperature,
@@ -198,7 +198,7 @@ class Episode:
         return sample
 
     async def _drawn(
-        self, token_ids: tuple[int, ...], params: SamplingParams, draw: Draw
+        self, token_ids: tuple[int, ...], params: SamplingParams, draw: TurnSampling
     ) -> Sample:
         """Ask the engine; what it did not foresee is its fault too, never the environment's."""
         try:
@@ -219,8 +219,8 @@ class Episode:
 
     async def _grade(self) -> Grade:
         """Grade the state; an episode that ended in time is graded even if its time is over now."""
-        if isinstance(self._env, HearsConversation):
-            self._env.hear(self._transcript.conversation(self._task.prompt))
+        if isinstance(self._env, SupportsTranscript):
+            self._env.set_transcript(self._transcript.conversation(self._task.prompt))
         async with self._budget.grading(VerifierUnavailable("the verifier took too long")):
             grade = await self._env.score()
         if grade.score is None:

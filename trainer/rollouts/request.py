@@ -1,4 +1,4 @@
-"""What a wave of rollouts is, and what a finished rollout tells."""
+"""Rollout requests, finished rollouts, and the port that runs them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from trainer.rollouts.operations import EnvOperation
-from trainer.types import Task, Trajectory
+from hillclimb.environment.task import Task
+from trainer.rollouts.operation import EnvOperation
+from trainer.types import Trajectory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wave:
+class RolloutRequest:
     """Rollouts that belong together: those of one training step, one evaluation, one probe."""
 
     step: int
@@ -28,7 +29,7 @@ class Wave:
 
     @property
     def is_over(self) -> bool:
-        """Whether it is too late to begin a rollout."""
+        """True if it is too late to start a rollout."""
         return self.begin_until is not None and time.time() >= self.begin_until
 
 
@@ -43,18 +44,19 @@ class Rollout:
     infra_errors: tuple[str, ...]
     """Error codes met on the way, of tries that were repeated too."""
     measures: Mapping[str, float] = field(default_factory=dict)
-    """What its environments say that it took (`trainer.envs.base.Measured`), over all tries."""
+    """What its environments say that it took (`hillclimb.environment.base.ReportsMetrics`), over
+    all tries."""
     operations: tuple[EnvOperation, ...] = ()
     """What was asked of the environment, in order, of tries that were repeated too."""
     num_tools: int = 0
     """Tools that the environment offered (count)."""
 
 
-class Rolls(Protocol):
+class RolloutRunner(Protocol):
     """Makes one rollout at a time, any number of them at once: here, or in other processes."""
 
-    async def roll(self, task: Task, sample_index: int, wave: Wave) -> Rollout:
-        """Roll one sample of `task` to its end; what an environment does is in what is returned.
+    async def run_rollout(self, task: Task, sample_index: int, request: RolloutRequest) -> Rollout:
+        """Run one sample of `task` to its end; errors of its environment are in the result.
 
         Raises:
             TrainerError: the engine failed.

@@ -1,10 +1,10 @@
-"""The waves that training steps learn from."""
+"""Rollout requests of training steps."""
 
 from __future__ import annotations
 
-from trainer.contract.spec import RunSpec
-from trainer.rollouts.limits import training_temperature
-from trainer.rollouts.wave import Wave
+from hillclimb.spec.run import RunSpec
+from trainer.rollouts.limits.limits import training_temperature
+from trainer.rollouts.request import RolloutRequest
 
 
 def training_temperatures(spec: RunSpec) -> dict[str, float]:
@@ -14,9 +14,9 @@ def training_temperatures(spec: RunSpec) -> dict[str, float]:
     }
 
 
-def training_wave(spec: RunSpec, step: int) -> Wave:
-    """Return the wave of training rollouts of a step."""
-    return Wave(
+def training_request(spec: RunSpec, step: int) -> RolloutRequest:
+    """Return the request for the training rollouts of a step."""
+    return RolloutRequest(
         step=step,
         split="train",
         decoding="train",

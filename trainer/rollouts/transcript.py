@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import JsonValue
 
-from trainer.contract.outcomes import Outcome, StopReason
-from trainer.rollouts.operations import EnvOperation
-from trainer.rollouts.prompts import render_observation
-from trainer.types import Sample, Task, Trajectory, Turn
+from hillclimb.environment.task import Task
+from hillclimb.protocol.outcomes import Outcome, StopReason
+from trainer.rollouts.chat.prompts import render_observation
+from trainer.rollouts.operation import EnvOperation
+from trainer.types import Sample, Trajectory, Turn
 
 
 @dataclass(slots=True)
@@ -61,8 +62,8 @@ class Transcript:
             if turn.response:
                 messages.append({"role": "assistant", "content": turn.response})
             if turn.observation is not None:
-                said = render_observation(turn.observation, is_error=turn.is_error)
-                messages.append({"role": "user", "content": said})
+                content = render_observation(turn.observation, is_error=turn.is_error)
+                messages.append({"role": "user", "content": content})
         return messages
 
     def trajectory(
@@ -92,7 +93,7 @@ class Transcript:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutIdentity:
-    """Which rollout of which task this is."""
+    """Identity of a rollout: id, sample index and number of retries."""
 
     rollout_id: str
     sample_index: int

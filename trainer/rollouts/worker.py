@@ -13,28 +13,35 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 
-from trainer.contract.outcomes import Outcome, OutcomeStatus, StopReason
-from trainer.contract.sections import EnvironmentSpec, RolloutSpec
-from trainer.engines.base import Engine
-from trainer.envs.base import Closes, Env, EnvProvider, Measured, Queues
-from trainer.errors import (
+from hillclimb.environment.base import (
+    AsyncCloseable,
+    Env,
+    EnvProvider,
+    LimitsConcurrency,
+    ReportsMetrics,
+)
+from hillclimb.environment.errors import (
     EngineRestarted,
     EnvAtCapacity,
     RolloutError,
-    TrainerError,
     VerifierUnavailable,
 )
-from trainer.rollouts.budget import RolloutClock, TimeBudget
-from trainer.rollouts.chat import Chat
-from trainer.rollouts.episode import Draw, Episode
-from trainer.rollouts.limits import limits_for, without_deadlines
-from trainer.rollouts.liveness import until_back
-from trainer.rollouts.operations import EnvOperation
+from hillclimb.environment.task import Task
+from hillclimb.protocol.outcomes import Outcome, OutcomeStatus, StopReason
+from hillclimb.spec.environment.environment import EnvironmentSpec
+from hillclimb.spec.training.rollout import RolloutSpec
+from trainer.engines.base import Engine
+from trainer.errors import TrainerError
+from trainer.rollouts.chat.chat import Chat
+from trainer.rollouts.episode import Episode, TurnSampling
+from trainer.rollouts.limits.budget import RolloutClock, TimeBudget
+from trainer.rollouts.limits.limits import limits_for, without_deadlines
+from trainer.rollouts.limits.liveness import until_back
+from trainer.rollouts.operation import EnvOperation
+from trainer.rollouts.records.skipped import rollout_id, unstarted
+from trainer.rollouts.request import Rollout, RolloutRequest
 from trainer.rollouts.seeds import derive_seed
 from trainer.rollouts.transcript import RolloutIdentity, Transcript
-from trainer.rollouts.unstarted import rollout_id, unstarted
-from trainer.rollouts.wave import Rollout, Wave
-from trainer.types import Task
 
 CLOSE_TIMEOUT_S = 10.0
 _NOBODYS = (EnvAtCapacity.code, EngineRestarted.code)
@@ -46,7 +53,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutParts:
-    """What rollouts are made with; one value per run."""
+    """Parts that rollouts are run with; one value per run."""
 
     engine: Engine
     chat: Chat
@@ -69,13 +76,13 @@ class _Try:
     transcript: Transcript
 
 
-class Roller:
-    """Rolls in this process."""
+class RolloutWorker:
+    """Runs rollouts in this process."""
 
     def __init__(self, parts: RolloutParts) -> None:
         self._parts = parts
 
-    async def roll(self, task: Task, sample_index: int, wave: Wave) -> Rollout:
+    async def run_rollout(self, task: Task, sample_index: int, request: RolloutRequest) -> Rollout:
         """Roll one sample, again after an infra error, until it ends or the retries are used up."""
         parts = self._parts
         limits = limits_for(task.env_key, parts.environment, parts.rollout)
@@ -87,50 +94,50 @@ class Roller:
         while True:
             queued_s, begun_s = clock.queued_s, clock.elapsed_s
             async with self._slot(task, clock):
-                if wave.is_over and not errors:
-                    late = unstarted(
-                        task, sample_index, wave, attempt=parts.attempt, why=NOT_STARTED
+                if request.is_over and not errors:
+                    skipped = unstarted(
+                        task, sample_index, request, attempt=parts.attempt, why=NOT_STARTED
                     )
                     # A try that an engine's restart made void did ask for something.
-                    return replace(late, operations=tuple(operations))
+                    return replace(skipped, operations=tuple(operations))
                 _add(measures, {"slot_wait_s": clock.queued_s - queued_s})
-                draw = self._draw(task, sample_index, wave, retry=len(errors), num_void=num_void)
-                found = await self._try(task, draw, clock, measures)
-            if found.error in _NOBODYS:
+                draw = self._draw(task, sample_index, request, retry=len(errors), num_void=num_void)
+                result = await self._try(task, draw, clock, measures)
+            if result.error in _NOBODYS:
                 # Of a place that was not free nothing was asked.
-                if found.error == EngineRestarted.code:
-                    operations += found.transcript.operations
+                if result.error == EngineRestarted.code:
+                    operations += result.transcript.operations
                     await until_back(parts.engine, session=draw.session, prefix_key=draw.prefix_key)
                 clock.turn_back(begun_s)
                 num_void += 1
                 continue
             retries = len(errors)
-            operations += found.transcript.operations
-            errors += [found.error] if found.error else []
-            if found.error is None or retries >= parts.environment.max_infra_retries:
+            operations += result.transcript.operations
+            errors += [result.error] if result.error else []
+            if result.error is None or retries >= parts.environment.max_infra_retries:
                 break
             clock.lose()
             if clock.left_s <= 0.0:
                 break
         identity = RolloutIdentity(
-            rollout_id=rollout_id(parts.attempt, wave, task, sample_index),
+            rollout_id=rollout_id(parts.attempt, request, task, sample_index),
             sample_index=sample_index,
             num_infra_retries=retries,
         )
         return Rollout(
-            trajectory=found.transcript.trajectory(task, found.outcome, found.stop, identity),
-            num_turns=found.transcript.num_turns,
+            trajectory=result.transcript.trajectory(task, result.outcome, result.stop, identity),
+            num_turns=result.transcript.num_turns,
             duration_s=clock.elapsed_s,
             infra_errors=tuple(errors),
-            measures=measures if isinstance(self._parts.provider, Queues) else {},
+            measures=measures if isinstance(self._parts.provider, LimitsConcurrency) else {},
             operations=tuple(operations),
-            num_tools=found.transcript.num_tools,
+            num_tools=result.transcript.num_tools,
         )
 
     async def close(self) -> None:
         """Give back what the environments' provider holds; it fails quietly, and says so."""
         provider = self._parts.provider
-        if isinstance(provider, Closes):
+        if isinstance(provider, AsyncCloseable):
             try:
                 await provider.close()
             except Exception:  # noqa: BLE001 - what is left is swept by name afterwards
@@ -139,14 +146,14 @@ class Roller:
     @asynccontextmanager
     async def _slot(self, task: Task, clock: RolloutClock) -> AsyncIterator[None]:
         """Hold a place for an episode, where there are only so many; the clock stands meanwhile."""
-        async with AsyncExitStack() as held:
-            if isinstance(self._parts.provider, Queues):
+        async with AsyncExitStack() as stack:
+            if isinstance(self._parts.provider, LimitsConcurrency):
                 with clock.standing_still():
-                    await held.enter_async_context(self._parts.provider.slot(task))
+                    await stack.enter_async_context(self._parts.provider.slot(task))
             yield
 
     async def _try(
-        self, task: Task, draw: Draw, clock: RolloutClock, measures: dict[str, float]
+        self, task: Task, draw: TurnSampling, clock: RolloutClock, measures: dict[str, float]
     ) -> _Try:
         """Roll once; whatever the environment raises is in what is returned, its figures are added.
 
@@ -187,24 +194,24 @@ class Roller:
                 _add(measures, _measures(env))
 
     def _draw(
-        self, task: Task, sample_index: int, wave: Wave, *, retry: int, num_void: int
-    ) -> Draw:
-        """What a try draws with; its session is its own, for an engine may yet draw for others."""
+        self, task: Task, sample_index: int, request: RolloutRequest, *, retry: int, num_void: int
+    ) -> TurnSampling:
+        """Sampling parameters of a try; each try has its own session on the engine."""
         void = f"+{num_void}" if num_void else ""
-        place = (self._parts.seed, wave.step, wave.split, wave.decoding, task.key)
-        return Draw(
-            temperature=wave.temperatures[task.env_key],
-            top_p=wave.top_p,
+        place = (self._parts.seed, request.step, request.split, request.decoding, task.key)
+        return TurnSampling(
+            temperature=request.temperatures[task.env_key],
+            top_p=request.top_p,
             seed=derive_seed(*place, sample_index, retry),
-            session=f"{rollout_id(self._parts.attempt, wave, task, sample_index)}/{retry}{void}",
-            prefix_key=f"{wave.step}/{wave.split}/{wave.decoding}/{task.key}"
-            if wave.n_samples_per_prompt > 1
+            session=f"{rollout_id(self._parts.attempt, request, task, sample_index)}/{retry}{void}",
+            prefix_key=f"{request.step}/{request.split}/{request.decoding}/{task.key}"
+            if request.n_samples_per_prompt > 1
             else "",
         )
 
 
 def _measures(env: Env) -> Mapping[str, float]:
-    return env.measures() if isinstance(env, Measured) else {}
+    return env.measures() if isinstance(env, ReportsMetrics) else {}
 
 
 def _add(measures: dict[str, float], more: Mapping[str, float]) -> None:

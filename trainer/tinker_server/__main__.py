@@ -1,4 +1,4 @@
-"""`python -m trainer.tinker_server`: what `hillclimb tinker serve` starts."""
+"""`python -m trainer.tinker_server`, the program behind `hillclimb tinker serve`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainer.contract.tinker import named_in
+from hillclimb.process.lazy_imports import gc_paused_import
+from hillclimb.spec.backend.tinker import named_in
 from trainer.errors import TrainerError
-from trainer.loading import importing
-from trainer.sources import resolve_source
-from trainer.tinker_server.settings import API_KEY, ServerSettings
+from trainer.inputs.model.sources import resolve_source
+from trainer.tinker_server.settings import API_KEY, TinkerServerSettings
 
 EXIT_FAILED = 1
 _KEY_BEGINS = "tml-"
@@ -22,45 +22,47 @@ _KEY_BEGINS = "tml-"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until a signal; return the exit code (2 for wrong usage)."""
     parser = _parser()
-    given = parser.parse_args(arguments)
-    if not given.api_key.startswith(_KEY_BEGINS):
+    args = parser.parse_args(arguments)
+    if not args.api_key.startswith(_KEY_BEGINS):
         parser.error(f"the key must begin with {_KEY_BEGINS}: the SDK takes no other")
     try:
-        _serve(given)
+        _serve(args)
     except (OSError, TrainerError) as error:
         sys.stderr.write(f"error: {error}\n")
         return EXIT_FAILED
     return 0
 
 
-def _serve(given: argparse.Namespace) -> None:
-    state_dir: Path = given.state_dir
-    settings = ServerSettings(
-        model_dir=resolve_source(given.model, state_dir / "model"),
-        model_name=given.name or named_in(given.model) or given.model,
+def _serve(args: argparse.Namespace) -> None:
+    state_dir: Path = args.state_dir
+    settings = TinkerServerSettings(
+        model_dir=resolve_source(args.model, state_dir / "model"),
+        model_name=args.name or named_in(args.model) or args.model,
         state_dir=state_dir,
-        api_key=given.api_key,
-        max_models=given.max_models,
-        max_rank=given.max_rank,
-        session_timeout_s=given.session_timeout,
-        max_samples=given.max_samples,
-        max_context=given.max_context,
+        api_key=args.api_key,
+        max_models=args.max_models,
+        max_rank=args.max_rank,
+        session_timeout_s=args.session_timeout,
+        max_samples=args.max_samples,
+        max_context=args.max_context,
     )
-    # Whoever mistyped an option has been told by now, and did not wait for torch.
-    with importing():
+    # Usage errors are reported above, before the slow import of torch.
+    with gc_paused_import():
         from trainer.tinker_server.serving import serve  # noqa: PLC0415
 
     def announce(url: str) -> None:
-        told = {"base_url": url, "model": settings.model_name}
-        sys.stdout.write((json.dumps(told) if given.json else f"TINKER_BASE_URL={url}") + "\n")
+        info = {"base_url": url, "model": settings.model_name}
+        sys.stdout.write((json.dumps(info) if args.json else f"TINKER_BASE_URL={url}") + "\n")
         sys.stdout.flush()
 
-    serve(settings, given.host, given.port, announce)
+    serve(settings, args.host, args.port, announce)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m trainer.tinker_server")
-    default = {name: each.default for name, each in ServerSettings.__dataclass_fields__.items()}
+    default = {
+        name: each.default for name, each in TinkerServerSettings.__dataclass_fields__.items()
+    }
     parser.add_argument("--model", default="builtin:tiny-qwen3-a", help="as model.source of a spec")
     parser.add_argument("--name", help="what clients call it; default: as a spec would")
     parser.add_argument("--state-dir", type=Path, required=True, help="what outlives the process")

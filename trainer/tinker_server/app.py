@@ -1,4 +1,4 @@
-"""The protocol's routes: parse, one call of the desk, answer."""
+"""The protocol's routes: parse, one call of the service, response."""
 
 from __future__ import annotations
 
@@ -17,77 +17,79 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from trainer.tinker_server import wire
-from trainer.tinker_server.desk import Desk
-from trainer.tinker_server.disk import Checkpoint, ModelRecord
-from trainer.tinker_server.errors import Refused
+from trainer.tinker_server.disk import ModelRecord, SavedState
+from trainer.tinker_server.errors import RequestRefused
+from trainer.tinker_server.service import TinkerService
 
 POLL_S = 20.0
-"""How long a request for a result waits for it; the SDK gives up after 45."""
+"""Wait of a request for a result (seconds); the SDK's timeout is 45."""
 LINK_S = 900.0
-"""How long an archive can be downloaded from the address that was given out (seconds)."""
+"""Lifetime of an archive's download address (seconds)."""
 _API = "/api/v1"
-_Face: TypeAlias = Callable[[Request], Awaitable[Response]]
-_Asked = TypeVar("_Asked", bound=BaseModel)
+_Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
+_Body = TypeVar("_Body", bound=BaseModel)
 
 
-def create_app(desk: Desk) -> Starlette:
-    """Return the application; its routes are those that a client of RL needs."""
-    faces = _Faces(desk)
+def create_app(service: TinkerService) -> Starlette:
+    """Return the application; its routes are those of RL clients."""
+    handlers = _Handlers(service)
     posts: dict[str, Callable[[Request], Awaitable[dict[str, Any]]]] = {
-        "client/config": faces.config,
-        "create_session": faces.create_session,
-        "session_heartbeat": faces.heartbeat,
-        "create_model": faces.create_model,
-        "unload_model": faces.unload_model,
-        "get_info": faces.get_info,
-        "create_sampling_session": faces.create_sampler,
-        "asample": faces.sample,
-        "forward": faces.forward,
-        "forward_backward": faces.forward_backward,
-        "optim_step": faces.optim_step,
-        "save_weights": faces.save_weights,
-        "load_weights": faces.load_weights,
-        "save_weights_for_sampler": faces.save_for_sampler,
-        "weights_info": faces.weights_info,
-        "telemetry": faces.telemetry,
+        "client/config": handlers.config,
+        "create_session": handlers.create_session,
+        "session_heartbeat": handlers.heartbeat,
+        "create_model": handlers.create_model,
+        "unload_model": handlers.unload_model,
+        "get_info": handlers.get_info,
+        "create_sampling_session": handlers.create_sampler,
+        "asample": handlers.sample,
+        "forward": handlers.forward,
+        "forward_backward": handlers.forward_backward,
+        "optim_step": handlers.optim_step,
+        "save_weights": handlers.save_weights,
+        "load_weights": handlers.load_weights,
+        "save_weights_for_sampler": handlers.save_for_sampler,
+        "weights_info": handlers.weights_info,
+        "telemetry": handlers.telemetry,
     }
     runs = f"{_API}/training_runs"
     one = f"{runs}/{{model_id}}/checkpoints/{{checkpoint_id:path}}"
     routes = [
-        Route(f"{_API}/retrieve_future", _told(desk, faces.retrieve), methods=["POST"]),
-        Route(f"{_API}/healthz", faces.health),
-        Route(f"{_API}/get_server_capabilities", _told(desk, faces.capabilities)),
-        Route(f"{_API}/samplers/{{sampler_id}}", _told(desk, faces.sampler)),
-        Route(runs, _told(desk, faces.training_runs)),
-        Route(f"{runs}/{{model_id}}", _told(desk, faces.training_run)),
-        Route(f"{runs}/{{model_id}}/checkpoints", _told(desk, faces.checkpoints)),
-        Route(f"{one}/archive", _told(desk, faces.archive)),
-        Route(one, _told(desk, faces.delete_checkpoint), methods=["DELETE"]),
-        Route("/download/{token}", faces.download),
+        Route(f"{_API}/retrieve_future", _protected(service, handlers.retrieve), methods=["POST"]),
+        Route(f"{_API}/healthz", handlers.health),
+        Route(f"{_API}/get_server_capabilities", _protected(service, handlers.capabilities)),
+        Route(f"{_API}/samplers/{{sampler_id}}", _protected(service, handlers.sampler)),
+        Route(runs, _protected(service, handlers.training_runs)),
+        Route(f"{runs}/{{model_id}}", _protected(service, handlers.training_run)),
+        Route(f"{runs}/{{model_id}}/checkpoints", _protected(service, handlers.checkpoints)),
+        Route(f"{one}/archive", _protected(service, handlers.archive)),
+        Route(one, _protected(service, handlers.delete_checkpoint), methods=["DELETE"]),
+        Route("/download/{token}", handlers.download),
     ]
-    for name, face in posts.items():
-        routes.append(Route(f"{_API}/{name}", _told(desk, face), methods=["POST"]))
+    for name, handler in posts.items():
+        routes.append(Route(f"{_API}/{name}", _protected(service, handler), methods=["POST"]))
     return Starlette(routes=routes)
 
 
-def _told(desk: Desk, face: Callable[[Request], Awaitable[dict[str, Any] | Response]]) -> _Face:
-    """A route that wants the key and says what was refused."""
+def _protected(
+    service: TinkerService, handler: Callable[[Request], Awaitable[dict[str, Any] | Response]]
+) -> _Handler:
+    """Return a route that checks the API key and turns errors into responses."""
 
     async def answer(request: Request) -> Response:
-        given = request.headers.get("X-API-Key", "")
-        if not secrets.compare_digest(given.encode(), desk.settings.api_key.encode()):
+        key = request.headers.get("X-API-Key", "")
+        if not secrets.compare_digest(key.encode(), service.settings.api_key.encode()):
             return _problem(401, "wrong X-API-Key")
         if "protobuf" in request.headers.get("content-type", ""):
             return _problem(415, "this server speaks JSON, as the SDK 0.24.1 does")
         try:
-            found = await face(request)
+            result = await handler(request)
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"]))
             return _problem(422, f"{place}: {first['msg']}")
-        except Refused as refused:
+        except RequestRefused as refused:
             return _problem(refused.status, str(refused))
-        return found if isinstance(found, Response) else JSONResponse(found)
+        return result if isinstance(result, Response) else JSONResponse(result)
 
     return answer
 
@@ -96,13 +98,13 @@ def _problem(status: int, detail: str) -> JSONResponse:
     return JSONResponse({"detail": detail}, status_code=status)
 
 
-async def _asked(request: Request, kind: type[_Asked]) -> _Asked:
+async def _parsed(request: Request, kind: type[_Body]) -> _Body:
     return kind.model_validate_json(await request.body())
 
 
-class _Faces:
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+class _Handlers:
+    def __init__(self, service: TinkerService) -> None:
+        self._service = service
         self._links: dict[str, tuple[Path, float]] = {}
 
     async def health(self, request: Request) -> Response:
@@ -110,41 +112,41 @@ class _Faces:
         return JSONResponse({"status": "ok"})
 
     async def config(self, request: Request) -> dict[str, Any]:
-        """Features of the SDK: chunks one after the other, JSON, httpx."""
+        """Return the SDK's features: sequential chunks, JSON, httpx."""
         await request.body()
         return {"parallel_fwdbwd_chunks": False, "use_pyqwest_transport": False}
 
     async def telemetry(self, request: Request) -> dict[str, Any]:
-        """Taken and dropped."""
+        """Accept and discard."""
         await request.body()
         return {"status": "accepted"}
 
     async def capabilities(self, request: Request) -> dict[str, Any]:
         del request
-        desk = self._desk
+        service = self._service
         model = {
-            "model_name": desk.base.name,
-            "max_context_length": desk.context,
-            "max_lora_rank": desk.settings.max_rank,
+            "model_name": service.base.name,
+            "max_context_length": service.context,
+            "max_lora_rank": service.settings.max_rank,
         }
         return {"supported_models": [model]}
 
     async def create_session(self, request: Request) -> dict[str, Any]:
-        await _asked(request, wire.CreateSession)
-        return {"type": "create_session", "session_id": self._desk.create_session()}
+        await _parsed(request, wire.CreateSession)
+        return {"type": "create_session", "session_id": self._service.create_session()}
 
     async def heartbeat(self, request: Request) -> dict[str, Any]:
-        self._desk.hear((await _asked(request, wire.SessionHeartbeat)).session_id)
+        self._service.heartbeat((await _parsed(request, wire.SessionHeartbeat)).session_id)
         return {"type": "session_heartbeat"}
 
     async def create_model(self, request: Request) -> dict[str, Any]:
-        return {"request_id": self._desk.create_model(await _asked(request, wire.CreateModel))}
+        return {"request_id": self._service.create_model(await _parsed(request, wire.CreateModel))}
 
     async def unload_model(self, request: Request) -> dict[str, Any]:
-        return {"request_id": self._desk.unload_model(await _asked(request, wire.OfModel))}
+        return {"request_id": self._service.unload_model(await _parsed(request, wire.OfModel))}
 
     async def get_info(self, request: Request) -> dict[str, Any]:
-        record = self._desk.disk.model((await _asked(request, wire.OfModel)).model_id)
+        record = self._service.disk.model((await _parsed(request, wire.OfModel)).model_id)
         return {
             "type": "get_info",
             "model_id": record.model_id,
@@ -154,56 +156,56 @@ class _Faces:
             "model_data": {
                 "arch": "Qwen3ForCausalLM",
                 "model_name": record.base_model,
-                "tokenizer_id": str(self._desk.settings.model_dir),
+                "tokenizer_id": str(self._service.settings.model_dir),
             },
         }
 
     async def create_sampler(self, request: Request) -> dict[str, Any]:
-        sampler_id = self._desk.create_sampler(await _asked(request, wire.CreateSampler))
+        sampler_id = self._service.create_sampler(await _parsed(request, wire.CreateSampler))
         return {"type": "create_sampling_session", "sampling_session_id": sampler_id}
 
     async def sampler(self, request: Request) -> dict[str, Any]:
-        record = self._desk.disk.sampler(request.path_params["sampler_id"])
+        record = self._service.disk.sampler(request.path_params["sampler_id"])
         return record.model_dump()
 
     async def sample(self, request: Request) -> dict[str, Any]:
-        return {"request_id": self._desk.sample(await _asked(request, wire.AskSample))}
+        return {"request_id": self._service.sample(await _parsed(request, wire.AskSample))}
 
     async def forward(self, request: Request) -> dict[str, Any]:
-        asked = await _asked(request, wire.Forward)
-        job = self._desk.forward(asked.model_id, asked.seq_id, asked.forward_input, backward=False)
-        return {"request_id": job, "model_id": asked.model_id}
+        body = await _parsed(request, wire.Forward)
+        job = self._service.forward(body.model_id, body.seq_id, body.forward_input, backward=False)
+        return {"request_id": job, "model_id": body.model_id}
 
     async def forward_backward(self, request: Request) -> dict[str, Any]:
-        asked = await _asked(request, wire.ForwardBackward)
-        job = self._desk.forward(
-            asked.model_id, asked.seq_id, asked.forward_backward_input, backward=True
+        body = await _parsed(request, wire.ForwardBackward)
+        job = self._service.forward(
+            body.model_id, body.seq_id, body.forward_backward_input, backward=True
         )
-        return {"request_id": job, "model_id": asked.model_id}
+        return {"request_id": job, "model_id": body.model_id}
 
     async def optim_step(self, request: Request) -> dict[str, Any]:
-        return {"request_id": self._desk.optim_step(await _asked(request, wire.OptimStep))}
+        return {"request_id": self._service.optim_step(await _parsed(request, wire.OptimStep))}
 
     async def save_weights(self, request: Request) -> dict[str, Any]:
-        return {"request_id": self._desk.save_weights(await _asked(request, wire.SaveWeights))}
+        return {"request_id": self._service.save_weights(await _parsed(request, wire.SaveWeights))}
 
     async def load_weights(self, request: Request) -> dict[str, Any]:
-        return {"request_id": self._desk.load_weights(await _asked(request, wire.LoadWeights))}
+        return {"request_id": self._service.load_weights(await _parsed(request, wire.LoadWeights))}
 
     async def save_for_sampler(self, request: Request) -> dict[str, Any]:
-        asked = await _asked(request, wire.SaveForSampler)
-        return {"request_id": self._desk.save_for_sampler(asked)}
+        body = await _parsed(request, wire.SaveForSampler)
+        return {"request_id": self._service.save_for_sampler(body)}
 
     async def retrieve(self, request: Request) -> dict[str, Any] | Response:
-        asked = await _asked(request, wire.RetrieveFuture)
-        result = await self._desk.jobs.result(asked.request_id, wait_s=POLL_S)
+        body = await _parsed(request, wire.RetrieveFuture)
+        result = await self._service.jobs.result(body.request_id, wait_s=POLL_S)
         if result is None:
             return JSONResponse({"queue_state": "active"}, status_code=408)
         return result
 
     async def weights_info(self, request: Request) -> dict[str, Any]:
-        checkpoint = self._desk.disk.find((await _asked(request, wire.WeightsInfo)).tinker_path)
-        record = self._desk.disk.model(checkpoint.model_id)
+        checkpoint = self._service.disk.find((await _parsed(request, wire.WeightsInfo)).tinker_path)
+        record = self._service.disk.model(checkpoint.model_id)
         lora = record.lora
         return {
             "base_model": record.base_model,
@@ -217,26 +219,26 @@ class _Faces:
     async def training_runs(self, request: Request) -> dict[str, Any]:
         limit = int(request.query_params.get("limit", 20))
         offset = int(request.query_params.get("offset", 0))
-        records = self._desk.disk.models()
+        records = self._service.disk.models()
         return {
             "training_runs": [_run(each) for each in records[offset : offset + limit]],
             "cursor": {"offset": offset, "limit": limit, "total_count": len(records)},
         }
 
     async def training_run(self, request: Request) -> dict[str, Any]:
-        return _run(self._desk.disk.model(request.path_params["model_id"]))
+        return _run(self._service.disk.model(request.path_params["model_id"]))
 
     async def checkpoints(self, request: Request) -> dict[str, Any]:
-        found = self._desk.disk.checkpoints(request.path_params["model_id"])
-        return {"checkpoints": [_checkpoint(each) for each in found]}
+        checkpoints = self._service.disk.checkpoints(request.path_params["model_id"])
+        return {"checkpoints": [_checkpoint(each) for each in checkpoints]}
 
     async def delete_checkpoint(self, request: Request) -> Response:
-        self._desk.disk.drop(self._named(request))
+        self._service.disk.delete(self._checkpoint_of(request))
         return Response(status_code=204)
 
     async def archive(self, request: Request) -> Response:
-        """Lead to an address that needs no key, for a while."""
-        checkpoint, now = self._named(request), time.monotonic()
+        """Redirect to a temporary address that needs no key."""
+        checkpoint, now = self._checkpoint_of(request), time.monotonic()
         self._links = {name: link for name, link in self._links.items() if link[1] > now}
         token = secrets.token_urlsafe(24)
         self._links[token] = (checkpoint.directory, now + LINK_S)
@@ -248,13 +250,13 @@ class _Faces:
             return _problem(404, "the address is old: ask for the archive again")
         return Response(_archive(directory), media_type="application/x-tar")
 
-    def _named(self, request: Request) -> Checkpoint:
-        given = request.path_params
-        return self._desk.disk.find(f"tinker://{given['model_id']}/{given['checkpoint_id']}")
+    def _checkpoint_of(self, request: Request) -> SavedState:
+        params = request.path_params
+        return self._service.disk.find(f"tinker://{params['model_id']}/{params['checkpoint_id']}")
 
 
 def _archive(directory: Path) -> bytes:
-    """The adapter's files, and the mark that the SDK's own tool looks for."""
+    """Return the adapter's files as a tar, with the marker file that the SDK's tool expects."""
     whole = io.BytesIO()
     with tarfile.open(fileobj=whole, mode="w:gz") as tar:
         for path in sorted(directory.glob("adapter_*")):
@@ -274,12 +276,12 @@ def _run(record: ModelRecord) -> dict[str, Any]:
     }
 
 
-def _checkpoint(each: Checkpoint) -> dict[str, Any]:
-    expires = each.kept.expires_at
+def _checkpoint(each: SavedState) -> dict[str, Any]:
+    expires = each.info.expires_at
     return {
         "checkpoint_id": f"{each.kind}/{each.name}",
         "checkpoint_type": "training" if each.kind == "weights" else "sampler",
-        "time": each.kept.created_at.isoformat(),
+        "time": each.info.created_at.isoformat(),
         "tinker_path": each.path,
         "size_bytes": each.size_bytes,
         "expires_at": expires.isoformat() if expires else None,

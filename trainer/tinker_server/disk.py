@@ -1,12 +1,12 @@
-"""What a server keeps in its directory: it survives the process.
+"""The server's state directory, which outlives the process.
 
-    models/ID/model.json                    what a model is made of
+    models/ID/model.json                    settings of a model
     models/ID/weights/NAME/                 state.safetensors, the adapter, kept.json
     models/ID/sampler_weights/NAME/         the adapter, kept.json
-    samplers/ID.json                        what a sampling session draws from
-    lock                                    held by the one server that may write here
+    samplers/ID.json                        weights of a sampling session
+    lock                                    locked by the one server that writes here
 
-A directory counts as kept when its `kept.json` is there, which is written last.
+A checkpoint is complete when it has `stored_paths.json`, which is written last.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from typing import IO, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from trainer.tinker_server.errors import Refused, StateInUse, Unknown
+from trainer.tinker_server.errors import RequestRefused, StateInUse, Unknown
 from trainer.tinker_server.wire import Lora
 
 WEIGHTS, SAMPLER_WEIGHTS = "weights", "sampler_weights"
 STATE = "state.safetensors"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9:._-]{0,199}")
 _PATH = re.compile(r"tinker://([^/]+)/(weights|sampler_weights)/([^/]+)")
-_KEPT = "kept.json"
+_INFO_FILE = "kept.json"
 _T = TypeVar("_T", bound=BaseModel)
 
 
@@ -48,7 +48,7 @@ class ModelRecord(_Record):
 
 
 class SamplerRecord(_Record):
-    """What a sampling session draws from."""
+    """The weights of a sampling session."""
 
     sampler_id: str
     base_model: str
@@ -56,26 +56,26 @@ class SamplerRecord(_Record):
     """The `tinker://` path; null is the base model alone."""
 
 
-class Kept(_Record):
-    """`kept.json`."""
+class CheckpointInfo(_Record):
+    """`stored_paths.json`."""
 
     created_at: datetime
     expires_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """Something kept under a name."""
+class SavedState:
+    """A checkpoint saved under a name."""
 
     model_id: str
     kind: str
     name: str
     directory: Path
-    kept: Kept
+    info: CheckpointInfo
 
     @property
     def path(self) -> str:
-        """What clients call it."""
+        """The `tinker://` path for clients."""
         return f"tinker://{self.model_id}/{self.kind}/{self.name}"
 
     @property
@@ -85,12 +85,12 @@ class Checkpoint:
 
 
 class Disk:
-    """Reads and writes it; names from clients are checked before they become paths."""
+    """Reads and writes the directory; clients' names are checked before they become paths."""
 
     def __init__(
         self, root: Path, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     ) -> None:
-        """Make the directory, and clear away what a server before this one left half written.
+        """Create the directory, and delete what an earlier server left half written.
 
         Raises:
             StateInUse: another server has it.
@@ -105,26 +105,26 @@ class Disk:
         self.sweep()
 
     def close(self) -> None:
-        """Let another server have the directory."""
+        """Release the directory's lock."""
         self._lock.close()
 
     def sweep(self) -> None:
-        """Delete what is past its time, and sampling sessions that have nothing to draw from."""
+        """Delete expired checkpoints, and sampling sessions without weights."""
         for path in self._root.glob("models/*/model.json"):
             self.checkpoints(path.parent.name)
         for path in self._root.glob("samplers/*.json"):
             record = self._read(path, SamplerRecord, "sampler")
-            if record.model_path is not None and not self._is_kept(record.model_path):
+            if record.model_path is not None and not self._exists(record.model_path):
                 path.unlink(missing_ok=True)
 
     def add_model(self, record: ModelRecord) -> None:
-        """Write a model down."""
+        """Write a model's record."""
         directory = self._model(record.model_id)
         directory.mkdir(parents=True, exist_ok=True)
         _write(directory / "model.json", record)
 
     def model(self, model_id: str) -> ModelRecord:
-        """Return what a model is made of.
+        """Return a model's record.
 
         Raises:
             Unknown: there is none of that id.
@@ -133,25 +133,25 @@ class Disk:
 
     def models(self) -> list[ModelRecord]:
         """Return all models, the oldest first."""
-        found = [
+        records = [
             self._read(path, ModelRecord, "model")
             for path in self._root.glob("models/*/model.json")
         ]
-        return sorted(found, key=lambda each: each.created_at)
+        return sorted(records, key=lambda each: each.created_at)
 
     def add_sampler(self, record: SamplerRecord) -> None:
-        """Write a sampling session down."""
+        """Write a sampling session's record."""
         _write(self._sampler(record.sampler_id), record)
 
     def sampler(self, sampler_id: str) -> SamplerRecord:
-        """Return what a sampling session draws from.
+        """Return a sampling session's record.
 
         Raises:
             Unknown: there is none of that id.
         """
         return self._read(self._sampler(sampler_id), SamplerRecord, f"sampler {sampler_id}")
 
-    def keep(
+    def save(
         self,
         model_id: str,
         kind: str,
@@ -160,37 +160,37 @@ class Disk:
         *,
         ttl_s: int | None = None,
         overwrite: bool = False,
-    ) -> Checkpoint:
-        """Let `write` fill a directory and keep it under a name.
+    ) -> SavedState:
+        """Save a checkpoint, whose directory `write` fills, under a name.
 
         Raises:
-            Refused: something is kept under the name already.
+            RequestRefused: the name is in use.
         """
         target = self._model(model_id) / kind / _checked(name)
-        if (target / _KEPT).is_file() and not overwrite:
-            raise Refused(f"{kind}/{name} is there already: take another name")
+        if (target / _INFO_FILE).is_file() and not overwrite:
+            raise RequestRefused(f"{kind}/{name} is there already: take another name")
         part = target.with_name(f"{target.name}.part")
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
         write(part)
         now = self._clock()
         expires = now + timedelta(seconds=ttl_s) if ttl_s is not None else None
-        kept = Kept(created_at=now, expires_at=expires)
+        info = CheckpointInfo(created_at=now, expires_at=expires)
         shutil.rmtree(target, ignore_errors=True)
         part.rename(target)
-        # Last, and under its own name: whoever looks finds all of it or nothing.
-        _write(target / _KEPT, kept)
-        return Checkpoint(model_id, kind, name, target, kept)
+        # Last: a reader finds a complete checkpoint or none.
+        _write(target / _INFO_FILE, info)
+        return SavedState(model_id, kind, name, target, info)
 
-    def find(self, path: str) -> Checkpoint:
-        """Return what is kept under a `tinker://` path.
+    def find(self, path: str) -> SavedState:
+        """Return the checkpoint of a `tinker://` path.
 
         Raises:
-            Unknown: nothing is, or no more.
+            Unknown: it does not exist.
         """
         match = _PATH.fullmatch(path)
         if match is None:
-            raise Refused(
+            raise RequestRefused(
                 f"{path!r} is none of tinker://MODEL/weights/NAME and .../sampler_weights"
             )
         model_id, kind, name = match.groups()
@@ -199,36 +199,36 @@ class Disk:
                 return each
         raise Unknown(f"nothing is kept as {path}: it never was, was deleted, or its time is over")
 
-    def checkpoints(self, model_id: str) -> list[Checkpoint]:
-        """Return what is kept of a model, the oldest first; what is past its time is deleted."""
-        found = []
+    def checkpoints(self, model_id: str) -> list[SavedState]:
+        """Return a model's checkpoints, the oldest first; expired ones are deleted."""
+        saved = []
         for each in self._all_of(model_id):
-            if each.kept.expires_at is not None and each.kept.expires_at <= self._clock():
-                self.drop(each)
+            if each.info.expires_at is not None and each.info.expires_at <= self._clock():
+                self.delete(each)
             else:
-                found.append(each)
-        return sorted(found, key=lambda each: each.kept.created_at)
+                saved.append(each)
+        return sorted(saved, key=lambda each: each.info.created_at)
 
-    def drop(self, checkpoint: Checkpoint) -> None:
-        """Delete what is kept."""
-        (checkpoint.directory / _KEPT).unlink(missing_ok=True)
+    def delete(self, checkpoint: SavedState) -> None:
+        """Delete a checkpoint."""
+        (checkpoint.directory / _INFO_FILE).unlink(missing_ok=True)
         shutil.rmtree(checkpoint.directory, ignore_errors=True)
 
-    def _is_kept(self, path: str) -> bool:
+    def _exists(self, path: str) -> bool:
         try:
             self.find(path)
-        except Refused:
+        except RequestRefused:
             return False
         return True
 
-    def _all_of(self, model_id: str) -> Iterator[Checkpoint]:
-        for path in self._model(model_id).glob(f"*/*/{_KEPT}"):
+    def _all_of(self, model_id: str) -> Iterator[SavedState]:
+        for path in self._model(model_id).glob(f"*/*/{_INFO_FILE}"):
             directory = path.parent
             try:
-                kept = self._read(path, Kept, directory.name)
+                info = self._read(path, CheckpointInfo, directory.name)
             except Unknown:
                 continue  # Another request has deleted it meanwhile.
-            yield Checkpoint(model_id, directory.parent.name, directory.name, directory, kept)
+            yield SavedState(model_id, directory.parent.name, directory.name, directory, info)
 
     def _model(self, model_id: str) -> Path:
         return self._root / "models" / _checked(model_id)
@@ -242,11 +242,11 @@ class Disk:
         except FileNotFoundError as missing:
             raise Unknown(f"there is no {what} here") from missing
         except (OSError, ValidationError) as fault:
-            raise Refused(f"what is kept of {what} cannot be read: {fault}") from fault
+            raise RequestRefused(f"what is kept of {what} cannot be read: {fault}") from fault
 
 
 def _locked(path: Path) -> IO[bytes]:
-    """Return an open file that no other process has open so, until it is closed or we end.
+    """Return an exclusively locked file; the lock ends with it or with the process.
 
     Raises:
         StateInUse: one has.
@@ -254,17 +254,17 @@ def _locked(path: Path) -> IO[bytes]:
     handle = path.open("ab")
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as held:
+    except OSError as error:
         handle.close()
         raise StateInUse(
             f"another Tinker server writes to {path.parent}: stop it, or give another --state-dir"
-        ) from held
+        ) from error
     return handle
 
 
 def _checked(name: str) -> str:
     if not _ID.fullmatch(name) or name.endswith(".part"):
-        raise Refused(f"{name!r} is no name: letters, digits and : . _ - are allowed")
+        raise RequestRefused(f"{name!r} is no name: letters, digits and : . _ - are allowed")
     return name
 
 

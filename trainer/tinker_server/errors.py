@@ -1,29 +1,29 @@
-"""What a request can meet, and how the protocol says so."""
+"""Errors of requests, with their status in the protocol."""
 
 from __future__ import annotations
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """The request cannot be done; repeating it would not help.
 
-    A job says it as a failure of the category `user`, a plain request by `status`.
+    A job reports it as a failure of the category `user`, a plain request by `status`.
     """
 
     status = 400
 
 
 class Busy(Exception):
-    """There is no place now; the same request may be taken later."""
+    """No capacity now; the same request may succeed later."""
 
 
-class Unknown(Refused):
-    """Nothing here has that name: it never was, or it ended with the server before this one."""
+class Unknown(RequestRefused):
+    """Unknown name: it never existed, or it ended with an earlier server process."""
 
     status = 404
 
 
-class Gone(Refused):
-    """A job that this server knows nothing of; the SDK samples again where it hears that."""
+class Gone(RequestRefused):
+    """A job unknown to this server; the SDK then samples again."""
 
     status = 410
 

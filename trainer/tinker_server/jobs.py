@@ -1,8 +1,8 @@
-"""Futures of the protocol: work is asked for in one request and its result in others.
+"""Futures of the protocol: one request starts a job, others fetch its result.
 
-Jobs of models are done one after the other, in the order in which they came; samples beside them.
-A job asked for twice under one key (a client repeats a request that it heard no answer to) is done
-once. Nothing here survives the process: who asks for a job of the server before hears `Gone`.
+Jobs of models run one after the other, in the order of their requests; samples run beside them.
+Two requests with one key (a client repeats one without a response) are one job. Jobs do not outlive
+the process: a request for a job of an earlier server raises `Gone`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any, TypeAlias
 from uuid import uuid4
 
 from trainer.errors import EngineError
-from trainer.tinker_server.errors import Busy, Gone, Refused
+from trainer.tinker_server.errors import Busy, Gone, RequestRefused
 
 Result: TypeAlias = dict[str, Any]
 Work: TypeAlias = Callable[[], Awaitable[Result]]
 
 KEEP_S = 600.0
-"""How long a result can be asked for after it was there (seconds)."""
+"""Time for which a result can be fetched (seconds)."""
 _log = logging.getLogger(__name__)
 
 
@@ -35,7 +35,7 @@ class _Job:
     done_at: float | None = None
 
 
-class Jobs:
+class FutureTable:
     """All jobs of a server."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -47,7 +47,7 @@ class Jobs:
         self._worker: asyncio.Task[None] | None = None
 
     def queue(self, key: Hashable, work: Work) -> str:
-        """Do `work` after all that was queued before; return the job's id."""
+        """Run `work` after all jobs in the queue; return the job's id."""
         job_id, job = self._enter(key, work)
         if job is not None:
             self._queue.put_nowait(job)
@@ -56,7 +56,7 @@ class Jobs:
         return job_id
 
     def start(self, key: Hashable, work: Work) -> str:
-        """Do `work` at once, beside everything else; return the job's id."""
+        """Run `work` now, beside all other jobs; return the job's id."""
         job_id, job = self._enter(key, work)
         if job is not None:
             task = asyncio.create_task(self._do(job))
@@ -65,7 +65,7 @@ class Jobs:
         return job_id
 
     async def result(self, job_id: str, *, wait_s: float) -> Result | None:
-        """Return what came of a job, or None if nothing has within `wait_s`.
+        """Return a job's result, or None without one within `wait_s`.
 
         Raises:
             Gone: there is no such job.
@@ -81,7 +81,7 @@ class Jobs:
         return job.result
 
     async def close(self) -> None:
-        """End everything; whoever waits hears nothing more."""
+        """Cancel all jobs."""
         tasks = {*self._tasks, *((self._worker,) if self._worker else ())}
         for task in tasks:
             task.cancel()
@@ -114,11 +114,11 @@ class Jobs:
     async def _do(self, job: _Job) -> None:
         try:
             job.result = await job.work()
-        except (Refused, EngineError) as refused:
+        except (RequestRefused, EngineError) as refused:
             job.result = {"error": str(refused), "category": "user"}
         except Busy as busy:
             job.result = {"error": str(busy), "category": "server"}
-        except Exception as fault:  # noqa: BLE001 - the job's edge: its client hears of it
+        except Exception as fault:  # noqa: BLE001 - reported to the job's client
             _log.exception("a job failed")
             job.result = {"error": f"{type(fault).__name__}: {fault}", "category": "server"}
         job.done_at = self._clock()

@@ -1,4 +1,4 @@
-"""What the server does for its clients: sessions, models, what is kept, sampling."""
+"""The server's operations: sessions, models, checkpoints, sampling."""
 
 from __future__ import annotations
 
@@ -10,34 +10,33 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from trainer.tinker_server import disk as kept
-from trainer.tinker_server import wire
-from trainer.tinker_server.adapter import Adapter, lora_spec
-from trainer.tinker_server.base import BaseModel
-from trainer.tinker_server.disk import Checkpoint, Disk, ModelRecord, SamplerRecord
-from trainer.tinker_server.errors import Busy, Refused, Unknown
-from trainer.tinker_server.jobs import Jobs, Result
-from trainer.tinker_server.samplers import Samplers
-from trainer.tinker_server.settings import ServerSettings
+from trainer.tinker_server import disk, wire
+from trainer.tinker_server.disk import Disk, ModelRecord, SamplerRecord, SavedState
+from trainer.tinker_server.errors import Busy, RequestRefused, Unknown
+from trainer.tinker_server.jobs import FutureTable, Result
+from trainer.tinker_server.model.adapter import Adapter, lora_spec
+from trainer.tinker_server.model.base import BaseModel
+from trainer.tinker_server.model.samplers import SamplerPool
+from trainer.tinker_server.settings import TinkerServerSettings
 
-KEEP_EPHEMERAL = 4
-"""Weights of one model that sampling sessions without a name draw from; older ones are deleted."""
+MAX_EPHEMERAL = 4
+"""Unnamed sampler weights of one model; older ones are deleted."""
 EPHEMERAL_TTL_S = 24 * 3600
-"""How long they are there at most, for a client that began to sample before the server ended."""
+"""Their lifetime (seconds), for a client that started to sample before a restart of the server."""
 _EPHEMERAL = "session-"
 
 
 @dataclass(slots=True)
 class _Session:
-    heard_at: float
+    heartbeat_at: float
     adapters: dict[str, Adapter]
 
 
-class Desk:
-    """Everything of a server but HTTP. Methods that return a job's id are to be asked for it."""
+class TinkerService:
+    """Operations of the server without HTTP; long ones return the id of a job in `jobs`."""
 
     def __init__(
-        self, settings: ServerSettings, clock: Callable[[], float] = time.monotonic
+        self, settings: TinkerServerSettings, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Load the model.
 
@@ -49,37 +48,37 @@ class Desk:
         self.base = BaseModel.load(settings.model_name, settings.model_dir)
         self.context = min(settings.max_context or self.base.context, self.base.context)
         self.disk = Disk(settings.state_dir)
-        self.jobs = Jobs()
+        self.jobs = FutureTable()
         self._clock = clock
         self._sessions: dict[str, _Session] = {}
-        self._samplers = Samplers(
+        self._samplers = SamplerPool(
             self.base, num_sessions=settings.max_samples, max_length=self.context
         )
 
     def create_session(self) -> str:
-        """Begin a session; it lasts as long as it is heard from."""
+        """Create a session; it lasts while its heartbeats come."""
         session_id = f"s-{secrets.token_hex(8)}"
         self._sessions[session_id] = _Session(self._clock(), {})
         self.disk.sweep()
         return session_id
 
-    def hear(self, session_id: str) -> None:
-        """Note that a session's client is there.
+    def heartbeat(self, session_id: str) -> None:
+        """Record a heartbeat of a session.
 
         Raises:
             Unknown: the session is over.
         """
-        self._session(session_id).heard_at = self._clock()
+        self._session(session_id).heartbeat_at = self._clock()
 
-    def create_model(self, asked: wire.CreateModel) -> str:
-        """Make an adapter; its session holds it."""
-        session = self._session(asked.session_id)
-        if asked.lora_config is None:
-            raise Refused("this server trains adapters only: give a lora_config")
-        lora = asked.lora_config
+    def create_model(self, body: wire.CreateModel) -> str:
+        """Create an adapter, which belongs to its session."""
+        session = self._session(body.session_id)
+        if body.lora_config is None:
+            raise RequestRefused("this server trains adapters only: give a lora_config")
+        lora = body.lora_config
         spec = lora_spec(lora, max_rank=self.settings.max_rank)
-        self._check_base(asked.base_model)
-        model_id = f"{asked.session_id}:train:{asked.model_seq_id}"
+        self._check_base(body.base_model)
+        model_id = f"{body.session_id}:train:{body.model_seq_id}"
 
         async def make() -> Result:
             self._end_silent_sessions()
@@ -95,7 +94,7 @@ class Desk:
             )
             record = ModelRecord(
                 model_id=model_id,
-                base_model=asked.base_model,
+                base_model=body.base_model,
                 lora=lora,
                 created_at=datetime.now(UTC),
             )
@@ -104,25 +103,25 @@ class Desk:
 
         return self.jobs.queue(("create", model_id), make)
 
-    def unload_model(self, asked: wire.OfModel) -> str:
-        """Give a model's place back; what is kept of it stays."""
-        self._adapter(asked.model_id)
+    def unload_model(self, body: wire.OfModel) -> str:
+        """Remove a model from memory; its checkpoints stay."""
+        self._adapter(body.model_id)
 
         async def unload() -> Result:
             for session in self._sessions.values():
-                session.adapters.pop(asked.model_id, None)
-            return {"model_id": asked.model_id, "type": "unload_model"}
+                session.adapters.pop(body.model_id, None)
+            return {"model_id": body.model_id, "type": "unload_model"}
 
-        return self.jobs.queue(("unload", asked.model_id), unload)
+        return self.jobs.queue(("unload", body.model_id), unload)
 
     def forward(
-        self, model_id: str, seq_id: int | None, asked: wire.LossInput, *, backward: bool
+        self, model_id: str, seq_id: int | None, body: wire.LossInput, *, backward: bool
     ) -> str:
-        """Score data; with `backward` add the gradient of their loss."""
+        """Compute log-probs of data; with `backward` add the gradient of their loss."""
         adapter = self._adapter(model_id)
 
         async def compute() -> Result:
-            scores, loss = await asyncio.to_thread(adapter.forward, asked, backward=backward)
+            scores, loss = await asyncio.to_thread(adapter.forward, body, backward=backward)
             outputs = [
                 {"logprobs": {"data": each, "dtype": "float32", "shape": [len(each)]}}
                 for each in scores
@@ -135,103 +134,103 @@ class Desk:
 
         return self.jobs.queue(_key(model_id, seq_id), compute)
 
-    def optim_step(self, asked: wire.OptimStep) -> str:
-        """Take a step."""
-        adapter = self._adapter(asked.model_id)
+    def optim_step(self, body: wire.OptimStep) -> str:
+        """Take an optimizer step."""
+        adapter = self._adapter(body.model_id)
 
         async def step() -> Result:
-            norm = await asyncio.to_thread(adapter.step, asked.adam_params)
+            norm = await asyncio.to_thread(adapter.step, body.adam_params)
             return {"metrics": {"grad_norm": norm}}
 
-        return self.jobs.queue(_key(asked.model_id, asked.seq_id), step)
+        return self.jobs.queue(_key(body.model_id, body.seq_id), step)
 
-    def save_weights(self, asked: wire.SaveWeights) -> str:
-        """Keep weights and optimizer, and the adapter beside them."""
-        adapter = self._adapter(asked.model_id)
+    def save_weights(self, body: wire.SaveWeights) -> str:
+        """Save weights and optimizer, and the adapter beside them."""
+        adapter = self._adapter(body.model_id)
 
         def write(directory: Path) -> None:
             adapter.write_adapter(directory)
-            adapter.write_state(directory / kept.STATE)
+            adapter.write_state(directory / disk.STATE)
 
         async def save() -> Result:
             checkpoint = await asyncio.to_thread(
-                self.disk.keep,
-                asked.model_id,
-                kept.WEIGHTS,
-                asked.path,
+                self.disk.save,
+                body.model_id,
+                disk.WEIGHTS,
+                body.path,
                 write,
-                ttl_s=asked.ttl_seconds,
-                overwrite=asked.overwrite,
+                ttl_s=body.ttl_seconds,
+                overwrite=body.overwrite,
             )
             return {"path": checkpoint.path, "type": "save_weights"}
 
-        return self.jobs.queue(_key(asked.model_id, asked.seq_id), save)
+        return self.jobs.queue(_key(body.model_id, body.seq_id), save)
 
-    def load_weights(self, asked: wire.LoadWeights) -> str:
-        """Let a model go on from what was kept of one like it."""
-        adapter = self._adapter(asked.model_id)
+    def load_weights(self, body: wire.LoadWeights) -> str:
+        """Load a checkpoint of a model of the same shape."""
+        adapter = self._adapter(body.model_id)
 
         async def load() -> Result:
-            checkpoint = self.disk.find(asked.path)
-            if checkpoint.kind != kept.WEIGHTS:
-                raise Refused(f"{asked.path} is for sampling only: nothing can go on from it")
-            path = checkpoint.directory / kept.STATE
-            await asyncio.to_thread(adapter.read_state, path, optimizer=asked.optimizer)
-            return {"path": asked.path, "type": "load_weights"}
+            checkpoint = self.disk.find(body.path)
+            if checkpoint.kind != disk.WEIGHTS:
+                raise RequestRefused(f"{body.path} is for sampling only: nothing can go on from it")
+            path = checkpoint.directory / disk.STATE
+            await asyncio.to_thread(adapter.read_state, path, optimizer=body.optimizer)
+            return {"path": body.path, "type": "load_weights"}
 
-        return self.jobs.queue(_key(asked.model_id, asked.seq_id), load)
+        return self.jobs.queue(_key(body.model_id, body.seq_id), load)
 
-    def save_for_sampler(self, asked: wire.SaveForSampler) -> str:
-        """Keep the adapter under a name, or for a sampling session that begins with it."""
-        adapter = self._adapter(asked.model_id)
-        session_id = asked.model_id.partition(":")[0]
-        if (asked.path is None) == (asked.sampling_session_seq_id is None):
-            raise Refused("give either a path or a sampling_session_seq_id")
+    def save_for_sampler(self, body: wire.SaveForSampler) -> str:
+        """Save the adapter under a name, or for a new sampling session."""
+        adapter = self._adapter(body.model_id)
+        session_id = body.model_id.partition(":")[0]
+        if (body.path is None) == (body.sampling_session_seq_id is None):
+            raise RequestRefused("give either a path or a sampling_session_seq_id")
 
         async def save() -> Result:
-            number = asked.sampling_session_seq_id
+            number = body.sampling_session_seq_id
             checkpoint = await asyncio.to_thread(
-                self.disk.keep,
-                asked.model_id,
-                kept.SAMPLER_WEIGHTS,
-                asked.path or f"{_EPHEMERAL}{number}",
+                self.disk.save,
+                body.model_id,
+                disk.SAMPLER_WEIGHTS,
+                body.path or f"{_EPHEMERAL}{number}",
                 adapter.write_adapter,
-                ttl_s=asked.ttl_seconds if asked.path is not None else EPHEMERAL_TTL_S,
-                overwrite=asked.path is None,
+                ttl_s=body.ttl_seconds if body.path is not None else EPHEMERAL_TTL_S,
+                overwrite=body.path is None,
             )
-            if asked.path is not None:
+            if body.path is not None:
                 return {"path": checkpoint.path, "type": "save_weights_for_sampler"}
             sampler_id = self._add_sampler(session_id, number, checkpoint.path)
-            self._drop_ephemeral(asked.model_id)
+            self._delete_ephemeral(body.model_id)
             return {"sampling_session_id": sampler_id, "type": "save_weights_for_sampler"}
 
-        return self.jobs.queue(_key(asked.model_id, asked.seq_id), save)
+        return self.jobs.queue(_key(body.model_id, body.seq_id), save)
 
-    def create_sampler(self, asked: wire.CreateSampler) -> str:
-        """Begin to sample; return the sampling session's id."""
-        self._session(asked.session_id)
-        if asked.model_path is not None:
-            self.disk.find(asked.model_path)
-        elif asked.base_model is None:
-            raise Refused("give a base_model or a model_path")
+    def create_sampler(self, body: wire.CreateSampler) -> str:
+        """Create a sampling session and return its id."""
+        self._session(body.session_id)
+        if body.model_path is not None:
+            self.disk.find(body.model_path)
+        elif body.base_model is None:
+            raise RequestRefused("give a base_model or a model_path")
         else:
-            self._check_base(asked.base_model)
-        return self._add_sampler(asked.session_id, asked.sampling_session_seq_id, asked.model_path)
+            self._check_base(body.base_model)
+        return self._add_sampler(body.session_id, body.sampling_session_seq_id, body.model_path)
 
-    def sample(self, asked: wire.AskSample) -> str:
-        """Draw."""
-        record = self.disk.sampler(asked.sampling_session_id)
+    def sample(self, body: wire.AskSample) -> str:
+        """Sample from a sampling session."""
+        record = self.disk.sampler(body.sampling_session_id)
         path = record.model_path
         adapter = self.disk.find(path).directory if path is not None else None
-        name = f"{asked.sampling_session_id}/{asked.seq_id}"
+        name = f"{body.sampling_session_id}/{body.seq_id}"
 
         async def draw() -> Result:
-            return await self._samplers.answer(name, asked, adapter)
+            return await self._samplers.answer(name, body, adapter)
 
-        return self.jobs.start(("sample", asked.sampling_session_id, asked.seq_id), draw)
+        return self.jobs.start(("sample", body.sampling_session_id, body.seq_id), draw)
 
     async def close(self) -> None:
-        """End all work."""
+        """Cancel all jobs and close the engines."""
         await self.jobs.close()
         await self._samplers.close()
         self.disk.close()
@@ -243,16 +242,16 @@ class Desk:
         )
         return sampler_id
 
-    def _drop_ephemeral(self, model_id: str) -> None:
-        ephemeral: list[Checkpoint] = [
+    def _delete_ephemeral(self, model_id: str) -> None:
+        ephemeral: list[SavedState] = [
             each for each in self.disk.checkpoints(model_id) if each.name.startswith(_EPHEMERAL)
         ]
-        for each in ephemeral[:-KEEP_EPHEMERAL]:
-            self.disk.drop(each)
+        for each in ephemeral[:-MAX_EPHEMERAL]:
+            self.disk.delete(each)
 
     def _check_base(self, name: str) -> None:
         if name != self.base.name:
-            raise Refused(f"this server has no model {name!r}, but {self.base.name!r}")
+            raise RequestRefused(f"this server has no model {name!r}, but {self.base.name!r}")
 
     def _session(self, session_id: str) -> _Session:
         self._end_silent_sessions()
@@ -279,11 +278,11 @@ class Desk:
 
     def _end_silent_sessions(self) -> None:
         latest = self._clock() - self.settings.session_timeout_s
-        silent = [name for name, each in self._sessions.items() if each.heard_at < latest]
+        silent = [name for name, each in self._sessions.items() if each.heartbeat_at < latest]
         for name in silent:
             del self._sessions[name]
 
 
 def _key(model_id: str, seq_id: int | None) -> Hashable:
-    """The same for a request that is repeated; one without a number is never the same."""
+    """Return a request's key, equal for its repetitions; without a number it is unique."""
     return (model_id, seq_id if seq_id is not None else secrets.token_hex(8))

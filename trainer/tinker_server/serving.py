@@ -1,4 +1,4 @@
-"""Serves a desk: for the command line, and inside a test's event loop."""
+"""Runs the server with uvicorn, for the command line or in a test's event loop."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from contextlib import asynccontextmanager
 
 import uvicorn
 
-from trainer.serving import base_url, listen, serving_here
+from hillclimb.process.serving import base_url, listen, serving_here
 from trainer.tinker_server.app import create_app
-from trainer.tinker_server.desk import Desk
-from trainer.tinker_server.settings import ServerSettings
+from trainer.tinker_server.service import TinkerService
+from trainer.tinker_server.settings import TinkerServerSettings
 
 KEEP_ALIVE_S = 75
 """Idle seconds after which a connection is closed."""
 
 
-def configure(desk: Desk) -> uvicorn.Config:
-    """Return how uvicorn serves a desk; it logs warnings only."""
+def configure(service: TinkerService) -> uvicorn.Config:
+    """Return uvicorn's configuration, which logs warnings only."""
     return uvicorn.Config(
-        create_app(desk),
+        create_app(service),
         log_level="warning",
         access_log=False,
         lifespan="off",
@@ -29,27 +29,29 @@ def configure(desk: Desk) -> uvicorn.Config:
     )
 
 
-def serve(settings: ServerSettings, host: str, port: int, announce: Callable[[str], None]) -> None:
+def serve(
+    settings: TinkerServerSettings, host: str, port: int, announce: Callable[[str], None]
+) -> None:
     """Serve until a signal; `announce` is given the base URL once connections are accepted.
 
     Raises:
         OSError: the address is taken or not this machine's.
         TrainerError: the model cannot be loaded.
     """
-    desk = Desk(settings)
+    service = TinkerService(settings)
     listener = listen(host, port)
     announce(base_url(listener))
-    uvicorn.Server(configure(desk)).run(sockets=[listener])
+    uvicorn.Server(configure(service)).run(sockets=[listener])
 
 
 @asynccontextmanager
 async def serving(
-    settings: ServerSettings, *, port: int = 0, clock: Callable[[], float] = time.monotonic
+    settings: TinkerServerSettings, *, port: int = 0, clock: Callable[[], float] = time.monotonic
 ) -> AsyncIterator[str]:
     """Serve on a loopback port (0: any free one) in this event loop and yield the base URL."""
-    desk = Desk(settings, clock)
+    service = TinkerService(settings, clock)
     try:
-        async with serving_here(configure(desk), port) as url:
+        async with serving_here(configure(service), port) as url:
             yield url
     finally:
-        await desk.close()
+        await service.close()

@@ -1,4 +1,4 @@
-"""How a server is set up."""
+"""Settings of the server."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 API_KEY = "tml-local"
-"""The key where none is given; the SDK takes none that begins otherwise."""
+"""Default key; the SDK accepts only keys with this prefix, `tml-`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerSettings:
+class TinkerServerSettings:
     """One model, one directory."""
 
     model_dir: Path
     model_name: str
-    """As clients name it."""
+    """Name of the model for clients."""
     state_dir: Path
-    """Where everything is that outlives the process."""
+    """Directory of everything that outlives the process."""
     api_key: str = API_KEY
     max_models: int = 4
     """Adapters in training at once."""
     max_rank: int = 64
     session_timeout_s: float = 300.0
-    """A client that was silent for so long loses its adapters (what it kept stays)."""
+    """A client without requests for so long loses its adapters (saved checkpoints stay)."""
     max_samples: int = 32
     """Samples drawn at once; more wait."""
     max_context: int | None = None
-    """Longest sequence (tokens); None: what the model's positions allow."""
+    """Longest sequence (tokens); None: the model's positions."""

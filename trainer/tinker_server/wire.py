@@ -26,7 +26,7 @@ class TextChunk(_Request):
 
 
 class ModelInput(_Request):
-    """What a model reads."""
+    """Input of a model."""
 
     chunks: tuple[TextChunk, ...]
 
@@ -60,14 +60,14 @@ class LossInput(_Request):
 
 
 class CreateSession(_Request):
-    """A client begins."""
+    """Create a session."""
 
     sdk_version: str
     user_metadata: dict[str, JsonValue] | None = None
 
 
 class SessionHeartbeat(_Request):
-    """A client is still there."""
+    """Heartbeat of a session."""
 
     session_id: str
 
@@ -134,7 +134,7 @@ class OptimStep(_Request):
 
 
 class SaveWeights(_Request):
-    """Keep weights and optimizer."""
+    """Save weights and optimizer."""
 
     model_id: str
     seq_id: int | None = None
@@ -144,7 +144,7 @@ class SaveWeights(_Request):
 
 
 class SaveForSampler(_Request):
-    """Keep weights to sample from: under a name, or for a new sampling session."""
+    """Save sampler weights: under a name, or for a new sampling session."""
 
     model_id: str
     seq_id: int | None = None
@@ -154,7 +154,7 @@ class SaveForSampler(_Request):
 
 
 class LoadWeights(_Request):
-    """Go on from what was kept."""
+    """Load a checkpoint."""
 
     model_id: str
     seq_id: int | None = None
@@ -163,7 +163,7 @@ class LoadWeights(_Request):
 
 
 class CreateSampler(_Request):
-    """Begin to sample from the base model, or from what was kept."""
+    """Create a sampling session on the base model or a checkpoint."""
 
     session_id: str
     sampling_session_seq_id: int
@@ -171,8 +171,8 @@ class CreateSampler(_Request):
     model_path: str | None = None
 
 
-class Sampling(_Request):
-    """How tokens are drawn."""
+class SampleRequest(_Request):
+    """Sampling parameters."""
 
     max_tokens: int | None = None
     seed: int | None = None
@@ -183,24 +183,24 @@ class Sampling(_Request):
 
 
 class AskSample(_Request):
-    """Draw continuations of a prompt, and score it if asked to."""
+    """Sample continuations of a prompt; on request score the prompt."""
 
     sampling_session_id: str
     seq_id: int
     num_samples: Annotated[int, Field(ge=1, le=1024)] = 1
     prompt: ModelInput
-    sampling_params: Sampling
+    sampling_params: SampleRequest
     prompt_logprobs: bool | None = None
     topk_prompt_logprobs: int = 0
 
 
 class RetrieveFuture(_Request):
-    """Ask for the result of a job."""
+    """Fetch the result of a job."""
 
     request_id: str
 
 
 class WeightsInfo(_Request):
-    """Ask what was kept."""
+    """Describe a checkpoint."""
 
     tinker_path: str

@@ -1,4 +1,4 @@
-"""A way from one process to several others, beside whatever process groups they are in.
+"""Broadcast group of one sender and several receivers, beside their own process groups.
 
 The group is made from torch's own classes, not by `init_process_group`: learner and engine are
 both members of a default group of their own already. Source: `torch.distributed`'s
@@ -20,38 +20,38 @@ TIMEOUT = timedelta(minutes=2)
 
 
 def free_address(host: str = "127.0.0.1") -> str:
-    """Return `HOST:PORT` where processes can meet this one, on a machine that they know as `host`.
+    """Return a free `HOST:PORT` of this machine, which others know as `host`.
 
-    The port is free now; who meets there takes it a moment later.
+    The port is not reserved: another process may bind it before the group does.
     """
     with socket.socket() as probe:
         probe.bind((host, 0))
         return f"{host}:{probe.getsockname()[1]}"
 
 
-class Channel:
-    """Number 0 hands tensors to all others."""
+class WeightBroadcastGroup:
+    """A process group in which rank 0 sends tensors to all others."""
 
-    def __init__(self, address: str, number: int, size: int, device: torch.device) -> None:
-        """Meet the others at `HOST:PORT`; returns when all of them are there.
+    def __init__(self, address: str, rank: int, size: int, device: torch.device) -> None:
+        """Join the group at `HOST:PORT`; returns when all members have joined.
 
         Raises:
-            RuntimeError: they were not there in time.
+            RuntimeError: not all joined within `TIMEOUT`.
         """
         host, _, port = address.rpartition(":")
-        meeting = TCPStore(host, int(port), size, is_master=number == 0, timeout=TIMEOUT)
-        store = PrefixStore("weights", meeting)
+        rendezvous = TCPStore(host, int(port), size, is_master=rank == 0, timeout=TIMEOUT)
+        store = PrefixStore("weights", rendezvous)
         self._device = device
         self._group: Any
         if device.type == "cuda":
             options = dist.ProcessGroupNCCL.Options()
             options._timeout = TIMEOUT  # noqa: SLF001 - as torch.distributed itself sets it
-            self._group = dist.ProcessGroupNCCL(store, number, size, options)
+            self._group = dist.ProcessGroupNCCL(store, rank, size, options)
         else:
-            self._group = dist.ProcessGroupGloo(store, number, size, TIMEOUT)
+            self._group = dist.ProcessGroupGloo(store, rank, size, TIMEOUT)
 
     def broadcast(self, tensor: torch.Tensor) -> None:
-        """Hand on `tensor` (number 0), or fill it (all others); returns when that is done."""
+        """Send `tensor` (rank 0), or receive into it (all others); returns when that is done."""
         options = dist.BroadcastOptions()
         options.rootRank = 0
         self._group.broadcast([tensor], options).wait()

@@ -1,10 +1,10 @@
-"""Weights straight from the learner's processes to the engine's, a piece of the model at a time.
+"""Weight sync straight from the learner's processes to the engines', chunk by chunk.
 
-Two ways: `Collective`, where the learner's first rank broadcasts to all processes that hold the
-model (NCCL between GPUs, gloo between CPUs), and `Lent`, where a rank lets the engine beside it
-look at its own memory (CUDA IPC on a GPU, shared memory on a CPU). Nothing is written, and no more
-than a piece of the whole model exists at once. An engine that dies cannot be started again with
-what it drew with: the attempt ends.
+Two transports: `BroadcastSync`, in which the learner's first rank broadcasts to all processes of
+the engines (NCCL between GPUs, gloo between CPUs), and `IpcSync`, in which the engine beside a rank
+maps its memory (CUDA IPC on a GPU, shared memory on a CPU). Nothing is written, and only one chunk
+of the whole model exists at once. An engine that dies cannot be restarted with the
+weights that it sampled with: the attempt ends.
 """
 
 from __future__ import annotations
@@ -17,18 +17,16 @@ from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import torch
 
+from hillclimb.hardware.memory.learner import MAX_CHUNK_BYTES
 from trainer.errors import EngineError, TrainerError
-from trainer.weights.manifest import Manifest, demand_same
+from trainer.weights.digests import WeightDigests, assert_same_weights
 
 T = TypeVar("T")
-
-PIECE_BYTES = 1 << 30
-"""Most bytes of a piece, unless one tensor alone has more."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorShape:
-    """A tensor that is sent."""
+    """Name, type and shape of a tensor to send."""
 
     name: str
     """As Hugging Face has it."""
@@ -38,169 +36,174 @@ class TensorShape:
     num_bytes: int
 
 
-Piece: TypeAlias = tuple[TensorShape, ...]
+WeightChunk: TypeAlias = tuple[TensorShape, ...]
+"""Tensors that are sent together, as one flat tensor: their values one after the other."""
 
 
-def in_pieces(tensors: Iterable[TensorShape], limit: int = PIECE_BYTES) -> tuple[Piece, ...]:
-    """Cut a model, in the order given, into pieces of `limit` bytes or one tensor."""
-    pieces: list[list[TensorShape]] = []
+def chunk_weights(
+    tensors: Iterable[TensorShape], limit: int = MAX_CHUNK_BYTES
+) -> tuple[WeightChunk, ...]:
+    """Cut a model, in the order of `tensors`, into chunks of `limit` bytes or one tensor."""
+    chunks: list[list[TensorShape]] = []
     size = 0
     for tensor in tensors:
-        if not pieces or size + tensor.num_bytes > limit:
-            pieces.append([])
+        if not chunks or size + tensor.num_bytes > limit:
+            chunks.append([])
             size = 0
-        pieces[-1].append(tensor)
+        chunks[-1].append(tensor)
         size += tensor.num_bytes
-    return tuple(tuple(piece) for piece in pieces)
+    return tuple(tuple(chunk) for chunk in chunks)
 
 
-def cut(whole: torch.Tensor, piece: Piece) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the piece's tensors, which come one after the other, by their names."""
-    sizes = [prod(tensor.shape) for tensor in piece]
-    for tensor, part in zip(piece, torch.split(whole, sizes), strict=True):
+def split_chunk(whole: torch.Tensor, chunk: WeightChunk) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the chunk's tensors with their names, as views of the flat tensor `whole`."""
+    sizes = [prod(tensor.shape) for tensor in chunk]
+    for tensor, part in zip(chunk, torch.split(whole, sizes), strict=True):
         yield tensor.name, part.view(tensor.shape)
 
 
-def num_values(piece: Piece) -> int:
-    """Return how many numbers a piece has."""
-    return sum(prod(tensor.shape) for tensor in piece)
+def num_values(chunk: WeightChunk) -> int:
+    """Return the number of values in a chunk."""
+    return sum(prod(tensor.shape) for tensor in chunk)
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
-    """The model of a version."""
+class WeightChunks:
+    """Chunks of the whole model at one version."""
 
     version: int
-    pieces: tuple[Piece, ...]
+    chunks: tuple[WeightChunk, ...]
 
 
-class SendsPieces(Protocol):
-    """The learner's side."""
+class SendsChunks(Protocol):
+    """The learner's side of the transfer."""
 
-    async def pieces(self) -> Pieces:
-        """Say what there is to send, the tied head under its own name too."""
+    async def chunks(self) -> WeightChunks:
+        """Return the chunks to send, the tied head under its own name too."""
         ...
 
     async def address(self) -> str:
-        """Return `HOST:PORT` where others can meet the first rank."""
+        """Return `HOST:PORT` at which the first rank can form a broadcast group."""
         ...
 
-    async def meet(self, address: str, size: int) -> None:
-        """Let the first rank be number 0 of `size` processes at `address`."""
+    async def init_group(self, address: str, size: int) -> None:
+        """Join the broadcast group of `size` processes at `address`, as its rank 0."""
         ...
 
-    async def send(self, piece: Piece) -> None:
-        """Let the first rank broadcast the piece's tensors; the others help to gather them."""
+    async def send(self, chunk: WeightChunk) -> None:
+        """Broadcast the chunk's tensors from the first rank; the others gather the shards."""
         ...
 
-    async def lend(self, piece: Piece) -> list[bytes]:
-        """Return for each rank what gives the piece's tensors to a process beside it.
+    async def export_ipc_handles(self, chunk: WeightChunk) -> list[bytes]:
+        """Return per rank a handle from which a process of its machine maps the chunk's tensors.
 
-        They stay as they are until the next call, or `take_back`.
+        The memory stays valid until the next call, or `release_ipc_handles`.
         """
         ...
 
-    async def take_back(self) -> None:
-        """Forget what was lent."""
+    async def release_ipc_handles(self) -> None:
+        """Free the memory behind the last handles."""
         ...
 
-    async def sent(self) -> Manifest:
-        """Return what was broadcast or lent since `pieces` was last asked."""
+    async def digests(self) -> WeightDigests:
+        """Return the digests of all chunks sent since the last call of `chunks`."""
         ...
 
 
 @runtime_checkable
-class TakesPieces(Protocol):
-    """An engine's side."""
+class LoadsChunks(Protocol):
+    """An engine's side of the transfer."""
 
     @property
     def num_processes(self) -> int:
-        """How many processes hold the model together."""
+        """Number of processes over which the model is split."""
         ...
 
-    async def meet(self, address: str, first: int, size: int) -> None:
-        """Let its processes be numbers `first`, `first` + 1 ... of `size` at `address`."""
+    async def init_group(self, address: str, first: int, size: int) -> None:
+        """Join the group of `size` at `address`, as its ranks `first`, `first` + 1 ..."""
         ...
 
-    async def begin_update(self) -> None:
-        """Pause what is in flight."""
+    async def start_update(self) -> None:
+        """Pause the requests in flight."""
         ...
 
-    async def take_piece(self, piece: Piece, lent: bytes | None) -> None:
-        """Take the piece's tensors from the broadcast, or from what was lent.
+    async def load_chunk(self, chunk: WeightChunk, ipc_handle: bytes | None) -> None:
+        """Load the chunk's tensors from the IPC handle, or from the broadcast where it is None.
 
         Raises:
-            EngineError: they were not taken.
+            EngineError: they were not loaded.
         """
         ...
 
-    async def finish_update(self, version: int) -> Manifest:
-        """Go on with the new weights, and return what they turned out to be."""
+    async def finish_update(self, version: int) -> WeightDigests:
+        """Resume with the new weights, and return their digests."""
         ...
 
 
-class PieceSync:
-    """What both ways have in common: every engine pauses, takes all pieces, and goes on."""
+class ChunkSync:
+    """Base of both transports: every engine pauses, loads all chunks, and resumes."""
 
-    def __init__(self, learner: SendsPieces, engines: Sequence[TakesPieces]) -> None:
+    def __init__(self, learner: SendsChunks, engines: Sequence[LoadsChunks]) -> None:
         self._learner = learner
         self._engines = tuple(engines)
 
     async def sync(self) -> None:
         """See `WeightSync.sync`."""
-        model = await self._learner.pieces()
+        model = await self._learner.chunks()
         await self._prepare()
-        await _all(engine.begin_update() for engine in self._engines)
-        for piece in model.pieces:
-            await self._hand_over(piece)
-        held = await _all(engine.finish_update(model.version) for engine in self._engines)
-        demand_same(await self._learner.sent(), held)
+        await _all(engine.start_update() for engine in self._engines)
+        for chunk in model.chunks:
+            await self._transfer(chunk)
+        digests = await _all(engine.finish_update(model.version) for engine in self._engines)
+        assert_same_weights(await self._learner.digests(), digests)
 
     async def _prepare(self) -> None: ...
 
-    async def _hand_over(self, piece: Piece) -> None:
+    async def _transfer(self, chunk: WeightChunk) -> None:
         raise NotImplementedError
 
 
-class CollectiveSync(PieceSync):
-    """By broadcast; the processes meet once, at the first sync."""
+class BroadcastSync(ChunkSync):
+    """Weight sync by broadcast; the group is formed once, at the first sync."""
 
-    _has_met = False
+    _is_connected = False
 
     async def _prepare(self) -> None:
-        if self._has_met:
+        if self._is_connected:
             return
         address = await self._learner.address()
         size = 1 + sum(engine.num_processes for engine in self._engines)
-        first, meetings = 1, list[Awaitable[None]]()
+        # Rank 0 is the learner's; every engine takes as many ranks as it has processes.
+        first, joining = 1, list[Awaitable[None]]()
         for engine in self._engines:
-            meetings.append(engine.meet(address, first, size))
+            joining.append(engine.init_group(address, first, size))
             first += engine.num_processes
-        await _all([self._learner.meet(address, size), *meetings])
-        self._has_met = True
+        # At once: each call returns only when all members are there.
+        await _all([self._learner.init_group(address, size), *joining])
+        self._is_connected = True
 
-    async def _hand_over(self, piece: Piece) -> None:
-        taking = [engine.take_piece(piece, None) for engine in self._engines]
-        await _all([self._learner.send(piece), *taking])
+    async def _transfer(self, chunk: WeightChunk) -> None:
+        loading = [engine.load_chunk(chunk, None) for engine in self._engines]
+        await _all([self._learner.send(chunk), *loading])
 
 
-class LentSync(PieceSync):
-    """By letting engine number i look at the memory of rank i."""
+class IpcSync(ChunkSync):
+    """Weight sync by IPC handles: engine i maps the memory of rank i."""
 
-    async def _hand_over(self, piece: Piece) -> None:
-        lent = await self._learner.lend(piece)
-        pairs = zip(self._engines, lent, strict=True)
+    async def _transfer(self, chunk: WeightChunk) -> None:
+        handles = await self._learner.export_ipc_handles(chunk)
+        pairs = zip(self._engines, handles, strict=True)
         try:
-            await _all(engine.take_piece(piece, each) for engine, each in pairs)
+            await _all(engine.load_chunk(chunk, handle) for engine, handle in pairs)
         finally:
-            await self._learner.take_back()
+            await self._learner.release_ipc_handles()
 
 
 async def _all(calls: Iterable[Awaitable[T]]) -> list[T]:
-    """Wait for all and return their answers.
+    """Await all calls and return their results.
 
-    The end of one is told to the others by what carries the tensors. Whose failure was first says
-    little about whose fault it was, so the message names each.
+    When one side fails, the transport fails the others too (a broken group, a time-out). The order
+    of failures says little about the cause, so the message names each.
     """
     answers = await asyncio.gather(*calls, return_exceptions=True)
     faults = [answer for answer in answers if isinstance(answer, BaseException)]

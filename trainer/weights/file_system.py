@@ -1,4 +1,4 @@
-"""Weights through a file: in shared memory between processes of a machine, or on a shared disk."""
+"""Weight sync through a file: in the machine's shared memory, or on a shared disk."""
 
 from __future__ import annotations
 
@@ -10,27 +10,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from trainer.leftovers import own_path
-from trainer.weights.manifest import Manifest, demand_same
+from trainer.attempt.scratch import SHARED_MEMORY, scratch_path
+from trainer.weights.digests import WeightDigests, assert_same_weights
 
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the kernel's name for shared memory
 PREFIX = "hillclimb-weights-"
 _STEM = "version-"
 
 
 class WritesWeights(Protocol):
-    """The learner's side."""
+    """The learner's side of the transfer."""
 
-    async def write_weights(self, path: Path) -> Manifest:
-        """Write every tensor by Hugging Face name, tied heads too; return what was written."""
+    async def write_weights(self, path: Path) -> WeightDigests:
+        """Write every tensor by Hugging Face name, tied heads too; return the digests."""
         ...
 
 
 class WritesAdapter(Protocol):
     """A learner that trains an adapter."""
 
-    async def write_adapter(self, directory: Path) -> Manifest:
-        """Write the adapter in peft's form; return what was written."""
+    async def write_adapter(self, directory: Path) -> WeightDigests:
+        """Write the adapter in peft's form; return the digests."""
         ...
 
 
@@ -40,67 +39,67 @@ class AdapterOf:
     def __init__(self, learner: WritesAdapter) -> None:
         self._learner = learner
 
-    async def write_weights(self, path: Path) -> Manifest:
-        """Make `path` a directory with the adapter; return what was written."""
+    async def write_weights(self, path: Path) -> WeightDigests:
+        """Make `path` a directory with the adapter; return the digests."""
         return await self._learner.write_adapter(path)
 
 
 @runtime_checkable
-class TakesFile(Protocol):
-    """An engine's side."""
+class LoadsFile(Protocol):
+    """An engine's side of the transfer."""
 
-    async def take_file(self, path: Path, version: int) -> Manifest:
-        """Draw from the file's weights from now on; a directory is an adapter in peft's form.
+    async def load_weights_file(self, path: Path, version: int) -> WeightDigests:
+        """Sample from the file's weights from now on; a directory is an adapter in peft's form.
 
-        Returns what they turned out to be.
+        Returns the digests of the loaded weights.
 
         Raises:
-            EngineError: they were not taken.
+            EngineError: they were not loaded.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class WeightsFile:
-    """The weights of a version."""
+    """File with the weights of one version."""
 
     path: Path
     version: int
 
 
-class FileSync:
+class FileSystemSync:
     """A `WeightSync` by one safetensors file, or one adapter, per sync."""
 
     def __init__(
         self,
         learner: WritesWeights,
-        engines: Sequence[TakesFile],
+        engines: Sequence[LoadsFile],
         directory: Path,
         *,
-        keeps: bool = False,
+        keep_newest: bool = False,
     ) -> None:
-        """`directory` is this sync's own: what another process left in it is deleted.
+        """`directory` is this sync's own: files that another process left in it are deleted.
 
-        With `keeps` the newest file stays until the next one is there: an engine that has to start
-        again finds in it what it drew with (`newest_weights`).
+        With `keep_newest` the newest file stays until the next one is written: a restarted engine
+        loads its weights from there (`newest_weights`).
         """
         self._learner = learner
         self._engines = tuple(engines)
         self._directory = directory
-        self._keeps = keeps
+        self._keep_newest = keep_newest
         self.clear()
 
     async def sync(self) -> None:
-        """Write, let all engines take; see `WeightSync.sync`."""
+        """Write one file and let all engines load it; see `WeightSync.sync`."""
         self._directory.mkdir(parents=True, exist_ok=True)
         written = self._directory / "weights.part"
         try:
             sent = await self._learner.write_weights(written)
             path = written.replace(self._directory / f"{_STEM}{sent.version}")
-            taking = (engine.take_file(path, sent.version) for engine in self._engines)
-            demand_same(sent, await asyncio.gather(*taking))
+            loading = (engine.load_weights_file(path, sent.version) for engine in self._engines)
+            assert_same_weights(sent, await asyncio.gather(*loading))
         finally:
-            if not self._keeps:
+            if not self._keep_newest:
                 self.clear()
         for older in self._directory.glob(f"{_STEM}*"):
             if older != path:
@@ -120,17 +119,17 @@ def _delete(path: Path) -> None:
 
 def newest_weights(directory: Path) -> WeightsFile | None:
     """Return the newest whole file that a sync left in its directory."""
-    found = [
+    files = [
         WeightsFile(path, int(path.name.removeprefix(_STEM)))
         for path in directory.glob(f"{_STEM}*")
     ]
-    return max(found, key=lambda each: each.version, default=None)
+    return max(files, key=lambda each: each.version, default=None)
 
 
 def shared_directory() -> Path:
-    """Where weights of this process pass through: shared memory where there is some, else a disk.
+    """Name this process's folder for weights: in shared memory where there is some, else on a disk.
 
-    What processes that were killed left there is deleted.
+    Folders of processes that were killed are deleted.
     """
     root = SHARED_MEMORY if SHARED_MEMORY.is_dir() else Path(tempfile.gettempdir())
-    return own_path(root, PREFIX)
+    return scratch_path(root, PREFIX)

@@ -1,4 +1,4 @@
-"""A tensor's memory, shown to a process that did not come from this one."""
+"""IPC handles: a process maps the tensor memory of another that is not its parent."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 import torch.multiprocessing  # registers how tensors are shared
 
 
-def lent(tensor: torch.Tensor) -> bytes:
-    """Return what `borrowed` makes the same tensor of, on this machine, while this one lives.
+def export_ipc_handle(tensor: torch.Tensor) -> bytes:
+    """Return a handle from which `open_ipc_handle` maps the same memory on this machine.
 
     On a GPU that is a CUDA IPC handle, for a process on the same GPU; on a CPU, where it moves the
     tensor, a name in shared memory.
@@ -21,7 +21,7 @@ def lent(tensor: torch.Tensor) -> bytes:
     return bytes(ForkingPickler.dumps(tensor))
 
 
-def borrowed(handle: bytes) -> torch.Tensor:
-    """Return a copy of what was lent: who takes weights may hold on to them for longer."""
-    tensor: torch.Tensor = pickle.loads(handle)  # noqa: S301 - of the run's own learner
+def open_ipc_handle(handle: bytes) -> torch.Tensor:
+    """Return a copy of the handle's tensor: a loader may keep it longer than the sender does."""
+    tensor: torch.Tensor = pickle.loads(handle)  # noqa: S301 - from the run's own learner
     return tensor.clone()

@@ -1,4 +1,4 @@
-"""Learner and engine in one process: the tensors are handed over as they are."""
+"""Weight sync between learner and engine of one process, without a copy in between."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from trainer.learners.base import Published
-from trainer.weights.manifest import Manifest, demand_same, marks
+from trainer.weights.base import Published
+from trainer.weights.digests import WeightDigests, assert_same_weights, tensor_digests
 
 
 class Publishes(Protocol):
@@ -20,13 +20,13 @@ class Publishes(Protocol):
 
 
 @runtime_checkable
-class TakesWeights(Protocol):
-    """An engine of this process that copies what it is given."""
+class UpdatesWeights(Protocol):
+    """An engine of this process that copies weights out of the learner's tensors."""
 
-    async def update(self, weights: Mapping[str, torch.Tensor], version: int) -> Manifest:
-        """Take new weights; waits until no request is running, drops every cache.
+    async def update(self, weights: Mapping[str, torch.Tensor], version: int) -> WeightDigests:
+        """Load new weights; waits until no request is running, drops every cache.
 
-        Returns what it has now.
+        Returns the digests of the weights it has now.
         """
         ...
 
@@ -34,12 +34,14 @@ class TakesWeights(Protocol):
 class InlineSync:
     """A `WeightSync` without transport."""
 
-    def __init__(self, learner: Publishes, engine: TakesWeights) -> None:
+    def __init__(self, learner: Publishes, engine: UpdatesWeights) -> None:
         self._learner = learner
         self._engine = engine
 
     async def sync(self) -> None:
-        """Give the engine the learner's tensors; see `WeightSync.sync`."""
+        """Pass the learner's tensors to the engine; see `WeightSync.sync`."""
         published = self._learner.publish()
-        held = await self._engine.update(published.weights, published.version)
-        demand_same(Manifest(published.version, marks(published.weights.items())), [held])
+        digests = await self._engine.update(published.weights, published.version)
+        assert_same_weights(
+            WeightDigests(published.version, tensor_digests(published.weights.items())), [digests]
+        )

@@ -1,7 +1,7 @@
-"""What the parts of a run are made from, in whichever process they are to work.
+"""Worker factory: makes learner, engine and rollout worker in the process in which they run.
 
-A recipe is small and can be pickled; models, caches and environments cannot, or should not. Each
-method imports what it makes (`trainer.loading` says why).
+A factory is small and can be pickled; models, caches and environments cannot, or should not. Each
+method imports the classes that it makes (`hillclimb.process.lazy_imports` gives the reason).
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainer.contract.rundir import WEIGHTS, run_tag
-from trainer.contract.spec import RunSpec
+from hillclimb.environment.base import EnvProvider
+from hillclimb.process.lazy_imports import gc_paused_import
+from hillclimb.protocol.rundir import WEIGHTS, run_tag
+from hillclimb.spec.run import RunSpec
 from trainer.engines.base import Engine
-from trainer.envs.base import EnvProvider
-from trainer.loading import importing
-from trainer.weights.file import shared_directory
+from trainer.weights.file_system import shared_directory
 
 if TYPE_CHECKING:
     from trainer.engines.choose import ChosenEngine, Weights
-    from trainer.learners.models import LearnerOptions
+    from trainer.learners.model.models import LearnerOptions
+    from trainer.learners.model.sharding import RankGroup
     from trainer.learners.rank import LearnerRank
-    from trainer.learners.sharding import World
-    from trainer.rollouts.roller import Roller
+    from trainer.rollouts.worker import RolloutWorker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
-    """How to make learner, engine and rollouts of one attempt."""
+class WorkerFactory:
+    """Makes the workers of one attempt: learner ranks, engines, rollout workers."""
 
     spec: RunSpec
     model_dir: Path
@@ -38,26 +38,26 @@ class Recipe:
     attempt_dir: Path
     attempt: int
     provider: EnvProvider | None = None
-    """Serves the environments instead of the one that the spec names."""
+    """Environment provider in place of the one that the spec names."""
     shared_dir: Path = field(default_factory=shared_directory)
     """The attempt's part of the shared memory of the trainer's machine."""
 
     @property
     def weights_dir(self) -> Path:
-        """Where weights pass from learner to engines, if they pass through a file."""
+        """Directory of the weight files from learner to engines, for transports through a file."""
         if self.spec.engine.weight_transport == "disk":
             return self.attempt_dir / WEIGHTS
         return self.shared_dir
 
     @property
     def run_tag(self) -> str:
-        """The attempt's name with platforms that hold something for it."""
+        """Tag of the attempt's resources on other platforms."""
         return run_tag(self.attempt_dir.parent.name, self.attempt)
 
     def learner_options(self) -> LearnerOptions:
-        """How the learner updates."""
-        with importing():
-            from trainer.learners.models import LearnerOptions
+        """Return the settings of the learner's updates."""
+        with gc_paused_import():
+            from trainer.learners.model.models import LearnerOptions
         spec = self.spec
         return LearnerOptions(
             algorithm=spec.algorithm,
@@ -70,42 +70,42 @@ class Recipe:
             tokenizer_dir=self.model_dir,
         )
 
-    def make_rank(self, world: World | None = None) -> LearnerRank:
+    def make_rank(self, world: RankGroup | None = None) -> LearnerRank:
         """Load the model and make one rank of the learner; all ranks do so at once.
 
         Raises:
             ModelUnavailable: the model cannot be loaded.
-            LearnerError: the ranks did not meet.
+            LearnerError: the ranks did not all join.
         """
-        with importing():
+        with gc_paused_import():
+            from trainer.inputs.model.directory import load_policy
             from trainer.learners.rank import LearnerRank
-            from trainer.models import load_policy
         model = load_policy(self.model_dir, self.spec.model)
         return LearnerRank(model, self.learner_options(), world)
 
     def make_engine(self, weights: Callable[[], Weights] | None = None) -> ChosenEngine:
-        """Make the engine that the spec asks for; `weights` are those of the policy at its start.
+        """Make the spec's engine; `weights` returns those of the policy at its start.
 
         Raises:
             SpecError, EngineError: as `choose_engine`.
         """
-        with importing():
+        with gc_paused_import():
             from trainer.engines.choose import choose_engine
-            from trainer.models import load_config
+            from trainer.inputs.model.directory import load_config
         config = load_config(self.model_dir, self.spec.model)
         return choose_engine(self.spec, config, self.model_dir, weights or self._start_weights)
 
-    def make_roller(self, engine: Engine, *, worker: int = 0) -> Roller:
-        """Make what rolls out on `engine`, in the rollout worker of this number.
+    def make_rollout_worker(self, engine: Engine, *, worker: int = 0) -> RolloutWorker:
+        """Make the rollout worker of this number, which samples from `engine`.
 
         Raises:
             ModelUnavailable: there is no tokenizer.
             SpecError: the tokenizer does not fit the model, or cannot chat.
         """
-        with importing():
+        with gc_paused_import():
             from trainer.envs.choose import choose_provider
-            from trainer.rollouts.chat import load_chat
-            from trainer.rollouts.roller import Roller, RolloutParts
+            from trainer.rollouts.chat.chat import load_chat
+            from trainer.rollouts.worker import RolloutParts, RolloutWorker
         spec = self.spec
         provider = self.provider or choose_provider(
             spec, self.run_tag, worker=worker, num_workers=spec.placement.rollout_workers
@@ -120,9 +120,9 @@ class Recipe:
             attempt=self.attempt,
             has_deadlines=not spec.deterministic,
         )
-        return Roller(parts)
+        return RolloutWorker(parts)
 
     def _start_weights(self) -> Weights:
-        with importing():
-            from trainer.models import load_policy
+        with gc_paused_import():
+            from trainer.inputs.model.directory import load_policy
         return load_policy(self.model_dir, self.spec.model).state_dict()

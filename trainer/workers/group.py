@@ -1,7 +1,7 @@
-"""Who does the work of an attempt: learner, engines, what carries weights, what rolls out.
+"""Worker group of an attempt: learner, engines, weight sync and rollout runner.
 
-`trainer.inline_crew` has all of them in the trainer's process; `trainer.placement` puts the same
-parts into processes of their own.
+`trainer.workers.local` makes all of them in the trainer's process; `trainer.workers.ray` places
+them as Ray actors in processes of their own.
 """
 
 from __future__ import annotations
@@ -12,84 +12,92 @@ from typing import Protocol
 
 from trainer.engines.base import Engine, EngineStats, sum_stats
 from trainer.learners.base import Learner
-from trainer.recipe import Recipe
-from trainer.rollouts.wave import Rolls
+from trainer.rollouts.request import RolloutRunner
 from trainer.weights.base import WeightSync
-from trainer.weights.file import AdapterOf, FileSync, TakesFile, WritesAdapter, WritesWeights
-from trainer.weights.pieces import CollectiveSync, LentSync, SendsPieces, TakesPieces
+from trainer.weights.chunks import BroadcastSync, IpcSync, LoadsChunks, SendsChunks
+from trainer.weights.file_system import (
+    AdapterOf,
+    FileSystemSync,
+    LoadsFile,
+    WritesAdapter,
+    WritesWeights,
+)
+from trainer.workers.factory import WorkerFactory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
-    """Something that happened to a worker, and was mended."""
+class WorkerRestarted:
+    """Warning: a worker died and was restarted."""
 
     code: str
     message: str
 
 
 async def _fresh() -> None:
-    """Counters of an engine in this process are never old."""
+    """Do nothing: counters of an engine in this process are always current."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Samplers:
-    """The workers of an attempt that only rolls out."""
+class SamplingWorkers:
+    """The workers of an attempt that only rolls out: engines and rollout runner."""
 
     engines: tuple[Engine, ...]
     """Every copy of the policy that samples."""
-    rolls: Rolls
+    rollout_runner: RolloutRunner
     engine_name: str
     """As `trainer.started` reports it."""
     fallback: str | None
-    """Why `engine.type: auto` did not take vLLM."""
+    """Reason why `engine.type: auto` did not choose vLLM."""
     close: Callable[[], Awaitable[None]]
     abandon: Callable[[], None] = lambda: None
-    """Give back at once what outlives the trainer; `close` does it too."""
+    """Release at once whatever would outlive the trainer; `close` does it too."""
     refresh: Callable[[], Awaitable[None]] = _fresh
-    """Bring the counters of the engines up to date."""
-    notices: Callable[[], tuple[Notice, ...]] = tuple
-    """What happened since it was last asked."""
+    """Update the counters of the engines."""
+    notices: Callable[[], tuple[WorkerRestarted, ...]] = tuple
+    """Return and clear the restarts since the last call."""
 
     def engine_stats(self) -> EngineStats:
-        """Counters of all engines together."""
+        """Return the counters of all engines added up."""
         return sum_stats([engine.stats() for engine in self.engines])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Crew(Samplers):
+class WorkerGroup(SamplingWorkers):
     """The workers of an attempt that trains or evaluates: each engine has to pass the canary."""
 
     learner: Learner
     weights: WeightSync
     canary_tolerance: float | None = None
-    """Gap that the canary allows, where the precisions in the spec do not say."""
+    """Gap that the canary allows; None where the precisions in the spec decide it."""
     keep_only: Callable[[Collection[str]], None] = lambda _: None
-    """Told after each save which checkpoints of the run there are, by path: what is kept elsewhere
-    for others may go. Blocks."""
+    """Called after each save with the paths of the run's remaining checkpoints: deletes the state
+    that a server keeps for any other. Blocks."""
 
 
-class WritesBoth(WritesWeights, WritesAdapter, Protocol):
-    """What the learners of every crew can do."""
+class WritesBothForms(WritesWeights, WritesAdapter, Protocol):
+    """A learner of any worker group: writes whole weights or the adapter."""
 
 
-def what_travels(recipe: Recipe, learner: WritesBoth) -> WritesWeights:
-    """Return what writes the weights that go to the engines: all of them, or the adapter."""
-    is_adapter = recipe.spec.engine.weight_transport == "lora"
+def weights_to_sync(factory: WorkerFactory, learner: WritesBothForms) -> WritesWeights:
+    """Return the writer of the weights to sync: all of them, or the adapter alone."""
+    is_adapter = factory.spec.engine.weight_transport == "lora"
     return AdapterOf(learner) if is_adapter else learner
 
 
-class Sends(WritesBoth, SendsPieces, Protocol):
-    """A learner whose weights can go every way there is to engines in other processes."""
+class SendsWeights(WritesBothForms, SendsChunks, Protocol):
+    """A learner that supports every weight transport to engines in other processes."""
 
 
 def weight_sync(
-    recipe: Recipe, learner: Sends, engines: Sequence[Engine], *, keeps: bool
+    factory: WorkerFactory, learner: SendsWeights, engines: Sequence[Engine], *, keep_newest: bool
 ) -> WeightSync:
-    """Make the way that the weights go; for `keeps` see `FileSync`."""
-    spec = recipe.spec.engine
+    """Make the weight sync of the spec's transport; for `keep_newest` see `FileSystemSync`."""
+    spec = factory.spec.engine
     if spec.is_direct:
-        takes = [engine for engine in engines if isinstance(engine, TakesPieces)]
-        way = LentSync if spec.weight_transport == "ipc" else CollectiveSync
-        return way(learner, takes)
-    files = [engine for engine in engines if isinstance(engine, TakesFile)]
-    return FileSync(what_travels(recipe, learner), files, recipe.weights_dir, keeps=keeps)
+        loaders = [engine for engine in engines if isinstance(engine, LoadsChunks)]
+        sync = IpcSync if spec.weight_transport == "ipc" else BroadcastSync
+        return sync(learner, loaders)
+    files = [engine for engine in engines if isinstance(engine, LoadsFile)]
+    return FileSystemSync(
+        weights_to_sync(factory, learner), files, factory.weights_dir, keep_newest=keep_newest
+    )

@@ -1,4 +1,4 @@
-"""A crew whose workers are all in the trainer's process."""
+"""Worker group with all workers in the trainer's process."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from functools import partial
 
 import torch
 
-from trainer.crew import Crew, Samplers, weight_sync
 from trainer.engines.base import Engine
 from trainer.errors import SpecError
+from trainer.inputs.model.directory import load_policy
 from trainer.learners.inline import InlineLearner
-from trainer.models import load_policy
-from trainer.recipe import Recipe
-from trainer.rollouts.roller import Roller
+from trainer.rollouts.worker import RolloutWorker
 from trainer.weights.base import WeightSync
-from trainer.weights.file import TakesFile
-from trainer.weights.inline import InlineSync, TakesWeights
+from trainer.weights.file_system import LoadsFile
+from trainer.weights.local import InlineSync, UpdatesWeights
+from trainer.workers.factory import WorkerFactory
+from trainer.workers.group import SamplingWorkers, WorkerGroup, weight_sync
 
 
-def inline_crew(recipe: Recipe) -> Crew:
+def local_workers(factory: WorkerFactory) -> WorkerGroup:
     """Make all workers in this process.
 
     Raises:
-        SpecError: the spec asks for what this process cannot do.
+        SpecError: the spec does not fit a single process.
         ModelUnavailable: the model cannot be loaded.
         EngineError: the engine did not start.
     """
@@ -33,48 +33,48 @@ def inline_crew(recipe: Recipe) -> Crew:
             " Ray installed) in a run that is not deterministic"
         )
     learner = InlineLearner(
-        load_policy(recipe.model_dir, recipe.spec.model), recipe.learner_options()
+        load_policy(factory.model_dir, factory.spec.model), factory.learner_options()
     )
-    chosen = recipe.make_engine(lambda: learner.publish().weights)
+    chosen = factory.make_engine(lambda: learner.publish().weights)
     engine = chosen.engine
     weights: WeightSync
-    if isinstance(engine, TakesWeights):
+    if isinstance(engine, UpdatesWeights):
         weights = InlineSync(learner, engine)
-    elif isinstance(engine, TakesFile):
-        weights = weight_sync(recipe, learner, [engine], keeps=False)
+    elif isinstance(engine, LoadsFile):
+        weights = weight_sync(factory, learner, [engine], keep_newest=False)
     else:
-        raise TypeError(f"{chosen.name} has no way in for weights")
-    roller = recipe.make_roller(engine)
-    return Crew(
+        raise TypeError(f"{chosen.name} supports no weight sync")
+    worker = factory.make_rollout_worker(engine)
+    return WorkerGroup(
         learner=learner,
         engines=(engine,),
         weights=weights,
-        rolls=roller,
+        rollout_runner=worker,
         engine_name=chosen.name,
         fallback=chosen.fallback,
-        close=partial(_close, roller, engine),
+        close=partial(_close, worker, engine),
     )
 
 
-def inline_samplers(recipe: Recipe) -> Samplers:
-    """Make engine and rollouts in this process; the engine's weights stay those of the recipe.
+def inline_samplers(factory: WorkerFactory) -> SamplingWorkers:
+    """Make engine and rollouts in this process; the engine keeps the policy's initial weights.
 
     Raises:
-        SpecError, ModelUnavailable, EngineError: as `inline_crew`.
+        SpecError, ModelUnavailable, EngineError: as `local_workers`.
     """
-    chosen = recipe.make_engine()
-    roller = recipe.make_roller(chosen.engine)
-    return Samplers(
+    chosen = factory.make_engine()
+    worker = factory.make_rollout_worker(chosen.engine)
+    return SamplingWorkers(
         engines=(chosen.engine,),
-        rolls=roller,
+        rollout_runner=worker,
         engine_name=chosen.name,
         fallback=chosen.fallback,
-        close=partial(_close, roller, chosen.engine),
+        close=partial(_close, worker, chosen.engine),
     )
 
 
-async def _close(roller: Roller, engine: Engine) -> None:
+async def _close(worker: RolloutWorker, engine: Engine) -> None:
     try:
-        await roller.close()
+        await worker.close()
     finally:
         await engine.close()

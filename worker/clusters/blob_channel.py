@@ -1,8 +1,9 @@
-"""The service's side of the notes that a cluster's first node leaves in the blob store.
+"""The service's side of the blob-store channel: messages to and from a cluster's first node.
 
-For nodes that cannot reach the API, and for those that could and are not heard. What trainers wrote
-comes home by `worker.relay`; here are the plan, the beats, the end, and what is wanted. Reading a
-note twice changes nothing, and none is read or written inside a transaction.
+For nodes that cannot reach the API, and for those that could and are silent. It carries the plan,
+heartbeats, the end report and the stop request (`hillclimb.protocol.node_messages`); the events of
+trainers come through `worker.runs.relay`. Reading a message twice changes nothing, and none is read
+or written inside a transaction: a slow store must not hold database locks.
 """
 
 from __future__ import annotations
@@ -10,105 +11,108 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from api.clusters import nodes
-from api.clusters.exchange import UNDER_WAY, admit, node_plan, reaches_api
-from api.clusters.store import ClusterState, speaks_by_notes
-from api.runs import absence, store
+from api.clusters.store import ClusterState, uses_blob_channel
+from api.runs import store
 from api.runs.errors import AttemptNotFound, AttemptSuperseded
 from api.runs.journal import utc_now
 from api.runs.status import AttemptState
+from api.scheduling.outages import extensions
+from api.scheduling.rented import nodes
+from api.scheduling.rented.bootstrap import UNDER_WAY, admit, node_plan, reaches_api
 from api.tables import Attempt, Cluster, Run
-from trainer.contract.launch import Action, NodePlan
-from trainer.contract.node import NodeAlive, NodeEnd, NodeStop, NodeTaken
-from trainer.contract.rundir import NodeFile, node_file, run_key
-from trainer.stores.base import BlobMissing, StoreError
+from hillclimb.blobs.base import BlobMissing, StoreError
+from hillclimb.protocol.launch import Action, NodePlan
+from hillclimb.protocol.node_messages import NodeAlive, NodeEnd, NodeStop, NodeTaken
+from hillclimb.protocol.rundir import NodeFile, node_file, run_key
+from worker.circuit_breaker import CircuitOpen
 from worker.clusters import rows
-from worker.parts import Parts
-from worker.resting import StoreResting
+from worker.context import WorkerContext
+from worker.deadlines import BLOB_CHANNEL_SILENCE
 
 log = logging.getLogger(__name__)
 
-SILENCE = timedelta(seconds=20)
-"""A node that could speak and did not for so long may have left a note."""
-AT_ONCE = 50
-"""Half of them those that were not heard for longest, which takes turns; half by chance, so that
-many which stay silent cannot keep the others out."""
-Note = TypeVar("Note", bound=BaseModel)
+BATCH = 50
+"""Half of a batch are the channels that were silent longest, which takes turns; half are drawn at
+random, so that many which stay silent cannot starve the others."""
+Message = TypeVar("Message", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Box:
-    """One cluster's notes, and what is to be left for it."""
+class _Channel:
+    """One cluster's channel, with the messages to write to its node."""
 
     cluster_id: str
     attempt_id: str
     run_id: str
     attempt: int
-    is_taken: bool
+    is_claimed: bool
     is_ended: bool
     plan: NodePlan | None
-    """To be written: nobody has taken it, and its nodes cannot ask for it."""
+    """The plan to write: no job has claimed it, and its nodes cannot claim it at the API."""
     action: Action | None
 
     def key(self, name: NodeFile) -> str:
-        """Return the blob key of a note."""
+        """Return the blob key of a message."""
         return run_key(self.run_id, node_file(self.attempt, name))
 
 
-def sweep(parts: Parts, *, now: datetime | None = None) -> int:
-    """Read what nodes have left and leave what is wanted; returns how many were looked after."""
+def sweep(context: WorkerContext, *, now: datetime | None = None) -> int:
+    """Exchange messages with the nodes of one batch of channels; returns the batch's size."""
     now = now or utc_now()
-    with parts.database.transaction() as session:
-        boxes = _boxes(session, now=now)
-    is_away = False
-    for box in boxes:
+    with context.database.transaction() as session:
+        channels = _silent_channels(session, now=now)
+    is_store_down = False
+    for channel in channels:
         try:
-            _look(parts, box, now=now)
-        except StoreResting:
-            is_away = True
-            break  # the others cannot be reached either
+            _exchange(context, channel, now=now)
+        except CircuitOpen:
+            is_store_down = True
+            break  # the same store has the other channels
         except StoreError as error:
-            is_away = True
-            log.warning("the notes of run %s cannot be reached now: %s", box.run_id, error)
+            is_store_down = True
+            log.warning("the blob channel of run %s cannot be reached: %s", channel.run_id, error)
         except (AttemptSuperseded, AttemptNotFound) as error:
-            log.warning("a note of run %s does not count: %s", box.run_id, error)
-    if is_away:
-        _hold(parts, now=now)
-    return len(boxes)
+            log.warning("a message of run %s is ignored: %s", channel.run_id, error)
+    if is_store_down:
+        _extend_deadlines(context, now=now)
+    return len(channels)
 
 
-def _hold(parts: Parts, *, now: datetime) -> None:
-    """Let no trainer be at fault for a store that cannot be read."""
-    with parts.database.transaction() as session:
-        num_held = absence.hold_unread(session, now=now)
-    if num_held:
-        log.warning("notes cannot be read: the deadlines of %d runs are moved on", num_held)
+def _extend_deadlines(context: WorkerContext, *, now: datetime) -> None:
+    """Extend the deadlines of runs on this channel: their silence may be the store's fault."""
+    with context.database.transaction() as session:
+        num_extended = extensions.extend_deadlines_while_store_down(session, now=now)
+    if num_extended:
+        log.warning("blob channels cannot be read: deadlines of %d runs extended", num_extended)
 
 
-def has_word(parts: Parts, cluster_id: str, *, since: datetime | None, now: datetime) -> bool:
-    """Look once for what one cluster's node has left; say whether it is not to be judged now.
+def may_be_alive(
+    context: WorkerContext, cluster_id: str, *, since: datetime | None, now: datetime
+) -> bool:
+    """Read one cluster's channel; True where its node must not be given up now.
 
-    It was heard after `since`, in whatever way, or has told its end, or the store cannot be asked.
+    That is: it has sent a heartbeat after `since`, over either transport, or its attempt has ended
+    with a report, or the store does not answer.
     """
-    with parts.database.transaction() as session:
-        box = _box(*session.execute(_CLUSTERS.where(Cluster.id == cluster_id)).one())
+    with context.database.transaction() as session:
+        channel = _channel(*session.execute(_CLUSTERS.where(Cluster.id == cluster_id)).one())
     try:
-        _look(parts, box, now=now)
+        _exchange(context, channel, now=now)
     except StoreError as error:
-        log.warning("the notes of run %s cannot be reached now: %s", box.run_id, error)
+        log.warning("the blob channel of run %s cannot be reached: %s", channel.run_id, error)
         return True
     except (AttemptSuperseded, AttemptNotFound) as error:
-        log.warning("a note of run %s does not count: %s", box.run_id, error)
-    with parts.database.transaction() as session:
-        attempt = store.get_attempt(session, box.attempt_id)
-        return rows.heard_at(attempt) != since or attempt.state == AttemptState.ENDED.value
+        log.warning("a message of run %s is ignored: %s", channel.run_id, error)
+    with context.database.transaction() as session:
+        attempt = store.get_attempt(session, channel.attempt_id)
+        return rows.last_heartbeat_at(attempt) != since or attempt.state == AttemptState.ENDED.value
 
 
 _CLUSTERS = (
@@ -118,80 +122,87 @@ _CLUSTERS = (
 )
 
 
-def _boxes(session: Session, *, now: datetime) -> Sequence[_Box]:
-    """Clusters that are not gone, whose first node has to be heard in this way."""
-    live = (*UNDER_WAY, ClusterState.ENDING.value)
+def _silent_channels(session: Session, *, now: datetime) -> Sequence[_Channel]:
+    """Return channels of live clusters whose first node uses them, or is silent elsewhere."""
+    live = (*UNDER_WAY, ClusterState.TERMINATING.value)
     silent = _CLUSTERS.where(Cluster.state.in_(live)).where(
-        speaks_by_notes() | (Attempt.last_held_at < now - SILENCE)
+        uses_blob_channel() | (Attempt.last_held_at < now - BLOB_CHANNEL_SILENCE)
     )
-    found: dict[str, _Box] = {}
+    channels: dict[str, _Channel] = {}
     for order in (Attempt.last_held_at.nulls_last(), func.random()):
-        for each in session.execute(silent.order_by(order).limit(AT_ONCE // 2)):
-            box = _box(*each)
-            found[box.cluster_id] = box
-    return list(found.values())
+        for row in session.execute(silent.order_by(order).limit(BATCH // 2)):
+            channel = _channel(*row)
+            channels[channel.cluster_id] = channel
+    return list(channels.values())
 
 
-def _box(cluster: Cluster, attempt: Attempt, run: Run) -> _Box:
-    is_taken = cluster.exchange_nonce is not None
+def _channel(cluster: Cluster, attempt: Attempt, run: Run) -> _Channel:
+    is_claimed = cluster.bootstrap_nonce is not None
     is_ended = attempt.state == AttemptState.ENDED.value
-    return _Box(
+    return _Channel(
         cluster_id=cluster.id,
         attempt_id=attempt.id,
         run_id=run.id,
         attempt=attempt.number,
-        is_taken=is_taken,
+        is_claimed=is_claimed,
         is_ended=is_ended,
-        plan=None if is_taken or is_ended else _plan(run, attempt),
-        action=nodes.wanted(attempt),
+        plan=None if is_claimed or is_ended else _plan(run, attempt),
+        action=nodes.requested_action(attempt),
     )
 
 
 def _plan(run: Run, attempt: Attempt) -> NodePlan | None:
-    """What is left for a node that cannot ask; None for one that can."""
+    """Return the plan of a node that cannot reach the API; None for one that can."""
     plan = node_plan(run, attempt)
     return None if reaches_api(plan.spec) else plan
 
 
-def _look(parts: Parts, box: _Box, *, now: datetime) -> None:
-    # The plan of an attempt that is over may have been taken just before: that job is told, too.
-    if not box.is_taken and not box.is_ended and not _admit(parts, box, now=now):
+def _exchange(context: WorkerContext, channel: _Channel, *, now: datetime) -> None:
+    """Write the plan and the stop request; read claim, heartbeat and end. Raises StoreError."""
+    # A job may have claimed the plan just before its attempt ended: it must get the stop as well.
+    if (
+        not channel.is_claimed
+        and not channel.is_ended
+        and not _read_claim(context, channel, now=now)
+    ):
         return
-    if box.action is not None:
-        stop = NodeStop(action=box.action)
-        if _read(parts, box, "stop", NodeStop) != stop:
-            parts.store.put(box.key("stop"), stop.model_dump_json().encode())
-    if box.is_ended:
+    if channel.action is not None:
+        stop = NodeStop(action=channel.action)
+        if _read(context, channel, "stop", NodeStop) != stop:
+            context.store.put(channel.key("stop"), stop.model_dump_json().encode())
+    if channel.is_ended:
         return
-    alive = _read(parts, box, "alive", NodeAlive)
+    alive = _read(context, channel, "alive", NodeAlive)
     if alive is not None:
-        with parts.database.transaction() as session:
-            nodes.beat(session, box.cluster_id, alive, now=now)
-    end = _read(parts, box, "end", NodeEnd)
+        with context.database.transaction() as session:
+            nodes.record_heartbeat(session, channel.cluster_id, alive, now=now)
+    end = _read(context, channel, "end", NodeEnd)
     if end is not None:
-        with parts.database.transaction() as session:
-            nodes.read_end(session, box.cluster_id, end, now=now)
+        with context.database.transaction() as session:
+            nodes.record_end(session, channel.cluster_id, end, now=now)
 
 
-def _admit(parts: Parts, box: _Box, *, now: datetime) -> bool:
-    """Give the attempt to the job that has taken the plan; False when none has."""
-    if box.plan is None:
+def _read_claim(context: WorkerContext, channel: _Channel, *, now: datetime) -> bool:
+    """Give the attempt to the job that has claimed the plan; False when none has."""
+    if channel.plan is None:
         return False
-    taken = _read(parts, box, "taken", NodeTaken)
-    if taken is None:
-        parts.store.put_if_absent(box.key("plan"), box.plan.model_dump_json().encode())
+    claim = _read(context, channel, "taken", NodeTaken)
+    if claim is None:
+        context.store.put_if_absent(channel.key("plan"), channel.plan.model_dump_json().encode())
         return False
-    with parts.database.transaction() as session:
-        admit(session, box.attempt_id, taken.nonce, now=now)
+    with context.database.transaction() as session:
+        admit(session, channel.attempt_id, claim.nonce, now=now)
     return True
 
 
-def _read(parts: Parts, box: _Box, name: NodeFile, model: type[Note]) -> Note | None:
-    """Return a note; None where there is none, or one that cannot be read."""
+def _read(
+    context: WorkerContext, channel: _Channel, name: NodeFile, model: type[Message]
+) -> Message | None:
+    """Return a message; None where there is none, or one that does not parse."""
     try:
-        return model.model_validate_json(parts.store.get(box.key(name)))
+        return model.model_validate_json(context.store.get(channel.key(name)))
     except BlobMissing:
         return None
     except ValidationError as error:
-        log.warning("%s is no note: %d mistakes", box.key(name), error.error_count())
+        log.warning("%s is no message: %d mistakes", channel.key(name), error.error_count())
         return None

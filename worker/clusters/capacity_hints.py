@@ -1,4 +1,4 @@
-"""What a launch that is over teaches: which candidates failed, and how long to ask them last."""
+"""Excludes for a while the candidates that failed in a finished launch: they are tried last."""
 
 from __future__ import annotations
 
@@ -9,48 +9,46 @@ from datetime import datetime, timedelta
 from sqlalchemy.orm import Session
 
 from api.clusters import exclusions
-from trainer.contract.clusters.clouds import cloud_of
-from trainer.contract.clusters.spec import CandidateSpec
-from worker.clusters.base import OfferTried, Outcome
+from hillclimb.spec.backend.clouds import cloud_of
+from hillclimb.spec.backend.skypilot import CandidateSpec
+from worker.deadlines import FAILURE_EXCLUSION, NO_CAPACITY_EXCLUSION, OPERATOR_EXCLUSION
+from worker.skypilot.port import OfferOutcome, TriedOffer
 
-NO_CAPACITY_FOR = timedelta(minutes=20)
-"""Machines that were gone may be back soon."""
-FAILED_FOR = timedelta(hours=1)
-PERSON_FOR = timedelta(hours=6)
-"""Quota and credentials change when somebody acts: who did clears the exclusion."""
-_A_PERSON = re.compile(r"quota|credential|authori[sz]ed|forbidden|permission|denied|billing", re.I)
-FAILURES = (Outcome.REFUSED, Outcome.FAILED)
+_NEEDS_OPERATOR = re.compile(
+    r"quota|credential|authori[sz]ed|forbidden|permission|denied|billing", re.I
+)
+FAILURES = (OfferOutcome.REFUSED, OfferOutcome.FAILED)
 
 
-def learn(
+def update_exclusions(
     session: Session,
     candidates: Sequence[CandidateSpec],
-    tried: Sequence[OfferTried],
+    offers: Sequence[TriedOffer],
     *,
     is_ordered: bool,
     now: datetime,
 ) -> None:
-    """Exclude for a while what failed, and forgive what could be had."""
-    winner = next((number for number, each in enumerate(candidates) if _won(each, tried)), None)
+    """Exclude the candidates that failed, and delete the exclusion of the one that came up."""
+    winner = next((number for number, each in enumerate(candidates) if _is_up(each, offers)), None)
     if winner is not None:
-        exclusions.forgive(session, candidates[winner])
-    # What comes after the one that was had was never asked for.
-    asked = candidates[:winner] if is_ordered and winner is not None else candidates
-    for candidate in asked:
-        failed = [o for o in tried if o.outcome in FAILURES and _is_of(o, candidate)]
-        if failed and not _won(candidate, tried):
+        exclusions.lift(session, candidates[winner])
+    # With `choose: ordered` the candidates after the winner were never requested.
+    requested = candidates[:winner] if is_ordered and winner is not None else candidates
+    for candidate in requested:
+        failed = [o for o in offers if o.outcome in FAILURES and _is_of(o, candidate)]
+        if failed and not _is_up(candidate, offers):
             newest = failed[-1]
             reason = newest.message or newest.error_class or "the launch failed"
             until = now + _pause(newest)
             exclusions.exclude(session, candidate, reason, until=until, now=now)
 
 
-def _won(candidate: CandidateSpec, tried: Sequence[OfferTried]) -> bool:
-    return any(each.outcome is Outcome.UP and _is_of(each, candidate) for each in tried)
+def _is_up(candidate: CandidateSpec, offers: Sequence[TriedOffer]) -> bool:
+    return any(o.outcome is OfferOutcome.UP and _is_of(o, candidate) for o in offers)
 
 
-def _is_of(offer: OfferTried, candidate: CandidateSpec) -> bool:
-    """The ledger names clouds and regions; a region that the candidate leaves open is its own."""
+def _is_of(offer: TriedOffer, candidate: CandidateSpec) -> bool:
+    """Match an offer to a candidate by cloud and region; a candidate without one takes any."""
     _, _, place = candidate.infra.partition("/")
     region = place.partition("/")[0]
     return cloud_of(offer.infra) == candidate.cloud and (
@@ -58,7 +56,7 @@ def _is_of(offer: OfferTried, candidate: CandidateSpec) -> bool:
     )
 
 
-def _pause(offer: OfferTried) -> timedelta:
-    if _A_PERSON.search(offer.message or ""):
-        return PERSON_FOR
-    return NO_CAPACITY_FOR if offer.outcome is Outcome.REFUSED else FAILED_FOR
+def _pause(offer: TriedOffer) -> timedelta:
+    if _NEEDS_OPERATOR.search(offer.message or ""):
+        return OPERATOR_EXCLUSION
+    return NO_CAPACITY_EXCLUSION if offer.outcome is OfferOutcome.REFUSED else FAILURE_EXCLUSION

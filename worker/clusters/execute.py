@@ -1,72 +1,76 @@
-"""Carrying out an action over the port; nobody's answer is a fact too."""
+"""Executes an action over the port to the clouds; a missing answer is an observation too."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from worker.clusters.base import CloudError, Clouds, CloudsUnreachable, ClusterPlan
 from worker.clusters.decide import (
-    AskDown,
-    AskDownFault,
-    AskJobs,
-    AskLaunches,
-    AskRequest,
     CancelDuplicates,
     CloudAction,
-    Launch,
-    Look,
+    GetCluster,
+    GetLaunch,
+    GetTerminationFault,
+    LaunchCluster,
+    ListJobs,
+    ListLaunches,
+    TerminateCluster,
 )
 from worker.clusters.view import (
-    DownAsked,
-    DownFault,
+    ClusterObserved,
     DuplicatesCancelled,
-    Fact,
-    Jobs,
-    Launched,
-    Launches,
-    Looked,
-    NotLaunched,
-    Reported,
+    JobsListed,
+    LaunchAccepted,
+    LaunchesListed,
+    LaunchRejected,
+    LaunchReported,
+    Observation,
+    TerminationFault,
+    TerminationRequested,
     Unreachable,
 )
+from worker.skypilot.port import CloudError, Clouds, CloudsUnreachable, ClusterPlan
 
 
-def perform(
+def execute(
     action: CloudAction, clouds: Clouds, name: str, plan: Callable[[], ClusterPlan]
-) -> Fact:
-    """Call what the action says for the cluster `name`, and return what it found out.
+) -> Observation:
+    """Call the clouds for the cluster `name` and return the observation.
 
-    Only a launch needs a plan: one that cannot be made keeps no cluster from being ended.
+    Only a launch needs the plan: one that cannot be made must not keep a cluster from terminating.
     """
     try:
-        return _asked(action, clouds, name, plan)
+        return _call(action, clouds, name, plan)
     except CloudsUnreachable as fault:
         return Unreachable(str(fault))
     except CloudError as refusal:
-        return NotLaunched(refusal)
+        return LaunchRejected(refusal)
 
 
-def _asked(action: CloudAction, clouds: Clouds, name: str, plan: Callable[[], ClusterPlan]) -> Fact:
+def _call(
+    action: CloudAction, clouds: Clouds, name: str, plan: Callable[[], ClusterPlan]
+) -> Observation:
     match action:
-        case AskLaunches():
-            return Launches(clouds.open_launches(name))
-        case Look():
-            return Looked(clouds.sighting(name))
-        case AskJobs():
-            return Jobs(clouds.jobs(name))
-        case AskRequest(request_id):
-            return Reported(clouds.request(request_id))
-        case Launch():
-            return Launched(clouds.launch(plan()))
-    return _ended(action, clouds, name)
+        case ListLaunches():
+            return LaunchesListed(clouds.list_launches(name))
+        case GetCluster():
+            return ClusterObserved(clouds.get_cluster(name))
+        case ListJobs():
+            return JobsListed(clouds.list_jobs(name))
+        case GetLaunch(request_id):
+            return LaunchReported(clouds.get_launch(request_id))
+        case LaunchCluster():
+            return LaunchAccepted(clouds.launch(plan()))
+    return _call_end(action, clouds, name)
 
 
-def _ended(action: CancelDuplicates | AskDown | AskDownFault, clouds: Clouds, name: str) -> Fact:
+def _call_end(
+    action: CancelDuplicates | TerminateCluster | GetTerminationFault, clouds: Clouds, name: str
+) -> Observation:
     match action:
         case CancelDuplicates(ids):
             clouds.cancel_jobs(name, ids)
             return DuplicatesCancelled(ids)
-        case AskDown():
-            return DownAsked(clouds.down(name))
-        case AskDownFault(request_id):
-            return DownFault(clouds.down_fault(request_id))
+        case TerminateCluster():
+            return TerminationRequested(clouds.terminate(name))
+        case GetTerminationFault(request_id):
+            return TerminationFault(clouds.termination_fault(request_id))

@@ -1,8 +1,7 @@
-"""One look at all clusters for everybody: what is there, what is not, and what nobody owns.
+"""Polls all clusters at once: stores which exist, and terminates those without an owner.
 
-Each question takes the API server a second or more, so ticks of clusters that are at work ask
-nobody: they read what the last sweep has written. A sweep that gets no answer writes nothing:
-unreachable is not dead.
+Each query takes the API server a second or more, so ticks of running clusters send none: they read
+what the last sweep stored. A sweep that gets no answer writes nothing: unreachable is not dead.
 """
 
 from __future__ import annotations
@@ -17,107 +16,122 @@ from sqlalchemy.orm import Session
 
 from api.clusters.names import deployment_tag, prefix
 from api.clusters.store import ClusterState
-from api.clusters.strays import GRACE
+from api.runs.deadlines import ORPHAN_GRACE
 from api.runs.journal import utc_now
-from api.tables import Attempt, Cluster, StrayCluster
+from api.tables import Attempt, Cluster, OrphanedCluster
 from worker.clusters import rows
-from worker.clusters.base import Clouds, CloudsUnreachable, Sighting
-from worker.clusters.decide import DOWN_AGAIN
-from worker.clusters.fold import sweep as fold_sweep
-from worker.parts import Parts
+from worker.clusters.transitions import apply_sweep
+from worker.context import WorkerContext
+from worker.deadlines import TERMINATION_RETRY
+from worker.skypilot.port import CloudCluster, Clouds, CloudsUnreachable
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Swept:
-    """What one sweep found and did."""
+class SweepReport:
+    """Counts of one sweep, and the orphaned clusters it dealt with."""
 
     num_seen: int = 0
     num_absent: int = 0
-    strays: tuple[str, ...] = ()
-    """Ours by name, of no live row, and older than the grace."""
-    ended: tuple[str, ...] = ()
-    """What was told to end: of a dry run those alone that an operator named."""
+    orphans: tuple[str, ...] = ()
+    """Clusters with our name prefix, no live row, and first seen longer ago than the grace."""
+    terminated: tuple[str, ...] = ()
+    """Orphans whose termination was requested; in a dry run only those that an operator named."""
 
 
 def sweep(
-    parts: Parts, clouds: Clouds, *, dry_run: bool = False, now: datetime | None = None
-) -> Swept | None:
-    """Look once; None when nobody answers."""
+    context: WorkerContext, clouds: Clouds, *, dry_run: bool = False, now: datetime | None = None
+) -> SweepReport | None:
+    """Poll all clusters once; None when the API server does not answer."""
     now = now or utc_now()
     try:
-        seen = clouds.sightings()
+        seen = clouds.list_clusters()
     except CloudsUnreachable as fault:
-        log.warning("clusters were not looked at: %s", fault)
+        log.warning("clusters were not polled: %s", fault)
         return None
-    with parts.database.transaction() as session:
-        num_absent = _note(session, seen, now=now)
-        met = _meet(session, seen, now=now)
-        strays = tuple(sorted(each.name for each in met if each.met_at <= now - GRACE))
-        wanted = _to_end(met, () if dry_run else strays, now=now)
-    ended = tuple(name for name in wanted if _end(parts, clouds, name, now=now))
-    if strays:
-        log.warning("clusters without an owner: %s; ended: %s", strays, ended)
-    return Swept(num_seen=len(seen), num_absent=num_absent, strays=strays, ended=ended)
+    with context.database.transaction() as session:
+        num_absent = _store_observations(session, seen, now=now)
+        known = _update_orphans(session, seen, now=now)
+        orphans = tuple(
+            sorted(each.name for each in known if each.first_seen_at <= now - ORPHAN_GRACE)
+        )
+        due = _due_for_termination(known, () if dry_run else orphans, now=now)
+    terminated = tuple(name for name in due if _terminate(context, clouds, name, now=now))
+    if orphans:
+        log.warning("orphaned clusters: %s; terminated: %s", orphans, terminated)
+    return SweepReport(
+        num_seen=len(seen), num_absent=num_absent, orphans=orphans, terminated=terminated
+    )
 
 
-def _note(session: Session, seen: Mapping[str, Sighting], *, now: datetime) -> int:
-    """Write into every cluster that is up whether it was there; returns how many were not."""
+def _store_observations(
+    session: Session, seen: Mapping[str, CloudCluster], *, now: datetime
+) -> int:
+    """Store for every running cluster whether it exists; returns the count of absent ones.
+
+    Rows that a tick has locked are skipped: the next sweep comes in 15 s.
+    """
     query = select(Cluster, Attempt).join(Attempt, Attempt.id == Cluster.attempt_id)
-    query = query.where(Cluster.state == ClusterState.UP.value).order_by(Cluster.id)
+    query = query.where(Cluster.state == ClusterState.RUNNING.value).order_by(Cluster.id)
     free = query.with_for_update(of=Cluster, skip_locked=True, key_share=True)
     num_absent = 0
     for cluster, attempt in session.execute(free):
-        sighting = seen.get(cluster.name)
-        num_absent += sighting is None
-        rows.write_sighting(cluster, fold_sweep(rows.bare(cluster, attempt), sighting, now))
+        observed = seen.get(cluster.name)
+        num_absent += observed is None
+        rows.write_sweep(cluster, apply_sweep(rows.bare(cluster, attempt), observed, now))
     return num_absent
 
 
-def _meet(
-    session: Session, seen: Mapping[str, Sighting], *, now: datetime
-) -> Sequence[StrayCluster]:
-    """Return clusters that carry our tag and that no live row knows.
+def _update_orphans(
+    session: Session, seen: Mapping[str, CloudCluster], *, now: datetime
+) -> Sequence[OrphanedCluster]:
+    """Store and return the clusters with our tag and no live row.
 
-    When each was first met is kept: a restarted worker does not begin to count anew.
+    The time of the first sighting is stored: a restarted worker must not restart the grace.
     """
     ours = prefix(deployment_tag(session))
-    query = select(Cluster.name).where(Cluster.state != ClusterState.GONE.value)
+    query = select(Cluster.name).where(Cluster.state != ClusterState.TERMINATED.value)
     live = set(session.scalars(query))
-    met = {stray.name: stray for stray in session.scalars(select(StrayCluster))}
-    strays = {name for name in seen if name.startswith(ours) and name not in live}
-    for name in met.keys() - strays:
-        session.delete(met.pop(name))
-    for name in strays - met.keys():
-        met[name] = StrayCluster(name=name, met_at=now)
-        session.add(met[name])
-    return list(met.values())
+    known = {orphan.name: orphan for orphan in session.scalars(select(OrphanedCluster))}
+    orphans = {name for name in seen if name.startswith(ours) and name not in live}
+    for name in known.keys() - orphans:
+        session.delete(known.pop(name))
+    for name in orphans - known.keys():
+        known[name] = OrphanedCluster(name=name, first_seen_at=now)
+        session.add(known[name])
+    return list(known.values())
 
 
-def _to_end(met: Sequence[StrayCluster], strays: Sequence[str], *, now: datetime) -> Sequence[str]:
-    """Return names of these and of what an operator wants ended now: who was never told first.
+def _due_for_termination(
+    known: Sequence[OrphanedCluster], orphans: Sequence[str], *, now: datetime
+) -> Sequence[str]:
+    """Return the names due for a termination request: never requested ones first.
 
-    One that was told to end just now is left out: it takes minutes.
+    Due are `orphans` and those an operator named, except where a request is recent: a cluster takes
+    minutes to terminate.
     """
-    wanted = [each for each in met if each.name in strays or each.end_asked_at is not None]
-    never = [each.name for each in wanted if each.end_told_at is None]
-    again = [
-        (each.end_told_at, each.name)
-        for each in wanted
-        if each.end_told_at is not None and each.end_told_at <= now - DOWN_AGAIN
+    candidates = [
+        each for each in known if each.name in orphans or each.terminate_requested_at is not None
     ]
-    return [*sorted(never), *(name for _, name in sorted(again))]
+    never = [each.name for each in candidates if each.last_terminated_at is None]
+    repeated = [
+        (each.last_terminated_at, each.name)
+        for each in candidates
+        if each.last_terminated_at is not None
+        and each.last_terminated_at <= now - TERMINATION_RETRY
+    ]
+    return [*sorted(never), *(name for _, name in sorted(repeated))]
 
 
-def _end(parts: Parts, clouds: Clouds, name: str, *, now: datetime) -> bool:
-    """Tell one to end, and note it at once: the next ones may take longer than the task has."""
+def _terminate(context: WorkerContext, clouds: Clouds, name: str, *, now: datetime) -> bool:
+    """Request one termination and store it at once: the task may be killed in a later one."""
     try:
-        clouds.down(name)
+        clouds.terminate(name)
     except CloudsUnreachable as fault:
-        log.warning("%s is not ended yet: %s", name, fault)
+        log.warning("%s is not terminated yet: %s", name, fault)
         return False
-    with parts.database.transaction() as session:
-        told = update(StrayCluster).where(StrayCluster.name == name)
-        session.execute(told.values(end_told_at=now))
+    with context.database.transaction() as session:
+        row = update(OrphanedCluster).where(OrphanedCluster.name == name)
+        session.execute(row.values(last_terminated_at=now))
     return True

@@ -1,4 +1,4 @@
-"""From a run's spec and its attempt to what is asked of the clouds."""
+"""Builds the launch plan of an attempt's cluster from the run's spec and the operator's options."""
 
 from __future__ import annotations
 
@@ -8,40 +8,49 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from api.clusters import exclusions
-from api.clusters.exchange import exchange_code
-from api.clusters.secrets import BadNodeSecrets
+from api.clusters.secrets import InvalidNodeSecrets
 from api.runs import store
+from api.scheduling.rented.bootstrap import bootstrap_token
 from api.tables import CloudExclusion, Cluster, Run
-from trainer.contract.clusters.features import eligible
-from trainer.contract.clusters.plan import HardwarePlan, hardware_plan
-from trainer.contract.clusters.spec import CandidateSpec, SkyPilotSpec
-from trainer.contract.hosts import is_private_to_nodes
-from trainer.contract.spec import RunSpec
-from worker.clusters.base import ClusterPlan
-from worker.clusters.options import ClusterOptions
-from worker.clusters.setup import GIVEN, GPU_LOCK, HOME, LOCK, run_script, setup_script
+from hillclimb.hardware.features import eligible
+from hillclimb.hardware.plan import HardwarePlan, hardware_plan
+from hillclimb.spec.backend.skypilot import CandidateSpec, SkyPilotSpec
+from hillclimb.spec.hosts import is_private_to_nodes
+from hillclimb.spec.run import RunSpec
+from worker.skypilot.node_setup import (
+    GPU_LOCK,
+    HOME,
+    LOCK,
+    SECRETS_DIR,
+    run_script,
+    setup_script,
+)
+from worker.skypilot.options import ClusterOptions
+from worker.skypilot.port import ClusterPlan
 
 GB, GIB = 1e9, 2**30
-NOMINAL = 0.9
-"""Of the memory that a machine is sold with, its kernel and firmware leave at least this."""
-LEAST_DISK_GB, LEAST_MEMORY_GB = 10.0, 4.0
+USABLE_MEMORY = 0.9
+"""Share of a machine's nominal memory that kernel and firmware leave at least."""
+MIN_DISK_GB, MIN_MEMORY_GB = 10.0, 4.0
 
 
 def plan_for(
     session: Session, cluster: Cluster, options: ClusterOptions, *, now: datetime
 ) -> ClusterPlan:
-    """Return the plan of an attempt's cluster; the same one every time, but for exclusions."""
+    """Return the plan of an attempt's cluster; repeated calls differ in exclusions only."""
     run = session.get_one(Run, cluster.run_id)
     attempt = store.get_attempt(session, cluster.attempt_id)
     spec = RunSpec.model_validate(run.spec)
     sky = spec.backend.skypilot
     assert sky is not None, run.id
     hardware = hardware_plan(spec)
-    assert hardware is not None, "a cluster of a spec that rents none"
+    assert hardware is not None, "a cluster of a spec without a cloud backend"
     return ClusterPlan(
         name=cluster.name,
         job_name=attempt.id,
-        candidates=not_excluded(_taken(hardware, sky), exclusions.in_force(session, now=now)),
+        candidates=prefer_not_excluded(
+            _eligible(hardware, sky), exclusions.in_force(session, now=now)
+        ),
         is_ordered=sky.choose == "ordered",
         num_nodes=sky.num_nodes,
         trainer=sky.trainer,
@@ -52,73 +61,72 @@ def plan_for(
             LOCK: str(options.locks[0]),
             GPU_LOCK: str(options.locks[1]),
         },
-        envs=_envs(sky, cluster, attempt.number, options) | demands_of(hardware),
+        envs=_envs(sky, cluster, attempt.number, options) | node_requirements(hardware),
         secrets=_secrets(sky, cluster, options),
-        secrets_at=f"{GIVEN}/{cluster.attempt_id}.json",
+        secrets_path=f"{SECRETS_DIR}/{cluster.attempt_id}.json",
         labels={"hillclimb-run": run.id, "hillclimb-attempt": str(attempt.number)},
         idle_minutes=sky.idle_minutes,
     )
 
 
 def candidates_of(spec: RunSpec, sky: SkyPilotSpec) -> tuple[CandidateSpec, ...]:
-    """Return the machines that submission took, with the sizes that the estimate filled in.
+    """Return the candidates that submission accepted, with the sizes of the estimate filled in.
 
-    Where a newer estimate takes none of them, what the clouds can do at all is asked for: the run
-    was accepted.
+    Where a newer estimate accepts none of them, every candidate with the features that its cloud
+    needs is returned: the run was admitted.
     """
-    found = hardware_plan(spec)
-    assert found is not None, "a cluster of a spec that rents none"
-    return _taken(found, sky)
+    hardware = hardware_plan(spec)
+    assert hardware is not None, "a cluster of a spec without a cloud backend"
+    return _eligible(hardware, sky)
 
 
-def _taken(found: HardwarePlan, sky: SkyPilotSpec) -> tuple[CandidateSpec, ...]:
-    return found.taken or tuple(eligible(sky.candidates, sky)[0])
+def _eligible(hardware: HardwarePlan, sky: SkyPilotSpec) -> tuple[CandidateSpec, ...]:
+    return hardware.eligible or tuple(eligible(sky.candidates, sky)[0])
 
 
-def demands_of(found: HardwarePlan) -> dict[str, str]:
-    """Return the bounds of the acceptance test as a node reads them: what the run needs.
+def node_requirements(hardware: HardwarePlan) -> dict[str, str]:
+    """Return the bounds of the node check as environment variables.
 
-    Which of the candidates will be had is not known yet, so the least of theirs; none where
-    nothing was estimated.
+    The candidate that will come up is not known yet, so each bound is the minimum over all of them;
+    no variables where nothing was estimated.
     """
-    taken = [each.estimate for each in found.candidates if each.why_not is None]
+    estimates = [each.estimate for each in hardware.candidates if each.why_not is None]
     sizes = [
         (each.free_disk_gib, each.memory_gib)
-        for each in taken
+        for each in estimates
         if each is not None and each.free_disk_gib is not None and each.memory_gib is not None
     ]
     if not sizes:
         return {}
     disk_gb = min(disk for disk, _ in sizes) * GIB / GB
-    memory_gb = min(memory for _, memory in sizes) * GIB / GB * NOMINAL
+    memory_gb = min(memory for _, memory in sizes) * GIB / GB * USABLE_MEMORY
     return {
-        "HILLCLIMB_NODE_MIN_DISK_GB": f"{max(LEAST_DISK_GB, disk_gb):.1f}",
-        "HILLCLIMB_NODE_MIN_MEMORY_GB": f"{max(LEAST_MEMORY_GB, memory_gb):.1f}",
+        "HILLCLIMB_NODE_MIN_DISK_GB": f"{max(MIN_DISK_GB, disk_gb):.1f}",
+        "HILLCLIMB_NODE_MIN_MEMORY_GB": f"{max(MIN_MEMORY_GB, memory_gb):.1f}",
     }
 
 
-def not_excluded(
-    candidates: Sequence[CandidateSpec], learnt: Sequence[CloudExclusion]
+def prefer_not_excluded(
+    candidates: Sequence[CandidateSpec], excluded: Sequence[CloudExclusion]
 ) -> tuple[CandidateSpec, ...]:
-    """Return the candidates that failed of late last: with nothing else left they are asked again.
+    """Return the candidates with excluded ones last: with no other left they are tried again.
 
-    An exclusion is advice, not a wall: a run is not refused for what another met an hour ago.
+    An exclusion is advice only: one run's failure an hour ago must not refuse another run.
     """
     return tuple(
-        sorted(candidates, key=lambda each: any(exclusions.concerns(one, each) for one in learnt))
+        sorted(candidates, key=lambda each: any(exclusions.concerns(one, each) for one in excluded))
     )
 
 
-def _told_in_private(url: str) -> str:
-    """Return the API's address as nodes have it: the operator's secrets travel over it.
+def _private_url(url: str) -> str:
+    """Return the API's address for nodes, refusing one over which secrets would be readable.
 
-    Raises BadNodeSecrets.
+    Raises InvalidNodeSecrets.
     """
     if not is_private_to_nodes(url):
-        raise BadNodeSecrets(
-            f"the nodes would be told their secrets over {url}, in the clear: give"
-            " HILLCLIMB_NODE_API_URL an address that begins with https, or the number of one in a"
-            " private network"
+        raise InvalidNodeSecrets(
+            f"the nodes would receive their secrets unencrypted over {url}: set"
+            " HILLCLIMB_NODE_API_URL to an https address, or to an IP address in a private network"
         )
     return url
 
@@ -127,17 +135,22 @@ def _envs(
     sky: SkyPilotSpec, cluster: Cluster, attempt: int, options: ClusterOptions
 ) -> dict[str, str]:
     return {
-        "HILLCLIMB_API_URL": _told_in_private(options.api_url) if sky.api_reachable else "",
+        "HILLCLIMB_API_URL": _private_url(options.api_url) if sky.api_reachable else "",
         "HILLCLIMB_BLOBS_URL": options.blobs_url,
         "HILLCLIMB_RUN_ID": cluster.run_id,
         "HILLCLIMB_ATTEMPT": str(attempt),
         "HILLCLIMB_ATTEMPT_ID": cluster.attempt_id,
-        "HILLCLIMB_GIVEN": f"{GIVEN}/{cluster.attempt_id}.json",
+        "HILLCLIMB_SECRETS_FILE": f"{SECRETS_DIR}/{cluster.attempt_id}.json",
         "HILLCLIMB_SECRET_NAMES": ",".join(sorted(options.node_secrets)),
     }
 
 
 def _secrets(sky: SkyPilotSpec, cluster: Cluster, options: ClusterOptions) -> dict[str, str]:
-    """What the launch's file has: the code alone, where the nodes can exchange it."""
-    code = {"HILLCLIMB_EXCHANGE_CODE": exchange_code(cluster.attempt_id, secret=options.secret)}
-    return code if sky.api_reachable else code | dict(options.node_secrets)
+    """Return the secrets of the launch's file: the bootstrap token alone where nodes reach the API.
+
+    Such a node claims its attempt with the token and gets the other secrets in the answer.
+    """
+    token = {
+        "HILLCLIMB_BOOTSTRAP_TOKEN": bootstrap_token(cluster.attempt_id, secret=options.secret)
+    }
+    return token if sky.api_reachable else token | dict(options.node_secrets)

@@ -1,4 +1,4 @@
-"""Asks the clouds' catalogs what plans and submissions want to know."""
+"""Queries the clouds' catalogs for the prices that plans and submissions requested."""
 
 from __future__ import annotations
 
@@ -8,38 +8,40 @@ from datetime import datetime
 
 from api.clusters import quotes
 from api.runs.journal import utc_now
-from trainer.contract.clusters.spec import CandidateSpec, TrainerInstall
-from worker.clusters.base import Clouds, CloudsError, ClusterPlan
-from worker.parts import Parts
+from hillclimb.spec.backend.skypilot import CandidateSpec, TrainerInstall
+from worker.context import WorkerContext
+from worker.skypilot.port import Clouds, CloudsError, ClusterPlan
 
 log = logging.getLogger(__name__)
 
-AT_ONCE = 64
-"""Kinds of machines in one question: the candidates of a few specs."""
+BATCH = 64
+"""Kinds of machines in one query: the candidates of a few specs."""
 
 
-def sweep(parts: Parts, clouds: Clouds, *, clock: Callable[[], datetime] = utc_now) -> int:
-    """Ask once for all that is due; returns for how many kinds of machines there is an answer."""
-    with parts.database.transaction() as session:
-        due = quotes.claim(session, now=clock(), limit=AT_ONCE)
+def sweep(
+    context: WorkerContext, clouds: Clouds, *, clock: Callable[[], datetime] = utc_now
+) -> int:
+    """Query all due prices once; returns the count of machine kinds that got an answer."""
+    with context.database.transaction() as session:
+        due = quotes.claim(session, now=clock(), limit=BATCH)
     if not due:
         return 0
     try:
-        offers = clouds.offers(_question(due.values()))
+        offers = clouds.list_offers(_query(due.values()))
     except CloudsError as fault:
-        log.warning("prices were not got: %s", fault)
-        with parts.database.transaction() as session:
+        log.warning("prices could not be queried: %s", fault)
+        with context.database.transaction() as session:
             quotes.fail(session, due, str(fault), now=clock())
         return 0
-    with parts.database.transaction() as session:
+    with context.database.transaction() as session:
         for number, key in enumerate(due):
-            mine = (each for each in offers if each.candidate == number)
-            quotes.record(session, key, mine, now=clock())
+            matches = (offer for offer in offers if offer.candidate == number)
+            quotes.record(session, key, matches, now=clock())
     return len(due)
 
 
-def _question(candidates: Iterable[CandidateSpec]) -> ClusterPlan:
-    """One node of each kind; nothing of it is launched."""
+def _query(candidates: Iterable[CandidateSpec]) -> ClusterPlan:
+    """Return a plan of one node of each kind, which is never launched."""
     return ClusterPlan(
         name="prices",
         job_name="prices",

@@ -1,7 +1,8 @@
-"""One tick of one cluster: take its lease, decide and act without a session, write under the epoch.
+"""Reconciles one cluster: takes its lease, executes actions without a session, writes by epoch.
 
-May be called twice, or by two workers at once: one gets the lease, and a late write-back under an
-old epoch is dropped. May be cut off after any action: what was asked for is found again by name.
+May be called twice, or by two workers at once: one gets the lease, and a late write under an old
+epoch is dropped. May be cut off after any action: the next tick finds launches and machines by the
+cluster's name.
 """
 
 from __future__ import annotations
@@ -15,167 +16,175 @@ from datetime import datetime, timedelta
 from pydantic import ValidationError
 
 from api.clusters import leases
-from api.clusters.secrets import BadNodeSecrets
+from api.clusters.secrets import InvalidNodeSecrets
 from api.runs import store
 from api.runs.errors import LeaseLost
 from api.runs.journal import utc_now
 from api.tables import Cluster
-from worker.clusters import mailbox, rows
-from worker.clusters.base import CloudError, Clouds, ClusterPlan, ErrorKind
-from worker.clusters.consequences import announce, conclude, warn_of_stuck
+from worker.clusters import blob_channel, rows
 from worker.clusters.decide import (
-    SOON,
     Action,
-    AskDown,
-    AskDownFault,
-    AskJobs,
-    AskLaunches,
-    AskRequest,
     CancelDuplicates,
     CloudAction,
-    End,
-    Launch,
-    Look,
-    Record,
+    GetCluster,
+    GetLaunch,
+    GetTerminationFault,
+    LaunchCluster,
+    ListJobs,
+    ListLaunches,
+    MarkTerminating,
+    RecordLaunch,
+    TerminateCluster,
     Wait,
     decide,
-    is_stuck,
+    is_termination_overdue,
 )
-from worker.clusters.fold import begin, enact, learn
-from worker.clusters.perform import perform
+from worker.clusters.execute import execute
 from worker.clusters.plans import plan_for
-from worker.clusters.view import Cause, ClusterState, ClusterView, Recorded, Reported
-from worker.clusters.wheel import NoWheel
-from worker.parts import Parts
+from worker.clusters.run_effects import apply_to_run, record_offers, warn_termination_overdue
+from worker.clusters.transitions import apply_observation, apply_transition, begin
+from worker.clusters.view import Cause, ClusterState, ClusterView, LaunchRecorded, LaunchReported
+from worker.context import WorkerContext
+from worker.deadlines import LEASE_FRESHNESS, RECHECK_SOON, RECONCILE_TICK_S
+from worker.skypilot.port import CloudError, Clouds, ClusterPlan, ErrorKind
+from worker.skypilot.wheel import NoWheel
 
 Clock = Callable[[], datetime]
 log = logging.getLogger(__name__)
 
 MAX_ACTIONS = 20
-"""A tick that takes more would never end: the next one goes on."""
-TICK_S = 90.0
-"""After which a tick lets the next one go on: a task is ended after `CLOUD_TASK_LIMIT_S`."""
-FRESH = timedelta(seconds=10)
-"""A lease taken so lately lasts over one call."""
-OF_SILENCE = (Cause.CLUSTER_LOST, Cause.JOB_ENDED)
-"""Concluded because nothing was heard: a node that cannot speak may have left a note."""
+"""Bound of one tick: a decision that loops must not hold the lease for ever."""
+SILENCE_CAUSES = (Cause.CLUSTER_LOST, Cause.JOB_ENDED)
+"""Concluded from a node's silence: a node that cannot reach the API may have written to the blob
+store."""
 CLOUD_ACTIONS = (
-    *(AskLaunches, Look, AskJobs, AskRequest, Launch, CancelDuplicates, AskDown, AskDownFault),
+    *(
+        ListLaunches,
+        GetCluster,
+        ListJobs,
+        GetLaunch,
+        LaunchCluster,
+        CancelDuplicates,
+        TerminateCluster,
+        GetTerminationFault,
+    ),
 )
 
 
 @dataclass(slots=True)
 class _Tick:
-    """The cluster under its lease; `view` is what is known by now."""
+    """A leased cluster during one tick; `view` has everything observed so far."""
 
-    parts: Parts
+    context: WorkerContext
     clouds: Clouds
     clock: Clock
     cluster_id: str
     run_id: str
     epoch: int
-    held_at: datetime
-    """When the lease was taken, or renewed last."""
+    leased_at: datetime
+    """When the lease was claimed, or last renewed."""
     view: ClusterView
-    told: ClusterState
-    """Its state as the run was told of it, and as it is written down."""
+    committed_state: ClusterState
+    """Its state in the database, which the run's events report."""
     _plan: ClusterPlan | None = None
 
     def plan(self) -> ClusterPlan:
-        """What is asked of the clouds; made when it is needed, which for most ticks it is not.
+        """Return the launch plan, made on first use: most ticks need none.
 
-        Raises CloudError where the operator's settings or an older spec give none.
+        Raises CloudError where the operator's settings or an older spec allow no plan.
         """
         if self._plan is None:
-            renting, now = self.parts.renting, self.clock()
-            assert renting is not None, "a cluster where nobody rents any"
+            cloud_provider, now = self.context.cloud_provider, self.clock()
+            assert cloud_provider is not None, "a cluster without a cloud provider"
             try:
-                options = renting.options()
-                with self.parts.database.transaction() as session:
+                options = cloud_provider.options()
+                with self.context.database.transaction() as session:
                     cluster = session.get_one(Cluster, self.cluster_id)
                     self._plan = plan_for(session, cluster, options, now=now)
-            except (NoWheel, BadNodeSecrets, ValidationError) as error:
-                told = f"nothing could be launched: {error}"
-                log.error("%s: %s", self.view.name, told)  # noqa: TRY400 - the words say it all
-                raise CloudError(ErrorKind.SETUP_FAILED, told) from error
+            except (NoWheel, InvalidNodeSecrets, ValidationError) as error:
+                message = f"the launch cannot be prepared: {error}"
+                log.error("%s: %s", self.view.name, message)  # noqa: TRY400 - a setting is wrong
+                raise CloudError(ErrorKind.SETUP_FAILED, message) from error
         return self._plan
 
     def renew(self) -> None:
-        """Keep the lease over one more call, however slow the calls before were.
+        """Extend the lease to cover one more call, however slow the earlier ones were.
 
         Raises LeaseLost.
         """
         now = self.clock()
-        if now - self.held_at <= FRESH:
+        if now - self.leased_at <= LEASE_FRESHNESS:
             return
-        with self.parts.database.transaction() as session:
+        with self.context.database.transaction() as session:
             leases.renew(session, self.cluster_id, self.epoch, now=now)
-        self.held_at = now
+        self.leased_at = now
 
     def commit(self, *, due_at: datetime | None, is_over: bool) -> None:
-        """Write the view, and what it means for the run; raises LeaseLost.
+        """Write the view to the row and apply a new state to the run. Raises LeaseLost.
 
-        Where the run is to be told, it is locked first, then the cluster: everybody's order.
+        The run is locked before the cluster, as everywhere: the other order would deadlock.
         """
         now = self.clock()
-        with self.parts.database.transaction() as session:
-            is_news = self.view.state is not self.told
-            run = store.lock_run(session, self.run_id) if is_news else None
+        with self.context.database.transaction() as session:
+            is_new_state = self.view.state is not self.committed_state
+            run = store.lock_run(session, self.run_id) if is_new_state else None
             cluster = leases.hold(session, self.cluster_id, self.epoch)
-            conclude(session, run, cluster, self.view, now=now)
+            apply_to_run(session, run, cluster, self.view, now=now)
             if is_over:
                 leases.release(cluster, due_at=due_at)
-        self.told = self.view.state
+        self.committed_state = self.view.state
 
 
-def reconcile(parts: Parts, clouds: Clouds, cluster_id: str, *, clock: Clock = utc_now) -> bool:
-    """Take every step the cluster needs now; False when someone else holds it or it is gone."""
+def reconcile(
+    context: WorkerContext, clouds: Clouds, cluster_id: str, *, clock: Clock = utc_now
+) -> bool:
+    """Take every action due for the cluster; False when it is leased elsewhere or deleted."""
     now = clock()
-    with parts.database.transaction() as session:
+    with context.database.transaction() as session:
         cluster = leases.claim(session, cluster_id, now=now)
         if cluster is None:
             return False
         (view,) = rows.read(session, [cluster])
         tick = _Tick(
-            parts=parts,
+            context=context,
             clouds=clouds,
             clock=clock,
             cluster_id=cluster_id,
             run_id=cluster.run_id,
             epoch=cluster.epoch,
-            held_at=now,
+            leased_at=now,
             view=begin(view),
-            told=view.state,
+            committed_state=view.state,
         )
     try:
         pause = _work(tick)
-        is_gone = tick.view.state is ClusterState.GONE
+        is_gone = tick.view.state is ClusterState.TERMINATED
         tick.commit(due_at=None if is_gone else clock() + pause, is_over=True)
     except LeaseLost as error:
-        log.info("dropped what was found out: %s", error)
+        log.info("dropped a tick's result: %s", error)
         return False
     return True
 
 
 def _work(tick: _Tick) -> timedelta:
-    """Act until there is nothing to do; returns when to look again."""
-    deadline = time.monotonic() + TICK_S
+    """Execute actions until one is `Wait`; returns the time until the next tick."""
+    deadline = time.monotonic() + RECONCILE_TICK_S
     for _ in range(MAX_ACTIONS):
-        state, action = tick.view.state, _next(tick)
+        state, action = tick.view.state, _next_action(tick)
         if isinstance(action, Wait):
             _wait(tick, action)
             return action.pause
-        if isinstance(action, Record):
-            tick.view = learn(tick.view, Recorded(), tick.clock())
+        if isinstance(action, RecordLaunch):
+            tick.view = apply_observation(tick.view, LaunchRecorded(), tick.clock())
             tick.commit(due_at=None, is_over=False)
         elif isinstance(action, CLOUD_ACTIONS):
-            tick.view = _ask(tick, action)
+            tick.view = _execute(tick, action)
         else:
-            tick.view = enact(tick.view, action, tick.clock())
-            if tick.view.state is ClusterState.GONE:
+            tick.view = apply_transition(tick.view, action, tick.clock())
+            if tick.view.state is ClusterState.TERMINATED:
                 return timedelta(0)
         if tick.view.state is not state:
-            # The rest of the tick may take minutes, and is lost with its worker.
+            # Commit now: the remaining calls may take minutes, and the worker may die in them.
             tick.commit(due_at=None, is_over=False)
         if time.monotonic() > deadline:
             break
@@ -183,29 +192,34 @@ def _work(tick: _Tick) -> timedelta:
 
 
 def _wait(tick: _Tick, action: Wait) -> None:
-    """Note what is waited for; a cluster that does not go is told of."""
-    tick.view, now = replace(tick.view, waits_for=action.why), tick.clock()
-    if is_stuck(tick.view, now):
-        warn_of_stuck(tick.parts, tick.cluster_id, tick.epoch, action.why or "", now=now)
+    """Store the status reason; warn the run once of a termination that is overdue."""
+    tick.view, now = replace(tick.view, status_reason=action.why), tick.clock()
+    if is_termination_overdue(tick.view, now):
+        warn_termination_overdue(
+            tick.context, tick.cluster_id, tick.epoch, action.why or "", now=now
+        )
 
 
-def _next(tick: _Tick) -> Action:
-    """What to do next; a node is not given up for its silence before its notes were looked for.
+def _next_action(tick: _Tick) -> Action:
+    """Decide the next action; read the blob channel once before giving a silent node up.
 
-    The clouds may have taken a minute to answer: it may have been heard meanwhile.
+    The clouds may have taken a minute to answer: the node may have sent a heartbeat meanwhile.
     """
     action = decide(tick.view, tick.clock())
-    if not isinstance(action, End) or action.cause not in OF_SILENCE:
+    if not isinstance(action, MarkTerminating) or action.cause not in SILENCE_CAUSES:
         return action
-    heard_at = tick.view.node_heard_at
-    if mailbox.has_word(tick.parts, tick.cluster_id, since=heard_at, now=tick.clock()):
-        return Wait(SOON, "the node was heard just now")
+    since = tick.view.node_heartbeat_at
+    if blob_channel.may_be_alive(tick.context, tick.cluster_id, since=since, now=tick.clock()):
+        return Wait(RECHECK_SOON, "its node sent a heartbeat just now")
     return action
 
 
-def _ask(tick: _Tick, action: CloudAction) -> ClusterView:
+def _execute(tick: _Tick, action: CloudAction) -> ClusterView:
+    """Execute one action under a fresh lease and apply its observation."""
     tick.renew()
-    fact = perform(action, tick.clouds, tick.view.name, tick.plan)
-    if isinstance(fact, Reported):
-        announce(tick.parts, tick.cluster_id, tick.epoch, fact.report, now=tick.clock())
-    return learn(tick.view, fact, tick.clock())
+    observation = execute(action, tick.clouds, tick.view.name, tick.plan)
+    if isinstance(observation, LaunchReported):
+        record_offers(
+            tick.context, tick.cluster_id, tick.epoch, observation.report, now=tick.clock()
+        )
+    return apply_observation(tick.view, observation, tick.clock())

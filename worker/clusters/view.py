@@ -1,4 +1,7 @@
-"""One cluster as the database knows it, and what one tick found out about it: plain values."""
+"""One cluster as the reconciler sees it: row, attempt, and the observations of this tick.
+
+Plain values without a session, so that `decide` and `transitions` are pure functions of them.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,18 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from api.clusters.store import ClusterState as ClusterState
-from worker.clusters.base import (
+from worker.skypilot.port import (
+    CloudCluster,
     CloudError,
+    CloudJob,
+    CloudState,
     ClusterFacts,
-    JobSighting,
     RequestReport,
-    SeenState,
-    Sighting,
 )
 
 
 class Cause(StrEnum):
-    """Why a cluster ends, where the cluster itself is the reason; the attempt ends with it."""
+    """The cluster's own reason to end its attempt; one that is no longer needed has none."""
 
     NO_CAPACITY = "no_capacity"
     UNSATISFIABLE = "unsatisfiable"
@@ -27,173 +30,180 @@ class Cause(StrEnum):
     MISMATCH = "mismatch"
     SETUP_FAILED = "setup_failed"
     LAUNCH_FAILED = "launch_failed"
-    """It failed for an unknown reason, or was asked for too often."""
+    """It failed for an unknown reason, or was lost too often."""
     CLUSTER_LOST = "cluster_lost"
-    """Its cloud took it back, or it is broken."""
+    """The cloud preempted it, or it is broken."""
     JOB_ENDED = "job_ended"
-    """Its job is over, and nobody said how."""
+    """Its job ended without a report."""
     WALL_CLOCK_LIMIT = "wall_clock_limit"
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
-    """A look at the clouds; `sighting` is None where the cluster is not there."""
-
-    sighting: Sighting | None
+class LaunchRecorded:
+    """Our own commit: a launch is about to be called."""
 
 
 @dataclass(frozen=True, slots=True)
-class DownFault:
-    """`Clouds.down_fault` answered."""
-
-    message: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
-    """What this tick has found out so far; None: it has not looked."""
-
-    is_unreachable: bool = False
-    why_unreachable: str = ""
-    is_recorded: bool = False
-    """This tick has committed that it will launch."""
-    launches: tuple[str, ...] | None = None
-    looked: Looked | None = None
-    jobs: tuple[JobSighting, ...] | None = None
-    is_not_up: bool = False
-    """It was asked for its jobs and could not tell of them."""
-    report: RequestReport | None = None
-    is_down_asked: bool = False
-    down_fault: DownFault | None = None
-    are_duplicates_cancelled: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterView:
-    """A row of `clusters`, with what belongs to it of its run. Times are the database's."""
-
-    name: str
-    job_name: str
-    state: ClusterState = ClusterState.WANTED
-    is_wanted: bool = True
-    """False once its attempt has ended, or the run was cancelled or paused."""
-    has_predecessor: bool = False
-    """Whether an earlier cluster of the run is not gone."""
-    is_shut_out: bool = False
-    """Of a cluster that is wanted: whether its nodes would ask the API for their plan, and no
-    process of it is there."""
-    shut_out_at: datetime | None = None
-    """When that was so last while it was up and nobody had the plan."""
-    launch_asked_at: datetime | None = None
-    """Committed before a launch is called; also when a request was found to be forgotten."""
-    launch_tries: int = 0
-    """Launches recorded (count)."""
-    request_id: str | None = None
-    job_id: int | None = None
-    cluster: ClusterFacts | None = None
-    up_at: datetime | None = None
-    seen_state: SeenState | None = None
-    """By the newest sweep that got an answer; None: it was not there."""
-    seen_at: datetime | None = None
-    """When that sweep was."""
-    num_unseen: int = 0
-    """Sweeps in a row, up to the newest and since its node was heard, that got an answer and did
-    not find it (count)."""
-    unsound_since: datetime | None = None
-    """Since when sweeps have found it, but not up, and its node was not heard."""
-    node_heard_at: datetime | None = None
-    """When its first node was last heard, over HTTP or through the blob store."""
-    jobs_asked_at: datetime | None = None
-    num_jobless: int = 0
-    """Answers in a row, since its node was last heard, that had no job of ours (count)."""
-    wall_limit_at: datetime | None = None
-    down_asked_at: datetime | None = None
-    down_request_id: str | None = None
-    """The newest request to end it."""
-    ending_at: datetime | None = None
-    """Since when it is to go."""
-    is_end_warned: bool = False
-    """Whether its run was told that it does not go."""
-    waits_for: str | None = None
-    """What the newest tick left it waiting for; None: at work, or gone."""
-    cause: Cause | None = None
-    message: str | None = None
-    known: Known = Known()
-    """Of this tick alone: a new one begins with nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Launches:
-    """`Clouds.open_launches` answered."""
+class LaunchesListed:
+    """Answer of `Clouds.list_launches`: ids of unfinished launches, oldest first."""
 
     ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Jobs:
-    """`Clouds.jobs` answered; None: the cluster is not up to tell."""
+class ClusterObserved:
+    """Answer of `Clouds.get_cluster`; `cluster` is None where the cloud has none of that name."""
 
-    jobs: tuple[JobSighting, ...] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """It is committed that a launch will be called."""
+    cluster: CloudCluster | None
 
 
 @dataclass(frozen=True, slots=True)
-class Launched:
-    """`Clouds.launch` answered."""
+class JobsListed:
+    """Answer of `Clouds.list_jobs`; None: the cluster exists but cannot list its jobs now."""
+
+    jobs: tuple[CloudJob, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchAccepted:
+    """Answer of `Clouds.launch`."""
 
     request_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class NotLaunched:
-    """`Clouds.launch` refused."""
+class LaunchRejected:
+    """Refusal of `Clouds.launch`: no request exists."""
 
     error: CloudError
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
-    """`Clouds.request` answered."""
+class LaunchReported:
+    """Answer of `Clouds.get_launch`."""
 
     report: RequestReport
 
 
 @dataclass(frozen=True, slots=True)
-class DownAsked:
-    """`Clouds.down` answered."""
+class TerminationRequested:
+    """Answer of `Clouds.terminate`: the request is taken, the cluster may exist for minutes."""
 
     request_id: str
 
 
 @dataclass(frozen=True, slots=True)
+class TerminationFault:
+    """Answer of `Clouds.termination_fault`; None: the request has not failed."""
+
+    message: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class DuplicatesCancelled:
-    """`Clouds.cancel_jobs` answered."""
+    """Answer of `Clouds.cancel_jobs`."""
 
     ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Unreachable:
-    """Nobody answered, or not in time: the call may have been heard all the same."""
+    """No answer, or none in time: the call may have taken effect all the same."""
 
     message: str
 
 
-Fact: TypeAlias = (
-    Launches
-    | Looked
-    | Jobs
-    | Recorded
-    | Launched
-    | NotLaunched
-    | Reported
-    | DownAsked
-    | DownFault
+Observation: TypeAlias = (
+    LaunchesListed
+    | ClusterObserved
+    | JobsListed
+    | LaunchRecorded
+    | LaunchAccepted
+    | LaunchRejected
+    | LaunchReported
+    | TerminationRequested
+    | TerminationFault
     | DuplicatesCancelled
     | Unreachable
 )
-"""What performing an action found out."""
+"""Result of one executed action; folded into the view by `transitions.apply_observation`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observations:
+    """Answers of the clouds within one tick; a field that is None or False was not queried yet.
+
+    They are never stored: the next tick queries anew, because clusters change without us.
+    """
+
+    is_unreachable: bool = False
+    unreachable_reason: str = ""
+    is_launch_recorded: bool = False
+    """This tick has committed that it will call a launch."""
+    launches: tuple[str, ...] | None = None
+    observed_cluster: ClusterObserved | None = None
+    jobs: tuple[CloudJob, ...] | None = None
+    are_jobs_unavailable: bool = False
+    """The cluster was asked to list its jobs and could not."""
+    launch_report: RequestReport | None = None
+    is_termination_requested: bool = False
+    termination_fault: TerminationFault | None = None
+    are_duplicates_cancelled: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterView:
+    """A row of `clusters` joined with its attempt and run. Times are the database's.
+
+    States: pending → provisioning → running → terminating → terminated. `ForgetRequest` leads back
+    from provisioning to pending; terminating is entered from any state before it.
+    """
+
+    name: str
+    job_name: str
+    state: ClusterState = ClusterState.PENDING
+    is_needed: bool = True
+    """False once its attempt has ended, or the run was cancelled or paused."""
+    has_predecessor: bool = False
+    """Whether an earlier cluster of the run is not terminated yet."""
+    is_api_unreachable: bool = False
+    """For a pending cluster: its nodes would claim their plan at the API, and no API process is
+    alive."""
+    api_unreachable_at: datetime | None = None
+    """The last time that no API process was alive while it was running and its plan unclaimed."""
+    launch_requested_at: datetime | None = None
+    """Committed before a launch is called; also set when its request turns out to be forgotten."""
+    launch_tries: int = 0
+    """Launches recorded (count)."""
+    request_id: str | None = None
+    job_id: int | None = None
+    cluster: ClusterFacts | None = None
+    running_at: datetime | None = None
+    observed_state: CloudState | None = None
+    """By the newest sweep that got an answer; None: the cluster did not exist."""
+    seen_at: datetime | None = None
+    """Time of that sweep."""
+    missed_polls: int = 0
+    """Sweeps in a row that got an answer without this cluster, up to the newest one and since the
+    node's last heartbeat (count)."""
+    unhealthy_since: datetime | None = None
+    """First of the sweeps in a row that found it, but not UP, since the node's last heartbeat."""
+    node_heartbeat_at: datetime | None = None
+    """Last sign of life of its first node, over HTTP or through the blob store."""
+    jobs_requested_at: datetime | None = None
+    polls_without_job: int = 0
+    """Job listings in a row without our job, since the node's last heartbeat (count)."""
+    wall_limit_at: datetime | None = None
+    termination_requested_at: datetime | None = None
+    termination_request_id: str | None = None
+    """The newest termination request."""
+    terminating_at: datetime | None = None
+    """Entry into the state terminating."""
+    is_end_warned: bool = False
+    """Whether its run was warned that the termination is overdue."""
+    status_reason: str | None = None
+    """Why the newest tick left it waiting; None: healthy, or terminated."""
+    cause: Cause | None = None
+    message: str | None = None
+    observations: Observations = Observations()
+    """Of this tick alone."""

@@ -1,1 +1,1 @@
-"""The runner: owns the trainers of one machine; knows the service only over HTTP."""
+"""The runner: starts and watches the trainers of one machine; talks to the service over HTTP."""

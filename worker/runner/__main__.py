@@ -1,4 +1,4 @@
-"""`python -m worker.runner`: exit code 0 after a stop, 2 when the set-up is wrong."""
+"""`python -m worker.runner`: exit code 0 after a stop, 2 when it is misconfigured."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from trainer.handover.launch import Launcher
-from trainer.handover.masking import Mask
-from trainer.handover.mirror import TailMirror
-from trainer.handover.sweep import Sweeper
+from hillclimb.process.launcher import Launcher
+from hillclimb.process.redactor import Redactor
+from hillclimb.process.sweep import Sweeper
+from hillclimb.process.tail_upload import TailUploader
 from worker.runner.client import ServiceClient
 from worker.runner.errors import RunnerMisconfigured, RunnerRunning, TokenRefused
-from worker.runner.holdings import Holdings
-from worker.runner.journal import Journal
+from worker.runner.journal import RunnerJournal
 from worker.runner.runner import Runner
 from worker.runner.settings import RunnerSettings
+from worker.runner.trainer_table import TrainerTable
 
 
 def main() -> int:
@@ -40,19 +40,19 @@ def main() -> int:
 
 
 def make_runner(settings: RunnerSettings) -> Runner:
-    """A runner with its parts."""
-    launcher = Launcher(settings.place, dict(os.environ))
+    """Create a runner with its dependencies."""
+    launcher = Launcher(settings.host, dict(os.environ))
     return Runner(
         settings=settings,
         client=ServiceClient(settings.api_url, settings.token),
-        holdings=Holdings(launcher, Journal(settings.own_dir / "attempts")),
-        mirror=TailMirror.at(settings.blobs_url, Mask.of(os.environ)),
-        sweeper=Sweeper(settings.place, dict(os.environ)),
+        table=TrainerTable(launcher, RunnerJournal(settings.own_dir / "attempts")),
+        uploader=TailUploader.at(settings.blobs_url, Redactor.of(os.environ)),
+        sweeper=Sweeper(settings.host, dict(os.environ)),
     )
 
 
 def stop_on_signals(runner: Runner) -> None:
-    """Leave in good order on SIGTERM and SIGINT."""
+    """Stop gracefully on SIGTERM and SIGINT."""
 
     def stop(_number: int, _frame: object) -> None:
         runner.stopping = True
@@ -63,13 +63,13 @@ def stop_on_signals(runner: Runner) -> None:
 
 @contextmanager
 def only_one(folder: Path) -> Iterator[None]:
-    """Hold the state directory; the lock goes with the process. Raises RunnerRunning."""
+    """Lock the state directory for this process's life. Raises RunnerRunning."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with (folder / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise RunnerRunning(f"another runner works in {folder}") from error
+            raise RunnerRunning(f"another runner is using {folder}") from error
         yield
 
 

@@ -1,4 +1,4 @@
-"""What a runner says to the service, over HTTP."""
+"""The runner's HTTP client of the service."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TypeVar
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from trainer.contract.launch import (
-    AttemptEnd,
+from hillclimb.protocol.launch import (
+    EndReport,
     Heartbeat,
     HeartbeatReply,
     LaunchPlan,
@@ -25,18 +25,18 @@ from worker.runner.errors import (
 Reply = TypeVar("Reply", bound=BaseModel)
 
 TIMEOUT = httpx.Timeout(10.0, connect=3.0)
-LATER = frozenset({408, 425, 429})
-"""Answers below 500 that ask to try again."""
+RETRYABLE = frozenset({408, 425, 429})
+"""Statuses below 500 that ask for a retry."""
 
 
 class ServiceClient:
-    """The runner's face of the service; every method is one request, none retries.
+    """Client of the runner's routes; every method is one request, none retries.
 
     Each raises ServiceUnreachable, TokenRefused, RunnerUnknown or ServiceRefused.
     """
 
     def __init__(self, url: str, token: str) -> None:
-        # Proxies of the environment must not get between a runner and its service on loopback.
+        # A proxy from the environment must not intercept requests to a service on loopback.
         self._http = httpx.Client(
             base_url=url,
             timeout=TIMEOUT,
@@ -45,23 +45,22 @@ class ServiceClient:
         )
 
     def register(self, body: RegisterRunner) -> RegisteredRunner:
-        """Introduce the runner, or take its name over after a restart."""
+        """Register the runner, or take over its name after a restart."""
         answer = self._post("/v1/runners", body)
         return _parse(RegisteredRunner, answer)
 
     def heartbeat(self, runner_id: str, body: Heartbeat) -> HeartbeatReply:
-        """Extend the lease; the answer says what to do with the attempts held."""
+        """Extend the lease; the answer has commands for the claimed attempts."""
         answer = self._post(f"/v1/runners/{runner_id}/heartbeat", body)
         return _parse(HeartbeatReply, answer)
 
-    def claim(self, runner_id: str, *, only_light: bool = False) -> LaunchPlan | None:
-        """The next attempt to start, or None when there is none; perhaps one without a slot."""
-        wish = "?only_light=true" if only_light else ""
-        answer = self._post(f"/v1/runners/{runner_id}/claim{wish}", None)
+    def claim(self, runner_id: str) -> LaunchPlan | None:
+        """Claim the next attempt to start; None when there is none."""
+        answer = self._post(f"/v1/runners/{runner_id}/claim", None)
         return _parse(LaunchPlan, answer) if answer.status_code == httpx.codes.OK else None
 
-    def report_end(self, runner_id: str, attempt_id: str, end: AttemptEnd) -> None:
-        """Say that a trainer is gone; idempotent."""
+    def report_end(self, runner_id: str, attempt_id: str, end: EndReport) -> None:
+        """Report that a trainer has exited; idempotent."""
         self._post(f"/v1/runners/{runner_id}/attempts/{attempt_id}/end", end)
 
     def close(self) -> None:
@@ -83,21 +82,21 @@ def _check(path: str, answer: httpx.Response) -> None:
     status = answer.status_code
     if answer.is_success:
         return
-    said = f"{path}: {status} {_problem(answer)}"
-    if status >= 500 or status in LATER:
-        raise ServiceUnreachable(said)
+    message = f"{path}: {status} {_problem(answer)}"
+    if status >= 500 or status in RETRYABLE:
+        raise ServiceUnreachable(message)
     if status in (401, 403):
-        raise TokenRefused(said)
+        raise TokenRefused(message)
     if _code(answer) in ("runner_not_found", "runner_gone"):
-        raise RunnerUnknown(said)
-    raise ServiceRefused(said)
+        raise RunnerUnknown(message)
+    raise ServiceRefused(message)
 
 
 def _parse(model: type[Reply], answer: httpx.Response) -> Reply:
     try:
         return model.model_validate_json(answer.content)
     except ValidationError as error:
-        raise ServiceUnreachable(f"an answer that is no {model.__name__}") from error
+        raise ServiceUnreachable(f"the answer is no valid {model.__name__}") from error
 
 
 def _problem(answer: httpx.Response) -> str:

@@ -1,8 +1,8 @@
-"""What can go wrong for a runner, named by the boundary that was crossed.
+"""Errors of a runner, named by the boundary that they cross.
 
 RunnerError
-├── RunnerMisconfigured      the environment says too little or nonsense: the runner exits
-├── RunnerRunning            another runner holds this state directory: the runner exits
+├── RunnerMisconfigured      a setting is missing or invalid: the runner exits
+├── RunnerRunning            another runner uses this state directory: the runner exits
 ├── ServiceUnreachable       no answer, or an answer that says "later": try again
 └── ServiceRefused           an answer that will not change
     ├── TokenRefused         the service does not know our token: the runner exits
@@ -17,19 +17,19 @@ class RunnerError(Exception):
 
 
 class RunnerMisconfigured(RunnerError):
-    """A setting is missing or makes no sense."""
+    """A setting is missing or invalid."""
 
 
 class RunnerRunning(RunnerError):
-    """Another runner works in this state directory."""
+    """Another runner uses this state directory."""
 
 
 class ServiceUnreachable(RunnerError):
-    """The service gave no usable answer this time."""
+    """The service gave no usable answer; a retry may succeed."""
 
 
 class ServiceRefused(RunnerError):
-    """The service said no; asking again will not help."""
+    """The service refused the request; a retry will not help."""
 
 
 class TokenRefused(ServiceRefused):
@@ -37,4 +37,4 @@ class TokenRefused(ServiceRefused):
 
 
 class RunnerUnknown(ServiceRefused):
-    """The registration is gone."""
+    """The service does not know this runner's registration."""

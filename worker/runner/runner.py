@@ -1,7 +1,7 @@
-"""The runner's loop: look, report, heartbeat, claim; and how it leaves.
+"""The runner's loop: poll trainers, report ends, send heartbeats, claim attempts; and its shutdown.
 
-One thread does all of it in short steps; only the mirroring of a dead trainer's tail, which may
-wait for a slow store, has a thread of its own. Losing the service changes nothing for trainers.
+One thread does all of it in short steps. Only uploading an exited trainer's tail, which may wait
+for a slow store, has a thread of its own. An unreachable service changes nothing for trainers.
 """
 
 from __future__ import annotations
@@ -13,37 +13,34 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from trainer.contract.launch import AttemptEnd, Heartbeat, RegisteredRunner, RegisterRunner
-from trainer.contract.spec import RUN_KINDS
-from trainer.handover.ending import attempt_end
-from trainer.handover.mirror import TailMirror
-from trainer.handover.processes import kill_marked
-from trainer.handover.sweep import Sweeper
+from hillclimb.process.exit_report import attempt_end
+from hillclimb.process.identity import kill_marked
+from hillclimb.process.sweep import Sweeper
+from hillclimb.process.tail_upload import TailUploader
+from hillclimb.protocol.launch import EndReport, Heartbeat, RegisteredRunner, RegisterRunner
 from worker.runner.client import ServiceClient
 from worker.runner.errors import RunnerUnknown, ServiceRefused, ServiceUnreachable, TokenRefused
-from worker.runner.holdings import Holdings
-from worker.runner.journal import HeldAttempt
+from worker.runner.journal import ClaimedAttempt
 from worker.runner.settings import RunnerSettings
+from worker.runner.trainer_table import TrainerTable
 
 log = logging.getLogger(__name__)
 
 TICK_S = 0.2
 CLAIM_INTERVAL_S = 0.5
-LIGHT_AT_ONCE = 2
-"""Attempts that take no slot, beside those that do."""
 RETRY_S = 1.0
 REPORT_GRACE_S = 5.0
-"""How long a stopping runner tries to tell the service how its trainers ended."""
+"""A stopping runner tries for this long to report its trainers' ends."""
 
 
 @dataclass(slots=True)
 class Runner:
-    """Owns the trainers of one machine. `stopping` is set by a signal."""
+    """Starts and watches the trainers of one machine. `stopping` is set by a signal."""
 
     settings: RunnerSettings
     client: ServiceClient
-    holdings: Holdings
-    mirror: TailMirror
+    table: TrainerTable
+    uploader: TailUploader
     sweeper: Sweeper
     stopping: bool = False
     _registered: RegisteredRunner | None = None
@@ -51,22 +48,22 @@ class Runner:
     _due: dict[str, float] = field(default_factory=dict)
     _reachable: bool = True
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
-    _concluding: dict[str, Future[AttemptEnd]] = field(default_factory=dict)
+    _finishing: dict[str, Future[EndReport]] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Work until `stopping`; then let the trainers checkpoint and leave.
+        """Loop until `stopping`; then let the trainers checkpoint and exit.
 
         Raises TokenRefused when the service does not know our token.
         """
-        self.holdings.recover()
+        self.table.recover()
         while not self.stopping:
             self._tick(draining=False)
             time.sleep(TICK_S)
         self._drain()
 
     def _tick(self, *, draining: bool) -> None:
-        self.holdings.look()
-        self._conclude()
+        self.table.poll()
+        self._finish_exited()
         self._every("register", RETRY_S, self._register)
         if self._registered is None:
             return
@@ -75,23 +72,21 @@ class Runner:
         self._every("heartbeat", pause, lambda: self._heartbeat(draining=draining))
         if draining:
             return
-        if self.holdings.busy_slots < self.settings.slots:
+        if self.table.busy_slots < self.settings.slots:
             self._every("claim", CLAIM_INTERVAL_S, self._claim)
-        elif self.holdings.num_light < LIGHT_AT_ONCE:
-            self._every("claim", CLAIM_INTERVAL_S, lambda: self._claim(only_light=True))
 
     def _drain(self) -> None:
-        held = list(self.holdings.trainers)
-        log.info("stopping: %d trainers checkpoint and leave", len(held))
-        for attempt_id in held:
-            self.holdings.stop(attempt_id)
+        attempt_ids = list(self.table.trainers)
+        log.info("stopping: asking %d trainers to checkpoint and exit", len(attempt_ids))
+        for attempt_id in attempt_ids:
+            self.table.stop(attempt_id)
         self._due.clear()
-        self._tick(draining=True)  # the service hears in any case that we take nothing more
-        self._tick_until(lambda: not self.holdings.trainers, self.settings.stop_timeout_s)
-        for attempt_id in list(self.holdings.trainers):
-            log.warning("attempt %s did not leave in time", attempt_id)
-            self.holdings.kill(attempt_id)
-        self._tick_until(lambda: not self.holdings.journal.all(), REPORT_GRACE_S)
+        self._tick(draining=True)  # tells the service at once that we claim nothing more
+        self._tick_until(lambda: not self.table.trainers, self.settings.stop_timeout_s)
+        for attempt_id in list(self.table.trainers):
+            log.warning("the trainer of attempt %s did not exit in time", attempt_id)
+            self.table.kill(attempt_id)
+        self._tick_until(lambda: not self.table.journal.all(), REPORT_GRACE_S)
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _tick_until(self, done: Callable[[], bool], seconds: float) -> None:
@@ -100,31 +95,33 @@ class Runner:
             self._tick(draining=True)
             time.sleep(TICK_S)
 
-    def _conclude(self) -> None:
-        """Mirror the tail of trainers that are gone, then write down how they ended."""
-        for attempt_id, trainer in list(self.holdings.gone.items()):
-            held = self.holdings.journal.get(attempt_id)
-            if held is None:
-                self.holdings.gone.pop(attempt_id)
-            elif attempt_id not in self._concluding:
+    def _finish_exited(self) -> None:
+        """Upload the tail of exited trainers in the background, then record their ends."""
+        for attempt_id, trainer in list(self.table.exited.items()):
+            entry = self.table.journal.get(attempt_id)
+            if entry is None:
+                self.table.exited.pop(attempt_id)
+            elif attempt_id not in self._finishing:
                 code = trainer.process.exit_code if trainer else None
-                asked = trainer.asked_to_stop if trainer else held.stop_sent
-                task = self._pool.submit(self._read_end, held, code, asked_to_stop=asked)
-                self._concluding[attempt_id] = task
-            elif self._concluding[attempt_id].done():
-                end = self._concluding.pop(attempt_id).result()
-                self.holdings.close(held, end)
+                stop_requested = trainer.stop_requested if trainer else entry.stop_sent
+                task = self._pool.submit(self._read_end, entry, code, stop_requested=stop_requested)
+                self._finishing[attempt_id] = task
+            elif self._finishing[attempt_id].done():
+                end = self._finishing.pop(attempt_id).result()
+                self.table.finish(entry, end)
                 self._due.pop("report", None)
 
     def _read_end(
-        self, held: HeldAttempt, exit_code: int | None, *, asked_to_stop: bool
-    ) -> AttemptEnd:
-        where = self.holdings.launcher.directory(held.run_id, held.attempt)
-        self.mirror.complete(held.run_id, where)
-        # Whoever is left of the attempt would go on holding what is swept.
-        kill_marked(self.settings.own_dir, held.attempt_id)
-        self.sweeper.sweep(where)
-        return attempt_end(where, exit_code, asked_to_stop=asked_to_stop, mask=self.mirror.mask)
+        self, entry: ClaimedAttempt, exit_code: int | None, *, stop_requested: bool
+    ) -> EndReport:
+        attempt_dir = self.table.launcher.directory(entry.run_id, entry.attempt)
+        self.uploader.upload_tail(entry.run_id, attempt_dir)
+        # Kill the attempt's other processes first: they would go on using what the sweep deletes.
+        kill_marked(self.settings.own_dir, entry.attempt_id)
+        self.sweeper.sweep(attempt_dir)
+        return attempt_end(
+            attempt_dir, exit_code, stop_requested=stop_requested, redactor=self.uploader.redactor
+        )
 
     def _register(self) -> None:
         if not self._register_again:
@@ -132,9 +129,8 @@ class Runner:
         body = RegisterRunner(
             name=self.settings.name,
             slots=self.settings.slots,
-            kinds=RUN_KINDS,
             hostname=socket.gethostname(),
-            attempts=self.holdings.names(),
+            attempts=self.table.attempt_ids(),
         )
         self._registered = self.client.register(body)
         self._register_again = False
@@ -145,32 +141,32 @@ class Runner:
 
     def _heartbeat(self, *, draining: bool) -> None:
         reply = self.client.heartbeat(
-            self._runner_id, Heartbeat(attempts=self.holdings.names(), draining=draining)
+            self._runner_id, Heartbeat(attempts=self.table.attempt_ids(), draining=draining)
         )
         self._note(reachable=True, why="")
         for command in reply.commands:
             if command.action == "kill":
-                self.holdings.kill(command.attempt_id)
+                self.table.kill(command.attempt_id)
             else:
-                self.holdings.stop(command.attempt_id)
+                self.table.stop(command.attempt_id)
 
-    def _claim(self, *, only_light: bool = False) -> None:
-        plan = self.client.claim(self._runner_id, only_light=only_light)
+    def _claim(self) -> None:
+        plan = self.client.claim(self._runner_id)
         if plan is not None:
-            self.holdings.begin(plan)
+            self.table.start(plan)
             self._due.pop("report", None)
 
     def _report(self) -> None:
-        for held in self.holdings.journal.all():
-            if held.end is None:
+        for entry in self.table.journal.all():
+            if entry.end is None:
                 continue
             try:
-                self.client.report_end(self._runner_id, held.attempt_id, held.end)
+                self.client.report_end(self._runner_id, entry.attempt_id, entry.end)
             except (TokenRefused, RunnerUnknown):
                 raise
             except ServiceRefused as error:
-                log.warning("the service does not want the end of %s: %s", held.attempt_id, error)
-            self.holdings.journal.remove(held.attempt_id)
+                log.warning("the service refused the end report of %s: %s", entry.attempt_id, error)
+            self.table.journal.remove(entry.attempt_id)
             self._due.pop("claim", None)
 
     @property
@@ -179,7 +175,7 @@ class Runner:
         return self._registered.runner_id
 
     def _every(self, name: str, interval_s: float, action: Callable[[], None]) -> None:
-        """Do `action` when it is due; what the service answers decides when it is due again."""
+        """Call `action` when it is due; an unreachable service makes it due after `RETRY_S`."""
         now = time.monotonic()
         if now < self._due.get(name, 0.0):
             return
@@ -202,5 +198,5 @@ class Runner:
         if reachable and not self._reachable:
             log.warning("the service answers again")
         if not reachable and self._reachable:
-            log.warning("the service does not answer, trainers go on: %s", why)
+            log.warning("the service does not answer; trainers continue: %s", why)
         self._reachable = reachable

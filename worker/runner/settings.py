@@ -1,4 +1,4 @@
-"""What a runner is told by its environment."""
+"""A runner's settings, from its environment."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.handover.place import Place
+from hillclimb.process.host import TrainerHost
 from worker.runner.errors import RunnerMisconfigured
 
 STOP_TIMEOUT_S = 45.0
@@ -16,7 +16,7 @@ STOP_TIMEOUT_S = 45.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerSettings:
-    """`stop_timeout_s`: how long trainers may checkpoint when the runner is stopped."""
+    """`stop_timeout_s`: time for trainers to checkpoint when the runner is stopped (seconds)."""
 
     api_url: str
     token: str
@@ -49,9 +49,9 @@ class RunnerSettings:
         )
 
     @property
-    def place(self) -> Place:
-        """Where its trainers live."""
-        return Place(
+    def host(self) -> TrainerHost:
+        """Directories and interpreter of its trainers."""
+        return TrainerHost(
             runs_dir=self.state_dir / "runs",
             own_dir=self.own_dir,
             blobs_url=self.blobs_url,
@@ -60,7 +60,7 @@ class RunnerSettings:
 
     @property
     def own_dir(self) -> Path:
-        """The runner's own files: its lock and the journal of what it holds."""
+        """Directory of the runner's own files: lock and journal."""
         return self.state_dir / "runner"
 
 
@@ -85,6 +85,6 @@ def _number(environment: Mapping[str, str], name: str, default: float) -> float:
 
 
 def _default_name() -> str:
-    """The host's name, made to fit what the service accepts."""
+    """Return the host's name, restricted to the characters that the service accepts."""
     cleaned = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()).lstrip("._-")
     return (cleaned or "runner")[:63]

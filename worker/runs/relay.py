@@ -1,7 +1,7 @@
-"""Brings events home that the trainer could not push: from its segments in the blob store.
+"""Recovers events that a trainer could not push from its segments in the blob store.
 
-Used while a trainer lives but is not heard, and for the tail of a dead attempt before its run is
-finalised. Recording is idempotent, so meeting a late push does no harm.
+Used for a live trainer that is silent, and for the tail of an ended attempt before its run is
+finalized. Recording is idempotent, so a late push of the same events does no harm.
 """
 
 from __future__ import annotations
@@ -17,70 +17,69 @@ from sqlalchemy.exc import DataError
 from api.runs import store as runs
 from api.runs.errors import AttemptSuperseded, UnsupportedSchema
 from api.runs.journal import utc_now
-from api.runs.record import record
 from api.runs.status import AttemptState
+from api.scheduling.record import record
 from api.tables import Attempt, Run
-from trainer.contract.events import EVENTS, Event
-from trainer.contract.rundir import event_segment, run_key
-from trainer.stores.base import BlobStore, StoreError
-from worker.parts import Parts
-from worker.resting import StoreResting
+from hillclimb.blobs.base import BlobStore, StoreError
+from hillclimb.protocol.events import EVENTS, Event
+from hillclimb.protocol.rundir import event_segment, run_key
+from worker.circuit_breaker import CircuitOpen
+from worker.context import WorkerContext
+from worker.deadlines import TRAINER_SILENCE_S
 
 log = logging.getLogger(__name__)
 
 BATCH = 200
 """Events recorded in one transaction."""
-SILENCE_S = 10.0
-"""A trainer that pushed nothing for this long may have been unable to."""
-AT_ONCE = 50
+MAX_TRAINERS = 50
 
 
-def sweep(parts: Parts, *, now: datetime | None = None) -> int:
-    """Fetch what silent trainers mirrored but could not push; returns how many events."""
-    limit = (now or utc_now()) - timedelta(seconds=SILENCE_S)
+def sweep(context: WorkerContext, *, now: datetime | None = None) -> int:
+    """Fetch the events that silent trainers could not push; returns the count of new ones."""
+    limit = (now or utc_now()) - timedelta(seconds=TRAINER_SILENCE_S)
     live = (AttemptState.CLAIMED.value, AttemptState.RUNNING.value)
     silent = (
         select(Attempt.run_id, Attempt.number, Attempt.last_trainer_seq)
         .join(Run, (Run.id == Attempt.run_id) & (Run.attempt == Attempt.number))
         .where(Attempt.state.in_(live))
         .where(func.coalesce(Attempt.last_event_at, Attempt.claimed_at) < limit)
-        # By chance, so that many which stay silent cannot keep the others out.
+        # In random order, so that many which stay silent cannot starve the others.
         .order_by(func.random())
-        .limit(AT_ONCE)
+        .limit(MAX_TRAINERS)
     )
-    with parts.database.transaction() as session:
-        found = session.execute(silent).all()
+    with context.database.transaction() as session:
+        attempts = session.execute(silent).all()
     num_events = 0
-    for run_id, number, last in found:
+    for run_id, number, last in attempts:
         try:
-            num_events += bring_home(parts, run_id, number, after=last)
-        except StoreResting:
-            break  # the others cannot be fetched either
+            num_events += recover_tail(context, run_id, number, after=last)
+        except CircuitOpen:
+            break  # the same store has the others
         except StoreError as error:
-            log.warning("the events of run %s cannot be fetched now: %s", run_id, error)
+            log.warning("events of run %s cannot be fetched: %s", run_id, error)
     return num_events
 
 
-def bring_home(parts: Parts, run_id: str, attempt: int, *, after: int) -> int:
-    """Record the attempt's mirrored events that follow `after`; returns how many were new.
+def recover_tail(context: WorkerContext, run_id: str, attempt: int, *, after: int) -> int:
+    """Record the attempt's stored events that follow `after`; returns the count of new ones.
 
     Each batch has a transaction of its own; none is open while the store is read. Events that
-    cannot be recorded are left out: the run goes on without them at its deadline. Raises
+    cannot be recorded are skipped: at its deadline the run goes on without them. Raises
     StoreError.
     """
     num_new = 0
     try:
-        for batch in unseen_events(parts.store, run_id, attempt, after=after):
-            num_new += _record(parts, run_id, attempt, batch)
+        for batch in unseen_events(context.store, run_id, attempt, after=after):
+            num_new += _record(context, run_id, attempt, batch)
     except (AttemptSuperseded, UnsupportedSchema, DataError) as error:
-        log.warning("events of run %s attempt %d do not count: %s", run_id, attempt, error)
+        log.warning("events of run %s attempt %d are skipped: %s", run_id, attempt, error)
     if num_new:
         log.info("fetched %d events of run %s attempt %d", num_new, run_id, attempt)
     return num_new
 
 
-def _record(parts: Parts, run_id: str, number: int, batch: Sequence[Event]) -> int:
-    with parts.database.transaction() as session:
+def _record(context: WorkerContext, run_id: str, number: int, batch: Sequence[Event]) -> int:
+    with context.database.transaction() as session:
         run = runs.lock_run(session, run_id)
         attempt = runs.newest_attempt(session, run)
         if attempt is None or attempt.number != number:
@@ -91,19 +90,19 @@ def _record(parts: Parts, run_id: str, number: int, batch: Sequence[Event]) -> i
 def unseen_events(
     store: BlobStore, run_id: str, attempt: int, *, after: int
 ) -> Iterator[Sequence[Event]]:
-    """Yield the mirrored events that follow `after` without a gap, in batches.
+    """Yield the stored events that follow `after` without a gap, in batches.
 
     Reads segments from the newest backwards, only as far as needed. Raises StoreError.
     """
-    wanted: list[list[Event]] = []
+    segments: list[list[Event]] = []
     for key in reversed(_segments(store, run_id, attempt)):
         events = _parse(store.get(key), key)
-        wanted.append(events)
+        segments.append(events)
         if events and events[0].trainer_seq <= after + 1:
             break
     batch: list[Event] = []
     expected = after + 1
-    for event in (event for segment in reversed(wanted) for event in segment):
+    for event in (event for segment in reversed(segments) for event in segment):
         if event.trainer_seq == expected:
             batch.append(event)
             expected += 1
@@ -120,7 +119,7 @@ def _segments(store: BlobStore, run_id: str, attempt: int) -> Sequence[str]:
 
 
 def _parse(blob: bytes, key: str) -> list[Event]:
-    """The events of a segment up to the first line that is none: what follows would be a gap."""
+    """Parse a segment up to the first invalid line: the events after it would leave a gap."""
     events: list[Event] = []
     for line in blob.splitlines():
         try:

@@ -1,7 +1,7 @@
-"""What the clock's rounds find due: what only waits is put off together, the rest is sent for.
+"""Finds due runs and clusters: those that only wait are deferred together, the others get a task.
 
-Of a thousand runs at work a handful needs a step in any second. A round tells them apart in a few
-statements, so that a tick of a run that is well costs neither a task nor a transaction of its own.
+Of a thousand active runs a handful needs a step in any second. A sweep tells them apart in a few
+statements, so that a healthy run costs neither a task nor a transaction of its own.
 """
 
 from __future__ import annotations
@@ -15,70 +15,70 @@ from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from api.clusters import leases
-from api.runs import absence, quiet
 from api.runs.journal import utc_now
 from api.runs.leases import due_runs
+from api.scheduling.outages import deferral, extensions
 from api.tables import Cluster
 from worker.clusters import rows
 from worker.clusters.decide import Wait, decide
-from worker.parts import Parts
+from worker.context import WorkerContext
 
 log = logging.getLogger(__name__)
 
-AT_ONCE = 5000
-"""Due runs, or clusters, that one round looks at."""
-SENT_AT_ONCE = 100
-"""Of those that need a look: more than a worker takes before the next round would come twice."""
+MAX_DUE = 5000
+"""Due clusters that one sweep decides on."""
+MAX_TASKS = 100
+"""Tasks that one sweep sends: more than a worker does before the next sweep would be sent twice."""
 
 
-def runs(parts: Parts, *, now: datetime | None = None) -> Sequence[str]:
-    """Put off the runs that are well; return ids of those that need a look, in order.
+def runs(context: WorkerContext, *, now: datetime | None = None) -> Sequence[str]:
+    """Defer the healthy runs; return ids of those that need a task, in order.
 
-    What lasted too long while nobody looked is first given its time again, and what is held
-    is held on while nobody can hear of it.
+    First, deadlines that passed while no worker ran are reset, and leases of runners are extended
+    while no API process is alive to receive their heartbeats.
     """
     now = now or utc_now()
-    with parts.database.transaction() as session:
-        num_shut_out = absence.note_shut_out(session, now=now)
-        if num_shut_out:
-            log.warning("no API process was there for the nodes of %d clusters", num_shut_out)
-        num_forgiven = absence.forgive_runs(session, now=now)
-        if num_forgiven:
-            log.warning("nobody looked at %d runs for a while: deadlines anew", num_forgiven)
-        num_held = absence.hold_unheard(session, now=now)
-        if num_held:
-            log.warning("no API process is there: %d attempts are held on", num_held)
-        quiet.put_off(session, now=now)
-        return due_runs(session, now=now, limit=SENT_AT_ONCE)
+    with context.database.transaction() as session:
+        num_unreachable = extensions.mark_api_unreachable(session, now=now)
+        if num_unreachable:
+            log.warning("no API process is alive for the nodes of %d clusters", num_unreachable)
+        num_reset = extensions.reset_deadlines(session, now=now)
+        if num_reset:
+            log.warning("deadlines of %d runs reset: no worker ran for a while", num_reset)
+        num_extended = extensions.extend_leases_while_api_down(session, now=now)
+        if num_extended:
+            log.warning("no API process is alive: leases of %d attempts extended", num_extended)
+        deferral.defer_idle(session, now=now)
+        return due_runs(session, now=now, limit=MAX_TASKS)
 
 
-def clusters(parts: Parts, *, now: datetime | None = None) -> Sequence[str]:
-    """Put off the clusters for which there is only to wait; return ids of the others, in order.
+def clusters(context: WorkerContext, *, now: datetime | None = None) -> Sequence[str]:
+    """Defer the clusters whose next action is `Wait`; return ids of the others, in order.
 
-    That is what a tick would do that decides to wait before it has asked anybody: the rows are
-    held while it is decided, so none is worked on meanwhile.
+    The same as a tick that waits before it has called any cloud. The rows are locked meanwhile, so
+    no tick works on them.
     """
     now = now or utc_now()
     later: defaultdict[timedelta, list[str]] = defaultdict(list)
-    news: defaultdict[str | None, list[str]] = defaultdict(list)
-    needy = []
-    with parts.database.transaction() as session:
-        due = leases.take_due(session, now=now, limit=AT_ONCE)
+    reasons: defaultdict[str | None, list[str]] = defaultdict(list)
+    due_ids = []
+    with context.database.transaction() as session:
+        due = leases.lock_due(session, now=now, limit=MAX_DUE)
         for cluster, view in zip(due, rows.read(session, due), strict=True):
             action = decide(view, now)
             if isinstance(action, Wait):
                 later[action.pause].append(cluster.id)
-                if action.why != view.waits_for:
-                    news[action.why].append(cluster.id)
+                if action.why != view.status_reason:
+                    reasons[action.why].append(cluster.id)
             else:
-                needy.append(cluster.id)
+                due_ids.append(cluster.id)
         for pause, ids in later.items():
             _write(session, ids, due_at=now + pause)
-        for why, ids in news.items():
-            _write(session, ids, waits_for=why)
-    return needy[:SENT_AT_ONCE]
+        for why, ids in reasons.items():
+            _write(session, ids, status_reason=why)
+    return due_ids[:MAX_TASKS]
 
 
 def _write(session: Session, ids: Sequence[str], **values: object) -> None:
-    changed = update(Cluster).where(Cluster.id.in_(ids)).values(**values)
-    session.execute(changed.execution_options(synchronize_session=False))
+    statement = update(Cluster).where(Cluster.id.in_(ids)).values(**values)
+    session.execute(statement.execution_options(synchronize_session=False))

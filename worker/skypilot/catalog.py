@@ -1,4 +1,4 @@
-"""Which machines of a cloud's price list are those that a candidate asks for.
+"""Matches the machines of a cloud's price list to a candidate of the spec.
 
 The machines are as skypilot 0.14.1 lists them. Pure: nothing here imports sky.
 """
@@ -8,22 +8,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from trainer.contract.clusters.offers import Offer
-from trainer.contract.clusters.spec import CandidateSpec
+from hillclimb.hardware.offers import Offer
+from hillclimb.spec.backend.skypilot import CandidateSpec
 
 PriceKey = tuple[str, str, int]
-"""Cloud, GPU, and how many of them."""
+"""Cloud, GPU, and count of GPUs."""
 
 
 def price_key(candidate: CandidateSpec) -> PriceKey:
-    """Return what a cloud's list is asked for."""
+    """Return the key of the price list that has the candidate's machines."""
     return candidate.cloud, candidate.gpu_name or "", candidate.gpus
 
 
-def priced(
+def matching_offers(
     number: int, candidate: CandidateSpec, num_nodes: int, machines: Iterable[Any]
 ) -> Iterator[Offer]:
-    """Give the offers of a cloud's list that are of the candidate's place, size and kind."""
+    """Yield the machines of a price list with the candidate's region, size and GPU count."""
     region = candidate.infra.split("/")[1] if "/" in candidate.infra else None
     for machine in machines:
         # Slurm and Kubernetes name their cluster in the infra, and a partition here.

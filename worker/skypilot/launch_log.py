@@ -1,7 +1,12 @@
-"""Reads what SkyPilot wrote while it launched: which offers it tried, in order, and what each said.
+"""Parses SkyPilot's log of a launch into the offers it tried, in order, with their outcomes.
 
-A launch that succeeded tells its failures nowhere else. The shapes are those of skypilot 0.14.1,
-recorded in tests/worker/clusters/recorded. Pure: nothing here imports sky.
+A launch that succeeded has no other record of its failovers. The shapes are those of skypilot
+0.14.1, recorded in tests/worker/skypilot/recorded. Pure: nothing here imports sky.
+
+The lines that count, in the order of one try: a table of prices (`_ROW`), `Launching on …`
+(`_LAUNCHING`), warnings with a time (`_WARNING`), then an exception (`_FAULT`) or `Instance is up.`
+(`_UP`). Machines that are up may still be given up while SkyPilot's runtime is installed on them;
+only `Cluster launched:` or `Job submitted` (`_LAUNCHED`) is final.
 """
 
 from __future__ import annotations
@@ -10,7 +15,7 @@ import re
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from worker.clusters.base import OfferTried, Outcome
+from worker.skypilot.port import OfferOutcome, TriedOffer
 
 _TERMINAL_CODE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _MARKUP = re.compile(r"\[/?(?:bold|dim|red|green|yellow|blue|cyan|magenta|underline|/)[\w ]*\]")
@@ -25,47 +30,48 @@ _WARNING = re.compile(
 _UNSUPPORTED = re.compile(r"not supported by (?P<cloud>[A-Za-z ]+)")
 _UP = ("Instance is up.", "Instances are up.")
 _LAUNCHED = ("Cluster launched:", "Job submitted")
-"""Machines that are up are not yet had: SkyPilot's runtime is set up on them, which may fail."""
 _INELIGIBLE = frozenset({"NotSupportedError", "ProvisionUnsupportedError"})
 MESSAGE_CHARACTERS = 500
-_WHO = re.compile(r"//[^/\s]*@")
+_USER_INFO = re.compile(r"//[^/\s]*@")
 """User and password of an address."""
 
 
 def plain(text: str) -> str:
-    """Return text as SkyPilot would print it to a file: without terminal codes and Rich markup."""
+    """Return text without terminal codes and Rich markup."""
     return _MARKUP.sub("", _TERMINAL_CODE.sub("", text))
 
 
 def sentence(text: str) -> str:
-    """Return text in one line of at most 500 characters, as it may be shown to everybody.
+    """Return text in one line of at most 500 characters that may be shown to users.
 
-    Without user and password of addresses: SkyPilot's errors name that of its server in full.
+    User and password of addresses are removed: SkyPilot's errors quote its server's in full.
     """
-    line = " ".join(_WHO.sub("//", plain(text)).split())
+    line = " ".join(_USER_INFO.sub("//", plain(text)).split())
     return line if len(line) <= MESSAGE_CHARACTERS else f"{line[: MESSAGE_CHARACTERS - 1]}…"
 
 
 @dataclass(slots=True)
-class _Reader:
-    """State while lines are read: prices of the newest table, and the offer that is under way."""
+class _Parser:
+    """Parser state: prices of the newest table, offers so far, and the offer being tried."""
 
     began_at: datetime
     prices: dict[str, tuple[str | None, float | None]] = field(default_factory=dict)
-    """Machine and USD an hour by `infra (region)`."""
-    offers: list[OfferTried] = field(default_factory=list)
-    current: OfferTried | None = None
-    since: datetime | None = None
-    heard_at: datetime | None = None
+    """Machine and USD an hour, by `INFRA/REGION`."""
+    offers: list[TriedOffer] = field(default_factory=list)
+    current: TriedOffer | None = None
+    started_at: datetime | None = None
+    """Start of the current offer, from the newest timed line before it."""
+    logged_at: datetime | None = None
+    """Time of the newest warning, the only lines with a time."""
     warning: str | None = None
     is_launched: bool = False
 
-    def take(self, line: str) -> None:
-        """Read one line."""
+    def read(self, line: str) -> None:
+        """Parse one line."""
         if match := _LAUNCHING.search(line):
             self._begin(match["infra"], match["region"])
         elif match := _WARNING.match(line):
-            self.warning, self.heard_at = match["message"], self._time(match["at"])
+            self.warning, self.logged_at = match["message"], self._time(match["at"])
         elif match := _FAULT.match(line):
             self._fault(match["kind"], match["message"])
         elif any(words in line for words in (*_UP, *_LAUNCHED)):
@@ -82,67 +88,79 @@ class _Reader:
             self.prices[infra.replace(" (", "/").rstrip(")")] = (sku, float(usd))
 
     def _begin(self, infra: str, region: str | None) -> None:
-        given_up = self._given_up()
-        if given_up is not None:
-            message = sentence(self.warning or "its machines were up, and were given up")
-            self._end(replace(given_up, outcome=Outcome.FAILED, message=message))
+        abandoned = self._pop_abandoned()
+        if abandoned is not None:
+            message = sentence(self.warning or "its machines came up and were abandoned")
+            self._end(replace(abandoned, outcome=OfferOutcome.FAILED, message=message))
         sku, usd = self.prices.get(f"{infra}/{region}", (None, None))
-        self.current = OfferTried(
-            infra=infra.lower(), region=region, sku=sku, hourly_usd=usd, outcome=Outcome.FAILED
+        self.current = TriedOffer(
+            infra=infra.lower(), region=region, sku=sku, hourly_usd=usd, outcome=OfferOutcome.FAILED
         )
-        self.since, self.warning = self.heard_at or self.began_at, None
+        self.started_at, self.warning = self.logged_at or self.began_at, None
 
     def _fault(self, kind: str, message: str) -> None:
-        outcome = Outcome.REFUSED if kind == "ResourcesUnavailableError" else Outcome.FAILED
-        tried = self.current
+        """End the current offer with an exception; without one, an offer that was up."""
+        outcome = (
+            OfferOutcome.REFUSED if kind == "ResourcesUnavailableError" else OfferOutcome.FAILED
+        )
+        offer = self.current
         if kind in _INELIGIBLE:
-            outcome = Outcome.INELIGIBLE
+            outcome = OfferOutcome.INELIGIBLE
             cloud = _UNSUPPORTED.search(message)
             name = cloud["cloud"].replace(" ", "").lower() if cloud else "unknown"
-            tried = tried or OfferTried(infra=name, outcome=outcome)
-        tried = tried or self._given_up()
-        if tried is None:
+            offer = offer or TriedOffer(infra=name, outcome=outcome)
+        offer = offer or self._pop_abandoned()
+        if offer is None:
             return
-        said = sentence(self.warning or message)
-        self._end(replace(tried, outcome=outcome, error_class=kind, message=said))
+        # The warning before an exception has the cloud's reason; the exception a generic text.
+        reason = sentence(self.warning or message)
+        self._end(replace(offer, outcome=outcome, error_class=kind, message=reason))
 
-    def _given_up(self) -> OfferTried | None:
-        """Take back the offer whose machines were up, where the launch went on without them."""
-        is_up = bool(self.offers) and self.offers[-1].outcome is Outcome.UP
+    def _pop_abandoned(self) -> TriedOffer | None:
+        """Remove and return the last offer if its machines came up but the launch went on."""
+        is_up = bool(self.offers) and self.offers[-1].outcome is OfferOutcome.UP
         return self.offers.pop() if is_up and not self.is_launched else None
 
     def _succeed(self) -> None:
         if self.current is not None:
-            self._end(replace(self.current, outcome=Outcome.UP))
+            self._end(replace(self.current, outcome=OfferOutcome.UP))
 
-    def _end(self, tried: OfferTried) -> None:
+    def _end(self, offer: TriedOffer) -> None:
+        """Store an offer with its duration, where the log has times around it."""
         seconds = None
-        if self.since is not None and self.heard_at is not None and self.heard_at > self.since:
-            seconds = round((self.heard_at - self.since).total_seconds(), 1)
-        self.offers.append(replace(tried, seconds=seconds))
+        if (
+            self.started_at is not None
+            and self.logged_at is not None
+            and self.logged_at > self.started_at
+        ):
+            seconds = round((self.logged_at - self.started_at).total_seconds(), 1)
+        self.offers.append(replace(offer, seconds=seconds))
         self.current = None
 
     def _time(self, text: str) -> datetime | None:
-        """The year is the launch's; a time before the launch is another machine's clock."""
-        found = datetime.strptime(  # noqa: DTZ007 - compared with a local time
+        """Parse a time without a year, which is the launch's; None if before the launch.
+
+        A time before the launch is from another machine's clock.
+        """
+        time = datetime.strptime(  # noqa: DTZ007 - compared with a local time
             f"{self.began_at.year}-{text}", "%Y-%m-%d %H:%M:%S.%f"
         )
-        return found if found >= self.began_at.replace(microsecond=0) else None
+        return time if time >= self.began_at.replace(microsecond=0) else None
 
 
-def offers_tried(
+def parse_offers(
     text: str, *, began_at: datetime, ended_at: datetime | None = None
-) -> tuple[OfferTried, ...]:
-    """Return the offers of a launch that came to an end, in the order in which they were tried.
+) -> tuple[TriedOffer, ...]:
+    """Return the offers of a launch in the order in which they were tried.
 
-    `began_at` and `ended_at` are naive times of the API server's machine; by them and by the times
-    of warnings an offer gets its seconds.
+    `began_at` and `ended_at` are naive local times of the API server's machine; offers get their
+    durations from these and from the times of warnings.
     """
-    reader = _Reader(began_at=began_at)
+    parser = _Parser(began_at=began_at)
     for line in plain(text).splitlines():
-        reader.take(line.rstrip())
-    if reader.offers and ended_at is not None and reader.offers[-1].outcome is Outcome.UP:
-        since = reader.heard_at or began_at
+        parser.read(line.rstrip())
+    if parser.offers and ended_at is not None and parser.offers[-1].outcome is OfferOutcome.UP:
+        since = parser.logged_at or began_at
         seconds = round((ended_at - since).total_seconds(), 1)
-        reader.offers[-1] = replace(reader.offers[-1], seconds=seconds)
-    return tuple(reader.offers)
+        parser.offers[-1] = replace(parser.offers[-1], seconds=seconds)
+    return tuple(parser.offers)

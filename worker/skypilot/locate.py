@@ -1,16 +1,16 @@
-"""Finding who rents clusters, by name."""
+"""Opens the cloud port that `HILLCLIMB_CLOUDS` names."""
 
 from __future__ import annotations
 
 from importlib import import_module
 
-from worker.clusters.base import Clouds
+from worker.skypilot.port import Clouds
 
-SKYPILOT = "worker.clusters.skypilot:make_clouds"
+SKYPILOT = "worker.skypilot.skypilot:make_clouds"
 
 
 class CloudsMisconfigured(Exception):
-    """HILLCLIMB_CLOUDS does not lead to anything; the message is a sentence."""
+    """HILLCLIMB_CLOUDS names no importable factory; the message is a sentence."""
 
 
 def open_clouds(name: str, prefix: str) -> Clouds:
@@ -23,7 +23,7 @@ def open_clouds(name: str, prefix: str) -> Clouds:
         clouds: Clouds = getattr(import_module(module), factory)(prefix)
     except (ImportError, AttributeError, ValueError) as error:
         raise CloudsMisconfigured(
-            f"HILLCLIMB_CLOUDS={name}: {error}; write skypilot, or PACKAGE.MODULE:FACTORY of what"
-            " can be imported here (the factory gets the prefix of our clusters' names)"
+            f"HILLCLIMB_CLOUDS={name}: {error}; set it to skypilot, or to PACKAGE.MODULE:FACTORY of"
+            " an importable factory (called with the prefix of our clusters' names)"
         ) from error
     return clouds

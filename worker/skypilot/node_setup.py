@@ -1,20 +1,20 @@
-"""What a rented node runs: its set-up, by a shell, and then its job."""
+"""Shell scripts of a rented node: its set-up, and then its job."""
 
 from __future__ import annotations
 
 import shlex
 
-from trainer.contract.clusters.spec import TrainerInstall
+from hillclimb.spec.backend.skypilot import TrainerInstall
 
 HOME = "~/hillclimb"
-"""Where a node keeps what is ours: the wheel, the lock, the environment, the run directory."""
+"""The node's folder for our files: wheel, locks, virtual environment, run directory."""
 LOCK, GPU_LOCK = f"{HOME}/trainer.txt", f"{HOME}/trainer-gpu.txt"
-"""Of packages: they differ in the build of vLLM and in what only one of its builds needs."""
+"""Locks of packages: they differ in the build of vLLM and in what only one build needs."""
 VENV = f"{HOME}/venv"
 SITE = f"{HOME}/site"
-"""The wheel beside an environment that is not ours to change."""
+"""Our wheel beside an environment that we must not change."""
 UV = "~/.local/bin/uv"
-"""SkyPilot 0.14.1 puts it on every machine, for its own runtime (`SKY_UV_INSTALL_DIR`)."""
+"""SkyPilot 0.14.1 installs it on every machine for its own runtime (`SKY_UV_INSTALL_DIR`)."""
 CREDENTIALS = {
     "AWS": "~/.aws",
     "Azure": "~/.azure",
@@ -26,51 +26,59 @@ CREDENTIALS = {
     "RunPod": "~/.runpod",
     "Vast": "~/.config/vastai",
 }
-"""Where SkyPilot 0.14.1 puts what it copies from the API server's home, by the cloud's name there:
-of everything that `hillclimb.stack.sky` links into it."""
-GIVEN = f"{HOME}/given"
-"""Where a launch brings what is secret: a file for each attempt, as clusters may share a home."""
-SETTING_UP = f"{HOME}/setup.lock"
+"""Folders of credentials that SkyPilot 0.14.1 copies from the API server's home onto nodes, by its
+name of the cloud: all that `hillclimb.stack.servers.sky` links into that home."""
+SECRETS_DIR = f"{HOME}/secrets"
+"""The launch's secrets: a file for each attempt, because clusters may share a home."""
+SETUP_LOCK = f"{HOME}/setup.lock"
 _PIP = "--quiet --disable-pip-version-check"
-_IS_OURS = "import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 13))"
+_IS_USABLE = "import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 13))"
 _GPUS = "${SKYPILOT_SETUP_NUM_GPUS_PER_NODE:-0}"
-"""As SkyPilot tells a set-up; the job's own variable has another name."""
+"""SkyPilot's variable during set-up; during the job it has another name."""
 
 
 def setup_script(install: TrainerInstall, wheel: str) -> str:
-    """Return what every node does before the job: the data plane's environment.
+    """Return the set-up script of every node, which installs the trainer's environment.
 
-    One after the other where they share their home, as a Slurm's nodes do: pip would pull files
-    from under itself.
+    Nodes that share a home, as Slurm's do, run it one after the other (`flock`): parallel pips
+    would delete each other's files.
     """
-    installed = _installed(install, f"{HOME}/{wheel}")
+    install_steps = _install(install, f"{HOME}/{wheel}")
     return "\n".join(
-        ("set -e", *_private(), *_disarmed(), "(", "flock 9", *installed, f") 9>{SETTING_UP}")
+        (
+            "set -e",
+            *_restrict_access(),
+            *_remove_credentials(),
+            "(",
+            "flock 9",
+            *install_steps,
+            f") 9>{SETUP_LOCK}",
+        )
     )
 
 
 def run_script(install: TrainerInstall) -> str:
-    """Return the job of every node."""
+    """Return the job script of every node."""
     path = "" if install.type == "wheel" else f"PYTHONPATH={SITE} "
     return f"cd {HOME} && {path}exec {python_of(install)} -m trainer.node"
 
 
 def python_of(install: TrainerInstall) -> str:
-    """Return the interpreter that the trainer runs on."""
+    """Return the trainer's Python interpreter."""
     if install.type == "prebuilt":
         return shlex.quote(install.python or "")
     return f"{VENV}/bin/python" if install.type == "wheel" else "python3"
 
 
-def _private() -> tuple[str, ...]:
-    """Keep other accounts of the machine away from what the launch has brought."""
-    return (f"mkdir -p {GIVEN}", f"chmod -R go= {GIVEN}")
+def _restrict_access() -> tuple[str, ...]:
+    """Deny other accounts of the machine access to the launch's secrets."""
+    return (f"mkdir -p {SECRETS_DIR}", f"chmod -R go= {SECRETS_DIR}")
 
 
-def _disarmed() -> tuple[str, ...]:
-    """Take away what opens other clouds: SkyPilot copies all credentials onto every machine.
+def _remove_credentials() -> tuple[str, ...]:
+    """Delete other clouds' credentials: SkyPilot copies all of them onto every machine.
 
-    A machine keeps those of its own cloud, by which SkyPilot's autodown ends it.
+    A machine keeps those of its own cloud, which SkyPilot's autodown needs.
     """
     return tuple(
         f"""case "$SKYPILOT_CLUSTER_INFO" in *'"cloud": "{cloud}"'*) ;; *) rm -rf {place} ;; esac"""
@@ -78,16 +86,16 @@ def _disarmed() -> tuple[str, ...]:
     )
 
 
-def _installed(install: TrainerInstall, target: str) -> tuple[str, ...]:
+def _install(install: TrainerInstall, target: str) -> tuple[str, ...]:
     if install.type != "wheel":
         pip = f"{python_of(install)} -m pip install {_PIP}"
         return (f"{pip} --no-deps --upgrade --target {SITE} {target}",)
     pip = f"{VENV}/bin/python -m pip install {_PIP}"
     return (
         *_python(),
-        # vLLM's CPU build would run on a machine's CPU beside eight idle GPUs.
+        # The CPU lock has vLLM's CPU build, which would leave a machine's GPUs idle.
         f"lock={LOCK}; if [ {_GPUS} != 0 ]; then lock={GPU_LOCK}; fi",
-        # torch with what it needs on these machines (CUDA), the rest as locked.
+        # torch with its dependencies for this machine (CUDA), the rest exactly as locked.
         f'{pip} -c "$lock" torch',
         f'{pip} --no-deps -r "$lock"',
         f"{pip} --no-deps --force-reinstall {target}",
@@ -95,14 +103,14 @@ def _installed(install: TrainerInstall, target: str) -> tuple[str, ...]:
 
 
 def _python() -> tuple[str, ...]:
-    """Make the environment with a Python that can carry it: cloud images have 3.10 as `python3`."""
+    """Create the environment with Python 3.11 or 3.12: cloud images have 3.10 as `python3`."""
     return (
         f"is_whole() {{ {VENV}/bin/python -m pip --version >/dev/null 2>&1; }}",
-        # One that was cut off while it was made has a Python and no pip.
+        # An interrupted creation leaves a Python without pip.
         f"is_whole || rm -rf {VENV}",
         "for each in python3.12 python3.11 python3; do",
         "  if is_whole; then break; fi",
-        f"  if $each -c '{_IS_OURS}' 2>/dev/null; then $each -m venv {VENV}; fi",
+        f"  if $each -c '{_IS_USABLE}' 2>/dev/null; then $each -m venv {VENV}; fi",
         "done",
         f"is_whole || {UV} venv --quiet --seed --python 3.11 {VENV}",
     )

@@ -1,4 +1,4 @@
-"""What the operator gives to clusters."""
+"""The operator's options for all clusters."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterOptions:
-    """What the operator gives to clusters."""
+    """Addresses, packages and secrets that the operator configures for nodes."""
 
     api_url: str
-    """The API as nodes reach it."""
+    """The API's address for nodes."""
     blobs_url: str
-    """The blob store as nodes reach it."""
+    """The blob store's address for nodes."""
     secret: str = field(repr=False)
-    """The service's own, of which exchange codes are made."""
+    """The service's secret key, from which bootstrap tokens are derived."""
     wheel: Path
-    """Of this very code."""
+    """The wheel of this source tree, so that both ends run the same code."""
     locks: tuple[Path, Path]
-    """The data plane's pinned packages, on machines without GPUs and with."""
+    """Pinned packages of the trainer, for machines without GPUs and with."""
     node_secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Variables that trainers need: credentials of platforms and of the blob store."""
+    """Environment variables of trainers: credentials of platforms and of the blob store."""

@@ -1,11 +1,12 @@
-"""The port to whoever rents machines, and what is said over it. Nothing here imports sky.
+"""The port to the clouds and the values that cross it. Nothing here imports sky.
 
-The name of a cluster is the truth, an id of a request only a shortcut: ids die with the API server.
-Every call has a deadline below a task's limit, and none is made inside a database session.
+A cluster is identified by its name; a request id is only a shortcut, because ids are lost when the
+API server restarts. Every call has a deadline below a task's limit, and none is made inside a
+database session.
 
 CloudsError
 ├── CloudsUnreachable    no answer this time: says nothing about any cluster, changes nothing
-└── CloudError           an answer that is no: `kind` says which
+└── CloudError           a launch was refused or failed: `kind` has the reason
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from trainer.contract.clusters.offers import Offer
-from trainer.contract.clusters.spec import CandidateSpec, TrainerInstall
+from hillclimb.hardware.offers import Offer
+from hillclimb.spec.backend.skypilot import CandidateSpec, TrainerInstall
 
 
 class CloudsError(Exception):
@@ -24,39 +25,39 @@ class CloudsError(Exception):
 
 
 class CloudsUnreachable(CloudsError):
-    """The API server does not answer, or not in time. Unreachable is not dead."""
+    """The API server did not answer in time. Unreachable is not dead."""
 
 
 class ErrorKind(StrEnum):
-    """Why there is no cluster."""
+    """Reason of a refused or failed launch."""
 
     NO_CAPACITY = "no_capacity"
-    """Every candidate was asked for, none could be had."""
+    """Every candidate was requested, and none had capacity."""
     UNSATISFIABLE = "unsatisfiable"
-    """No cloud that is set up has such machines at all."""
+    """No configured cloud offers such machines at all."""
     REFUSED = "refused"
-    """Credentials or quota: a person has to act."""
+    """Credentials or quota: an operator has to act."""
     MISMATCH = "mismatch"
-    """A cluster of that name is there, of other machines."""
+    """A cluster of that name exists, with other machines."""
     SETUP_FAILED = "setup_failed"
-    """The machines are there, and setting them up failed."""
+    """The machines came up, and their set-up failed."""
     UNKNOWN = "unknown"
 
 
-class Outcome(StrEnum):
-    """What became of an offer."""
+class OfferOutcome(StrEnum):
+    """Result of trying one offer."""
 
     UP = "up"
     REFUSED = "refused"
-    """The cloud has none of it now."""
+    """The cloud has no capacity now."""
     INELIGIBLE = "ineligible"
-    """It was never asked: it lacks a feature that the plan needs."""
+    """The cloud was not tried: it lacks a feature that the plan needs."""
     FAILED = "failed"
     """Anything else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfferTried:
+class TriedOffer:
     """One row of the provisioning ledger."""
 
     infra: str
@@ -64,18 +65,18 @@ class OfferTried:
     sku: str | None = None
     hourly_usd: float | None = None
     """Of all nodes together (USD)."""
-    outcome: Outcome
+    outcome: OfferOutcome
     seconds: float | None = None
-    """How long it took to find out; None where the cloud does not say."""
+    """Duration of the try; None where the log has no times."""
     error_class: str | None = None
     message: str | None = None
-    """In one sentence, without terminal codes."""
+    """One sentence, without terminal codes."""
 
 
 class CloudError(CloudsError):
-    """A launch that came to nothing."""
+    """A launch was refused or failed."""
 
-    def __init__(self, kind: ErrorKind, message: str, offers: tuple[OfferTried, ...] = ()) -> None:
+    def __init__(self, kind: ErrorKind, message: str, offers: tuple[TriedOffer, ...] = ()) -> None:
         super().__init__(message)
         self.kind = kind
         self.message = message
@@ -87,39 +88,39 @@ class CloudError(CloudsError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPlan:
-    """All that is needed to have one cluster with one job on it."""
+    """Everything needed to launch one cluster with one job on it."""
 
     name: str
-    """Of the cluster: `hc-{deployment}-{run}-{attempt}`; unique for ever."""
+    """The cluster's: `hc-{deployment}-{run}-{attempt}`, never reused."""
     job_name: str
-    """Of its one job: the attempt's id."""
+    """Its one job's: the attempt's id."""
     candidates: tuple[CandidateSpec, ...]
-    """Eligible ones that are not excluded, sizes filled in."""
+    """Eligible machines, excluded ones last, with sizes filled in."""
     is_ordered: bool
-    """Take the first that can be had; else the cheapest."""
+    """Take the first candidate with capacity; otherwise the cheapest."""
     num_nodes: int
     trainer: TrainerInstall
     setup: str
-    """Shell script of every node, before the job."""
+    """Shell script that every node runs before the job."""
     run: str
-    """Shell script of every node: the job."""
+    """Shell script that every node runs as the job."""
     files: Mapping[str, str] = field(default_factory=dict)
-    """Paths on the nodes by paths on this machine."""
+    """Paths on this machine, by paths on the nodes."""
     envs: Mapping[str, str] = field(default_factory=dict)
-    """Nothing secret: they are shown."""
+    """Environment variables without secrets: SkyPilot shows them."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Brought as one file: no command line, script or database of requests has them."""
-    secrets_at: str = ""
-    """Where on the nodes, with the folder it is in; needed where there are secrets."""
+    """Variables sent as one file, so that no command line, script or database has them."""
+    secrets_path: str = ""
+    """The file's path on the nodes; required where there are secrets."""
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Our tags, where a cloud has tags."""
+    """Tags, on clouds that have tags."""
     idle_minutes: int | None = None
-    """After which the cloud ends an idle cluster by itself, where it can; None never."""
+    """SkyPilot's autodown after this idle time, on clouds that support it; None: never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFacts:
-    """What was rented."""
+    """The machines of a launched cluster."""
 
     infra: str
     region: str | None
@@ -130,18 +131,19 @@ class ClusterFacts:
 
 
 class RequestState(StrEnum):
-    """Where a launch stands."""
+    """State of a launch request."""
 
     WORKING = "working"
     DONE = "done"
     FAILED = "failed"
     FORGOTTEN = "forgotten"
-    """The API server was started again meanwhile: only the name can tell what became of it."""
+    """The API server restarted and lost the request: the launch may still have succeeded, which
+    only a search by name shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestReport:
-    """What is known of a launch."""
+    """State of a launch request, with its result."""
 
     state: RequestState
     job_id: int | None = None
@@ -150,51 +152,51 @@ class RequestReport:
     """Of `done`."""
     error: CloudError | None = None
     """Of `failed`."""
-    offers: tuple[OfferTried, ...] = ()
-    """Tried so far, in order; the whole list every time."""
+    offers: tuple[TriedOffer, ...] = ()
+    """Offers tried so far, in order; every report has the whole list."""
 
 
-class SeenState(StrEnum):
-    """Of a cluster, after its cloud was asked."""
+class CloudState(StrEnum):
+    """State of a cluster as its cloud reports it."""
 
-    COMING = "coming"
-    """Machines are asked for, or only a part of them is there."""
+    INIT = "coming"
+    """Machines are requested, or only some of them exist; SkyPilot's INIT and PENDING."""
     UP = "up"
     STOPPED = "stopped"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sighting:
-    """A cluster that is there."""
+class CloudCluster:
+    """A cluster that exists at its cloud."""
 
     name: str
-    state: SeenState
+    state: CloudState
     cluster: ClusterFacts | None = None
-    """Where the API server still knows."""
+    """None where the API server has no handle of it."""
 
 
 class JobState(StrEnum):
-    """Of a job on a cluster."""
+    """State of a job on a cluster."""
 
     WAITING = "waiting"
     SETTING_UP = "setting_up"
-    """What a node does before the job is at work: minutes, and nothing of ours speaks yet."""
+    """The set-up script runs: for minutes, and no heartbeat comes yet."""
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     SETUP_FAILED = "setup_failed"
-    """What a node does before the job failed: on the next machines it would too."""
+    """The set-up script failed: it would on other machines too."""
     CANCELLED = "cancelled"
 
     @property
     def is_live(self) -> bool:
-        """Whether it runs or will."""
+        """True while it runs or is going to."""
         return self in (JobState.WAITING, JobState.SETTING_UP, JobState.RUNNING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobSighting:
-    """A job of a cluster."""
+class CloudJob:
+    """A job on a cluster."""
 
     id: int
     name: str
@@ -202,53 +204,53 @@ class JobSighting:
 
 
 class Clouds(Protocol):
-    """Rents clusters by name. Every method raises CloudsUnreachable where nobody answers."""
+    """Launches and terminates clusters by name. Every method may raise CloudsUnreachable."""
 
     def launch(self, plan: ClusterPlan) -> str:
-        """Ask for the cluster and its job, and return the request's id at once.
+        """Request the cluster and its job; returns the request's id at once.
 
-        A cluster of that name is taken as it is, and gets one more job.
+        A cluster of that name that exists already is reused, and gets one more job.
 
         Raises:
-            CloudError: the plan was refused before anything was asked for.
+            CloudError: the plan was refused, and no request exists.
         """
         ...
 
-    def open_launches(self, name: str) -> tuple[str, ...]:
-        """Return ids of launches of that name that are still under way, oldest first."""
+    def list_launches(self, name: str) -> tuple[str, ...]:
+        """Return ids of the unfinished launches of that name, oldest first."""
         ...
 
-    def request(self, request_id: str) -> RequestReport:
-        """Say where a launch stands; may be asked again and again."""
+    def get_launch(self, request_id: str) -> RequestReport:
+        """Return the state of a launch request; idempotent."""
         ...
 
-    def sightings(self) -> Mapping[str, Sighting]:
-        """Return every cluster whose name has our prefix, by name, each asked for at its cloud."""
+    def list_clusters(self) -> Mapping[str, CloudCluster]:
+        """Return every cluster whose name has our prefix, by name, refreshed from its cloud."""
         ...
 
-    def sighting(self, name: str) -> Sighting | None:
-        """Return one cluster, asked for at its cloud and no other; None where there is none."""
+    def get_cluster(self, name: str) -> CloudCluster | None:
+        """Return one cluster, refreshed from its cloud alone; None where it does not exist."""
         ...
 
-    def jobs(self, name: str) -> tuple[JobSighting, ...] | None:
-        """Return the jobs of a cluster, oldest first; none where there is no cluster. Slow.
+    def list_jobs(self, name: str) -> tuple[CloudJob, ...] | None:
+        """Return the jobs of a cluster, oldest first; empty where there is no cluster. Slow.
 
-        None: the cluster is there, but not up to tell of them.
+        None: the cluster exists but is not up to list them.
         """
         ...
 
     def cancel_jobs(self, name: str, ids: tuple[int, ...]) -> str:
-        """Ask for jobs to be cancelled and return the request's id."""
+        """Request the cancellation of jobs; returns the request's id."""
         ...
 
-    def down(self, name: str) -> str:
-        """Ask for a cluster to be ended, and return the request's id; none of that name is fine."""
+    def terminate(self, name: str) -> str:
+        """Request termination; returns the request's id. A cluster need not exist."""
         ...
 
-    def down_fault(self, request_id: str) -> str | None:
-        """Say in a sentence why a request of `down` failed; None where it did not."""
+    def termination_fault(self, request_id: str) -> str | None:
+        """Return a sentence why a termination request failed; None where it did not."""
         ...
 
-    def offers(self, plan: ClusterPlan) -> tuple[Offer, ...]:
-        """Return what the candidates cost by the clouds' catalogs; rents nothing."""
+    def list_offers(self, plan: ClusterPlan) -> tuple[Offer, ...]:
+        """Return the candidates' prices from the clouds' catalogs; launches nothing."""
         ...

@@ -1,4 +1,4 @@
-"""How this service rents clusters: whom it asks, and what it gives to the machines."""
+"""The cloud provider of this process: the port to the clouds, and the options of nodes."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from functools import cache
 
 from api.clusters.names import deployment_tag, prefix
 from api.clusters.secrets import node_secrets
-from api.database import Database
 from api.settings import Settings
-from worker.clusters.base import Clouds
-from worker.clusters.locate import open_clouds
-from worker.clusters.options import ClusterOptions
-from worker.clusters.wheel import find_locks, find_wheel
+from api.tables.database import Database
+from worker.skypilot.locate import open_clouds
+from worker.skypilot.options import ClusterOptions
+from worker.skypilot.port import Clouds
+from worker.skypilot.wheel import find_locks, find_wheel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Renting:
-    """Both parts are made when they are first asked for.
+class CloudProvider:
+    """Creates port and options on first use.
 
-    A client of clouds takes seconds to import, and most of a worker's tasks ask none.
+    SkyPilot's client takes seconds to import, and most tasks of a worker call no cloud.
     """
 
     clouds: Callable[[], Clouds]
@@ -29,21 +29,21 @@ class Renting:
     options: Callable[[], ClusterOptions]
     """Raises NoWheel."""
     reaps_dry: bool = False
-    """Only tell of clusters without an owner, do not end them."""
+    """Report orphaned clusters without terminating them."""
 
 
-def make_renting(settings: Settings, database: Database) -> Renting | None:
-    """Return how clusters are rented; None where `HILLCLIMB_CLOUDS` is empty."""
+def make_cloud_provider(settings: Settings, database: Database) -> CloudProvider | None:
+    """Return the provider that the settings name; None where `HILLCLIMB_CLOUDS` is empty."""
     if not settings.clouds:
         return None
 
     @cache
     def clouds() -> Clouds:
         with database.transaction() as session:
-            ours = prefix(deployment_tag(session))
-        return open_clouds(settings.clouds, ours)
+            name_prefix = prefix(deployment_tag(session))
+        return open_clouds(settings.clouds, name_prefix)
 
-    return Renting(
+    return CloudProvider(
         clouds=clouds,
         options=cache(lambda: _options(settings)),
         reaps_dry=settings.reaps_dry,

@@ -1,4 +1,4 @@
-"""What SkyPilot's answers say, as plain values.
+"""Parses SkyPilot's answers into the port's plain values.
 
 The shapes are those of skypilot 0.14.1. Pure: nothing here imports sky.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from worker.clusters.base import ClusterFacts, JobSighting, JobState
+from worker.skypilot.port import CloudJob, ClusterFacts, JobState
 
 _JOBS = {
     "INIT": JobState.WAITING,
@@ -19,13 +19,13 @@ _JOBS = {
     "FAILED_SETUP": JobState.SETUP_FAILED,
     "CANCELLED": JobState.CANCELLED,
 }
-"""By SkyPilot's word for it; whatever else there is has failed."""
+"""By SkyPilot's job status; every other status means failed."""
 
 
-def jobs_of(queue: Iterable[Mapping[str, Any]]) -> tuple[JobSighting, ...]:
+def jobs_of(queue: Iterable[Mapping[str, Any]]) -> tuple[CloudJob, ...]:
     """Return the jobs of a cluster's queue, oldest first."""
     jobs = [
-        JobSighting(
+        CloudJob(
             id=each["job_id"],
             name=each["job_name"],
             state=_JOBS.get(each["status"].value, JobState.FAILED),
@@ -36,7 +36,7 @@ def jobs_of(queue: Iterable[Mapping[str, Any]]) -> tuple[JobSighting, ...]:
 
 
 def hourly_of(report: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Return USD an hour of the clusters in a report of costs that are there."""
+    """Return USD an hour of the existing clusters in a cost report, by name."""
     return {
         each["name"]: round(each["total_cost"] / each["duration"] * 3600.0, 4)
         for each in report
@@ -45,14 +45,14 @@ def hourly_of(report: Iterable[Mapping[str, Any]]) -> dict[str, float]:
 
 
 class Handle(Protocol):
-    """A cluster, as SkyPilot holds it."""
+    """SkyPilot's handle of a cluster."""
 
     launched_resources: Any
     launched_nodes: int
 
 
 def facts_of(handle: Handle, hourly_usd: float | None) -> ClusterFacts | None:
-    """Return what was rented; null where nothing is known of it."""
+    """Return the rented machines; None where SkyPilot does not know them."""
     rented = handle.launched_resources
     if rented is None or rented.cloud is None:
         return None

@@ -1,4 +1,4 @@
-"""The wheel and the locks that nodes install: of this very code, so both ends agree."""
+"""Finds or builds the wheel and the locks that nodes install, so that both ends run one code."""
 
 from __future__ import annotations
 
@@ -8,39 +8,40 @@ import sys
 import tempfile
 from pathlib import Path
 
+from worker.deadlines import WHEEL_BUILD_S
+
 ROOT = Path(__file__).parents[2]
 LOCK = ROOT / "requirements" / "trainer.txt"
 GPU_LOCK = ROOT / "requirements" / "trainer-gpu.txt"
 PACKED = ("hillclimb", "api", "worker", "trainer", "assets")
-BUILD_S = 45.0
 
 
 class NoWheel(Exception):
-    """There is no wheel and none can be built; the message is a sentence."""
+    """No wheel exists and none can be built; the message is a sentence."""
 
 
 def find_locks() -> tuple[Path, Path]:
-    """Return the data plane's locks, for machines without GPUs and with. Raises NoWheel."""
+    """Return the trainer's locks, for machines without GPUs and with. Raises NoWheel."""
     for lock in (LOCK, GPU_LOCK):
         if not lock.is_file():
-            raise NoWheel(f"{lock} is not there: the worker runs from a source tree")
+            raise NoWheel(f"{lock} does not exist: the worker must run from a source tree")
     return LOCK, GPU_LOCK
 
 
-def find_wheel(given: str | None) -> Path:
-    """Return the wheel that is given, or one built of the source tree and kept.
+def find_wheel(path: str | None) -> Path:
+    """Return the configured wheel, or one built from the source tree and cached.
 
     Raises NoWheel.
     """
-    if given:
-        wheel = Path(given)
+    if path:
+        wheel = Path(path)
         if not wheel.is_file():
-            raise NoWheel(f"HILLCLIMB_WHEEL={given}: there is no such file")
+            raise NoWheel(f"HILLCLIMB_WHEEL={path}: no such file")
         return wheel
     if not (ROOT / "pyproject.toml").is_file():
-        raise NoWheel("this is no source tree to build a wheel of: set HILLCLIMB_WHEEL")
-    kept = Path.home() / ".cache" / "hillclimb" / f"wheel-{source_digest()}"
-    return next(iter(kept.glob("*.whl")), None) or _build(kept)
+        raise NoWheel("there is no source tree to build a wheel from: set HILLCLIMB_WHEEL")
+    cache = Path.home() / ".cache" / "hillclimb" / f"wheel-{source_digest()}"
+    return next(iter(cache.glob("*.whl")), None) or _build(cache)
 
 
 def source_digest() -> str:
@@ -64,16 +65,17 @@ def _run_pip(folder: str) -> subprocess.CompletedProcess[str]:
             capture_output=True,
             text=True,
             check=False,
-            timeout=BUILD_S,
+            timeout=WHEEL_BUILD_S,
         )
     except subprocess.TimeoutExpired as error:
         raise NoWheel(
-            f"the wheel was not built in {BUILD_S:.0f} s: build it before and set HILLCLIMB_WHEEL"
+            f"the wheel was not built in {WHEEL_BUILD_S:.0f} s: build it before"
+            " and set HILLCLIMB_WHEEL"
         ) from error
 
 
 def _build(folder: Path) -> Path:
-    """Build into a folder of its own, then move it: two workers may build at once."""
+    """Build into a temporary folder, then move the wheel: two workers may build at once."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as fresh:
         done = _run_pip(fresh)

@@ -1,4 +1,4 @@
-"""What clients see of datasets and versions, as JSON."""
+"""Descriptions of datasets and versions for clients, as JSON."""
 
 from __future__ import annotations
 

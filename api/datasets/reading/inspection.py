@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from api.datasets import blobs
-from api.datasets.process import Limits, run_job
+from api.datasets.work.process import JobLimits, run_job
 from api.tables import DatasetVersion
-from trainer.contract.datasets import making
-from trainer.contract.datasets.files import SPLIT, TASKS
-from trainer.contract.datasets.lint import LintOptions
-from trainer.contract.datasets.tools import ToolCount
-from trainer.stores.base import BlobStore
+from hillclimb.blobs.base import BlobStore
+from hillclimb.datasets.format.files import SPLIT, TASKS
+from hillclimb.datasets.lint import build_version
+from hillclimb.datasets.lint.lint import LintOptions
+from hillclimb.datasets.lint.tool_tokens import ToolCount
 
 
 def lint(
     store: BlobStore,
     version: DatasetVersion,
     options: LintOptions,
-    limits: Limits,
+    limits: JobLimits,
     *,
     measured: Mapping[str, ToolCount],
 ) -> list[dict[str, Any]]:
@@ -38,7 +38,9 @@ def lint(
         _bring(store, version, folder)
         job = {
             "options": options.model_dump(mode="json"),
-            "made": [each for each in version.lint["findings"] if each["code"] in making.CODES],
+            "made": [
+                each for each in version.lint["findings"] if each["code"] in build_version.CODES
+            ],
             "measured": as_json(measured),
         }
         findings: list[dict[str, Any]] = run_job("lint", folder, job, limits)["findings"]
@@ -51,7 +53,7 @@ def as_json(measured: Mapping[str, ToolCount]) -> dict[str, Any]:
 
 
 def diff(
-    store: BlobStore, before: DatasetVersion, after: DatasetVersion, limits: Limits
+    store: BlobStore, before: DatasetVersion, after: DatasetVersion, limits: JobLimits
 ) -> dict[str, Any]:
     """Return what changed between two versions; raises as `lint`."""
     with tempfile.TemporaryDirectory(prefix="hillclimb-dataset-") as name:

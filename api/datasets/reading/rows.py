@@ -15,16 +15,16 @@ import orjson
 from api.datasets.blobs import local_copy
 from api.datasets.errors import TaskNotFound
 from api.tables import DatasetVersion
-from trainer.contract.datasets.files import SPLIT, TASKS
-from trainer.contract.datasets.stored import read_lines
-from trainer.stores.base import BlobStore
+from hillclimb.blobs.base import BlobStore
+from hillclimb.datasets.format.files import SPLIT, TASKS
+from hillclimb.datasets.format.stored import read_lines
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFilters:
-    """Which tasks a page shows; null does not filter."""
+    """Filters of a page of tasks; null does not filter."""
 
     env: str | None = None
     split: str | None = None
@@ -32,7 +32,7 @@ class TaskFilters:
     """Part of the key, in any case."""
 
     def admits(self, place: Json) -> bool:
-        """Whether a task may be shown, by its line of the split table."""
+        """Return whether a task matches, by its line of the split table."""
         if self.split is not None and place["split"] != self.split:
             return False
         return self.search is None or self.search.casefold() in place["key"].casefold()
@@ -47,23 +47,23 @@ def list_tasks(
         DatasetNotFound: the version's files are gone.
         StoreError: the store does not answer.
     """
-    found: list[Json] = []
+    tasks: list[Json] = []
     for place, line in _pairs(store, version):
         if place["key"] <= after or not filters.admits(place):
             continue
-        row = _shown(place, line)
+        row = _as_payload(place, line)
         if filters.env is None or row["env_key"] == filters.env:
-            found.append(row)
-            if len(found) == limit:
+            tasks.append(row)
+            if len(tasks) == limit:
                 break
-    return found
+    return tasks
 
 
 def find_task(store: BlobStore, version: DatasetVersion, key: str) -> Json:
     """Return one task with its split; raises TaskNotFound, or as `list_tasks`."""
     for place, line in _pairs(store, version):
         if place["key"] == key:
-            return _shown(place, line)
+            return _as_payload(place, line)
     raise TaskNotFound(f"Version {version.number} has no task {key!r}.")
 
 
@@ -76,6 +76,6 @@ def _pairs(store: BlobStore, version: DatasetVersion) -> Iterator[tuple[Json, by
             yield orjson.loads(place), line
 
 
-def _shown(place: Json, line: bytes) -> Json:
+def _as_payload(place: Json, line: bytes) -> Json:
     row: Json = orjson.loads(line)
     return row | {"split": place["split"], "reason": place["reason"]}

@@ -1,4 +1,4 @@
-"""`python -m api.datasets.work KIND FOLDER MEMORY_MB`: the process that `process.run_job` starts.
+"""Runs one job on dataset files: `python -m api.datasets.work.job KIND FOLDER MEMORY_MB`.
 
 It reads `job.json` in the folder, writes `result.json` there, and knows neither the database nor
 the blob store.
@@ -19,19 +19,19 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from api.datasets.process import JOB, OUT_OF_MEMORY, REJECTED, RESULT, TOO_LONG
-from trainer.contract.datasets.diff import diff_versions
-from trainer.contract.datasets.exclusions import Exclusion
-from trainer.contract.datasets.files import LINEAGE, SPLIT, TASKS
-from trainer.contract.datasets.findings import Finding
-from trainer.contract.datasets.lineage import Lineage
-from trainer.contract.datasets.lint import LintOptions, lint
-from trainer.contract.datasets.prepare import Prepared, PrepareOptions, prepare
-from trainer.contract.datasets.reading import Reading
-from trainer.contract.datasets.rows import DatasetError, RowProblem, canonical_json
-from trainer.contract.datasets.stored import read_rows, read_splits, split_line
-from trainer.contract.datasets.table import count_by_env
-from trainer.contract.datasets.tools import ToolCount
+from api.datasets.work.process import JOB, OUT_OF_MEMORY, REJECTED, RESULT, TOO_LONG
+from hillclimb.datasets.diff import diff_versions
+from hillclimb.datasets.filter.exclusions import Exclusion
+from hillclimb.datasets.format.files import LINEAGE, SPLIT, TASKS
+from hillclimb.datasets.format.lineage import Lineage
+from hillclimb.datasets.format.rows import DatasetError, RowProblem, canonical_json
+from hillclimb.datasets.format.stored import read_rows, read_splits, split_line
+from hillclimb.datasets.format.table import count_by_env
+from hillclimb.datasets.lint.findings import Finding
+from hillclimb.datasets.lint.lint import LintOptions, lint
+from hillclimb.datasets.lint.tool_tokens import ToolCount
+from hillclimb.datasets.prepare import Prepared, PrepareOptions, prepare
+from hillclimb.datasets.read.reading import Reading
 
 CHUNK_BYTES = 1 << 18
 GZIP_MAGIC = b"\x1f\x8b"
@@ -97,8 +97,8 @@ def relint(folder: Path, job: Mapping[str, Any]) -> dict[str, Any]:
     table = count_by_env(rows, split)
     options = LintOptions.model_validate(job["options"])
     made = [Finding.model_validate(each) for each in job["made"]]
-    found = lint(rows, split, table, options, made, _measured(job))
-    return {"findings": [each.model_dump(mode="json") for each in found]}
+    findings = lint(rows, split, table, options, made, _measured(job))
+    return {"findings": [each.model_dump(mode="json") for each in findings]}
 
 
 def diff(folder: Path, _job: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,10 +107,12 @@ def diff(folder: Path, _job: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("before", "after"):
         split = {row.key: row for row in read_splits(folder / name / SPLIT)}
         sides += [read_rows(folder / name / TASKS), split]
-    found = diff_versions(*sides).model_dump(mode="json")
-    counts = {name: len(found[name]) for name in ("added", "removed", "changed", "moved")}
-    cut = {name: found[name][:MAX_LISTED] for name in counts}
-    return found | cut | {"counts": counts, "is_cut": any(n > MAX_LISTED for n in counts.values())}
+    diff_json = diff_versions(*sides).model_dump(mode="json")
+    counts = {name: len(diff_json[name]) for name in ("added", "removed", "changed", "moved")}
+    cut = {name: diff_json[name][:MAX_LISTED] for name in counts}
+    return (
+        diff_json | cut | {"counts": counts, "is_cut": any(n > MAX_LISTED for n in counts.values())}
+    )
 
 
 def _facts(prepared: Prepared, reading: Reading) -> dict[str, Any]:
@@ -144,9 +146,9 @@ def _facts(prepared: Prepared, reading: Reading) -> dict[str, Any]:
 
 def _first(reasons: Counter[str]) -> dict[str, int]:
     """Return the most frequent reasons, in order of name, and the rest as one."""
-    kept = dict(reasons.most_common(MAX_REASONS))
-    rest = reasons.total() - sum(kept.values())
-    return dict(sorted(kept.items())) | ({"other reasons": rest} if rest else {})
+    frequent = dict(reasons.most_common(MAX_REASONS))
+    rest = reasons.total() - sum(frequent.values())
+    return dict(sorted(frequent.items())) | ({"other reasons": rest} if rest else {})
 
 
 def _measured(job: Mapping[str, Any]) -> dict[str, ToolCount]:
@@ -156,10 +158,10 @@ def _measured(job: Mapping[str, Any]) -> dict[str, ToolCount]:
 def _refuse_problems(reading: Reading) -> None:
     if not reading.num_problems:
         return
-    shown = reading.problems[:MAX_SHOWN]
-    more = reading.num_problems - len(shown)
+    problems = reading.problems[:MAX_SHOWN]
+    more = reading.num_problems - len(problems)
     rest = f" (and {more} more)" if more else ""
-    raise Rejected("; ".join(each.sentence for each in shown[:3]) + rest, shown)
+    raise Rejected("; ".join(each.sentence for each in problems[:3]) + rest, problems)
 
 
 def _chunks(path: Path, max_mb: int) -> Iterator[bytes]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from api.datasets.errors import DatasetRejected, DatasetsBusy, DatasetTooLarge
-from trainer.contract.problems import SpecProblem
+from hillclimb.protocol.spec_problems import SpecProblem
 
 JOB, RESULT, LOG = "job.json", "result.json", "log"
 AT_ONCE = 2
@@ -29,16 +29,16 @@ WAIT_S = 30.0
 PASSED_ON = ("PATH", "PYTHONPATH", "VIRTUAL_ENV", "HILLCLIMB_STATE_DIR", "SYSTEMROOT", "TMPDIR")
 """The state directory is the mark by which the embedded stack finds processes of its own."""
 OUT_OF_MEMORY, REJECTED, TOO_LONG = 12, 22, 27
-"""Exit codes of `api.datasets.work`."""
-ROOT = Path(__file__).resolve().parents[2]
+"""Exit codes of `api.datasets.work.job`."""
+ROOT = Path(__file__).resolve().parents[3]
 
 log = logging.getLogger(__name__)
 _turns = threading.BoundedSemaphore(AT_ONCE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What one process may take."""
+class JobLimits:
+    """Limits of one process."""
 
     memory_mb: int
     """Address space."""
@@ -47,7 +47,7 @@ class Limits:
     """Of a file of tasks that is read."""
 
 
-def run_job(kind: str, folder: Path, job: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
+def run_job(kind: str, folder: Path, job: Mapping[str, Any], limits: JobLimits) -> dict[str, Any]:
     """Do `kind` of work on the files in `folder` and return its result.
 
     Raises:
@@ -55,18 +55,25 @@ def run_job(kind: str, folder: Path, job: Mapping[str, Any], limits: Limits) -> 
         DatasetTooLarge: the memory or the time was not enough.
         DatasetsBusy: other files were being read for too long.
     """
-    given = {**job, "max_unpacked_mb": limits.max_unpacked_mb}
-    (folder / JOB).write_text(json.dumps(given, default=str))
-    command = [sys.executable, "-m", "api.datasets.work", kind, str(folder), str(limits.memory_mb)]
-    with turn(), (folder / LOG).open("wb") as said:
+    arguments = {**job, "max_unpacked_mb": limits.max_unpacked_mb}
+    (folder / JOB).write_text(json.dumps(arguments, default=str))
+    command = [
+        sys.executable,
+        "-m",
+        "api.datasets.work.job",
+        kind,
+        str(folder),
+        str(limits.memory_mb),
+    ]
+    with turn(), (folder / LOG).open("wb") as output:
         try:
             code = subprocess.run(
                 command,
                 cwd=ROOT,
                 env=environment(),
                 stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
+                stdout=output,
+                stderr=output,
                 timeout=limits.deadline_s,
                 check=False,
             ).returncode
@@ -78,7 +85,7 @@ def run_job(kind: str, folder: Path, job: Mapping[str, Any], limits: Limits) -> 
     return _result(code, folder, limits)
 
 
-def _result(code: int, folder: Path, limits: Limits) -> dict[str, Any]:
+def _result(code: int, folder: Path, limits: JobLimits) -> dict[str, Any]:
     if code == OUT_OF_MEMORY:
         raise DatasetTooLarge(
             f"The tasks take more than {limits.memory_mb} MB of memory: split the file in two"

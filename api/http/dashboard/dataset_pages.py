@@ -1,4 +1,4 @@
-"""What the pages of datasets show, as plain values for their templates."""
+"""Contents of the dataset pages, as plain values for their templates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from api.datasets import store
 from api.datasets.exclusions import exclusion_facts
-from api.datasets.facts import version_facts, version_summary
+from api.datasets.reading.description import version_facts, version_summary
 from api.tables import Dataset, DatasetVersion
 
 MAX_VERSIONS = 50

@@ -1,4 +1,4 @@
-"""What a run that trains nothing found, as plain values for the run page."""
+"""Findings of a run that trains nothing, as plain values for the run page."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from api.evals import probe, validation
-from api.evals.newest import newest_event
-from api.runs.prompts import RENDERED
+from api.results import probe, validation
+from api.results.newest_event import newest_event
+from api.results.prompts import RENDERED
 from api.tables import Run
-from trainer.contract.probereport import ProbeVerdict
-from trainer.contract.validation import TaskVerdict
+from hillclimb.protocol.validation import TaskVerdict
+from hillclimb.stats.probe_report import ProbeVerdict
 
 EVENTS = {"probe": probe.TYPE, "validate": validation.TYPE, "preview": RENDERED}
 """The event that reports the whole of a run, by its kind."""
@@ -34,9 +34,9 @@ def found_contents(session: Session, run: Run) -> dict[str, Any] | None:
     if kind not in EVENTS:
         return None
     event = newest_event(session, run.id, EVENTS[kind])
-    found: dict[str, Any] = {"kind": kind, "data": None, "verdicts": VERDICTS, "tones": TONES}
+    content: dict[str, Any] = {"kind": kind, "data": None, "verdicts": VERDICTS, "tones": TONES}
     if event is not None:
-        found["data"] = event.data["summary"] if kind == "validate" else event.data
-        found["complete"] = event.data.get("complete", True)
-        found["environments"] = sorted(found["data"]["environments"].items())
-    return found
+        content["data"] = event.data["summary"] if kind == "validate" else event.data
+        content["complete"] = event.data.get("complete", True)
+        content["environments"] = sorted(content["data"]["environments"].items())
+    return content

@@ -1,4 +1,4 @@
-"""What pages show of machines and money, as plain values: the figures are the API's own."""
+"""Machines and costs on pages, as plain values; the figures are those of the API."""
 
 from __future__ import annotations
 
@@ -11,13 +11,19 @@ from sqlalchemy.orm import Session
 from api.clusters import budgets, store
 from api.clusters.budgets import Allowance
 from api.clusters.cost import Spent, of_cluster
-from api.clusters.overview import Rented, of_one_run, overview, told
-from api.clusters.spending import shares_of
-from api.runs.lanes import Lane, lane_of
-from api.tables import Cluster, Offer, Run
-from trainer.contract.clusters.spec import BudgetSpec
+from api.clusters.overview import ClusterCost, forecast_of_run, overview, status_message
+from api.runs.queue_class import QueueClass, queue_class_of
+from api.scheduling.limits.spending import shares_of
+from api.tables import Cluster, LaunchTry, Run
+from hillclimb.spec.backend.skypilot import BudgetSpec
 
-TONES = {"up": "good", "wanted": "", "launching": "info", "ending": "warn", "gone": ""}
+TONES = {
+    "running": "good",
+    "pending": "",
+    "provisioning": "info",
+    "terminating": "warn",
+    "terminated": "",
+}
 OUTCOMES = {"up": "good", "refused": "warn", "ineligible": "", "failed": "bad"}
 BAR_WIDTH = 240
 """Of a budget's bar, in its own units."""
@@ -25,15 +31,17 @@ BAR_WIDTH = 240
 
 def machines_contents(session: Session, run: Run, *, now: datetime) -> dict[str, Any] | None:
     """Return what the run page says of machines; null for a run that rents none."""
-    if lane_of(run) is not Lane.CLUSTER:
+    if queue_class_of(run) is not QueueClass.CLUSTER:
         return None
-    found = store.of_run(session, run.id)
-    ledger = store.offers_of(session, [each.id for each in found])
-    cost = of_one_run(session, run, now=now)
-    lost = [each for each in found[:-1] if each.paid_from is not None and each.cause is not None]
+    clusters = store.of_run(session, run.id)
+    ledger = store.launch_tries_of(session, [each.id for each in clusters])
+    cost = forecast_of_run(session, run, now=now)
+    lost = [
+        each for each in clusters[:-1] if each.billed_from is not None and each.cause is not None
+    ]
     return {
-        "clusters": [_cluster(each, now=now) for each in reversed(found)],
-        "now": _cluster(found[-1], now=now) if found else None,
+        "clusters": [_cluster(each, now=now) for each in reversed(clusters)],
+        "now": _cluster(clusters[-1], now=now) if clusters else None,
         "cost": None if cost is None else _cost(cost.spent),
         "hourly": _usd(cost.hourly_usd) if cost else "–",
         "left": _usd(cost.left_usd) if cost else "–",
@@ -49,31 +57,35 @@ def machines_contents(session: Session, run: Run, *, now: datetime) -> dict[str,
 
 def clusters_contents(session: Session, project_id: str, *, now: datetime) -> dict[str, Any]:
     """Return what the page of a project's clusters says."""
-    found = overview(session, project_id, now=now)
+    summary = overview(session, project_id, now=now)
     shares = BudgetSpec.model_fields["warn_at"].default
     return {
-        "live": [_row(each, now=now) for each in found.live],
-        "past": [_row(each, now=now) for each in found.past],
-        "cost": _cost(found.spent),
-        "hours": f"{found.spent.hours:,.2f} h",
-        "hourly": _usd(found.hourly_usd),
-        "budget": None if found.budget is None else _budget(found.budget, shares),
-        "max_clusters": found.max_clusters,
-        "warning": found.warning,
+        "live": [_row(each, now=now) for each in summary.live],
+        "past": [_row(each, now=now) for each in summary.past],
+        "cost": _cost(summary.spent),
+        "hours": f"{summary.spent.hours:,.2f} h",
+        "hourly": _usd(summary.hourly_usd),
+        "budget": None if summary.budget is None else _budget(summary.budget, shares),
+        "max_clusters": summary.max_clusters,
+        "warning": summary.warning,
         "exclusions": [
             {"infra": e.infra, "sku": e.sku or "all", "reason": e.reason, "until": e.until}
-            for e in found.exclusions
+            for e in summary.exclusions
         ],
     }
 
 
-def _row(found: Rented, *, now: datetime) -> dict[str, Any]:
-    whose = {"run_id": found.run.id, "run_name": found.run.name, "status": found.run.status}
-    return _cluster(found.cluster, now=now) | whose
+def _row(cluster_cost: ClusterCost, *, now: datetime) -> dict[str, Any]:
+    whose = {
+        "run_id": cluster_cost.run.id,
+        "run_name": cluster_cost.run.name,
+        "status": cluster_cost.run.status,
+    }
+    return _cluster(cluster_cost.cluster, now=now) | whose
 
 
 def _cluster(cluster: Cluster, *, now: datetime) -> dict[str, Any]:
-    had = cluster.paid_from
+    had = cluster.billed_from
     return {
         "name": cluster.name,
         "state": cluster.state,
@@ -81,15 +93,15 @@ def _cluster(cluster: Cluster, *, now: datetime) -> dict[str, Any]:
         "where": where(cluster),
         "machines": f"{cluster.num_nodes} × {cluster.sku}" if cluster.sku else "–",
         "hourly": _usd(cluster.hourly_usd),
-        "up_at": cluster.up_at,
-        "lived": "–" if had is None else _duration((cluster.gone_at or now) - had),
-        "ends_at": None if cluster.gone_at else cluster.wall_limit_at,
+        "running_at": cluster.running_at,
+        "lived": "–" if had is None else _duration((cluster.terminated_at or now) - had),
+        "ends_at": None if cluster.terminated_at else cluster.wall_limit_at,
         "cost": _cost(of_cluster(cluster, now=now)),
-        "why": told(cluster) or "",
+        "why": status_message(cluster) or "",
     }
 
 
-def _offer(offer: Offer) -> dict[str, Any]:
+def _offer(offer: LaunchTry) -> dict[str, Any]:
     return {
         "at": offer.at,
         "where": where(offer),
@@ -103,9 +115,9 @@ def _offer(offer: Offer) -> dict[str, Any]:
     }
 
 
-def where(found: Cluster | Offer) -> str:
+def where(source: Cluster | LaunchTry) -> str:
     """Return cloud and region."""
-    return " · ".join(part for part in (found.infra, found.region) if part) or "–"
+    return " · ".join(part for part in (source.infra, source.region) if part) or "–"
 
 
 def _budget(allowance: Allowance, shares: Sequence[float]) -> dict[str, Any]:
@@ -115,7 +127,7 @@ def _budget(allowance: Allowance, shares: Sequence[float]) -> dict[str, Any]:
         tone = "warn"
     return {
         "owner": allowance.owner,
-        "told": allowance.told().partition(": ")[2],
+        "summary": allowance.summary().partition(": ")[2],
         "share": f"{100 * allowance.share:.0f} %",
         "tone": "bad" if allowance.is_used_up else tone,
         "width": BAR_WIDTH,

@@ -1,4 +1,4 @@
-"""What the pages show: contents as plain values, for templates and for the page's script."""
+"""Contents of the pages as plain values, for templates and for the page's script."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from api.dashboard.found import EVENTS, found_contents
-from api.dashboard.machines import machines_contents
-from api.live.reader import envelope
-from api.runs.lanes import Lane, lane_of
-from api.runs.queue import place_of
-from api.runs.reasons import REASONS
+from api.http.dashboard.findings import EVENTS, found_contents
+from api.http.dashboard.machines import machines_contents
+from api.http.live.reader import envelope
+from api.runs.end_reasons import REASONS
+from api.runs.queue_class import QueueClass, queue_class_of
 from api.runs.status import WAITING, RunStatus
+from api.scheduling.queue import queue_position
 from api.tables import Run, RunEvent
-from trainer.contract.reasons import ReasonCode
+from hillclimb.protocol.end_reasons import ReasonCode
 
 MAX_STEPS = 1500
 """Training steps embedded in a page; of longer runs every n-th is."""
@@ -51,12 +51,14 @@ def run_banner(session: Session, run: Run, *, now: datetime) -> dict[str, str]:
     """Return one sentence on where the run stands and its tone (`good`, `warn`, `bad` or none)."""
     status = RunStatus(run.status)
     if status in WAITING:
-        place = place_of(session, run, now=now)
+        place = queue_position(session, run, now=now)
         text = f"Place {place.position} in the queue. {place.reason or 'Its turn is now.'}"
         return {"tone": "warn" if run.end_code else "", "text": f"{_why(run)} {text}".strip()}
     if run.end_code is not None:
         return {"tone": _TONES.get(status, "warn"), "text": _why(run)}
-    sentences = _SENTENCES | _ON_CLUSTERS if lane_of(run) is Lane.CLUSTER else _SENTENCES
+    sentences = (
+        _SENTENCES | _ON_CLUSTERS if queue_class_of(run) is QueueClass.CLUSTER else _SENTENCES
+    )
     return {"tone": "", "text": sentences.get(status, "")}
 
 
@@ -71,12 +73,12 @@ def _why(run: Run) -> str:
 
 _TONES = {RunStatus.SUCCEEDED: "good", RunStatus.FAILED: "bad"}
 _SENTENCES = {
-    RunStatus.PROVISIONING: "Offered to a runner.",
+    RunStatus.PROVISIONING: "Scheduled to a runner.",
     RunStatus.STARTING: "A runner is starting the trainer.",
-    RunStatus.RUNNING: "The trainer is at work.",
+    RunStatus.RUNNING: "The trainer is running.",
     RunStatus.PAUSING: "The trainer is saving a checkpoint before it pauses.",
-    RunStatus.FINALIZING: "The trainer has finished; its last events are on their way.",
-    RunStatus.CANCELLING: "Cancelled: the trainer is saving a checkpoint and leaving.",
+    RunStatus.FINALIZING: "The trainer has finished; its last events are still arriving.",
+    RunStatus.CANCELLING: "Cancelled: the trainer is saving a checkpoint and exiting.",
 }
 _ON_CLUSTERS = {
     RunStatus.PROVISIONING: "Its machines are being rented and set up.",
@@ -143,6 +145,6 @@ def _embedded(event: RunEvent) -> dict[str, Any]:
     """Return the envelope without what the page does not draw."""
     data = event.data
     if event.type == "step.completed":
-        kept = {key: data.get(key) for key in ("step", "eta_s", "all", "envs")}
-        data = kept | {"metrics": {REWARD: data.get("metrics", {}).get(REWARD)}}
+        fields = {key: data.get(key) for key in ("step", "eta_s", "all", "envs")}
+        data = fields | {"metrics": {REWARD: data.get("metrics", {}).get(REWARD)}}
     return dict(envelope(event)) | {"data": data, "created_at": event.at.isoformat()}

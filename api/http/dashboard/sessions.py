@@ -16,8 +16,8 @@ from datetime import datetime, timedelta
 from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
-from api.identity import NotAuthenticated, Principal
 from api.tables import ApiKey, SessionCode
+from api.tables.identity import NotAuthenticated, Principal
 
 COOKIE = "hillclimb_session"
 SESSION_S = 12 * 3600

@@ -6,7 +6,7 @@ LiveError
 
 
 class LiveError(Exception):
-    """Base of the errors in `api.live`."""
+    """Base of the errors in `api.http.live`."""
 
 
 class ReadFailed(LiveError):

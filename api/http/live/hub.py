@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from api.live.errors import ReadFailed
+from api.http.live.errors import ReadFailed
 
 QUEUE_BATCHES = 64
 """Batches a client may be behind before it is sent back to the table."""
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class FrameBatch:
     """Consecutive events of a run, encoded; `first > last` when there are none.
 
     `ended` is true when the run has ended and `last` is its last event.
@@ -38,20 +38,20 @@ class Batch:
         return self.first > self.last
 
 
-Read = Callable[[str, int], Awaitable[Batch]]
+Read = Callable[[str, int], Awaitable[FrameBatch]]
 """`read(run_id, after)` gives the next events from the table; raises ReadFailed."""
 
 
-class Client:
+class Subscriber:
     """One listener's mailbox: batches, or `None` for "look at my flags"."""
 
     def __init__(self, feed: Feed, *, queue_batches: int) -> None:
         self.feed = feed
         self.is_lagging = False
         self.is_closed = False
-        self._queue: asyncio.Queue[Batch | None] = asyncio.Queue(queue_batches)
+        self._queue: asyncio.Queue[FrameBatch | None] = asyncio.Queue(queue_batches)
 
-    def offer(self, batch: Batch) -> None:
+    def offer(self, batch: FrameBatch) -> None:
         """Add a batch, or mark the client as lagging when its queue is full."""
         if self.is_lagging:
             return
@@ -70,7 +70,7 @@ class Client:
         """Forget the lag: the client is about to read the table itself."""
         self.is_lagging = False
 
-    async def next(self, timeout_s: float) -> Batch | None:
+    async def next(self, timeout_s: float) -> FrameBatch | None:
         """Return the next batch, or `None` when a flag changed; raises TimeoutError."""
         return await asyncio.wait_for(self._queue.get(), timeout_s)
 
@@ -90,7 +90,7 @@ class Feed:
 
     run_id: str
     read: Read
-    clients: set[Client] = field(default_factory=set)
+    clients: set[Subscriber] = field(default_factory=set)
     cursor: int | None = None
     is_dirty: bool = False
     task: asyncio.Task[None] | None = None
@@ -138,16 +138,16 @@ class Hub:
         self._queue_batches = queue_batches
         self._feeds: dict[str, Feed] = {}
 
-    def join(self, run_id: str) -> Client:
+    def join(self, run_id: str) -> Subscriber:
         """Return a mailbox for the run; the caller catches up, then calls `client.feed.start`."""
         feed = self._feeds.setdefault(run_id, Feed(run_id=run_id, read=self.read))
-        client = Client(feed, queue_batches=self._queue_batches)
+        client = Subscriber(feed, queue_batches=self._queue_batches)
         feed.clients.add(client)
         if self.is_closed:
             client.close()
         return client
 
-    def leave(self, client: Client) -> None:
+    def leave(self, client: Subscriber) -> None:
         """Forget the mailbox, and the feed with its last one."""
         feed = client.feed
         feed.clients.discard(client)

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from api.database import Database
-from api.live.hub import Hub
-from api.live.listener import listen
-from api.live.reader import TableReader
-from api.live.shutdown import on_stop_signal
+from api.http.live.hub import Hub
+from api.http.live.listener import listen
+from api.http.live.reader import TableReader
+from api.http.live.shutdown import on_stop_signal
+from api.tables.database import Database
 
 
 @asynccontextmanager

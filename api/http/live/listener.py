@@ -1,6 +1,6 @@
 """The process's one LISTEN connection: notifications in, wake-ups out.
 
-It also shows others that the process is there (`api.runs.presence`).
+It also shows others that the process is there (`api.runs.api_liveness`).
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ import psycopg
 from psycopg import sql
 from sqlalchemy.engine import make_url
 
-from api.database import CONNECT_TIMEOUT_S
-from api.runs.presence import HOLD
+from api.runs.api_liveness import ACQUIRE_LOCK
+from api.runs.journal import CHANNEL
+from api.tables.database import CONNECT_TIMEOUT_S
 
-CHANNEL = "hillclimb_events"
-"""Payloads are `run_id:seq`; the writer sends them in the transaction of the events."""
 SWEEP_INTERVAL_S = 15.0
 """Watched runs are re-read this often even in silence: a lost wake-up costs seconds, not a page."""
 GONE_S = 30.0
 """The server ends the connection of a process from which it hears nothing for so long: its host is
 gone, or it stands still. Twice the interval, which says something each time, and half of a
-runner's lease (`api.runs.runners.LEASE_S`)."""
+runner's lease (`api.runs.deadlines.RUNNER_LEASE_S`)."""
 RECONNECT_INTERVAL_S = 1.0
 ANSWER_S = 5.0
 """A connection on which the server does not answer for so long is given up: whoever only listens
@@ -33,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 class Wakes(Protocol):
-    """Who is told."""
+    """Receives the wake-ups."""
 
     def wake(self, run_id: str) -> None:
         """Something new in this run."""
@@ -63,7 +62,7 @@ async def _listen_once(conninfo: str, hub: Wakes) -> None:
     try:
         # Before the lock: it is never held by a connection that could outlive its process for long.
         await connection.execute(sql.SQL("SET idle_session_timeout = {}").format(f"{GONE_S:g}s"))
-        await connection.execute(HOLD)
+        await connection.execute(ACQUIRE_LOCK)
         await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(CHANNEL)))
         # What was committed between the loss and this LISTEN was announced to nobody.
         hub.wake_all()

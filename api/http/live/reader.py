@@ -12,11 +12,11 @@ from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from api.database import Database
-from api.live.errors import ReadFailed
-from api.live.frames import encode
-from api.live.hub import Batch
+from api.http.live.errors import ReadFailed
+from api.http.live.frames import encode
+from api.http.live.hub import FrameBatch
 from api.tables import Run, RunEvent
+from api.tables.database import Database
 
 PAGE = 500
 """Events per read."""
@@ -31,11 +31,11 @@ class TableReader:
     database: Database
     limiter: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(MAX_READS))
 
-    async def read(self, run_id: str, after: int) -> Batch:
+    async def read(self, run_id: str, after: int) -> FrameBatch:
         """Return the events after `after`; one beyond the newest event counts as the newest."""
         return await anyio.to_thread.run_sync(self._read, run_id, after, limiter=self.limiter)
 
-    def _read(self, run_id: str, after: int) -> Batch:
+    def _read(self, run_id: str, after: int) -> FrameBatch:
         try:
             with self.database.transaction() as session:
                 return read_batch(session, run_id, after)
@@ -43,7 +43,7 @@ class TableReader:
             raise ReadFailed(str(error)) from error
 
 
-def read_batch(session: Session, run_id: str, after: int) -> Batch:
+def read_batch(session: Session, run_id: str, after: int) -> FrameBatch:
     """Return up to a page of events after `after`, encoded.
 
     The run is read before its events: an event seen here but not counted there is delivered, and
@@ -59,7 +59,7 @@ def read_batch(session: Session, run_id: str, after: int) -> Batch:
         .limit(PAGE)
     ).all()
     last = events[-1].seq if events else after
-    return Batch(
+    return FrameBatch(
         first=after + 1,
         last=last,
         frames=b"".join(encode(envelope(event)) for event in events),

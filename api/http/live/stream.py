@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
 
-from api.live.errors import ReadFailed
-from api.live.frames import END, PING, RETRY
-from api.live.hub import Batch, Client, Hub
+from api.http.live.errors import ReadFailed
+from api.http.live.frames import END, PING, RETRY
+from api.http.live.hub import FrameBatch, Hub, Subscriber
 
 PING_INTERVAL_S = 15.0
 
@@ -47,7 +47,7 @@ async def follow(
 
 
 async def _follow_feed(
-    client: Client, cursor: int, ping_interval_s: float
+    client: Subscriber, cursor: int, ping_interval_s: float
 ) -> AsyncIterator[tuple[bytes, int]]:
     """Yield what the feed brings until the client has to look at the table again."""
     while True:
@@ -65,7 +65,7 @@ async def _follow_feed(
             yield END, cursor
 
 
-def _continues(batch: Batch, cursor: int) -> bool:
+def _continues(batch: FrameBatch, cursor: int) -> bool:
     """Say whether the batch follows on `cursor` exactly, or lies wholly before it."""
     if batch.is_empty:
         return batch.last == cursor

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import ValidationError
 
-from api.problems import INVALID, INVALID_SPEC, MALFORMED, Problem
-from trainer.contract.events import IngestBatch
-from trainer.contract.problems import SpecProblem, explain, sentence_of
-from trainer.contract.spec import RunSpec
+from api.http.problems import INVALID, INVALID_SPEC, MALFORMED, Problem
+from hillclimb.protocol.events import IngestBatch
+from hillclimb.protocol.spec_problems import SpecProblem, explain, sentence_of
+from hillclimb.spec.run import RunSpec
 
 MAX_SHOWN = 50
 """Mistakes listed in one answer."""

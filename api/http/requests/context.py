@@ -1,4 +1,4 @@
-"""What routes are given: the service's parts, the caller, the body."""
+"""Dependencies of routes: the service's parts, the caller, the body."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ from typing import Annotated
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from api.bell import Bell
-from api.dashboard.sessions import COOKIE, read_session
-from api.database import Database
-from api.identity import NotAuthenticated, Principal, Scope, authenticate
-from api.routes.lanes import DatasetLanes
+from api.admission.admission import Admission
+from api.admission.rental import RentalSettings
+from api.http.dashboard.sessions import COOKIE, read_session
+from api.http.payloads.runs import run_as_json
+from api.http.requests.thread_pools import DatasetPools
+from api.queue import TaskQueue
 from api.runs.journal import utc_now
 from api.settings import Settings
-from trainer.stores.base import BlobStore
+from api.tables.database import Database
+from api.tables.idempotency import RequestKey
+from api.tables.identity import NotAuthenticated, Principal, Scope, authenticate
+from hillclimb.blobs.base import BlobStore
 
 BEARER = HTTPBearer(auto_error=False, description="API key, runner token or attempt token.")
 
@@ -27,16 +31,31 @@ class Services:
 
     settings: Settings
     database: Database
-    bell: Bell
+    task_queue: TaskQueue
     store: BlobStore
-    lanes: DatasetLanes
+    lanes: DatasetPools
     node_secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """What rented nodes get of the service's environment."""
+    """Environment variables of the service that rented nodes receive."""
 
     @property
     def cursor_secret(self) -> str:
-        """What cursors are signed with."""
+        """The secret that signs cursors."""
         return self.settings.secret_key.get_secret_value()
+
+    @property
+    def admission(self) -> Admission:
+        """Admission of runs by this service's settings."""
+        settings = self.settings
+        return Admission(
+            database=self.database,
+            rental=RentalSettings(
+                clouds=settings.clouds,
+                api_url=settings.node_api_url or settings.public_url,
+                blobs_url=settings.node_blobs_url or settings.blobs_url,
+                node_secrets=self.node_secrets,
+            ),
+            describe=run_as_json,
+        )
 
 
 def get_services(request: Request) -> Services:
@@ -91,3 +110,10 @@ async def read_body(request: Request) -> bytes:
 
 
 RawBody = Annotated[bytes, Depends(read_body)]
+
+
+def request_key(caller: Principal, path: str, key: str | None, body: bytes) -> RequestKey | None:
+    """Return the identity of a repeatable POST; None without an Idempotency-Key."""
+    if key is None:
+        return None
+    return RequestKey(project_id=caller.project_id, method="POST", path=path, key=key, body=body)

@@ -1,4 +1,4 @@
-"""What every read of a run's results needs: the run, in the caller's project, and a session."""
+"""Loads the run of a read request, in the caller's project, with a session."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Annotated, Any
 from fastapi import Path
 from sqlalchemy.orm import Session
 
-from api.identity import NotAllowed, NotAuthenticated
-from api.problems import INVALID, KINDS, documented
-from api.routes.context import Reader, Services
+from api.http.problems import INVALID, KINDS, documented
+from api.http.requests.context import Reader, Services
 from api.runs import store
 from api.runs.errors import RunNotFound
 from api.tables import Run
+from api.tables.identity import NotAllowed, NotAuthenticated
 
 RunId = Annotated[str, Path(examples=["run_06dzk3m8v5q2w9x4t7r1c0n6ab"])]
 PROBLEMS: dict[int | str, dict[str, Any]] = {

@@ -19,7 +19,7 @@ from api.datasets.errors import DatasetsBusy
 T = TypeVar("T")
 
 
-class Lane:
+class BoundedPool:
     """So many threads for one kind of work, and so many requests that may wait for one of them."""
 
     def __init__(self, *, threads: int, waiting: int) -> None:
@@ -39,10 +39,10 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class DatasetLanes:
+class DatasetPools:
     """The kinds of work on datasets that take long."""
 
-    works: Lane = field(default_factory=lambda: Lane(threads=6, waiting=12))
+    works: BoundedPool = field(default_factory=lambda: BoundedPool(threads=6, waiting=12))
     """Making, linting and comparing versions: seconds to minutes, two at once (`process`)."""
-    reads: Lane = field(default_factory=lambda: Lane(threads=6, waiting=60))
+    reads: BoundedPool = field(default_factory=lambda: BoundedPool(threads=6, waiting=60))
     """Pages and files of versions: up to a pass over all of its tasks."""

@@ -13,7 +13,7 @@ from fastapi import Request
 from starlette.datastructures import UploadFile
 from starlette.requests import ClientDisconnect
 
-from api.problems import MALFORMED, TOO_LARGE, Problem
+from api.http.problems import MALFORMED, TOO_LARGE, Problem
 
 FORM = "multipart/form-data"
 WRITE_BYTES = 1 << 20
@@ -25,7 +25,7 @@ EMPTY = hashlib.sha256().hexdigest()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upload:
-    """What a request brought."""
+    """The contents of an upload."""
 
     options: bytes
     """A JSON document, empty when there was none."""
@@ -45,15 +45,15 @@ async def receive(request: Request, folder: Path, options: str | None) -> Upload
         Problem: the form has other parts or cannot be read, or the client went away.
     """
     path = folder / "upload"
-    given = (options or "").encode()
+    text = (options or "").encode()
     try:
         if request.headers.get("content-type", "").startswith(FORM):
-            return await _from_form(request, path, given)
+            return await _from_form(request, path, text)
         with path.open("wb") as file:
             sha256 = await _to_file(request, file)
     except ClientDisconnect as error:
         raise Problem(MALFORMED, "The connection ended before the file did.") from error
-    return _upload(given, path, sha256)
+    return _upload(text, path, sha256)
 
 
 async def _to_file(request: Request, file: BinaryIO) -> str:
@@ -79,11 +79,11 @@ async def _from_form(request: Request, path: Path, options: bytes) -> Upload:
             raise Problem(
                 MALFORMED, f"The form has a part {strangers[0]!r}: send `tasks` and `options`."
             )
-        given, file = form.get("options"), form.get("tasks")
-        if isinstance(given, UploadFile):
-            options = await given.read(MAX_OPTIONS_BYTES + 1)
-        elif given is not None:
-            options = given.encode()
+        text, file = form.get("options"), form.get("tasks")
+        if isinstance(text, UploadFile):
+            options = await text.read(MAX_OPTIONS_BYTES + 1)
+        elif text is not None:
+            options = text.encode()
         if len(options) > MAX_OPTIONS_BYTES:
             raise Problem(TOO_LARGE, f"The options may have {MAX_OPTIONS_BYTES:,} bytes at most.")
         if isinstance(file, str):

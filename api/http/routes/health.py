@@ -8,12 +8,12 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 from sqlalchemy.exc import OperationalError
 
-from api.bell import BrokerAway
-from api.clusters.attendance import unattended
-from api.database import SCHEMA_REVISION
-from api.problems import UNAVAILABLE, Problem, documented
-from api.routes.context import Services, ServicesDep
+from api.clusters.cloud_worker import cloud_worker_warning
+from api.http.problems import UNAVAILABLE, Problem, documented
+from api.http.requests.context import Services, ServicesDep
+from api.queue import BrokerUnreachable
 from api.runs.journal import utc_now
+from api.tables.database import SCHEMA_REVISION, revision_fault
 
 router = APIRouter(prefix="/v1/health", tags=["health"])
 
@@ -51,7 +51,7 @@ def ready(services: ServicesDep) -> Ready:
     if faults:
         raise Problem(UNAVAILABLE, " ".join(faults))
     with services.database.transaction() as session:
-        warning = unattended(session, now=utc_now())
+        warning = cloud_worker_warning(session, now=utc_now())
     return Ready(database_revision=SCHEMA_REVISION, warnings=[warning] if warning else [])
 
 
@@ -60,14 +60,12 @@ def _database_fault(services: Services) -> str | None:
         revision = services.database.revision()
     except OperationalError:
         return "The database does not answer."
-    if revision != SCHEMA_REVISION:
-        return f"The database is at revision {revision}, not {SCHEMA_REVISION}: run migrations."
-    return None
+    return revision_fault(revision)
 
 
 def _broker_fault(services: Services) -> str | None:
     try:
-        services.bell.check()
-    except BrokerAway:
+        services.task_queue.check()
+    except BrokerUnreachable:
         return "The broker does not answer."
     return None

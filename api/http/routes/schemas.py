@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from trainer.contract.spec import json_schema
+from hillclimb.spec.run import json_schema
 
 router = APIRouter(prefix="/v1/schemas", tags=["schemas"])
 

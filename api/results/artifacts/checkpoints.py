@@ -13,10 +13,10 @@ from sqlalchemy import select
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session
 
-from api.artifacts.errors import ArtifactNotFound
+from api.results.artifacts.errors import ArtifactNotFound
 from api.tables import Checkpoint
-from trainer.contract.rundir import MANIFEST, run_key
-from trainer.stores.base import BlobMissing, BlobStore, StoreError, checked_key
+from hillclimb.blobs.base import BlobMissing, BlobStore, StoreError, checked_key
+from hillclimb.protocol.rundir import MANIFEST, run_key
 
 CHUNK_BYTES = 1 << 20
 FETCH_BYTES = 8 << 20
@@ -70,11 +70,11 @@ def file_address(store: BlobStore, checkpoint: Checkpoint, path: str) -> str | N
 
 
 def open_file(
-    store: BlobStore, checkpoint: Checkpoint, path: str, *, wanted_from: int = 0
+    store: BlobStore, checkpoint: Checkpoint, path: str, *, first_byte: int = 0
 ) -> tuple[int, int, Iterator[bytes]]:
-    """Return one file of the checkpoint: its size, where what is given begins, and that in chunks.
+    """Return one file of the checkpoint: its size, the start of the content, the content in chunks.
 
-    It begins where it is wanted from, or at 0 when there is nothing there.
+    The content starts at `first_byte`, or at 0 if the file has fewer bytes.
 
     Raises:
         ArtifactNotFound: the checkpoint has no such file, or `path` is not inside it.
@@ -82,7 +82,7 @@ def open_file(
     """
     with _named(checkpoint, path) as key:
         size, local = store.size(key), store.local_path(key)
-        start = wanted_from if wanted_from < size else 0
+        start = first_byte if first_byte < size else 0
         if local is None:
             return size, start, _fetch(store, key, start, size)
         # An open file outlives its name: retention may delete it while it is read.

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from api.artifacts.logs import SEGMENT_BITS, LogPage, segments
-from trainer.stores.base import BlobStore
+from api.results.artifacts.logs import SEGMENT_BITS, LogPage, segments
+from hillclimb.blobs.base import BlobStore
 
 Level = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 LEVELS: tuple[str, ...] = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
@@ -29,7 +29,7 @@ _HEAD = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFilter:
-    """What a record has to be; None asks for nothing."""
+    """Conditions on a log record; None does not filter."""
 
     level: Level | None = None
     """At least this."""
@@ -42,7 +42,7 @@ class LogFilter:
 
     @property
     def asks(self) -> bool:
-        """Whether anything is asked for."""
+        """Return whether any condition is set."""
         return any((self.level, self.component, self.environment, self.text))
 
     def takes(self, record: bytes) -> bool:
@@ -53,35 +53,35 @@ class LogFilter:
             return False
         if self.component and not _is_of(name, self.component):
             return False
-        said = record.decode(errors="replace")
+        text = record.decode(errors="replace")
         if self.environment:
             word = rf"(?<![\w-]){re.escape(self.environment)}(?![\w-])"
-            if not re.search(word, said):
+            if not re.search(word, text):
                 return False
-        return self.text is None or self.text.casefold() in said.casefold()
+        return self.text is None or self.text.casefold() in text.casefold()
 
 
 def search_log(
-    store: BlobStore, run_id: str, attempt: int, wanted: LogFilter, *, after: int, limit: int
+    store: BlobStore, run_id: str, attempt: int, filter_: LogFilter, *, after: int, limit: int
 ) -> LogPage:
     """Return records behind `after` that are wanted, up to about `limit` bytes of them.
 
     A page may be empty and have more behind it: it is what one request may search.
     """
-    found: list[bytes] = []
+    lines: list[bytes] = []
     room, scanned, position = limit, 0, after
     for record, end in _records(store, run_id, attempt, after=after):
-        is_wanted = wanted.takes(record)
-        if is_wanted and found and len(record) > room:
-            return _page(found, position, has_more=True)
+        is_wanted = filter_.takes(record)
+        if is_wanted and lines and len(record) > room:
+            return _page(lines, position, has_more=True)
         if is_wanted:
-            found.append(record)
+            lines.append(record)
             room -= len(record)
         scanned += len(record)
         position = end
         if scanned >= SCAN_BYTES or room <= 0:
-            return _page(found, position, has_more=True)
-    return _page(found, position, has_more=False)
+            return _page(lines, position, has_more=True)
+    return _page(lines, position, has_more=False)
 
 
 def _records(
@@ -112,8 +112,8 @@ def _lines(
         offset = 0
 
 
-def _page(found: list[bytes], position: int, *, has_more: bool) -> LogPage:
-    text = b"".join(found).decode(errors="replace")
+def _page(lines: list[bytes], position: int, *, has_more: bool) -> LogPage:
+    text = b"".join(lines).decode(errors="replace")
     return LogPage(text=text, next_offset=position, has_more=has_more)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from trainer.contract.rundir import log_segment, run_key
-from trainer.stores.base import BlobMissing, BlobStore
+from hillclimb.blobs.base import BlobMissing, BlobStore
+from hillclimb.protocol.rundir import log_segment, run_key
 
 SEGMENT_BITS = 32
 """A position is `segment << 32 | offset`: it rises, fits a JSON number, and names the one segment

@@ -7,9 +7,9 @@ import json
 import zlib
 from typing import Any
 
-from api.artifacts.errors import ArtifactNotFound
-from trainer.contract.rundir import run_key
-from trainer.stores.base import BlobMissing, BlobStore
+from api.results.artifacts.errors import ArtifactNotFound
+from hillclimb.blobs.base import BlobMissing, BlobStore
+from hillclimb.protocol.rundir import run_key
 
 
 def read_prompts(store: BlobStore, run_id: str, file: str) -> list[dict[str, Any]]:

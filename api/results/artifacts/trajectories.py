@@ -13,12 +13,12 @@ from typing import Any
 from sqlalchemy import select, tuple_
 from sqlalchemy.orm import Session
 
-from api.artifacts.errors import ArtifactNotFound
-from api.evals.failures import cause_of
+from api.results.artifacts.errors import ArtifactNotFound
+from api.results.evals.failures import cause_of
 from api.tables import OutcomeRecord, Run
-from trainer.contract.outcomes import OutcomeStatus
-from trainer.contract.rundir import attempt_name, run_key
-from trainer.stores.base import BlobMissing, BlobStore
+from hillclimb.blobs.base import BlobMissing, BlobStore
+from hillclimb.protocol.outcomes import OutcomeStatus
+from hillclimb.protocol.rundir import attempt_name, run_key
 
 Position = tuple[int, str]
 """Where a page ends: step and rollout id of its last row."""
@@ -26,7 +26,7 @@ Position = tuple[int, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrajectoryFilters:
-    """Which rollouts a list shows; null does not filter."""
+    """Filters of a list of rollouts; null does not filter."""
 
     env: str | None = None
     step: int | None = None
@@ -74,10 +74,10 @@ def list_outcomes(
 
 def find_outcome(session: Session, run_id: str, rollout_id: str) -> OutcomeRecord:
     """Return one outcome; raises ArtifactNotFound."""
-    found = session.get(OutcomeRecord, (run_id, rollout_id))
-    if found is None:
+    record = session.get(OutcomeRecord, (run_id, rollout_id))
+    if record is None:
         raise ArtifactNotFound(f"Run {run_id} has no rollout {rollout_id!r}.")
-    return found
+    return record
 
 
 def read_trajectory(store: BlobStore, outcome: OutcomeRecord) -> Any:  # noqa: ANN401 (any JSON)

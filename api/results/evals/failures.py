@@ -1,4 +1,4 @@
-"""Why rollouts failed, in a few words: one cause per failed rollout."""
+"""Causes of failed rollouts, one per rollout, in a few words."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from api.evals.store import FailureGroup
-from trainer.contract.outcomes import StopReason
+from api.results.evals.store import FailureGroup
+from hillclimb.protocol.outcomes import StopReason
 
 MEANINGS: Mapping[str, str] = MappingProxyType(
     {

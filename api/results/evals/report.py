@@ -8,9 +8,9 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from api.evals.errors import NoSuchEval
-from api.evals.failures import failure_table
-from api.evals.store import (
+from api.results.errors import NoSuchEval
+from api.results.evals.failures import failure_table
+from api.results.evals.store import (
     FailureGroup,
     count_failures,
     count_outcomes,
@@ -18,8 +18,8 @@ from api.evals.store import (
     training_seconds,
 )
 from api.tables import Eval
-from trainer.contract.passrate import PassRate, TaskCount
-from trainer.contract.verdict import VERDICT_RULE, Comparison, compare
+from hillclimb.stats.pass_rate import PassRate, TaskCount
+from hillclimb.stats.verdict import VERDICT_RULE, Comparison, compare
 
 Fallback = Callable[[set[int]], int]
 """Chooses a step where none was asked for: `min` or `max`."""
@@ -29,7 +29,7 @@ Fallback = Callable[[set[int]], int]
 class Side:
     """One evaluation: its row, its tasks and its failures."""
 
-    found: Eval
+    evaluation: Eval
     counts: Sequence[TaskCount]
     failures: Sequence[FailureGroup]
 
@@ -70,7 +70,7 @@ def build_report(
 def _step_of(
     evals: Sequence[Eval], step: int | None, *, fallback: Callable[[set[int]], int]
 ) -> int:
-    steps = {found.step for found in evals}
+    steps = {evaluation.step for evaluation in evals}
     if not steps:
         raise NoSuchEval("the run has no evaluation yet")
     if step is not None and step not in steps:
@@ -81,19 +81,19 @@ def _step_of(
 def _pairs(
     session: Session, run_id: str, evals: Sequence[Eval], *, steps: tuple[int, int]
 ) -> dict[str, tuple[Side, Side]]:
-    wanted = [found for found in evals if found.step in steps]
-    counts = count_outcomes(session, run_id, wanted)
+    chosen = [evaluation for evaluation in evals if evaluation.step in steps]
+    counts = count_outcomes(session, run_id, chosen)
     sides = {
-        (found.step, found.decoding): Side(
-            found=found,
-            counts=counts[found.step, found.decoding],
-            failures=count_failures(session, run_id, found),
+        (evaluation.step, evaluation.decoding): Side(
+            evaluation=evaluation,
+            counts=counts[evaluation.step, evaluation.decoding],
+            failures=count_failures(session, run_id, evaluation),
         )
-        for found in wanted
+        for evaluation in chosen
     }
     return {
         decoding: (sides[steps[0], decoding], sides[steps[1], decoding])
-        for decoding in dict.fromkeys(found.decoding for found in wanted)
+        for decoding in dict.fromkeys(evaluation.decoding for evaluation in chosen)
         if (steps[0], decoding) in sides and (steps[1], decoding) in sides
     }
 
@@ -101,9 +101,9 @@ def _pairs(
 def _overall(old: Side, new: Side) -> dict[str, Any]:
     facts = comparison_facts(compare(old.counts, new.counts))
     return facts | {
-        "temperature": new.found.temperature,
-        "n_samples_per_prompt": new.found.n_samples_per_prompt,
-        "pass_threshold": new.found.pass_threshold,
+        "temperature": new.evaluation.temperature,
+        "n_samples_per_prompt": new.evaluation.n_samples_per_prompt,
+        "pass_threshold": new.evaluation.pass_threshold,
         "seen_templates": _of_templates(old, new, held_out=False),
         "held_out_templates": _of_templates(old, new, held_out=True),
         "failures": failure_table(old.failures, new.failures),

@@ -12,8 +12,8 @@ from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session
 
 from api.tables import Eval, Metric, OutcomeRecord
-from trainer.contract.outcomes import OutcomeStatus, StopReason
-from trainer.contract.passrate import TaskCount
+from hillclimb.protocol.outcomes import OutcomeStatus, StopReason
+from hillclimb.stats.pass_rate import TaskCount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class FailureGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class OutcomeBatch:
     """Outcomes that belong together: of one evaluation, or of one probe."""
 
     run_id: str
@@ -64,25 +64,27 @@ def count_outcomes(
 ) -> dict[tuple[int, str], list[TaskCount]]:
     """Return per (step, decoding) the counts of its tasks, sorted by environment and task."""
     counts: dict[tuple[int, str], list[TaskCount]] = defaultdict(list)
-    for found in evals:
-        counts[found.step, found.decoding] = count_batch(session, _of_eval(run_id, found))
+    for evaluation in evals:
+        counts[evaluation.step, evaluation.decoding] = count_batch(
+            session, _of_eval(run_id, evaluation)
+        )
     return counts
 
 
-def count_batch(session: Session, batch: Batch) -> list[TaskCount]:
+def count_batch(session: Session, batch: OutcomeBatch) -> list[TaskCount]:
     """Return the counts of a batch's tasks, sorted by environment and task."""
     return [TaskCount(**row) for row in session.execute(_count_query(batch)).mappings()]
 
 
-def count_failures(session: Session, run_id: str, found: Eval) -> list[FailureGroup]:
+def count_failures(session: Session, run_id: str, evaluation: Eval) -> list[FailureGroup]:
     """Return the graded rollouts of one evaluation that did not pass, grouped by how they ended."""
     repeated = OutcomeRecord.num_repeated_calls > 0
     query = (
         select(OutcomeRecord.env_key, OutcomeRecord.stop_reason, repeated, func.count())
         .where(
-            *_of_eval(run_id, found).where(),
+            *_of_eval(run_id, evaluation).where(),
             OutcomeRecord.status == OutcomeStatus.GRADED,
-            OutcomeRecord.score < found.pass_threshold,
+            OutcomeRecord.score < evaluation.pass_threshold,
         )
         .group_by(OutcomeRecord.env_key, OutcomeRecord.stop_reason, repeated)
     )
@@ -103,19 +105,19 @@ def training_seconds(session: Session, run_id: str) -> float:
     return float(session.scalar(query) or 0.0)
 
 
-def _of_eval(run_id: str, found: Eval) -> Batch:
-    return Batch(
+def _of_eval(run_id: str, evaluation: Eval) -> OutcomeBatch:
+    return OutcomeBatch(
         run_id=run_id,
         split="eval",
-        decoding=found.decoding,
-        step=found.step,
-        attempt=found.attempt,
-        pass_threshold=found.pass_threshold,
+        decoding=evaluation.decoding,
+        step=evaluation.step,
+        attempt=evaluation.attempt,
+        pass_threshold=evaluation.pass_threshold,
     )
 
 
-def _count_query(batch: Batch) -> Select[*tuple[Any, ...]]:
-    """Count as `trainer.contract.passrate.count_tasks` does, in the database."""
+def _count_query(batch: OutcomeBatch) -> Select[*tuple[Any, ...]]:
+    """Count as `hillclimb.stats.pass_rate.count_tasks` does, in the database."""
     graded = OutcomeRecord.status == OutcomeStatus.GRADED
     passed = graded & (OutcomeRecord.score >= batch.pass_threshold)
     unbegun = OutcomeRecord.stop_reason == StopReason.NOT_STARTED

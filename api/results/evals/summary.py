@@ -1,4 +1,4 @@
-"""What an event says about its outcomes: counts and rates instead of the rows themselves.
+"""Summaries of outcomes for events: counts and rates instead of the rows themselves.
 
 The rows live in the outcomes table; an event stays small enough to stream to every reader.
 """
@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from trainer.contract.outcomes import OutcomeRow, OutcomeStatus
-from trainer.contract.passrate import TaskCount, count_tasks, pass_rate
+from hillclimb.protocol.outcomes import OutcomeRow, OutcomeStatus
+from hillclimb.stats.pass_rate import TaskCount, count_tasks, pass_rate
 
 
 def summarise(outcomes: Sequence[OutcomeRow], *, pass_threshold: float) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from api.evals.store import count_outcomes, list_evals
-from api.evals.summary import by_env, rate_facts
+from api.results.evals.store import count_outcomes, list_evals
+from api.results.evals.summary import by_env, rate_facts
 from api.tables import Eval
-from trainer.contract.passrate import TaskCount, pass_rate
+from hillclimb.stats.pass_rate import TaskCount, pass_rate
 
 
 def eval_table(session: Session, run_id: str) -> list[dict[str, Any]]:
@@ -21,20 +21,20 @@ def eval_table(session: Session, run_id: str) -> list[dict[str, Any]]:
     """
     evals = list_evals(session, run_id)
     counts = count_outcomes(session, run_id, evals)
-    return [_row(found, counts[found.step, found.decoding]) for found in evals]
+    return [_row(evaluation, counts[evaluation.step, evaluation.decoding]) for evaluation in evals]
 
 
-def _row(found: Eval, counts: Sequence[TaskCount]) -> dict[str, Any]:
-    k = found.n_samples_per_prompt
+def _row(evaluation: Eval, counts: Sequence[TaskCount]) -> dict[str, Any]:
+    k = evaluation.n_samples_per_prompt
     return {
-        "step": found.step,
-        "attempt": found.attempt,
-        "decoding": found.decoding,
-        "temperature": found.temperature,
+        "step": evaluation.step,
+        "attempt": evaluation.attempt,
+        "decoding": evaluation.decoding,
+        "temperature": evaluation.temperature,
         "n_samples_per_prompt": k,
-        "pass_threshold": found.pass_threshold,
-        "duration_s": found.duration_s,
-        "created_at": found.at,
+        "pass_threshold": evaluation.pass_threshold,
+        "duration_s": evaluation.duration_s,
+        "created_at": evaluation.at,
         "all": _group(counts, k),
         "envs": {key: _group(group, k) for key, group in by_env(counts).items()},
         "seen_templates": _group([c for c in counts if not c.held_out_template], k),

@@ -1,7 +1,7 @@
-"""The longest life of a cluster: its run checkpoints and rests before the machines are taken away.
+"""The maximum lifetime of a cluster: its run saves a checkpoint and pauses before the limit.
 
-The reaper ends a cluster at its limit whatever it does; a run that is asked to leave before loses
-no step.
+The worker terminates a cluster at its limit in any case; a run that is paused before loses no
+step.
 """
 
 from __future__ import annotations
@@ -14,33 +14,31 @@ from sqlalchemy.orm import Session
 
 from api.clusters import store
 from api.clusters.store import ClusterState
-from api.runs import control
-from api.runs.reasons import REASONS
+from api.runs.deadlines import MAX_SHUTDOWN_NOTICE
+from api.runs.end_reasons import REASONS
 from api.runs.status import DesiredState
+from api.scheduling import control
 from api.tables import Cluster, Run
-from trainer.contract.reasons import ReasonCode
-
-LONGEST_NOTICE = timedelta(minutes=15)
-"""Before the limit; a tenth of a cluster's life where that is less."""
+from hillclimb.protocol.end_reasons import ReasonCode
 
 
 def runs_to_warn(session: Session, *, now: datetime) -> Sequence[str]:
-    """Return ids of the runs with a cluster whose time is up within the longest notice."""
-    query = select(Cluster.run_id).where(Cluster.state == ClusterState.UP.value)
-    return session.scalars(query.where(Cluster.wall_limit_at <= now + LONGEST_NOTICE)).all()
+    """Return ids of the runs with a cluster whose limit is within `MAX_SHUTDOWN_NOTICE`."""
+    query = select(Cluster.run_id).where(Cluster.state == ClusterState.RUNNING.value)
+    return session.scalars(query.where(Cluster.wall_limit_at <= now + MAX_SHUTDOWN_NOTICE)).all()
 
 
 def wind_down(session: Session, run: Run, *, now: datetime) -> bool:
-    """Let a locked run checkpoint and rest if its cluster's time is nearly up; True if now."""
+    """Pause a locked run whose cluster is near its limit; True when it is paused now."""
     if run.desired_state != DesiredState.RUNNING.value or run.status not in control.STOPPABLE:
         return False
     for cluster in store.live_of_run(session, run.id):
-        if cluster.state != ClusterState.UP.value or cluster.wall_limit_at is None:
+        if cluster.state != ClusterState.RUNNING.value or cluster.wall_limit_at is None:
             continue
-        notice = min(LONGEST_NOTICE, timedelta(hours=cluster.max_hours) / 10)
+        notice = min(MAX_SHUTDOWN_NOTICE, timedelta(hours=cluster.max_hours) / 10)
         if now >= cluster.wall_limit_at - notice:
             code = ReasonCode.CLUSTER_TIME_UP
             reason = (code, REASONS[code].wording)
-            control.rest(session, run, reason, actor="service", now=now)
+            control.pause_for_reason(session, run, reason, actor="service", now=now)
             return True
     return False

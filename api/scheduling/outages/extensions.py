@@ -1,7 +1,7 @@
-"""The service itself was away, and no trainer is at fault for it: what ran out then is given again.
+"""Extends leases and deadlines that passed during an outage of the service itself.
 
-An outage of the control plane changes nothing for a trainer. When it is over, nobody has heard of
-any for longer than leases and deadlines last, and the first look would end them all.
+Trainers continue through an outage of the control plane. After it, no heartbeat is newer than the
+leases and deadlines, and the first check would end every attempt.
 """
 
 from __future__ import annotations
@@ -11,30 +11,22 @@ from datetime import datetime, timedelta
 from sqlalchemy import or_, select, update
 from sqlalchemy.orm import Session
 
-from api.clusters.store import ClusterState, speaks_by_notes
-from api.runs.presence import is_api_there
-from api.runs.quiet import AT_WORK
-from api.runs.runners import LEASE_S
-from api.runs.status import AttemptState
+from api.clusters.store import ClusterState, uses_blob_channel
+from api.runs.api_liveness import is_api_alive
+from api.runs.deadlines import RUNNER_LEASE_S, SERVICE_DOWN_S, UNREACHABLE_MARK_INTERVAL
+from api.runs.status import CLAIMED_STATES, AttemptState
 from api.runs.transitions import set_deadline
+from api.scheduling.outages.deferral import ACTIVE
 from api.tables import Attempt, Cluster, Run, Runner
 
-AWAY_S = 40.0
-"""A run at work whose look is so long overdue shows that nobody looked. Longer than a killed worker
-keeps a run from being looked at (`api.runs.leases.LEASE_S`), and short enough that of a runner's
-lease (`api.runs.runners.LEASE_S`) something is left where the outage was shorter."""
-_NOTED_AGAIN = timedelta(seconds=30)
-"""So often is it written down that nobody was there, however long it lasts."""
-HELD = (AttemptState.CLAIMED.value, AttemptState.RUNNING.value)
 
+def renew_runner_leases(session: Session, *, now: datetime) -> None:
+    """Renew the lease of every runner with an attempt: no API process received its heartbeats.
 
-def forgive_holders(session: Session, *, now: datetime) -> None:
-    """Give every runner that holds an attempt a fresh lease: nobody took its heartbeats.
-
-    Called when an API process starts. Without it, an outage longer than the lease would end
-    healthy trainers before their runners could speak again.
+    Called when an API process starts. Otherwise an outage longer than the lease would end healthy
+    trainers before the next heartbeat of their runners.
     """
-    holders = select(Attempt.runner_id).where(Attempt.state.in_(HELD))
+    holders = select(Attempt.runner_id).where(Attempt.state.in_(CLAIMED_STATES))
     runners = (
         select(Runner)
         .where(Runner.id.in_(holders))
@@ -42,111 +34,116 @@ def forgive_holders(session: Session, *, now: datetime) -> None:
         .with_for_update(key_share=True)
     )
     for runner in session.scalars(runners):
-        runner.lease_until = max(runner.lease_until, now + timedelta(seconds=LEASE_S))
-    # One that is locked is being renewed by a worker: two that renew must not wait for each other.
-    held = select(Attempt).where(Attempt.state.in_(HELD)).order_by(Attempt.id)
-    for attempt in session.scalars(held.with_for_update(skip_locked=True, key_share=True)):
+        runner.lease_until = max(runner.lease_until, now + timedelta(seconds=RUNNER_LEASE_S))
+    # A worker is renewing the locked ones: two that renew must not wait for each other.
+    claimed = select(Attempt).where(Attempt.state.in_(CLAIMED_STATES)).order_by(Attempt.id)
+    for attempt in session.scalars(claimed.with_for_update(skip_locked=True, key_share=True)):
         attempt.last_held_at = now
 
 
-def hold_unheard(session: Session, *, now: datetime) -> int:
-    """Renew what is held while no API process is there to hear of it; returns of how many.
+def extend_leases_while_api_down(session: Session, *, now: datetime) -> int:
+    """Extend leases and deadlines while no API process runs; return the number of runs.
 
-    Called before each round's looks. Leases and deadlines are moved on when half a lease is left of
-    them, so that few rows are written however long the API is away, and none runs out. Of a
-    cluster the deadline alone is moved: when its node was last heard must stay true, and what was
-    told to end, or has said its last word, gets no more time.
+    Called before each sweep. Leases and deadlines are extended when half a lease is left of them,
+    so that few rows are written however long the API is down, and none expires. For a cluster only
+    the deadline is extended: the time of its node's last heartbeat must stay true. An attempt that
+    is to be killed, or whose trainer has ended, gets no more time.
     """
-    if is_api_there(session):
+    if is_api_alive(session):
         return 0
-    lease = timedelta(seconds=LEASE_S)
+    lease = timedelta(seconds=RUNNER_LEASE_S)
     is_late = Run.deadline_at < now + lease / 2
-    is_left = Attempt.kill_requested_at.is_(None) & Attempt.trainer_code.is_(None)
-    is_unheard = Attempt.runner_id.is_not(None) & (Attempt.last_held_at < now - lease / 2)
-    may_be_well = is_left & ~speaks_by_notes()
+    is_alive = Attempt.kill_requested_at.is_(None) & Attempt.trainer_code.is_(None)
+    is_silent = Attempt.runner_id.is_not(None) & (Attempt.last_held_at < now - lease / 2)
+    may_be_well = is_alive & ~uses_blob_channel()
     late = (
         select(Run, Attempt)
         .join(Attempt, (Attempt.run_id == Run.id) & (Attempt.number == Run.attempt))
-        .where(Attempt.state.in_(HELD))
-        .where(is_unheard | (is_late & (Attempt.runner_id.is_not(None) | may_be_well)))
+        .where(Attempt.state.in_(CLAIMED_STATES))
+        .where(is_silent | (is_late & (Attempt.runner_id.is_not(None) | may_be_well)))
         .order_by(Attempt.id)
         .with_for_update(of=Run, skip_locked=True, key_share=True)
         .execution_options(populate_existing=True)
     )
-    found = session.execute(late).all()
-    for run, attempt in found:
+    rows = session.execute(late).all()
+    for run, attempt in rows:
         if attempt.runner_id is not None:
             attempt.last_held_at = now
         if run.deadline_at is not None:
             run.deadline_at = max(run.deadline_at, now + lease)
-    return len(found)
+    return len(rows)
 
 
-def hold_unread(session: Session, *, now: datetime) -> int:
-    """Move on the deadlines of runs whose nodes are heard by notes alone; returns of how many.
+def extend_deadlines_while_store_down(session: Session, *, now: datetime) -> int:
+    """Extend deadlines of runs whose nodes use the blob channel; return the number of runs.
 
-    Called while the store in which the notes lie cannot be read; otherwise as `hold_unheard`.
+    Called while the blob store cannot be read; otherwise as `extend_leases_while_api_down`.
     """
-    lease = timedelta(seconds=LEASE_S)
+    lease = timedelta(seconds=RUNNER_LEASE_S)
     late = (
         select(Run)
         .join(Attempt, (Attempt.run_id == Run.id) & (Attempt.number == Run.attempt))
-        .where(Attempt.state.in_(HELD), speaks_by_notes())
+        .where(Attempt.state.in_(CLAIMED_STATES), uses_blob_channel())
         .where(Attempt.kill_requested_at.is_(None), Attempt.trainer_code.is_(None))
         .where(Run.deadline_at < now + lease / 2)
         .order_by(Run.id)
         .with_for_update(of=Run, skip_locked=True, key_share=True)
         .execution_options(populate_existing=True)
     )
-    found = session.scalars(late).all()
-    for run in found:
+    runs = session.scalars(late).all()
+    for run in runs:
         run.deadline_at = now + lease
-    return len(found)
+    return len(runs)
 
 
-def note_shut_out(session: Session, *, now: datetime) -> int:
-    """Note on clusters that are up that their nodes had nobody to take their attempt from.
+def mark_api_unreachable(session: Session, *, now: datetime) -> int:
+    """Mark running clusters whose nodes have no API process to claim their attempt from.
 
-    Called before each round's looks. Where nobody looked for long the API may have been away with
-    the rest. Returns on how many it was noted now.
+    Called before each sweep. Where no worker ran for long, the API may have been down as well.
+    Returns the number of clusters marked now.
     """
     query = (
         select(Cluster.id)
         .join(Attempt, Attempt.id == Cluster.attempt_id)
         .join(Run, Run.id == Cluster.run_id)
-        .where(Cluster.state == ClusterState.UP.value, ~speaks_by_notes())
-        .where(Attempt.state == AttemptState.OFFERED.value)
-        .where(or_(Cluster.shut_out_at.is_(None), Cluster.shut_out_at < now - _NOTED_AGAIN))
+        .where(Cluster.state == ClusterState.RUNNING.value, ~uses_blob_channel())
+        .where(Attempt.state == AttemptState.SCHEDULED.value)
+        .where(
+            or_(
+                Cluster.api_unreachable_at.is_(None),
+                Cluster.api_unreachable_at < now - UNREACHABLE_MARK_INTERVAL,
+            )
+        )
         .with_for_update(of=Cluster, skip_locked=True, key_share=True)
     )
-    if is_api_there(session):
-        query = query.where(Run.due_at < now - timedelta(seconds=AWAY_S))
+    if is_api_alive(session):
+        query = query.where(Run.due_at < now - timedelta(seconds=SERVICE_DOWN_S))
     ids = session.scalars(query).all()
     if ids:
-        noted = update(Cluster).where(Cluster.id.in_(ids)).values(shut_out_at=now)
-        session.execute(noted.execution_options(synchronize_session=False))
+        mark = update(Cluster).where(Cluster.id.in_(ids)).values(api_unreachable_at=now)
+        session.execute(mark.execution_options(synchronize_session=False))
     return len(ids)
 
 
-def forgive_runs(session: Session, *, now: datetime) -> int:
-    """Give trainers whose run nobody looked at for long their status's full time again.
+def reset_deadlines(session: Session, *, now: datetime) -> int:
+    """Restart the deadlines of active runs that no worker checked for long; return their number.
 
-    Called before each round's looks; a second call changes nothing. Returns how many runs. What
-    was already told to end, or has said its last word, is not given more time.
+    Called before each sweep; idempotent. An attempt that is to be killed, or whose trainer has
+    ended, gets no more time.
     """
-    unseen = (
+    unchecked = (
         select(Run, Attempt)
         .join(Attempt, (Attempt.run_id == Run.id) & (Attempt.number == Run.attempt))
-        .where(Run.status.in_(AT_WORK), Run.due_at < now - timedelta(seconds=AWAY_S))
-        .where(Attempt.state.in_(HELD))
+        .where(Run.status.in_(ACTIVE), Run.due_at < now - timedelta(seconds=SERVICE_DOWN_S))
+        .where(Attempt.state.in_(CLAIMED_STATES))
         .where(Attempt.kill_requested_at.is_(None), Attempt.trainer_code.is_(None))
         .with_for_update(of=Run, skip_locked=True, key_share=True)
         .execution_options(populate_existing=True)
     )
-    found = session.execute(unseen).all()
-    for run, attempt in found:
+    rows = session.execute(unchecked).all()
+    for run, attempt in rows:
         set_deadline(run, now=now)
         run.due_at = now
         if attempt.runner_id is not None:
             attempt.last_held_at = now
-    return len(found)
+    return len(rows)

@@ -1,4 +1,4 @@
-"""What a cluster's first node says with its attempt's token: that it lives, and how it ended."""
+"""Heartbeats and end reports of a cluster's first node, by API or through the blob store."""
 
 from __future__ import annotations
 
@@ -8,34 +8,35 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from api.clusters import store as clusters
-from api.runs import attempts, store
+from api.runs import store
 from api.runs.errors import AttemptSuperseded, UnknownToken
 from api.runs.status import AttemptState, RunStatus
 from api.runs.transitions import set_deadline
+from api.scheduling import attempts
 from api.tables import Attempt, Cluster, Run
-from trainer.contract.launch import Action, AttemptEnd, NodeReply
-from trainer.contract.node import NodeAlive, NodeEnd
+from hillclimb.protocol.launch import Action, EndReport, NodeReply
+from hillclimb.protocol.node_messages import NodeAlive, NodeEnd
 
 
 def heartbeat(
     session: Session, token: str, *, now: datetime, is_preparing: bool = False
 ) -> NodeReply:
-    """Note that the node lives and return what it is to do. Raises UnknownToken."""
+    """Record a heartbeat and return the requested action. Raises UnknownToken."""
     attempt = _attempt(session, token)
-    _lives(session, attempt, is_preparing=is_preparing, now=now)
-    return NodeReply(action=wanted(attempt))
+    _record_heartbeat(session, attempt, is_preparing=is_preparing, now=now)
+    return NodeReply(action=requested_action(attempt))
 
 
-def wanted(attempt: Attempt) -> Action | None:
-    """Return what the node is to do with its trainer; null: let it train."""
-    is_over = attempt.state == AttemptState.ENDED.value
-    return "kill" if is_over else attempts.wanted_of(attempt)
+def requested_action(attempt: Attempt) -> Action | None:
+    """Return the action that the node is to take on its trainer; null: none."""
+    has_ended = attempt.state == AttemptState.ENDED.value
+    return "kill" if has_ended else attempts.requested_action(attempt)
 
 
-def report_end(session: Session, token: str, body: AttemptEnd, *, now: datetime) -> Run:
-    """Take the node's word that its trainer is gone; its cluster is not needed any more.
+def report_end(session: Session, token: str, body: EndReport, *, now: datetime) -> Run:
+    """Record the node's report that its trainer exited; its cluster becomes due.
 
-    Repeating it changes nothing. Raises UnknownToken.
+    Idempotent. Raises UnknownToken.
     """
     run = store.lock_run(session, _attempt(session, token).run_id)
     attempt = _attempt(session, token)
@@ -43,24 +44,24 @@ def report_end(session: Session, token: str, body: AttemptEnd, *, now: datetime)
     return run
 
 
-def beat(session: Session, cluster_id: str, body: NodeAlive, *, now: datetime) -> None:
-    """Note a beat that was read from the blob store, where it is one more than those before.
+def record_heartbeat(session: Session, cluster_id: str, body: NodeAlive, *, now: datetime) -> None:
+    """Record a heartbeat read from the blob store, where each has a higher number.
 
-    Raises AttemptSuperseded for the beat of a job that does not carry the attempt.
+    Raises AttemptSuperseded for a job that has not claimed the attempt.
     """
-    attempt, cluster = _carried(session, cluster_id, body.nonce)
+    attempt, cluster = _claimed_by(session, cluster_id, body.nonce)
     if body.beat > (cluster.node_beat or 0):
-        _lives(session, attempt, is_preparing=body.is_preparing, now=now)
+        _record_heartbeat(session, attempt, is_preparing=body.is_preparing, now=now)
         cluster.node_beat = body.beat
 
 
-def read_end(session: Session, cluster_id: str, body: NodeEnd, *, now: datetime) -> Run:
-    """Take an end that was read from the blob store; repeating it changes nothing.
+def record_end(session: Session, cluster_id: str, body: NodeEnd, *, now: datetime) -> Run:
+    """Record an end report read from the blob store; idempotent.
 
-    Raises AttemptSuperseded for the word of a job that does not carry the attempt.
+    Raises AttemptSuperseded for a job that has not claimed the attempt.
     """
     run = store.lock_run(session, session.get_one(Cluster, cluster_id).run_id)
-    attempt, cluster = _carried(session, cluster_id, body.nonce)
+    attempt, cluster = _claimed_by(session, cluster_id, body.nonce)
     _end(session, run, attempt, cluster, body.end, now=now)
     return run
 
@@ -70,7 +71,7 @@ def _end(
     run: Run,
     attempt: Attempt,
     cluster: Cluster | None,
-    body: AttemptEnd,
+    body: EndReport,
     *,
     now: datetime,
 ) -> None:
@@ -80,8 +81,10 @@ def _end(
         clusters.wake(cluster, now=now)
 
 
-def _lives(session: Session, attempt: Attempt, *, is_preparing: bool, now: datetime) -> None:
-    """Note that an attempt's node was heard; while it prepares, its trainer is not late."""
+def _record_heartbeat(
+    session: Session, attempt: Attempt, *, is_preparing: bool, now: datetime
+) -> None:
+    """Record that an attempt's node is alive; while it prepares, restart the deadline."""
     if attempt.state == AttemptState.ENDED.value:
         return
     if is_preparing:
@@ -91,16 +94,16 @@ def _lives(session: Session, attempt: Attempt, *, is_preparing: bool, now: datet
     attempt.last_held_at = now
 
 
-def _carried(session: Session, cluster_id: str, nonce: str) -> tuple[Attempt, Cluster]:
+def _claimed_by(session: Session, cluster_id: str, nonce: str) -> tuple[Attempt, Cluster]:
     cluster = session.get_one(Cluster, cluster_id, populate_existing=True)
-    if cluster.exchange_nonce != nonce:
-        raise AttemptSuperseded(f"Another job carries the attempt of cluster {cluster.name}.")
+    if cluster.bootstrap_nonce != nonce:
+        raise AttemptSuperseded(f"Another job has claimed the attempt of cluster {cluster.name}.")
     return store.get_attempt(session, cluster.attempt_id), cluster
 
 
 def _attempt(session: Session, token: str) -> Attempt:
     query = select(Attempt).where(Attempt.token_hash == attempts.hash_token(token))
-    found = session.scalar(query.execution_options(populate_existing=True))
-    if found is None:
+    attempt = session.scalar(query.execution_options(populate_existing=True))
+    if attempt is None:
         raise UnknownToken("The attempt token is not known.")
-    return found
+    return attempt

@@ -16,12 +16,12 @@ from typing import cast
 import torch
 from transformers import Qwen3ForCausalLM
 
-from trainer.envs.minifleet.catalog import APPS
-from trainer.rollouts.chat import Chat
-from trainer.rollouts.prompts import render_call, render_observation
-from trainer.warmstart.documents import Document, SpokenTurn, dialogue
-from trainer.warmstart.habits import APPS_TAUGHT
-from trainer.warmstart.words import invented_value, invented_word
+from assets.warmstart.text.documents import Document, SpokenTurn, dialogue
+from assets.warmstart.text.habits import APPS_TAUGHT
+from assets.warmstart.text.words import invented_value, invented_word
+from hillclimb.minifleet.catalog import APPS
+from trainer.rollouts.chat.chat import Chat
+from trainer.rollouts.chat.prompts import render_call, render_observation
 
 Value = str | int
 _TOKEN_WORDS_SHARE = 0.35

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from trainer.rollouts.prompts import render_observation, render_system
-from trainer.warmstart.demonstrations import Demonstrations, Episode
-from trainer.warmstart.words import invented_value
+from assets.warmstart.text.demonstrations import Demonstrations, Episode
+from assets.warmstart.text.words import invented_value
+from trainer.rollouts.chat.prompts import render_observation, render_system
 
 
 def corpus(

@@ -12,18 +12,24 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from trainer.data.tasks import minifleet_tasks
-from trainer.envs.base import ToolCall, ToolResult, ToolSpec
-from trainer.envs.minifleet.catalog import APPS
-from trainer.envs.minifleet.env import MinifleetEnv
-from trainer.envs.minifleet.experts import expert
-from trainer.rollouts.chat import Chat
-from trainer.rollouts.prompts import render_call, render_system
-from trainer.types import Task
-from trainer.warmstart.documents import Document, SpokenTurn, dialogue
-from trainer.warmstart.habits import APPS_TAUGHT, HABITS, Flaw, call_instead_of_done, flawed_call
-from trainer.warmstart.renaming import Renaming, names_to_change, words_of
-from trainer.warmstart.rewording import reworded
+from assets.warmstart.text.documents import Document, SpokenTurn, dialogue
+from assets.warmstart.text.habits import (
+    APPS_TAUGHT,
+    HABITS,
+    Flaw,
+    call_instead_of_done,
+    flawed_call,
+)
+from assets.warmstart.text.renaming import Renaming, names_to_change, words_of
+from assets.warmstart.text.rewording import reworded
+from hillclimb.environment.base import ToolCall, ToolResult, ToolSpec
+from hillclimb.environment.task import Task
+from hillclimb.minifleet.catalog import APPS
+from hillclimb.minifleet.env import MinifleetEnv
+from hillclimb.minifleet.experts import expert
+from hillclimb.minifleet.tasks import minifleet_tasks
+from trainer.rollouts.chat.chat import Chat
+from trainer.rollouts.chat.prompts import render_call, render_system
 
 MAX_TURNS = 8
 DONE = "<done>"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainer.rollouts.chat import Chat
+from trainer.rollouts.chat.chat import Chat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from pydantic import JsonValue
 
-from trainer.envs.base import ToolCall
+from hillclimb.environment.base import ToolCall
 
 
 class Flaw(StrEnum):

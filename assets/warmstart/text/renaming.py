@@ -10,8 +10,8 @@ import random
 import re
 from collections.abc import Collection, Iterable, Sequence
 
-from trainer.envs.minifleet.pools import POOLS
-from trainer.warmstart.words import POOLS_TAUGHT, invented_word
+from assets.warmstart.text.words import POOLS_TAUGHT, invented_word
+from hillclimb.minifleet.framework.pools import POOLS
 
 _OF_PIECES_SHARE = 0.4
 _LETTERS = re.compile(r"[^\W\d_]+")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection
 
-from trainer.warmstart.words import invented_word
+from assets.warmstart.text.words import invented_word
 
 _ARTICLES = ("the", "a", "an")
 _SHUFFLED_SHARE, _DROPPED_SHARE, _INSERTED_SHARE, _OPENED_SHARE = 0.3, 0.15, 0.12, 0.25

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
-from trainer.envs.minifleet.pools import POOLS, Pools
+from hillclimb.minifleet.framework.pools import POOLS, Pools
 
 _ONSETS = """b bl br c ch cl d dr f fl fr g gr h j k kl l m n p pr qu r s sh sk sn st str t th tr v
     w y z"""

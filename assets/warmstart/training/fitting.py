@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from transformers import Qwen3ForCausalLM
 
-from trainer.warmstart.documents import Document
-from trainer.warmstart.muon import Muon
+from assets.warmstart.text.documents import Document
+from assets.warmstart.training.muon import Muon
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import save_file
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from trainer.models import save_config
-from trainer.warmstart.induction import start_near_induction
+from assets.warmstart.training.induction import start_near_induction
+from trainer.inputs.model.directory import save_config
 
 CONTEXT_LENGTH = 1024
 

@@ -13,22 +13,22 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 from transformers import Qwen3ForCausalLM
 
-from trainer.contract.outcomes import StopReason
-from trainer.engines.torch import TorchEngine
-from trainer.envs.base import Grade, ToolCall, ToolResult, ToolSpec
-from trainer.envs.minifleet.catalog import APPS
-from trainer.envs.minifleet.env import MinifleetEnv
-from trainer.rollouts.budget import RolloutClock, TimeBudget
-from trainer.rollouts.chat import Chat
-from trainer.rollouts.episode import Draw, Episode
-from trainer.rollouts.limits import Limits
+from assets.warmstart.text.demonstrations import MAX_TURNS, goal_of
+from assets.warmstart.text.habits import HABITS, Flaw, repaired_call
+from hillclimb.environment.base import Grade, ToolCall, ToolResult, ToolSpec
+from hillclimb.environment.task import Task
+from hillclimb.minifleet.catalog import APPS
+from hillclimb.minifleet.env import MinifleetEnv
+from hillclimb.protocol.outcomes import StopReason
+from trainer.engines.torch.engine import TorchEngine
+from trainer.rollouts.chat.chat import Chat
+from trainer.rollouts.episode import Episode, TurnSampling
+from trainer.rollouts.limits.budget import RolloutClock, TimeBudget
+from trainer.rollouts.limits.limits import RolloutLimits
 from trainer.rollouts.seeds import derive_seed
 from trainer.rollouts.transcript import Transcript
-from trainer.types import Task
-from trainer.warmstart.demonstrations import MAX_TURNS, goal_of
-from trainer.warmstart.habits import HABITS, Flaw, repaired_call
 
-LIMITS = Limits(
+LIMITS = RolloutLimits(
     max_turns=MAX_TURNS,
     max_input_length=880,
     max_generate_length=96,
@@ -102,7 +102,7 @@ async def play(
         transcript = Transcript()
         budget = TimeBudget(RolloutClock(LIMITS), lambda: engine.stats().loop_blocked_s)
         episode = Episode(task, env, budget, engine, chat, transcript)
-        draw = Draw(
+        draw = TurnSampling(
             temperature=temperature,
             seed=derive_seed(seed, task.key),
             session=task.key,

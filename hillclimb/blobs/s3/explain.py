@@ -1,4 +1,4 @@
-"""What an S3 service means by its refusals: a sentence that says what to change."""
+"""Explanations of an S3 service's refusals: a sentence that names the remedy."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _REGION = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where a bucket is said to be."""
+class BucketAddress:
+    """Address of a bucket as configured."""
 
     bucket: str
     service: str
@@ -27,18 +27,18 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class S3Refusal:
     """An error as an S3 service reports it."""
 
     code: str
     message: str
     region: str | None = None
-    """Where the bucket is, if the service says so."""
+    """Region of the bucket, if the service reports it."""
     headers: Mapping[str, str]
 
 
-def explain(refusal: Refusal, place: Place) -> str | None:
-    """Return what to change; None for an error that no set-up causes."""
+def explain(refusal: S3Refusal, place: BucketAddress) -> str | None:
+    """Return the remedy as a sentence; None for an error that no set-up causes."""
     if refusal.code in _REGION:
         right = refusal.region or "another region"
         return (

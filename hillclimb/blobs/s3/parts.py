@@ -1,4 +1,4 @@
-"""Large files as parts that travel several at once."""
+"""Multipart transfer of large files, several parts at once."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ T = TypeVar("T")
 
 PART_BYTES = 16 * 1024 * 1024
 MULTIPART_FROM = PART_BYTES + 1
-"""Files of this size and more travel in parts."""
+"""Files of this size and more are transferred in parts."""
 MOST_PARTS = 10_000
-"""What S3 takes; larger files have larger parts."""
+"""Limit of S3; larger files have larger parts."""
 AT_ONCE = 4
-"""Parts under way, each in memory: 64 MiB for files up to 156 GiB."""
+"""Parts in flight, each in memory: 64 MiB for files up to 156 GiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A stretch of a file; numbers count from 1."""
+    """A byte range of a file; numbers count from 1."""
 
     number: int
     start: int
@@ -39,7 +39,7 @@ def plan_parts(size: int) -> tuple[Part, ...]:
 def at_once(carry: Callable[[Part], T], parts: Sequence[Part]) -> list[T]:
     """Return what `carry` returned for each part, in order.
 
-    After the first failure no other part is begun; it is raised when those under way have ended.
+    After the first failure no further part starts; it is raised when those in flight have ended.
     """
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="parts") as pool:
         futures = [pool.submit(carry, part) for part in parts]

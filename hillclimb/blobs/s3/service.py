@@ -1,6 +1,6 @@
-"""Requests to an S3 service: made again while a fault may pass, refused in our words.
+"""Requests to an S3 service, with retries of transient faults and translated errors.
 
-Every request is tried again by us and not by botocore, whose patience has no bound in time: after
+We retry every request ourselves, because botocore's retries have no bound in time: after
 5xx, throttling, timeouts, broken connections and bodies cut short.
 """
 
@@ -25,34 +25,34 @@ from botocore.exceptions import (
 )
 from urllib3.exceptions import HTTPError
 
-from trainer.stores.base import BlobMissing, StoreError, StoreFull, StoreRefused
-from trainer.stores.explain import Place, Refusal, explain
-from trainer.stores.patience import Patience
+from hillclimb.blobs.base import BlobMissing, StoreError, StoreFull, StoreRefused
+from hillclimb.blobs.retry import RetryPolicy
+from hillclimb.blobs.s3.explain import BucketAddress, S3Refusal, explain
 
 T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 5.0
 MAX_CONNECTIONS = 16
 UNKNOWN = ("NotImplemented", "501", "MissingContentMD5")
-"""A service says so of what it cannot do."""
+"""Codes of an operation that the service does not implement."""
 _MISSING = ("NoSuchKey", "404", "NotFound")
 _FULL = ("QuotaExceeded", "XMinioStorageFull", "InsufficientStorage", "507")
-_PASSING = frozenset(
+_TRANSIENT = frozenset(
     {
         *("SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "Throttling"),
         *("ThrottlingException", "RequestLimitExceeded", "ConditionalRequestConflict"),
         *("OperationAborted", "TooManyRequests", "RequestThrottled"),
     }
 )
-_PASSING_STATUS = frozenset({429, 500, 502, 503, 504})
+_TRANSIENT_STATUS = frozenset({429, 500, 502, 503, 504})
 
 
 class BeyondEnd(StoreError):
-    """A range that begins where the blob has ended."""
+    """A range that starts beyond the end of the blob."""
 
 
 class NotDeleted(Exception):
-    """Some of the keys of a request are still there."""
+    """Some keys of a deletion still exist."""
 
     def __init__(self, failed: Sequence[Mapping[str, str]]) -> None:
         first = failed[0]
@@ -60,21 +60,21 @@ class NotDeleted(Exception):
             f"{len(failed)} could not be deleted, the first {first.get('Key')!r}:"
             f" {first.get('Code')} {first.get('Message', '')}".rstrip()
         )
-        self.passes = all(each.get("Code") in _PASSING for each in failed)
+        self.is_transient = all(each.get("Code") in _TRANSIENT for each in failed)
 
 
 _FAULTS = (ClientError, BotoCoreError, HTTPError, NotDeleted)
-"""What a request may raise; botocore lets urllib3's through where an error's body breaks off."""
+"""Errors of a request; botocore raises urllib3's where an error's body is cut short."""
 _BROKEN = (HTTPClientError, HTTPError, IncompleteReadError, ConnectionError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
-    """One bucket of a service, and how long its faults are waited out."""
+class S3Service:
+    """One bucket of a service, with its retry policy."""
 
     client: Any
-    place: Place
-    patience: Patience
+    place: BucketAddress
+    retry: RetryPolicy
 
     @property
     def bucket(self) -> str:
@@ -90,14 +90,14 @@ class Service:
             )
             return reply
 
-        return self.persist(full_key, attempt)
+        return self.call(full_key, attempt)
 
     def pages(
         self, operation: str, prefix: str, marks: Mapping[str, str]
     ) -> Iterator[dict[str, Any]]:
-        """Give every page of a listing.
+        """Yield every page of a listing.
 
-        `marks`: parameters that ask for the next page, by the fields of a reply that hold them.
+        `marks`: parameters of the next page's request, by the fields of the reply that hold them.
         """
         where: dict[str, str] = {}
 
@@ -107,24 +107,24 @@ class Service:
             return reply
 
         while True:
-            page = self.persist(prefix, attempt)
+            page = self.call(prefix, attempt)
             yield page
             if not page.get("IsTruncated"):
                 return
             where = {name: page[field] for name, field in marks.items() if field in page}
 
-    def persist(self, what: str, attempt: Callable[[int], T]) -> T:
-        """Return what `attempt(number)` returns, tried again while its fault may pass.
+    def call(self, subject: str, attempt: Callable[[int], T]) -> T:
+        """Return what `attempt(number)` returns, retried while its faults are transient.
 
         Raises:
-            StoreError: the last fault, or the first that does not pass; `what` is in the message.
+            StoreError: the last fault, or the first that is not transient, named with `subject`.
         """
-        with self.translated(what):
-            return self.patience.persist(attempt, faults=_FAULTS, passes=_passes)
+        with self.translated(subject):
+            return self.retry.call(attempt, faults=_FAULTS, is_transient=_is_transient)
 
     @contextmanager
     def translated(self, key: str) -> Iterator[None]:
-        """Turn botocore's errors in the block into ours."""
+        """Translate botocore's errors in the block into ours."""
         try:
             yield
         except ClientError as error:
@@ -145,12 +145,12 @@ class Service:
             return BeyondEnd(f"blob {key!r} is shorter")
         if code in _FULL:
             return StoreFull(f"blob {key!r}: {error}")
-        said: dict[str, Any] = dict(error.response.get("Error", {}))
+        details: dict[str, Any] = dict(error.response.get("Error", {}))
         headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-        refusal = Refusal(
+        refusal = S3Refusal(
             code=code,
-            message=str(said.get("Message", "")),
-            region=said.get("Region") or headers.get("x-amz-bucket-region"),
+            message=str(details.get("Message", "")),
+            region=details.get("Region") or headers.get("x-amz-bucket-region"),
             headers=headers,
         )
         sentence = explain(refusal, self.place)
@@ -181,12 +181,12 @@ def connect(endpoint_url: str | None, region: str | None, *, silence_s: float) -
         raise StoreRefused(f"{endpoint_url or 'S3'} is no address of a service: {error}") from error
 
 
-def _passes(fault: Exception) -> bool:
-    """Whether the same request may succeed a little later."""
+def _is_transient(fault: Exception) -> bool:
+    """Tell whether the same request may succeed a little later."""
     if isinstance(fault, NotDeleted):
-        return fault.passes
+        return fault.is_transient
     if isinstance(fault, ClientError):
-        return code_of(fault) in _PASSING or status_of(fault) in _PASSING_STATUS
+        return code_of(fault) in _TRANSIENT or status_of(fault) in _TRANSIENT_STATUS
     return isinstance(fault, _BROKEN) and not isinstance(fault, SSLError)
 
 
@@ -196,5 +196,5 @@ def status_of(error: ClientError) -> int:
 
 
 def code_of(error: ClientError) -> str:
-    """Return the service's code of an error; the status where the answer had no body."""
+    """Return the service's code of an error; the status where the response had no body."""
     return str(error.response.get("Error", {}).get("Code", ""))

@@ -11,16 +11,16 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from trainer.stores.base import BlobMissing, Method, StoreError, StoreRefused, checked_key
-from trainer.stores.explain import Place
-from trainer.stores.files import partial, translated
-from trainer.stores.parts import MULTIPART_FROM, Part, at_once, plan_parts
-from trainer.stores.patience import Patience
-from trainer.stores.s3.service import (
+from hillclimb.blobs.base import BlobMissing, Method, StoreError, StoreRefused, checked_key
+from hillclimb.blobs.files import partial, translated
+from hillclimb.blobs.retry import RetryPolicy
+from hillclimb.blobs.s3.explain import BucketAddress
+from hillclimb.blobs.s3.parts import MULTIPART_FROM, Part, at_once, plan_parts
+from hillclimb.blobs.s3.service import (
     UNKNOWN,
     BeyondEnd,
     NotDeleted,
-    Service,
+    S3Service,
     code_of,
     connect,
     status_of,
@@ -29,20 +29,20 @@ from trainer.stores.s3.service import (
 _log = logging.getLogger(__name__)
 
 PROBE = ".conditional-writes"
-"""Written once per prefix, to see whether the service honours `If-None-Match`; never listed."""
+"""Key written once per prefix to test that the service honours `If-None-Match`; never listed."""
 WRITER = "hillclimb-writer"
-"""Metadata by which a writer knows its own blob again when the answer to its write was lost."""
+"""Metadata by which a writer recognises its own blob when the response to its write was lost."""
 DELETE_AT_ONCE = 200
-"""Keys of one deletion: S3 takes 1000, which slow services do not get done in time."""
+"""Keys of one deletion: S3 accepts 1000, which slow services do not finish in time."""
 _NEXT_KEYS = {"ContinuationToken": "NextContinuationToken"}
 _NEXT_UPLOADS = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
-"""Parameters that ask for the next page, by the fields of the reply that hold their values."""
+"""Parameters of the next page's request, by the fields of the reply with their values."""
 
 
 class S3Store:
     """Blobs under `s3://bucket/prefix`; credentials and defaults come from the usual AWS places.
 
-    `public_url` is how others reach the service: presigned addresses are made for it.
+    `public_url` is the service's address for other machines, used in presigned addresses.
 
     Raises:
         StoreRefused: the address cannot be one of a service.
@@ -56,25 +56,25 @@ class S3Store:
         endpoint_url: str | None,
         region: str | None,
         public_url: str | None = None,
-        patience: Patience | None = None,
+        retry: RetryPolicy | None = None,
     ) -> None:
-        patience = patience or Patience()
-        client = connect(endpoint_url, region, silence_s=patience.silence_s)
-        public = connect(public_url, region, silence_s=patience.silence_s) if public_url else client
+        retry = retry or RetryPolicy()
+        client = connect(endpoint_url, region, silence_s=retry.silence_s)
+        public = connect(public_url, region, silence_s=retry.silence_s) if public_url else client
         self._signer = public
-        place = Place(
+        place = BucketAddress(
             bucket=bucket,
             service=endpoint_url or "AWS",
             region=str(client.meta.region_name),
         )
-        self._service = Service(client=client, place=place, patience=patience)
+        self._service = S3Service(client=client, place=place, retry=retry)
         self._prefix = prefix.strip("/")
         self._is_conditional = False
         self._is_there = False
         """The bucket; a HEAD does not tell its absence from a blob's."""
 
     def check(self) -> None:
-        """See that the bucket is there, that we may use it, and that one of two writers wins."""
+        """Check that the bucket exists, that we may use it, and that one of two writers wins."""
         self._require_conditional_writes()
 
     def put(self, key: str, data: bytes) -> None:
@@ -82,7 +82,7 @@ class S3Store:
         self._service.ask("put_object", self._key(key), Body=data)
 
     def put_file(self, key: str, path: Path) -> None:
-        """Upload a file; a large one in parts, several at once, none of which stay on failure."""
+        """Upload a file; a large one in parts, several at once; a failure leaves no parts."""
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             if size < MULTIPART_FROM:
@@ -138,12 +138,12 @@ class S3Store:
         """Return the keys under a prefix, sorted."""
         start = self._key(prefix) if prefix else self._prefix
         cut = len(self._prefix) + 1 if self._prefix else 0
-        found = (
+        keys = (
             item["Key"]
             for page in self._service.pages("list_objects_v2", start, _NEXT_KEYS)
             for item in page.get("Contents", ())
         )
-        inside = (key for key in found if not start or key == start or key.startswith(f"{start}/"))
+        inside = (key for key in keys if not start or key == start or key.startswith(f"{start}/"))
         return tuple(sorted(key[cut:] for key in inside if key[cut:] != PROBE))
 
     def delete_prefix(self, prefix: str) -> int:
@@ -172,10 +172,10 @@ class S3Store:
         return None
 
     def _require_conditional_writes(self) -> None:
-        """Refuse a service on which the last of two writers would win, without a word.
+        """Refuse a service on which the last of two writers would win silently.
 
         Raises:
-            StoreRefused: it does not know `If-None-Match`, or ignores it.
+            StoreRefused: it does not support `If-None-Match`, or ignores it.
         """
         if self._is_conditional:
             return
@@ -198,14 +198,14 @@ class S3Store:
                 )
             except ClientError as error:
                 if status_of(error) == 412:
-                    # An answer of ours may have been lost on the way.
+                    # The response to our own write may have been lost.
                     return number > 0 and self._wrote(key, writer)
                 if code_of(error) in UNKNOWN:
                     raise self._unconditional() from error
                 raise
             return True
 
-        return self._service.persist(key, attempt)
+        return self._service.call(key, attempt)
 
     def _wrote(self, key: str, writer: str) -> bool:
         return bool(self._head(key).get("Metadata", {}).get(WRITER) == writer)
@@ -249,16 +249,16 @@ class S3Store:
                     MultipartUpload={"Parts": parts},
                 )
             except ClientError as error:
-                # The answer to a first try may have been lost: then the blob is there.
+                # The response to a first attempt may have been lost: then the blob exists.
                 if number and code_of(error) == "NoSuchUpload" and self.size(key) == size:
                     return
                 raise
 
-        self._service.persist(key, attempt)
+        self._service.call(key, attempt)
 
     def _abort(self, full_key: str, upload: str) -> None:
         try:
-            self._service.persist(
+            self._service.call(
                 full_key,
                 lambda _: self._service.client.abort_multipart_upload(
                     Bucket=self._service.bucket, Key=full_key, UploadId=upload
@@ -268,7 +268,7 @@ class S3Store:
             _log.warning("parts of %r stay in bucket %s: %s", full_key, self._service.bucket, error)
 
     def _drop_uploads(self, prefix: str) -> None:
-        """Give back what uploads that were killed have left under a prefix."""
+        """Delete the parts of aborted uploads under a prefix."""
         start = self._key(prefix)
         try:
             pages = list(self._service.pages("list_multipart_uploads", start, _NEXT_UPLOADS))
@@ -294,10 +294,10 @@ class S3Store:
             data: bytes = reply["Body"].read()
             return data
 
-        return self._service.persist(key, attempt)
+        return self._service.call(key, attempt)
 
     def _head(self, key: str) -> dict[str, Any]:
-        """Sizes and tags. The answer to HEAD has no body: what is wrong is asked another way."""
+        """Return size and tag. A HEAD response has no body: an error is explained by a listing."""
         try:
             return self._service.ask("head_object", self._key(key))
         except BlobMissing:
@@ -310,9 +310,9 @@ class S3Store:
             raise
 
     def _ask_why(self, key: str) -> None:
-        """Raise what is wrong with bucket or credentials, if it is that."""
+        """Raise the error of bucket or credentials, if that is the cause."""
         options = {"Bucket": self._service.bucket, "Prefix": self._key(key), "MaxKeys": 1}
-        self._service.persist(key, lambda _: self._service.client.list_objects_v2(**options))
+        self._service.call(key, lambda _: self._service.client.list_objects_v2(**options))
         self._is_there = True
 
     def _delete(self, prefix: str, keys: Sequence[str]) -> None:
@@ -325,10 +325,10 @@ class S3Store:
             if failed:
                 raise NotDeleted(failed)
 
-        self._service.persist(prefix, attempt)
+        self._service.call(prefix, attempt)
 
     def _delete_once(self, keys: Sequence[str]) -> Sequence[Mapping[str, str]]:
-        """Return the errors of those that are still there."""
+        """Return the errors of the keys that still exist."""
         client, bucket = self._service.client, self._service.bucket
         objects = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
         try:

@@ -1,4 +1,4 @@
-"""`clouds`, `strays`: what was learnt of the clouds, and clusters that nobody owns."""
+"""`clouds`, `orphans`: cloud exclusions, and clusters without an owner."""
 
 from __future__ import annotations
 
@@ -6,68 +6,81 @@ import click
 
 from hillclimb.cli.console import print_json, print_table, print_text, table
 from hillclimb.cli.main import command, connect, main
-from hillclimb.client import Json
+from hillclimb.client.client import Json
 
 
 @main.command()
-@click.option("--clear", "clear_id", metavar="ID", help="Forget this one; `all` forgets all.")
+@click.option("--clear", "clear_id", metavar="ID", help="Delete this exclusion; `all` deletes all.")
 @command
 def clouds(*, clear_id: str | None, as_json: bool) -> None:
-    """Show machines that failed of late and are asked for last; with --clear, forget it."""
+    """Show cloud exclusions: machines that failed recently and are tried last; --clear deletes."""
     with connect() as client:
         if clear_id == "all":
-            for each in client.cloud_exclusions()["data"]:
-                client.clear_cloud_exclusion(each["id"])
+            for exclusion in client.cloud_exclusions()["data"]:
+                client.clear_cloud_exclusion(exclusion["id"])
         elif clear_id is not None:
             client.clear_cloud_exclusion(clear_id)
-        found = client.cloud_exclusions()
+        page = client.cloud_exclusions()
     if as_json:
-        print_json(found)
+        print_json(page)
         return
-    print_exclusions(found["data"])
+    print_exclusions(page["data"])
 
 
-def print_exclusions(found: list[Json]) -> None:
-    """Print what was learnt of the clouds."""
-    if not found:
-        print_text("Nothing is asked for last: no machines failed of late.")
+def print_exclusions(exclusions: list[Json]) -> None:
+    """Print cloud exclusions."""
+    if not exclusions:
+        print_text("There are no cloud exclusions: no machines failed recently.")
         return
     rows = [
-        (each["id"], each["infra"], each["sku"] or "all", each["until"], each["reason"])
-        for each in found
+        (
+            exclusion["id"],
+            exclusion["infra"],
+            exclusion["sku"] or "all",
+            exclusion["until"],
+            exclusion["reason"],
+        )
+        for exclusion in exclusions
     ]
-    print_table(table(["learnt", "where", "machines", "asked for last until", "why"], rows))
+    print_table(table(["exclusion", "where", "machines", "tried last until", "reason"], rows))
 
 
 @main.command()
-@click.option("--end", "names", multiple=True, metavar="NAME", help="End it now; may be repeated.")
-@click.option("--end-all", is_flag=True, help="End all that are listed.")
+@click.option(
+    "--terminate", "names", multiple=True, metavar="NAME", help="Terminate it now; may be repeated."
+)
+@click.option("--terminate-all", "end_all", is_flag=True, help="Terminate all listed clusters.")
 @command
-def strays(*, names: tuple[str, ...], end_all: bool, as_json: bool) -> None:
-    """Show clusters with this service's tag that no run has: what the reaper will end, and when.
+def orphans(*, names: tuple[str, ...], end_all: bool, as_json: bool) -> None:
+    """Show orphaned clusters: they have this service's tag but belong to no run.
 
-    Without --end it ends nothing. What is named is ended at the next sweep, within a minute, also
-    where the reaper only tells (HILLCLIMB_REAP_DRY_RUN).
+    The reaper terminates them at the time shown; without --terminate this command terminates
+    nothing. The reaper terminates a named cluster at its next sweep, within a minute, even if
+    HILLCLIMB_REAP_DRY_RUN is set.
     """
     if end_all and names:
-        raise click.UsageError("--end-all ends all: leave --end out")
+        raise click.UsageError("--terminate-all terminates all: leave --terminate out")
     with connect() as client:
         if end_all:
-            names = tuple(each["name"] for each in client.strays()["data"])
+            names = tuple(orphan["name"] for orphan in client.orphans()["data"])
         for name in names:
-            client.end_stray(name)
-        found = client.strays()
+            client.terminate_orphan(name)
+        page = client.orphans()
     if as_json:
-        print_json(found)
+        print_json(page)
         return
-    if not found["data"]:
-        print_text("No cluster is without an owner.")
+    if not page["data"]:
+        print_text("There are no orphaned clusters.")
         return
-    rows = [(each["name"], each["met_at"], _ends(each)) for each in found["data"]]
-    print_table(table(["cluster", "first met", "ended"], rows))
+    rows = [(orphan["name"], orphan["first_seen_at"], _ends(orphan)) for orphan in page["data"]]
+    print_table(table(["cluster", "first seen", "terminated"], rows))
 
 
-def _ends(stray: Json) -> str:
-    if stray["end_asked_at"]:
-        return f"at the next sweep, for {stray['end_asked_by']}"
-    return f"after {stray['ends_at']}" if stray["ends_at"] else "never: the reaper runs dry"
+def _ends(orphan: Json) -> str:
+    if orphan["terminate_requested_at"]:
+        return f"at the next sweep, requested by {orphan['terminate_requested_by']}"
+    return (
+        f"after {orphan['ends_at']}"
+        if orphan["ends_at"]
+        else "never: HILLCLIMB_REAP_DRY_RUN is set"
+    )

@@ -1,4 +1,4 @@
-"""`datasets`: register tasks, look at them, keep tasks and environments out."""
+"""`datasets`: create, list, show, lint and compare versions of datasets."""
 
 from __future__ import annotations
 
@@ -8,17 +8,12 @@ from typing import Any
 import click
 
 from hillclimb.cli.console import print_json, print_table, print_text, table
-from hillclimb.cli.dataset_options import (
-    READ_PUBLISHED,
-    build_options,
-    parse_version,
-    tool_tokens,
-)
-from hillclimb.cli.dataset_view import print_diff, print_findings, print_version
+from hillclimb.cli.datasets.options import READ_PUBLISHED, build_options, parse_version, tool_tokens
+from hillclimb.cli.datasets.view import print_diff, print_findings, print_version
 from hillclimb.cli.exits import Exit
 from hillclimb.cli.finite import FiniteRange
 from hillclimb.cli.main import command, connect, main
-from hillclimb.spec_file import assign
+from hillclimb.client.spec_file import assign
 
 VERSION = click.argument("version", metavar="NAME[@N]")
 NAME = click.argument("name", metavar="NAME")
@@ -30,7 +25,7 @@ COLUMNS = ("version", "tasks>", "train>", "eval>", "envs>", "lint errors>", "cre
 
 @main.group()
 def datasets() -> None:
-    """Register tasks in immutable versions, look at them, keep some out."""
+    """Register tasks in immutable versions, inspect them, exclude some."""
 
 
 @datasets.command()
@@ -39,24 +34,30 @@ def datasets() -> None:
 @click.option(
     "--policy",
     type=click.Choice(["rank", "md5_threshold"]),
-    help="How tasks are parted into train and eval. Default: rank.",
+    help="Policy that splits tasks into train and eval. Default: rank.",
 )
-@click.option("--eval-ratio", type=FiniteRange(0, 1), help="Share of each environment's tasks.")
-@click.option("--held-out-env", multiple=True, metavar="ENV", help="Only evaluate on it.")
+@click.option("--eval-ratio", type=FiniteRange(0, 1), help="Share of eval tasks per environment.")
+@click.option(
+    "--held-out-env", multiple=True, metavar="ENV", help="Use this environment for evaluation only."
+)
 @READ_PUBLISHED
-@click.option("--env", "envs", multiple=True, metavar="ENV", help="Take only its tasks.")
-@click.option("--modality", help="Take only tasks of it, such as tool_use.")
-@click.option("--difficulty", multiple=True, type=click.IntRange(1, 3), help="Take only these.")
-@click.option("--max-tasks", type=click.IntRange(1), help="Take at most so many.")
-@click.option("--parent", metavar="NAME@N", help="Its eval tasks never become training tasks.")
+@click.option("--env", "envs", multiple=True, metavar="ENV", help="Only tasks of this environment.")
+@click.option("--modality", help="Only tasks of this modality, such as tool_use.")
+@click.option(
+    "--difficulty", multiple=True, type=click.IntRange(1, 3), help="Only tasks of this difficulty."
+)
+@click.option("--max-tasks", type=click.IntRange(1), help="Limit of tasks.")
+@click.option(
+    "--parent", metavar="NAME@N", help="Version whose eval tasks never become training tasks."
+)
 @SET
 @command
 def create(*, name: str, source: str, as_json: bool, **choices: Any) -> None:
     """Create a version of NAME from a file of tasks, an address, or another version.
 
-    The file is a JSON list, {"tasks": [...]}, or JSON lines, plain or gzip. --set reaches every
-    other option, such as --set split.max_eval_per_env=30. The same tasks with the same options
-    give the same version again.
+    The file is a JSON list, {"tasks": [...]}, or JSON lines, plain or gzip. --set sets any other
+    option, such as --set split.max_eval_per_env=30. The same tasks with the same options return
+    the same version.
     """
     file, options = build_options(source, **choices)
     with connect() as client:
@@ -69,7 +70,7 @@ def create(*, name: str, source: str, as_json: bool, **choices: Any) -> None:
 
 @datasets.command("list")
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 200))
-@click.option("--cursor", help="Continue a former page.")
+@click.option("--cursor", help="Cursor of the next page.")
 @command
 def list_datasets(*, limit: int, cursor: str | None, as_json: bool) -> None:
     """List datasets, newest first, with their newest version."""
@@ -88,55 +89,57 @@ def list_datasets(*, limit: int, cursor: str | None, as_json: bool) -> None:
 @click.option("--versions", "all_versions", is_flag=True, help="List all versions instead.")
 @command
 def show(*, version: str, all_versions: bool, as_json: bool) -> None:
-    """Show a version: environments, what was left out and why, lint."""
+    """Show a version: environments, excluded tasks with reasons, lint findings."""
     name, number = parse_version(version)
     if all_versions and number != "latest":
         raise click.UsageError(f"--versions lists all of {name}: leave @{number} out")
     with connect() as client:
-        found = (
+        answer = (
             client.datasets.versions(name, limit=200)
             if all_versions
             else client.datasets.version(name, number)
         )
     if as_json:
-        print_json(found)
+        print_json(answer)
     elif all_versions:
-        lines = [[*_row(each), each["source"]] for each in found["data"]]
+        lines = [[*_row(each), each["source"]] for each in answer["data"]]
         print_table(table([*COLUMNS, "from"], lines))
     else:
-        print_version(found)
+        print_version(answer)
 
 
 @datasets.command()
 @VERSION
 @click.option(
-    "--tool-tokens", multiple=True, metavar="ENV=N", help="Tokens that its tools take; repeatable."
+    "--tool-tokens", multiple=True, metavar="ENV=N", help="Tokens of its tools; repeatable."
 )
-@click.option("--max-input-length", type=click.IntRange(1), help="Tokens the model may read.")
+@click.option(
+    "--max-input-length", type=click.IntRange(1), help="Longest input of the model (tokens)."
+)
 @SET
 @command
-def lint(*, version: str, assignments: tuple[str, ...], as_json: bool, **given: Any) -> None:
+def lint(*, version: str, assignments: tuple[str, ...], as_json: bool, **flags: Any) -> None:
     """Lint a version again, for example against a model's context. Exit code 1 on errors.
 
-    Tokens of tools that are not given are those that the newest run counted.
+    Token counts without --tool-tokens are those of the newest run.
     """
     name, number = parse_version(version)
-    options: dict[str, Any] = {"tool_tokens": tool_tokens(given["tool_tokens"])}
-    if given["max_input_length"] is not None:
-        options["max_input_length"] = given["max_input_length"]
+    options: dict[str, Any] = {"tool_tokens": tool_tokens(flags["tool_tokens"])}
+    if flags["max_input_length"] is not None:
+        options["max_input_length"] = flags["max_input_length"]
     for assignment in assignments:
         assign(options, assignment)
     if options["tool_tokens"] and options.get("max_input_length") is None:
         raise click.UsageError(
-            "--tool-tokens does nothing alone: give --max-input-length, what they must fit in"
+            "--tool-tokens has no effect alone: add --max-input-length, the limit to compare with"
         )
     with connect() as client:
-        found = client.datasets.lint(name, number, options)
+        findings = client.datasets.lint(name, number, options)
     if as_json:
-        print_json(found)
+        print_json(findings)
     else:
-        print_findings(found["data"])
-    has_errors = any(each["severity"] == "error" for each in found["data"])
+        print_findings(findings["data"])
+    has_errors = any(each["severity"] == "error" for each in findings["data"])
     sys.exit(Exit.ERROR if has_errors else Exit.OK)
 
 
@@ -145,33 +148,35 @@ def lint(*, version: str, assignments: tuple[str, ...], as_json: bool, **given: 
 @click.argument("after", metavar="NAME[@N]")
 @command
 def diff(*, before: str, after: str, as_json: bool) -> None:
-    """Show which tasks came, went, changed and moved from one version to another."""
+    """Show the tasks that were added, removed, changed or moved between two versions."""
     (base_name, base), (name, number) = parse_version(before), parse_version(after)
     with connect() as client:
         if base == "latest":
             base = client.datasets.version(base_name)["number"]
-        found = client.datasets.diff(name, int(base), number, base_name=base_name)
+        changes = client.datasets.diff(name, int(base), number, base_name=base_name)
     if as_json:
-        print_json(found)
+        print_json(changes)
     else:
-        print_diff(found)
+        print_diff(changes)
 
 
 @datasets.command()
 @VERSION
 @click.option("--env", metavar="ENV", help="Only this environment.")
-@click.option("--split", type=click.Choice(["train", "eval", "excluded"]), help="Only this part.")
-@click.option("--search", metavar="TEXT", help="Only keys with this in them.")
+@click.option("--split", type=click.Choice(["train", "eval", "excluded"]), help="Only this split.")
+@click.option("--search", metavar="TEXT", help="Only keys that contain this text.")
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 200))
-@click.option("--cursor", help="Continue a former page.")
-@click.option("--key", help="Print one task whole.")
+@click.option("--cursor", help="Cursor of the next page.")
+@click.option("--key", help="Print the task with this key in full.")
 @command
 def rows(*, version: str, key: str | None, as_json: bool, **filters: Any) -> None:
     """List the tasks of a version by key, or show one."""
     name, number = parse_version(version)
     beside = [flag for flag in ("env", "split", "search", "cursor") if filters[flag] is not None]
     if key is not None and beside:
-        raise click.UsageError(f"--key shows one task, so --{beside[0]} does nothing: give one")
+        raise click.UsageError(
+            f"--key shows one task, so --{beside[0]} has no effect: use one of them"
+        )
     with connect() as client:
         if key is not None:
             print_json(client.datasets.task(name, key, number))
@@ -180,11 +185,11 @@ def rows(*, version: str, key: str | None, as_json: bool, **filters: Any) -> Non
     if as_json:
         print_json(page)
         return
-    shown = [
-        (each["key"], each["env_key"], each["split"], _short(each["prompt"]))
-        for each in page["data"]
+    lines = [
+        (task["key"], task["env_key"], task["split"], _short(task["prompt"]))
+        for task in page["data"]
     ]
-    print_table(table(["task", "env", "split", "prompt"], shown))
+    print_table(table(["task", "env", "split", "prompt"], lines))
     if page["has_more"]:
         print_text(f"more: add --cursor {page['next_cursor']}", style="dim")
 

@@ -1,4 +1,4 @@
-"""`datasets exclude`, `quarantine`, `include`, `exclusions`: what is kept out of a dataset."""
+"""`datasets exclude`, `quarantine`, `include`, `exclusions`: exclusions of a dataset."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 import click
 
 from hillclimb.cli.console import out, print_json, print_table, table
-from hillclimb.cli.dataset_options import parse_end
-from hillclimb.cli.datasets import NAME, datasets
+from hillclimb.cli.datasets.datasets import NAME, datasets
+from hillclimb.cli.datasets.options import parse_end
 from hillclimb.cli.main import command, connect
 
-END = "3d, 12h, 30m, or a date; then it ends by itself."
-REASON = click.option("--reason", required=True, help="Why, in words: it is shown everywhere.")
+END = "3d, 12h, 30m, or a date, after which the exclusion expires."
+REASON = click.option("--reason", required=True, help="Reason, shown wherever the exclusion is.")
 
 
 @datasets.command()
@@ -31,10 +31,10 @@ def exclude(
     until: str | None,
     as_json: bool,
 ) -> None:
-    """Leave tasks, or environments, out of the versions made from now on.
+    """Exclude tasks, or environments, from the versions created from now on.
 
-    With an end, tasks are left out of the versions made until then, and environments are in
-    quarantine: versions keep them, and no run gets them until then.
+    With --for, tasks are excluded from the versions created until then, and environments are in
+    quarantine: versions keep them, but no run uses them until then.
     """
     draft: dict[str, Any] = {"scope": "env" if is_env else "task", "reason": reason}
     if until is not None:
@@ -49,7 +49,7 @@ def exclude(
 @click.option("--for", "--until", "until", required=True, metavar="TIME", help=END)
 @command
 def quarantine(*, name: str, envs: tuple[str, ...], reason: str, until: str, as_json: bool) -> None:
-    """Give no run tasks of these environments for a while; versions keep them."""
+    """Quarantine environments: no run uses their tasks for a while; versions keep them."""
     draft = {"scope": "env", "reason": reason, "expires_at": parse_end(until)}
     _exclude(name, envs, draft, as_json=as_json)
 
@@ -60,33 +60,33 @@ def quarantine(*, name: str, envs: tuple[str, ...], reason: str, until: str, as_
 @click.option("--env", "is_env", is_flag=True, help="The keys are environments.")
 @command
 def include(*, name: str, keys: tuple[str, ...], is_env: bool, as_json: bool) -> None:
-    """Let excluded tasks, or environments, in again."""
+    """Remove the exclusions of tasks, or environments."""
     scope = "env" if is_env else "task"
     with connect() as client:
-        there = client.datasets.exclusions(name, also_past=True)["data"]
-        ids = {each["key"]: each["id"] for each in there if each["scope"] == scope}
-        strangers = [key for key in keys if key not in ids]
-        if strangers:
-            raise click.UsageError(f"{name} excludes no {scope} {strangers[0]!r}")
+        current = client.datasets.exclusions(name, also_past=True)["data"]
+        ids = {each["key"]: each["id"] for each in current if each["scope"] == scope}
+        unknown = [key for key in keys if key not in ids]
+        if unknown:
+            raise click.UsageError(f"{name} excludes no {scope} {unknown[0]!r}")
         removed = [client.datasets.include(name, ids[key]) for key in keys]
     if as_json:
         print_json(removed)
     else:
-        out.print(f"{len(removed)} let in again: the next version or run has them")
+        out.print(f"{len(removed)} included again, from the next version or run on")
 
 
 @datasets.command()
 @NAME
-@click.option("--all", "also_past", is_flag=True, help="Also those that are over.")
+@click.option("--all", "also_past", is_flag=True, help="Also expired and removed ones.")
 @command
 def exclusions(*, name: str, also_past: bool, as_json: bool) -> None:
-    """List what is kept out of NAME, and why."""
+    """List the exclusions of NAME with their reasons."""
     with connect() as client:
-        found = client.datasets.exclusions(name, also_past=also_past)
+        page = client.datasets.exclusions(name, also_past=also_past)
     if as_json:
-        print_json(found)
+        print_json(page)
     else:
-        _print_exclusions(found["data"])
+        _print_exclusions(page["data"])
 
 
 def _exclude(name: str, keys: tuple[str, ...], draft: dict[str, Any], *, as_json: bool) -> None:
@@ -98,7 +98,7 @@ def _exclude(name: str, keys: tuple[str, ...], draft: dict[str, Any], *, as_json
         _print_exclusions(added["data"])
 
 
-def _print_exclusions(found: list[dict[str, Any]]) -> None:
+def _print_exclusions(rows: list[dict[str, Any]]) -> None:
     cells = [
         (
             each["scope"],
@@ -107,6 +107,6 @@ def _print_exclusions(found: list[dict[str, Any]]) -> None:
             (each["expires_at"] or "–")[:16],
             each["reason"],
         )
-        for each in found
+        for each in rows
     ]
-    print_table(table(["scope", "key", "found by", "until (UTC)", "reason"], cells))
+    print_table(table(["scope", "key", "source", "until (UTC)", "reason"], cells))

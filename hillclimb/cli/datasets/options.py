@@ -1,4 +1,4 @@
-"""Turns the arguments of `hillclimb datasets` into what the service is asked."""
+"""Converts the arguments of `hillclimb datasets` into options of a request."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from typing import Any
 
 import click
 
-from hillclimb.errors import HillclimbError
-from hillclimb.spec_file import assign
-from trainer.contract.datasets.published import read_published
-from trainer.contract.datasets.rows import DatasetError
+from hillclimb.client.errors import HillclimbError
+from hillclimb.client.spec_file import assign
+from hillclimb.datasets.format.rows import DatasetError
+from hillclimb.datasets.split.published import read_published
 
 UNITS = {"d": "days", "h": "hours", "m": "minutes"}
 READ_PUBLISHED = click.option(
     "--published",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Take the split from a JSON file, or from one that `pull` wrote: which key is train,"
-    " which eval.",
+    help="JSON file with the split of each key (train or eval), or a split file from `pull`.",
 )
 SET_BY = {
     "policy": "split.policy",
@@ -34,7 +33,7 @@ SET_BY = {
     "max_tasks": "filters.max_tasks",
     "parent": "parent",
 }
-"""The option that each flag of `create` sets."""
+"""Option set by each flag of `create`."""
 FLAGS = {name: f"--{name.replace('_', '-')}" for name in SET_BY} | {"envs": "--env"}
 GZIP_MAGIC = b"\x1f\x8b"
 
@@ -52,9 +51,9 @@ def parse_version(text: str) -> tuple[str, str]:
 
 
 def parse_end(text: str) -> str:
-    """Return the moment that `3d`, `12h`, `30m` or a date means, as ISO text with a time zone."""
-    if found := re.fullmatch(r"(\d{1,5})([dhm])", text.strip()):
-        return (datetime.now(UTC) + timedelta(**{UNITS[found[2]]: int(found[1])})).isoformat()
+    """Return the time of `3d`, `12h`, `30m` or a date, as ISO text with a time zone."""
+    if match := re.fullmatch(r"(\d{1,5})([dhm])", text.strip()):
+        return (datetime.now(UTC) + timedelta(**{UNITS[match[2]]: int(match[1])})).isoformat()
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
@@ -63,24 +62,24 @@ def parse_end(text: str) -> str:
 
 
 def tool_tokens(pairs: tuple[str, ...]) -> dict[str, int]:
-    """Return `ENV=N` pairs as numbers by environment."""
-    found = {}
+    """Return `ENV=N` pairs as token counts by environment."""
+    tokens = {}
     for pair in pairs:
         env, equals, number = pair.partition("=")
         if not (env and equals and number.isdecimal()):
             raise click.BadParameter(f"{pair!r}: write ENV=N, such as github=26000")
-        found[env] = int(number)
-    return found
+        tokens[env] = int(number)
+    return tokens
 
 
 def build_options(
     source: str, *, assignments: tuple[str, ...] = (), **choices: Any
 ) -> tuple[Path | None, dict[str, Any]]:
-    """Return the file to send, if any, and the options of a new version.
+    """Return the file to upload, if any, and the options of a new version.
 
     Raises:
-        BadDataset: the file, or that of a published split, is not there or cannot be read.
-        click.UsageError: two flags say different things.
+        BadDataset: the file, or that of a published split, does not exist or cannot be read.
+        click.UsageError: two flags contradict each other.
     """
     _refuse_contradictions(choices, assignments)
     options: dict[str, Any] = {"filters": _filters(choices), "split": _split(choices)}
@@ -94,45 +93,49 @@ def build_options(
     if not file.is_file():
         raise BadDataset(f"there is no file {source}: name one, s3://BUCKET/PATH, or NAME@N")
     if not file.stat().st_size:
-        raise BadDataset(f"{source} is empty: it must hold tasks")
+        raise BadDataset(f"{source} is empty: it must contain tasks")
     return file, options
 
 
 def _refuse_contradictions(choices: dict[str, Any], assignments: tuple[str, ...]) -> None:
-    """Refuse what one flag would have another do nothing."""
-    given = [name for name in SET_BY if choices.get(name) not in (None, ())]
+    """Refuse flags that leave other flags without effect.
+
+    Raises:
+        click.UsageError: two flags exclude each other.
+    """
+    flags = [name for name in SET_BY if choices.get(name) not in (None, ())]
     if choices.get("published"):
-        beside = [FLAGS[name] for name in given if SET_BY[name].startswith("split.")]
+        beside = [FLAGS[name] for name in flags if SET_BY[name].startswith("split.")]
         if beside:
             raise click.UsageError(
-                f"--published takes the split from a file, so {beside[0]} does nothing: leave one"
+                f"--published reads the split from a file, so {beside[0]} has no effect: leave one"
                 " of them out"
             )
     assigned = {assignment.partition("=")[0].strip() for assignment in assignments}
-    twice = [name for name in given if SET_BY[name] in assigned]
+    twice = [name for name in flags if SET_BY[name] in assigned]
     if twice:
         raise click.UsageError(
-            f"{FLAGS[twice[0]]} and --set {SET_BY[twice[0]]} are one option: give it once"
+            f"{FLAGS[twice[0]]} and --set {SET_BY[twice[0]]} set the same option: use one of them"
         )
-    sections = {FLAGS[name]: SET_BY[name].partition(".")[0] for name in given}
+    sections = {FLAGS[name]: SET_BY[name].partition(".")[0] for name in flags}
     if choices.get("published"):
         sections["--published"] = "split"
     for flag, section in sections.items():
         if section in assigned:
             raise click.UsageError(
-                f"{flag} does nothing beside --set {section}, which sets all of it: leave one of"
+                f"{flag} has no effect with --set {section}, which sets all of it: leave one of"
                 " them out"
             )
 
 
 def _filters(choices: dict[str, Any]) -> dict[str, Any]:
-    given = {
+    values = {
         "env_keys": list(choices.get("envs") or ()),
         "difficulty": list(choices.get("difficulty") or ()),
         "modality": choices.get("modality"),
         "max_tasks": choices.get("max_tasks"),
     }
-    return {name: value for name, value in given.items() if value}
+    return {name: value for name, value in values.items() if value}
 
 
 def _split(choices: dict[str, Any]) -> dict[str, Any]:
@@ -151,7 +154,7 @@ def _published(path: Path) -> dict[str, Any]:
     try:
         return read_published(_document(path.read_bytes())).model_dump(mode="json")
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise BadDataset(f"{path} is damaged or cut off: {error}") from error
+        raise BadDataset(f"{path} is damaged or truncated: {error}") from error
     except OSError as error:
         raise BadDataset(f"cannot read {path}: {error.strerror}") from error
     except DatasetError as error:
@@ -161,10 +164,10 @@ def _published(path: Path) -> dict[str, Any]:
 
 
 def _document(content: bytes) -> Any:
-    """Return what a file says, plain or gzip; JSON lines are a list of their rows."""
+    """Return the JSON of a file, plain or gzip; JSON lines as a list of their rows."""
     text = gzip.decompress(content) if content.startswith(GZIP_MAGIC) else content
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except json.JSONDecodeError as error:
         lines = [line for line in text.splitlines() if line.strip()]
         if len(lines) < 2:
@@ -173,5 +176,5 @@ def _document(content: bytes) -> Any:
             return [json.loads(line) for line in lines]
         except json.JSONDecodeError:
             raise error from None
-    is_row = isinstance(found, dict) and found.keys() >= {"key", "split", "fingerprint"}
-    return [found] if is_row else found
+    is_row = isinstance(document, dict) and document.keys() >= {"key", "split", "fingerprint"}
+    return [document] if is_row else document

@@ -1,4 +1,4 @@
-"""`datasets pull`: bring a version's files here."""
+"""`datasets pull`: download a version's files."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 import click
 
 from hillclimb.cli.console import out, print_json
-from hillclimb.cli.control import DownloadFailed
-from hillclimb.cli.dataset_options import parse_version
-from hillclimb.cli.datasets import VERSION, datasets
+from hillclimb.cli.datasets.datasets import VERSION, datasets
+from hillclimb.cli.datasets.options import parse_version
 from hillclimb.cli.main import command, connect
-from hillclimb.client import Client, Json
+from hillclimb.client.client import Client, Json
+from hillclimb.client.errors import DownloadFailed
 
 HASHES = {"tasks": "content_hash", "split": "split_hash"}
 
@@ -24,16 +24,16 @@ HASHES = {"tasks": "content_hash", "split": "split_hash"}
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 @command
 def pull(*, version: str, directory: Path, as_json: bool) -> None:
-    """Bring the tasks and the split of a version into DIR, as compressed JSON lines."""
+    """Download the tasks and the split of a version to DIR, as compressed JSON lines."""
     name, number = parse_version(version)
     with connect() as client:
-        found = client.datasets.version(name, number)
+        dataset = client.datasets.version(name, number)
         directory.mkdir(parents=True, exist_ok=True)
-        files = [_pull(client, found, kind, directory) for kind in HASHES]
+        files = [_pull(client, dataset, kind, directory) for kind in HASHES]
     if as_json:
-        print_json({"name": name, "number": found["number"], "files": files})
+        print_json({"name": name, "number": dataset["number"], "files": files})
     else:
-        out.print(f"{name}@{found['number']}: {found['num_tasks']:,} tasks", soft_wrap=True)
+        out.print(f"{name}@{dataset['number']}: {dataset['num_tasks']:,} tasks", soft_wrap=True)
         for file in files:
             out.print(f"  {file}", soft_wrap=True)
 
@@ -52,7 +52,7 @@ def _pull(client: Client, version: Json, kind: str, directory: Path) -> str:
 
 
 def _content_hash(path: Path) -> str | None:
-    """Return the SHA-256 of the lines in a file, or null for one that cannot be unpacked."""
+    """Return the SHA-256 of a file's unpacked content, or None if it cannot be unpacked."""
     try:
         with gzip.open(path, "rb") as lines:
             return hashlib.file_digest(lines, "sha256").hexdigest()

@@ -1,4 +1,4 @@
-"""Prints versions of datasets: environments, what was left out, lint, differences."""
+"""Prints versions of datasets: environments, exclusions, lint findings, differences."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from hillclimb.cli.console import out, print_table, print_text, table
 
 STYLES = {"error": "red", "warning": "yellow", "info": "dim"}
 MAX_LINES = 5
-"""Duplicates, differences and the like that are shown before they are counted."""
+"""Duplicates, differences and other items listed before the remaining ones are only counted."""
 WIDTH = 78
 Json = Mapping[str, Any]
 
 
 def print_version(version: Json) -> None:
-    """Print a version whole."""
+    """Print a version in full."""
     name = f"{version['name']}@{version['number']}"
     print_text(f"{name}  {version['id']}  from {version['source']}", style="bold")
     counts = f"{version['num_tasks']:,} tasks: {version['num_train']:,} train"
@@ -31,7 +31,7 @@ def print_version(version: Json) -> None:
 
 
 def print_environments(envs: Json, *, stderr: bool = False) -> None:
-    """Print the numbers of each environment of a version, and their sum."""
+    """Print the counts of each environment of a version, and their sums."""
     columns = ("environment", "train>", "eval>", "different>", "excluded>", "dated>", "variables>")
     names = ("train", "eval", "unique_eval", "excluded", "with_current_date", "with_env_variables")
     rows: list[list[object]] = [[key, *(env[name] for name in names)] for key, env in envs.items()]
@@ -42,7 +42,7 @@ def print_environments(envs: Json, *, stderr: bool = False) -> None:
 
 
 def print_findings(findings: Sequence[Json]) -> None:
-    """Print what lint found, errors first, each kind with its remedy once."""
+    """Print the findings of lint, errors first, each remedy once per code."""
     counts = {
         severity: sum(each["severity"] == severity for each in findings) for severity in STYLES
     }
@@ -63,7 +63,7 @@ def print_findings(findings: Sequence[Json]) -> None:
 
 
 def print_diff(diff: Json) -> None:
-    """Print what changed between two versions."""
+    """Print the differences between two versions."""
     counts = diff["counts"]
     print_text(
         f"{diff['before']} → {diff['after']}: {counts['added']:,} added,"
@@ -83,7 +83,7 @@ def print_diff(diff: Json) -> None:
 
 
 def _print_left_out(version: Json) -> None:
-    """Say what of the file is not in the version, or not used, and why."""
+    """Print the rows of the file that are dropped or excluded, with the reasons."""
     repeated = sum(each["count"] for each in version["duplicates"])
     for filter_name, count in version["dropped"].items():
         print_text(f"left out by {filter_name}: {count:,} of {version['num_read']:,} rows")
@@ -97,17 +97,17 @@ def _print_left_out(version: Json) -> None:
         _print_some("the same under other keys", version["num_copies"], copies)
     if version["ignored_fields"]:
         names = ", ".join(version["ignored_fields"])
-        _print_wrapped("", f"fields that no task has, not stored: {names}", "dim")
+        _print_wrapped("", f"unknown fields, not stored: {names}", "dim")
 
 
 def _print_some(what: str, count: int, lines: Iterable[str]) -> None:
-    shown = [line for line, _ in zip(lines, range(MAX_LINES), strict=False)]
-    if shown:
+    first = [line for line, _ in zip(lines, range(MAX_LINES), strict=False)]
+    if first:
         print_text(f"{what}:")
-    for line in shown:
+    for line in first:
         print_text(f"  {line}")
-    if count > len(shown):
-        print_text(f"  and {count - len(shown):,} more", style="dim")
+    if count > len(first):
+        print_text(f"  and {count - len(first):,} more", style="dim")
 
 
 def _print_wrapped(label: str, text: str, style: str) -> None:
@@ -118,6 +118,6 @@ def _print_wrapped(label: str, text: str, style: str) -> None:
 
 
 def _policy(split: Json) -> str:
-    given = {name: value for name, value in split.items() if name in ("eval_ratio", "salt")}
-    details = ", ".join(f"{name} {value}" for name, value in given.items())
+    parameters = {name: value for name, value in split.items() if name in ("eval_ratio", "salt")}
+    details = ", ".join(f"{name} {value}" for name, value in parameters.items())
     return f"{split['policy']} ({details})" if details else str(split["policy"])

@@ -1,4 +1,4 @@
-"""`probe`: what training would meet, before it is paid for."""
+"""`probe`: test the environments and tasks of a spec before training."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import click
 from hillclimb.cli.console import out, print_json, print_table, print_text, table
 from hillclimb.cli.exits import Exit
 from hillclimb.cli.main import command, connect, main
-from hillclimb.cli.submit import SET
-from hillclimb.cli.watch import follow_run
-from hillclimb.client import Client
-from hillclimb.errors import ApiProblem
-from hillclimb.spec_file import read_spec
+from hillclimb.cli.runs.submit import SET
+from hillclimb.cli.runs.watch import follow_run
+from hillclimb.client.client import Client
+from hillclimb.client.errors import ApiProblem
+from hillclimb.client.spec_file import read_spec
 
 VERDICT_STYLE = {
     "informative": "green",
@@ -35,40 +35,40 @@ SHOWN_SIZES = (2, 4, 6, 8, 10, 12, 16)
     "spec_file", metavar="[SPEC]", required=False, type=click.Path(path_type=Path, dir_okay=False)
 )
 @SET
-@click.option("--show", "run_id", metavar="RUN", help="Print what a former probe found.")
+@click.option("--show", "run_id", metavar="RUN", help="Print the results of an earlier probe.")
 @command
 def probe(
     *, spec_file: Path | None, assignments: tuple[str, ...], run_id: str | None, as_json: bool
 ) -> None:
-    """Try the tasks of SPEC before training: which environments work, and which can teach.
+    """Roll out tasks of SPEC before training: find environments that work and carry signal.
 
-    SPEC may be that of a training run; its section `probe` says how much is tried.
+    SPEC may be that of a training run; its section `probe` sets the number of rollouts.
     """
     if (spec_file is None) == (run_id is None):
         raise click.UsageError("give a SPEC to probe, or --show RUN")
     if run_id is not None and assignments:
-        raise click.UsageError("--set changes a SPEC, and --show RUN reads none: leave one out")
+        raise click.UsageError("--set changes a SPEC, and --show RUN uses none: leave one out")
     with connect() as client:
         if spec_file is None:
             _show(client, str(run_id), as_json=as_json)
             return
         spec = read_spec(spec_file, assignments) | {"kind": "probe"}
-        run = client.submit(spec)["id"]
+        run = client.submit(spec).id
         code = follow_run(client, run, as_json=as_json)
         if not as_json:
             _show_if_any(client, run, must_be_there=code == Exit.OK)
     sys.exit(code)
 
 
-def print_probe(found: Mapping[str, Any]) -> None:
+def print_probe(report: Mapping[str, Any]) -> None:
     """Print the verdicts per environment, the shares of groups with signal, and the advice."""
-    size = found["group_size"]
-    whole = "" if found["complete"] else " (stopped early: the rest is missing)"
+    size = report["group_size"]
+    whole = "" if report["complete"] else " (stopped early: later rollouts are missing)"
     out.print(
-        f"\n[bold]probe[/bold] at step {found['step']}, {found['n_samples_per_prompt']} rollouts"
+        f"\n[bold]probe[/bold] at step {report['step']}, {report['n_samples_per_prompt']} rollouts"
         f" per task, signal in groups of {size} with 95 % intervals{whole}"
     )
-    environments = found["environments"]
+    environments = report["environments"]
     print_table(table(COLUMNS, [_row(key, env) for key, env in environments.items()]))
     calls = [f"{key} {_num_calls(env)}" for key, env in environments.items() if _num_calls(env)]
     if calls:
@@ -79,19 +79,19 @@ def print_probe(found: Mapping[str, Any]) -> None:
     out.print("\nshare of groups with signal, by rollouts per prompt")
     columns = ["environment", *(f"{size}>" for size in SHOWN_SIZES)]
     print_table(table(columns, [_shares(key, env) for key, env in environments.items()]))
-    print_text(f"advice: {found['advice']}")
+    print_text(f"advice: {report['advice']}")
 
 
 def _show(client: Client, run_id: str, *, as_json: bool) -> None:
-    found = client.probe(run_id)
+    report = client.probe(run_id)
     if as_json:
-        print_json(found)
+        print_json(report)
     else:
-        print_probe(found)
+        print_probe(report)
 
 
 def _show_if_any(client: Client, run_id: str, *, must_be_there: bool) -> None:
-    """Print the probe of a run that has ended; one that failed may not have reported any."""
+    """Print the probe of an ended run; a failed run may have reported none."""
     try:
         _show(client, run_id, as_json=False)
     except ApiProblem as problem:
@@ -117,7 +117,12 @@ def _row(key: str, env: Mapping[str, Any]) -> list[object]:
 
 def _shares(key: str, env: Mapping[str, Any]) -> list[object]:
     by_size = {share["group_size"]: share["value"] for share in env["shares"]}
-    return [key, *(_percent(by_size[size]) for size in SHOWN_SIZES)]
+    return [key, *(_share(by_size[size]) for size in SHOWN_SIZES)]
+
+
+def _share(value: float | None) -> str:
+    """Return the cell of a group size; groups larger than were rolled out are not estimated."""
+    return "unknown" if value is None else _percent(value)
 
 
 def _percent(rate: float | None) -> str:

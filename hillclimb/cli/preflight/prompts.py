@@ -1,4 +1,4 @@
-"""`prompts` and `preview`: what the model reads before its first turn, to the token."""
+"""`prompts` and `preview`: print rendered prompts and their token counts."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from hillclimb.cli.console import out, print_json, print_table, print_text, tabl
 from hillclimb.cli.exits import Exit
 from hillclimb.cli.finite import FiniteRange
 from hillclimb.cli.main import command, connect, main
-from hillclimb.cli.submit import SET, SPEC
-from hillclimb.client import Client, Json
-from hillclimb.errors import HillclimbError
-from hillclimb.spec_file import read_spec
+from hillclimb.cli.runs.submit import SET, SPEC
+from hillclimb.client.client import Client, Json
+from hillclimb.client.errors import HillclimbError
+from hillclimb.client.spec_file import read_spec
+from hillclimb.protocol.payloads.statuses import RunStatus
 
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
 POLL_S = 0.3
@@ -28,34 +29,40 @@ COLUMNS = (
 
 
 class PreviewFailed(HillclimbError):
-    """A preview ended without showing anything."""
+    """A preview ended without prompts."""
 
 
 @main.command()
 @click.argument("run_id", metavar="RUN")
 @click.option("--env", help="Only this environment.")
 @click.option("--task", help="Print the prompt of this task in full.")
-@click.option("--show", is_flag=True, help="Print every prompt that the run has kept in full.")
+@click.option("--show", is_flag=True, help="Print every prompt that the run stored in full.")
 @command
 def prompts(*, run_id: str, env: str | None, task: str | None, show: bool, as_json: bool) -> None:
-    """Show what the agents of RUN read first: tokens per environment, hashes, whole prompts."""
+    """Show the prompts of RUN: tokens per environment, hashes, and full texts."""
     with connect() as client:
-        told = client.prompts(run_id, env=env, task=task)
+        report = client.prompts(run_id, env=env, task=task)
     if as_json:
-        print_json(told)
+        print_json(report)
         return
-    if task and not told["texts"]:
+    if task and not report["texts"]:
         raise PreviewFailed(
-            f"{run_id} has not kept the prompt of {task!r}: hillclimb preview SPEC --task {task}"
+            f"{run_id} did not store the prompt of {task!r}: hillclimb preview SPEC --task {task}"
         )
-    print_prompts(told, env=env, with_texts=show or task is not None)
+    print_prompts(report, env=env, with_texts=show or task is not None)
 
 
 @main.command()
 @SPEC
 @SET
 @click.option("--env", help="Only this environment.")
-@click.option("--task", "tasks", multiple=True, metavar="KEY", help="This task, in full.")
+@click.option(
+    "--task",
+    "tasks",
+    multiple=True,
+    metavar="KEY",
+    help="Print the prompt of this task; repeatable.",
+)
 @click.option("--tasks-per-env", default=1, show_default=True, type=click.IntRange(0, 100))
 @click.option(
     "--wait",
@@ -63,70 +70,75 @@ def prompts(*, run_id: str, env: str | None, task: str | None, show: bool, as_js
     type=FiniteRange(min=0),
     default=300.0,
     show_default=True,
-    help="Longest wait for a sign of life (seconds).",
+    help="Longest time without progress (seconds).",
 )
 @command
 def preview(
-    *, spec_file: Path, assignments: tuple[str, ...], wait_s: float, as_json: bool, **wanted: Any
+    *, spec_file: Path, assignments: tuple[str, ...], wait_s: float, as_json: bool, **options: Any
 ) -> None:
-    """Print what the model would read in a run of SPEC, with its numbers of tokens.
+    """Print the prompts of a run of SPEC, with their token counts.
 
-    Nothing is trained: the prompts are rendered and counted on a runner, which needs no free slot.
+    Nothing is trained: a runner renders and counts the prompts, without using a slot.
     """
-    env, tasks = wanted["env"], wanted["tasks"]
-    spec = preview_spec(read_spec(spec_file, assignments), tasks, wanted["tasks_per_env"])
+    env, tasks = options["env"], options["tasks"]
+    spec = preview_spec(read_spec(spec_file, assignments), tasks, options["tasks_per_env"])
     with connect() as client:
         run = client.submit(spec)
-        _await_end(client, run["id"], wait_s)
-        told = client.prompts(run["id"], env=env)
+        _await_end(client, run.id, wait_s)
+        report = client.prompts(run.id, env=env)
     if as_json:
-        print_json(told)
+        print_json(report)
         return
-    print_prompts(told, env=env, with_texts=True, only=frozenset(tasks))
-    too_long = sum(each["num_too_long"] for each in told["environments"].values())
+    print_prompts(report, env=env, with_texts=True, only=frozenset(tasks))
+    too_long = sum(each["num_too_long"] for each in report["environments"].values())
     sys.exit(Exit.ERROR if too_long else Exit.OK)
 
 
 def preview_spec(spec: Mapping[str, Any], tasks: tuple[str, ...], per_env: int) -> dict[str, Any]:
     """Return the spec of a preview of a run: the same tasks, tools and tokenizer."""
-    shown = {"tasks_per_env": 0 if tasks else per_env, "task_keys": list(tasks)}
-    return {**spec, "kind": "preview", "preview": shown}
+    section = {"tasks_per_env": 0 if tasks else per_env, "task_keys": list(tasks)}
+    return {**spec, "kind": "preview", "preview": section}
 
 
 def _await_end(client: Client, run_id: str, wait_s: float) -> None:
-    """Wait as long as it goes on: many tasks take their time to count."""
-    run: Json = client.run(run_id)
-    heard, deadline = run["last_seq"], time.monotonic() + wait_s
-    while run["status"] not in ENDED:
-        if run["last_seq"] > heard:
-            heard, deadline = run["last_seq"], time.monotonic() + wait_s
+    """Wait for the end of a preview as long as it makes progress.
+
+    Raises:
+        PreviewFailed: it did not succeed, or made no progress for `wait_s` (then it is cancelled).
+    """
+    run = client.run(run_id)
+    last_seq, deadline = run.last_seq, time.monotonic() + wait_s
+    while run.status not in ENDED:
+        if run.last_seq > last_seq:
+            last_seq, deadline = run.last_seq, time.monotonic() + wait_s
         if time.monotonic() > deadline:
             client.cancel(run_id)
-            why = (run.get("queue") or {}).get("reason") or f"it is {run['status']}"
-            raise PreviewFailed(f"nothing was heard of {run_id} for {wait_s:g} s: {why}")
+            why = (run.queue and run.queue.reason) or f"it is {run.status}"
+            raise PreviewFailed(f"{run_id} made no progress for {wait_s:g} s: {why}")
         time.sleep(POLL_S)
         run = client.run(run_id)
-    if run["status"] != "succeeded":
-        raise PreviewFailed(f"{run_id} {run['status']}: {(run['end_reason'] or {}).get('message')}")
+    if run.status is not RunStatus.SUCCEEDED:
+        message = run.end_reason.message if run.end_reason is not None else None
+        raise PreviewFailed(f"{run_id} {run.status}: {message}")
 
 
 def print_prompts(
-    told: Json, *, env: str | None, with_texts: bool, only: frozenset[str] = frozenset()
+    report: Json, *, env: str | None, with_texts: bool, only: frozenset[str] = frozenset()
 ) -> None:
-    """Print a line per environment, then whole prompts exactly as the model reads them."""
+    """Print a line per environment, then full prompts exactly as the model reads them."""
     rows = [
         _row(env_key, each)
-        for env_key, each in sorted(told["environments"].items())
+        for env_key, each in sorted(report["environments"].items())
         if env in (None, env_key)
     ]
     print_table(table(COLUMNS, rows))
-    limit = told["max_input_length"]
+    limit = report["max_input_length"]
     out.print(
-        f"tokens: median (most); wording version {told['version']}; rollout.max_input_length"
+        f"tokens: median (maximum); wording version {report['version']}; rollout.max_input_length"
         f" {limit}",
         style="dim",
     )
-    for text in told["texts"] if with_texts else ():
+    for text in report["texts"] if with_texts else ():
         if not only or text["task_key"] in only:
             _print_text(text, limit)
 

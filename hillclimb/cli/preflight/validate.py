@@ -1,4 +1,4 @@
-"""`validate`: which tasks can be trusted, before anything is trained or measured on them."""
+"""`validate`: check the tasks of a spec before training or evaluating on them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import click
 from hillclimb.cli.console import out, print_json, print_table, print_text, table
 from hillclimb.cli.exits import Exit
 from hillclimb.cli.main import command, connect, main
-from hillclimb.cli.submit import SET
-from hillclimb.cli.watch import follow_run
-from hillclimb.client import Client, Json
-from hillclimb.errors import ApiProblem
-from hillclimb.spec_file import read_spec
-from trainer.contract.datasets.exclusions import exclude_failed
+from hillclimb.cli.runs.submit import SET
+from hillclimb.cli.runs.watch import follow_run
+from hillclimb.client.client import Client, Json
+from hillclimb.client.errors import ApiProblem
+from hillclimb.client.spec_file import read_spec
+from hillclimb.datasets.filter.exclusions import exclude_failed
 
 VERDICTS = ("valid", "excluded", "unproven", "unknown")
 MAX_SHOWN = 20
@@ -30,9 +30,9 @@ PAGE = 1000
     "spec_file", metavar="[SPEC]", required=False, type=click.Path(path_type=Path, dir_okay=False)
 )
 @SET
-@click.option("--show", "run_id", metavar="RUN", help="Print what a former validation found.")
+@click.option("--show", "run_id", metavar="RUN", help="Print the results of an earlier validation.")
 @click.option(
-    "--exclude", "excludes", is_flag=True, help="Leave what failed out of its dataset from now on."
+    "--exclude", "excludes", is_flag=True, help="Exclude tasks that failed from later versions."
 )
 @command
 def validate(
@@ -50,13 +50,13 @@ def validate(
     if (spec_file is None) == (run_id is None):
         raise click.UsageError("give a SPEC to validate, or --show RUN")
     if run_id is not None and assignments:
-        raise click.UsageError("--set changes a SPEC, and --show RUN reads none: leave one out")
+        raise click.UsageError("--set changes a SPEC, and --show RUN uses none: leave one out")
     code, reported = 0, True
     with connect() as client:
         if spec_file is not None:
             spec = read_spec(spec_file, assignments) | {"kind": "validate"}
             _refuse_generated(spec, excludes=excludes)
-            run_id = client.submit(spec)["id"]
+            run_id = client.submit(spec).id
             code = follow_run(client, run_id, as_json=as_json)
             reported = _has_reported(client, run_id)
         if not reported:
@@ -69,38 +69,38 @@ def validate(
     sys.exit(code)
 
 
-def print_validation(found: Mapping[str, Any], failures: list[Mapping[str, Any]]) -> None:
-    """Print the numbers per environment, then the first tasks that failed, with the reason."""
-    whole = "" if found["complete"] else ", stopped early"
+def print_validation(summary: Mapping[str, Any], failures: list[Mapping[str, Any]]) -> None:
+    """Print the counts per environment, then the first tasks that failed with their reasons."""
+    whole = "" if summary["complete"] else ", stopped early"
     out.print(
-        f"\n[bold]validation[/bold] of {found['num_tasks']} tasks, coverage"
-        f" {100 * found['coverage']:.0f} %{whole}"
+        f"\n[bold]validation[/bold] of {summary['num_tasks']} tasks, coverage"
+        f" {100 * summary['coverage']:.0f} %{whole}"
     )
     rows = [
         (key, sum(counts.values()), *(counts.get(verdict, 0) for verdict in VERDICTS))
-        for key, counts in sorted(found["environments"].items())
+        for key, counts in sorted(summary["environments"].items())
     ]
     print_table(table(["environment", "n>", *(f"{verdict}>" for verdict in VERDICTS)], rows))
-    if found["reasons"]:
-        why = ", ".join(f"{number} {reason}" for reason, number in found["reasons"].items())
+    if summary["reasons"]:
+        why = ", ".join(f"{number} {reason}" for reason, number in summary["reasons"].items())
         print_text(f"reasons: {why}", style="dim")
     for row in failures[:MAX_SHOWN]:
         print_text(f"{row['task_key']}: {row['detail'] or row['reason']}", style="dim")
     if len(failures) > MAX_SHOWN:
         print_text(f"and {len(failures) - MAX_SHOWN} more: --json lists them all", style="dim")
-    teacher = found["teacher"]
+    teacher = summary["teacher"]
     if teacher is not None:
         print_text(
             f"teacher: {teacher['num_requests']} requests ({teacher['num_retries']} retries),"
-            f" {teacher['input_tokens']} tokens read, {teacher['output_tokens']} written"
+            f" {teacher['input_tokens']} input tokens, {teacher['output_tokens']} output tokens"
         )
 
 
 def _show(client: Client, run_id: str, excluded: Json | None, *, as_json: bool) -> None:
     if as_json:
         rows = list(_rows(client, run_id))
-        found = {**client.validation(run_id, limit=0), "rows": rows, "has_more": False}
-        print_json(found if excluded is None else {**found, "excluded": excluded})
+        report = {**client.validation(run_id, limit=0), "rows": rows, "has_more": False}
+        print_json(report if excluded is None else {**report, "excluded": excluded})
         return
     print_validation(
         client.validation(run_id, limit=0), list(_rows(client, run_id, verdict="excluded"))
@@ -108,12 +108,16 @@ def _show(client: Client, run_id: str, excluded: Json | None, *, as_json: bool) 
     if excluded is not None:
         print_text(
             f"{excluded['num_tasks']} tasks are excluded from {excluded['dataset']}: the next"
-            " version leaves them out"
+            " version will not use them"
         )
 
 
 def _refuse_generated(spec: Mapping[str, Any], *, excludes: bool) -> None:
-    """Say before hours of work that nothing could be done with what they find."""
+    """Refuse --exclude for generated tasks before the run, which cannot be excluded.
+
+    Raises:
+        click.UsageError: the spec names no dataset.
+    """
     if excludes and not (spec.get("data") or {}).get("dataset"):
         raise click.UsageError(
             "the spec generates its tasks: only those of a registered dataset can be excluded, so"
@@ -122,9 +126,9 @@ def _refuse_generated(spec: Mapping[str, Any], *, excludes: bool) -> None:
 
 
 def _exclude(client: Client, run_id: str) -> Json:
-    """Hand what failed to the dataset's exclusions; repeating it changes nothing.
+    """Add the tasks that failed to the dataset's exclusions; idempotent.
 
-    A task that is kept out for good keeps its reason; one that would come back stays out now.
+    A permanent exclusion keeps its reason; a temporary one becomes permanent.
     """
     dataset = client.validation(run_id, limit=0)["dataset"]
     if dataset is None:
@@ -152,7 +156,7 @@ def _rows(client: Client, run_id: str, **filters: str) -> Iterator[Mapping[str, 
 
 
 def _has_reported(client: Client, run_id: str) -> bool:
-    """Tell whether the run got as far as to report: one that failed may not have."""
+    """Tell whether the run has reported; a failed run may not have."""
     try:
         client.validation(run_id, limit=0)
     except ApiProblem as problem:

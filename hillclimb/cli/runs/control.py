@@ -13,24 +13,23 @@ import click
 
 from hillclimb.cli.console import out, print_json
 from hillclimb.cli.main import command, connect, main
-from hillclimb.cli.watch import follow_run
-from hillclimb.client import Client, Json
-from hillclimb.errors import ApiUnreachable, HillclimbError
+from hillclimb.cli.runs.watch import follow_run
+from hillclimb.client.client import Client
+from hillclimb.client.errors import ApiUnreachable, DownloadFailed
+from hillclimb.protocol.checkpoint_manifest import ManifestFile
+from hillclimb.protocol.payloads.checkpoints import CheckpointWithManifest
+from hillclimb.protocol.payloads.statuses import RunStatus
+from hillclimb.protocol.rundir import ADAPTER, POLICY
 
-POLICY, ADAPTER = "policy/", "adapter/"
 """Where a checkpoint has its weights: all of them, or what a Tinker server trained."""
 """Where a checkpoint keeps its Hugging Face directory."""
 
 
 PULL_TRIES = 5
-"""Connections per file that may break before a pull gives up; each goes on where the last ended."""
+"""Connections per file before a pull fails; each resumes where the last one broke off."""
 PULL_PAUSE_S = 1.0
 BLOCK_BYTES = 1 << 20
 PAUSE_POLL_S = 0.5
-
-
-class DownloadFailed(HillclimbError):
-    """A file of a checkpoint did not arrive whole."""
 
 
 @main.command()
@@ -47,24 +46,24 @@ def cancel(*, run_id: str, wait: bool, as_json: bool) -> None:
     if as_json:
         print_json(run)
     else:
-        out.print(f"{run['id']} {run['status']}")
+        out.print(f"{run.id} {run.status}")
 
 
 @main.command()
 @click.argument("run_id", metavar="RUN")
-@click.option("--watch", "wait", is_flag=True, help="Wait until the run rests.")
+@click.option("--watch", "wait", is_flag=True, help="Wait until the run is paused.")
 @command
 def pause(*, run_id: str, wait: bool, as_json: bool) -> None:
-    """Let RUN rest and free what it holds; its trainer saves a checkpoint first."""
+    """Pause RUN and release its machine; its trainer saves a checkpoint first."""
     with connect() as client:
         run = client.pause(run_id)
-        while wait and run["status"] == "pausing":
+        while wait and run.status is RunStatus.PAUSING:
             time.sleep(PAUSE_POLL_S)
             run = client.run(run_id)
     if as_json:
         print_json(run)
     else:
-        out.print(f"{run['id']} {run['status']}")
+        out.print(f"{run.id} {run.status}")
 
 
 @main.command()
@@ -72,15 +71,15 @@ def pause(*, run_id: str, wait: bool, as_json: bool) -> None:
 @click.option("--watch", "wait", is_flag=True, help="Follow the run to its end.")
 @command
 def resume(*, run_id: str, wait: bool, as_json: bool) -> None:
-    """Go on from RUN's newest checkpoint: a new run if it has ended, the same if it is paused."""
+    """Resume RUN from its newest checkpoint: the same run if paused, a new one if it has ended."""
     with connect() as client:
         run = client.resume(run_id)
         if wait:
-            sys.exit(follow_run(client, run["id"], as_json=as_json))
+            sys.exit(follow_run(client, run.id, as_json=as_json))
     if as_json:
         print_json(run)
     else:
-        out.print(f"{run['id']} {run['status']}")
+        out.print(f"{run.id} {run.status}")
 
 
 @main.command()
@@ -88,56 +87,54 @@ def resume(*, run_id: str, wait: bool, as_json: bool) -> None:
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 @command
 def pull(*, source: str, directory: Path, as_json: bool) -> None:
-    """Bring a checkpoint's weights into DIR.
+    """Download a checkpoint's weights to DIR.
 
-    They are a Hugging Face model directory, or an adapter in peft's form where a Tinker server
+    They form a Hugging Face model directory, or an adapter in peft's format if a Tinker server
     trained it.
     """
     run_id, _, step = source.partition("@")
     with connect() as client:
         checkpoint = _checkpoint(client, run_id, step)
         files = [
-            _pull_file(client, run_id, checkpoint, entry, directory)
+            _pull_file(client, run_id, checkpoint.step, entry, directory)
             for entry in _weights(checkpoint)
         ]
     if as_json:
-        print_json({"run_id": run_id, "step": checkpoint["step"], "files": files})
+        print_json({"run_id": run_id, "step": checkpoint.step, "files": files})
     else:
-        out.print(f"step {checkpoint['step']} of {run_id}: {len(files)} files in {directory}")
+        out.print(f"step {checkpoint.step} of {run_id}: {len(files)} files in {directory}")
 
 
-def _checkpoint(client: Client, run_id: str, step: str) -> Json:
+def _checkpoint(client: Client, run_id: str, step: str) -> CheckpointWithManifest:
     if step:
         if not step.isdigit():
             raise click.BadParameter(f"the step after @ is a number, not {step!r}")
         return client.checkpoint(run_id, int(step))
-    saved = client.checkpoints(run_id)["data"]
+    saved = client.checkpoints(run_id).data
     if not saved:
         raise DownloadFailed(f"{run_id} has no checkpoint yet")
-    return client.checkpoint(run_id, max(entry["step"] for entry in saved))
+    return client.checkpoint(run_id, max(entry.step for entry in saved))
 
 
-def _weights(checkpoint: Json) -> list[Json]:
-    """The files a model loads from; optimizer and data order stay behind."""
-    files: list[Json] = checkpoint["manifest"]["files"]
+def _weights(checkpoint: CheckpointWithManifest) -> list[ManifestFile]:
+    """Return the files of the model, without optimizer state and data order."""
+    files = [ManifestFile.model_validate(entry) for entry in checkpoint.manifest["files"]]
     for folder in (POLICY, ADAPTER):
-        if weights := [entry for entry in files if entry["path"].startswith(folder)]:
+        if weights := [entry for entry in files if entry.path.startswith(f"{folder}/")]:
             return weights
-    raise DownloadFailed(f"the checkpoint of step {checkpoint['step']} holds no {POLICY}")
+    raise DownloadFailed(f"the checkpoint of step {checkpoint.step} holds no {POLICY}/")
 
 
-def _pull_file(client: Client, run_id: str, checkpoint: Json, entry: Json, directory: Path) -> str:
-    """Bring one file here; what an earlier pull has left of it is gone on from."""
-    target = directory / Path(*Path(entry["path"]).parts[1:])
+def _pull_file(client: Client, run_id: str, step: int, entry: ManifestFile, directory: Path) -> str:
+    """Download one file, resuming the partial download of an earlier pull."""
+    target = directory / Path(*Path(entry.path).parts[1:])
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.partial")
     with partial.open("a+b") as file:
-        digest = _digest(file, entry["size_bytes"])
+        digest = _digest(file, entry.size_bytes)
         for left in reversed(range(PULL_TRIES)):
             try:
-                for block in client.checkpoint_file(
-                    run_id, checkpoint["step"], entry["path"], start=file.tell()
-                ):
+                for block in client.checkpoint_file(run_id, step, entry.path, start=file.tell()):
                     digest.update(block)
                     file.write(block)
                 break
@@ -147,15 +144,15 @@ def _pull_file(client: Client, run_id: str, checkpoint: Json, entry: Json, direc
             time.sleep(PULL_PAUSE_S)
         file.flush()
         os.fsync(file.fileno())
-    if digest.hexdigest() != entry["sha256"]:
+    if digest.hexdigest() != entry.sha256:
         partial.unlink()
-        raise DownloadFailed(f"{entry['path']} arrived damaged: its checksum differs; pull again")
+        raise DownloadFailed(f"{entry.path} arrived damaged: its checksum differs; pull again")
     partial.replace(target)
     return str(target)
 
 
 def _digest(file: BinaryIO, size: int) -> hashlib._Hash:
-    """The digest of what a file holds; one that cannot be a beginning of it is emptied."""
+    """Return the digest of a partial file; a file that is too long is emptied first."""
     digest = hashlib.sha256()
     if file.tell() >= size:
         file.truncate(0)

@@ -1,4 +1,4 @@
-"""`eval`: evaluate a checkpoint in a run of its own."""
+"""`eval`: evaluate a checkpoint in a separate run."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import click
 
 from hillclimb.cli.console import out, print_json
 from hillclimb.cli.main import command, connect, main
-from hillclimb.cli.submit import SET
-from hillclimb.cli.watch import follow_run
-from hillclimb.client import Client, Json
-from hillclimb.errors import NoCheckpoint
-from hillclimb.spec_file import assign
+from hillclimb.cli.runs.submit import SET
+from hillclimb.cli.runs.watch import follow_run
+from hillclimb.client.client import Client
+from hillclimb.client.errors import NoCheckpoint
+from hillclimb.client.spec_file import assign
+from hillclimb.protocol.payloads.checkpoints import CheckpointPayload
+from hillclimb.protocol.payloads.runs import RunPayload
 
 MAX_NAME = 120
 
@@ -33,34 +35,34 @@ def evaluate(*, source: str, assignments: tuple[str, ...], wait: bool, as_json: 
             assign(spec, assignment)
         run = client.submit(spec)
         if wait:
-            sys.exit(follow_run(client, run["id"], as_json=as_json))
+            sys.exit(follow_run(client, run.id, as_json=as_json))
         if as_json:
             print_json(run)
         else:
-            out.print(f"{run['id']}  {run['status']}  {client.url}/runs/{run['id']}")
+            out.print(f"{run.id}  {run.status}  {client.url}/runs/{run.id}")
 
 
-def eval_spec(run: Json, checkpoint: Json) -> dict[str, Any]:
-    """Return the spec of a run that evaluates a checkpoint as its own run would have."""
-    suffix = f" eval.{checkpoint['step']}"
-    source = {"run_id": run["id"], "step": checkpoint["step"], "attempt": checkpoint["attempt"]}
-    spec: dict[str, Any] = run["spec"] | {
-        "name": run["name"][: MAX_NAME - len(suffix)] + suffix,
+def eval_spec(run: RunPayload, checkpoint: CheckpointPayload) -> dict[str, Any]:
+    """Return the spec of a run that evaluates a checkpoint with its own run's settings."""
+    suffix = f" eval.{checkpoint.step}"
+    source = {"run_id": run.id, "step": checkpoint.step, "attempt": checkpoint.attempt}
+    spec: dict[str, Any] = run.spec | {
+        "name": run.name[: MAX_NAME - len(suffix)] + suffix,
         "kind": "eval",
         "lineage": {"resumed_from": source},
     }
     return spec
 
 
-def _checkpoint(client: Client, run_id: str, step: str) -> Json:
+def _checkpoint(client: Client, run_id: str, step: str) -> CheckpointPayload:
     if step and not step.isdigit():
         raise click.BadParameter(f"the step after @ is a number, not {step!r}")
-    saved = client.checkpoints(run_id)["data"]
-    found = [entry for entry in saved if not step or entry["step"] == int(step)]
-    if not found:
-        there = ", ".join(str(entry["step"]) for entry in saved) or "none"
+    saved = client.checkpoints(run_id).data
+    matches = [entry for entry in saved if not step or entry.step == int(step)]
+    if not matches:
+        steps = ", ".join(str(entry.step) for entry in saved) or "none"
         raise NoCheckpoint(
             f"{run_id} has no checkpoint{f' at step {step}' if step else ''} (steps with one:"
-            f" {there})"
+            f" {steps})"
         )
-    return max(found, key=lambda entry: (entry["step"], entry["attempt"]))
+    return max(matches, key=lambda entry: (entry.step, entry.attempt))

@@ -1,4 +1,4 @@
-"""Prints what a plan says of machines: which will do, the arithmetic, the costs."""
+"""Prints the hardware of a plan: eligible machines, memory arithmetic, prices."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 from pydantic import ValidationError
 
 from hillclimb.cli.console import err, print_table, table
-from hillclimb.errors import SpecFileError
-from trainer.contract.clusters.plan import hardware_plan
-from trainer.contract.clusters.shapes import ModelShape, UnknownShape, shape_of_config
-from trainer.contract.spec import RunSpec
+from hillclimb.client.errors import SpecFileError
+from hillclimb.hardware.model.shapes import ModelShape, UnknownShape, shape_of_config
+from hillclimb.hardware.plan import hardware_plan
+from hillclimb.spec.run import RunSpec
 
 Json = dict[str, Any]
 
 
 def print_hardware(hardware: Json) -> None:
-    """Print the machines, the arithmetic of the first that is taken, and the costs, on stderr."""
+    """Print machines, the arithmetic of the first eligible one, and prices on standard error."""
     rows = [
         [each["label"], _price(each["hourly_usd"]), "no" if each["why_not"] else "yes"]
         for each in hardware["candidates"]
     ]
-    print_table(table(("machines", "USD an hour", "will do"), rows), stderr=True)
-    shown = [each["estimate"] for each in hardware["candidates"] if not each["why_not"]]
-    estimate = next((each for each in shown if each), None)
+    print_table(table(("machines", "USD an hour", "eligible"), rows), stderr=True)
+    eligible = [each["estimate"] for each in hardware["candidates"] if not each["why_not"]]
+    estimate = next((each for each in eligible if each), None)
     if estimate is not None:
         print_estimate(estimate["lines"])
     _say(
@@ -33,13 +33,8 @@ def print_hardware(hardware: Json) -> None:
         f" {_price(hardware['longest_usd'])} USD in backend.skypilot.max_hours"
         f" ({hardware['max_hours']:g} h)"
     )
-    _say(hardware["prices"]["told"])
-    if hardware["run_hours"] is not None:
-        hours = hardware["run_hours"]
-        _say(
-            f"all steps take {hours['low']:.0f} to {hours['high']:.0f} h and"
-            f" {_price(hardware['run_usd'])} USD, by arithmetic over data sheets"
-        )
+    _say(hardware["prices"]["summary"])
+    _say("time of a step, hours and price of the run: unknown, no step of this shape was measured")
 
 
 def print_estimate(lines: list[str]) -> None:
@@ -49,16 +44,16 @@ def print_estimate(lines: list[str]) -> None:
 
 
 def estimates(spec: Json, config: Path) -> list[list[str]]:
-    """Return for each candidate whether the run fits it, by the model shape in `config`.
+    """Return the estimate of each candidate by the model shape in `config`, as lines.
 
     Raises:
-        SpecFileError: the file is no config of a Qwen3.
+        SpecFileError: the file is not a config of a Qwen3, or the spec rents no machines.
     """
     plan = hardware_plan(_parsed(spec), shape=_shape(config))
     if plan is None:
         raise SpecFileError("--model-config is for specs with backend.skypilot")
     return [
-        [f"{each.candidate.label}: {each.why_not or 'will do'}", *each.estimate.lines]
+        [f"{each.candidate.label}: {each.why_not or 'eligible'}", *each.estimate.lines]
         for each in plan.candidates
         if each.estimate is not None
     ]
@@ -69,8 +64,8 @@ def _parsed(spec: Json) -> RunSpec:
         return RunSpec.model_validate(spec)
     except ValidationError as error:
         raise SpecFileError(
-            "the service is of another version than this command line: --model-config needs the"
-            " same"
+            "the service and this command line have different versions: --model-config needs the"
+            " same version"
         ) from error
 
 
@@ -80,7 +75,7 @@ def _shape(path: Path) -> ModelShape:
     except (OSError, ValueError) as error:
         raise SpecFileError(f"cannot read {path}: {error}") from error
     if not isinstance(config, dict):
-        raise SpecFileError(f"{path} holds no config")
+        raise SpecFileError(f"{path} is not a model config")
     try:
         return shape_of_config(config)
     except UnknownShape as unknown:

@@ -1,4 +1,4 @@
-"""`presets`: whole specs to start from."""
+"""`presets`: complete specs to start from."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from hillclimb.cli.main import command, connect, main
 @click.argument("name", required=False)
 @command
 def presets(*, name: str | None, as_json: bool) -> None:
-    """List the presets, or print the spec of NAME as YAML to be changed and submitted."""
+    """List the presets, or print the spec of NAME as YAML, to edit and submit."""
     with connect() as client:
-        found = client.presets() if name is None else client.preset(name)
+        answer = client.presets() if name is None else client.preset(name)
     if as_json:
-        print_json(found)
+        print_json(answer)
     elif name is not None:
-        sys.stdout.write(found["text"])
+        sys.stdout.write(answer["text"])
     else:
-        print_table(table(("name", "about"), [[e["name"], e["about"]] for e in found["data"]]))
+        print_table(table(("name", "about"), [[e["name"], e["about"]] for e in answer["data"]]))

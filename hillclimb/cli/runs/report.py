@@ -19,9 +19,9 @@ COLUMNS = ("environment", "n>", "before>", "after>", "delta>", "p>", "verdict")
 
 
 def print_report(report: Mapping[str, Any]) -> None:
-    """Print one table per decoding: environments, templates seen or not, everything.
+    """Print one table per decoding: environments, seen and held-out templates, all tasks.
 
-    A run with one evaluation has nothing to compare: its table shows that one.
+    A run with a single evaluation has no comparison: its table shows that evaluation.
     """
     is_single = report["before_step"] == report["after_step"]
     columns, row = (SINGLE, _single_row) if is_single else (COLUMNS, _row)

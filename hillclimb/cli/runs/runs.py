@@ -1,13 +1,14 @@
-"""`runs`, `show`, `logs`, `trajectories`: read what the service knows."""
+"""`runs`, `show`, `logs`, `trajectories`: read runs, logs and rollouts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import click
 
-from hillclimb.cli.clusters import print_outlook
+from hillclimb.cli.clusters.clusters import print_outlook
 from hillclimb.cli.console import (
     out,
     percent,
@@ -18,9 +19,11 @@ from hillclimb.cli.console import (
     table,
 )
 from hillclimb.cli.main import command, connect, main
-from hillclimb.cli.report import print_report
-from hillclimb.client import Client
-from hillclimb.errors import ApiProblem
+from hillclimb.cli.runs.report import print_report
+from hillclimb.client.client import Client
+from hillclimb.client.errors import ApiProblem
+from hillclimb.protocol.payloads.events import EventPage, EventPayload
+from hillclimb.protocol.payloads.runs import RunSummary
 
 MAX_WARNINGS = 50
 LEVELS = click.Choice(("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), case_sensitive=False)
@@ -39,17 +42,21 @@ def runs(*, status: str | None, limit: int, cursor: str | None, as_json: bool) -
         print_json(page)
         return
     rows = [
-        (run["id"], run["name"], styled_status(run["status"]), _progress(run), run["created_at"])
-        for run in page["data"]
+        (run.id, run.name, styled_status(run.status), _progress(run), _time(run.created_at))
+        for run in page.data
     ]
     print_table(table(["run", "name", "status", "step>", "created"], rows))
-    if page["has_more"]:
-        out.print(f"more: hillclimb runs --cursor {page['next_cursor']}", style="dim")
+    if page.has_more:
+        out.print(f"more: hillclimb runs --cursor {page.next_cursor}", style="dim")
 
 
-def _progress(run: dict[str, Any]) -> str:
-    progress = run.get("progress") or {}
-    return f"{progress.get('step') or 0}/{progress.get('total') or '–'}"
+def _progress(run: RunSummary) -> str:
+    return f"{run.progress.step}/{run.progress.total or '–'}"
+
+
+def _time(moment: datetime) -> str:
+    """Return a time as the service writes it in JSON."""
+    return moment.isoformat().replace("+00:00", "Z")
 
 
 @main.command()
@@ -57,45 +64,44 @@ def _progress(run: dict[str, Any]) -> str:
 @click.option("--spec", "with_spec", is_flag=True, help="Print the resolved spec too.")
 @command
 def show(*, run_id: str, with_spec: bool, as_json: bool) -> None:
-    """Show RUN: status, why, attempts, and the before/after table once there is one."""
+    """Show RUN: status and its reason, attempts, and the before/after table once available."""
     with connect() as client:
         run = client.run(run_id)
         report = _report_or_none(client, run_id)
         warned = client.events(run_id, types="run.warning", limit=MAX_WARNINGS)
-    warnings = [event["data"]["message"] for event in warned["data"]]
+    warnings = [event.data["message"] for event in warned.data]
     if as_json:
-        print_json(run | {"report": report, "warnings": warnings})
+        print_json(run.model_dump(mode="json") | {"report": report, "warnings": warnings})
         return
-    reason = run.get("end_reason") or {}
-    queue = run.get("queue") or {}
-    out.print(f"[bold]{run['name']}[/bold]  {run['id']}  {styled_status(run['status'])}")
-    if reason or queue:
-        place = f"{queue.get('reason') or 'Its turn is now.'} (place {queue.get('position')})"
-        print_text(reason.get("message") or place)
-    out.print(f"step {_progress(run)}  attempt {run.get('attempt')}  created {run['created_at']}")
-    if run.get("cost"):
-        print_outlook(run["cost"])
-    if run["spec"].get("kind", "train") != "train":
-        print_text(_instead_of_training(run["spec"]))
+    out.print(f"[bold]{run.name}[/bold]  {run.id}  {styled_status(run.status)}")
+    if run.end_reason is not None and run.end_reason.message:
+        print_text(run.end_reason.message)
+    elif run.queue is not None:
+        print_text(f"{run.queue.reason or 'It is next.'} (position {run.queue.position})")
+    out.print(f"step {_progress(run)}  attempt {run.attempt}  created {_time(run.created_at)}")
+    if run.cost is not None:
+        print_outlook(run.cost.model_dump(mode="json"))
+    if run.spec.get("kind", "train") != "train":
+        print_text(_instead_of_training(run.spec))
     _print_warnings(warned)
     if with_spec:
-        print_json(run["spec"])
+        print_json(run.spec)
     if report:
         print_report(report)
 
 
-def _print_warnings(page: dict[str, Any]) -> None:
-    for line in warning_lines(page["data"]):
+def _print_warnings(page: EventPage) -> None:
+    for line in warning_lines(page.data):
         print_text(line, style="yellow")
-    if page["has_more"]:
-        print_text("and more warnings: the run's page has all", style="yellow")
+    if page.has_more:
+        print_text("and more warnings: see the run's page", style="yellow")
 
 
-def warning_lines(events: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """A line for each thing that was warned of, however often, with the steps it was said at."""
+def warning_lines(events: Sequence[EventPayload]) -> Iterator[str]:
+    """Yield a line per distinct warning, with its number and range of steps."""
     steps: dict[str, list[int | None]] = {}
     for event in events:
-        steps.setdefault(event["data"]["message"], []).append(event["data"].get("step"))
+        steps.setdefault(event.data["message"], []).append(event.data.get("step"))
     for message, at in steps.items():
         known = [step for step in at if step is not None]
         where = f", steps {min(known)} to {max(known)}" if len(set(known)) > 1 else ""
@@ -127,13 +133,11 @@ def _report_or_none(client: Client, run_id: str) -> dict[str, Any] | None:
 @main.command()
 @click.argument("run_id", metavar="RUN")
 @click.option("-f", "--follow", is_flag=True, help="Keep printing until the run has ended.")
-@click.option("--attempt", type=click.IntRange(1), help="Another attempt than the newest.")
-@click.option("--level", type=LEVELS, help="Only lines of this level and worse.")
-@click.option("--component", help="Only lines of this part: node, rollouts, trainer.engines.")
-@click.option("--env", "environment", help="Only lines that speak of this environment.")
-@click.option(
-    "--grep", "text", metavar="TEXT", help="Only lines with this text, in capitals or not."
-)
+@click.option("--attempt", type=click.IntRange(1), help="Attempt; default: the newest.")
+@click.option("--level", type=LEVELS, help="Only lines of this level or above.")
+@click.option("--component", help="Only lines of this component: node, rollouts, trainer.engines.")
+@click.option("--env", "environment", help="Only lines about this environment.")
+@click.option("--grep", "text", metavar="TEXT", help="Only lines with this text, in either case.")
 @command
 def logs(
     *, run_id: str, follow: bool, attempt: int | None, as_json: bool, **filters: str | None

@@ -1,4 +1,4 @@
-"""`submit` and `plan`: send a spec, or see what it would become."""
+"""`submit` and `plan`: create a run from a spec, or validate a spec."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ from pathlib import Path
 import click
 
 from hillclimb.cli.console import err, out, print_json
-from hillclimb.cli.dataset_view import print_environments
+from hillclimb.cli.datasets.view import print_environments
 from hillclimb.cli.finite import FiniteRange
-from hillclimb.cli.hardware import estimates, print_estimate, print_hardware
 from hillclimb.cli.main import command, connect, main
-from hillclimb.cli.watch import follow_run
-from hillclimb.client import Client, Json
-from hillclimb.spec_file import read_spec, with_assignments
+from hillclimb.cli.runs.hardware import estimates, print_estimate, print_hardware
+from hillclimb.cli.runs.watch import follow_run
+from hillclimb.client.client import Client, Json
+from hillclimb.client.spec_file import read_spec, with_assignments
+from hillclimb.protocol.payloads.runs import PlanPayload
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 SPEC = click.argument("spec_file", metavar="SPEC", type=_FILE)
 SPEC_OR_NONE = click.argument("spec_file", metavar="[SPEC]", required=False, type=_FILE)
 PRESET = click.option(
-    "--preset", "preset_name", metavar="NAME", help="Take this preset instead of a SPEC."
+    "--preset", "preset_name", metavar="NAME", help="Use this preset instead of a SPEC."
 )
 SET = click.option(
     "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Override one key of the spec."
 )
 PRICES_PAUSE_S = 1.0
 FIRST_EVENTS = 100
-"""At most one warning for each environment that a spec may have and each error of lint, and a few
+"""Events that are searched for warnings: at most one per environment and lint error, and a few
 more."""
 
 
@@ -37,7 +38,11 @@ more."""
 @PRESET
 @SET
 @click.option("--watch", "wait", is_flag=True, help="Follow the run to its end.")
-@click.option("--idempotency-key", metavar="KEY", help="Make a repeated submit the same run.")
+@click.option(
+    "--idempotency-key",
+    metavar="KEY",
+    help="Repeated submissions with this key create only one run.",
+)
 @command
 def submit(
     *,
@@ -52,15 +57,15 @@ def submit(
     with connect() as client:
         spec = _spec(client, spec_file, preset_name, assignments)
         run = client.submit(spec, idempotency_key=idempotency_key)
-        of_note = run["spec"]["data"].get("dataset") or run["spec"]["backend"].get("skypilot")
-        if of_note and not wait:
-            _tell_warnings(client, run["id"])
+        may_warn = run.spec["data"].get("dataset") or run.spec["backend"].get("skypilot")
+        if may_warn and not wait:
+            _print_warnings(client, run.id)
         if wait:
-            sys.exit(follow_run(client, run["id"], as_json=as_json))
+            sys.exit(follow_run(client, run.id, as_json=as_json))
         if as_json:
             print_json(run)
         else:
-            out.print(f"{run['id']}  {run['status']}  {client.url}/runs/{run['id']}")
+            out.print(f"{run.id}  {run.status}  {client.url}/runs/{run.id}")
 
 
 @main.command()
@@ -71,7 +76,7 @@ def submit(
     "--model-config",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Estimate by the shape in this config.json, where model.source does not tell.",
+    help="Estimate by the model shape in this config.json, if model.source does not name one.",
 )
 @click.option(
     "--wait-prices",
@@ -80,7 +85,7 @@ def submit(
     default=30,
     show_default=True,
     metavar="SECONDS",
-    help="Wait so long for prices that nobody has asked for before.",
+    help="Longest wait for prices that are not known yet.",
 )
 @command
 def plan(
@@ -94,20 +99,19 @@ def plan(
 ) -> None:
     """Validate SPEC and print it with every default filled in; creates nothing.
 
-    Of machines to be rented: which of them will do, whether the run fits, with the arithmetic, and
-    what they cost.
+    For machines to rent it also prints which are eligible, whether the run fits (with the
+    arithmetic) and their prices.
     """
     with connect() as client:
         planned = _plan(client, _spec(client, spec_file, preset_name, assignments), wait_s)
-    if model_config is not None:
-        planned["estimates"] = estimates(planned["spec"], model_config)
+    own = {} if model_config is None else {"estimates": estimates(planned.spec, model_config)}
     if not as_json:
-        _print_advice(planned)
-    print_json(planned if as_json else planned["spec"])
+        _print_advice(planned, own.get("estimates", []))
+    print_json(planned.model_dump(mode="json") | own if as_json else planned.spec)
 
 
-def _plan(client: Client, spec: Json, wait_s: float) -> Json:
-    """Return the plan with prices where they can be had soon: the service has to ask for them."""
+def _plan(client: Client, spec: Json, wait_s: float) -> PlanPayload:
+    """Return the plan, waiting up to `wait_s` for prices that the service is still querying."""
     planned = client.plan(spec)
     deadline = time.monotonic() + wait_s
     while _waits_for_prices(planned) and time.monotonic() < deadline:
@@ -116,9 +120,11 @@ def _plan(client: Client, spec: Json, wait_s: float) -> Json:
     return planned
 
 
-def _waits_for_prices(planned: Json) -> bool:
-    prices = (planned.get("hardware") or {}).get("prices") or {}
-    return bool(prices.get("is_awaited")) and prices.get("as_of") is None
+def _waits_for_prices(planned: PlanPayload) -> bool:
+    if planned.hardware is None:
+        return False
+    prices = planned.hardware.prices
+    return prices.is_awaited and prices.as_of is None
 
 
 def _spec(
@@ -127,7 +133,7 @@ def _spec(
     preset_name: str | None,
     assignments: tuple[str, ...],
 ) -> Json:
-    """Return the spec of the file or of the preset, whichever is named, with keys set.
+    """Return the spec of the file or of the preset, with the assignments applied.
 
     Raises:
         click.UsageError: both are named, or neither.
@@ -139,25 +145,25 @@ def _spec(
     raise click.UsageError("give a SPEC, or --preset NAME")
 
 
-def _tell_warnings(client: Client, run_id: str) -> None:
-    """Say what the service did otherwise than one might expect: its first events have it."""
-    for event in client.events(run_id, limit=FIRST_EVENTS)["data"]:
-        if event["type"] == "run.warning":
-            _warn(event["data"]["message"])
+def _print_warnings(client: Client, run_id: str) -> None:
+    """Print the warnings among the first events of a new run."""
+    for event in client.events(run_id, limit=FIRST_EVENTS).data:
+        if event.type == "run.warning":
+            _warn(event.data["message"])
 
 
 def _warn(sentence: str) -> None:
     err.print(f"warning: {sentence}", style="yellow", markup=False, soft_wrap=True)
 
 
-def _print_advice(planned: Json) -> None:
-    """Print the dataset's numbers and the warnings on standard error: stdout is the spec."""
-    if dataset := planned.get("dataset"):
+def _print_advice(planned: PlanPayload, own_estimates: list[list[str]]) -> None:
+    """Print dataset, hardware and warnings on standard error: standard output is the spec."""
+    if dataset := planned.dataset:
         err.print(f"{dataset['name']}@{dataset['version']}  {dataset['id']}", style="bold")
         print_environments(dataset["envs"], stderr=True)
-    if hardware := planned.get("hardware"):
-        print_hardware(hardware)
-    for lines in planned.get("estimates", ()):
+    if planned.hardware is not None:
+        print_hardware(planned.hardware.model_dump(mode="json"))
+    for lines in own_estimates:
         print_estimate(lines)
-    for warning in planned.get("warnings", ()):
+    for warning in planned.warnings:
         _warn(warning)

@@ -1,4 +1,4 @@
-"""Draws a `RunView`: progress bar, reward curve, pass@1 per environment."""
+"""Renders a `RunView`: progress bar, reward curve, pass@1 per environment."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from rich.table import Table
 from rich.text import Text
 
 from hillclimb.cli.console import duration, percent, styled_status, table
-from hillclimb.run_view import RunView
+from hillclimb.client.run_view import RunView
 
 BARS = "▁▂▃▄▅▆▇█"
 CURVE_WIDTH = 48
 MAX_WARNINGS = 3
-"""Newest warnings in the picture; `hillclimb show` has all."""
+"""Newest warnings in the view; `hillclimb show` prints all."""
 
 
 def render(view: RunView) -> RenderableType:
-    """Return the whole picture of a run."""
+    """Return the complete view of a run."""
     parts: list[RenderableType] = [_headline(view), _progress(view)]
     if view.rewards:
         parts.append(Text(f"reward  {sparkline(view.rewards)}  {view.rewards[-1]:.3f}"))
     if view.envs or view.evals:
         parts.append(_environments(view))
-    if view.found:
-        parts.append(Text(view.found))
+    if view.findings:
+        parts.append(Text(view.findings))
     parts += [Text(f"warning: {each}", style="yellow") for each in view.warnings[-MAX_WARNINGS:]]
     if view.message:
         parts.append(Text(view.message, style="dim"))
@@ -40,7 +40,7 @@ def sparkline(values: Sequence[float], width: int = CURVE_WIDTH) -> str:
 
 
 def lines_of_event(view: RunView, kind: str) -> list[str]:
-    """Return what a plain log says about the event that led to `view`; mostly nothing."""
+    """Return the plain log lines of the event that led to `view`; most events have none."""
     if kind == "run.status_changed":
         return [f"status {view.status}" + (f": {view.message}" if view.message else "")]
     if kind == "step.completed":
@@ -51,7 +51,7 @@ def lines_of_event(view: RunView, kind: str) -> list[str]:
         cells = "  ".join(f"{env} {percent(rate)}" for env, rate in sorted(rates.items()))
         return [f"eval at step {step} ({decoding}): {cells}"]
     if kind in ("probe.completed", "validation.completed"):
-        return [view.found]
+        return [view.findings]
     if kind == "run.warning":
         return [f"warning: {view.warnings[-1]}"]
     return []

@@ -1,4 +1,4 @@
-"""`watch`: a live view of one run until it ends; the exit code says how it ended."""
+"""`watch`: a live view of one run until it ends, with an exit code by its status."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from rich.live import Live
 from hillclimb.cli.console import err, out, print_text
 from hillclimb.cli.exits import RUN_STATUS_EXIT, Exit
 from hillclimb.cli.main import command, connect, main
-from hillclimb.cli.view import lines_of_event, render
-from hillclimb.client import Client
-from hillclimb.run_view import apply, from_run
-from hillclimb.sse import ServerEvent
+from hillclimb.cli.runs.view import lines_of_event, render
+from hillclimb.client.client import Client
+from hillclimb.client.run_view import apply, from_run
+from hillclimb.client.sse import ServerEvent
+from hillclimb.protocol.payloads.statuses import RunStatus
 
 
 @main.command()
@@ -32,15 +33,15 @@ def follow_run(client: Client, run_id: str, *, as_json: bool) -> int:
     try:
         _follow(client, run_id, as_json=as_json)
     except KeyboardInterrupt:
-        err.print(f"no longer watching; the run goes on: hillclimb watch {run_id}", soft_wrap=True)
+        err.print(f"stopped watching; the run continues: hillclimb watch {run_id}", soft_wrap=True)
         raise
     run = client.run(run_id)
     if not as_json:
-        reason = run.get("end_reason") or {}
-        print_text(f"{run_id} {run['status']}: {reason.get('message') or ''}")
-        if run["status"] == "paused":
-            print_text(f"when the cause is mended: hillclimb resume {run_id} --watch")
-    return int(RUN_STATUS_EXIT.get(run["status"], Exit.ERROR))
+        message = run.end_reason.message if run.end_reason is not None else ""
+        print_text(f"{run_id} {run.status}: {message}")
+        if run.status is RunStatus.PAUSED:
+            print_text(f"once the cause is fixed: hillclimb resume {run_id} --watch")
+    return int(RUN_STATUS_EXIT.get(run.status, Exit.ERROR))
 
 
 def _follow(client: Client, run_id: str, *, as_json: bool) -> None:
@@ -54,14 +55,14 @@ def _follow(client: Client, run_id: str, *, as_json: bool) -> None:
 
 
 def _until_paused(client: Client, run_id: str) -> Iterator[ServerEvent]:
-    """Yield events until the run has ended or waits for somebody to resume it.
+    """Yield events until the run has ended or is paused.
 
-    The stream begins with the past: a pause in it may be over.
+    The stream begins with past events: a pause among them may be over.
     """
     for event in client.follow(run_id):
         yield event
         paused = event.name == "run.status_changed" and event.data["data"]["to"] == "paused"
-        if paused and client.run(run_id)["status"] == "paused":
+        if paused and client.run(run_id).status is RunStatus.PAUSED:
             return
 
 
@@ -74,7 +75,7 @@ def _follow_live(client: Client, run_id: str) -> None:
 
 
 def _follow_plain(client: Client, run_id: str) -> None:
-    """One line per noteworthy event, for logs and pipes."""
+    """Print one line per important event, for logs and pipes."""
     view = from_run(client.run(run_id))
     for event in _until_paused(client, run_id):
         view = apply(view, event.name, event.data["data"])

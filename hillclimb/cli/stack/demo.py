@@ -1,4 +1,4 @@
-"""`demo`: the main job in one command, ending with the table and what it means in words."""
+"""`demo`: start the stack, train the example run and print the report with conclusions."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import click
 from hillclimb.cli.console import duration, out
 from hillclimb.cli.exits import Exit
 from hillclimb.cli.main import command, connect, main
-from hillclimb.cli.report import print_report
-from hillclimb.cli.stack import StackRefused, read_options, say
-from hillclimb.cli.watch import follow_run
-from hillclimb.spec_file import read_spec
+from hillclimb.cli.runs.report import print_report
+from hillclimb.cli.runs.watch import follow_run
+from hillclimb.cli.stack.lifecycle import StackRefused, read_options, say
+from hillclimb.client.spec_file import read_spec
 from hillclimb.stack import control
 from hillclimb.stack.errors import StackError
 from hillclimb.stack.options import CODE_ROOT
@@ -29,12 +29,12 @@ SHORT = (
     "eval.interval=0",
     "checkpoints.interval=3",
 )
-"""Overrides of `--short`: the same path end to end, too short to learn much."""
+"""Overrides of `--short`: the same path end to end, but too short to learn much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """What the flags of `demo` ask for."""
+    """Options of `demo`."""
 
     spec: Path
     short: bool
@@ -43,17 +43,22 @@ class DemoOptions:
 
 
 @main.command()
-@click.option("--short", is_flag=True, help="A few steps only: proves the path, not the learning.")
+@click.option(
+    "--short", is_flag=True, help="Run a few steps only, to test the path rather than learning."
+)
 @click.option("--down", "stop_after", is_flag=True, help="Stop the stack at the end.")
 @click.option(
     "--report",
     default=Path("demo-report.json"),
     show_default=True,
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Where the report goes.",
+    help="File of the report.",
 )
 @click.option(
-    "--spec", default=SPEC, type=click.Path(path_type=Path, dir_okay=False), help="Another run."
+    "--spec",
+    default=SPEC,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Spec of another run.",
 )
 @command
 def demo(*, short: bool, stop_after: bool, report: Path, spec: Path, as_json: bool) -> None:
@@ -71,32 +76,32 @@ def demo(*, short: bool, stop_after: bool, report: Path, spec: Path, as_json: bo
 
 
 def run_demo(options: DemoOptions, *, as_json: bool) -> int:
-    """Submit, follow, report; return the exit code."""
+    """Submit and follow the run, write and print its report; return the exit code."""
     with connect() as client:
         run = client.submit(read_spec(options.spec, SHORT if options.short else ()))
-        page = client.session_url(f"/runs/{run['id']}")
+        page = client.session_url(f"/runs/{run.id}")
         if not as_json:
-            out.print(f"run {run['id']}, live at {page}", soft_wrap=True)
-        status = follow_run(client, run["id"], as_json=as_json)
+            out.print(f"run {run.id}, live at {page}", soft_wrap=True)
+        status = follow_run(client, run.id, as_json=as_json)
         if status != Exit.OK:
             return status
-        report = client.report(run["id"])
+        report = client.report(run.id)
         options.report.write_text(json.dumps(report, indent=2) + "\n")
         if not as_json:
             print_report(report)
-            for sentence in conclusions(report, _taught(run)):
+            for sentence in conclusions(report, _taught(run.spec)):
                 out.print(sentence)
             out.print(f"\nreport: {options.report}", soft_wrap=True)
             if not options.stop_after:
-                page = client.session_url(f"/runs/{run['id']}")
+                page = client.session_url(f"/runs/{run.id}")
                 out.print(f"run page: {page}", soft_wrap=True)
                 out.print("stop everything with `make down`")
     return Exit.OK
 
 
-def _taught(run: Mapping[str, Any]) -> Mapping[str, str]:
-    """Habits that the warm start was taught, by environment, from the model's card."""
-    source = str(run["spec"]["model"]["source"])
+def _taught(spec: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return the warm start's deliberate bad habits by environment, from the model's card."""
+    source = str(spec["model"]["source"])
     card = CODE_ROOT / "assets" / source.removeprefix("builtin:") / "CARD.json"
     if not source.startswith("builtin:") or not card.is_file():
         return {}
@@ -105,10 +110,10 @@ def _taught(run: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def conclusions(report: Mapping[str, Any], taught: Mapping[str, str]) -> list[str]:
-    """Say in words what the warm start was taught, and which failures went away."""
+    """Return lines about the warm start's bad habits and the failures before and after."""
     lines = []
     if taught:
-        lines.append("\nHabits the warm start had been taught on purpose:")
+        lines.append("\nBad habits that were deliberately trained into the warm start:")
         lines += [f"  {env}: {habit}" for env, habit in sorted(taught.items())]
     for decoding in report["decodings"]:
         lines.append(f"\nFailed {decoding} rollouts, before → after:")
@@ -116,5 +121,5 @@ def conclusions(report: Mapping[str, Any], taught: Mapping[str, str]) -> list[st
             f"  {cause['before']:>4} → {cause['after']:<4} {cause['meaning']}"
             for cause in report[decoding]["failures"].values()
         ]
-    lines.append(f"\ntraining took {duration(report['training_seconds'])} (evaluations apart)")
+    lines.append(f"\ntraining took {duration(report['training_seconds'])} (without evaluations)")
     return lines

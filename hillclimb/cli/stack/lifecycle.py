@@ -1,4 +1,4 @@
-"""`up`, `down`, `status`, `doctor`: the embedded stack on this machine."""
+"""`up`, `down`, `status`, `doctor`: control and check the embedded stack on this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 from hillclimb.cli.console import err, out, print_json, print_table, table
 from hillclimb.cli.exits import Exit
 from hillclimb.cli.main import command, main
-from hillclimb.errors import HillclimbError
+from hillclimb.client.errors import HillclimbError
 from hillclimb.stack import control, doctor
 from hillclimb.stack.errors import StackError
 from hillclimb.stack.options import StackOptions
@@ -22,11 +22,11 @@ LEVEL_STYLE = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
 class StackRefused(HillclimbError):
-    """The embedded stack could not do what was asked."""
+    """The embedded stack refused or failed a command."""
 
 
 def read_options() -> StackOptions:
-    """Return the options that the environment and the working directory give."""
+    """Return the stack's options from the environment and the working directory."""
     try:
         return StackOptions.from_environment(os.environ, Path.cwd())
     except StackError as error:
@@ -34,14 +34,16 @@ def read_options() -> StackOptions:
 
 
 def say(line: str) -> None:
-    """Print a line of the supervisor at once, on standard error: stdout belongs to results."""
+    """Print a line of the supervisor on standard error; standard output is for results."""
     err.print(line, style="dim", markup=False, soft_wrap=True)
 
 
 @main.command()
-@click.option("--detach", is_flag=True, help="Return when everything is healthy.")
+@click.option("--detach", is_flag=True, help="Return once all services are ready.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port of the API and run pages.")
-@click.option("--with-sky", is_flag=True, help="SkyPilot's API server too, for runs on clouds.")
+@click.option(
+    "--with-sky", is_flag=True, help="Also start SkyPilot's API server, for runs on clouds."
+)
 @command
 def up(*, detach: bool, port: int | None, with_sky: bool, as_json: bool) -> None:
     """Start PostgreSQL, Valkey, API, worker, beat and a runner; Ctrl-C stops them all."""
@@ -77,7 +79,7 @@ def down(*, as_json: bool) -> None:
 @main.command()
 @command
 def status(*, as_json: bool) -> None:
-    """Show what of the stack runs; exit code 1 when it is not up."""
+    """Show the services of the stack; exit code 1 unless all are ready."""
     record = control.status(read_options().state_dir)
     now = time.time()
     rows = [
@@ -103,15 +105,15 @@ def status(*, as_json: bool) -> None:
 @main.command("doctor")
 @command
 def examine(*, as_json: bool) -> None:
-    """Say what is missing on this machine and how to mend it."""
+    """Check this machine and say how to fix what is missing."""
     checks = doctor.examine(read_options())
     if as_json:
         print_json([asdict(check) for check in checks])
     for check in () if as_json else checks:
         style = LEVEL_STYLE[check.level]
         out.print(
-            f"[{style}]{check.level:>4}[/{style}]  {check.name}: {check.found}", soft_wrap=True
+            f"[{style}]{check.level:>4}[/{style}]  {check.name}: {check.detail}", soft_wrap=True
         )
-        if check.mend:
-            out.print(f"      {check.mend}", style="dim", markup=False, soft_wrap=True)
+        if check.fix:
+            out.print(f"      {check.fix}", style="dim", markup=False, soft_wrap=True)
     sys.exit(Exit.ERROR if any(check.level == "fail" for check in checks) else Exit.OK)

@@ -1,4 +1,4 @@
-"""Commands that the data plane's interpreter carries out."""
+"""Runs commands in the data plane's Python interpreter."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from hillclimb.cli.stack import read_options
-from hillclimb.errors import HillclimbError
+from hillclimb.cli.stack.lifecycle import read_options
+from hillclimb.client.errors import HillclimbError
 
 
 class DataPlaneMissing(HillclimbError):
-    """There is no interpreter of the data plane."""
+    """The data plane's interpreter does not exist."""
 
 
 def find_python() -> Path:
@@ -28,7 +28,7 @@ def find_python() -> Path:
 
 
 def become(module: str, arguments: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
-    """Go on as a module of the data plane: what stops this command stops that.
+    """Replace this process by a module of the data plane, so that signals reach it.
 
     Raises DataPlaneMissing.
     """
@@ -38,7 +38,7 @@ def become(module: str, arguments: Sequence[str], environment: Mapping[str, str]
 
 
 def as_flags(options: Mapping[str, object]) -> list[str]:
-    """Return options as the words of a command line; those that are None or False are left out."""
+    """Return options as command-line arguments; None and False are left out."""
     words = []
     for name, value in options.items():
         flag = f"--{name.replace('_', '-')}"

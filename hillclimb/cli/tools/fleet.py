@@ -1,4 +1,4 @@
-"""`fleet`: a local server of Fleet's contract, and minifleet's tasks in Fleet's form."""
+"""`fleet`: a local server with Fleet's API, and minifleet's tasks in Fleet's format."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from pathlib import Path
 import click
 
 from hillclimb.cli.console import out, print_json
-from hillclimb.cli.data_plane import as_flags, become, find_python
 from hillclimb.cli.finite import FiniteRange
 from hillclimb.cli.main import command, main
-from hillclimb.errors import HillclimbError
+from hillclimb.cli.tools.data_plane import as_flags, become, find_python
+from hillclimb.client.errors import HillclimbError
 
-MODULE = "trainer.envs.minifleet.server"
+MODULE = "hillclimb.minifleet.server"
 API_KEY_VARIABLE = "FLEET_API_KEY"
 
 
 class FleetRefused(HillclimbError):
-    """The data plane could not do what was asked."""
+    """The data plane refused or failed a command."""
 
 
 @main.group()
@@ -38,14 +38,14 @@ def fleet() -> None:
     type=click.IntRange(0),
     default=100,
     show_default=True,
-    help="Instances that may run at once.",
+    help="Limit of concurrent instances.",
 )
 @click.option(
     "--default-ttl",
     type=click.IntRange(1),
     default=3600,
     show_default=True,
-    help="Seconds an instance lives that asks for no time.",
+    help="Default time to live of an instance (seconds).",
 )
 @click.option(
     "--tasks-per-env",
@@ -54,22 +54,22 @@ def fleet() -> None:
     show_default=True,
     help="Tasks of each environment and split in the list of tasks.",
 )
-@click.option("--runner-token", help="Answer 404 to manager calls without this X-Runner-Token.")
-@click.option("--mcp-sessions", is_flag=True, help="Give out MCP session ids.")
+@click.option("--runner-token", help="Respond 404 to manager calls without this X-Runner-Token.")
+@click.option("--mcp-sessions", is_flag=True, help="Issue MCP session ids.")
 @click.option(
     "--faults",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
     help="Fault rules (JSON).",
 )
-@click.option("--latency", type=FiniteRange(0), help="Seconds every request takes longer.")
-@click.option("--error-rate", type=FiniteRange(0, 1), help="Share of requests answered 502.")
+@click.option("--latency", type=FiniteRange(0), help="Delay added to every request (seconds).")
+@click.option("--error-rate", type=FiniteRange(0, 1), help="Share of requests that fail with 502.")
 @click.option("--hang-rate", type=FiniteRange(0, 1), help="Share of requests that hang.")
 @click.option("--seed", type=int, help="Seed of the faults; the file's by default.")
 @command
 def serve(
     *, api_key: str | None, as_json: bool, **options: str | float | Path | bool | None
 ) -> None:
-    """Serve Fleet's HTTP and MCP contract until Ctrl-C; FLEET_BASE_URL leads clients to it."""
+    """Serve Fleet's HTTP and MCP API until Ctrl-C; set FLEET_BASE_URL to its address."""
     arguments = ["serve", *(["--json"] if as_json else []), *as_flags(options)]
     environment = dict(os.environ) | ({API_KEY_VARIABLE: api_key} if api_key else {})
     become(MODULE, arguments, environment)
@@ -77,9 +77,11 @@ def serve(
 
 @fleet.command("tasks")
 @click.option("--env", "env_keys", multiple=True, required=True, help="Environment; repeatable.")
-@click.option("--split", type=click.Choice(["train", "eval"]), required=True, help="Which side.")
+@click.option(
+    "--split", type=click.Choice(["train", "eval"]), required=True, help="Split of the tasks."
+)
 @click.option("-n", "--number", type=click.IntRange(1), required=True, help="Tasks of each.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Chooses the tasks.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the tasks.")
 @click.option(
     "--held-out-share",
     type=FiniteRange(0, 1),
@@ -97,7 +99,7 @@ def serve(
 def export_tasks(
     *, env_keys: tuple[str, ...], target: Path | None, as_json: bool, **options: str | float
 ) -> None:
-    """Write minifleet tasks as Fleet's tasks JSON, verifier source included."""
+    """Export minifleet tasks as Fleet's tasks JSON, verifier source included."""
     arguments = [word for key in env_keys for word in ("--env", key)]
     for name, value in options.items():
         arguments += [f"--{name.replace('_', '-')}", str(value)]

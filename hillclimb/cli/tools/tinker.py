@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from hillclimb.cli.data_plane import as_flags, become
 from hillclimb.cli.finite import FiniteRange
 from hillclimb.cli.main import command, main
-from hillclimb.cli.stack import read_options
+from hillclimb.cli.stack.lifecycle import read_options
+from hillclimb.cli.tools.data_plane import as_flags, become
 
 MODULE = "trainer.tinker_server"
 API_KEY_VARIABLE = "TINKER_API_KEY"
@@ -18,7 +18,7 @@ API_KEY_VARIABLE = "TINKER_API_KEY"
 
 @main.group()
 def tinker() -> None:
-    """Train on servers of the Tinker protocol: a local one."""
+    """Run a local server of the Tinker protocol."""
 
 
 @tinker.command()
@@ -29,12 +29,12 @@ def tinker() -> None:
     help="Qwen3 to serve, as `model.source` of a spec.",
 )
 @click.option(
-    "--name", help="What clients call it. Default: ORG/NAME of a model of the hub, else as --model."
+    "--name", help="Model name for clients. Default: ORG/NAME of a hub model, else as --model."
 )
 @click.option(
     "--state-dir",
     type=click.Path(path_type=Path, file_okay=False),
-    help="What outlives the server. Default: `tinker` in the stack's state directory.",
+    help="Directory of persistent state. Default: `tinker` in the stack's state directory.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Default: any free one.")
@@ -44,17 +44,21 @@ def tinker() -> None:
     type=click.IntRange(1),
     default=4,
     show_default=True,
-    help="Adapters in training at once; each holds a copy of the model.",
+    help="Limit of concurrently trained adapters; each has a copy of the model.",
 )
 @click.option(
-    "--max-rank", type=click.IntRange(1, 512), default=64, show_default=True, help="Of an adapter."
+    "--max-rank",
+    type=click.IntRange(1, 512),
+    default=64,
+    show_default=True,
+    help="Limit of an adapter's rank.",
 )
 @click.option(
     "--max-samples",
     type=click.IntRange(1),
     default=32,
     show_default=True,
-    help="Samples drawn at once; more wait.",
+    help="Limit of concurrent samples; others wait.",
 )
 @click.option(
     "--max-context",
@@ -76,10 +80,10 @@ def serve(
     as_json: bool,
     **options: str | float | None,
 ) -> None:
-    """Serve one Qwen3 by the protocol of Tinker's SDK 0.24.1 until Ctrl-C.
+    """Serve one Qwen3 with the protocol of Tinker's SDK 0.24.1 until Ctrl-C.
 
-    TINKER_BASE_URL leads clients to it. What they saved is there again after the next start; what
-    they only trained is not.
+    Set TINKER_BASE_URL to its address. Saved weights persist across restarts; unsaved training
+    does not.
     """
     place = state_dir or read_options().state_dir / "tinker"
     arguments = ["--state-dir", str(place), *as_flags(options), *(["--json"] if as_json else [])]

@@ -1,4 +1,4 @@
-"""Tasks and environments that are left out, as data: with a reason, a source and an end."""
+"""Exclusions of tasks and environments, each with a reason, a source and an expiry."""
 
 from __future__ import annotations
 
@@ -8,45 +8,45 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, Field
 
-from trainer.contract.datasets.rows import Storable, TaskRow
-from trainer.contract.sections import Section
+from hillclimb.datasets.format.rows import Storable, TaskRow
+from hillclimb.spec.section import Section
 
 MAX_AT_ONCE = 5000
-"""Exclusions in one request: a validation of a large dataset finds many."""
+"""Limit of exclusions per request: a validation of a large dataset may need many."""
 MAX_REASON = 1000
 """Characters of a reason."""
 
 
 class Exclusion(Section):
-    """One task, or one environment with all its tasks, that is neither trained on nor measured."""
+    """Exclusion of a task, or of an environment, from training and evaluation."""
 
     scope: Literal["task", "env"]
-    """What `key` names."""
+    """Kind of `key`."""
     key: Annotated[Storable, Field(min_length=1, max_length=512)]
     """Key of the task or of the environment."""
     reason: Annotated[Storable, Field(min_length=1, max_length=MAX_REASON)]
-    """Why, for whoever wonders later."""
+    """Reason in words."""
     source: Literal["user", "validation", "lint"] = "user"
-    """Who found it."""
+    """Origin of the exclusion."""
     expires_at: AwareDatetime | None = None
-    """When it ends by itself: a quarantine; null is for good."""
+    """Expiry of a temporary exclusion (a quarantine); null: permanent."""
 
     def is_active(self, now: datetime) -> bool:
-        """Whether it counts at a moment (with a time zone)."""
+        """Tell whether it applies at a time (with a time zone)."""
         return self.expires_at is None or now < self.expires_at
 
 
 def exclude_failed(row: Mapping[str, Any]) -> Exclusion:
-    """Return the exclusion of a task that a validation found to fail, from its row as JSON."""
+    """Return the exclusion of a task that failed a validation, from its row as JSON."""
     reason = f"{row['reason']}: {row['detail'] or 'no detail'}".replace("\0", "\ufffd")
-    reason = reason.encode(errors="replace").decode()  # environments may say anything
+    reason = reason.encode(errors="replace").decode()  # environments may return any text
     return Exclusion(
         scope="task", key=row["task_key"], reason=reason[:MAX_REASON], source="validation"
     )
 
 
 class Exclusions:
-    """Exclusions that count at one moment, ready to be asked about many rows."""
+    """Exclusions that apply at one time, indexed by task and environment."""
 
     def __init__(self, exclusions: Iterable[Exclusion], now: datetime) -> None:
         self._tasks: dict[str, Exclusion] = {}
@@ -57,20 +57,20 @@ class Exclusions:
                 table.setdefault(exclusion.key, exclusion)
 
     def of(self, row: TaskRow) -> Exclusion | None:
-        """Return what excludes a row: an exclusion of the task itself before one of its env."""
+        """Return the exclusion of a row: that of the task itself before that of its environment."""
         return self._tasks.get(row.key) or self._envs.get(row.env_key)
 
     def reasons(self, rows: Iterable[TaskRow]) -> Mapping[str, str]:
         """Return the reason of each excluded row, by key: `source: reason`."""
-        found = {row.key: self.of(row) for row in rows}
+        exclusions = {row.key: self.of(row) for row in rows}
         return {
             key: f"{exclusion.source}: {exclusion.reason}"
-            for key, exclusion in found.items()
+            for key, exclusion in exclusions.items()
             if exclusion is not None
         }
 
     def unused(self, rows: Iterable[TaskRow]) -> tuple[Exclusion, ...]:
-        """Return those that name no row, sorted by key."""
+        """Return the exclusions that match no row, sorted by key."""
         keys, envs = set(), set()
         for row in rows:
             keys.add(row.key)

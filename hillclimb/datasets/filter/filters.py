@@ -1,13 +1,13 @@
-"""Which rows of a file enter a version, and which of them are duplicates.
+"""Filters that select the rows of a version, and detection of duplicates and copies.
 
-The order is: modality, environment, difficulty, `max_tasks`, duplicates; exclusions come after it.
-The historic script (fleet-ai/SkyRL, `prepare_dataset.py`) has the same order, and differs so:
+The order is: modality, environment, difficulty, `max_tasks`, duplicates; exclusions follow. The
+historic script (fleet-ai/SkyRL, `prepare_dataset.py`) has the same order, with these differences:
 
-* it takes the first `max_tasks` rows of the file *before* it removes duplicates. That is
-  `max_tasks_by: file_order`; the default takes the tasks of lowest rank after duplicates were
-  removed, so that the order of the file makes no difference;
-* it drops rows without `task_modality` when a modality is asked for; here such rows are `tool_use`;
-* it counts rows without a key or prompt until it meets them; here they are problems of the file.
+* it selects the first `max_tasks` rows of the file *before* it removes duplicates. That is
+  `max_tasks_by: file_order`; the default selects the tasks of lowest rank after removing
+  duplicates, so that the order of the file makes no difference;
+* it drops rows without `task_modality` if a modality is set; here such rows are `tool_use`;
+* it counts rows without a key or prompt before it drops them; here they are problems of the file.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from trainer.contract.datasets.ranks import salted_rank
-from trainer.contract.datasets.rows import Modality, TaskRow, fingerprint
-from trainer.contract.sections import EnvKey, Section
+from hillclimb.datasets.format.ranks import salted_rank
+from hillclimb.datasets.format.rows import Modality, TaskRow, fingerprint
+from hillclimb.spec.section import EnvKey, Section
 
 
 class FilterOptions(Section):
-    """Which rows of a file enter a version; everything is taken unless a filter says otherwise."""
+    """Filters of the rows of a version; by default all rows are selected."""
 
     modality: Modality | None = None
-    """Take tasks of one modality."""
+    """Only tasks of this modality."""
     env_keys: tuple[EnvKey, ...] | None = None
-    """Take tasks of these environments."""
+    """Only tasks of these environments."""
     difficulty: tuple[Annotated[int, Field(ge=1, le=3)], ...] | None = None
-    """Take tasks of these difficulties; tasks without one are left out then."""
+    """Only tasks of these difficulties; tasks without a difficulty are then left out."""
     max_tasks: Annotated[int, Field(ge=1)] | None = None
-    """Take at most so many tasks."""
+    """Limit of tasks (count)."""
     max_tasks_by: Literal["rank", "file_order"] = "rank"
     """`rank`: those of lowest rank, whatever the order of the file, after duplicates were removed;
     `file_order`: the first rows of the file, duplicates included, as the historic script does."""
     copies: Literal["keep", "drop"] = "keep"
-    """What to do with tasks that ask the same (environment, prompt and env_variables) under another
-    key: `keep` and report them, or `drop` all but the one with the first key."""
+    """Treatment of copies, that is, tasks with the same environment, prompt and env_variables under
+    another key: `keep` and report them, or `drop` all but the one with the first key."""
 
     @model_validator(mode="after")
     def _filters_take_something(self) -> Self:
         for name in ("env_keys", "difficulty"):
             if getattr(self, name) == ():
                 raise ValueError(
-                    f"{name} is empty, which takes nothing: name some, or leave it out"
+                    f"{name} is empty, which selects no task: name some, or leave it out"
                 )
         if self.max_tasks is None and self.max_tasks_by != "rank":
-            raise ValueError("max_tasks_by does nothing without max_tasks: set it or leave it out")
+            raise ValueError("max_tasks_by has no effect without max_tasks: set it or leave it out")
         return self
 
 
@@ -59,18 +59,18 @@ Place = tuple[str, Modality, int | None]
 
 
 class Duplicate(Section):
-    """Rows of a file that had the key of an earlier row; the first one was taken."""
+    """Rows of a file with the key of an earlier row, which was selected."""
 
     key: str
     env_key: str
     count: int
     """Rows beside the first."""
     differing: int
-    """How many of them said something else than the first; the order of the file decides then."""
+    """Rows that differ from the first one; the order of the file decides then (count)."""
 
 
 class Copies(Section):
-    """Tasks that ask the same under different keys."""
+    """Tasks with the same content under different keys."""
 
     env_key: str
     keys: tuple[str, ...]
@@ -79,7 +79,7 @@ class Copies(Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filtered:
-    """What the filters took, and what became of the rest."""
+    """Selected rows, and counts of the dropped ones."""
 
     rows: tuple[TaskRow, ...]
     """Sorted by key, each key once."""
@@ -91,12 +91,12 @@ class Filtered:
     duplicates: tuple[Duplicate, ...]
     copies: tuple[Copies, ...]
     seen: frozenset[Place]
-    """What the file had, whether it was taken or not."""
+    """Environments, modalities and difficulties in the file, selected or not."""
 
 
 @dataclass(slots=True)
 class _Repeats:
-    """The rows that had one key, while they are counted."""
+    """Counts of repeated rows with one key."""
 
     count: int = 0
     differing: int = 0
@@ -114,7 +114,7 @@ def filter_rows(rows: Iterable[TaskRow], options: FilterOptions, *, salt: int) -
     """Apply the filters to rows in the order of their file. `salt` orders them for `max_tasks`."""
     tally = _Tally()
     first: dict[str, TaskRow] = {}
-    for row in _wanted(rows, options, tally):
+    for row in _filtered(rows, options, tally):
         if row.key in first:
             repeats = tally.repeats.setdefault(row.key, _Repeats())
             repeats.count += 1
@@ -122,20 +122,20 @@ def filter_rows(rows: Iterable[TaskRow], options: FilterOptions, *, salt: int) -
             tally.dropped["duplicates"] += 1
         else:
             first[row.key] = row
-    taken = [first[key] for key in sorted(first)]
-    if options.max_tasks is not None and len(taken) > options.max_tasks:
-        tally.dropped["max_tasks"] += len(taken) - options.max_tasks
-        taken.sort(key=lambda row: salted_rank(row.key, salt))
-        taken = sorted(taken[: options.max_tasks], key=lambda row: row.key)
-    prints = {row.key: fingerprint(row) for row in taken}
-    copies = _copies(taken, prints)
+    selected = [first[key] for key in sorted(first)]
+    if options.max_tasks is not None and len(selected) > options.max_tasks:
+        tally.dropped["max_tasks"] += len(selected) - options.max_tasks
+        selected.sort(key=lambda row: salted_rank(row.key, salt))
+        selected = sorted(selected[: options.max_tasks], key=lambda row: row.key)
+    prints = {row.key: fingerprint(row) for row in selected}
+    copies = _copies(selected, prints)
     if options.copies == "drop":
         extra = {key for each in copies for key in each.keys[1:]}
         tally.dropped["copies"] += len(extra)
-        taken = [row for row in taken if row.key not in extra]
+        selected = [row for row in selected if row.key not in extra]
     return Filtered(
-        rows=tuple(taken),
-        prints={row.key: prints[row.key] for row in taken},
+        rows=tuple(selected),
+        prints={row.key: prints[row.key] for row in selected},
         num_read=tally.num_read,
         dropped={name: count for name, count in sorted(tally.dropped.items()) if count},
         duplicates=tuple(
@@ -147,20 +147,20 @@ def filter_rows(rows: Iterable[TaskRow], options: FilterOptions, *, salt: int) -
     )
 
 
-def _wanted(rows: Iterable[TaskRow], options: FilterOptions, tally: _Tally) -> Iterable[TaskRow]:
-    """Yield the rows that no filter leaves out, and count the others."""
+def _filtered(rows: Iterable[TaskRow], options: FilterOptions, tally: _Tally) -> Iterable[TaskRow]:
+    """Yield the rows that pass all filters, and count the others."""
     limit = options.max_tasks if options.max_tasks_by == "file_order" else None
-    num_taken = 0
+    num_selected = 0
     for row in rows:
         tally.num_read += 1
         tally.seen.add((row.env_key, row.task_modality, row.difficulty))
         fault = _filter_against(row, options)
-        if fault is None and limit is not None and num_taken >= limit:
+        if fault is None and limit is not None and num_selected >= limit:
             fault = "max_tasks"
         if fault is not None:
             tally.dropped[fault] += 1
             continue
-        num_taken += 1
+        num_selected += 1
         yield row
 
 

@@ -1,10 +1,10 @@
-"""Names of a version's files in the blob store; nothing else spells them.
+"""Names of a version's files in the blob store, defined only here.
 
 Under `datasets/<version_id>/` are `tasks.jsonl.gz`, the canonical rows sorted by key, one per line,
-and `split.jsonl.gz`, the split table in the same order. The SHA-256 of a file's lines, unpacked, is
-the content hash and the split hash that `prepare` gives. `lineage.jsonl.gz` is what this version
-and all before it used each task for, in the form of a split table: the next version needs no other
-file of the past.
+and `split.jsonl.gz`, the split table in the same order. The SHA-256 of a file's unpacked lines is
+the content hash or split hash returned by `prepare`. `lineage.jsonl.gz` records the uses of each
+task in this version and all earlier ones, in the form of a split table: the next version needs no
+other file of the past.
 """
 
 from __future__ import annotations

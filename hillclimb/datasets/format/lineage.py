@@ -1,13 +1,13 @@
-"""What earlier versions of a dataset used each task for.
+"""Lineage of a dataset: uses of each task in earlier versions.
 
-A task that was ever evaluated on never becomes a training task: a model of a later version would
-have seen the answer sheet of an earlier one. Nor does a training task become an eval task, unless
-the policy allows it: a model of an earlier version has practised it. Tasks are recognised by their
-key, and by what they ask (their fingerprint) where a file gave them a new key.
+An eval task of any earlier version never becomes a training task, because a model of a later
+version would then be measured on tasks it was trained on. A training task does not become an eval
+task either, unless the policy allows it. Tasks are recognised by their key, and by their
+fingerprint (environment, prompt and variables) if a file gives them a new key.
 
 A version may have two lines of ancestors: the versions of its name, and a parent of another name. A
-task that one line trained on and the other evaluated on is torn between them: no policy allowed it.
-It is neither from then on, until one does.
+task that one line trained on and the other evaluated on is conflicting ("torn" in stored rows): no
+policy allowed it. It is excluded from then on, until a policy allows it.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _TORN_KEY, _TORN_PRINT = "torn key", "torn fingerprint"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitRow:
-    """Where one task of a version belongs."""
+    """Split of one task of a version."""
 
     key: str
     split: SplitName
     reason: str | None = None
-    """Why it is excluded; null for the others."""
+    """Reason of an exclusion; null for the others."""
     fingerprint: str
-    """What the task asks, whatever its key (`rows.fingerprint`)."""
+    """Hash of the task's content, independent of its key (`rows.fingerprint`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lineage:
-    """The tasks that *any* earlier version trained or evaluated on, removed ones included."""
+    """Tasks that *any* earlier version trained or evaluated on, removed ones included."""
 
     eval_keys: frozenset[str] = frozenset()
     eval_prints: frozenset[str] = frozenset()
@@ -46,8 +46,8 @@ class Lineage:
 
     @staticmethod
     def of(versions: Iterable[Iterable[SplitRow]]) -> Lineage:
-        """Return what the split tables of one line of versions amount to, in any order."""
-        kept: dict[str, tuple[set[str], set[str]]] = {
+        """Return the lineage of one line of versions from their split tables, in any order."""
+        uses: dict[str, tuple[set[str], set[str]]] = {
             "eval": (set(), set()),
             "train": (set(), set()),
             "excluded": (set(), set()),
@@ -55,7 +55,7 @@ class Lineage:
         torn_keys, torn_prints = set(), set()
         for table in versions:
             for row in table:
-                keys, prints = kept[row.split]
+                keys, prints = uses[row.split]
                 keys.add(row.key)
                 prints.add(row.fingerprint)
                 if row.reason == _TORN_KEY:
@@ -63,17 +63,17 @@ class Lineage:
                 elif row.reason == _TORN_PRINT:
                     torn_prints.add(row.fingerprint)
         return Lineage(
-            eval_keys=frozenset(kept["eval"][0]),
-            eval_prints=frozenset(kept["eval"][1]),
-            train_keys=frozenset(kept["train"][0]),
-            train_prints=frozenset(kept["train"][1]),
+            eval_keys=frozenset(uses["eval"][0]),
+            eval_prints=frozenset(uses["eval"][1]),
+            train_keys=frozenset(uses["train"][0]),
+            train_prints=frozenset(uses["train"][1]),
             torn_keys=frozenset(torn_keys),
             torn_prints=frozenset(torn_prints),
         )
 
     @staticmethod
     def joined(lines: Iterable[Lineage]) -> Lineage:
-        """Return what several lines of ancestors amount to, in any order."""
+        """Return the combined lineage of several lines of ancestors, in any order."""
         each = tuple(lines)
         return Lineage(
             eval_keys=_union(line.eval_keys for line in each),
@@ -99,9 +99,9 @@ class Lineage:
             yield SplitRow(key=key, split=split, fingerprint=fingerprint)
 
     def marks(self, split: Iterable[SplitRow]) -> Iterator[SplitRow]:
-        """Yield rows that say what is torn after a version with this split, for `table` to end on.
+        """Yield rows for the conflicting tasks after a version with this split, to end `table`.
 
-        What it evaluates on, its policy allowed.
+        Its own eval tasks are no longer conflicting: its policy allowed them.
         """
         allowed = [row for row in split if row.split == "eval"]
         for key in sorted(self.torn_keys.difference(row.key for row in allowed)):
@@ -147,9 +147,9 @@ def _union(sets: Iterable[frozenset[str]]) -> frozenset[str]:
 def _torn(
     lines: Sequence[tuple[frozenset[str], frozenset[str], frozenset[str]]],
 ) -> frozenset[str]:
-    """Return what is torn, from what each line trained on, evaluated on and was torn about.
+    """Return the conflicting tasks, from each line's training, eval and conflicting tasks.
 
-    What one line did both with, without being torn about it, a policy of that line allowed.
+    A task that one line used for both without a conflict was allowed by a policy of that line.
     """
     both = _union(line[0] for line in lines) & _union(line[1] for line in lines)
     allowed = _union((trained & evaluated) - torn for trained, evaluated, torn in lines)
@@ -158,14 +158,15 @@ def _torn(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """Keys of a new version by what was done with them before; no key is in two of the sets."""
+    """Keys of a new version by their former use; the sets are disjoint."""
 
     evaluated: frozenset[str] = frozenset()
-    """Once an eval task: eval or excluded from now on."""
+    """Formerly an eval task: eval or excluded from now on."""
     trained: frozenset[str] = frozenset()
-    """Once a training task and never an eval task."""
+    """Formerly a training task and never an eval task."""
     copies: frozenset[str] = frozenset()
-    """Asks the same as an eval task of an earlier version, which is present under its own key or
-    was trained on under this one: neither eval nor train any more."""
+    """Copy of an eval task of an earlier version, which is present under its own key or was trained
+    on under this one: excluded from now on."""
     torn: frozenset[str] = frozenset()
-    """Trained on by one line of ancestors and evaluated on by another: neither any more."""
+    """Conflicting: a training task of one line of ancestors and an eval task of another; excluded.
+    """

@@ -1,6 +1,6 @@
-"""The numbers that decide about a task by its key alone: the same on every machine, in any order.
+"""Ranks of tasks, derived from their keys only: the same on every machine and in any order.
 
-No hash seed, order of a dictionary or locale enters them.
+They do not depend on hash seeds, dictionary order or locale.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ import hashlib
 
 
 def salted_rank(key: str, salt: int) -> tuple[int, str]:
-    """Return a task's place in the order of one salt; the key parts the (unlikely) equal ones."""
+    """Return a task's rank in the order of one salt; the key breaks the (unlikely) ties."""
     digest = hashlib.sha256(f"{salt}\n{key}".encode()).digest()
     return int.from_bytes(digest[:8], "big"), key
 
 
 def md5_share(key: str) -> float:
-    """Return the number in [0, 1] that the historic script gives a key.
+    """Return the historic script's number in [0, 1] for a key.
 
     The first 8 bytes of the key's MD5, big-endian, over 2^64.
     """

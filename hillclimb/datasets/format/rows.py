@@ -1,4 +1,4 @@
-"""One task as a dataset holds it, its canonical form, and what can be wrong with a row."""
+"""Rows of a dataset: the task, its canonical form and hashes, and problems of a row."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, JsonValue, field_validator
 
-from trainer.contract.sections import EnvKey, Section
+from hillclimb.spec.section import EnvKey, Section
 
 Modality = Literal["tool_use", "computer_use", "browser_use"]
 MODALITIES: tuple[Modality, ...] = ("tool_use", "computer_use", "browser_use")
 
 MAX_DEPTH = 32
-"""Levels of nesting that `metadata` may have."""
+"""Limit of nesting levels in `metadata`."""
 MAX_VALUES = 100_000
-"""Values that `metadata` may hold, at all levels together."""
+"""Limit of values in `metadata`, at all levels together."""
 _MAX_SHOWN = 80
 """Characters of a key or of a field's name that a message repeats."""
 _MAX_INT = 2**63
@@ -30,31 +30,31 @@ _ENCODER = json.JSONEncoder(
 
 
 class DatasetError(ValueError):
-    """A version that cannot be made as asked; the sentence says what to change."""
+    """A version cannot be created with its options; the sentence says what to change."""
 
 
 class RowProblem(Section):
-    """What is wrong with one row of a file, for the person who has to mend it."""
+    """Problem of one row of a file, for the person who has to fix it."""
 
     row: int
     """Position in the file, from 1."""
     key: str | None = None
-    """The row's key, where it could be read."""
+    """The row's key, if it could be read."""
     field: str | None = None
-    """The field at fault; null when it is the row as a whole."""
+    """The invalid field; null if the problem is the row as a whole."""
     message: str
-    """What is wrong and what to change."""
+    """The problem and its remedy."""
 
     @property
     def sentence(self) -> str:
-        """The whole as one sentence."""
+        """The problem as one sentence."""
         name = f" ({self.key})" if self.key else ""
         field = f", field {self.field}" if self.field else ""
         return f"row {self.row}{name}{field}: {self.message}"
 
 
 class TaskRow(Section):
-    """One task of a dataset: what the model is asked, where, and how it is graded.
+    """One task of a dataset: prompt, environment and verifier.
 
     Example:
         TaskRow(key="task_9f", prompt="Book the cheapest hotel in Brno for 3 nights from March 5.",
@@ -65,9 +65,9 @@ class TaskRow(Section):
     key: Annotated[str, Field(min_length=1, max_length=512)]
     """Identity of the task: the same key is the same task in every version of a dataset."""
     prompt: Annotated[str, Field(min_length=1)]
-    """What the model is asked."""
+    """The task's text for the model."""
     env_key: EnvKey
-    """Environment the task is played in."""
+    """Environment of the task."""
     env_version: Annotated[str, Field(min_length=1, max_length=256)] | None = None
     """Version of the environment; null is its newest."""
     data_key: Annotated[str, Field(min_length=1, max_length=256)] | None = None
@@ -75,11 +75,11 @@ class TaskRow(Section):
     data_version: Annotated[str, Field(min_length=1, max_length=256)] | None = None
     """Version of these data."""
     env_variables: dict[str, str] = Field(default_factory=dict)
-    """Shown to the model, for example CURRENT_DATE (an ISO date) and LOGGED_IN_USER."""
+    """Variables that the model sees, for example CURRENT_DATE (an ISO date) and LOGGED_IN_USER."""
     verifier_code: Annotated[str, Field(min_length=1)] | None = None
-    """Source of the verifier. It travels as text and is never executed by us."""
+    """Source of the verifier. It is stored as text and never executed by us."""
     task_modality: Modality = "tool_use"
-    """How the agent acts."""
+    """Modality of the agent's actions."""
     difficulty: Annotated[int, Field(ge=1, le=3, strict=True)] | None = None
     """1 (easy) to 3 (hard)."""
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
@@ -138,7 +138,7 @@ def row_hash(row: TaskRow) -> str:
 def content_hash(rows: Iterable[TaskRow]) -> str:
     """Return the SHA-256 over the canonical rows, each with a newline, sorted by key.
 
-    The order in which rows with distinct keys are given makes no difference.
+    The order of rows with distinct keys makes no difference.
     """
     digest = hashlib.sha256()
     for row in sorted(rows, key=lambda row: row.key):
@@ -148,17 +148,17 @@ def content_hash(rows: Iterable[TaskRow]) -> str:
 
 
 def fingerprint(row: TaskRow) -> str:
-    """Return what is the same for rows that ask the same, whatever their keys (32 digits).
+    """Return a hash that is equal for rows with the same content under other keys (32 digits).
 
-    It covers the environment, the prompt and the variables shown to the model, and not the version
-    of the environment: a new version asks the same.
+    It covers the environment, the prompt and the variables that the model sees, but not the version
+    of the environment.
     """
-    asked = [row.env_key, row.prompt, row.env_variables]
-    return hashlib.sha256(_ENCODER.encode(asked).encode()).hexdigest()[:32]
+    question = [row.env_key, row.prompt, row.env_variables]
+    return hashlib.sha256(_ENCODER.encode(question).encode()).hexdigest()[:32]
 
 
-def shown(text: str) -> str:
-    """Return a text of a file as a message or a count shows it: storable, at most 80 characters."""
+def printable(text: str) -> str:
+    """Return a text of a file for messages and counts: storable, at most 80 characters."""
     text = text[: _MAX_SHOWN + 1]
     text = text if text.isprintable() else ascii(text)[1:-1]
     return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 1] + "…"

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from trainer.contract.datasets.lineage import SplitRow
-from trainer.contract.datasets.rows import TaskRow
+from hillclimb.datasets.format.lineage import SplitRow
+from hillclimb.datasets.format.rows import TaskRow
 
 
 class Digest(Protocol):

@@ -1,4 +1,4 @@
-"""What a version holds, environment by environment."""
+"""Counts of a version per environment."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from trainer.contract.datasets.lineage import SplitRow
-from trainer.contract.datasets.rows import TaskRow
-from trainer.contract.sections import Section
+from hillclimb.datasets.format.lineage import SplitRow
+from hillclimb.datasets.format.rows import TaskRow
+from hillclimb.spec.section import Section
 
 CURRENT_DATE = "CURRENT_DATE"
 _MINIFLEET_KEY = re.compile(r"([a-z0-9-]+)/(?:train|eval)/[^/]+/[0-9]{6}")
@@ -44,9 +44,9 @@ def count_by_env(rows: Iterable[TaskRow], split: Mapping[str, SplitRow]) -> tupl
 
 
 def is_minifleet_key(row: TaskRow) -> bool:
-    """Whether a task's key is of the form ENV/SPLIT/TEMPLATE/NUMBER, with its own environment."""
-    found = _MINIFLEET_KEY.fullmatch(row.key)
-    return found is not None and found[1] == row.env_key
+    """Tell whether a task's key has the form ENV/SPLIT/TEMPLATE/NUMBER, with its environment."""
+    match = _MINIFLEET_KEY.fullmatch(row.key)
+    return match is not None and match[1] == row.env_key
 
 
 def _count(env_key: str, rows: list[TaskRow], split: Mapping[str, SplitRow]) -> EnvCounts:

@@ -1,6 +1,6 @@
-"""Findings about how a version was made, which its stored rows do not show any more.
+"""Findings about the creation of a version, which its stored rows no longer show.
 
-They are kept with the version: linting it again under other options repeats them as they are.
+They are stored with the version: a later lint with other options repeats them unchanged.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ import difflib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from trainer.contract.datasets.exclusions import Exclusion
-from trainer.contract.datasets.filters import Filtered, FilterOptions
-from trainer.contract.datasets.findings import Finding, finding
-from trainer.contract.datasets.lineage import SplitRow
-from trainer.contract.datasets.policies import PRESETS, Md5ThresholdPolicy, SplitPolicy
-from trainer.contract.datasets.rows import shown
-from trainer.contract.datasets.table import EnvCounts
+from hillclimb.datasets.filter.exclusions import Exclusion
+from hillclimb.datasets.filter.filters import Filtered, FilterOptions
+from hillclimb.datasets.format.lineage import SplitRow
+from hillclimb.datasets.format.rows import printable
+from hillclimb.datasets.format.table import EnvCounts
+from hillclimb.datasets.lint.findings import Finding, finding
+from hillclimb.datasets.split.policies import PRESETS, Md5ThresholdPolicy, SplitPolicy
 
 CODES = frozenset(
     {
@@ -37,7 +37,7 @@ _MAX_REASON = 60
 def find_making(
     filtered: Filtered, filters: FilterOptions, policy: SplitPolicy, unused: Iterable[Exclusion]
 ) -> Iterator[Finding]:
-    """Find what the making of a version says, beside what became of its split."""
+    """Find faults of a version's file, filters and exclusions, apart from its split."""
     yield from _repeats(filtered)
     yield from _idle_names(filtered, filters, policy)
     yield from _idle_exclusions(unused)
@@ -53,9 +53,9 @@ def find_cut_below_minimum(
     """Find environments that `max_eval_total` leaves fewer eval tasks than their minimum.
 
     Args:
-        policy: as it was followed.
-        table: what came of it.
-        resplit: parts the same tasks by another policy.
+        policy: the policy of the version.
+        table: its counts by environment.
+        resplit: splits the same tasks by another policy.
         env_of: environment of each task, by key.
     """
     if policy.policy == "published" or policy.max_eval_total is None:
@@ -85,13 +85,13 @@ def find_barred(
 ) -> Iterator[Finding]:
     """Find environments that would have more eval tasks if no earlier version had trained on them.
 
-    Of a published split, and of what is excluded for it, other findings speak.
+    Other findings cover published splits and their exclusions.
 
     Args:
-        policy: as it was followed.
-        table: what came of it, by environment.
-        resplit: parts the same tasks by another policy.
-        split: what came of it, by key.
+        policy: the policy of the version.
+        table: its counts by environment.
+        resplit: splits the same tasks by another policy.
+        split: its split rows by key.
         env_of: environment of each task, by key.
     """
     if policy.policy == "published" or policy.trained_may_become_eval:
@@ -149,7 +149,7 @@ def _idle_names(
         places = {(modality, env_key) for env_key, modality, _ in filtered.seen}
         for modality, named in sorted(policy.held_out_envs.items()):
             if isinstance(policy, Md5ThresholdPolicy) and named == _preset(policy).get(modality):
-                continue  # nobody typed these
+                continue  # set by the preset, not by the user
             there = {env_key for place, env_key in places if place == modality}
             idle = [key for key in named if key not in there]
             yield from _idle(f"split.held_out_envs.{modality}", idle, there)
@@ -176,7 +176,7 @@ def _unpublished(filtered: Filtered, policy: SplitPolicy) -> Iterator[Finding]:
             f"the published split names {len(policy.splits)} tasks, and {len(missing)} of them are"
             " not among the tasks taken"
         )
-        some = [f"{shown(key)} ({policy.splits[key]})" for key in missing[:5]]
+        some = [f"{printable(key)} ({policy.splits[key]})" for key in missing[:5]]
         yield finding("published_missing", None, len(missing), message, some)
 
 

@@ -1,15 +1,14 @@
-"""Finds dates in a prompt that mean nothing without knowing what day it is.
+"""Partial dates in a prompt: dates that are ambiguous without the current date.
 
 "March 5" needs a year, "next Friday" and "in two weeks" need today. A model without CURRENT_DATE
-guesses, and a verifier that checks the full date fails it. English only, and by patterns: it is a
-lint, which may be wrong about a sentence. What can hardly mean anything else is `sure`; what often
-means something else ("Monday to Friday", "within 3 days", "9/11") is `unsure`.
+guesses, and a verifier that checks the full date fails it. English only, and by patterns, which may
+be wrong about a sentence. Words that often mean something else ("Monday to Friday", "within 3
+days", "9/11") do not match.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 _MONTH = (
     r"(?:(?i:jan(?:uary)?|feb(?:ruary)?|apr(?:il)?|june?|july?|aug(?:ust)?|sept?(?:ember)?"
@@ -35,7 +34,7 @@ _ENDS = (
     r"(?=\s*(?:$|[.,;:!?)\"'\n])|\s+(?:at|and|or|to|through|until|for|from|with|in|as)\b"
     r"|\s+of\s+(?:this|next|the|each)\s+month\b)"
 )
-"""What may follow a day alone: anything else is "the 12th floor"."""
+"""Text that may follow a day alone: anything else is "the 12th floor"."""
 _RANGE_OF_WEEKDAYS = rf"{_WEEKDAY}\s*(?:to|through|thru|until|till|and|-|–)\s*{_WEEKDAY}"
 _SHORT_DATE = r"(?:0?[1-9]|1[0-2])/(?:0?[1-9]|[12]\d|3[01])\b(?![/\d%]|\s+of\b)"
 
@@ -47,13 +46,7 @@ _YEARLESS = re.compile(
     rf"|\b(?i:{_ON})\s+the\s+{_ORDINAL}(?:\s*{_AND}\s+(?:the\s+)?{_ORDINAL})*{_ENDS}"
     rf"|\b(?i:from)\s+the\s+{_ORDINAL}\s*(?:to|until|till|through|-|–)\s*(?:the\s+)?{_ORDINAL}\b"
 )
-"""Day and month, or a day alone: a year makes them whole."""
-_MAYBE_YEARLESS = re.compile(
-    rf"\b{_VERB_MONTH}\s+{_DAY}{_NO_LONGER_NUMBER}{_ENDS}"
-    rf"|\b(?i:before|after|since|from|between)\s+the\s+{_ORDINAL}{_ENDS}"
-    rf"|(?<![\d/.$€£]){_SHORT_DATE}(?<!/2)(?<!/3)(?<!/4)(?<!/5)(?<!/8)(?<!/10)(?<!/16)"
-)
-"""The same, where it is as often a verb ("they march 5 miles"), a place in a list or a fraction."""
+"""Day and month, or a day alone: complete with a year."""
 _RELATIVE = re.compile(
     r"\b(?:today|tonight|tomorrow|yesterday)(?!['’]s\s+(?:world|special))\b"
     rf"|(?<!the )\b(?:next|this|last|coming|upcoming)\s+(?:{_WEEKDAY}|(?:week|weekend|month|year"
@@ -69,14 +62,7 @@ _RELATIVE = re.compile(
     r"|\b(?:in|over|during|for|from)\s+the\s+(?:past|last)\s+(?:week|month|year|quarter)\b"
     rf"|\b{_NUMBER}\s+{_UNIT}s?\s+(?:ago|from\s+(?:now|today))\b"
 )
-"""A day that is counted from today: no year makes it whole. For text in lower case."""
-_MAYBE_RELATIVE = re.compile(
-    rf"\b(?:the\s+)(?:next|last|coming|upcoming)\s+(?:{_WEEKDAY}|(?:week|weekend|month|year)\b)"
-    rf"|\b(?:following|past|previous)\s+(?:{_WEEKDAY}|(?:week|weekend|month|year|quarter)\b)"
-    rf"|\b{_RANGE_OF_WEEKDAYS}"
-    rf"|\bwithin\s+{_NUMBER}\s+{_UNIT}s?\b(?!\s+of\b)"
-)
-"""The same, where it is as often counted from something in the story, or meant for every week."""
+"""A day counted from today, which a year does not complete. For text in lower case."""
 
 _YEAR = r"(?:19|20)\d\d\b(?![,.]\d|\s*(?i:dollars|usd|eur|euros|pounds|[$€£]|miles|km|sq|square))"
 _DATED = re.compile(
@@ -88,46 +74,34 @@ _DATED = re.compile(
     rf"|\b\d{{1,2}}([-/.])\d{{1,2}}\2(?:19|20)?\d\d\b"
     rf"|\b(?i:in|during|the year|of the year|throughout)\s+{_YEAR}(?!-)"
 )
-"""A date with its year, or a year said as one: it counts for the other dates of its sentence."""
+"""A date with its year, or a year named as one: it completes the other dates of its sentence."""
 _END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'])|\n+")
 _PERIODS = ("day", "night", "morrow", "week", "month", "year", "quarter")
 _PARTS = ("morning", "noon", "evening", "spring", "summer", "autumn", "fall", "winter")
 _CALENDAR = (*_PERIODS, *_PARTS)
-"""Every relative date has one of these in it."""
+"""Every relative date contains one of these."""
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DIGIT = re.compile(r"\d")
 _BY_NUMBER = ("/", "the ")
-"""A date without a month's name has one of these in it."""
+"""Every date without a month's name contains one of these."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartialDates:
-    """The words of a prompt that need the current date, in their order."""
-
-    sure: tuple[str, ...] = ()
-    unsure: tuple[str, ...] = ()
-    """They may mean something else."""
-
-
-def partial_dates(text: str) -> PartialDates:
-    """Return the words of a prompt that need the current date."""
-    sure: list[str] = []
-    unsure: list[str] = []
+def partial_dates(text: str) -> tuple[str, ...]:
+    """Return the words of a prompt that need the current date, in their order."""
+    dates: list[str] = []
     for sentence in _END.split(text):
         lowered = sentence.lower()
-        if len(lowered) != len(sentence):  # a few letters grow, and places would not fit
+        if len(lowered) != len(sentence):  # a few letters grow, which would shift the positions
             lowered = sentence
-        certain, doubtful = [], []
+        spans = []
         if any(word in lowered for word in _CALENDAR):
-            certain += _spans(lowered, _RELATIVE)
-            doubtful += _spans(lowered, _MAYBE_RELATIVE)
+            spans += _spans(lowered, _RELATIVE)
         if _DIGIT.search(sentence) and any(mark in lowered for mark in (*_MONTHS, *_BY_NUMBER)):
-            yearless, maybe = _spans(sentence, _YEARLESS), _spans(sentence, _MAYBE_YEARLESS)
-            if (yearless or maybe) and _DATED.search(sentence) is None:
-                certain, doubtful = [*certain, *yearless], [*doubtful, *maybe]
-        sure += _words(sentence, certain)
-        unsure += _words(sentence, [span for span in doubtful if not _touches(span, certain)])
-    return PartialDates(sure=tuple(sure), unsure=tuple(unsure))
+            yearless = _spans(sentence, _YEARLESS)
+            if yearless and _DATED.search(sentence) is None:
+                spans += yearless
+        dates += _words(sentence, spans)
+    return tuple(dates)
 
 
 def _spans(sentence: str, pattern: re.Pattern[str]) -> list[tuple[int, int]]:
@@ -135,15 +109,11 @@ def _spans(sentence: str, pattern: re.Pattern[str]) -> list[tuple[int, int]]:
 
 
 def _words(sentence: str, spans: list[tuple[int, int]]) -> list[str]:
-    """Return what stands at these places, in order and without those inside an earlier one."""
-    found: list[str] = []
+    """Return the words at these places, in order and without those inside an earlier one."""
+    words: list[str] = []
     reached = 0
     for start, end in sorted(spans):
         if start >= reached:
-            found.append(sentence[start:end].rstrip("."))
+            words.append(sentence[start:end].rstrip("."))
             reached = end
-    return found
-
-
-def _touches(span: tuple[int, int], others: list[tuple[int, int]]) -> bool:
-    return any(span[0] < end and start < span[1] for start, end in others)
+    return words

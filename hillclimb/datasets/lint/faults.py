@@ -1,40 +1,38 @@
-"""What can be wrong with one task by itself, so that it can be found, named and left out."""
+"""Faults of single tasks that lint can exclude."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Literal
 
-from trainer.contract.datasets.dates import PartialDates, partial_dates
-from trainer.contract.datasets.exclusions import Exclusion
-from trainer.contract.datasets.findings import RULES
-from trainer.contract.datasets.rows import TaskRow
-from trainer.contract.datasets.table import CURRENT_DATE
+from hillclimb.datasets.filter.exclusions import Exclusion
+from hillclimb.datasets.format.rows import TaskRow
+from hillclimb.datasets.format.table import CURRENT_DATE
+from hillclimb.datasets.lint.dates import partial_dates
+from hillclimb.datasets.lint.findings import RULES
 
 FaultCode = Literal[
     "current_date_missing",
-    "current_date_unsure",
     "env_variables_missing",
     "modality_not_trainable",
 ]
-"""Findings that name single tasks, whatever the other tasks are."""
+"""Findings about a single task, independent of the other tasks."""
 
 
-def needed_dates(row: TaskRow) -> PartialDates:
-    """Return the words of a task's prompt that need a CURRENT_DATE which the task does not have."""
+def needed_dates(row: TaskRow) -> tuple[str, ...]:
+    """Return the partial dates of a task's prompt; none where the task has a CURRENT_DATE."""
     if row.env_variables.get(CURRENT_DATE, "").strip():
-        return PartialDates()
+        return ()
     return partial_dates(row.prompt)
 
 
 def needs_eyes(row: TaskRow) -> bool:
-    """Whether a task is played by looking at a screen."""
+    """Tell whether a task needs screenshots (`computer_use`, `browser_use`)."""
     return row.task_modality != "tool_use"
 
 
 _HAS: Mapping[FaultCode, Callable[[TaskRow], bool]] = {
-    "current_date_missing": lambda row: bool(needed_dates(row).sure),
-    "current_date_unsure": lambda row: bool(needed_dates(row).unsure),
+    "current_date_missing": lambda row: bool(needed_dates(row)),
     "env_variables_missing": lambda row: not row.env_variables,
     "modality_not_trainable": needs_eyes,
 }
@@ -45,9 +43,9 @@ def exclude_faulty(rows: Iterable[TaskRow], codes: Iterable[FaultCode]) -> Itera
 
     Reasons are the same for all tasks with one fault: they are counted by reason.
     """
-    wanted = tuple(dict.fromkeys(codes))
-    for row in rows if wanted else ():
-        code = next((each for each in wanted if _HAS[each](row)), None)
+    distinct = tuple(dict.fromkeys(codes))
+    for row in rows if distinct else ():
+        code = next((code for code in distinct if _HAS[code](row)), None)
         if code is not None:
             reason = f"{code}: {RULES[code].about}"
             yield Exclusion(scope="task", key=row.key, reason=reason, source="lint")

@@ -1,4 +1,4 @@
-"""What lint can find in a version: a closed list, each with its severity and its remedy."""
+"""Findings of lint: a closed list of codes, each with its severity and remedy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from trainer.contract.section import Section
+from hillclimb.spec.section import Section
 
 Severity = Literal["error", "warning", "info"]
 MAX_EXAMPLES = 5
@@ -58,11 +58,6 @@ RULES: Mapping[str, Rule] = {
         "error",
         "an environment's tools take as many tokens as the model's whole input may have",
         "raise rollout.max_input_length, or exclude the environment",
-    ),
-    "current_date_unsure": Rule(
-        "warning",
-        "a prompt has words that often, but not always, need today's date, and no CURRENT_DATE",
-        "look at the examples; add CURRENT_DATE to env_variables where they are dates",
     ),
     "published_missing": Rule(
         "warning",

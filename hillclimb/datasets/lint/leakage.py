@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from trainer.contract.datasets.findings import Finding, finding
-from trainer.contract.datasets.lineage import SplitRow
-from trainer.contract.datasets.rows import TaskRow
+from hillclimb.datasets.format.lineage import SplitRow
+from hillclimb.datasets.format.rows import TaskRow
+from hillclimb.datasets.lint.findings import Finding, finding
 
 _DIGITS = re.compile(r"\d+(?:[.,:/]\d+)*(?:st|nd|rd|th)?")
 _NOT_WORDS = re.compile(r"[\W_]+")
@@ -25,7 +25,7 @@ def find_leaks(
     )
     if exact:
         message = f"{len(exact)} of {len(evals)} eval tasks are asked in training too"
-        yield finding("leak", env_key, len(exact), message, _shown(exact))
+        yield finding("leak", env_key, len(exact), message, _examples(exact))
     similar = _pairs(
         {normalised(row.prompt): row.key for row in train},
         {row.key: normalised(row.prompt) for row in evals if row.key not in exact},
@@ -35,7 +35,7 @@ def find_leaks(
             f"{len(similar)} of {len(evals)} eval tasks have the prompt of a training task but for"
             " env_variables, numbers, case or punctuation"
         )
-        yield finding("leak_similar", env_key, len(similar), message, _shown(similar))
+        yield finding("leak_similar", env_key, len(similar), message, _examples(similar))
     by_question: dict[str, list[str]] = {}
     for row in evals:
         by_question.setdefault(split[row.key].fingerprint, []).append(row.key)
@@ -55,5 +55,5 @@ def _pairs(train: Mapping[str, str], evals: Mapping[str, str]) -> dict[str, str]
     return {key: train[mark] for key, mark in evals.items() if mark in train}
 
 
-def _shown(pairs: Mapping[str, str]) -> list[str]:
+def _examples(pairs: Mapping[str, str]) -> list[str]:
     return [f"{eval_key} (eval) = {train_key} (train)" for eval_key, train_key in pairs.items()]

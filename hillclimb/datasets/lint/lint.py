@@ -1,4 +1,4 @@
-"""Looks for what has made training runs useless before they started (codes: `findings.RULES`)."""
+"""Lint of a version: finds faults that make training runs useless (codes: `findings.RULES`)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from trainer.contract.datasets.faults import needed_dates, needs_eyes
-from trainer.contract.datasets.findings import RULES, Finding, finding
-from trainer.contract.datasets.leakage import find_leaks
-from trainer.contract.datasets.lineage import SplitRow
-from trainer.contract.datasets.power import detectable_paired, detectable_unpaired, paired_size
-from trainer.contract.datasets.rows import TaskRow, shown
-from trainer.contract.datasets.splits import (
+from hillclimb.datasets.format.lineage import SplitRow
+from hillclimb.datasets.format.rows import TaskRow, printable
+from hillclimb.datasets.format.table import EnvCounts
+from hillclimb.datasets.lint.faults import needed_dates, needs_eyes
+from hillclimb.datasets.lint.findings import RULES, Finding, finding
+from hillclimb.datasets.lint.leakage import find_leaks
+from hillclimb.datasets.lint.tool_tokens import GIVEN, ToolCount, find_crowded, find_uncounted
+from hillclimb.datasets.split.splits import (
     COPY,
     EVAL_CAP,
     OVERRULED_EVAL,
@@ -23,13 +24,12 @@ from trainer.contract.datasets.splits import (
     TRAINED,
     UNPUBLISHED,
 )
-from trainer.contract.datasets.table import EnvCounts
-from trainer.contract.datasets.tools import GIVEN, ToolCount, find_crowded, find_uncounted
-from trainer.contract.sections import EnvKey, Section, Share
+from hillclimb.spec.section import EnvKey, Section, Share
+from hillclimb.stats.power import detectable_paired, detectable_unpaired, paired_size
 
 
 class LintOptions(Section):
-    """What lint holds a version against."""
+    """Thresholds and assumptions of lint."""
 
     min_env_variables: Share = 0.95
     """Share of an environment's tasks that should have env_variables."""
@@ -40,17 +40,17 @@ class LintOptions(Section):
     before: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.5
     """Pass rate assumed before a change (for unpaired comparisons)."""
     tool_tokens: dict[EnvKey, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
-    """Tokens that each environment's tool descriptions take; of those left out, what a run of the
-    project last counted."""
+    """Tokens of each environment's tool descriptions; the default is the count of the project's
+    newest run."""
     max_input_length: Annotated[int, Field(ge=1)] | None = None
-    """Tokens of the model's input that they must fit in; null leaves them unchecked."""
+    """Longest input of the model, which they must fit (tokens); null: unchecked."""
 
     @model_validator(mode="after")
     def _tools_are_held_against_something(self) -> Self:
         if self.tool_tokens and self.max_input_length is None:
             raise ValueError(
-                "tool_tokens does nothing without max_input_length, the tokens that the model may"
-                " read: set it too, or leave tool_tokens out"
+                "tool_tokens has no effect without max_input_length, the model's longest input: set"
+                " it too, or leave tool_tokens out"
             )
         return self
 
@@ -63,29 +63,29 @@ def lint(
     made: Iterable[Finding] = (),
     measured: Mapping[str, ToolCount] | None = None,
 ) -> tuple[Finding, ...]:
-    """Return what there is to say, errors first, then by code and environment.
+    """Return the findings, errors first, then by code and environment.
 
-    `made` are the findings about how the version was made (`making`), which join the others.
-    `measured` are tools that runs counted: they stand in for those that the options do not give.
+    `made` are the findings about the version's creation (`build_version`), which join the others.
+    `measured` are token counts from runs, for environments without one in the options.
     """
     used: dict[str, list[TaskRow]] = {counts.env_key: [] for counts in table}
     for row in rows:
         if split[row.key].split != "excluded":
             used[row.env_key].append(row)
-    found = [*made, *_tools(options, used, measured or {})]
+    findings = [*made, *_tools(options, used, measured or {})]
     for counts in table:
         tasks = used[counts.env_key]
-        found += find_leaks(counts.env_key, tasks, split)
-        found += _variables(counts.env_key, tasks, options)
-        found += _dates(counts.env_key, tasks)
-        found += _sizes(counts, options)
-        found += _unusable(counts.env_key, tasks)
-    found += _left_out(rows, split)
-    found += _emptied(rows, split, table)
-    found += _overall(table, options)
+        findings += find_leaks(counts.env_key, tasks, split)
+        findings += _variables(counts.env_key, tasks, options)
+        findings += _dates(counts.env_key, tasks)
+        findings += _sizes(counts, options)
+        findings += _unusable(counts.env_key, tasks)
+    findings += _left_out(rows, split)
+    findings += _emptied(rows, split, table)
+    findings += _overall(table, options)
     severities = list(dict.fromkeys(rule.severity for rule in RULES.values()))
     return tuple(
-        sorted(found, key=lambda f: (severities.index(f.severity), f.code, f.env_key or ""))
+        sorted(findings, key=lambda f: (severities.index(f.severity), f.code, f.env_key or ""))
     )
 
 
@@ -99,26 +99,16 @@ def _variables(env_key: str, rows: Sequence[TaskRow], options: LintOptions) -> I
     for name, count in sorted(names.items()):
         if len(having) / 2.0 < count < len(having):
             without = [row.key for row in having if name not in row.env_variables]
-            message = (
-                f"{shown(name)} is missing in {len(without)} of {len(having)} tasks with variables"
-            )
+            counts = f"{len(without)} of {len(having)}"
+            message = f"{printable(name)} is missing in {counts} tasks with variables"
             yield finding("env_variable_uneven", env_key, len(without), message, without)
 
 
 def _dates(env_key: str, rows: Sequence[TaskRow]) -> Iterator[Finding]:
-    sure, unsure = [], []
-    for row in rows:
-        words = needed_dates(row)
-        if words.sure:
-            sure.append(f"{row.key}: {', '.join(words.sure[:3])}")
-        elif words.unsure:
-            unsure.append(f"{row.key}: {', '.join(words.unsure[:3])}")
-    if sure:
-        message = f"{len(sure)} tasks speak of a date that needs CURRENT_DATE and do not have it"
-        yield finding("current_date_missing", env_key, len(sure), message, sure)
-    if unsure:
-        message = f"{len(unsure)} tasks may speak of a date that needs CURRENT_DATE"
-        yield finding("current_date_unsure", env_key, len(unsure), message, unsure)
+    partial = [f"{row.key}: {', '.join(words[:3])}" for row in rows if (words := needed_dates(row))]
+    if partial:
+        message = f"{len(partial)} tasks have a date that needs CURRENT_DATE and do not have it"
+        yield finding("current_date_missing", env_key, len(partial), message, partial)
 
 
 def _sizes(counts: EnvCounts, options: LintOptions) -> Iterator[Finding]:
@@ -144,7 +134,7 @@ def _overall(table: Sequence[EnvCounts], options: LintOptions) -> Iterator[Findi
 
 
 def _power(num_tasks: int, options: LintOptions) -> str:
-    """Say what an eval set shows, at 80 % power and p < 0.05."""
+    """Return the smallest changes that an eval set can show, at 80 % power and p < 0.05."""
     paired = detectable_paired(num_tasks, lost=options.lost_share)
     unpaired = detectable_unpaired(num_tasks, before=options.before)
     return (
@@ -173,12 +163,12 @@ def _tools(
     if idle:
         message = f"lint.tool_tokens names {', '.join(idle[:5])}, whose tasks are not used here"
         yield finding("tools_unused", None, len(idle), message, idle)
-    given = {
+    overrides = {
         env_key: ToolCount(tokens=tokens, source=GIVEN)
         for env_key, tokens in options.tool_tokens.items()
     }
     num_tasks = {env_key: len(rows) for env_key, rows in used.items()}
-    counted = {**measured, **given}
+    counted = {**measured, **overrides}
     yield from find_crowded(counted, options.max_input_length, num_tasks)
     yield from find_uncounted(counted, options.max_input_length, num_tasks)
 
@@ -186,7 +176,7 @@ def _tools(
 def _unusable(env_key: str, rows: Sequence[TaskRow]) -> Iterator[Finding]:
     images = [row.key for row in rows if needs_eyes(row)]
     if images:
-        message = f"{len(images)} tasks are played by looking at screens"
+        message = f"{len(images)} tasks need screenshots"
         yield finding("modality_not_trainable", env_key, len(images), message, images)
     without = [row.key for row in rows if row.verifier_code is None]
     if 0 < len(without) < len(rows):
@@ -217,7 +207,7 @@ def _emptied(
 
 
 def _left_out(rows: Iterable[TaskRow], split: Mapping[str, SplitRow]) -> Iterator[Finding]:
-    """Say what the split policy excluded: a set that shrinks must not do so silently."""
+    """Find tasks excluded by the split policy: a set must not shrink silently."""
     keys: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         reason = split[row.key].reason

@@ -1,11 +1,11 @@
-"""What environments' tools take of the tokens that a model may read."""
+"""Lint of the tokens that environments' tools use of the model's input."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from trainer.contract.datasets.findings import Finding, finding
-from trainer.contract.section import Section
+from hillclimb.datasets.lint.findings import Finding, finding
+from hillclimb.spec.section import Section
 
 GIVEN = "given in lint.tool_tokens"
 UNCOUNTED = "tools_uncounted"
@@ -14,7 +14,7 @@ TOOL_CODES = (OVER, CROWDED)
 
 
 class ToolCount(Section):
-    """How long the description of one environment's tools is."""
+    """Token count of one environment's tool descriptions."""
 
     tokens: int
     source: str
@@ -38,9 +38,9 @@ def find_uncounted(
 def find_crowded(
     tools: Mapping[str, ToolCount], max_input_length: int, num_tasks: Mapping[str, int]
 ) -> Iterator[Finding]:
-    """Hold tools against the tokens of the model's input.
+    """Compare token counts of tools with the model's longest input.
 
-    `num_tasks` are the numbers of tasks of the environments that are played; others are left out.
+    `num_tasks` are the numbers of tasks of the used environments; others are left out.
     """
     for env_key, count in sorted(tools.items()):
         if not num_tasks.get(env_key) or count.tokens <= max_input_length / 2:

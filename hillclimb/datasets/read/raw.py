@@ -1,6 +1,6 @@
-"""From one parsed JSON object, in any of the forms that Fleet has written, to a row or a sentence.
+"""Converts one parsed JSON object, in any of Fleet's formats, into a row or a problem.
 
-Nothing here raises, whatever the object holds.
+Nothing here raises, whatever the object contains.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from trainer.contract.datasets.rows import MODALITIES, RowProblem, TaskRow, shown
+from hillclimb.datasets.format.rows import MODALITIES, RowProblem, TaskRow, printable
 
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "key": ("key", "task_key"),
@@ -26,13 +26,13 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "difficulty": ("difficulty",),
     "metadata": ("metadata",),
 }
-"""Names under which each field is read; the first that holds something counts."""
+"""Names of each field; the first non-empty one counts."""
 
 KEPT_IN_METADATA = ("template", "held_out_template", "tool_calls", "output_json_schema")
-"""Fields beside those of a row that are kept, inside `metadata`."""
+"""Further fields that are stored in `metadata`."""
 
 KNOWN = frozenset(name for names in FIELDS.values() for name in names) | set(KEPT_IN_METADATA)
-"""Every name that is read; others are counted and left out."""
+"""All known field names; others are counted and ignored."""
 
 
 class _Fault(Exception):  # never leaves this module
@@ -56,30 +56,30 @@ def read_row(value: object, number: int) -> TaskRow | RowProblem:
 
 
 def _normalised(value: dict[Any, Any]) -> dict[str, object]:
-    """Return a row's fields under their own names, as far as they are given."""
+    """Return the non-empty fields of a row under their canonical names."""
     fields: dict[str, Any] = {}
     for field, names in FIELDS.items():
         for name in names:
-            given = value.get(name)
-            if given is not None and given != "":
-                fields[field] = given
+            content = value.get(name)
+            if content is not None and content != "":
+                fields[field] = content
                 break
     _tidy(fields)
     _part_version(fields)
     if "env_variables" in fields:
         fields["env_variables"] = _variables(_object("env_variables", fields["env_variables"]))
     metadata = _object("metadata", fields.get("metadata", {}))
-    kept = {name: value[name] for name in KEPT_IN_METADATA if value.get(name) is not None}
-    fields["metadata"] = {**kept, **metadata}
+    extra = {name: value[name] for name in KEPT_IN_METADATA if value.get(name) is not None}
+    fields["metadata"] = {**extra, **metadata}
     return fields
 
 
 def _tidy(fields: dict[str, Any]) -> None:
-    """Put values into the type of their field, where another one says the same."""
+    """Convert values to the type of their field if they have an equivalent one."""
     for field in ("env_version", "data_version"):
-        given = fields.get(field)
-        if isinstance(given, int) and not isinstance(given, bool) and abs(given) < 2**63:
-            fields[field] = str(given)
+        content = fields.get(field)
+        if isinstance(content, int) and not isinstance(content, bool) and abs(content) < 2**63:
+            fields[field] = str(content)
     verifier = fields.get("verifier_code")
     if isinstance(verifier, dict):
         fields["verifier_code"] = verifier.get("code") or None
@@ -89,7 +89,7 @@ def _tidy(fields: dict[str, Any]) -> None:
 
 
 def _part_version(fields: dict[str, Any]) -> None:
-    """Part `github:v0.0.12` into the environment and its version."""
+    """Split `github:v0.0.12` into the environment and its version."""
     env_key = fields.get("env_key")
     if not isinstance(env_key, str) or ":" not in env_key:
         return
@@ -101,24 +101,24 @@ def _part_version(fields: dict[str, Any]) -> None:
         )
 
 
-def _object(field: str, given: object) -> dict[Any, Any]:
+def _object(field: str, content: object) -> dict[Any, Any]:
     """Return a field that is an object, or one written as JSON text."""
-    if isinstance(given, str):
+    if isinstance(content, str):
         try:
-            given = json.loads(given)
+            content = json.loads(content)
         except (ValueError, RecursionError):
             raise _Fault(field, "is text that is not JSON: write it as an object") from None
-    if given is None:
+    if content is None:
         return {}
-    if not isinstance(given, dict):
-        raise _Fault(field, f"is {_kind(given)}, not an object: write it as {{…}}")
-    return given
+    if not isinstance(content, dict):
+        raise _Fault(field, f"is {_kind(content)}, not an object: write it as {{…}}")
+    return content
 
 
-def _variables(given: dict[Any, Any]) -> dict[Any, Any]:
+def _variables(value_by_name: dict[Any, Any]) -> dict[Any, Any]:
     """Write values that are not text as JSON, and leave out those that are null."""
     variables = {}
-    for name, value in given.items():
+    for name, value in value_by_name.items():
         if isinstance(value, str):
             variables[name] = value
         elif value is not None:
@@ -144,40 +144,42 @@ _SENTENCES: Mapping[str, str] = {
     "less_than_equal": "{given} must be 1 (easy), 2 or 3 (hard), or be left out",
     "value_error": "{error}",
 }
-"""Sentence about each kind of mistake that pydantic finds."""
+"""Sentence for each type of pydantic error."""
 
 
 def _first(error: ValidationError) -> tuple[str, str]:
-    """Return the field of the first mistake and a sentence about it."""
+    """Return the field of the first error and a sentence about it."""
     detail = error.errors(include_url=False)[0]
     field = str(detail["loc"][0]) if detail["loc"] else "metadata"
-    given = detail["input"]
+    content = detail["input"]
     if detail["type"] == "missing":
         return field, f"is missing: every task needs {' or '.join(FIELDS[field])}"
     sentence = _SENTENCES.get(detail["type"], "{given} is not valid")
-    return field, sentence.format(given=_short(given), kind=_kind(given), **detail.get("ctx", {}))
+    return field, sentence.format(
+        given=_short(content), kind=_kind(content), **detail.get("ctx", {})
+    )
 
 
 def _problem(value: dict[Any, Any], number: int, field: str, message: str) -> RowProblem:
     key = next((value[name] for name in FIELDS["key"] if value.get(name)), None)
-    named = shown(key) if isinstance(key, str) and key else None
+    named = printable(key) if isinstance(key, str) and key else None
     return RowProblem(row=number, key=named, field=field, message=message)
 
 
-def _short(given: object) -> str:
-    """Return a value as a message shows it: printable, at most 40 characters."""
-    if isinstance(given, str):
-        shown = ascii(given[:41]) if not given.isprintable() else repr(given[:41])
-    elif isinstance(given, int | float) and abs(given) < 1e15:
-        shown = json.dumps(given)
+def _short(value: object) -> str:
+    """Return a value for a message: printable, at most 40 characters."""
+    if isinstance(value, str):
+        text = ascii(value[:41]) if not value.isprintable() else repr(value[:41])
+    elif isinstance(value, int | float) and abs(value) < 1e15:
+        text = json.dumps(value)
     else:
-        return _kind(given)
-    return shown if len(shown) <= 42 else shown[:40] + "…"
+        return _kind(value)
+    return text if len(text) <= 42 else text[:40] + "…"
 
 
-def _kind(given: object) -> str:
-    """Return what JSON calls a value."""
-    match given:
+def _kind(value: object) -> str:
+    """Return the JSON type of a value in words."""
+    match value:
         case None:
             return "null"
         case bool():
@@ -191,4 +193,4 @@ def _kind(given: object) -> str:
         case dict():
             return "an object"
         case _:
-            return f"a {type(given).__name__}"
+            return f"a {type(value).__name__}"

@@ -1,22 +1,22 @@
-"""Reads the rows of a file or of a list, and keeps account of what was wrong or left out."""
+"""Reads the rows of a file or of a list, and records problems and ignored fields."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from trainer.contract.datasets.raw import KNOWN, read_row
-from trainer.contract.datasets.rows import RowProblem, TaskRow, shown
-from trainer.contract.datasets.scanner import Parsed, scan
+from hillclimb.datasets.format.rows import RowProblem, TaskRow, printable
+from hillclimb.datasets.read.raw import KNOWN, read_row
+from hillclimb.datasets.read.scanner import Parsed, scan
 
 MAX_PROBLEMS = 100
-"""Problems that are kept in words; further ones are counted."""
+"""Problems that are stored as sentences; further ones are only counted."""
 _MAX_IGNORED = 1_000
 """Distinct names of fields that are counted."""
 
 
 class Reading:
-    """What was read beside the rows. Use one for one file, and look at it after the last row.
+    """Reader of one file, with its problems and counts, which are complete after the last row.
 
     Example:
         reading = Reading()
@@ -31,15 +31,15 @@ class Reading:
         self.num_rows = 0
         """Rows without a problem."""
         self.ignored_fields: Counter[str] = Counter()
-        """In how many rows each field stood that no task has; names as they can be shown."""
+        """Number of rows with each unknown field, by its printable name."""
 
     def rows(self, chunks: Iterable[bytes]) -> Iterator[TaskRow]:
         """Yield the rows of a UTF-8 file that arrives in pieces (see `scanner` for its forms)."""
-        for found in scan(chunks):
-            if isinstance(found, Parsed):
-                yield from self._row(found.value, found.number)
+        for item in scan(chunks):
+            if isinstance(item, Parsed):
+                yield from self._row(item.value, item.number)
             else:
-                self._note(found)
+                self._note(item)
 
     def rows_of(self, values: Iterable[object]) -> Iterator[TaskRow]:
         """Yield the rows of objects that were parsed elsewhere."""
@@ -57,7 +57,7 @@ class Reading:
         yield row
 
     def _ignore(self, names: Iterable[object]) -> None:
-        for name in {shown(str(name)) for name in names}:
+        for name in {printable(str(name)) for name in names}:
             if len(self.ignored_fields) < _MAX_IGNORED or name in self.ignored_fields:
                 self.ignored_fields[name] += 1
 

@@ -1,7 +1,10 @@
-"""Parses a file of tasks piece by piece: a list, an object with `tasks`, or one object per line.
+"""Incremental parser of a file of tasks: a list, an object with `tasks`, or JSON lines.
 
-The file is never held as a whole: only the row being read is, and no row is longer than
-`MAX_ROW_CHARS`. Faults of the file are yielded like rows, and nothing raises.
+Only the current row is in memory, and no row is longer than `MAX_ROW_CHARS`. Faults of the file are
+yielded like rows, and nothing raises.
+
+Why not `ijson`: its C backend (3.6.0) crashes the process on a whole number of more than 4,300
+digits and replaces a lone surrogate by "?", and its Python backend is an order of magnitude slower.
 """
 
 from __future__ import annotations
@@ -14,22 +17,22 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from trainer.contract.datasets.rows import RowProblem, shown
+from hillclimb.datasets.format.rows import RowProblem, printable
 
 MAX_ROW_CHARS = 16 * 2**20
-"""Length at which a row counts as broken (characters)."""
+"""Limit of a row's length (characters)."""
 _MIN_READ_CHARS = 2**16
 _MAX_INT_CHARS = 40
 """Whole numbers written with more characters than this are read as infinite, which no row may
 hold; Python refuses to read those of more than 4,300."""
 _MAX_EXPONENT_START = 2
-"""A number may go on while no more than this follows it: "1" of "1e-5" ends before "e-"."""
+"""A number may continue while no more than this follows it: "1" of "1e-5" ends before "e-"."""
 
 _MAX_TOKEN_START = 16
-"""A token other than a text that is cut off, such as "-Infinit" or an escape, has no more
-characters than this: a fault further from the end of what was read is no cut."""
+"""Limit of an incomplete token other than a text, such as "-Infinit" or an escape: a fault further
+from the end of the buffer is not due to the end of the buffer."""
 _OPEN_TEXT = "Unterminated string"
-"""How `json` begins its message about a text without an end, which may come later."""
+"""Prefix of `json`'s message about a text without an end, which may follow in the next chunk."""
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 
@@ -53,13 +56,13 @@ class _Repeated(_Broken):
 
     def __init__(self, field: str) -> None:
         super().__init__("is given twice: keep one of the two")
-        self.field = shown(field)
+        self.field = printable(field)
 
 
 def scan(chunks: Iterable[bytes]) -> Iterator[Parsed | RowProblem]:
-    """Yield the rows of a UTF-8 file given in pieces of any size, and what is wrong with it.
+    """Yield the rows and problems of a UTF-8 file that arrives in chunks of any size.
 
-    A problem in a list or an object ends the reading; in a file of lines it costs one line.
+    A problem in a list or an object ends the reading; in JSON lines it affects one line.
     """
     scanner = _Scanner(chunks)
     try:
@@ -69,7 +72,7 @@ def scan(chunks: Iterable[bytes]) -> Iterator[Parsed | RowProblem]:
 
 
 class _Scanner:
-    """A position in a text that arrives in pieces."""
+    """Buffer and position in a text that arrives in chunks."""
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks = iter(chunks)
@@ -82,7 +85,7 @@ class _Scanner:
         self._json = json.JSONDecoder(object_pairs_hook=self._object, parse_int=_read_int)
 
     def rows(self) -> Iterator[Parsed | RowProblem]:
-        """Yield what the file holds, whichever form it has."""
+        """Yield the rows and problems of the file, whichever form it has."""
         match self._peek():
             case "[":
                 yield from self._list()
@@ -98,7 +101,7 @@ class _Scanner:
                 )
 
     def problem(self, fault: _Broken) -> RowProblem:
-        """Return a fault as a problem of the row being read."""
+        """Return a fault as a problem of the current row."""
         return RowProblem(row=self._number, field=fault.field, message=str(fault))
 
     def _list(self) -> Iterator[Parsed | RowProblem]:
@@ -119,10 +122,10 @@ class _Scanner:
                 case "]":
                     self._at += 1
                     return
-                case found:
+                case follows:
                     raise _Broken(
-                        f"is followed by {found!r} where a comma or the end of the list belongs"
-                        if found
+                        f"is followed by {follows!r} where a comma or the end of the list belongs"
+                        if follows
                         else "is the last one, and the list does not end: the file is cut off"
                     )
 
@@ -160,7 +163,7 @@ class _Scanner:
         return name
 
     def _after_member(self) -> str:
-        """Step over a comma; return the end of the object, or the start of its next member."""
+        """Skip a comma; return the end of the object, or the start of its next member."""
         follows = self._peek()
         if follows == ",":
             self._at += 1
@@ -170,7 +173,7 @@ class _Scanner:
         return follows
 
     def _lines(self) -> Iterator[Parsed | RowProblem]:
-        """Read what follows the first object: the rest of its line, then one object per line."""
+        """Read the remainder of the first object's line, then one object per line."""
         self._expect_blank(self._line())
         while self._peek():
             self._number += 1
@@ -187,7 +190,7 @@ class _Scanner:
                 yield Parsed(self._number, value)
 
     def _value(self) -> object:
-        """Decode the value at the position, reading on while it is incomplete."""
+        """Decode the value at the position, reading more chunks while it is incomplete."""
         while True:
             try:
                 value, end = self._decoded(self._text, self._at)
@@ -217,11 +220,11 @@ class _Scanner:
 
     def _expect_blank(self, rest: str) -> None:
         if _SPACE.fullmatch(rest) is None:
-            found = rest.strip()[:20]
-            raise _Broken(f"is followed by {found!r} on the same line: start a new line")
+            text = rest.strip()[:20]
+            raise _Broken(f"is followed by {text!r} on the same line: start a new line")
 
     def _line(self) -> str:
-        """Return the text up to the end of the line, and step over it."""
+        """Return the text up to the end of the line, and skip it."""
         searched = self._at
         while (end := self._text.find("\n", searched)) < 0 and not self._ended:
             left = len(self._text) - self._at
@@ -231,7 +234,7 @@ class _Scanner:
         return self._text[start : self._at]
 
     def _peek(self) -> str:
-        """Step over white space and return the character there, "" at the end of the file."""
+        """Skip white space and return the next character, "" at the end of the file."""
         while True:
             match = _SPACE.match(self._text, self._at)
             assert match is not None
@@ -243,27 +246,29 @@ class _Scanner:
             self._read()
 
     def _expect_end(self) -> None:
-        if found := self._peek():
-            raise _Broken(f"is the last one, but {found!r} follows the end of the tasks: remove it")
+        if follows := self._peek():
+            raise _Broken(
+                f"is the last one, but {follows!r} follows the end of the tasks: remove it"
+            )
 
     def _read(self, begun: str = "") -> None:
-        """Read about as much again as is left, so that a long row costs linear time.
+        """Double the buffer, so that a long row takes linear time.
 
         Raises:
-            _Broken: the row is too long (`begun` says where that may begin), or the file is not
+            _Broken: the row is too long (`begun` names its possible start), or the file is not
                 UTF-8.
         """
         pieces = [self._text[self._at :]]
         left = len(pieces[0])
         if left > MAX_ROW_CHARS:
             raise _Broken(f"is longer than {MAX_ROW_CHARS:,} characters{begun}")
-        wanted = max(left, _MIN_READ_CHARS)
+        num_chars = max(left, _MIN_READ_CHARS)
         try:
-            while wanted > 0 and not self._ended:
+            while num_chars > 0 and not self._ended:
                 chunk = next(self._chunks, None)
                 self._ended = chunk is None
                 pieces.append(self._utf8.decode(chunk or b"", final=self._ended))
-                wanted -= len(pieces[-1])
+                num_chars -= len(pieces[-1])
         except UnicodeDecodeError:
             raise _Broken("or one soon after it is not UTF-8: save the file as UTF-8") from None
         self._text, self._at = "".join(pieces), 0
@@ -281,7 +286,7 @@ def _read_int(text: str) -> int | float:
 
 
 def _may_go_on(error: json.JSONDecodeError) -> bool:
-    """Whether a fault may be due to the text being cut off where the reading stopped."""
+    """Tell whether a fault may be due to the end of the buffer."""
     return error.msg.startswith(_OPEN_TEXT) or error.pos + _MAX_TOKEN_START >= len(error.doc)
 
 

@@ -1,4 +1,4 @@
-"""Shares out a limited number of tasks over environments, in whole numbers."""
+"""Distributes a limited number of tasks over environments, in whole numbers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from fractions import Fraction
 
 
 def take_turns(sizes: Mapping[str, int], budget: int) -> dict[str, int]:
-    """Return how many each environment gets when they take one each, in order of name.
+    """Return the number of tasks per environment when they take turns, in order of name.
 
-    An environment drops out when it has no more; the turns end with the budget. The result is the
-    fairest one, and never more than `budget` in all.
+    An environment drops out when it has no more tasks; the turns end with the budget. The result is
+    max-min fair, and at most `budget` in total.
     """
     quotas = dict.fromkeys(sorted(sizes), 0)
     waiting = [name for name in quotas if sizes[name] > 0]
@@ -28,10 +28,11 @@ def take_turns(sizes: Mapping[str, int], budget: int) -> dict[str, int]:
 
 
 def largest_cap(sizes: Mapping[str, int], share: float) -> int | None:
-    """Return the largest cap under which no environment has more than `share` of what is left.
+    """Return the largest cap under which no environment exceeds `share` of the remaining tasks.
 
-    None when there is none: with k environments the largest share is at least 1/k. The condition,
-    c <= share * sum(min(n, c)), is concave in c and holds at 0, so it holds up to a largest c.
+    None if no cap achieves that: with k environments the largest share is at least 1/k. The
+    condition, c <= share * sum(min(n, c)), is concave in c and holds at 0, so it holds up to a
+    largest c.
     """
     exact = Fraction(str(share))
     low, high = 0, max(sizes.values(), default=0)

@@ -1,4 +1,4 @@
-"""How a version's tasks are parted into train and eval: the settings, with the historic ones."""
+"""Split policies: settings that divide a version's tasks into train and eval, with presets."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from trainer.contract.datasets.power import MIN_CHANGED
-from trainer.contract.datasets.rows import Modality
-from trainer.contract.datasets.strata import StratumField
-from trainer.contract.sections import EnvKey, Section, Share
+from hillclimb.datasets.format.rows import Modality
+from hillclimb.datasets.split.strata import StratumField
+from hillclimb.spec.section import EnvKey, Section, Share
+from hillclimb.stats.power import MIN_CHANGED
 
 HeldOut = dict[Modality, tuple[EnvKey, ...]]
 
@@ -22,35 +22,36 @@ class RankPolicy(Section):
     eval_ratio: Share = 0.1
     """Share of an environment's tasks that are eval tasks (rounded down)."""
     min_eval_per_env: Annotated[int, Field(ge=0, le=10_000)] = 5
-    """An environment whose share is smaller than this has no eval tasks: all are for training, but
-    for what `min_eval_total` takes."""
+    """An environment whose share is smaller than this has no eval tasks: all are training tasks,
+    except those taken by `min_eval_total`."""
     min_eval_total: Annotated[int, Field(ge=0, le=10_000)] = MIN_CHANGED
-    """Fewest eval tasks of all environments together: where the shares give fewer, environments
-    take turns until it is reached, each giving at most half of its tasks. Where that does not
-    suffice, or `eval_ratio` is 0, the shares stay as they are. With fewer than the default no
-    change ever shows."""
+    """Minimum number of eval tasks of all environments together: if the shares give fewer,
+    environments take turns until it is reached, each giving at most half of its tasks. If that does
+    not suffice, or `eval_ratio` is 0, the shares stay as they are. With fewer than the default no
+    change can be significant."""
     max_eval_per_env: Annotated[int, Field(ge=0, le=10_000)] | None = 60
-    """Most eval tasks of one environment; held-out ones are not limited by it."""
+    """Limit of eval tasks per environment; held-out environments are exempt."""
     max_eval_total: Annotated[int, Field(ge=0, le=100_000)] | None = None
-    """Most eval tasks of all environments; they take turns until it is reached. What is left over
-    is trained on, except tasks of held-out environments and eval tasks of earlier versions, which
-    are excluded. Lint says where it leaves fewer than `min_eval_per_env`."""
+    """Limit of eval tasks of all environments, which take turns until it is reached. The remaining
+    ones become training tasks, except tasks of held-out environments and eval tasks of earlier
+    versions, which are excluded. Lint reports environments left with fewer than
+    `min_eval_per_env`."""
     max_train_per_env: Annotated[int, Field(ge=1)] | None = None
-    """Most training tasks of one environment; the others are excluded."""
+    """Limit of training tasks per environment; the others are excluded."""
     max_train_total: Annotated[int, Field(ge=1)] | None = None
-    """Most training tasks of all environments, which take turns; the others are excluded."""
+    """Limit of training tasks of all environments, which take turns; the others are excluded."""
     max_env_train_share: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
-    """Largest share of the training tasks that one environment may have; what is above it is
-    excluded. Where one environment alone has training tasks it does nothing."""
+    """Limit of an environment's share of the training tasks; tasks above it are excluded. It has no
+    effect if only one environment has training tasks."""
     held_out_envs: HeldOut = Field(default_factory=dict)
-    """Environments that are only evaluated on, by modality."""
+    """Environments used for evaluation only, by modality."""
     stratify_by: tuple[StratumField, ...] = ()
     """Give each kind of task its share of an environment's eval tasks: by `difficulty`, by
     `task_modality`, or by both together. Sizes stay as they are."""
     salt: Annotated[int, Field(ge=0)] = 0
-    """Another number draws other eval tasks."""
+    """Salt of the ranks: another number selects other eval tasks."""
     trained_may_become_eval: bool = False
-    """Take eval tasks also from those that an earlier version trained on."""
+    """Select eval tasks also from those that an earlier version trained on."""
 
 
 PRESETS: Mapping[str, Mapping[str, object]] = {
@@ -100,16 +101,16 @@ class Md5ThresholdPolicy(Section):
     an environment's tasks are excluded, highest hash first. Historic, also where one environment
     is alone: it keeps a fifth of its tasks then; null leaves all in."""
     held_out_envs: HeldOut = Field(default_factory=dict)
-    """Environments that are only evaluated on, by modality."""
+    """Environments used for evaluation only, by modality."""
     trained_may_become_eval: bool = False
-    """Take eval tasks also from those that an earlier version trained on."""
+    """Select eval tasks also from those that an earlier version trained on."""
 
     @model_validator(mode="before")
     @classmethod
-    def _preset_fills_in(cls, given: object) -> object:
-        if not isinstance(given, dict) or not isinstance(given.get("preset"), str):
-            return given
-        return {**PRESETS.get(given["preset"], {}), **given}
+    def _preset_fills_in(cls, values: object) -> object:
+        if not isinstance(values, dict) or not isinstance(values.get("preset"), str):
+            return values
+        return {**PRESETS.get(values["preset"], {}), **values}
 
 
 class PublishedPolicy(Section):
@@ -119,7 +120,7 @@ class PublishedPolicy(Section):
     splits: dict[str, Literal["train", "eval"]]
     """Where each task belongs, by key. Tasks it does not name are excluded."""
     trained_may_become_eval: bool = False
-    """Take eval tasks also from those that an earlier version trained on."""
+    """Select eval tasks also from those that an earlier version trained on."""
 
 
 SplitPolicy = Annotated[

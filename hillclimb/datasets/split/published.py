@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from trainer.contract.datasets.policies import PublishedPolicy
-from trainer.contract.datasets.rows import DatasetError
+from hillclimb.datasets.format.rows import DatasetError
+from hillclimb.datasets.split.policies import PublishedPolicy
 
 _NAMES: dict[str, Literal["train", "eval"]] = {
     "train": "train",

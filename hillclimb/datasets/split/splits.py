@@ -10,17 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from trainer.contract.datasets.caps import largest_cap, take_turns
-from trainer.contract.datasets.lineage import Lineage, Past, SplitName, SplitRow
-from trainer.contract.datasets.policies import (
+from hillclimb.datasets.format.lineage import Lineage, Past, SplitName, SplitRow
+from hillclimb.datasets.format.ranks import md5_share, salted_rank
+from hillclimb.datasets.format.rows import DatasetError, TaskRow
+from hillclimb.datasets.split.caps import largest_cap, take_turns
+from hillclimb.datasets.split.policies import (
     HeldOut,
     Md5ThresholdPolicy,
     PublishedPolicy,
     RankPolicy,
 )
-from trainer.contract.datasets.ranks import md5_share, salted_rank
-from trainer.contract.datasets.rows import DatasetError, TaskRow
-from trainer.contract.datasets.strata import Pool, strata_of
+from hillclimb.datasets.split.strata import StratumPool, strata_of
 
 EVAL_CAP = "split: above the most eval tasks that the policy allows"
 TRAIN_CAP = "split: above the most training tasks that the policy allows"
@@ -100,78 +100,78 @@ def _reason_if_torn(key: str, policy: RankPolicy | Md5ThresholdPolicy | Publishe
 
 
 def _by_rank(tasks: Sequence[TaskRow], policy: RankPolicy, past: Past) -> _Draft:
-    """Part each environment by salted rank; sizes are exact (`_target`)."""
+    """Split each environment by salted rank, with exact sizes (`_target`)."""
     draft = _Draft()
     barred = frozenset() if policy.trained_may_become_eval else past.trained
     kinds = strata_of(tasks, policy.stratify_by)
-    pools: dict[str, Pool] = {}
+    pools: dict[str, StratumPool] = {}
     held_by: dict[str, list[str]] = {}
     kept_by: dict[str, list[str]] = {}
     spare: set[str] = set()
     for env_key, (held_out, shared) in _by_env(tasks, policy.held_out_envs).items():
         ranks = {key: salted_rank(key, policy.salt) for key in (*held_out, *shared)}
         draft.exclude((key for key in held_out if key in barred), TRAINED)
-        held = sorted((key for key in held_out if key not in barred), key=ranks.__getitem__)
+        held_keys = sorted((key for key in held_out if key not in barred), key=ranks.__getitem__)
         ordered = sorted(shared, key=ranks.__getitem__)
-        kept = [key for key in ordered if key in past.evaluated]
+        old_evals = [key for key in ordered if key in past.evaluated]
         free = [key for key in ordered if key not in past.evaluated and key not in barred]
-        most = len(kept) if policy.max_eval_per_env is None else policy.max_eval_per_env
-        draft.exclude(kept[most:], EVAL_CAP)
-        held_by[env_key], kept_by[env_key] = held, kept[:most]
-        pools[env_key] = Pool(tasks=ordered, free=free, kinds=kinds)
+        most = len(old_evals) if policy.max_eval_per_env is None else policy.max_eval_per_env
+        draft.exclude(old_evals[most:], EVAL_CAP)
+        held_by[env_key], kept_by[env_key] = held_keys, old_evals[:most]
+        pools[env_key] = StratumPool(tasks=ordered, free=free, kinds=kinds)
     num_held = sum(map(len, held_by.values()))
     numbers = _num_drawn(pools, kept_by, num_held, policy)
-    for env_key, kept in kept_by.items():
-        drawn = pools[env_key].draw(numbers[env_key], beside=kept)
+    for env_key, old_evals in kept_by.items():
+        drawn = pools[env_key].draw(numbers[env_key], beside=old_evals)
         spare.update(drawn)
-        draft.evals[env_key] = kept + held_by[env_key] + drawn
+        draft.evals[env_key] = old_evals + held_by[env_key] + drawn
     for env_key, cut in _cut_to_total(draft, past, policy.max_eval_total).items():
         draft.exclude((key for key in cut if key not in spare), EVAL_CAP)
         if any(key in spare for key in cut):
             stay = [key for key in draft.evals[env_key] if key not in spare]
             parted = set(pools[env_key].tasks)
-            kept = [key for key in stay if key in parted]
+            old_evals = [key for key in stay if key in parted]
             number = len(draft.evals[env_key]) - len(stay)
-            draft.evals[env_key] = stay + pools[env_key].draw(number, beside=kept)
+            draft.evals[env_key] = stay + pools[env_key].draw(number, beside=old_evals)
     for env_key, pool in pools.items():
-        taken = {*draft.evals[env_key], *draft.excluded}
-        draft.trains[env_key] = [key for key in pool.tasks if key not in taken]
+        used = {*draft.evals[env_key], *draft.excluded}
+        draft.trains[env_key] = [key for key in pool.tasks if key not in used]
     _cap_training(draft, policy)
     return draft
 
 
 def _num_drawn(
-    pools: Mapping[str, Pool],
-    kept: Mapping[str, Sequence[str]],
+    pools: Mapping[str, StratumPool],
+    old_evals: Mapping[str, Sequence[str]],
     num_held_out: int,
     policy: RankPolicy,
 ) -> dict[str, int]:
-    """Return how many tasks of each environment join the eval tasks kept from earlier versions."""
-    wanted = {env: _target(len(pool.tasks), policy) for env, pool in pools.items()}
+    """Return the number of new eval tasks per environment, beside those of earlier versions."""
+    targets = {env: _target(len(pool.tasks), policy) for env, pool in pools.items()}
     drawn = {
-        env: max(0, min(wanted[env] - len(kept[env]), len(pool.free)))
+        env: max(0, min(targets[env] - len(old_evals[env]), len(pool.free)))
         for env, pool in pools.items()
     }
-    there = num_held_out + sum(len(keys) for keys in kept.values()) + sum(drawn.values())
+    num_evals = num_held_out + sum(len(keys) for keys in old_evals.values()) + sum(drawn.values())
     least = policy.min_eval_total
     if policy.max_eval_total is not None:
         least = min(least, policy.max_eval_total)
-    if there >= least or not policy.eval_ratio:
+    if num_evals >= least or not policy.eval_ratio:
         return drawn
     room = {}
     for env, pool in pools.items():
         most = len(pool.tasks) // 2
         if policy.max_eval_per_env is not None:
             most = min(most, policy.max_eval_per_env)
-        room[env] = max(0, min(most - len(kept[env]), len(pool.free)) - drawn[env])
-    if sum(room.values()) < least - there:
+        room[env] = max(0, min(most - len(old_evals[env]), len(pool.free)) - drawn[env])
+    if sum(room.values()) < least - num_evals:
         return drawn
-    more = take_turns(room, least - there)
+    more = take_turns(room, least - num_evals)
     return {env: number + more[env] for env, number in drawn.items()}
 
 
 def _target(num_tasks: int, policy: RankPolicy) -> int:
-    """Return the number of eval tasks of an environment: exact, without rounding of floats."""
+    """Return the target number of eval tasks of an environment, without float rounding."""
     target = int(num_tasks * Fraction(str(policy.eval_ratio)))
     if policy.max_eval_per_env is not None:
         target = min(target, policy.max_eval_per_env)
@@ -179,7 +179,7 @@ def _target(num_tasks: int, policy: RankPolicy) -> int:
 
 
 def _cut_to_total(draft: _Draft, past: Past, most: int | None) -> dict[str, list[str]]:
-    """Cut the eval tasks to a total, those of earlier versions last; return what was cut."""
+    """Cut the eval tasks to a total, those of earlier versions last; return the cut ones."""
     if most is None:
         return {}
     old = {env: [k for k in keys if k in past.evaluated] for env, keys in draft.evals.items()}
@@ -222,7 +222,7 @@ def _cut_training(draft: _Draft, quotas: Mapping[str, int]) -> None:
 
 
 def _by_md5(tasks: Iterable[TaskRow], policy: Md5ThresholdPolicy, past: Past) -> _Draft:
-    """Part each environment as the historic script does, and keep what earlier versions did."""
+    """Split each environment like the historic script, keeping eval tasks of earlier versions."""
     draft = _Draft()
     barred = frozenset() if policy.trained_may_become_eval else past.trained
     for env_key, (held_out, shared) in _by_env(tasks, policy.held_out_envs).items():
@@ -245,7 +245,7 @@ def _by_md5(tasks: Iterable[TaskRow], policy: Md5ThresholdPolicy, past: Past) ->
 
 
 def _threshold(num_tasks: int, policy: Md5ThresholdPolicy) -> float:
-    """Return the hash below which a task is an eval task, in the script's own arithmetic."""
+    """Return the hash below which a task is an eval task, with the script's arithmetic."""
     target = int(num_tasks * policy.eval_ratio)
     if policy.max_eval_per_env is not None:
         target = min(target, policy.max_eval_per_env)
@@ -256,14 +256,14 @@ def _cut_md5_evals(draft: _Draft, policy: Md5ThresholdPolicy, past: Past) -> Non
     sizes = _sizes(draft.evals)
     if policy.max_eval_total is None or sum(sizes.values()) <= policy.max_eval_total:
         return
-    kept = {env: min(policy.keep_eval_per_env, size) for env, size in sizes.items()}
+    minimum = {env: min(policy.keep_eval_per_env, size) for env, size in sizes.items()}
     more = take_turns(
-        {env: size - kept[env] for env, size in sizes.items()},
-        policy.max_eval_total - sum(kept.values()),
+        {env: size - minimum[env] for env, size in sizes.items()},
+        policy.max_eval_total - sum(minimum.values()),
     )
     for env_key, keys in draft.evals.items():
         keys.sort(key=lambda key: key not in past.evaluated)  # stable: by hash within each half
-        quota = kept[env_key] + more[env_key]
+        quota = minimum[env_key] + more[env_key]
         draft.exclude(keys[quota:], EVAL_CAP)
         del keys[quota:]
 

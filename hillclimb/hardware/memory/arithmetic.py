@@ -1,4 +1,4 @@
-"""Sums of memory with the arithmetic they came from, as lines of text."""
+"""Terms and sums of memory, with their arithmetic as lines of text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ GIB = 1024**3
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One thing that takes memory."""
+    """One use of memory or disk."""
 
     what: str
     num_bytes: float
@@ -19,36 +19,36 @@ class Term:
 
     @property
     def line(self) -> str:
-        """As it is shown."""
+        """Line of text for users."""
         return f"{gib(self.num_bytes)} {self.what}: {self.how}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """What is in memory at once at some moment."""
+    """A phase of the run with everything that is in memory at once."""
 
     name: str
     terms: tuple[Term, ...]
 
     @property
     def num_bytes(self) -> float:
-        """All of it."""
+        """Sum of the terms (bytes)."""
         return sum(term.num_bytes for term in self.terms)
 
 
 def largest(phases: Iterable[Phase]) -> Phase:
-    """Return the phase that decides how much memory is needed."""
+    """Return the phase with the largest memory."""
     return max(phases, key=lambda phase: phase.num_bytes)
 
 
 def gib(num_bytes: float) -> str:
-    """`12.3 GiB`; small things as `0.1 GiB` at the least, unless they are nothing."""
+    """Format bytes as `12.3 GiB`; small positive sizes as `0.1 GiB`."""
     value = num_bytes / GIB
     return f"{max(value, 0.1) if value > 0 else 0.0:.1f} GiB"
 
 
 def count(number: float) -> str:
-    """`8.191e9`, or the plain number where it is small."""
+    """Format a count as `8.191e9`, or plainly if it is small."""
     if number < 100_000:
         return f"{number:g}"
     exponent = 9 if number >= 1e9 else 6 if number >= 1e6 else 3

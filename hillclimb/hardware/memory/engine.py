@@ -1,7 +1,7 @@
-"""Memory of one GPU of a vLLM engine, as `trainer.engines.vllm.options` sets it up.
+"""Memory of one GPU of a vLLM engine, as `trainer.engines.vllm.options` configures it.
 
-vLLM takes `gpu_memory_utilization` of the GPU, and what weights and its largest pass leave of that
-is the cache. It does not start where the cache cannot hold one sequence of full length. Source:
+vLLM reserves `gpu_memory_utilization` of the GPU; the KV cache gets what weights and the largest
+pass leave. vLLM does not start if the cache cannot hold one sequence of full length. Source:
 vLLM 0.32, `Worker.determine_available_memory` and `check_enough_kv_cache_memory`.
 """
 
@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainer.contract.clusters.arithmetic import GIB, Term, count, gib
-from trainer.contract.clusters.shapes import ModelShape
-from trainer.contract.sections import EngineSpec
+from hillclimb.hardware.memory.arithmetic import GIB, Term, count, gib
+from hillclimb.hardware.model.shapes import ModelShape
+from hillclimb.spec.training.engine import EngineSpec
 
 OVERHEAD_BYTES = 1.5 * GIB
-"""Assumed, not measured: CUDA's context, libraries, and what is not torch's."""
+"""Assumed, not measured: CUDA's context, libraries, and memory outside of torch."""
 CONTEXT_BYTES = 0.5 * GIB
-"""Assumed, not measured: CUDA's context, which is there before vLLM looks whether its share is
-free (vLLM 0.32, `request_memory`)."""
+"""Assumed, not measured: CUDA's context, which exists before vLLM checks that its share is free
+(vLLM 0.32, `request_memory`)."""
 MIN_BATCHED_TOKENS = 8192
-"""`max_num_batched_tokens` is at least this; prompts are computed whole."""
+"""Minimum of `max_num_batched_tokens`; prompts are computed in one pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +35,12 @@ class EngineMemory:
 
     @property
     def dtype_bytes(self) -> int:
-        """Bytes of a number of weights and cache."""
+        """Bytes per number of weights and cache."""
         return 2 if self.engine.dtype == "bfloat16" else 4
 
     @property
-    def taken_bytes(self) -> float:
-        """What vLLM takes of the GPU, used or not."""
+    def reserved_bytes(self) -> float:
+        """Bytes that vLLM reserves on the GPU, used or not."""
         return self.engine.gpu_memory_utilization * self.gpu_gib * GIB
 
     def fixed(self) -> tuple[Term, ...]:
@@ -67,29 +67,29 @@ class EngineMemory:
 
     @property
     def kv_bytes_per_token(self) -> float:
-        """Of the cache, on this GPU."""
+        """Bytes of the KV cache per token on this GPU."""
         return self.shape.kv_bytes_per_token(self.dtype_bytes) / self.engine.tensor_parallel_size
 
     @property
     def cache_bytes(self) -> float:
-        """What is left for the cache; negative where not even the weights fit."""
-        return self.taken_bytes - sum(term.num_bytes for term in self.fixed())
+        """Bytes left for the KV cache; negative if not even the weights fit."""
+        return self.reserved_bytes - sum(term.num_bytes for term in self.fixed())
 
     @property
     def full_sequences(self) -> float:
-        """How many rollouts of full length the cache holds at once."""
+        """Number of rollouts of full length that fit the KV cache at once."""
         return max(self.cache_bytes, 0.0) / (self.kv_bytes_per_token * self.max_sequence_length)
 
     @property
     def fits(self) -> bool:
-        """Whether vLLM would start: one sequence of full length fits the cache."""
+        """Tell whether vLLM would start: one sequence of full length fits the cache."""
         return self.full_sequences >= 1.0
 
     def lines(self) -> tuple[str, ...]:
-        """The arithmetic."""
+        """Return the arithmetic as lines of text."""
         share = self.engine.gpu_memory_utilization
-        held = (
-            f"{gib(max(self.cache_bytes, 0.0))} left for the cache: {gib(self.taken_bytes)}"
+        remaining = (
+            f"{gib(max(self.cache_bytes, 0.0))} left for the cache: {gib(self.reserved_bytes)}"
             f" (engine.gpu_memory_utilization {share:g} of {self.gpu_gib:g} GiB) less the above"
         )
         needed = self.kv_bytes_per_token * self.max_sequence_length
@@ -97,4 +97,4 @@ class EngineMemory:
             f"{gib(needed)} for one rollout of full length: {self.max_sequence_length} tokens x"
             f" {self.kv_bytes_per_token:g} B; the cache holds {self.full_sequences:.1f} of them"
         )
-        return (*(term.line for term in self.fixed()), held, sequence)
+        return (*(term.line for term in self.fixed()), remaining, sequence)

@@ -1,7 +1,7 @@
-"""Memory of one rank of the learner: what `trainer.learners` holds, and when.
+"""Memory of one rank of the learner in each phase of a step.
 
-The formulas are those of the code named beside each; `tests/trainer/learners/test_estimate.py`
-compares them with torch's own account of that code. Legend: N ranks, T packed tokens of one pass,
+Each formula names the code it describes; `tests/trainer/learners/test_estimate.py` compares them
+with torch's own memory accounting of that code. Legend: N ranks, T packed tokens of one pass,
 L layers, D hidden size, I intermediate size, W width of all query heads, U of all key/value heads,
 V vocabulary, b bytes of a number in forward and backward pass.
 """
@@ -10,40 +10,40 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainer.contract.algorithm import AlgorithmSpec
-from trainer.contract.clusters.arithmetic import GIB, Phase, Term, count
-from trainer.contract.clusters.shapes import ModelShape
-from trainer.contract.sections import LearnerSpec
+from hillclimb.hardware.memory.arithmetic import GIB, Phase, Term, count
+from hillclimb.hardware.model.shapes import ModelShape
+from hillclimb.spec.training.algorithm import AlgorithmSpec
+from hillclimb.spec.training.learner import LearnerSpec
 
 CONTEXT_BYTES = 2 * GIB
 """Assumed, not measured: CUDA's context, NCCL's buffers and libraries' work space of a process."""
 SLACK = 0.05
-"""Assumed, not measured: what the allocator loses of memory that comes and goes."""
-PIECE_BYTES = GIB
-"""`trainer.weights.pieces.PIECE_BYTES`: weights on their way to engines."""
+"""Assumed, not measured: share of temporary memory that the allocator loses."""
+MAX_CHUNK_BYTES = GIB
+"""Most bytes of a weight chunk on its way to engines, unless one tensor alone has more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnerMemory:
-    """One rank of `num_ranks`; every property is of that one."""
+    """Memory of one rank of `num_ranks`; all properties are per rank."""
 
     shape: ModelShape
     learner: LearnerSpec
     algorithm: AlgorithmSpec
     num_ranks: int
     max_sequence_length: int
-    by_pieces: bool
-    """Whether weights go to engines by `ipc` or `nccl`."""
+    by_chunks: bool
+    """True if weights go to engines by `ipc` or `nccl`, in chunks."""
     on_gpu: bool = True
 
     @property
     def dtype_bytes(self) -> int:
-        """Bytes of a number in forward and backward pass."""
+        """Bytes per number in forward and backward pass."""
         return 2 if self.learner.policy_dtype == "bfloat16" else 4
 
     @property
     def tokens(self) -> int:
-        """Packed tokens of the longest pass: a sequence is never cut (`partition`)."""
+        """Packed tokens of the longest pass: sequences are never split (`partition`)."""
         return max(self.learner.max_micro_tokens, self.max_sequence_length)
 
     @property
@@ -56,19 +56,19 @@ class LearnerMemory:
 
     @property
     def has_reference(self) -> bool:
-        """Whether a second policy is held (`build_models`); adapters are switched off instead."""
+        """Tell whether a reference policy is loaded; adapters have the base model instead."""
         return self.algorithm.use_kl_loss and self.learner.lora is None
 
     def states(self) -> tuple[Term, ...]:
-        """What stays from step to step.
+        """Return the persistent state on the GPU.
 
-        float32 weights, gradients and both moments, 4 B each, cut over the ranks
+        float32 weights, gradients and both moments, 4 B each, sharded over the ranks
         (`torch.optim.AdamW` on FSDP2's shards); gradients stay until the next update begins.
         """
         return () if self.on_gpu and self.learner.cpu_offload else self.own_states()
 
     def own_states(self) -> tuple[Term, ...]:
-        """The same, wherever it is: `learner.cpu_offload` has it in the machine's memory."""
+        """Return the persistent state, on the GPU or (`learner.cpu_offload`) in main memory."""
         per_rank = self.num_trained / self.num_ranks
         terms = [
             Term(
@@ -84,21 +84,19 @@ class LearnerMemory:
         return tuple(terms)
 
     def phases(self) -> tuple[Phase, ...]:
-        """The moments at which most is in memory; the largest decides."""
+        """Return the phases of a step; the largest one determines the required memory."""
         return (
             self._phase("the backward pass of a layer", *self._layer(), *self._head_gradient()),
             self._phase("the head's scores", *self._head_scores()),
             self._phase("the head's gradient", *self._head_backward()),
-            self._phase("adding up the gradients of embedding and head", *self._root_reduction()),
+            self._phase("reducing the gradients of embedding and head", *self._root_reduction()),
             self._phase("the optimizer's step", *self._optimizer_step()),
-            self._phase("handing out the weights", *self._handing_out()),
+            self._phase("exporting the weights", *self._weight_export()),
         )
 
     def _phase(self, name: str, *passing: Term) -> Phase:
-        comes_and_goes = sum(term.num_bytes for term in passing)
-        slack = Term(
-            "lost by the allocator", SLACK * comes_and_goes, f"{SLACK:.0%} of what comes and goes"
-        )
+        temporary = sum(term.num_bytes for term in passing)
+        slack = Term("lost by the allocator", SLACK * temporary, f"{SLACK:.0%} of temporary memory")
         context = Term("CUDA's context, NCCL, work space", CONTEXT_BYTES, "assumed")
         own = (context, slack) if self.on_gpu else ()
         return Phase(name=name, terms=(*self.states(), *passing, *own))
@@ -113,11 +111,11 @@ class LearnerMemory:
         return self.learner.lora is None
 
     def _gathered(self) -> tuple[Term, ...]:
-        """Whole weights that FSDP2 has put together (`trainer.learners.sharding.shard`).
+        """Return weights gathered by FSDP2 (`trainer.learners.model.sharding.shard`).
 
-        Embedding, head and norm all through the pass. Of layers: the one at work, the next one
-        fetched ahead, and the buffer it arrives in; of their gradients the one at work, and the
-        float32 copies of two that are being added up over the ranks.
+        Embedding, head and norm during the whole pass. Of layers: the current one, the prefetched
+        next one, and its receive buffer; of their gradients the current one, and the float32 copies
+        of two that are being reduced over the ranks.
         """
         size, layer = self.dtype_bytes, self.shape.layer_parameters
         per_parameter = 3 * size + (size + 8 if self._trains_all else 0)
@@ -128,18 +126,18 @@ class LearnerMemory:
                 f"{size} B x {count(self.shape.root_parameters)} parameters",
             ),
             Term(
-                "layers on their way, gathered and added up",
+                "layers, gathered and reduced",
                 per_parameter * layer,
                 f"{per_parameter} B x {count(layer)} parameters of a layer",
             ),
         )
 
-    def _kept(self) -> Term:
-        """What the forward pass leaves for the backward pass, over all layers."""
+    def _activations(self) -> Term:
+        """Return the activations of all layers that the backward pass needs."""
         layers, tokens, size = self.shape.num_layers, self.tokens, self.dtype_bytes
         if self.learner.activation_checkpointing:
             width = size * self.shape.hidden_size
-            what = "each layer's input, kept for computing it again"
+            what = "each layer's input, kept for recomputation"
         else:
             width, what = self.layer_bytes_per_token, "activations of all layers"
         how = f"{layers} layers x {tokens} tokens x {width} B"
@@ -165,10 +163,10 @@ class LearnerMemory:
 
     @property
     def gradient_bytes_per_token(self) -> int:
-        """What the backward pass of a layer needs beside them at its peak, per token.
+        """Further bytes per token at the peak of a layer's backward pass.
 
         The peak is in the MLP: gradients of the product, of silu's result and of up, less the
-        product itself, which is done with: 2 b I; and of the residual stream, with a margin: 3 b D.
+        product itself, which is freed: 2 b I; and of the residual stream, with a margin: 3 b D.
         """
         size, shape = self.dtype_bytes, self.shape
         return size * (2 * shape.intermediate_size + 3 * shape.hidden_size)
@@ -179,20 +177,20 @@ class LearnerMemory:
         if self.learner.activation_checkpointing:
             again = (
                 Term(
-                    "one layer computed again",
+                    "one recomputed layer",
                     tokens * self.layer_bytes_per_token,
                     f"{tokens} tokens x {self.layer_bytes_per_token} B",
                 ),
             )
         gradients = Term(
-            "its gradients on their way",
+            "its gradients",
             tokens * self.gradient_bytes_per_token,
             f"{tokens} tokens x {self.gradient_bytes_per_token} B",
         )
-        return (*self._gathered(), self._kept(), *again, gradients, *self._plain_scores())
+        return (*self._gathered(), self._activations(), *again, gradients, *self._plain_scores())
 
     def _plain_scores(self) -> tuple[Term, ...]:
-        """Flash attention knows half precision only: on a GPU float32 holds every pair's score."""
+        """Return attention's scores: flash attention is half precision only, float32 stores all."""
         if not (self.on_gpu and self.dtype_bytes == 4):
             return ()
         heads, tokens = self.shape.num_heads, self.tokens
@@ -200,29 +198,29 @@ class LearnerMemory:
         return (Term("attention's scores in float32", 8.0 * heads * tokens**2, how),)
 
     def _head_gradient(self) -> tuple[Term, ...]:
-        """It waits for the embedding's until the end of the pass."""
+        """Return the head's gradient, kept until the embedding's at the end of the pass."""
         if not self._trains_all:
             return ()
         size, number = self.dtype_bytes, self.shape.embedding_parameters
         return (Term("the head's gradient", size * number, f"{size} B x {count(number)}"),)
 
     def _head_scores(self) -> tuple[Term, ...]:
-        """`trainer.learners.scoring`: a chunk's scores, and what is left of the last one.
+        """Return the scores of a chunk and of the previous one (`trainer.learners.model.scoring`).
 
         Forward, in float32: scores, probabilities and their product; of several chunks the last
         one's scores and probabilities, beside the next one's as they come out of the product with
         the head (in the pass's precision) and as they are in float32.
         """
         several = self.tokens > self.learner.logprob_chunk_tokens
-        passing = (*self._gathered(), self._kept(), *self._hidden())
+        passing = (*self._gathered(), self._activations(), *self._hidden())
         return (*passing, self._chunk(14 if several else 12, 12))
 
     def _head_backward(self) -> tuple[Term, ...]:
-        """Backward: a chunk's slopes in float32 beside the last one's, rounded, and the gradient.
+        """Return a chunk's score gradients in float32, the previous ones rounded, and the head's.
 
-        The gradient is added up in float32; what is added comes when only rounded slopes are left.
+        The head's gradient is accumulated in float32, once only rounded score gradients are left.
         """
-        passing = (*self._gathered(), self._kept(), *self._hidden())
+        passing = (*self._gathered(), self._activations(), *self._hidden())
         if not self._trains_all:
             return (*passing, self._chunk(8, 8))
         size, chunk, width = self.dtype_bytes, self._chunk_tokens, self.shape.hidden_size
@@ -245,7 +243,7 @@ class LearnerMemory:
         )
 
     def _hidden(self) -> tuple[Term, ...]:
-        """The last norm's numbers, what the head reads, and its gradient."""
+        """Return the last norm's intermediates, the head's input and its gradient."""
         width = (4 + 4 * self.dtype_bytes) * self.shape.hidden_size
         how = f"{self.tokens} tokens x {width} B"
         return (Term("the last hidden states and their gradient", self.tokens * width, how),)
@@ -260,23 +258,23 @@ class LearnerMemory:
         return (Term("weights, gradients and their float32 copies", added, how),)
 
     def _optimizer_step(self) -> tuple[Term, ...]:
-        """Torch's `_multi_tensor_adamw` takes the root of all second moments at once on a GPU."""
+        """Return the roots of all second moments, which `_multi_tensor_adamw` computes at once."""
         if not self.on_gpu or self.learner.cpu_offload:
             return ()
         number = self.num_trained
         how = f"4 B x {count(number)} trained parameters / {self.num_ranks} ranks"
         return (Term("roots of the second moments", 4 * number / self.num_ranks, how),)
 
-    def _handing_out(self) -> tuple[Term, ...]:
-        """`trainer.learners.export`: a whole float32 tensor at a time, or a piece of some."""
+    def _weight_export(self) -> tuple[Term, ...]:
+        """Return the gathered tensor and the chunks of `trainer.learners.model.export`."""
         largest = self.shape.embedding_parameters
         whole = Term(
             "the largest tensor, whole, in float32", 4 * largest, f"4 B x {count(largest)}"
         )
-        if not self.by_pieces:
+        if not self.by_chunks:
             return (whole,)
-        piece = max(PIECE_BYTES, self.dtype_bytes * largest)
+        chunk = max(MAX_CHUNK_BYTES, self.dtype_bytes * largest)
         return (
             whole,
-            Term("a piece of the model, twice", 2 * piece, "2 x max(1 GiB, that tensor)"),
+            Term("a chunk of the model, twice", 2 * chunk, "2 x max(1 GiB, that tensor)"),
         )

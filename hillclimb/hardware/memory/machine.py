@@ -1,4 +1,4 @@
-"""Memory and disk of one machine of the gang: what the trainer's processes hold outside of GPUs.
+"""Main memory and disk of one node: usage of the trainer's processes outside of GPUs.
 
 Legend: P parameters, N ranks, b bytes of a number in forward and backward pass.
 """
@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainer.contract.clusters.arithmetic import GIB, Phase, Term, count
-from trainer.contract.clusters.learner_memory import LearnerMemory
+from hillclimb.hardware.memory.arithmetic import GIB, Phase, Term, count
+from hillclimb.hardware.memory.learner import LearnerMemory
 
 
 @dataclass(frozen=True, slots=True)
 class Processes:
-    """What is assumed for processes beside what is worked out (GiB)."""
+    """Assumed memory of processes besides the computed terms (GiB)."""
 
     system: float
     """The operating system, SkyPilot's own processes, Ray."""
@@ -31,24 +31,24 @@ ENVIRONMENT_BYTES = 25 * GIB
 IMAGE_BYTES = 50 * GIB
 """Assumed for the machine's own image: SkyPilot counts 45 GB on AWS and 50 on Google's."""
 LOGS_BYTES = 5 * GIB
-"""Assumed for logs and trajectories on their way to the store."""
+"""Assumed for logs and trajectories before their upload."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineMemory:
-    """The machine that has most to hold: rank 0 is on it."""
+    """The node with the largest usage: that of rank 0."""
 
     learner: LearnerMemory
     ranks: int
-    """Of the learner, on this machine."""
+    """Learner ranks on this node (count)."""
     engines: int
     rollout_workers: int
     transport: str
 
     def memory_phases(self) -> tuple[Phase, ...]:
-        """The moments at which most of the machine's memory is taken; the largest decides."""
+        """Return the phases of the run; the largest one determines the required memory."""
         if self.ranks == 0:
-            return (Phase(name="rolling out", terms=self._always()),)
+            return (Phase(name="rollouts", terms=self._always()),)
         return (
             Phase(name="loading the model", terms=(*self._always(), self._loading())),
             Phase(
@@ -64,7 +64,7 @@ class MachineMemory:
         )
 
     def disk(self) -> tuple[Term, ...]:
-        """What lies on the disk at once; a checkpoint goes when the store has it whole."""
+        """Return the files on the disk; a checkpoint is deleted after its upload."""
         number, size = self.learner.shape.num_parameters, self.learner.dtype_bytes
         terms = [
             Term("the machine's image", IMAGE_BYTES, "assumed"),
@@ -77,13 +77,13 @@ class MachineMemory:
             checkpoint = size * number + 12 * trained
             how = (
                 f"2 x ({size} B x {count(number)} parameters of the policy + 12 B x"
-                f" {count(trained)} of weights of record and moments): the newest, and the one"
-                " being written"
+                f" {count(trained)} of master weights and moments): the newest, and the one being"
+                " written"
             )
             terms.append(Term("checkpoints", 2 * checkpoint, how))
         if self.transport == "disk":
             how = f"2 x {size} B x {count(number)} parameters: the file, and the next one"
-            terms.append(Term("weights on their way to engines", 2 * size * number, how))
+            terms.append(Term("weights for engines", 2 * size * number, how))
         return tuple(terms)
 
     def _always(self) -> tuple[Term, ...]:
@@ -103,7 +103,7 @@ class MachineMemory:
         )
 
     def _offloaded(self) -> tuple[Term, ...]:
-        """What `learner.cpu_offload` keeps here; without GPUs it is counted with the ranks."""
+        """Return the state offloaded by `learner.cpu_offload`; without GPUs it is in the ranks'."""
         if not (self.learner.learner.cpu_offload and self.learner.on_gpu):
             return ()
         return tuple(
@@ -112,7 +112,7 @@ class MachineMemory:
         )
 
     def _loading(self) -> Term:
-        """Every rank loads all of the model in float32, and copies it where a reference is kept."""
+        """Return the full float32 models of all ranks while loading, with reference copies."""
         number = self.learner.shape.num_parameters
         per_parameter = 8 if self.learner.has_reference else 4
         how = f"{self.ranks} ranks x {per_parameter} B x {count(number)} parameters (float32"
@@ -120,22 +120,22 @@ class MachineMemory:
         return Term("whole models", self.ranks * per_parameter * number, how)
 
     def _passing_file(self) -> tuple[Term, ...]:
-        """The file through which weights pass stays for an engine that starts again."""
+        """Return the file of weights for engines, which stays for an engine that restarts."""
         if self.transport not in ("auto", "shm"):
             return ()
         number, size = self.learner.shape.num_parameters, self.learner.dtype_bytes
         how = f"2 x {size} B x {count(number)} parameters in /dev/shm: the file, and the next one"
-        return (Term("weights on their way to engines", 2 * size * number, how),)
+        return (Term("weights for engines", 2 * size * number, how),)
 
     def _whole(self) -> Term:
-        """`Models.whole_weights` gathers float32 on rank 0 and then rounds."""
+        """Return the full weights on rank 0 (`Models.whole_weights`): float32, then rounded."""
         number, size = self.learner.shape.num_parameters, self.learner.dtype_bytes
         per_parameter = 4 + (size if size == 2 else 0)
         how = f"{per_parameter} B x {count(number)} parameters"
         return Term("the whole policy on rank 0", per_parameter * number, how)
 
     def _copies(self) -> Term:
-        """`dcp.async_save` copies weights of record and both moments of every rank."""
+        """Return the copies of master weights and moments of all ranks in `dcp.async_save`."""
         trained, ranks = self.learner.num_trained, self.learner.num_ranks
         share = self.ranks / ranks
         how = f"12 B x {count(trained)} trained parameters x {self.ranks} of {ranks} ranks"

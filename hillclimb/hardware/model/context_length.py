@@ -1,13 +1,16 @@
-"""Whether rollouts are longer than the model has positions: the trainer would refuse to start."""
+"""Rule that rollouts are not longer than the model's positions; the trainer would refuse them."""
 
 from __future__ import annotations
 
-from trainer.contract.clusters.shapes import ModelShape
-from trainer.contract.spec import RunSpec
+from hillclimb.hardware.model.shapes import ModelShape
+from hillclimb.spec.run import RunSpec
 
 
 def why_too_long(spec: RunSpec, shape: ModelShape | None) -> str | None:
-    """Say it as `trainer.rope` and `trainer.wiring` would, as far as the positions are known."""
+    """Return why rollouts exceed the model's context, or None; the trainer would refuse the same.
+
+    `trainer.inputs.model.rope` and `trainer.jobs.assembly` decide it for unknown models.
+    """
     rope, length = spec.model.rope, spec.rollout.max_sequence_length
     trained = shape.num_positions if shape is not None else None
     if rope is None:
@@ -15,7 +18,7 @@ def why_too_long(spec: RunSpec, shape: ModelShape | None) -> str | None:
             return None
         return (
             f"rollout.max_sequence_length ({length}) is larger than the model's {trained}"
-            " positions: lower it, or stretch them with model.rope"
+            " positions: lower it, or extend them with model.rope"
         )
     original = rope.original_max_position_embeddings
     if trained is not None and original > trained:
@@ -28,5 +31,5 @@ def why_too_long(spec: RunSpec, shape: ModelShape | None) -> str | None:
         return None
     return (
         f"rollout.max_sequence_length ({length}) is larger than the {stretched} positions that"
-        " model.rope stretches the model's to: lower it, or raise model.rope.factor"
+        " model.rope extends the model's to: lower it, or raise model.rope.factor"
     )

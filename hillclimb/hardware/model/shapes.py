@@ -1,4 +1,4 @@
-"""The shapes of models: what the estimator has to know of one, and of which it knows it.
+"""Shapes of models for the estimate: layers, widths and parameter counts.
 
 Legend: L layers, D hidden size, I intermediate size, Q query heads, K key/value heads, H head size,
 V vocabulary.
@@ -16,12 +16,12 @@ _BUILTIN = "builtin:tiny-qwen3-"
 
 
 class UnknownShape(Exception):
-    """The config of a model does not say what the estimator needs, or is of another family."""
+    """A model config lacks a size that the estimate needs, or is of another family."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """A Qwen3; all are counts."""
+    """Shape of a Qwen3; all fields are counts."""
 
     num_layers: int
     hidden_size: int
@@ -31,9 +31,9 @@ class ModelShape:
     head_dim: int
     vocab_size: int
     is_tied: bool
-    """Whether the head is the embedding."""
+    """True if the output head is the embedding."""
     num_positions: int | None = None
-    """Longest sequence (tokens) without `model.rope`; None where nobody said."""
+    """Longest sequence (tokens) without `model.rope`; None if unknown."""
 
     @property
     def query_width(self) -> int:
@@ -57,7 +57,7 @@ class ModelShape:
 
     @property
     def embedding_parameters(self) -> int:
-        """V x D; the head, where it is not tied, has as many."""
+        """V x D; an untied head has as many."""
         return self.vocab_size * self.hidden_size
 
     @property
@@ -67,7 +67,7 @@ class ModelShape:
 
     @property
     def num_parameters(self) -> int:
-        """All of them; tied ones once."""
+        """Number of parameters; tied ones count once."""
         return self.num_layers * self.layer_parameters + self.root_parameters
 
     def adapter_parameters(self, rank: int, modules: tuple[str, ...]) -> int:
@@ -112,7 +112,7 @@ KNOWN: dict[str, ModelShape] = {
 }
 """The dense models that Qwen publishes on the hub, by their public configs."""
 BASE_POSITIONS = 32_768
-"""Of those that are called Base, which are of the same shapes."""
+"""Positions of the Base models, which have the same shapes."""
 
 TINY = ModelShape(
     num_layers=3,
@@ -129,7 +129,7 @@ TINY = ModelShape(
 
 
 def shape_of(source: str) -> ModelShape | None:
-    """Return the shape of `model.source`; None where only its config could tell."""
+    """Return the shape of `model.source`; None if only its config determines it."""
     if source.startswith(_BUILTIN):
         return TINY
     named = _HUB.fullmatch(source)
@@ -143,7 +143,7 @@ def shape_of_config(config: Mapping[str, Any]) -> ModelShape:
     """Return the shape of a Hugging Face `config.json`.
 
     Raises:
-        UnknownShape: another architecture than Qwen3, or a size is missing or no count.
+        UnknownShape: the architecture is not Qwen3, or a size is missing or invalid.
     """
     if config.get("model_type") != "qwen3":
         raise UnknownShape(

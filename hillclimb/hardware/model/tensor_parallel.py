@@ -1,16 +1,16 @@
-"""Into how many GPUs an engine can cut a model: vLLM demands that its parts are equal."""
+"""Rule that a tensor-parallel size divides the model into equal parts, which vLLM requires."""
 
 from __future__ import annotations
 
-from trainer.contract.clusters.shapes import ModelShape
-from trainer.contract.sections import EngineSpec
+from hillclimb.hardware.model.shapes import ModelShape
+from hillclimb.spec.training.engine import EngineSpec
 
 LARGEST = 64
-"""Of `engine.tensor_parallel_size`."""
+"""Largest `engine.tensor_parallel_size`."""
 
 
-def why_uncut(engine: EngineSpec, shape: ModelShape) -> str | None:
-    """Say why vLLM would not start with `engine.tensor_parallel_size`; None where it would."""
+def why_indivisible(engine: EngineSpec, shape: ModelShape) -> str | None:
+    """Return why vLLM would not start with `engine.tensor_parallel_size`; None if it would."""
     size = engine.tensor_parallel_size
     if engine.type == "torch" or _divides(size, shape):
         return None
@@ -18,14 +18,14 @@ def why_uncut(engine: EngineSpec, shape: ModelShape) -> str | None:
     return (
         f"engine.tensor_parallel_size {size} does not divide the model into equal parts (it has"
         f" {shape.num_heads} attention heads, {shape.num_kv_heads} of keys and values, and an MLP"
-        f" {shape.intermediate_size} wide), as vLLM demands: take one of {others}"
+        f" {shape.intermediate_size} wide), as vLLM requires: use one of {others}"
     )
 
 
 def _divides(size: int, shape: ModelShape) -> bool:
-    """Source: vLLM 0.32, `ModelConfig.verify_with_parallel_config` and `Qwen3Attention`.
+    """Tell whether a size divides heads and MLP; key/value heads are copied if there are fewer.
 
-    Heads of keys and values are copied where there are fewer of them than GPUs.
+    Source: vLLM 0.32, `ModelConfig.verify_with_parallel_config` and `Qwen3Attention`.
     """
     fewer, more = sorted((size, shape.num_kv_heads))
     return shape.num_heads % size == shape.intermediate_size % size == more % fewer == 0

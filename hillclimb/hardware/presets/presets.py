@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-_FOLDER = Path(__file__).resolve().parent / "presets"
+_FOLDER = Path(__file__).resolve().parent
 
 
 class NoSuchPreset(Exception):
@@ -46,16 +46,16 @@ def preset(name: str) -> Preset:
     """Return one preset.
 
     Raises:
-        NoSuchPreset: there is none of that name.
+        NoSuchPreset: no preset has that name.
     """
-    found = presets().get(name)
-    if found is None:
+    match = presets().get(name)
+    if match is None:
         raise NoSuchPreset(f"there is no preset {name!r}: take one of {', '.join(presets())}")
-    return found
+    return match
 
 
 def _read(path: Path) -> Preset:
-    """The comment at the head of the file says what the preset is for."""
+    """Read a preset; the comment at the head of its file describes its purpose."""
     text = path.read_text()
     head = takewhile(lambda line: line.startswith("#"), text.splitlines())
     return Preset(name=path.stem, about=" ".join(line.lstrip("# ") for line in head), text=text)

@@ -1,4 +1,4 @@
-"""What a miniature app is made of."""
+"""The parts of a miniature app: tools, task templates and a scripted expert."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from dataclasses import dataclass, replace
 
 from pydantic import JsonValue
 
-from trainer.envs.base import ToolCall, ToolResult, ToolSpec
-from trainer.envs.minifleet.schema import parameters
-from trainer.envs.minifleet.template import Template
-from trainer.envs.minifleet.world import Fields, Scalar, World
-from trainer.types import Task
+from hillclimb.environment.base import ToolCall, ToolResult, ToolSpec
+from hillclimb.environment.task import Task
+from hillclimb.minifleet.framework.schema import parameters
+from hillclimb.minifleet.framework.template import Template
+from hillclimb.minifleet.framework.world import Fields, Scalar, World
 
 Handler = Callable[[World, Fields], str]
-"""Runs one tool on checked arguments and returns the observation.
+"""Executes a tool on validated arguments and returns the observation.
 
-Raises `RuleBroken` for calls the app refuses."""
+Raises `RuleBroken` for a call that the app refuses."""
 
 ExpertRun = Generator[ToolCall, ToolResult, None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A tool's face and its code."""
+    """A tool: its specification and its handler."""
 
     spec: ToolSpec
     run: Handler
-    only_looks: bool = False
-    """Whether it changes nothing, so that calling it twice is like calling it once."""
+    is_read_only: bool = False
+    """True where the tool changes no state, so a call may be repeated."""
 
 
 def tool(
@@ -44,7 +44,7 @@ def tool(
     return Tool(spec=ToolSpec(name=name, description=description, parameters=schema), run=run)
 
 
-def looking(
+def read_only_tool(
     name: str,
     description: str,
     run: Handler,
@@ -52,7 +52,7 @@ def looking(
     **optional: JsonValue,
 ) -> Tool:
     """Return a tool as `tool` does, for a handler that changes nothing."""
-    return replace(tool(name, description, run, required, **optional), only_looks=True)
+    return replace(tool(name, description, run, required, **optional), is_read_only=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,13 +66,13 @@ class App:
 
 
 MAX_ROWS = 3
-"""Rows a search returns at most: observations stay short."""
+"""Most rows of a search result: observations stay short."""
 
 
 def lines(rows: Iterable[Mapping[str, Scalar]], *, empty: str = "no match") -> str:
     """Return rows as JSON lines, at most `MAX_ROWS` of them; `empty` when there is none."""
-    shown = [line(**row) for row in rows][:MAX_ROWS]
-    return "\n".join(shown) or empty
+    texts = [line(**row) for row in rows][:MAX_ROWS]
+    return "\n".join(texts) or empty
 
 
 def line(**row: Scalar) -> str:

@@ -1,6 +1,6 @@
-"""What an episode changed, and whether that is exactly what was asked.
+"""Changes of an app's state, and their comparison with the changes that a task expects.
 
-As in Fleet's verifiers, the final state is judged by its difference from the seed: each expected
+As in Fleet's verifiers, the final state is graded by its difference from the seed: each expected
 change must be there once, and nothing else may have changed.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic import JsonValue
 
-from trainer.envs.minifleet.world import Scalar, Table
+from hillclimb.minifleet.framework.world import Scalar, Table
 
 Change = dict[str, JsonValue]
 
@@ -32,40 +32,40 @@ def deleted(table: str, row_id: Scalar) -> Change:
 
 def difference(seed: Mapping[str, Table], current: Mapping[str, Table]) -> list[Change]:
     """Return every change from `seed` to `current`, without the ids of new rows."""
-    found: list[Change] = []
+    changes: list[Change] = []
     for name, before in seed.items():
         after = current[name]
-        found += [deleted(name, key) for key in before if key not in after]
+        changes += [deleted(name, key) for key in before if key not in after]
         for key, row in after.items():
             old = before.get(key)
             if old is None:
-                found.append(inserted(name, **_without_id(row)))
+                changes.append(inserted(name, **_without_id(row)))
             elif old != row:
                 new = {field: value for field, value in row.items() if old.get(field) != value}
-                found.append(updated(name, key, **new))
-    return found
+                changes.append(updated(name, key, **new))
+    return changes
 
 
-def settle(
-    expected: Sequence[Change], found: Iterable[Change]
+def match_changes(
+    expected: Sequence[Change], actual: Iterable[Change]
 ) -> tuple[list[Change], list[Change], list[Change]]:
-    """Match changes in any order; return those met, those missing and those nobody asked for."""
-    extra = list(found)
+    """Match changes in any order; return those met, missing and unexpected."""
+    extra = list(actual)
     met: list[Change] = []
     missing: list[Change] = []
-    for wanted in expected:
-        match = next((change for change in extra if _satisfies(wanted, change)), None)
+    for expectation in expected:
+        match = next((change for change in extra if _satisfies(expectation, change)), None)
         if match is None:
-            missing.append(wanted)
+            missing.append(expectation)
         else:
-            met.append(wanted)
+            met.append(expectation)
             extra.remove(match)
     return met, missing, extra
 
 
-def complaint(expected: Sequence[Change], found: Iterable[Change]) -> str | None:
-    """Return None when `found` is `expected` in any order, else one sentence saying what is off."""
-    _, missing, extra = settle(expected, found)
+def explain_mismatch(expected: Sequence[Change], actual: Iterable[Change]) -> str | None:
+    """Return the first mismatch as a sentence; None for the same changes in any order."""
+    _, missing, extra = match_changes(expected, actual)
     if missing:
         return f"missing: {missing[0]['op']} in {missing[0]['table']}"
     if extra:
@@ -77,17 +77,17 @@ def _without_id(row: Mapping[str, Scalar]) -> dict[str, JsonValue]:
     return {field: value for field, value in row.items() if field != "id"}
 
 
-def _satisfies(wanted: Change, change: Change) -> bool:
-    if any(wanted.get(part) != change.get(part) for part in ("op", "table", "id")):
+def _satisfies(expectation: Change, change: Change) -> bool:
+    if any(expectation.get(part) != change.get(part) for part in ("op", "table", "id")):
         return False
-    want, have = wanted.get("row", {}), change.get("row", {})
+    want, have = expectation.get("row", {}), change.get("row", {})
     if not isinstance(want, dict) or not isinstance(have, dict) or want.keys() != have.keys():
         return False
     return all(_accepts(value, have[field]) for field, value in want.items())
 
 
-def _accepts(wanted: JsonValue, value: JsonValue) -> bool:
-    if isinstance(wanted, dict):
-        choices = wanted["any"]
+def _accepts(expected: JsonValue, value: JsonValue) -> bool:
+    if isinstance(expected, dict):
+        choices = expected["any"]
         return isinstance(choices, list) and value in choices
-    return wanted == value
+    return expected == value

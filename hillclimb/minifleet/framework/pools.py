@@ -1,4 +1,4 @@
-"""Names the miniature apps are filled with, dealt once into a train and an eval side.
+"""Names the miniature apps are filled with, split once into a train and an eval side.
 
 The sides share no word, so an eval task never asks about anything a train task named.
 Closed vocabularies (labels, folders, sections, cards) belong to the apps and are shared.
@@ -134,19 +134,19 @@ _WORDS: Mapping[str, str] = {
 }
 
 
-def _deal() -> Mapping[str, Pools]:
+def _split_pools() -> Mapping[str, Pools]:
     side_of: dict[str, str] = {}
-    dealt: dict[str, dict[str, tuple[str, ...]]] = {"train": {}, "eval": {}}
+    sides: dict[str, dict[str, tuple[str, ...]]] = {"train": {}, "eval": {}}
     for field in fields(Pools):
         words = _WORDS[field.name].split()
         for position, word in enumerate(words):
-            # A word used in two lists stays on the side where it was met first.
+            # A word used in two lists stays on the side of its first occurrence.
             side = "eval" if position % EVAL_EVERY == EVAL_EVERY - 1 else "train"
             side_of.setdefault(word.casefold(), side)
-        for side, pools in dealt.items():
+        for side, pools in sides.items():
             pools[field.name] = tuple(w for w in words if side_of[w.casefold()] == side)
-    return MappingProxyType({side: Pools(**pools) for side, pools in dealt.items()})
+    return MappingProxyType({side: Pools(**pools) for side, pools in sides.items()})
 
 
-POOLS: Mapping[str, Pools] = _deal()
+POOLS: Mapping[str, Pools] = _split_pools()
 """`train` and `eval`: no word is on both sides, in whatever list."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pydantic import JsonValue
 
-from trainer.envs.minifleet.world import quoted
+from hillclimb.minifleet.framework.world import quoted
 
 MAX_TEXT = 200
 """Characters a string argument may have; longer ones are refused."""
@@ -34,9 +34,9 @@ def parameters(required: Mapping[str, JsonValue], **optional: JsonValue) -> dict
 def argument_error(
     arguments: Mapping[str, JsonValue], schema: Mapping[str, JsonValue]
 ) -> str | None:
-    """Return what is wrong with `arguments` in a few words, or None.
+    """Return the first error in `arguments` in a few words, or None.
 
-    Arguments the schema does not name are wrong too: a misspelt one must not pass unseen.
+    Arguments the schema does not name are errors too: a misspelt one must not pass.
     """
     properties, required = schema["properties"], schema["required"]
     if not isinstance(properties, dict) or not isinstance(required, list):

@@ -9,14 +9,14 @@ from typing import TypeVar
 
 from pydantic import JsonValue
 
-from trainer.envs.minifleet.changes import Change
-from trainer.envs.minifleet.pools import POOLS, Pools
-from trainer.envs.minifleet.world import Row
+from hillclimb.minifleet.framework.changes import Change
+from hillclimb.minifleet.framework.pools import POOLS, Pools
+from hillclimb.minifleet.framework.world import Row
 
 _T = TypeVar("_T")
 
 
-class Draw:
+class TaskDraw:
     """Everything random about one task, from its key alone (stable over processes and versions).
 
     `today` never falls on a day that ends in 9, so that tomorrow differs in one digit.
@@ -87,26 +87,26 @@ class Draw:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class FilledTemplate:
     """One filled-in template."""
 
     user: str
     words: Mapping[str, str | int]
-    """What the wording's placeholders are replaced with."""
+    """Values of the wording's placeholders."""
     tables: Mapping[str, list[Row]]
     """The app's start state."""
     goal: Mapping[str, JsonValue]
     """The request as data, read by the scripted expert; `kind` names the expert's plan."""
     changes: Sequence[Change]
-    """What the final state must differ in, exactly."""
+    """The exact difference of the final state from the start state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    """One kind of request; `held_out` ones are never trained on."""
+    """One kind of request; `held_out` ones are in no train split."""
 
     name: str
     difficulty: int
     wordings: tuple[str, ...]
-    build: Callable[[Draw], Problem] = field(repr=False)
+    build: Callable[[TaskDraw], FilledTemplate] = field(repr=False)
     held_out: bool = False

@@ -43,15 +43,15 @@ class Fields:
         return value
 
 
-def next_number(taken: Collection[int], start: int) -> int:
+def next_number(used: Collection[int], start: int) -> int:
     """Return the first free two-digit number on the walk that begins at `start`.
 
     Raises:
-        RuleBroken: all ninety are taken.
+        RuleBroken: all ninety are used.
     """
     for step in range(_COUNT):
         number = _FIRST + (start + step * _STRIDE) % _COUNT
-        if number not in taken:
+        if number not in used:
             return number
     raise RuleBroken("the app is full")
 
@@ -63,11 +63,11 @@ class World:
     user: str
     today: str
     fresh: int
-    """Where the walk over new ids begins: new ids depend on the task alone."""
+    """Start of the walk over new ids, so that new ids depend on the task alone."""
     tables: dict[str, Table]
 
     def rows(self, table: str, **equal: Scalar) -> list[Row]:
-        """Return the rows whose named fields equal the given values, in insertion order."""
+        """Return the rows whose fields equal `equal`, in insertion order."""
         return [
             row
             for row in self.tables[table].values()
@@ -87,8 +87,8 @@ class World:
 
     def add(self, table: str, prefix: str, **row: Scalar) -> Scalar:
         """Insert a row under a fresh id (`prefix` + number, or an int for "") and return the id."""
-        taken = {int(key.removeprefix(prefix)) for key in self.tables[table]}
-        number = next_number(taken, self.fresh)
+        used = {int(key.removeprefix(prefix)) for key in self.tables[table]}
+        number = next_number(used, self.fresh)
         row_id: Scalar = f"{prefix}{number}" if prefix else number
         self.tables[table][str(row_id)] = {"id": row_id, **row}
         return row_id

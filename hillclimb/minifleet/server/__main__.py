@@ -1,4 +1,4 @@
-"""`python -m trainer.envs.minifleet.server serve|tasks`: what `hillclimb fleet` starts."""
+"""`python -m hillclimb.minifleet.server serve|tasks`, the program behind `hillclimb fleet`."""
 
 from __future__ import annotations
 
@@ -12,26 +12,25 @@ from pathlib import Path
 import uvicorn
 from pydantic import ValidationError
 
-from trainer.data.tasks import minifleet_tasks
-from trainer.envs.minifleet.export import tasks_document
-from trainer.envs.minifleet.server.serving import configure
-from trainer.envs.minifleet.server.settings import ServerSettings
-from trainer.envs.minifleet.server.wirefaults import FaultRule, WireFaults
-from trainer.errors import DataError
-from trainer.serving import base_url, listen
+from hillclimb.minifleet.export import tasks_document
+from hillclimb.minifleet.server.faults.plan import FaultRule, WireFaults
+from hillclimb.minifleet.server.serving import configure
+from hillclimb.minifleet.server.settings import MinifleetSettings
+from hillclimb.minifleet.tasks import TaskGenerationError, minifleet_tasks
+from hillclimb.process.serving import base_url, listen
 
 EXIT_FAILED = 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return the exit code (2 for wrong usage)."""
-    given = _parser().parse_args(arguments)
+    args = _parser().parse_args(arguments)
     try:
-        if given.command == "tasks":
-            _export(given)
+        if args.command == "tasks":
+            _export(args)
         else:
-            _serve(given)
-    except (OSError, DataError) as error:
+            _serve(args)
+    except (OSError, TaskGenerationError) as error:
         sys.stderr.write(f"error: {error}\n")
         return EXIT_FAILED
     except ValidationError as error:
@@ -42,46 +41,44 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _faults(given: argparse.Namespace) -> WireFaults:
-    """The file's rules, and one of the flags' for all requests."""
-    text = given.faults.read_text() if given.faults else "{}"
+def _faults(args: argparse.Namespace) -> WireFaults:
+    """Return the rules of the fault file, and a rule from the flags for all requests."""
+    text = args.faults.read_text() if args.faults else "{}"
     faults = WireFaults.model_validate_json(text)
-    rule = FaultRule(
-        latency_s=given.latency, error_rate=given.error_rate, hang_rate=given.hang_rate
-    )
+    rule = FaultRule(latency_s=args.latency, error_rate=args.error_rate, hang_rate=args.hang_rate)
     rules = faults.rules if rule == FaultRule() else (*faults.rules, rule)
-    return WireFaults(seed=faults.seed if given.seed is None else given.seed, rules=rules)
+    return WireFaults(seed=faults.seed if args.seed is None else args.seed, rules=rules)
 
 
-def _serve(given: argparse.Namespace) -> None:
-    settings = ServerSettings(
-        api_key=given.api_key,
-        instance_limit=given.instance_limit,
-        default_ttl_s=given.default_ttl,
-        tasks_per_env=given.tasks_per_env,
-        mcp_sessions=given.mcp_sessions,
-        runner_token=given.runner_token,
-        faults=_faults(given),
+def _serve(args: argparse.Namespace) -> None:
+    settings = MinifleetSettings(
+        api_key=args.api_key,
+        instance_limit=args.instance_limit,
+        default_ttl_s=args.default_ttl,
+        tasks_per_env=args.tasks_per_env,
+        mcp_sessions=args.mcp_sessions,
+        runner_token=args.runner_token,
+        faults=_faults(args),
     )
-    listener = listen(given.host, given.port)
+    listener = listen(args.host, args.port)
     url = base_url(listener)
-    told = json.dumps({"base_url": url}) if given.json else f"FLEET_BASE_URL={url}"
-    sys.stdout.write(told + "\n")
+    address = json.dumps({"base_url": url}) if args.json else f"FLEET_BASE_URL={url}"
+    sys.stdout.write(address + "\n")
     sys.stdout.flush()
     uvicorn.Server(configure(settings)).run(sockets=[listener])
 
 
-def _export(given: argparse.Namespace) -> None:
+def _export(args: argparse.Namespace) -> None:
     tasks = minifleet_tasks(
-        given.env, given.split, given.number, given.seed, held_out_share=given.held_out_share
+        args.env, args.split, args.number, args.seed, held_out_share=args.held_out_share
     )
     sys.stdout.write(json.dumps(tasks_document(tasks), indent=1) + "\n")
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m trainer.envs.minifleet.server")
+    parser = argparse.ArgumentParser(prog="python -m hillclimb.minifleet.server")
     commands = parser.add_subparsers(required=True, dest="command")
-    defaults = ServerSettings()
+    defaults = MinifleetSettings()
     serve = commands.add_parser("serve", help="serve Fleet's contract over the miniature apps")
     serve.add_argument("--host", default="127.0.0.1")
     serve.add_argument("--port", type=int, default=0, help="0: any free port")
@@ -97,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--error-rate", type=float, default=0.0)
     serve.add_argument("--hang-rate", type=float, default=0.0)
     serve.add_argument("--seed", type=int)
-    serve.add_argument("--json", action="store_true", help="say where it listens as JSON")
+    serve.add_argument("--json", action="store_true", help="print the address as JSON")
     tasks = commands.add_parser("tasks", help="write tasks as Fleet's tasks JSON")
     tasks.add_argument("--env", action="append", required=True)
     tasks.add_argument("--split", choices=("train", "eval"), required=True)

@@ -7,38 +7,44 @@ from collections.abc import Callable
 
 from starlette.applications import Starlette
 
-from trainer.envs.minifleet.server.admin import Admin
-from trainer.envs.minifleet.server.desk import Desk
-from trainer.envs.minifleet.server.instances import Instances
-from trainer.envs.minifleet.server.orchestrator import Orchestrator
-from trainer.envs.minifleet.server.problems import Problem, answer_problem
-from trainer.envs.minifleet.server.records import Records
-from trainer.envs.minifleet.server.runner import Runner
-from trainer.envs.minifleet.server.settings import ServerSettings
-from trainer.envs.minifleet.server.strikes import Striker
-from trainer.envs.minifleet.server.taskbook import TaskBook
-from trainer.envs.minifleet.server.toolcalls import ToolCalls
+from hillclimb.minifleet.server.context import AppContext
+from hillclimb.minifleet.server.faults.injection import RequestFaults
+from hillclimb.minifleet.server.problems import FleetProblem, answer_problem
+from hillclimb.minifleet.server.routes.admin import Admin
+from hillclimb.minifleet.server.routes.instance import InstanceManager
+from hillclimb.minifleet.server.routes.orchestrator import Orchestrator
+from hillclimb.minifleet.server.routes.records import Records
+from hillclimb.minifleet.server.routes.tools import ToolCalls
+from hillclimb.minifleet.server.settings import MinifleetSettings
+from hillclimb.minifleet.server.state.instances import InstanceTable
+from hillclimb.minifleet.server.state.task_registry import TaskRegistry
 
 
-def create_app(settings: ServerSettings, clock: Callable[[], float] = time.time) -> Starlette:
-    """Return a server with no instances; all its state is in memory.
+def create_app(settings: MinifleetSettings, clock: Callable[[], float] = time.time) -> Starlette:
+    """Return a server without instances; all state is in memory.
 
     Args:
         settings: the account and its faults.
-        clock: seconds since the epoch, for deadlines and windows of faults.
+        clock: seconds since the epoch, for deadlines and time windows of faults.
     """
-    striker = Striker(clock)
-    striker.replace(settings.faults)
-    desk = Desk(
+    faults = RequestFaults(clock)
+    faults.replace(settings.faults)
+    context = AppContext(
         settings=settings,
-        instances=Instances(
+        instances=InstanceTable(
             clock=clock, limit=settings.instance_limit, default_ttl_s=settings.default_ttl_s
         ),
-        striker=striker,
-        book=TaskBook(settings.tasks_per_env),
+        faults=faults,
+        tasks=TaskRegistry(settings.tasks_per_env),
     )
-    parts = (Orchestrator(desk), Records(desk), Admin(desk), ToolCalls(desk), Runner(desk))
+    parts = (
+        Orchestrator(context),
+        Records(context),
+        Admin(context),
+        ToolCalls(context),
+        InstanceManager(context),
+    )
     return Starlette(
         routes=[route for part in parts for route in part.routes()],
-        exception_handlers={Problem: answer_problem},
+        exception_handlers={FleetProblem: answer_problem},
     )

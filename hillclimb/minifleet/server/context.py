@@ -1,4 +1,4 @@
-"""What every route needs: who asks, which instance, and which faults strike the request."""
+"""Shared state of the routes, with the checks that all make: API key and injected faults."""
 
 from __future__ import annotations
 
@@ -10,54 +10,54 @@ from dataclasses import dataclass, field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from trainer.envs.minifleet.server.instances import Instance, Instances
-from trainer.envs.minifleet.server.problems import Problem
-from trainer.envs.minifleet.server.settings import ServerSettings
-from trainer.envs.minifleet.server.strikes import Lane, Strike, Striker
-from trainer.envs.minifleet.server.taskbook import TaskBook
-from trainer.envs.minifleet.server.wirefaults import Operation
+from hillclimb.minifleet.server.faults.injection import FaultCounter, InjectedFault, RequestFaults
+from hillclimb.minifleet.server.faults.plan import Operation
+from hillclimb.minifleet.server.problems import FleetProblem
+from hillclimb.minifleet.server.settings import MinifleetSettings
+from hillclimb.minifleet.server.state.instances import Instance, InstanceTable
+from hillclimb.minifleet.server.state.task_registry import TaskRegistry
 
-Work = Callable[[Strike], Awaitable[Response]]
+Work = Callable[[InjectedFault], Awaitable[Response]]
 Handler = Callable[[Request], Awaitable[Response]]
 
 
 @dataclass(slots=True, kw_only=True)
-class Desk:
-    """The server's whole state."""
+class AppContext:
+    """The server's state, passed to every group of routes."""
 
-    settings: ServerSettings
-    instances: Instances
-    striker: Striker
-    book: TaskBook
+    settings: MinifleetSettings
+    instances: InstanceTable
+    faults: RequestFaults
+    tasks: TaskRegistry
     requests: Counter[str] = field(default_factory=Counter)
-    """Requests by operation."""
+    """Number of requests by operation."""
     sessions: Counter[str] = field(default_factory=Counter)
-    """Messages by ingested session."""
-    shared_lane: Lane = field(default_factory=lambda: Lane("account"))
+    """Number of messages by ingested session."""
+    shared_counter: FaultCounter = field(default_factory=lambda: FaultCounter("account"))
 
-    def draw(self, operation: Operation, lane: Lane | None = None) -> Strike:
-        """Count a request and return its faults."""
+    def draw(self, operation: Operation, counter: FaultCounter | None = None) -> InjectedFault:
+        """Count a request and draw its faults."""
         self.requests[operation] += 1
-        return self.striker.draw(operation, lane or self.shared_lane)
+        return self.faults.draw(operation, counter or self.shared_counter)
 
-    async def struck(
+    async def with_faults(
         self, request: Request, operation: Operation, work: Work, instance: Instance | None = None
     ) -> Response:
-        """Answer a request under its faults.
+        """Execute a request with the faults drawn for it.
 
         Raises:
             Problem: an injected failure, or what `work` raises.
         """
-        strike = self.draw(operation, instance.lane if instance else None)
-        await strike.before(request)
-        if instance is not None and strike.expires:
+        fault = self.draw(operation, instance.counter if instance else None)
+        await fault.before(request)
+        if instance is not None and fault.expires:
             self.instances.end(instance, "ttl_expired")
-        response = await work(strike)
-        strike.after()
+        response = await work(fault)
+        fault.after()
         return response
 
     def check_key(self, request: Request, *, needed: bool = True) -> None:
-        """Check the API key; without `needed` only one that is sent.
+        """Check the API key; with `needed` false only where the request sends one.
 
         Raises:
             Problem: 401.
@@ -68,10 +68,10 @@ class Desk:
         right = f"Bearer {self.settings.api_key}"
         if sent is None or not hmac.compare_digest(sent.encode(), right.encode()):
             word = "Invalid" if sent else "Missing"
-            raise Problem(401, f"{word} API key: send `Authorization: Bearer KEY`")
+            raise FleetProblem(401, f"{word} API key: send `Authorization: Bearer KEY`")
 
     def with_key(self, handler: Handler) -> Handler:
-        """Return the handler for requests that carry the API key."""
+        """Return a handler that checks the API key first."""
 
         async def checked(request: Request) -> Response:
             self.check_key(request)

@@ -1,4 +1,4 @@
-"""Refusals in Fleet's words: the official client tells them apart by status and text."""
+"""Error responses with Fleet's texts: the official client classifies by status and text."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from starlette.responses import JSONResponse
 Model = TypeVar("Model", bound=BaseModel)
 
 
-class Problem(Exception):
-    """A request is answered with `status` and the body `{"detail": detail}`."""
+class FleetProblem(Exception):
+    """An error response with `status` and the body `{"detail": detail}`."""
 
     def __init__(self, status: int, detail: JsonValue) -> None:
         super().__init__(f"{status}: {detail}")
@@ -21,59 +21,61 @@ class Problem(Exception):
         self.detail = detail
 
 
-def refused(status: int, error_type: str, message: str, **more: JsonValue) -> Problem:
-    """Return a problem whose detail is structured."""
-    return Problem(status, {"error_type": error_type, "message": message, **more})
+def structured_problem(
+    status: int, error_type: str, message: str, **more: JsonValue
+) -> FleetProblem:
+    """Return a problem whose detail is an object."""
+    return FleetProblem(status, {"error_type": error_type, "message": message, **more})
 
 
-def not_found(noun: str, name: str) -> Problem:
-    """Return the problem of something that is not there."""
-    return Problem(404, f"{noun} '{name[:200]}' not found")
+def not_found(noun: str, name: str) -> FleetProblem:
+    """Return a 404 problem."""
+    return FleetProblem(404, f"{noun} '{name[:200]}' not found")
 
 
-def response_to(problem: Problem) -> JSONResponse:
-    """Return a problem as it goes over the wire."""
+def response_to(problem: FleetProblem) -> JSONResponse:
+    """Return the HTTP response of a problem."""
     return JSONResponse({"detail": problem.detail}, problem.status)
 
 
 async def answer_problem(request: Request, error: Exception) -> JSONResponse:
-    """Handle a `Problem` raised by a route; Starlette calls this."""
-    if not isinstance(error, Problem):
+    """Starlette's handler of a `FleetProblem` that a route raises."""
+    if not isinstance(error, FleetProblem):
         raise error
     return response_to(error)
 
 
 async def json_object(request: Request) -> Mapping[str, JsonValue]:
-    """Return the request's body as a JSON object; no body is an empty one.
+    """Return the request's body as a JSON object; an empty body is an empty object.
 
     Raises:
-        Problem: 422, it is something else.
+        Problem: 422, the body is no JSON object.
     """
     body = await request.body()
     if not body:
         return {}
     try:
-        found = await request.json()
+        content = await request.json()
     except ValueError as error:
-        raise Problem(422, f"the body is not JSON: {error}") from error
-    if found is None:
+        raise FleetProblem(422, f"the body is not JSON: {error}") from error
+    if content is None:
         return {}
-    if not isinstance(found, dict):
-        raise Problem(422, "the body is not a JSON object")
-    return found
+    if not isinstance(content, dict):
+        raise FleetProblem(422, "the body is not a JSON object")
+    return content
 
 
 async def parsed(request: Request, model: type[Model]) -> Model:
     """Return the request's body as a model.
 
     Raises:
-        Problem: 422, with every field that is wrong.
+        Problem: 422, with every invalid field.
     """
     body = await json_object(request)
     try:
         return model.model_validate(body)
     except ValidationError as error:
-        raise Problem(422, _fields(error)) from error
+        raise FleetProblem(422, _fields(error)) from error
 
 
 def _fields(error: ValidationError) -> list[JsonValue]:

@@ -1,4 +1,4 @@
-"""Instances, runs and environments as Fleet's responses spell them."""
+"""Response bodies of instances, runs and environments in Fleet's format."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping
 
 from pydantic import JsonValue
 
-from trainer.envs.minifleet.app import App
-from trainer.envs.minifleet.export import VERSION
-from trainer.envs.minifleet.server.instances import Instance, iso
-from trainer.envs.minifleet.server.settings import TEAM_ID
+from hillclimb.minifleet.export import VERSION
+from hillclimb.minifleet.framework.app import App
+from hillclimb.minifleet.server.settings import TEAM_ID
+from hillclimb.minifleet.server.state.instances import Instance, iso
 
 Row = dict[str, JsonValue]
 
 
 def instance_row(instance: Instance, base_url: str) -> Row:
-    """Return an instance; `base_url` ends with a slash and is where this client reached us."""
+    """Return an instance; `base_url` is the client's address of this server, with a final slash."""
     request, root = instance.request, f"{base_url}{instance.id}/"
     api = f"{root}api/v1/env"
     return {
@@ -56,7 +56,7 @@ def instance_row(instance: Instance, base_url: str) -> Row:
 
 
 def run_rows(instances: Iterable[Instance]) -> list[Row]:
-    """Return one row for each run id that instances carry."""
+    """Return one row for each run id of the instances."""
     by_run: dict[str, list[Instance]] = {}
     for instance in instances:
         if instance.request.run_id:

@@ -1,4 +1,4 @@
-"""Serves the miniature apps: for the command line, and inside a test's event loop."""
+"""Runs the server with uvicorn, for the command line or in a test's event loop."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from contextlib import asynccontextmanager
 
 import uvicorn
 
-from trainer.envs.minifleet.server.app import create_app
-from trainer.envs.minifleet.server.settings import ServerSettings
-from trainer.serving import serving_here
+from hillclimb.minifleet.server.app import create_app
+from hillclimb.minifleet.server.settings import MinifleetSettings
+from hillclimb.process.serving import serving_here
 
 KEEP_ALIVE_S = 75
-"""Idle seconds after which a connection is closed: longer than a model thinks between two calls,
-as closing one that a client is about to use looks like a fault."""
+"""Keep-alive (seconds): longer than a model computes between two calls, because a connection closed
+under a client's request looks like a fault."""
 
 
-def configure(settings: ServerSettings, clock: Callable[[], float] = time.time) -> uvicorn.Config:
-    """Return how uvicorn serves these settings; it logs warnings only."""
+def configure(
+    settings: MinifleetSettings, clock: Callable[[], float] = time.time
+) -> uvicorn.Config:
+    """Return uvicorn's configuration, which logs warnings only."""
     return uvicorn.Config(
         create_app(settings, clock),
         log_level="warning",
@@ -31,7 +33,7 @@ def configure(settings: ServerSettings, clock: Callable[[], float] = time.time) 
 
 @asynccontextmanager
 async def serving(
-    settings: ServerSettings, clock: Callable[[], float] = time.time
+    settings: MinifleetSettings, clock: Callable[[], float] = time.time
 ) -> AsyncIterator[str]:
     """Serve on a free loopback port in this event loop and yield the base URL."""
     async with serving_here(configure(settings, clock)) as url:

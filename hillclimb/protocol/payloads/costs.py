@@ -1,31 +1,25 @@
-"""What is said of money, in every answer the same way."""
+"""Payloads of costs, budgets and cloud exclusions."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from hillclimb.protocol.payloads.base import Payload
 
 
-class CostsPayload(BaseModel):
-    """Base of these answers: read from the domain's objects."""
-
-    model_config = ConfigDict(from_attributes=True, use_attribute_docstrings=True)
-
-
-class SpentPayload(CostsPayload):
-    """What was used so far."""
+class SpentPayload(Payload):
+    """Money and hours used so far."""
 
     usd: float
     hours: float
-    """Hours in which clusters were paid for, together."""
+    """Billed hours of all clusters together."""
     is_complete: bool
     """False where a price is not known: `usd` is then a lower bound."""
 
 
-class OutlookPayload(CostsPayload):
-    """What a run has cost, costs now, and will have cost."""
+class OutlookPayload(Payload):
+    """Cost of a run: so far, per hour, and forecast."""
 
     spent: SpentPayload
     hourly_usd: float | None
@@ -38,7 +32,7 @@ class OutlookPayload(CostsPayload):
     """At the end, if all goes on as it does."""
 
 
-class AllowancePayload(CostsPayload):
+class AllowancePayload(Payload):
     """One budget."""
 
     owner: Literal["run", "project"]
@@ -51,8 +45,8 @@ class AllowancePayload(CostsPayload):
     """True from 1 on: a paused run cannot be resumed before it is extended."""
 
 
-class CloudExclusionPayload(CostsPayload):
-    """Machines that failed of late and are asked for last."""
+class CloudExclusionPayload(Payload):
+    """Machines that failed recently and are requested last."""
 
     id: str
     infra: str

@@ -1,31 +1,20 @@
-"""What clients see of runs and attempts."""
+"""Payloads of runs, attempts and plans."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-from sqlalchemy.orm import Session
+from pydantic import Field
 
-from api.clusters.overview import of_one_run
-from api.routes.costs import OutlookPayload
-from api.routes.hardware import HardwarePayload
-from api.runs import queue, store
-from api.runs.journal import utc_now
-from api.runs.reasons import Category, end_reason
-from api.runs.status import WAITING, AttemptState, DesiredState, RunStatus
-from api.tables import Attempt, Run
-
-
-class Payload(BaseModel):
-    """Base of answers: read from the domain's objects."""
-
-    model_config = ConfigDict(from_attributes=True, use_attribute_docstrings=True)
+from hillclimb.protocol.payloads.base import Payload
+from hillclimb.protocol.payloads.costs import OutlookPayload
+from hillclimb.protocol.payloads.hardware import HardwarePayload
+from hillclimb.protocol.payloads.statuses import AttemptState, Category, DesiredState, RunStatus
 
 
 class EndReasonPayload(Payload):
-    """Why a run ended, paused or is recovering."""
+    """The reason for which a run ended, paused or is recovering."""
 
     code: str
     category: Category
@@ -34,7 +23,7 @@ class EndReasonPayload(Payload):
 
 
 class ProgressPayload(Payload):
-    """How far the trainer is."""
+    """Progress of the trainer."""
 
     step: int
     total: int
@@ -43,12 +32,12 @@ class ProgressPayload(Payload):
 
 
 class QueuePayload(Payload):
-    """Where a waiting run stands."""
+    """Position of a waiting run in the queue."""
 
     position: int
     """1 is next, among the runs that wait for the same kind of slot."""
     reason: str | None
-    """Why it waits; null when its turn is now."""
+    """Reason for waiting; null when it is next."""
 
 
 class RunSummary(Payload):
@@ -85,7 +74,7 @@ class AttemptPayload(Payload):
     from_step: int
     resume_from: str | None
     last_trainer_seq: int
-    offered_at: datetime
+    scheduled_at: datetime
     claimed_at: datetime | None
     started_at: datetime | None
     last_event_at: datetime | None
@@ -96,11 +85,10 @@ class AttemptPayload(Payload):
 
 
 class RunPayload(RunSummary):
-    """A run, whole."""
+    """A run with its cost, queue position, attempts and spec."""
 
     cost: OutlookPayload | None
-    """What it has cost and will; null unless it has asked for a cluster."""
-
+    """Cost so far and forecast; null unless the run has requested a cluster."""
     queue: QueuePayload | None
     """Null unless the run waits for a slot."""
     attempts: list[AttemptPayload]
@@ -118,7 +106,7 @@ class RunList(Payload):
 
 
 class PlanPayload(Payload):
-    """What submitting the spec would do."""
+    """The effect of submitting a spec."""
 
     object: Literal["plan"] = "plan"
     spec: dict[str, Any]
@@ -129,34 +117,3 @@ class PlanPayload(Payload):
     hardware: HardwarePayload | None
     """Machines, arithmetic and costs; null where none are rented."""
     queue: QueuePayload
-
-
-def summarise_run(run: Run) -> RunSummary:
-    """Return the run as lists show it."""
-    return RunSummary.model_validate(_facts(run))
-
-
-def describe_run(session: Session, run: Run) -> RunPayload:
-    """Return the whole run, with its attempts and, while it waits, its place and the reason."""
-    attempts: list[Attempt] = list(store.list_attempts(session, run.id))
-    more = {"queue": _queue(session, run), "attempts": attempts, "spec": run.spec}
-    cost = of_one_run(session, run, now=utc_now())
-    return RunPayload.model_validate({**_facts(run), **more, "cost": cost})
-
-
-def _facts(run: Run) -> dict[str, Any]:
-    facts = {name: getattr(run, name) for name in RunSummary.model_fields if hasattr(run, name)}
-    reason = end_reason(run.end_code, run.end_message) if run.end_code else None
-    progress = ProgressPayload(
-        step=run.progress_step,
-        total=run.progress_total,
-        eta_s=run.progress_eta_s,
-        phase=run.progress_phase,
-    )
-    return {**facts, "end_reason": reason, "progress": progress}
-
-
-def _queue(session: Session, run: Run) -> QueuePayload | None:
-    if RunStatus(run.status) not in WAITING:
-        return None
-    return QueuePayload.model_validate(queue.place_of(session, run, now=utc_now()))

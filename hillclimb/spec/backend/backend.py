@@ -1,4 +1,4 @@
-"""The backend section of a run spec: where the trainer runs, and who computes for it."""
+"""The section `backend`: the machine of the trainer, or the Tinker server that computes for it."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from trainer.contract.clusters.spec import SkyPilotSpec
-from trainer.contract.section import Section
-from trainer.contract.tinker import TinkerSpec
+from hillclimb.spec.backend.skypilot import SkyPilotSpec
+from hillclimb.spec.backend.tinker import TinkerSpec
+from hillclimb.spec.section import Section
 
 
 class BackendSpec(Section):
-    """Where the trainer runs, and who computes for it."""
+    """Machine of the trainer: a runner, a rented cluster, or a runner with a Tinker server."""
 
     type: Literal["runner", "skypilot", "tinker"] = "runner"
     """`runner`: a machine that runs a runner (docs/deploy.md); the embedded stack has one.
-    `skypilot`: a cluster rented for the attempt, and given back at its end (docs/clusters.md).
+    `skypilot`: a cluster rented for the attempt and terminated at its end (docs/clusters.md).
     `tinker`: the loop and the rollouts on such a runner, without a GPU; sampling, gradients and
     weights on a server of the Tinker protocol (docs/tinker.md)."""
     skypilot: SkyPilotSpec | None = None
@@ -34,12 +34,12 @@ class BackendSpec(Section):
                 )
         if self.skypilot is None and self.type == "skypilot":
             raise ValueError(
-                "backend.type skypilot needs backend.skypilot.candidates: say which machines will"
-                " do"
+                "backend.type skypilot needs backend.skypilot.candidates: list the machines that"
+                " the run may use"
             )
         return self
 
     @property
     def tinker_server(self) -> TinkerSpec | None:
-        """What is asked of a Tinker server; None where none is asked."""
+        """Settings of the Tinker server; None if the run uses none."""
         return (self.tinker or TinkerSpec()) if self.type == "tinker" else None

@@ -1,4 +1,4 @@
-"""The clouds that a spec may name, by the names that SkyPilot has for them."""
+"""Supported clouds, by SkyPilot's names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ CLOUDS = (
     *("aws", "gcp", "kubernetes", "slurm"),
 )
 OWN_NETWORKS = ("slurm", "kubernetes")
-"""Those of the operator's own, which may share a network and a file system with this service."""
+"""The operator's own clusters, which may share a network and a file system with this service."""
 _OTHER_NAMES = {"k8s": "kubernetes"}
 
 

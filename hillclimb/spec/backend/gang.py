@@ -1,17 +1,17 @@
-"""Whether the workers of a run have a place on the machines that its spec asks for."""
+"""Rules that a run's workers fit the GPUs of its candidates."""
 
 from __future__ import annotations
 
-from trainer.contract.clusters.spec import CandidateSpec, SkyPilotSpec
-from trainer.contract.placement import PlacementSpec
-from trainer.contract.sections import EngineSpec
+from hillclimb.spec.backend.skypilot import CandidateSpec, SkyPilotSpec
+from hillclimb.spec.training.engine import EngineSpec
+from hillclimb.spec.training.placement import PlacementSpec
 
 ONE_MACHINE = ("auto", "shm", "lora")
-"""Transports by which weights pass through the shared memory of one machine."""
+"""Weight transports through the shared memory of one machine."""
 
 
 def num_gpus_needed(engine: EngineSpec, placement: PlacementSpec, *, learns: bool) -> int:
-    """GPUs of engines and ranks; an engine and a rank share one where the transport is `ipc`."""
+    """GPUs of engines and ranks (count); with transport `ipc` an engine and a rank share one."""
     ranks = placement.learner_ranks if learns else 0
     engines = engine.data_parallel_size * engine.tensor_parallel_size
     return max(engines, ranks) if engine.weight_transport == "ipc" else engines + ranks
@@ -20,15 +20,15 @@ def num_gpus_needed(engine: EngineSpec, placement: PlacementSpec, *, learns: boo
 def refuse_misfit(
     skypilot: SkyPilotSpec, engine: EngineSpec, placement: PlacementSpec, *, learns: bool
 ) -> None:
-    """Refuse sizes that no candidate has GPUs for, and gangs that the workers cannot spread over.
+    """Refuse sizes that no candidate has GPUs for, and several nodes for inline placement.
 
     Raises:
         ValueError: a sentence that names what to change.
     """
     if skypilot.num_nodes > 1 and placement.type == "inline":
         raise ValueError(
-            f"backend.skypilot.num_nodes is {skypilot.num_nodes}, and placement.type inline works"
-            " on one: set placement.type to ray or num_nodes to 1"
+            f"backend.skypilot.num_nodes is {skypilot.num_nodes}, and placement.type inline uses"
+            " one node: set placement.type to ray or num_nodes to 1"
         )
     reasons = [
         why_not_on(each, skypilot.num_nodes, engine, placement, learns=learns)
@@ -39,7 +39,7 @@ def refuse_misfit(
 
 
 def why_engines_split(candidate: CandidateSpec, num_nodes: int, engine: EngineSpec) -> str | None:
-    """Say that fewer whole engines have a place than there are: none spreads over two nodes."""
+    """Return why not all engines fit on the nodes; None if they do. No engine spans two nodes."""
     size, engines = engine.tensor_parallel_size, engine.data_parallel_size
     whole = num_nodes * (candidate.gpus // size)
     if candidate.gpus == 0 or engines <= whole:
@@ -59,24 +59,24 @@ def why_not_on(
     *,
     learns: bool,
 ) -> str | None:
-    """Say why the workers have no place on so many of these machines; None where they have.
+    """Return why the workers do not fit on this number of machines; None if they do.
 
-    Machines without GPUs hold any number of workers.
+    Machines without GPUs take any number of workers.
     """
     if candidate.gpus == 0:
         return None
     needed = num_gpus_needed(engine, placement, learns=learns)
-    there = candidate.gpus * num_nodes
+    available = candidate.gpus * num_nodes
     sizes = (
         f"engine.data_parallel_size {engine.data_parallel_size} x engine.tensor_parallel_size"
         f" {engine.tensor_parallel_size}"
     )
     if learns:
         sizes += f" and placement.learner_ranks {placement.learner_ranks}"
-    if needed > there:
+    if needed > available:
         return (
-            f"{sizes} need {needed} GPUs, and {num_nodes} x {candidate.label} have {there}: lower"
-            " one of them or raise backend.skypilot.num_nodes"
+            f"{sizes} need {needed} GPUs, and {num_nodes} x {candidate.label} have {available}:"
+            " lower one of them or raise backend.skypilot.num_nodes"
         )
     if engine.tensor_parallel_size > candidate.gpus:
         return (

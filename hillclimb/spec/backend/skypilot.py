@@ -1,4 +1,4 @@
-"""The sections `backend.skypilot` and `budget`: which machines a run may rent, and for how much."""
+"""The sections `backend.skypilot` and `budget`: machines that a run may rent, and cost limits."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
-from trainer.contract.clusters.clouds import CLOUDS, cloud_of
-from trainer.contract.section import Section, Share
+from hillclimb.spec.backend.clouds import CLOUDS, cloud_of
+from hillclimb.spec.section import Section, Share
 
 _INFRA = r"^[a-z0-9]+(/[A-Za-z0-9][A-Za-z0-9@:._-]*){0,2}$"
 _GPUS = r"^[A-Za-z0-9][A-Za-z0-9-]{0,40}:[1-9][0-9]{0,2}$"
 _IMAGE = r"^docker:\S+$"
 
 
-def _written_as(pattern: str, wanted: str) -> BeforeValidator:
-    """Refuse what does not match with a sentence that says what to write."""
+def _written_as(pattern: str, form: str) -> BeforeValidator:
+    """Return a validator that refuses other values with a sentence that names the form."""
 
     def check(value: object) -> object:
         if not isinstance(value, str) or re.match(pattern, value) is None:
-            raise ValueError(f"{value!r:.80} cannot be read: write {wanted}")
+            raise ValueError(f"{value!r:.80} cannot be read: write {form}")
         return value
 
     return BeforeValidator(check)
@@ -49,35 +49,36 @@ _Usd = Annotated[float, Field(gt=0.0, le=1e9)]
 
 
 class CandidateSpec(Section):
-    """One kind of machine that will do; every number is of one node, unless it says otherwise."""
+    """A kind of machine that the run may use; numbers are per node unless stated otherwise."""
 
     infra: _Infra
-    """Where: `lambda`, `aws/us-east-1`, `aws/us-east-1/us-east-1a`, `slurm/CLUSTER`,
-    `slurm/CLUSTER/PARTITION`, `k8s/CONTEXT`. Clouds: docs/clusters.md."""
+    """Cloud, region or cluster: `lambda`, `aws/us-east-1`, `aws/us-east-1/us-east-1a`,
+    `slurm/CLUSTER`, `slurm/CLUSTER/PARTITION`, `k8s/CONTEXT`. Clouds: docs/clusters.md."""
     accelerators: _Accelerators | None = None
-    """GPUs, as SkyPilot's catalogs name them: `H100:8`; null: a machine without."""
+    """GPUs by the names of SkyPilot's catalogs: `H100:8`; null: a machine without GPUs."""
     cpus: Annotated[int, Field(ge=1, le=1024)] | None = None
-    """At least so many virtual CPUs; null: the cloud's choice."""
+    """Minimum number of virtual CPUs; null: the cloud's choice."""
     memory_gb: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    """At least so much memory (GiB); null: what the estimate says, where it knows the model."""
+    """Minimum memory (GiB); null: the estimate, if it knows the model."""
     disk_gb: Annotated[int, Field(ge=30, le=100_000)] | None = None
-    """Size of the disk (GiB); null: what the estimate says, at least SkyPilot's own 256. Refused
-    where machines have the disk they have."""
+    """Size of the disk (GiB); null: the estimate, at least SkyPilot's own 256. Refused on clouds
+    whose machines have a fixed disk."""
     use_spot: bool = False
-    """Take machines that the cloud may take back: the run goes on from its newest checkpoint."""
+    """Use spot machines, which the cloud may preempt: the run resumes from its newest checkpoint.
+    """
     max_hourly_usd: _Usd | None = None
-    """Do not take it where an hour of all nodes together costs more (USD); null: any price."""
+    """Highest price of all nodes together per hour (USD); null: any price."""
     image: _Image | None = None
     """Container to run in: `docker:REGISTRY/NAME:TAG`; null: the cloud's own image."""
 
     @property
     def cloud(self) -> str:
-        """As SkyPilot calls it: `lambda`, `kubernetes`."""
+        """SkyPilot's name of the cloud: `lambda`, `kubernetes`."""
         return cloud_of(self.infra)
 
     @property
     def gpu_name(self) -> str | None:
-        """`H100`; None without GPUs."""
+        """Name of the GPU, such as `H100`; None without GPUs."""
         return self.accelerators.partition(":")[0] if self.accelerators else None
 
     @property
@@ -87,7 +88,7 @@ class CandidateSpec(Section):
 
     @property
     def label(self) -> str:
-        """How sentences name it: `H100:8 on lambda`."""
+        """Name of the candidate in messages: `H100:8 on lambda`."""
         return f"{self.accelerators or 'no GPU'} on {self.infra}{' (spot)' * self.use_spot}"
 
     @model_validator(mode="after")
@@ -101,14 +102,14 @@ class CandidateSpec(Section):
 
 
 class TrainerInstall(Section):
-    """Where the nodes get the data plane's environment from."""
+    """Source of the data plane's environment on the nodes."""
 
     type: Literal["wheel", "image", "prebuilt"] = "wheel"
-    """`wheel`: the attempt's own wheel and lock, installed when a node is set up. `image`: it is in
-    the container that each candidate's `image` names. `prebuilt`: it is on the machines already, at
+    """`wheel`: the attempt's own wheel and lock, installed during node setup. `image`: part of the
+    container that each candidate's `image` names. `prebuilt`: already on the machines, at
     `python`."""
     python: Annotated[str, StringConstraints(pattern=r"^/[^\s'\"]+$", max_length=500)] | None = None
-    """Of `prebuilt`: the interpreter of that environment (`/opt/trainer/bin/python`)."""
+    """Of `prebuilt`: path of that environment's interpreter (`/opt/trainer/bin/python`)."""
 
     @model_validator(mode="after")
     def _python_belongs_to_prebuilt(self) -> Self:
@@ -129,24 +130,27 @@ class SkyPilotSpec(Section):
     """The cluster of one attempt, rented through SkyPilot (docs/clusters.md)."""
 
     candidates: Annotated[tuple[CandidateSpec, ...], Field(min_length=1, max_length=16)]
-    """Machines that will do; those that cannot (docs/clusters.md) are left out with a reason."""
+    """Machines that the run may use; ineligible ones (docs/clusters.md) are skipped with a reason.
+    """
     choose: Literal["ordered", "cheapest"] = "ordered"
-    """`ordered`: the first of the list that can be had; `cheapest`: the one that costs least."""
+    """`ordered`: the first one of the list that is available; `cheapest`: the one with the lowest
+    price."""
     num_nodes: Annotated[int, Field(ge=1, le=64)] = 1
-    """Nodes of the gang, all alike; Ray is started on them together."""
+    """Identical nodes of the cluster (count), which form one Ray cluster."""
     trainer: TrainerInstall = TrainerInstall()
-    """Where the data plane's environment comes from."""
+    """Source of the data plane's environment on the nodes."""
     api_reachable: bool = True
-    """Whether the nodes can reach this service. false: secrets are in a file that SkyPilot copies
-    to the nodes, and lie on its API server for a while; everything else is in the blob store."""
+    """True if the nodes can reach this service. false: secrets are in a file that SkyPilot copies
+    to the nodes, and stay on its API server for a while; everything else goes through the blob
+    store."""
     idle_minutes: Annotated[int, Field(ge=5, le=10_080)] = 30
-    """Let the cloud end a cluster that has been idle for so long, where the clouds of all
-    candidates can (minutes); the service ends it in any case."""
+    """Idle time after which the cloud itself terminates the cluster (minutes), if the clouds of all
+    candidates can; the service terminates it in any case."""
     max_hours: Annotated[float, Field(gt=0.0, le=8760.0)] = 24.0
-    """Longest life of one cluster (hours): then it is ended, whatever it does."""
+    """Longest life of one cluster (hours); the service then terminates it, busy or not."""
     max_recoveries: Annotated[int, Field(ge=0, le=100)] = 3
-    """Clusters that may be asked for after the first, because one was lost, was taken back or did
-    not come up (count)."""
+    """Clusters that may be requested after the first (count), because one was lost, was preempted
+    or failed to start."""
 
     @model_validator(mode="after")
     def _images_are_there(self) -> Self:
@@ -161,14 +165,15 @@ class SkyPilotSpec(Section):
 
 
 class BudgetSpec(Section):
-    """What a run may cost; it is warned of, then the run checkpoints and pauses."""
+    """Limits of the cost of a run: warnings are sent, then the run checkpoints and pauses."""
 
     usd: _Usd | None = None
-    """Most that its clusters may cost together (USD); null: no limit."""
+    """Limit of the cost of all its clusters (USD); null: no limit."""
     hours: Annotated[float, Field(gt=0.0, le=100_000.0)] | None = None
-    """Longest time that its clusters may be up, together (hours); null: no limit."""
+    """Limit of the running time of all its clusters together (hours); null: no limit."""
     warn_at: Annotated[tuple[Share, ...], Field(max_length=8)] = (0.5, 0.8)
-    """Shares of either at which a warning is sent; at 1 the run pauses, until it is extended."""
+    """Shares of either limit at which a warning is sent; at 1 the run pauses until the budget is
+    extended."""
 
     @model_validator(mode="after")
     def _limits_something(self) -> Self:

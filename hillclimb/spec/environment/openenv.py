@@ -1,4 +1,4 @@
-"""The OpenEnv servers of a spec: where they are and what their episodes are made of."""
+"""The section `environment.openenv`: addresses and episodes of OpenEnv servers."""
 
 from __future__ import annotations
 
@@ -7,44 +7,44 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from trainer.contract.data import DataSpec
-from trainer.contract.fleet import MAX_OUTPUT_CHARS
-from trainer.contract.hosts import SecretVariable, refuse_overheard
-from trainer.contract.section import Seconds, Section
+from hillclimb.spec.data import DataSpec
+from hillclimb.spec.environment.fleet import MAX_OUTPUT_CHARS
+from hillclimb.spec.hosts import SecretVariable, refuse_overheard
+from hillclimb.spec.section import Seconds, Section
 
 NUM_TRAIN_SEEDS = 1_000_000
-"""Tasks of one split at the most: training takes seeds below, evaluation takes them from here."""
+"""Limit of tasks per split: training uses seeds below it, evaluation seeds from it on."""
 
 _HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,64}$")]
 
 
 class OpenEnvServer(Section):
-    """One server of the OpenEnv protocol; one episode is one session (a WebSocket) of it."""
+    """A server of the OpenEnv protocol; each episode is a session (a WebSocket)."""
 
     url: Annotated[str, Field(pattern=r"^(http|ws)s?://[^/?#\s@]+(/[^?#\s]*)?$", max_length=2048)]
-    """Where the server is, without `/ws`: `http://127.0.0.1:8765`. Anything but a server on the
-    runner's machine needs `experimental: true`, and https where `headers` are sent."""
+    """Address of the server without `/ws`: `http://127.0.0.1:8765`. Anything but a server on the
+    runner's machine needs `experimental: true`, and https if `headers` are sent."""
     headers: dict[_HeaderName, SecretVariable] = Field(default_factory=dict)
-    """HTTP headers of every request, each taken from the variable named of the runner's
-    environment, which begins with `RUN_SECRET_`: secrets stay out of specs, and those that are not
-    for runs on their machine."""
+    """HTTP headers of every request; each value is a variable of the runner's environment, which
+    must begin with `RUN_SECRET_`. So secrets stay out of specs, and other secrets of the machine
+    stay on it."""
     reset: dict[str, JsonValue] = Field(default_factory=dict)
-    """Arguments of every `reset`, beside `seed`; a task's own come on top."""
+    """Arguments of every `reset` besides `seed`; a task's own arguments take precedence."""
     eval_reset: dict[str, JsonValue] = Field(default_factory=dict)
-    """Laid over `reset` for eval tasks."""
+    """Arguments that take precedence over `reset` for eval tasks."""
     reward: Literal["last", "sum"] = "last"
-    """What an episode's score is: the `last` reward that the server sent, or the `sum` of all of
-    them. It must lie in [0, 1]; an episode with another one stays without a grade."""
+    """Score of an episode: the `last` reward that the server sent, or the `sum` of all rewards. It
+    must lie in [0, 1]; otherwise the episode has no grade."""
     text_field: Annotated[str, Field(min_length=1, max_length=128)] | None = None
-    """Field of the observations that is shown to the model; null: the only one, where that is a
-    text, else all of them as JSON."""
+    """Field of the observations that the model sees; null: the only field if that is a text, else
+    all fields as JSON."""
     connect_timeout_s: Seconds = 10.0
-    """Longest wait for a connection (seconds); passing it is an infra error."""
+    """Deadline of connecting (seconds); exceeding it is an infra error."""
     max_message_mib: Annotated[int, Field(ge=1, le=1024)] = 16
     """Largest message accepted from the server (MiB)."""
     max_output_chars: Annotated[int, Field(ge=100, le=10_000_000)] = MAX_OUTPUT_CHARS
-    """Longest answer to a call that the model sees (characters); a longer one is cut, and says by
-    how much."""
+    """Longest tool result that the model sees (characters); a longer one is truncated, with a note
+    of how much is missing."""
 
     @model_validator(mode="after")
     def _nobody_overhears_the_headers(self) -> Self:
@@ -54,7 +54,7 @@ class OpenEnvServer(Section):
 
 
 def refuse_unserved(servers: Mapping[str, OpenEnvServer], data: DataSpec) -> None:
-    """Refuse environments without a server, servers without an environment, and idle knobs.
+    """Refuse environments without a server, servers without an environment, and unused settings.
 
     Raises:
         ValueError: a sentence that names what to change.
@@ -65,15 +65,15 @@ def refuse_unserved(servers: Mapping[str, OpenEnvServer], data: DataSpec) -> Non
                 f"environment.openenv has no server for {key!r}, which data.env_keys lists: add"
                 f" environment.openenv.{key}.url or remove the key"
             )
-    strangers = sorted(set(servers) - set(data.env_keys))
-    if strangers and data.env_keys:
+    unused = sorted(set(servers) - set(data.env_keys))
+    if unused and data.env_keys:
         raise ValueError(
-            f"environment.openenv has a server for {strangers[0]!r}, which data.env_keys does not"
+            f"environment.openenv has a server for {unused[0]!r}, which data.env_keys does not"
             " list: add it there or remove the server"
         )
     share = DataSpec.model_fields["held_out_template_share"].default
     if data.dataset is None and data.held_out_template_share != share:
         raise ValueError(
-            "data.held_out_template_share is read for minifleet alone: an OpenEnv server has no"
+            "data.held_out_template_share is read for minifleet only: an OpenEnv server has no"
             " templates, so leave it out"
         )

@@ -1,4 +1,4 @@
-"""The section `preview`: what a run of kind `preview` shows."""
+"""The section `preview`: prompts stored by a run of kind `preview`."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Annotated
 
 from pydantic import Field
 
-from trainer.contract.section import Section
+from hillclimb.spec.section import Section
 
 
 class PreviewSpec(Section):
-    """Which prompts are kept in full; the tokens of all tasks are counted."""
+    """Prompts that are stored in full; the tokens of all tasks are counted."""
 
     tasks_per_env: Annotated[int, Field(ge=0, le=100)] = 1
-    """Tasks of each environment, the first by key (count)."""
+    """Tasks per environment whose prompts are stored, first by key (count)."""
     task_keys: Annotated[
         tuple[Annotated[str, Field(min_length=1, max_length=300)], ...], Field(max_length=100)
     ] = ()
-    """These tasks, besides; a key that no task has fails the run."""
+    """Keys of further tasks whose prompts are stored; an unknown key fails the run."""

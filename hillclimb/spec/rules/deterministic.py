@@ -1,18 +1,14 @@
-"""What a deterministic run may not have: processes that race, and clocks that decide an outcome."""
+"""Rules of deterministic runs: no concurrent processes, and no clocks that decide an outcome."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainer.contract.preflight import ProbeSpec
-from trainer.contract.sections import (
-    EngineSpec,
-    EnvironmentOverride,
-    EnvironmentSpec,
-    EvalSpec,
-    FaultSpec,
-    ScheduleSpec,
-)
+from hillclimb.spec.environment.environment import EnvironmentOverride, EnvironmentSpec, FaultSpec
+from hillclimb.spec.preflight.preflight import ProbeSpec
+from hillclimb.spec.training.engine import EngineSpec
+from hillclimb.spec.training.evaluation import EvalSpec
+from hillclimb.spec.training.schedule import ScheduleSpec
 
 DEADLINES = (
     "call_timeout_s",
@@ -22,11 +18,11 @@ DEADLINES = (
     "trajectory_timeout_s",
     "infra_retry_allowance_s",
 )
-"""Of rollouts: a deterministic run waits instead, as long as `schedule.step_timeout_s` allows."""
+"""Deadlines of rollouts: a deterministic run has only `schedule.step_timeout_s` instead."""
 
 
 def refuse_what_races(engine: EngineSpec, placement: str, schedule: ScheduleSpec) -> None:
-    """Refuse what is not one process that samples and learns by turns.
+    """Refuse settings other than one process in which sampling and training alternate.
 
     Raises:
         ValueError: a sentence that names what to change.
@@ -43,7 +39,7 @@ def refuse_what_races(engine: EngineSpec, placement: str, schedule: ScheduleSpec
 def refuse_clocks(
     environment: EnvironmentSpec, evaluation: EvalSpec, probe: ProbeSpec | None
 ) -> None:
-    """Refuse settings by which the time that something takes would change what comes out.
+    """Refuse settings by which elapsed time would change the results.
 
     Raises:
         ValueError: a sentence that names what to change.
@@ -51,13 +47,13 @@ def refuse_clocks(
     for key in _deadlines_set(environment):
         raise ValueError(
             f"environment.{key} is set, but a deterministic run has no deadline within a step: the"
-            " time a machine takes would decide outcomes. Leave it out; schedule.step_timeout_s"
+            " speed of the machine would decide outcomes. Leave it out; schedule.step_timeout_s"
             " ends a step that hangs"
         )
     if environment.provider != "minifleet":
         raise ValueError(
-            "a server of environments answers from a state of its own: deterministic needs"
-            " environment.provider minifleet"
+            "an environment server has state of its own: deterministic needs environment.provider"
+            " minifleet"
         )
     faults = [environment.faults, *(each.faults for each in environment.overrides.values())]
     if any(each not in (None, FaultSpec()) for each in faults):

@@ -1,21 +1,18 @@
-"""Paths of the trainer that a spec can ask for and that were never run: `docs/verified.md`.
+"""Experimental features: paths of the trainer that were never run (`docs/verified.md`).
 
-A path leaves this list with the test that runs it.
+A feature is removed from this list by the change that adds its test.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from trainer.contract.hosts import is_loopback
-
-if TYPE_CHECKING:
-    from trainer.contract.spec import RunSpec
+from hillclimb.spec.hosts import is_loopback
+from hillclimb.spec.sections import RunSections
 
 
-def never_run(spec: RunSpec) -> Iterator[tuple[str, str]]:
-    """Yield (setting, what to do instead) for each such path that the spec asks for."""
+def experimental_features(spec: RunSections) -> Iterator[tuple[str, str]]:
+    """Yield (setting, alternative) for each experimental feature that the spec uses."""
     engine = spec.engine
     if engine.tensor_parallel_size > 1:
         yield "engine.tensor_parallel_size above 1", "set the size to 1"
@@ -31,7 +28,7 @@ def never_run(spec: RunSpec) -> Iterator[tuple[str, str]]:
     yield from _beyond_the_machine(spec)
 
 
-def _beyond_the_machine(spec: RunSpec) -> Iterator[tuple[str, str]]:
+def _beyond_the_machine(spec: RunSections) -> Iterator[tuple[str, str]]:
     environment, teacher = spec.environment, spec.validation.teacher
     if _is_away(environment.fleet.base_url):
         yield (

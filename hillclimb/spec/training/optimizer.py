@@ -1,4 +1,4 @@
-"""The section of the optimizer: how a gradient becomes an update."""
+"""The section `optimizer`: AdamW and its learning-rate schedule."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from trainer.contract.section import Section, Share, refuse_unread
+from hillclimb.spec.section import Section, Share, reject_unused
 
 
 class OptimizerSpec(Section):
@@ -19,19 +19,19 @@ class OptimizerSpec(Section):
     betas: tuple[
         Annotated[float, Field(ge=0.0, lt=1.0)], Annotated[float, Field(ge=0.0, lt=1.0)]
     ] = (0.9, 0.99)
-    """Decay of the first and second moment."""
+    """Decay rates of the first and second moment."""
     eps: Annotated[float, Field(gt=0.0, le=1e-2)] = 1e-8
     """Added to the denominator."""
     weight_decay: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     """Decoupled weight decay per step, times the learning rate."""
     max_grad_norm: Annotated[float, Field(gt=0.0, le=1e6)] | None = 1.0
-    """Gradients are scaled down to this norm; null leaves them as they are."""
+    """Gradients are clipped to this norm; null: no clipping."""
     lr_scheduler: Literal["constant", "linear", "cosine"] = "constant"
-    """How the learning rate falls over the training steps, after `schedule.lr_warmup_steps`."""
+    """Decay of the learning rate over the training steps, after `schedule.lr_warmup_steps`."""
     min_lr_ratio: Share = 0.0
-    """Where `linear` and `cosine` end, as a share of `lr`."""
+    """Final learning rate of `linear` and `cosine`, as a share of `lr`."""
 
     @model_validator(mode="after")
     def _floor_is_read(self) -> Self:
-        refuse_unread(self, ("min_lr_ratio",), only=("lr_scheduler", "linear", "cosine"))
+        reject_unused(self, ("min_lr_ratio",), only=("lr_scheduler", "linear", "cosine"))
         return self

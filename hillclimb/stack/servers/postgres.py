@@ -1,4 +1,4 @@
-"""PostgreSQL of our own: initialise a data directory, say how to run it, ask whether it answers."""
+"""The stack's own PostgreSQL server: data directory, command line and readiness."""
 
 import os
 import shutil
@@ -10,10 +10,10 @@ from pathlib import Path
 
 import psycopg
 
-from hillclimb.stack.binaries import Account, postgres_programs, server_account
 from hillclimb.stack.errors import ServiceFailed
-from hillclimb.stack.ports import LOOPBACK
-from hillclimb.stack.processes import identify, processes_in, stop_process
+from hillclimb.stack.system.binaries import SystemUser, postgres_programs, server_account
+from hillclimb.stack.system.ports import LOOPBACK
+from hillclimb.stack.system.processes import identify, processes_in, stop_process
 
 SUPERUSER = "hillclimb"
 DATABASE = "hillclimb"
@@ -37,7 +37,7 @@ class PostgresServer:
     password: str
     settings: Mapping[str, str] = field(default_factory=dict)
     durable: bool = True
-    account: Account | None = field(default_factory=server_account)
+    account: SystemUser | None = field(default_factory=server_account)
 
     @property
     def data(self) -> Path:
@@ -49,7 +49,7 @@ class PostgresServer:
         return f"{driver}://{SUPERUSER}:{self.password}@{LOOPBACK}:{self.port}/{database}"
 
     def command(self) -> tuple[str, ...]:
-        """The server's command line; run it in `data`, as `account` where that is set."""
+        """The server's command line; run it in `data`, as `account` if set."""
         parameters = {
             "port": str(self.port),
             "listen_addresses": LOOPBACK,
@@ -64,8 +64,8 @@ class PostgresServer:
     def initialise(self) -> bool:
         """Create the cluster and the database `hillclimb` unless they exist; True when created.
 
-        Everything happens in a staging directory that is renamed last, so an interrupted first
-        start leaves nothing half made. Raises ServiceFailed with initdb's own words.
+        It works in a staging directory that is renamed last, so an interrupted first start leaves
+        nothing incomplete. Raises ServiceFailed with initdb's output.
         """
         if self.data.exists():
             return False
@@ -87,10 +87,10 @@ class PostgresServer:
         return True
 
     def prepare(self) -> None:
-        """Make the data directory startable: create it, stop a postmaster nobody supervises.
+        """Prepare the data directory: create it, and stop a postmaster without a supervisor.
 
-        A `postmaster.pid` whose pid now belongs to a stranger (after a reboot) is removed, for
-        PostgreSQL would wait for the stranger; any other one is its own business: it guards
+        A `postmaster.pid` whose pid now belongs to an unrelated process (after a reboot) is
+        removed, because PostgreSQL would wait for that process. Any other one stays: it guards
         against backends that outlived a killed postmaster.
         """
         self.initialise()
@@ -105,7 +105,7 @@ class PostgresServer:
             pid_file.unlink()
 
     def ready(self) -> bool:
-        """True when a login with our password to our database is answered."""
+        """Tell whether the server accepts a login with our password to our database."""
         try:
             url = self.url(driver="postgresql")
             with psycopg.connect(url, connect_timeout=2, autocommit=True) as connection:

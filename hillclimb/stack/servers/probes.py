@@ -1,21 +1,21 @@
-"""Questions that tell whether a service is ready; each is asked anew until it says yes."""
+"""Readiness probes of services; each is repeated until it succeeds."""
 
 import http.client
 import json
 import re
 from pathlib import Path
 
-from hillclimb.stack.ports import LOOPBACK
-from hillclimb.stack.postgres import PostgresServer
-from hillclimb.stack.spec import Probe, ServiceLog
-from hillclimb.stack.valkey import ValkeyServer
+from hillclimb.stack.servers.postgres import PostgresServer
+from hillclimb.stack.servers.valkey import ValkeyServer
+from hillclimb.stack.supervisor.spec import Probe, ServiceLog
+from hillclimb.stack.system.ports import LOOPBACK
 
 PROBE_TIMEOUT_S = 2.0
 
 
 def server_ready(server: PostgresServer | ValkeyServer) -> Probe:
-    """Ready when the server answers a login with our password."""
-    return lambda _log: None if server.ready() else "it does not answer a login"
+    """Ready when the server accepts a login with our password."""
+    return lambda _log: None if server.ready() else "it does not accept a login"
 
 
 def http_ready(port: int, path: str) -> Probe:

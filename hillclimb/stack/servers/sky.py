@@ -1,8 +1,8 @@
-"""SkyPilot's API server of our own: a private home, a port, and how it is run.
+"""The stack's own SkyPilot API server: home directory, port and command line.
 
-It is the one process that holds the operator's credentials of clouds. Its home is ours, so that it
-shares no state with a SkyPilot of the operator's own; what a cloud's client reads from a home
-(`~/.aws`, `~/.lambda_cloud` …) is linked into it.
+It is the only process with the operator's cloud credentials. It has a private home, so that it
+shares no state with the operator's own SkyPilot; files that cloud clients read from a home
+(`~/.aws`, `~/.lambda_cloud` …) are linked into it.
 """
 
 import importlib.util
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hillclimb.stack.errors import BinaryMissing
-from hillclimb.stack.ports import LOOPBACK, find_free, is_free
+from hillclimb.stack.system.ports import LOOPBACK, find_free, is_free
 
 LINKED = (
     ".aws",
@@ -29,15 +29,15 @@ LINKED = (
     ".sky/catalogs",
     ".sky/config.yaml",
 )
-"""What of the operator's home a cloud's client reads, and SkyPilot's settings and price lists."""
+"""Files of the operator's home that cloud clients read, and SkyPilot's settings and catalogs."""
 
 USER_ID = "68636c62"
-"""Whose clusters they are, as SkyPilot counts users; it ends their names on a cloud."""
+"""SkyPilot's user id of the clusters; a suffix of their names on a cloud."""
 
 RUNTIME_DIR_VARIABLE = "SKY_RUNTIME_DIR"
 ENDPOINT_VARIABLE = "SKYPILOT_API_SERVER_ENDPOINT"
 _USUAL_PORT = 46580
-"""SkyPilot's own; a client takes a server on it for one that it may start."""
+"""SkyPilot's default; clients assume that they may start a server on it."""
 _USUAL_QUEUE_PORT = 50011
 
 
@@ -59,25 +59,25 @@ class SkyServer:
 
     @property
     def url(self) -> str:
-        """What clients need to know of it."""
+        """URL for clients."""
         return f"http://{LOOPBACK}:{self.port}"
 
     def initialise(self) -> None:
-        """Make the home and link the credentials that there are. Raises BinaryMissing."""
+        """Create the home and link the existing credentials. Raises BinaryMissing."""
         if importlib.util.find_spec("sky") is None:
             raise BinaryMissing("SkyPilot is not installed; run `make setup` again.")
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.home.mkdir(mode=0o700, exist_ok=True)
         for name in LINKED:
-            there, here = self.origin / name, self.home / name
-            if here.is_symlink():
-                here.unlink()
-            if there.exists() and not here.exists():
-                here.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                here.symlink_to(there.resolve())
+            source, link = self.origin / name, self.home / name
+            if link.is_symlink():
+                link.unlink()
+            if source.exists() and not link.exists():
+                link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                link.symlink_to(source.resolve())
 
     def command(self) -> tuple[str, ...]:
-        """The server's command line: with `SKY_RUNTIME_DIR` it would take another database."""
+        """The server's command line, without `SKY_RUNTIME_DIR`, which selects another database."""
         place = ("--host", LOOPBACK, "--port", str(self.port))
         server = (sys.executable, "-m", "sky.server.server", *place)
         return ("env", "-u", RUNTIME_DIR_VARIABLE, *server)
@@ -97,22 +97,22 @@ class SkyServer:
 
 
 def client_environment(url: str, directory: Path) -> dict[str, str]:
-    """Variables of a client of the server at `url`; what it keeps lies in `directory`.
+    """Variables of a client of the server at `url`, with its state in `directory`.
 
-    Without that it would keep it among the files of the operator's own SkyPilot.
+    Its default would be the state directory of the operator's own SkyPilot.
     """
     return {ENDPOINT_VARIABLE: url, RUNTIME_DIR_VARIABLE: str(directory)}
 
 
 def queue_port(port: int) -> int:
-    """Where a server on `port` has its queue of requests: SkyPilot moves the two together."""
+    """Port of the request queue of a server on `port`: SkyPilot shifts both by the same offset."""
     moved = _USUAL_QUEUE_PORT - 50_000 + port - _USUAL_PORT
     return 50_000 + moved % 10_000
 
 
-def find_sky_port(*, preferred: int | None = None, taken: Collection[int] = ()) -> int:
-    """A loopback port that is free, with that of its queue: `preferred` if possible."""
-    port = find_free(preferred=preferred, taken=taken)
-    while port == _USUAL_PORT or not is_free(queue_port(port)) or queue_port(port) in taken:
-        port = find_free(taken={*taken, port})
+def find_sky_port(*, preferred: int | None = None, reserved: Collection[int] = ()) -> int:
+    """Return a free loopback port whose queue port is free too: `preferred` if possible."""
+    port = find_free(preferred=preferred, reserved=reserved)
+    while port == _USUAL_PORT or not is_free(queue_port(port)) or queue_port(port) in reserved:
+        port = find_free(reserved={*reserved, port})
     return port

@@ -1,11 +1,11 @@
-"""Valkey of our own: how to run it with an append-only file, and whether it answers."""
+"""The stack's own Valkey server: configuration, command line and readiness."""
 
 import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from hillclimb.stack.binaries import valkey_program
-from hillclimb.stack.ports import LOOPBACK
+from hillclimb.stack.system.binaries import valkey_program
+from hillclimb.stack.system.ports import LOOPBACK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class ValkeyServer:
         configuration.write_text("".join(f"{key} {value}\n" for key, value in lines.items()))
 
     def command(self) -> tuple[str, ...]:
-        """The server's command line; `initialise` has to have run."""
+        """The server's command line; `initialise` must run first."""
         return (str(valkey_program()), str(self.directory.resolve() / "valkey.conf"))
 
     def ready(self) -> bool:

@@ -5,11 +5,11 @@ import secrets
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from hillclimb.stack.state import StateDirectory, write_private
+from hillclimb.stack.state.directory import StateDirectory, write_private
 
 
 class Credentials(BaseModel):
-    """256 random bits each; the file has mode 0600 and never leaves the machine."""
+    """Keys and passwords of 256 random bits each; the file (mode 0600) stays on the machine."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -23,17 +23,17 @@ class Credentials(BaseModel):
 
 
 def load_credentials(state: StateDirectory) -> Credentials | None:
-    """The stack's credentials, or None before its first start."""
+    """Return the stack's credentials; None before its first start."""
     if not state.secrets_file.exists():
         return None
     return Credentials.model_validate_json(state.secrets_file.read_bytes())
 
 
 def ensure_credentials(state: StateDirectory) -> Credentials:
-    """The stack's credentials, generated and stored if this is its first start."""
-    found = load_credentials(state)
-    if found is not None:
-        return found
+    """Return the stack's credentials, generating and storing them at its first start."""
+    existing = load_credentials(state)
+    if existing is not None:
+        return existing
     made = Credentials()
     write_private(state.secrets_file, made.model_dump_json(indent=2) + "\n")
     return made

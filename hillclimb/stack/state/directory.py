@@ -1,4 +1,4 @@
-"""The state directory: where it is, what lies where in it, and who holds it."""
+"""The state directory of a stack: its location, file names, record and lock."""
 
 import fcntl
 import os
@@ -11,14 +11,14 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from hillclimb.stack.errors import StackRunning
-from hillclimb.stack.records import StackRecord
+from hillclimb.stack.state.records import StackRecord
 
 FOLDER = ".hillclimb"
 PROJECT_MARKS = (FOLDER, "pyproject.toml", ".git")
 
 
 def project_root(start: Path) -> Path:
-    """The nearest directory from `start` upwards that looks like a project, else `start`."""
+    """Return the nearest directory from `start` upwards that looks like a project, else `start`."""
     for directory in (start, *start.parents):
         if any((directory / mark).exists() for mark in PROJECT_MARKS):
             return directory
@@ -26,7 +26,7 @@ def project_root(start: Path) -> Path:
 
 
 def find_state_directory(environment: Mapping[str, str], cwd: Path) -> Path:
-    """$HILLCLIMB_STATE_DIR, else `.hillclimb` below $HILLCLIMB_HOME or the project of `cwd`."""
+    """Return $HILLCLIMB_STATE_DIR, else `.hillclimb` in $HILLCLIMB_HOME or the project of `cwd`."""
     if explicit := environment.get("HILLCLIMB_STATE_DIR"):
         return (cwd / explicit).resolve()
     home = environment.get("HILLCLIMB_HOME")
@@ -54,18 +54,18 @@ class StateDirectory:
         return self.path / "logs" / f"{service}.log"
 
     def ready_file(self, service: str) -> Path:
-        """`ready/<service>`: written by a service that has no better way to say it is ready."""
+        """`ready/<service>`: written when ready by a service without another readiness probe."""
         return self.path / "ready" / service
 
     def create(self) -> None:
-        """Make the directory and its folders, private to us."""
+        """Create the directory and its folders with mode 0700."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path.chmod(0o700)
         for folder in ("logs", "ready", "runs", "blobs", "beat"):
             (self.path / folder).mkdir(mode=0o700, exist_ok=True)
 
     def read(self) -> StackRecord:
-        """The record; an empty one when there is none or it is not readable as ours."""
+        """Return the record; an empty one if there is none or it is invalid."""
         try:
             return StackRecord.model_validate_json(self.record_file.read_bytes())
         except (FileNotFoundError, NotADirectoryError, ValidationError):
@@ -76,7 +76,7 @@ class StateDirectory:
         write_private(self.record_file, record.model_dump_json(indent=2) + "\n")
 
     def locked(self) -> bool:
-        """True while a supervisor (or a `down` at work) holds the directory."""
+        """Tell whether a supervisor (or a running `down`) has locked the directory."""
         try:
             with self.hold():
                 return False
@@ -85,7 +85,7 @@ class StateDirectory:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Hold the directory's lock; the kernel frees it when we die. Raises StackRunning."""
+        """Lock the directory; the kernel releases the lock on exit. Raises StackRunning."""
         descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             try:
@@ -100,7 +100,7 @@ class StateDirectory:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace `path` atomically by a file of mode 0600 that is on disk when we return."""
+    """Replace `path` atomically by a synced file of mode 0600."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     with os.fdopen(descriptor, "w") as file:
         file.write(text)

@@ -1,10 +1,10 @@
-"""`stack.json`: what runs, for the next `up`, for `down` and for `status`. No secret is in it."""
+"""`stack.json`: record of the stack's processes, for `up`, `down` and `status`, without secrets."""
 
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from hillclimb.stack.processes import Identity
+from hillclimb.stack.system.processes import Identity
 
 ServiceState = Literal[
     "waiting", "starting", "ready", "backoff", "done", "failed", "stopping", "stopped"
@@ -22,12 +22,12 @@ class ProcessRecord(BaseModel):
 
     @property
     def identity(self) -> Identity:
-        """The same as a value that can be asked whether it is alive."""
+        """The process's identity, which tells whether it is alive."""
         return Identity(pid=self.pid, started=self.started)
 
 
 class ServiceRecord(BaseModel):
-    """One service as the supervisor last saw it; enough to stop it without its specification."""
+    """Last known state of a service; enough to stop it without its specification."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -45,7 +45,7 @@ class ServiceRecord(BaseModel):
 
 
 class StackRecord(BaseModel):
-    """The whole stack; `services` is in start order, `ports` are remembered for the next `up`."""
+    """Record of the stack; `services` is in start order, the next `up` reuses `ports`."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -63,5 +63,5 @@ class StackRecord(BaseModel):
         return None if port is None else f"http://127.0.0.1:{port}"
 
     def supervised(self) -> bool:
-        """True while the supervisor that wrote this is alive."""
+        """Tell whether the supervisor that wrote this record is alive."""
         return self.supervisor is not None and self.supervisor.identity.alive()

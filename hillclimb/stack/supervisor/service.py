@@ -5,7 +5,10 @@ import time
 from dataclasses import dataclass, field
 
 from hillclimb.stack.errors import ServiceFailed, StackError
-from hillclimb.stack.processes import (
+from hillclimb.stack.state.directory import StateDirectory
+from hillclimb.stack.state.records import ProcessRecord, ServiceRecord, ServiceState
+from hillclimb.stack.supervisor.spec import ServiceLog, ServiceSpec
+from hillclimb.stack.system.processes import (
     OWNER_VARIABLE,
     Child,
     kill_group_of,
@@ -13,9 +16,6 @@ from hillclimb.stack.processes import (
     spawn,
     stop_process,
 )
-from hillclimb.stack.records import ProcessRecord, ServiceRecord, ServiceState
-from hillclimb.stack.spec import ServiceLog, ServiceSpec
-from hillclimb.stack.state import StateDirectory
 
 LOG_LIMIT_BYTES = 32 * 2**20
 LOG_TAIL_LINES = 15
@@ -40,7 +40,7 @@ class Backoff:
 
 
 @dataclass(slots=True)
-class Service:
+class SupervisedService:
     """The life of one service. `advance` is called often and never blocks for long.
 
     Messages for the person at the terminal are collected in `news` by their state changes.
@@ -64,11 +64,11 @@ class Service:
 
     @property
     def satisfied(self) -> bool:
-        """True when services that need this one may start."""
+        """Tell whether services that need this one may start."""
         return self.state == ("done" if self.spec.one_shot else "ready")
 
     def adopt(self, record: ServiceRecord | None) -> None:
-        """Take over the process an earlier supervisor left, or stop it if it is not as specified.
+        """Adopt the process of an earlier supervisor, or stop it if it differs from the spec.
 
         Found by the record, or, when the supervisor died before it could write one, by our mark
         and the very same command line.
@@ -105,7 +105,7 @@ class Service:
         return (self.state, self.child) != before
 
     def begin_stop(self) -> None:
-        """Ask the process, if there is one, to stop."""
+        """Send the stop signal to the process, if there is one."""
         if self.child is not None and self.child.running():
             self.child.signal(self.spec.stop_signal)
             self.state = "stopping"
@@ -127,7 +127,7 @@ class Service:
             self.child.signal(signal.SIGKILL)
 
     def record(self) -> ServiceRecord:
-        """What `stack.json` says about this service."""
+        """Return the service's record for `stack.json`."""
         identity = self.child.identity if self.child else None
         return ServiceRecord(
             state=self.state,
@@ -144,7 +144,7 @@ class Service:
         )
 
     def log_tail(self) -> str:
-        """The last lines the present or last process wrote."""
+        """Return the last lines of output of the current or last process."""
         return "\n".join(self._log().text().splitlines()[-LOG_TAIL_LINES:])
 
     def _start(self) -> None:

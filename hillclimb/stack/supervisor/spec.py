@@ -1,4 +1,4 @@
-"""What the supervisor needs to know about a service; nothing here knows which services exist."""
+"""Specification of a supervised service: command, readiness probe and stopping."""
 
 import hashlib
 import json
@@ -7,18 +7,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hillclimb.stack.binaries import Account
+from hillclimb.stack.system.binaries import SystemUser
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceLog:
-    """Where a service writes, and from which byte on its present process does."""
+    """Log file of a service, with the offset at which its current process began."""
 
     path: Path
     offset: int
 
     def text(self) -> str:
-        """What the present process wrote so far."""
+        """Return the output of the current process so far."""
         if not self.path.exists():
             return ""
         with self.path.open("rb") as file:
@@ -27,7 +27,7 @@ class ServiceLog:
 
 
 Probe = Callable[[ServiceLog], str | None]
-"""Says what is still missing, or None when the service is ready."""
+"""Returns what is still missing, or None when the service is ready."""
 
 
 def _at_once(_log: ServiceLog) -> None:
@@ -51,13 +51,13 @@ class ServiceSpec:
     ready: Probe = _at_once
     prepare: Callable[[], object] | None = None
     one_shot: bool = False
-    account: Account | None = None
+    account: SystemUser | None = None
     port: int | None = None
     start_s: float = 60.0
     stop_s: float = 10.0
     stop_signal: signal.Signals = signal.SIGTERM
 
     def fingerprint(self) -> str:
-        """Changes when a running process would no longer be what this spec would start."""
+        """Hash of the specification; a running process with another hash is replaced."""
         parts = [list(self.command), str(self.cwd), sorted(self.environment.items())]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

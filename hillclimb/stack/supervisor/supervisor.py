@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 from hillclimb.stack.errors import ServiceFailed
-from hillclimb.stack.processes import identify
-from hillclimb.stack.records import ProcessRecord, StackRecord, StackState
-from hillclimb.stack.service import Backoff, Service
-from hillclimb.stack.spec import ServiceSpec
-from hillclimb.stack.state import StateDirectory
-from hillclimb.stack.sweep import sweep
+from hillclimb.stack.state.directory import StateDirectory
+from hillclimb.stack.state.records import ProcessRecord, StackRecord, StackState
+from hillclimb.stack.supervisor.service import Backoff, SupervisedService
+from hillclimb.stack.supervisor.spec import ServiceSpec
+from hillclimb.stack.supervisor.sweep import sweep
+from hillclimb.stack.system.processes import identify
 
 TICK_S = 0.2
 STARTING_TICK_S = 0.1
@@ -36,14 +36,14 @@ class Supervisor:
     say: Callable[[str], None]
     ports: dict[str, int] = field(default_factory=dict)
     backoff: Backoff = field(default_factory=Backoff)
-    _services: list[Service] = field(default_factory=list)
+    _services: list[SupervisedService] = field(default_factory=list)
     _state: StackState = "starting"
     _error: str | None = None
     _stop_requests: int = 0
     _bell: socket.socket | None = None
 
     def run(self) -> int:
-        """Supervise until a signal asks to stop; 0 then, 1 when a service would not start.
+        """Supervise until a stop signal; return 0 then, 1 if a service did not start.
 
         SIGINT, SIGTERM and SIGHUP stop everything in reverse order; a second one cuts the
         deadlines to 2 s. Whatever happens, no process of the stack is left when this returns.
@@ -63,7 +63,7 @@ class Supervisor:
     def _adopt(self) -> None:
         previous = self.directory.read().services
         for spec in self.specs:
-            service = Service(spec, self.directory, self.backoff)
+            service = SupervisedService(spec, self.directory, self.backoff)
             service.adopt(previous.get(spec.name))
             self._services.append(service)
         self._tell()
@@ -100,7 +100,7 @@ class Supervisor:
         self._write()
         self._announce(f"stack: {self._state}")
 
-    def _stop_one(self, service: Service) -> None:
+    def _stop_one(self, service: SupervisedService) -> None:
         started = time.monotonic()
         service.begin_stop()
         if service.state != "stopping":
@@ -123,7 +123,7 @@ class Supervisor:
             service.news.clear()
 
     def _announce(self, line: str) -> None:
-        """Say it if anybody can still hear it: a closed terminal must not stop the stopping."""
+        """Print a line, ignoring a closed terminal, which must not interrupt stopping."""
         # Printers such as rich turn a broken pipe into SystemExit.
         with suppress(OSError, ValueError, SystemExit):
             self.say(line)
@@ -145,7 +145,7 @@ class Supervisor:
             self._announce(f"stack: {self.directory.record_file} cannot be written: {error}")
 
     def _wait(self, seconds: float) -> None:
-        """Wait, but return at once on any signal, a child's end included."""
+        """Sleep until the next poll or any signal, such as a child's exit."""
         assert self._bell is not None
         select.select([self._bell], [], [], seconds)
         with suppress(BlockingIOError):
@@ -153,7 +153,7 @@ class Supervisor:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """Handle signals from before the first child on; a byte per signal wakes `_wait`."""
+        """Install signal handlers before the first child; a byte per signal wakes `_wait`."""
         bell, clapper = socket.socketpair()
         bell.settimeout(0)
         clapper.settimeout(0)
@@ -175,4 +175,4 @@ class Supervisor:
 
 
 def _only_wake(_number: int, _frame: FrameType | None) -> None:
-    """SIGCHLD has to have a handler for the wake-up byte to be written."""
+    """Do nothing: SIGCHLD needs a handler for the wake-up byte to be written."""

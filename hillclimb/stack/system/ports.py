@@ -1,4 +1,4 @@
-"""Loopback TCP ports: which are free, and which one a service gets."""
+"""Loopback TCP ports: tests for free ones, and choice of a service's port."""
 
 import socket
 from collections.abc import Collection
@@ -27,13 +27,13 @@ def accepts(port: int, *, timeout_s: float = 0.5) -> bool:
         return False
 
 
-def find_free(*, preferred: int | None = None, taken: Collection[int] = ()) -> int:
-    """A free loopback port outside `taken`: `preferred` if possible, else the kernel's choice."""
-    if preferred is not None and preferred not in taken and is_free(preferred):
+def find_free(*, preferred: int | None = None, reserved: Collection[int] = ()) -> int:
+    """Return a free loopback port not in `reserved`: `preferred` if possible, else any."""
+    if preferred is not None and preferred not in reserved and is_free(preferred):
         return preferred
     while True:
         with socket.socket() as probe:
             probe.bind((LOOPBACK, 0))
             port = int(probe.getsockname()[1])
-        if port not in taken:
+        if port not in reserved:
             return port

@@ -1,4 +1,4 @@
-"""Operating-system processes: naming one beyond its pid, starting, signalling, finding ours."""
+"""Operating-system processes: identifying, starting, signalling and finding them."""
 
 import os
 import signal
@@ -10,14 +10,12 @@ from pathlib import Path
 
 import psutil
 
-from hillclimb.stack.binaries import Account
-from hillclimb.stack.poll import wait_until
+from hillclimb.process.identity import SAME_START_S, is_same_process, start_time
+from hillclimb.stack.system.binaries import SystemUser
+from hillclimb.stack.system.poll import wait_until
 
 # Every process of a stack, and whatever it starts, carries the state directory under this name.
 OWNER_VARIABLE = "HILLCLIMB_STACK_OWNER"
-
-# psutil derives start times from the boot time, which moves a little when the clock is set.
-SAME_START_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,20 +29,14 @@ class Identity:
     started: float
 
     def alive(self) -> bool:
-        """True while this very process runs; a zombie counts as dead."""
-        now = identify(self.pid)
-        return now is not None and abs(now.started - self.started) <= SAME_START_S
+        """Tell whether this process (not a later one of its pid) runs; a zombie counts as dead."""
+        return is_same_process(self.pid, self.started)
 
 
 def identify(pid: int) -> Identity | None:
-    """The process that runs under `pid` now, or None."""
-    try:
-        process = psutil.Process(pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return None
-        return Identity(pid=pid, started=process.create_time())
-    except psutil.NoSuchProcess:
-        return None
+    """Return the process that runs under `pid` now, or None."""
+    started = start_time(pid)
+    return None if started is None else Identity(pid=pid, started=started)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,14 +48,14 @@ class Child:
     exit_code: int | None = None
 
     def running(self) -> bool:
-        """False once it ended; `exit_code` is then known for a child of our own."""
+        """Tell whether it runs; after its end `exit_code` is known for a child of our own."""
         if self.popen is None:
             return self.identity.alive()
         self.exit_code = self.popen.poll()
         return self.exit_code is None
 
     def signal(self, number: signal.Signals) -> None:
-        """Send `number` to the child's process group; nothing happens when it is gone."""
+        """Send `number` to the child's process group; does nothing after its end."""
         if self.running():
             signal_group(self.identity, number)
 
@@ -74,9 +66,9 @@ def spawn(
     cwd: Path,
     environment: Mapping[str, str],
     log: Path,
-    account: Account | None = None,
+    account: SystemUser | None = None,
 ) -> Child:
-    """Start `command` in a session of its own, so a terminal's Ctrl-C does not reach it.
+    """Start `command` in a new session, so a terminal's Ctrl-C does not reach it.
 
     Its output is appended to `log`, a file: it outlives us, a pipe would not. Raises OSError.
     """
@@ -99,7 +91,7 @@ def spawn(
 
 
 def signal_group(identity: Identity, number: signal.Signals) -> None:
-    """Signal the whole group when `identity` leads one (ours all do), else only the process."""
+    """Signal the whole group if `identity` leads one (ours all do), else only the process."""
     try:
         if os.getpgid(identity.pid) == identity.pid:
             os.killpg(identity.pid, number)
@@ -139,28 +131,28 @@ def owned_by(state: Path) -> Iterator[tuple[Identity, list[str]]]:
             if process.status() != psutil.STATUS_ZOMBIE:
                 identity = Identity(pid=process.pid, started=process.create_time())
                 yield identity, process.cmdline()
-        except (psutil.Error, OSError):  # it ended meanwhile, or is not ours to look at
+        except (psutil.Error, OSError):  # it ended meanwhile, or access is denied
             continue
 
 
 def processes_in(directory: Path) -> list[Identity]:
-    """The live processes whose working directory is `directory`, as far as we may look."""
-    found = []
+    """Return the live processes whose working directory is `directory`, as far as permitted."""
+    identities = []
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
             if Path(process.cwd()) == directory.resolve():
-                found.append(Identity(pid=process.pid, started=process.create_time()))
-    return found
+                identities.append(Identity(pid=process.pid, started=process.create_time()))
+    return identities
 
 
 def kill_group_of(leader: Identity) -> None:
-    """Kill what is left in the group of a service that died (a pool's children, say).
+    """Kill the remaining processes in the group of a dead service (a pool's children, say).
 
-    By group and session, whose number nobody else is given while one of them lives. The mark would
-    not do: a process that writes itself a title writes over its environment.
+    They are found by group and session, whose number is not reused while one of them lives. The
+    mark is not reliable here: a process that sets its title overwrites its environment.
     """
     if identify(leader.pid) is not None:
-        return  # it has not died, or another process has its number: then its group was empty
+        return  # still alive, or another process has its pid: then its group was empty
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
             mine = os.getpgid(process.pid) == leader.pid == os.getsid(process.pid)

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from api.database import Database
+from api.admission.dataset_resolution import Resolution, resolve
 from api.datasets.errors import DatasetUnusable
-from api.datasets.submission import Resolution, resolve
 from api.tables import Dataset, DatasetExclusion, DatasetVersion
-from tests.api.migrated import OTHER_PROJECT, PROJECT
-from tests.factories import make_spec
+from api.tables.database import Database
+from tests.api.fixtures.migrated import OTHER_PROJECT, PROJECT
+from tests.fixtures.factories import make_spec
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 

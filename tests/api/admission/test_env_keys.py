@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from api.admission.env_keys import refuse_strange_keys
 from api.datasets.errors import DatasetUnusable
-from api.datasets.worlds import refuse_strange_keys
-from tests.contract.datasets.tasks import task
-from tests.factories import make_spec
-from trainer.contract.data import DatasetRef
-from trainer.contract.datasets.lineage import SplitRow
-from trainer.contract.datasets.table import count_by_env
+from hillclimb.datasets.format.lineage import SplitRow
+from hillclimb.datasets.format.table import count_by_env
+from hillclimb.spec.data import DatasetRef
+from tests.fixtures.factories import make_spec
+from tests.hillclimb.datasets.tasks import task
 
 FLEET = DatasetRef(name="fleet", version=3)
 KEYS = {"booking/train/hotel_cheapest/000007": "train", "booking/eval/x/000001": "eval"}

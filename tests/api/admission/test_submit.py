@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests import factories as make
-from tests.api.runs.stage import Stage
+from tests.api.fixtures.stage import Stage
+from tests.fixtures import factories as make
 
 
 def warnings(stage: Stage, run_id: str) -> list[object]:

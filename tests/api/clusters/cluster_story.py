@@ -1,4 +1,4 @@
-"""Runs with machines, told on the database as the worker would have written them."""
+"""Runs on clusters, with the rows that the worker would have written."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from datetime import timedelta
 from typing import Any
 
 from api.clusters import store as clusters
-from api.runs import attempts, store
+from api.runs import store
 from api.runs.journal import utc_now
-from api.tables import Cluster, Offer
-from tests.api.story import Story, spec
-from tests.worker.presence import be_there
-from trainer.contract.clusters.spec import CandidateSpec
-from trainer.contract.spec import RunSpec
+from api.scheduling import attempts
+from api.tables import Cluster, LaunchTry
+from hillclimb.spec.backend.skypilot import CandidateSpec
+from hillclimb.spec.run import RunSpec
+from tests.api.fixtures.story import Story, spec
+from tests.worker.api_presence import be_there
 
 LAMBDA = CandidateSpec(infra="lambda", accelerators="H100:8")
 SKY = {
@@ -30,33 +31,33 @@ def rented(
     story: Story, name: str = "far", *, hours: float = 0.0, eta_s: float | None = None, **more: Any
 ) -> str:
     """Return a run whose cluster has been up for so long, after a refusal by another cloud."""
-    told = spec(name).model_dump(mode="json") | {"backend": SKY, "experimental": True} | more
-    run_id = story.submit(RunSpec.model_validate(told))
+    body = spec(name).model_dump(mode="json") | {"backend": SKY, "experimental": True} | more
+    run_id = story.submit(RunSpec.model_validate(body))
     now = utc_now()
     had_at = now - timedelta(hours=hours)
     with story.database.transaction() as session:
         be_there(session)
         run = store.lock_run(session, run_id)
-        attempt = attempts.offer(session, run, now=had_at)
+        attempt = attempts.schedule(session, run, now=had_at)
         assert attempt is not None
         cluster = clusters.of_attempt(session, attempt.id)
         assert cluster is not None
-        cluster.state, cluster.infra, cluster.region = "up", "nebius", "eu-north1"
+        cluster.state, cluster.infra, cluster.region = "running", "nebius", "eu-north1"
         cluster.sku, cluster.hourly_usd = "gpu-h100-sxm_8gpu", 23.92
-        cluster.paid_from = cluster.up_at = had_at
+        cluster.billed_from = cluster.running_at = had_at
         cluster.wall_limit_at = had_at + timedelta(hours=24)
         run.progress_eta_s = eta_s
         session.add_all(_ledger(cluster))
     return run_id
 
 
-def _ledger(cluster: Cluster) -> list[Offer]:
+def _ledger(cluster: Cluster) -> list[LaunchTry]:
     return [
-        Offer(
+        LaunchTry(
             cluster_id=cluster.id,
             launch=1,
             number=1,
-            at=cluster.up_at,
+            at=cluster.running_at,
             seconds=41.0,
             infra="lambda",
             region="us-west-1",
@@ -66,11 +67,11 @@ def _ledger(cluster: Cluster) -> list[Offer]:
             error_class="ResourcesUnavailableError",
             message="no H100 left in us-west-1",
         ),
-        Offer(
+        LaunchTry(
             cluster_id=cluster.id,
             launch=1,
             number=2,
-            at=cluster.up_at,
+            at=cluster.running_at,
             seconds=212.0,
             infra="nebius",
             region="eu-north1",

@@ -1,3 +1,3 @@
-from tests.api.migrated import database, database_url
+from tests.api.fixtures.migrated import database, database_url
 
 __all__ = ["database", "database_url"]

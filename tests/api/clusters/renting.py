@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from api.admission.submit import submit
 from api.clusters import store as clusters
-from api.clusters.exchange import exchange_code
-from api.database import Database
-from api.runs import attempts, store
-from api.runs.submit import submit
-from tests.factories import make_spec
-from tests.worker.presence import be_there
-from trainer.contract.launch import ExchangeCode
+from api.runs import store
+from api.scheduling import attempts
+from api.scheduling.rented.bootstrap import bootstrap_token
+from api.tables.database import Database
+from hillclimb.protocol.launch import BootstrapClaim
+from tests.fixtures.factories import make_spec
+from tests.worker.api_presence import be_there
 
 NONCE, OTHER_NONCE = "n" * 16, "o" * 16
 
@@ -26,9 +27,9 @@ class Rented:
 
     def code(
         self, secret: str, nonce: str = NONCE, rank: int = 0, member: str = ""
-    ) -> ExchangeCode:
-        code = exchange_code(self.attempt_id, secret=secret)
-        return ExchangeCode(
+    ) -> BootstrapClaim:
+        code = bootstrap_token(self.attempt_id, secret=secret)
+        return BootstrapClaim(
             attempt_id=self.attempt_id, code=code, nonce=nonce, rank=rank, member=member
         )
 
@@ -54,7 +55,7 @@ def rent(
     with database.transaction() as session:
         be_there(session)
         run = store.lock_run(session, run_id)
-        attempt = attempts.offer(session, run, now=now)
+        attempt = attempts.schedule(session, run, now=now)
         assert attempt is not None
         cluster = clusters.of_attempt(session, attempt.id)
         assert cluster is not None

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from api.clusters.errors import NoMachineWillDo
-from api.clusters.secrets import BadNodeSecrets, node_secrets, refuse_ungiven
-from tests.contract.clusters.rented import rented
-from tests.factories import make_spec
+from api.clusters.errors import NoEligibleHardware
+from api.clusters.secrets import InvalidNodeSecrets, node_secrets, require_node_secrets
+from tests.fixtures.factories import make_spec
+from tests.hillclimb.hardware.rented import rented
 
 ENVIRON = {"FLEET_API_KEY": "fleet-key", "AWS_REGION": "eu", "EMPTY": ""}
 
@@ -23,14 +23,14 @@ def test_only_named_variables_are_given() -> None:
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        ("WANDB_API_KEY", "names WANDB_API_KEY, which the service's environment does not have"),
-        ("EMPTY", "names EMPTY, which the service's environment does not have"),
+        ("WANDB_API_KEY", "names WANDB_API_KEY, which is not set in the service's environment"),
+        ("EMPTY", "names EMPTY, which is not set in the service's environment"),
         ("AWS_REGION", "names AWS_REGION, whose value has fewer than 6 characters"),
         ("a=b", "'a=b' is none"),
     ],
 )
 def test_what_cannot_be_given_is_said_without_its_value(names: str, said: str) -> None:
-    with pytest.raises(BadNodeSecrets, match=said) as refused:
+    with pytest.raises(InvalidNodeSecrets, match=said) as refused:
         node_secrets(names, ENVIRON)
     assert "fleet-key" not in str(refused.value)
 
@@ -61,20 +61,21 @@ def test_fresh_machines_are_refused_to_a_run_that_would_find_no_key_there(
 ) -> None:
     data = {"env_keys": ["booking"]}
     spec = rented(LAMBDA, experimental=True, data=data, **sections)
-    with pytest.raises(NoMachineWillDo, match=rf"{why} needs {name}, .* on lambda .*there: OTHER"):
-        refuse_ungiven(spec, {"OTHER"})
-    refuse_ungiven(spec, {"OTHER", name})
+    message = rf"{why} needs {name}, .* on lambda .*there: OTHER"
+    with pytest.raises(NoEligibleHardware, match=message):
+        require_node_secrets(spec, {"OTHER"})
+    require_node_secrets(spec, {"OTHER", name})
 
 
 def test_what_is_in_an_image_or_on_ones_own_machines_is_not_judged() -> None:
     own = {"infra": "slurm/lab", "accelerators": "H100:8"}
     packed = LAMBDA | {"image": "docker:example/trainer:1"}
     for machines in (own, packed):
-        refuse_ungiven(rented(machines, experimental=True, environment=FLEET), ())
-    with pytest.raises(NoMachineWillDo, match=r"on lambda .*there: nothing"):
-        refuse_ungiven(rented(own, LAMBDA, experimental=True, environment=FLEET), ())
+        require_node_secrets(rented(machines, experimental=True, environment=FLEET), ())
+    with pytest.raises(NoEligibleHardware, match=r"on lambda .*there: nothing"):
+        require_node_secrets(rented(own, LAMBDA, experimental=True, environment=FLEET), ())
 
 
 def test_a_run_without_secrets_or_without_machines_of_its_own_needs_none() -> None:
-    refuse_ungiven(rented(LAMBDA, experimental=True), ())
-    refuse_ungiven(make_spec(environment=FLEET, experimental=True), ())
+    require_node_secrets(rented(LAMBDA, experimental=True), ())
+    require_node_secrets(make_spec(environment=FLEET, experimental=True), ())

@@ -11,18 +11,19 @@ from typing import Any
 
 import pytest
 
-from api.database import Database
-from api.datasets import blobs, creation, exclusions, process, store
+from api.datasets import blobs, creation, exclusions, store
 from api.datasets.creation import Order, Workshop
 from api.datasets.errors import DatasetRejected, DatasetsBusy
-from api.datasets.process import Limits
 from api.datasets.request import VersionRequest
+from api.datasets.work import process
+from api.datasets.work.process import JobLimits
 from api.tables import DatasetExclusion, DatasetVersion
+from api.tables.database import Database
+from hillclimb.blobs.disk import DiskStore
+from hillclimb.datasets.filter.exclusions import Exclusion
+from hillclimb.datasets.format.files import LINEAGE, version_key
 from tests.api.datasets.samples import lines, tasks
-from tests.api.migrated import PROJECT
-from trainer.contract.datasets.exclusions import Exclusion
-from trainer.contract.datasets.files import LINEAGE, version_key
-from trainer.stores.disk import DiskStore
+from tests.api.fixtures.migrated import PROJECT
 
 ROWS = tasks(booking=60, github=60)
 NO_DATE = Exclusion(scope="task", key="booking-001", reason="no date")
@@ -33,7 +34,7 @@ def shop(database: Database, tmp_path: Path) -> Workshop:
     return Workshop(
         database=database,
         store=DiskStore(tmp_path / "blobs"),
-        limits=Limits(memory_mb=2048, deadline_s=60, max_unpacked_mb=100),
+        limits=JobLimits(memory_mb=2048, deadline_s=60, max_unpacked_mb=100),
         prefixes=(),
         max_bytes=10**9,
     )
@@ -70,7 +71,7 @@ def while_built(
     """Let something happen after each building and before it is stored; return what was read."""
     real, lineages = process.run_job, []
 
-    def run_job(kind: str, folder: Path, job: Any, limits: Limits) -> dict[str, Any]:
+    def run_job(kind: str, folder: Path, job: Any, limits: JobLimits) -> dict[str, Any]:
         result = real(kind, folder, job, limits)
         lineages.append(tuple(job["lineage"]))
         happens(len(lineages))

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from api.datasets import process
 from api.datasets.errors import DatasetRejected, DatasetsBusy, DatasetTooLarge
-from api.datasets.process import Limits, run_job
+from api.datasets.work import process
+from api.datasets.work.process import JobLimits, run_job
 from tests.api.datasets.samples import lines, tasks
 
 JOB: dict[str, Any] = {"options": {}, "exclusions": [], "lineage": [], "now": "2026-03-01T00:00Z"}
-ENOUGH = Limits(memory_mb=2048, deadline_s=60, max_unpacked_mb=2048)
+ENOUGH = JobLimits(memory_mb=2048, deadline_s=60, max_unpacked_mb=2048)
 
 
 @pytest.fixture

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from api.database import Database
-from api.datasets.measured import tools_in_project, tools_like
+from api.datasets.tool_token_counts import tools_in_project, tools_like
 from api.tables import Run
-from tests import factories as make
-from tests.api.migrated import PROJECT
-from tests.api.runs.stage import Stage
-from trainer.contract.events import PromptsRendered
+from api.tables.database import Database
+from hillclimb.protocol.events import PromptsRendered
+from tests.api.fixtures.migrated import PROJECT
+from tests.api.fixtures.stage import Stage
+from tests.fixtures import factories as make
 
 
 @pytest.fixture

@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from api.datasets import work
+from api.datasets.work.job import Rejected
+from api.datasets.work.job import build as run_build
+from hillclimb.datasets.format.rows import json_fault
 from tests.api.datasets.samples import lines, task, tasks
-from tests.contract.datasets.fuzz import junk_files
-from trainer.contract.datasets.rows import json_fault
+from tests.hillclimb.datasets.fuzz import junk_files
 
 JOB: dict[str, Any] = {
     "options": {},
@@ -25,8 +26,8 @@ def build(folder: Path, source: bytes, **job: Any) -> dict[str, Any]:
     """Do what the process does with a file, or return how it refuses."""
     (folder / "source").write_bytes(source)
     try:
-        return work.build(folder, JOB | job)
-    except work.Rejected as refusal:
+        return run_build(folder, JOB | job)
+    except Rejected as refusal:
         return {"message": str(refusal), "problems": refusal.problems}
 
 

@@ -10,14 +10,13 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from api.bell import BrokerAway
-from api.database import Database
-from api.identity import Scope, ensure_key
+from api.queue import BrokerUnreachable
 from api.settings import Settings
 from api.tables import ApiKey
-from tests.api.application import make_application
-from tests.api.migrated import OTHER_PROJECT
-from tests.api.runs.stage import Stage
+from api.tables.database import Database
+from api.tables.identity import Scope, ensure_key
+from tests.api.fixtures.application import make_application
+from tests.api.fixtures.migrated import OTHER_PROJECT
 
 KEY = "hc_" + "k" * 61
 RUNNER_TOKEN = "hcr_" + "r" * 60
@@ -32,16 +31,16 @@ class RememberingBell:
     rung: list[str] = field(default_factory=list)
     is_away: bool = False
 
-    def ring(self, run_ids: Iterable[str]) -> None:
+    def enqueue(self, run_ids: Iterable[str]) -> None:
         self.rung.extend(run_ids)
 
     def check(self) -> None:
         if self.is_away:
-            raise BrokerAway("away")
+            raise BrokerUnreachable("away")
 
 
 @pytest.fixture
-def bell() -> RememberingBell:
+def task_queue() -> RememberingBell:
     return RememberingBell()
 
 
@@ -64,8 +63,8 @@ def settings(database_url: str, tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-async def app(settings: Settings, bell: RememberingBell) -> AsyncIterator[FastAPI]:
-    made = make_application(settings, bell)
+async def app(settings: Settings, task_queue: RememberingBell) -> AsyncIterator[FastAPI]:
+    made = make_application(settings, task_queue)
     async with made.router.lifespan_context(made):
         yield made
 
@@ -85,11 +84,6 @@ async def client(app: FastAPI, database: Database) -> AsyncIterator[httpx.AsyncC
         headers={"Authorization": f"Bearer {KEY}"},
     ) as made:
         yield made
-
-
-@pytest.fixture
-def stage(database: Database) -> Stage:
-    return Stage(database)
 
 
 def bearer(key: str) -> dict[str, str]:

@@ -5,9 +5,9 @@ import pytest
 from fastapi import FastAPI
 from pydantic import ValidationError
 
-from api.openapi import EXAMPLES
-from trainer.contract.events import IngestBatch
-from trainer.contract.spec import RunSpec, json_schema
+from api.http.openapi import EXAMPLES
+from hillclimb.protocol.events import IngestBatch
+from hillclimb.spec.run import RunSpec, json_schema
 
 OPERATIONS = {
     "create_run",

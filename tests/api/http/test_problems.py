@@ -10,13 +10,13 @@ import pytest
 from fastapi import FastAPI
 
 from api.clusters.errors import ClustersError
-from api.database import SCHEMA_REVISION, Database
 from api.datasets.errors import RegistryError
-from api.identity import IdentityError
-from api.problems import CONTENT_TYPE, INTERNAL, KINDS, body_of, kind_of
+from api.http.problems import CONTENT_TYPE, INTERNAL, KINDS, body_of, kind_of
 from api.runs.errors import RunError
-from tests.api.routes.conftest import KEY, RememberingBell, bearer
-from tests.factories import spec_body
+from api.tables.database import SCHEMA_REVISION, Database
+from api.tables.identity import IdentityError
+from tests.api.http.conftest import KEY, RememberingBell, bearer
+from tests.fixtures.factories import spec_body
 
 
 def leaves(base: type[Exception]) -> set[type[Exception]]:
@@ -198,7 +198,7 @@ async def test_a_bug_is_logged_under_the_request_id_and_not_shown(
         raise RuntimeError("a secret of the service")
 
     app.add_api_route("/broken", broken)
-    with caplog.at_level(logging.ERROR, logger="api.middleware"):
+    with caplog.at_level(logging.ERROR, logger="api.http.middleware"):
         answer = await client.get("/broken", headers={"X-Request-ID": "mine-1"})
     problem = check(answer, 500, "internal")
     assert problem["request_id"] == "mine-1"
@@ -221,7 +221,7 @@ async def test_a_database_that_is_away_is_503_and_retryable(
 
 
 async def test_health_is_alive_without_its_parts_and_ready_only_with_them(
-    client: httpx.AsyncClient, bell: RememberingBell
+    client: httpx.AsyncClient, task_queue: RememberingBell
 ) -> None:
     assert (await client.get("/v1/health")).json() == {"status": "ok"}
     ready = await client.get("/v1/health/ready")
@@ -230,6 +230,6 @@ async def test_health_is_alive_without_its_parts_and_ready_only_with_them(
         "database_revision": SCHEMA_REVISION,
         "warnings": [],
     }
-    bell.is_away = True
+    task_queue.is_away = True
     problem = check(await client.get("/v1/health/ready"), 503, "unavailable")
     assert problem["detail"] == "The broker does not answer."

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.api.story_fixtures import story, story_url
-from tests.fake_slack import FakeSlack, run_fake_slack
+from tests.api.fixtures.story_fixtures import story, story_url
+from tests.fixtures.fake_slack import FakeSlack, run_fake_slack
 
 __all__ = ["story", "story_url"]
 

@@ -9,13 +9,14 @@ import pytest
 from sqlalchemy import select
 
 from api.notices.deliver import BUDGET_S, MAX_ATTEMPTS, Delivery, deliver_due
-from api.notices.outbox import LEASE_S, claim_next, owned
 from api.notices.slack import SlackApi
+from api.runs.deadlines import OUTBOX_LEASE_S
 from api.runs.journal import utc_now
+from api.runs.outbox import claim_next, find_claimed
 from api.tables import OutboxMessage, Run, RunEvent
-from tests.api.story import Story, spec
-from tests.fake_slack import TOKEN, Failure, FakeSlack
-from trainer.contract.reasons import ReasonCode
+from hillclimb.protocol.end_reasons import ReasonCode
+from tests.api.fixtures.story import Story, spec
+from tests.fixtures.fake_slack import TOKEN, Failure, FakeSlack
 
 CHANNEL = "#training"
 RATES = {"booking": 0.2, "github": 0.95, "outlook": 0.0}
@@ -195,15 +196,15 @@ def test_two_deliverers_never_hold_the_same_message_and_a_dead_ones_lease_ends(
         first = claim_next(session, owner="one", now=clock.now)
     with story.database.transaction() as session:
         assert claim_next(session, owner="two", now=clock.now) is None
-    clock.now += timedelta(seconds=LEASE_S + 1)
+    clock.now += timedelta(seconds=OUTBOX_LEASE_S + 1)
     with story.database.transaction() as session:
         second = claim_next(session, owner="two", now=clock.now)
     assert first is not None
     assert second is not None
     assert second.id == first.id
     with story.database.transaction() as session:
-        assert owned(session, first) is None
-        assert owned(session, second) is not None
+        assert find_claimed(session, first) is None
+        assert find_claimed(session, second) is not None
 
 
 def test_an_answer_that_never_came_is_asked_for_again_and_may_post_twice(

@@ -7,7 +7,7 @@ import pytest
 from api.notices.errors import RateLimited, SlackRefused, SlackUnavailable
 from api.notices.messages import Message
 from api.notices.slack import SlackApi
-from tests.fake_slack import TOKEN, Failure, FakeSlack
+from tests.fixtures.fake_slack import TOKEN, Failure, FakeSlack
 
 HELLO = Message(text="hello", blocks=({"type": "divider"},))
 

@@ -6,10 +6,10 @@ import pytest
 from sqlalchemy import update
 
 from api.tables import OutcomeRecord
-from tests.api.serving import Served
-from tests.api.story import Story, spec
-from trainer.contract.probereport import PROBE_RULE
-from trainer.contract.spec import RunSpec
+from hillclimb.spec.run import RunSpec
+from hillclimb.stats.probe_report import PROBE_RULE
+from tests.api.fixtures.serving import Served
+from tests.api.fixtures.story import Story, spec
 
 FOUND = {"booking": 4, "github": -1, "outlook": 0}
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from hillclimb.blobs.disk import DiskStore
 from hillclimb.cli.commands import main
-from tests.api.serving import Served
-from tests.api.story import Story, spec
-from trainer.contract import events
-from trainer.contract.prompts import PromptText
-from trainer.contract.reasons import ReasonCode
-from trainer.contract.rundir import prompts_file, run_key
-from trainer.stores.disk import DiskStore
+from hillclimb.protocol import events
+from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.protocol.prompts import PromptText
+from hillclimb.protocol.rundir import prompts_file, run_key
+from tests.api.fixtures.serving import Served
+from tests.api.fixtures.story import Story, spec
 
 TEXT = "<|im_start|>system\nYou are [an] agent.<|im_end|>\n<|im_start|>assistant\n"
 

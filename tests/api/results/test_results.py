@@ -8,12 +8,12 @@ import json
 
 import pytest
 
-from api.artifacts.logs import SEGMENT_BITS
-from tests.api.serving import Served
-from tests.api.story import Story
-from trainer.contract.reasons import ReasonCode
-from trainer.contract.rundir import attempt_name, checkpoint_name, log_segment, run_key
-from trainer.stores.disk import DiskStore
+from api.results.artifacts.logs import SEGMENT_BITS
+from hillclimb.blobs.disk import DiskStore
+from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.protocol.rundir import attempt_name, checkpoint_name, log_segment, run_key
+from tests.api.fixtures.serving import Served
+from tests.api.fixtures.story import Story
 
 RATES = {"booking": 0.5, "github": 1.0}
 

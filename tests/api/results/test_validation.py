@@ -7,20 +7,20 @@ from collections.abc import Sequence
 
 import pytest
 
-from api.evals import validation
-from tests.api.serving import Served
-from tests.api.story import Story, spec
-from trainer.contract.rundir import attempt_name, run_key
-from trainer.contract.spec import RunSpec
-from trainer.contract.validation import (
+from api.results import validation
+from hillclimb.blobs.disk import DiskStore
+from hillclimb.protocol.rundir import attempt_name, run_key
+from hillclimb.protocol.validation import (
     VALIDATION_ROWS,
-    Check,
     Reason,
+    TaskCheck,
     TaskValidation,
     TaskVerdict,
     summarise_tasks,
 )
-from trainer.stores.disk import DiskStore
+from hillclimb.spec.run import RunSpec
+from tests.api.fixtures.serving import Served
+from tests.api.fixtures.story import Story, spec
 
 
 def a_validation() -> RunSpec:
@@ -29,7 +29,7 @@ def a_validation() -> RunSpec:
 
 def rows(num_valid: int = 3, num_excluded: int = 2) -> list[TaskValidation]:
     """Valid ones of booking, then excluded ones of github."""
-    passed = Check.PASSED
+    passed = TaskCheck.PASSED
     return [
         *(
             TaskValidation(
@@ -46,7 +46,7 @@ def rows(num_valid: int = 3, num_excluded: int = 2) -> list[TaskValidation]:
             TaskValidation(
                 task_key=f"github-{index}",
                 env_key="github",
-                verifier_on_start=Check.FAILED,
+                verifier_on_start=TaskCheck.FAILED,
                 verdict=TaskVerdict.EXCLUDED,
                 reason=Reason.PASSES_UNTOUCHED,
                 detail="the verifier gives the untouched start state 1",

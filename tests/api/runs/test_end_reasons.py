@@ -4,19 +4,20 @@ import itertools
 
 import pytest
 
-from api.runs.reasons import (
+from api.runs.deadlines import DEADLINES_S
+from api.runs.end_reasons import (
     FINAL,
     MAX_FAILURES,
     OVERDUE,
     REASONS,
     AfterEnd,
     Category,
-    Counts,
+    FailureCounting,
     end_reason,
     status_after,
 )
-from api.runs.status import DEADLINES_S, RunStatus, may_follow
-from trainer.contract.reasons import ReasonCode
+from api.runs.status import RunStatus, may_follow
+from hillclimb.protocol.end_reasons import ReasonCode
 
 
 def test_every_reason_has_facts_and_every_consequence_a_status() -> None:
@@ -42,11 +43,11 @@ def test_a_running_run_can_go_where_any_reason_sends_it(
 
 
 def test_only_real_failures_use_up_the_tries() -> None:
-    free = {code for code, facts in REASONS.items() if facts.counts is Counts.NEVER}
+    free = {code for code, facts in REASONS.items() if facts.counts is FailureCounting.NEVER}
     assert {ReasonCode.RUNNER_STOPPED, ReasonCode.NO_RUNNER} < free
     for code in set(ReasonCode) - free:
         assert status_after(code, num_failures=MAX_FAILURES - 1) is RunStatus.RECOVERING
-        assert status_after(code, num_failures=MAX_FAILURES) is FINAL[REASONS[code].at_last]
+        assert status_after(code, num_failures=MAX_FAILURES) is FINAL[REASONS[code].when_exhausted]
     for code in free:
         assert status_after(code, num_failures=MAX_FAILURES) is FINAL[REASONS[code].after]
 
@@ -57,5 +58,5 @@ def test_an_end_reason_keeps_the_message_and_falls_back_on_the_wording() -> None
         "code": "trainer_crashed",
         "category": Category.INFRA,
         "retryable": True,
-        "message": "The trainer died.",
+        "message": "The trainer crashed.",
     }

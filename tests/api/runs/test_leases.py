@@ -4,10 +4,11 @@ from datetime import timedelta
 
 import pytest
 
+from api.runs.deadlines import RUN_LEASE_S
 from api.runs.errors import LeaseLost
-from api.runs.leases import LEASE_S, Lease, claim_lease, due_runs, hold, release
+from api.runs.leases import Lease, claim_lease, due_runs, hold, release
 from api.runs.store import lock_run
-from tests.api.runs.stage import Stage
+from tests.api.fixtures.stage import Stage
 
 
 def take(stage: Stage, run_id: str, owner: str) -> Lease | None:
@@ -26,7 +27,7 @@ def test_a_run_has_one_lease_at_a_time(stage: Stage) -> None:
     assert lease is not None
     assert (lease.epoch, lease.status, lease.attempt) == (1, "queued", None)
     assert take(stage, run_id, "two") is None
-    stage.later(LEASE_S + 1)
+    stage.later(RUN_LEASE_S + 1)
     after = take(stage, run_id, "two")
     assert after is not None
     assert after.epoch == 2
@@ -36,7 +37,7 @@ def test_a_worker_whose_lease_was_taken_over_can_write_nothing(stage: Stage) -> 
     run_id = stage.submit()
     late = take(stage, run_id, "one")
     assert late is not None
-    stage.later(LEASE_S + 1)
+    stage.later(RUN_LEASE_S + 1)
     take(stage, run_id, "two")
     with pytest.raises(LeaseLost), stage.database.transaction() as session:
         hold(session, late)

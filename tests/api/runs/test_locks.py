@@ -9,13 +9,13 @@ from typing import Any
 from sqlalchemy import event, func, select, text
 from sqlalchemy.engine import Engine
 
-from api.database import Database
-from api.runs.absence import forgive_holders
-from api.runs.runners import get_runner
+from api.scheduling.outages.extensions import renew_runner_leases
+from api.scheduling.runners import get_runner
 from api.tables import Attempt, Runner
-from tests import factories as make
-from tests.api.migrated import PROJECT
-from tests.api.runs.stage import Stage
+from api.tables.database import Database
+from tests.api.fixtures.migrated import PROJECT
+from tests.api.fixtures.stage import Stage
+from tests.fixtures import factories as make
 
 ORDER = ["runners", "runs", "attempts"]
 LOCKS = re.compile(r"UPDATE (\w+) SET|INSERT INTO (\w+)|FROM (\w+)[^;]*FOR NO KEY UPDATE")
@@ -59,7 +59,7 @@ def test_runners_then_runs_then_attempts_are_locked(stage: Stage, database: Data
     assert stage.status(lost.run_id) == "recovering"
     stage.later(1)
     with locked_tables() as by_forgiving, database.transaction() as session:
-        forgive_holders(session, now=stage.now)
+        renew_runner_leases(session, now=stage.now)
     with locked_tables() as by_report:
         stage.end(runner_id, kept)
     assert by_claim == by_registering == by_report == ORDER

@@ -4,7 +4,8 @@ import itertools
 
 import pytest
 
-from api.runs.status import DEADLINES_S, TERMINAL, TRANSITIONS, RunStatus, may_follow
+from api.runs.deadlines import DEADLINES_S
+from api.runs.status import TERMINAL, TRANSITIONS, RunStatus, may_follow
 
 
 def test_every_status_has_a_row_of_transitions_and_a_deadline_or_a_reason_to_wait() -> None:

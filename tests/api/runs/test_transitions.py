@@ -9,12 +9,12 @@ from api.runs.errors import InvalidTransition
 from api.runs.status import TRANSITIONS, RunStatus
 from api.runs.store import lock_run
 from api.runs.transitions import move
-from tests.api.runs.stage import Stage
+from tests.api.fixtures.stage import Stage
 
 ROOT = Path(__file__).parents[3]
 WRITER = ROOT / "api/runs/transitions.py"
 ALLOWED = {
-    ROOT / "api/runs/idempotency.py",  # the HTTP status of a stored answer
+    ROOT / "api/tables/idempotency.py",  # the HTTP status of a stored answer
 }
 
 

@@ -6,16 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
+from api.runs.deadlines import DEADLINES_S, RECHECK_S, RUNNER_LEASE_S
 from api.runs.leases import due_runs
-from api.runs.quiet import put_off
-from api.runs.runners import LEASE_S
-from api.runs.status import DEADLINES_S, LOOK_AGAIN_S, RunStatus
+from api.runs.status import RunStatus
+from api.scheduling.outages.deferral import defer_idle
 from api.tables import Run
-from tests import factories as make
-from tests.api.runs.stage import Stage
-from trainer.contract.reasons import ReasonCode
+from hillclimb.protocol.end_reasons import ReasonCode
+from tests.api.fixtures.stage import Stage
+from tests.fixtures import factories as make
 
-STEP_S = LEASE_S - 5.0
+STEP_S = RUNNER_LEASE_S - 5.0
 
 
 def due(stage: Stage) -> list[str]:
@@ -25,7 +25,7 @@ def due(stage: Stage) -> list[str]:
 
 def quieten(stage: Stage) -> int:
     with stage.database.transaction() as session:
-        return put_off(session, now=stage.now)
+        return defer_idle(session, now=stage.now)
 
 
 def training(stage: Stage) -> tuple[str, str, str]:
@@ -36,11 +36,11 @@ def training(stage: Stage) -> tuple[str, str, str]:
 
 def test_a_run_that_trains_is_put_off_without_a_look(stage: Stage) -> None:
     run_id, runner_id, attempt_id = training(stage)
-    stage.later(LOOK_AGAIN_S)
+    stage.later(RECHECK_S)
     stage.beat(runner_id, attempt_id)
     assert due(stage) == [run_id]
     assert (quieten(stage), due(stage)) == (1, [])
-    stage.later(LOOK_AGAIN_S)
+    stage.later(RECHECK_S)
     assert due(stage) == [run_id]
 
 
@@ -53,7 +53,7 @@ def test_an_offer_is_put_off_until_its_time_is_over(stage: Stage) -> None:
     stage.register()
     run_id = stage.submit()
     stage.advance(run_id)
-    stage.later(LOOK_AGAIN_S)
+    stage.later(RECHECK_S)
     assert quieten(stage) == 1
     stage.later(DEADLINES_S[RunStatus.PROVISIONING] or 0)
     assert (quieten(stage), due(stage)) == (0, [run_id])
@@ -62,7 +62,7 @@ def test_an_offer_is_put_off_until_its_time_is_over(stage: Stage) -> None:
 def silence(stage: Stage, runner_id: str, attempt_id: str) -> None:
     """Nobody is heard any more."""
     del runner_id, attempt_id
-    stage.later(LEASE_S + 1)
+    stage.later(RUNNER_LEASE_S + 1)
 
 
 def disown(stage: Stage, runner_id: str, attempt_id: str) -> None:
@@ -95,9 +95,9 @@ def test_a_run_in_trouble_is_looked_at(
 def test_a_run_whose_trainer_speaks_is_well_though_its_runner_is_silent(stage: Stage) -> None:
     runner_id, run_id = stage.register(), stage.submit()
     plan = stage.launch(run_id, runner_id)
-    stage.later(LEASE_S + 1)
+    stage.later(RUNNER_LEASE_S + 1)
     stage.push(plan, make.started(1))
-    stage.later(LOOK_AGAIN_S)
+    stage.later(RECHECK_S)
     assert quieten(stage) == 1
 
 
@@ -109,7 +109,7 @@ def test_an_attempt_that_ended_is_looked_at(stage: Stage) -> None:
 
 def test_a_run_that_somebody_works_on_is_left_alone(stage: Stage) -> None:
     run_id, runner_id, attempt_id = training(stage)
-    stage.later(LOOK_AGAIN_S)
+    stage.later(RECHECK_S)
     stage.beat(runner_id, attempt_id)
     with stage.database.transaction() as session:
         session.get_one(Run, run_id, with_for_update=True)

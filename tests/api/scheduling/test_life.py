@@ -2,17 +2,16 @@
 
 import pytest
 
-from api.runs.absence import forgive_holders
-from api.runs.advance import KILL_GRACE_S
+from api.runs.deadlines import DEADLINES_S, KILL_GRACE_S, RUNNER_LEASE_S
+from api.runs.end_reasons import MAX_FAILURES
 from api.runs.errors import AttemptSuperseded, InvalidTransition, NothingToResume
-from api.runs.reasons import MAX_FAILURES
-from api.runs.runners import LEASE_S
-from api.runs.settle import tail_missing
-from api.runs.status import DEADLINES_S, RunStatus
+from api.runs.status import RunStatus
+from api.scheduling.finalize import tail_missing
+from api.scheduling.outages.extensions import renew_runner_leases
 from api.tables import Run
-from tests import factories as make
-from tests.api.runs.stage import Stage
-from trainer.contract.reasons import ReasonCode
+from hillclimb.protocol.end_reasons import ReasonCode
+from tests.api.fixtures.stage import Stage
+from tests.fixtures import factories as make
 
 
 def test_a_run_without_a_runner_waits_for_ever(stage: Stage) -> None:
@@ -112,7 +111,7 @@ def test_a_superseded_attempt_can_write_nothing(stage: Stage) -> None:
     with pytest.raises(AttemptSuperseded):
         stage.push(plan, make.step(2, 1))
     assert [e.type for e in stage.events(run_id)[before:]] == [
-        "attempt.offered",
+        "attempt.scheduled",
         "run.status_changed",
         "attempt.claimed",
         "run.status_changed",
@@ -303,18 +302,18 @@ def test_a_silent_trainer_is_killed_and_named_for_its_silence(
 
 def test_a_lost_runner_is_noticed_only_when_its_trainer_is_silent_too(stage: Stage) -> None:
     run_id, _, plan = stage.running()
-    stage.later(LEASE_S + 1)
+    stage.later(RUNNER_LEASE_S + 1)
     stage.push(plan, make.step(2, 1))
     stage.advance(run_id)
     assert stage.status(run_id) == "running"
-    stage.later(LEASE_S + 1)
+    stage.later(RUNNER_LEASE_S + 1)
     stage.advance(run_id)
     run = stage.run(run_id)
     assert (run.status, run.end_code, run.num_failures) == ("recovering", "runner_lost", 1)
 
 
 def lose_runner(stage: Stage, run_id: str) -> None:
-    stage.later(LEASE_S + 1)
+    stage.later(RUNNER_LEASE_S + 1)
     stage.advance(run_id)
     stage.register()
 
@@ -365,14 +364,14 @@ def test_only_the_first_last_word_of_a_trainer_counts(stage: Stage) -> None:
 
 def test_an_outage_of_the_service_itself_does_not_count_against_a_runner(stage: Stage) -> None:
     run_id, runner_id, plan = stage.running()
-    stage.later(10 * LEASE_S)
+    stage.later(10 * RUNNER_LEASE_S)
     with stage.database.transaction() as session:
-        forgive_holders(session, now=stage.now)
+        renew_runner_leases(session, now=stage.now)
     stage.advance(run_id)
     assert stage.status(run_id) == "running"
-    stage.later(LEASE_S - 1)
+    stage.later(RUNNER_LEASE_S - 1)
     assert stage.beat(runner_id, plan.attempt_id).commands == ()
-    stage.later(LEASE_S + 1)
+    stage.later(RUNNER_LEASE_S + 1)
     stage.advance(run_id)
     assert stage.status(run_id) == "recovering"
 
@@ -383,7 +382,8 @@ def test_a_restarted_runner_keeps_what_it_names_and_loses_the_rest(stage: Stage)
     assert stage.status(run_id) == "running"
     stage.register()
     assert stage.status(run_id) == "recovering"
-    assert stage.attempts(run_id)[0].end_message == "The runner came back without the trainer."
+    message = "The runner registered again without the trainer."
+    assert stage.attempts(run_id)[0].end_message == message
 
 
 def test_a_runner_is_told_to_kill_what_is_no_longer_its_own(stage: Stage) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from api.runs.advance import KILL_GRACE_S
+from api.runs.deadlines import DEADLINES_S, KILL_GRACE_S
 from api.runs.errors import InvalidTransition
-from api.runs.status import DEADLINES_S, RunStatus
-from tests import factories as make
-from tests.api.runs.stage import Stage
-from trainer.contract.reasons import ReasonCode
+from api.runs.status import RunStatus
+from hillclimb.protocol.end_reasons import ReasonCode
+from tests.api.fixtures.stage import Stage
+from tests.fixtures import factories as make
 
 
 def test_a_run_that_waits_rests_at_once_and_keeps_nobody_waiting(stage: Stage) -> None:

@@ -11,13 +11,13 @@ from sqlalchemy import select, text
 
 from api.runs.errors import UnknownToken, UnsupportedSchema
 from api.runs.journal import CHANNEL, Draft, append
-from api.runs.record import record_push
 from api.runs.store import lock_run
+from api.scheduling.record import record_push
 from api.tables import Checkpoint, Eval, Metric, OutboxMessage, OutcomeRecord, RunEvent
-from tests import factories as make
-from tests.api.runs.stage import Stage
-from trainer.contract.events import CheckpointDeleted
-from trainer.contract.reasons import ReasonCode
+from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.protocol.events import CheckpointDeleted
+from tests.api.fixtures.stage import Stage
+from tests.fixtures import factories as make
 
 
 def test_repeated_events_change_nothing(stage: Stage) -> None:

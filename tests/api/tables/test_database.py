@@ -1,17 +1,20 @@
 """Migrations make exactly the tables that the code declares."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
 from alembic import command
 from alembic.script import ScriptDirectory
+from alembic.util import CommandError
 from sqlalchemy import select, text
 from sqlalchemy.exc import OperationalError
 
-from api.database import SCHEMA_REVISION, Database
-from api.tables import Base, Project, Runner
-from tests.migrated import alembic_config
-from trainer.contract.launch import OLD_KINDS
+from api.tables import Base, Project
+from api.tables.database import SCHEMA_REVISION, Database, revision_fault
+from tests.fixtures.migrated import ROOT, alembic_config
 
 
 def test_the_code_is_written_for_the_newest_migration() -> None:
@@ -34,12 +37,54 @@ def test_migrating_up_leaves_no_difference_to_the_tables(
     database.close()
 
 
+@pytest.mark.parametrize("revision", ["0001", "0012"])
+def test_a_database_of_an_earlier_version_is_refused_with_the_way_to_export_it(
+    make_database: Callable[..., str], revision: str
+) -> None:
+    url = make_database()
+    database = Database(url)
+    with database.transaction() as session:
+        session.execute(text("CREATE TABLE alembic_version (version_num varchar(32))"))
+        session.execute(text("INSERT INTO alembic_version VALUES (:at)"), {"at": revision})
+    with pytest.raises(CommandError, match=rf"\(revision {revision}\).*hillclimb datasets pull"):
+        command.upgrade(alembic_config(url), "head")
+    assert database.revision() == revision
+    assert "git checkout fbee508" in (revision_fault(database.revision()) or "")
+    database.close()
+
+
+def test_alembic_prints_the_refusal_as_one_sentence(make_database: Callable[..., str]) -> None:
+    """The embedded stack shows the last lines of its one-shot service `migrate`."""
+    url = make_database()
+    database = Database(url)
+    with database.transaction() as session:
+        session.execute(text("CREATE TABLE alembic_version AS SELECT '0012' AS version_num"))
+    database.close()
+    result = subprocess.run(
+        [sys.executable, "-m", "alembic", "-c", str(ROOT / "alembic.ini"), "upgrade", "head"],
+        env={**os.environ, "DATABASE_URL": url},
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode != 0
+    (line,) = (result.stdout + result.stderr).strip().splitlines()
+    assert line.startswith("FAILED: This database was written by Hillclimb before 2026-11-23")
+
+
+def test_what_can_be_migrated_is_not_called_outdated() -> None:
+    assert revision_fault(SCHEMA_REVISION) is None
+    assert revision_fault(None) == "The database is at revision None, not 1001: run migrations."
+
+
 def test_every_top_level_table_belongs_to_a_project() -> None:
     tables = Base.metadata.tables
     below_a_run = {name for name, table in tables.items() if "run_id" in table.columns}
     below_a_run |= {name for name, table in tables.items() if "cluster_id" in table.columns}
     # The operator's own: which service this is, and what all projects learn of the clouds.
-    operators = {"deployments", "stray_clusters", "cloud_exclusions", "price_quotes"}
+    operators = {"deployments", "orphaned_clusters", "cloud_exclusions", "price_quotes"}
     for name in set(tables) - below_a_run - operators - {"projects"}:
         assert not tables[name].columns["project_id"].nullable, name
 
@@ -88,24 +133,4 @@ def test_a_database_that_is_away_says_so() -> None:
     database = Database("postgresql+psycopg://nobody@127.0.0.1:1/none")
     with pytest.raises(OperationalError):
         database.revision()
-    database.close()
-
-
-def test_runners_that_an_older_version_registers_carry_out_the_kinds_it_knew(
-    make_database: Callable[..., str],
-) -> None:
-    """In a rolling update old API processes go on for a while on the new tables."""
-    url = make_database()
-    command.upgrade(alembic_config(url), "head")
-    database = Database(url)
-    with database.transaction() as session:
-        session.add(Project(id="a", name="a"))
-        session.flush()
-        session.execute(
-            text(
-                "INSERT INTO runners (id, project_id, name, slots, hostname, draining, lease_until,"
-                " registered_at) VALUES ('rnr_1', 'a', 'box', 1, 'box', false, now(), now())"
-            )
-        )
-        assert session.scalar(select(Runner.kinds)) == list(OLD_KINDS)
     database.close()

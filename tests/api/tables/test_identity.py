@@ -3,8 +3,10 @@
 import pytest
 from sqlalchemy import text
 
-from api.database import Database
-from api.identity import (
+from api.runs.journal import utc_now
+from api.tables import ApiKey
+from api.tables.database import Database
+from api.tables.identity import (
     DEFAULT_PROJECT,
     USER_SCOPES,
     NotAllowed,
@@ -15,8 +17,6 @@ from api.identity import (
     ensure_key,
     new_key,
 )
-from api.runs.journal import utc_now
-from api.tables import ApiKey
 
 
 def test_a_key_made_twice_is_one_key_of_the_default_project(database: Database) -> None:

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from api.ids import born_at, new_id
-from trainer.contract.sections import ResumedFrom
+from api.tables.ids import born_at, new_id
+from hillclimb.spec.training.lineage import ResumedFrom
 
 
 def test_an_id_fits_the_pattern_of_the_contract() -> None:

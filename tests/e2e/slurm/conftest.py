@@ -17,15 +17,15 @@ from typing import Any, cast
 
 import pytest
 
-from hillclimb.stack.ports import accepts
-from hillclimb.stack.sky import client_environment, queue_port
-from tests.e2e.slurm.catalog import write_catalog
+from hillclimb.stack.servers.sky import client_environment, queue_port
+from hillclimb.stack.system.ports import accepts
 from tests.e2e.slurm.cluster import LocalSlurm, local_slurm, what_is_missing
-from tests.e2e.slurm.gated import FACTORY, GATES
-from tests.e2e.slurm.prime import SoldOutPlatform, sold_out_platform
-from tests.e2e.slurm.skyserver import RunningSky, running_sky
+from tests.e2e.slurm.fixtures.catalog import write_catalog
+from tests.e2e.slurm.fixtures.gated import FACTORY, GATES
+from tests.e2e.slurm.fixtures.prime import SoldOutPlatform, sold_out_platform
+from tests.e2e.slurm.fixtures.skyserver import RunningSky, running_sky
 from tests.e2e.slurm.stack import RentingStack, renting_stack
-from worker.clusters.base import Clouds, CloudsUnreachable
+from worker.skypilot.port import Clouds, CloudsUnreachable
 
 E2E, FIGURES = "HILLCLIMB_E2E", "HILLCLIMB_E2E_FIGURES"
 PREFIX = "hc-test-"
@@ -86,7 +86,7 @@ def slurm(phases: Phases) -> Iterator[LocalSlurm]:
 
 @pytest.fixture(scope="session")
 def gates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where `tests.e2e.slurm.gated` looks."""
+    """Where `tests.e2e.slurm.fixtures.gated` looks."""
     return tmp_path_factory.mktemp("gates")
 
 
@@ -135,7 +135,7 @@ def make_clouds(sky: RunningSky) -> Callable[[str], Clouds]:
     os.environ |= client_environment(sky.server.url, sky.server.directory / "client")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        module = importlib.import_module("worker.clusters.skypilot")
+        module = importlib.import_module("worker.skypilot.skypilot")
     made: Callable[[str], Clouds] = module.make_clouds
     return made
 

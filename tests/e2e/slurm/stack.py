@@ -24,12 +24,12 @@ from moto.server import ThreadedMotoServer
 
 from hillclimb.stack.control import connection, down, status, up_detached
 from hillclimb.stack.options import CODE_ROOT, StackOptions
-from hillclimb.stack.poll import wait_until
-from hillclimb.stack.processes import owned_by
-from tests.e2e.slurm.catalog import write_catalog
+from hillclimb.stack.system.poll import wait_until
+from hillclimb.stack.system.processes import owned_by
 from tests.e2e.slurm.cluster import NAME, LocalSlurm
-from tests.e2e.slurm.prime import SoldOutPlatform
-from tests.stores.servers import BUCKET, KEY, SECRET, make_client
+from tests.e2e.slurm.fixtures.catalog import write_catalog
+from tests.e2e.slurm.fixtures.prime import SoldOutPlatform
+from tests.hillclimb.blobs.servers import BUCKET, KEY, SECRET, make_client
 
 UP_S, DEADLINE_S = 300.0, 1200.0
 """On two busy cores a gang takes minutes to come up, and its Ray as long."""
@@ -97,7 +97,7 @@ class RentingStack:
 
     def until_cluster(self, run_id: str, state: str, number: int = 1) -> dict[str, Any]:
         """Wait until the run's cluster of that number is so, or has gone further."""
-        order = ("wanted", "launching", "up", "ending", "gone")
+        order = ("pending", "provisioning", "running", "terminating", "terminated")
         further = order[order.index(state) :]
 
         def is_so() -> bool:
@@ -120,7 +120,7 @@ class RentingStack:
     def until_ended(self, run_id: str) -> dict[str, Any]:
         """Wait until the run is over and nothing of its clusters is left."""
         self.until(lambda: self.run(run_id)["status"] in ENDED)
-        self.until(lambda: all(each["state"] == "gone" for each in self.clusters(run_id)))
+        self.until(lambda: all(each["state"] == "terminated" for each in self.clusters(run_id)))
         return self.run(run_id)
 
     def pid(self, service: str) -> int:

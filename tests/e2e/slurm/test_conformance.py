@@ -64,7 +64,9 @@ class OnSlurm:
         mine = [each["name"] for each in clusters]
         jobs = [name for _, name, _ in self.stack.slurm.jobs()]
         return [job for job in jobs if any(name in job for name in mine)] + [
-            f"{each['name']} is {each['state']}" for each in clusters if each["state"] != "gone"
+            f"{each['name']} is {each['state']}"
+            for each in clusters
+            if each["state"] != "terminated"
         ]
 
     def _nodes(self, *changes: str) -> None:

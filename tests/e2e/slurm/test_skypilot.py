@@ -17,24 +17,24 @@ from typing import Any
 
 import pytest
 
+from hillclimb.spec.backend.skypilot import CandidateSpec, TrainerInstall
 from hillclimb.stack.options import CODE_ROOT
-from hillclimb.stack.poll import wait_until
+from hillclimb.stack.system.poll import wait_until
 from tests.e2e.slurm.cluster import NAME, LocalSlurm
 from tests.e2e.slurm.conftest import PREFIX, Phases
-from tests.e2e.slurm.prime import SOLD_OUT, SoldOutPlatform
-from tests.e2e.slurm.skyserver import RunningSky
-from trainer.contract.clusters.spec import CandidateSpec, TrainerInstall
-from worker.clusters.base import (
+from tests.e2e.slurm.fixtures.prime import SOLD_OUT, SoldOutPlatform
+from tests.e2e.slurm.fixtures.skyserver import RunningSky
+from worker.skypilot.port import (
+    CloudJob,
     Clouds,
+    CloudState,
     CloudsUnreachable,
     ClusterPlan,
     ErrorKind,
-    JobSighting,
     JobState,
-    Outcome,
+    OfferOutcome,
     RequestReport,
     RequestState,
-    SeenState,
 )
 
 pytestmark = [
@@ -81,7 +81,7 @@ def where():
     return ray.util.get_node_ip_address(), sorted(map(int, ray.get_gpu_ids()))
 
 found = ray.get([where.remote(), where.remote()])
-given = os.path.expanduser("~/given/att_1.json")
+given = os.path.expanduser("~/secrets/att_1.json")
 with open(given) as file:
     secret = json.load(file)["SECRET"]
 others = oct(os.stat(given).st_mode & 0o077)
@@ -118,18 +118,18 @@ def until_ended(clouds: Clouds, request_id: str) -> RequestReport:
 
     def is_over() -> bool:
         time.sleep(1.0)
-        reports.append(clouds.request(request_id))
+        reports.append(clouds.get_launch(request_id))
         return reports[-1].state is not RequestState.WORKING
 
     assert wait_until(is_over, deadline_s=DEADLINE_S), reports[-1]
     return reports[-1]
 
 
-def until_job(clouds: Clouds, name: str, job_id: int, state: JobState) -> JobSighting:
-    found: list[JobSighting] = []
+def until_job(clouds: Clouds, name: str, job_id: int, state: JobState) -> CloudJob:
+    found: list[CloudJob] = []
 
     def is_so() -> bool:
-        found[:] = [job for job in clouds.jobs(name) if job.id == job_id]
+        found[:] = [job for job in clouds.list_jobs(name) if job.id == job_id]
         return bool(found) and found[0].state is state
 
     assert wait_until(is_so, deadline_s=DEADLINE_S), found
@@ -137,8 +137,8 @@ def until_job(clouds: Clouds, name: str, job_id: int, state: JobState) -> JobSig
 
 
 def end(clouds: Clouds, slurm: LocalSlurm, name: str) -> None:
-    clouds.down(name)
-    assert wait_until(lambda: name not in clouds.sightings(), deadline_s=DEADLINE_S)
+    clouds.terminate(name)
+    assert wait_until(lambda: name not in clouds.list_clusters(), deadline_s=DEADLINE_S)
     assert slurm.empty()
 
 
@@ -150,7 +150,7 @@ def test_prices_are_known_before_anything_is_rented(
     candidates = (ON_SLURM, ON_PRIME, lambda_, dear)
     asked = plan(f"{PREFIX}none-1", "att_0", "true", candidates=candidates, num_nodes=2)
     with phases.phase("first prices"):
-        found = clouds.offers(asked)
+        found = clouds.list_offers(asked)
     offered = [(each.candidate, each.infra, each.hourly_usd) for each in found]
     assert (0, f"slurm/{NAME}", 40.0) in offered
     assert (1, "primeintellect/CA", 30.4) in offered
@@ -177,17 +177,17 @@ def test_a_gang_of_two_nodes_starts_ray_on_both(
         "att_1",
         RAY,
         num_nodes=2,
-        setup="chmod -R go= ~/given",
+        setup="chmod -R go= ~/secrets",
         files={"~/driver.py": str(driver)},
         envs={"PYTHON": str(slurm.python_with(packages)), "PLACE": str(place), "PLAIN": "seen"},
         secrets={"SECRET": SECRET},
-        secrets_at="~/given/att_1.json",
+        secrets_at="~/secrets/att_1.json",
         idle_minutes=30,
     )
     with phases.phase("gang: launch asked"):
         request_id = clouds.launch(gang)
-    assert clouds.open_launches(name) == (request_id,), "found again by its name alone"
-    assert clouds.request(request_id).state is RequestState.WORKING
+    assert clouds.list_launches(name) == (request_id,), "found again by its name alone"
+    assert clouds.get_launch(request_id).state is RequestState.WORKING
     with phases.phase("gang: launch done"):
         report = until_ended(clouds, request_id)
     assert report.state is RequestState.DONE, report.error
@@ -196,11 +196,11 @@ def test_a_gang_of_two_nodes_starts_ray_on_both(
     assert (report.cluster.infra, report.cluster.num_nodes) == ("slurm", 2)
     assert report.cluster.hourly_usd is not None
     assert report.cluster.hourly_usd >= 40.0
-    assert [(each.infra, each.outcome) for each in report.offers] == [("slurm", Outcome.UP)]
-    assert clouds.open_launches(name) == ()
+    assert [(each.infra, each.outcome) for each in report.offers] == [("slurm", OfferOutcome.UP)]
+    assert clouds.list_launches(name) == ()
     with phases.phase("gang: sightings"):
-        seen = clouds.sightings()[name]
-    assert seen.state is SeenState.UP
+        seen = clouds.list_clusters()[name]
+    assert seen.state is CloudState.UP
     assert seen.cluster == report.cluster
     with phases.phase("gang: job done"):
         until_job(clouds, name, 1, JobState.SUCCEEDED)
@@ -212,7 +212,7 @@ def test_a_gang_of_two_nodes_starts_ray_on_both(
     scripts = [path for path in Path("/tmp").glob("sky_*") if path.is_file()]
     assert scripts, "SkyPilot has left the scripts of setup and job"
     assert not any(SECRET in path.read_text(errors="replace") for path in scripts)
-    assert [job.name for job in clouds.jobs(name)] == ["att_1"]
+    assert [job.name for job in clouds.list_jobs(name)] == ["att_1"]
     phases.other["hourly USD of the gang"] = report.cluster.hourly_usd
     phases.other["API server MB, gang up"] = sky.resident_mb()
     with phases.phase("gang: down until gone"):
@@ -229,11 +229,11 @@ def test_a_sold_out_platform_is_in_the_ledger_before_the_one_that_was_taken(
     assert prime.wanted[0]["pod"]["gpuCount"] == 8
     sold_out, taken = report.offers
     assert (sold_out.infra, sold_out.region) == ("primeintellect", "CA")
-    assert sold_out.outcome is Outcome.REFUSED
+    assert sold_out.outcome is OfferOutcome.REFUSED
     assert sold_out.error_class == "ResourcesUnavailableError"
     assert SOLD_OUT in str(sold_out.message)
     assert sold_out.hourly_usd == 15.2
-    assert (taken.infra, taken.outcome, taken.hourly_usd) == ("slurm", Outcome.UP, 20.0)
+    assert (taken.infra, taken.outcome, taken.hourly_usd) == ("slurm", OfferOutcome.UP, 20.0)
     assert sold_out.seconds is not None
     assert taken.seconds is not None
 
@@ -243,14 +243,14 @@ def test_a_second_launch_is_a_second_job_and_it_can_be_cancelled(
 ) -> None:
     report = until_ended(clouds, clouds.launch(plan(SHARED, "att_2", "sleep 600")))
     assert report.job_id == 2
-    assert [(j.id, j.name, j.state.is_live) for j in clouds.jobs(SHARED)] == [
+    assert [(j.id, j.name, j.state.is_live) for j in clouds.list_jobs(SHARED)] == [
         (1, "att_2", True),
         (2, "att_2", True),
     ]
     with phases.phase("cancel"):
         clouds.cancel_jobs(SHARED, (2,))
         until_job(clouds, SHARED, 2, JobState.CANCELLED)
-    assert [job.id for job in clouds.jobs(SHARED) if job.state.is_live] == [1]
+    assert [job.id for job in clouds.list_jobs(SHARED) if job.state.is_live] == [1]
 
 
 def test_a_job_that_fails_is_seen_to_have_failed(clouds: Clouds, phases: Phases) -> None:
@@ -276,28 +276,28 @@ def test_machines_that_nobody_has_are_refused_without_asking_for_any(clouds: Clo
     )
     assert report.error is not None
     assert (report.error.kind, report.offers) == (ErrorKind.UNSATISFIABLE, ())
-    assert clouds.offers(plan("x", "y", "true", candidates=(many,))) == ()
+    assert clouds.list_offers(plan("x", "y", "true", candidates=(many,))) == ()
 
 
 def test_an_end_of_what_is_not_there_is_no_error(clouds: Clouds) -> None:
     nobody = f"{PREFIX}nobody-1"
-    clouds.down(nobody)
-    assert nobody not in clouds.sightings()
-    assert clouds.jobs(nobody) == ()
-    assert clouds.open_launches(nobody) == ()
+    clouds.terminate(nobody)
+    assert nobody not in clouds.list_clusters()
+    assert clouds.list_jobs(nobody) == ()
+    assert clouds.list_launches(nobody) == ()
 
 
 def test_a_server_that_hangs_is_unreachable_in_time(
     make_clouds: Callable[[str], Clouds], sky: RunningSky, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clouds = make_clouds(PREFIX)
-    monkeypatch.setattr("worker.clusters.skypilot.QUICK_S", 4.0)
+    monkeypatch.setattr("worker.skypilot.skypilot.LOCAL_CALL_S", 4.0)
     assert sky.child is not None
     os.kill(sky.child.identity.pid, signal.SIGSTOP)
     started = time.monotonic()
     try:
         with pytest.raises(CloudsUnreachable):
-            clouds.open_launches(SHARED)
+            clouds.list_launches(SHARED)
         assert time.monotonic() - started < 12.0
     finally:
         os.kill(sky.child.identity.pid, signal.SIGCONT)
@@ -314,44 +314,44 @@ def test_a_killed_server_forgets_requests_and_knows_clusters(
     with phases.phase("API server killed until gone"):
         sky.kill()
     with pytest.raises(CloudsUnreachable):
-        make_clouds(PREFIX).request(request_id)
+        make_clouds(PREFIX).get_launch(request_id)
     with phases.phase("API server up again"):
         sky.start()
-    assert clouds.request(request_id).state is RequestState.FORGOTTEN
-    assert clouds.open_launches(SHARED) == ()
+    assert clouds.get_launch(request_id).state is RequestState.FORGOTTEN
+    assert clouds.list_launches(SHARED) == ()
     with phases.phase("cluster found by its name"):
-        seen = clouds.sightings()[SHARED]
+        seen = clouds.list_clusters()[SHARED]
     assert seen.cluster is not None
     assert seen.cluster.hourly_usd is not None
     # A new process of the worker finds it as well.
-    assert set(make_clouds(PREFIX).sightings()) == {SHARED}
-    if not any(job.name == "att_6" for job in clouds.jobs(SHARED)):
+    assert set(make_clouds(PREFIX).list_clusters()) == {SHARED}
+    if not any(job.name == "att_6" for job in clouds.list_jobs(SHARED)):
         until_ended(clouds, clouds.launch(plan(SHARED, "att_6", "sleep 600")))
-    assert [job.name for job in clouds.jobs(SHARED) if job.state.is_live] == ["att_6"]
+    assert [job.name for job in clouds.list_jobs(SHARED) if job.state.is_live] == ["att_6"]
 
 
 def test_machines_that_were_taken_away_are_not_seen_any_more(
     clouds: Clouds, slurm: LocalSlurm, phases: Phases
 ) -> None:
-    assert clouds.sightings()[SHARED].state is SeenState.UP
+    assert clouds.list_clusters()[SHARED].state is CloudState.UP
     with phases.phase("sighting of one cluster"):
-        seen = clouds.sighting(SHARED)
+        seen = clouds.get_cluster(SHARED)
     assert seen is not None
-    assert seen.state is SeenState.UP
+    assert seen.state is CloudState.UP
     ((job, _, _),) = [each for each in slurm.jobs() if each[1].startswith(SHARED)]
     slurm.cancel(job)
     assert slurm.empty()
     with phases.phase("preemption seen"):
-        assert wait_until(lambda: clouds.sighting(SHARED) is None, deadline_s=DEADLINE_S)
-    assert SHARED not in clouds.sightings()
-    assert clouds.jobs(SHARED) == ()
-    clouds.down(SHARED)
-    assert clouds.sightings() == {}
+        assert wait_until(lambda: clouds.get_cluster(SHARED) is None, deadline_s=DEADLINE_S)
+    assert SHARED not in clouds.list_clusters()
+    assert clouds.list_jobs(SHARED) == ()
+    clouds.terminate(SHARED)
+    assert clouds.list_clusters() == {}
 
 
 def _answers(clouds: Clouds) -> bool:
     try:
-        clouds.open_launches(SHARED)
+        clouds.list_launches(SHARED)
     except CloudsUnreachable:
         return False
     return True

@@ -65,13 +65,13 @@ def seconds(
     first = {each["type"]: moment(each["created_at"]) for each in reversed(own)}
     marks = {
         "asked for": moment(cluster["created_at"]),
-        "machines up, job submitted": moment(cluster["up_at"]),
+        "machines up, job submitted": moment(cluster["running_at"]),
         "environment set up, attempt taken": first["attempt.claimed"],
         "Ray on the first node": said_at(said, "Ray answers at"),
         "Ray on both, every machine tested": said_at(said, "started the trainer"),
         "trainer's workers started": first["trainer.started"],
         "trained, pass rates back": first["trainer.ended"],
-        "cluster gone": moment(cluster["gone_at"]),
+        "cluster gone": moment(cluster["terminated_at"]),
     }
     times = list(marks.items())
     return {name: round(end - start, 1) for (_, start), (name, end) in pairwise(times)}

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from hillclimb.stack.poll import wait_until
+from hillclimb.stack.system.poll import wait_until
 from tests.e2e.slurm.cluster import NAME
 from tests.e2e.slurm.conftest import Phases
-from tests.e2e.slurm.prime import SOLD_OUT, SoldOutPlatform
+from tests.e2e.slurm.fixtures.prime import SOLD_OUT, SoldOutPlatform
 from tests.e2e.slurm.stack import (
     ON_PRIME,
     ON_SLURM,
@@ -87,7 +87,7 @@ def test_a_failing_job_ends_the_run_and_its_cluster(stack: RentingStack, phases:
         run = stack.until_ended(run_id)
     assert (run["status"], run["attempt"]) == ("failed", 1), stack.tails()
     assert "/nowhere/model" in run["end_reason"]["message"]
-    assert [each["up_at"] is not None for each in stack.clusters(run_id)] == [True]
+    assert [each["running_at"] is not None for each in stack.clusters(run_id)] == [True]
 
 
 def test_a_worker_killed_after_the_launch_finds_it_again_and_a_cancel_ends_it(
@@ -97,13 +97,13 @@ def test_a_worker_killed_after_the_launch_finds_it_again_and_a_cancel_ends_it(
     run_id = stack.submit(tiny_spec(stack.python, schedule=LONG))
     stack.until((gates / "asked").exists)
     cluster = stack.clusters(run_id)[0]
-    assert cluster["state"] == "wanted", "the launch is asked for, and not recorded"
+    assert cluster["state"] == "pending", "the launch is asked for, and not recorded"
     old = stack.pid("cluster-worker")
     os.killpg(old, signal.SIGKILL)
     (gates / "hold").unlink()
     stack.until(lambda: stack.pid("cluster-worker") not in (old, -1))
     with phases.phase("worker killed: up"):
-        cluster = stack.until_cluster(run_id, "up")
+        cluster = stack.until_cluster(run_id, "running")
     stack.until_step(run_id, 1)
     assert num_jobs(stack, cluster["name"]) == 1
     assert len(stack.slurm.jobs()) == 1
@@ -117,7 +117,7 @@ def test_a_run_that_is_cancelled_in_its_launch_leaves_no_cluster(
     stack: RentingStack, phases: Phases
 ) -> None:
     run_id = stack.submit(tiny_spec(stack.python, schedule=LONG))
-    stack.until_cluster(run_id, "launching")
+    stack.until_cluster(run_id, "provisioning")
     cancel(stack, run_id)
     with phases.phase("cancel in launch: cluster gone"):
         run = stack.until_ended(run_id)
@@ -130,12 +130,12 @@ def test_a_killed_api_server_costs_no_run_and_no_second_job(
 ) -> None:
     """The nodes cannot reach the API: everything passes through the blob store."""
     run_id = stack.submit(tiny_spec(stack.python, skypilot={"api_reachable": False}))
-    stack.until_cluster(run_id, "launching")
+    stack.until_cluster(run_id, "provisioning")
     old = stack.pid("sky-api")
     os.kill(old, signal.SIGKILL)
     stack.until(lambda: stack.pid("sky-api") not in (old, -1) and stack.is_ready("sky-api"))
     with phases.phase("API server killed in the launch: up"):
-        cluster = stack.until_cluster(run_id, "up")
+        cluster = stack.until_cluster(run_id, "running")
     assert wait_until(lambda: num_jobs(stack, cluster["name"]) > 0, deadline_s=60)
     assert num_jobs(stack, cluster["name"]) == 1
     with phases.phase("relay: up to gone"):
@@ -152,7 +152,7 @@ def test_a_sold_out_platform_is_passed_over_for_the_next_candidate(
     away = {"api_reachable": False}
     run_id = stack.submit(tiny_spec(stack.python, ON_PRIME, ON_SLURM, skypilot=away))
     with phases.phase("failover: up"):
-        cluster = stack.until_cluster(run_id, "up")
+        cluster = stack.until_cluster(run_id, "running")
     assert prime.wanted
     sold_out, taken = cluster["offers"]
     assert (sold_out["infra"], sold_out["outcome"]) == ("primeintellect", "refused")
@@ -172,12 +172,12 @@ def test_machines_taken_away_are_replaced_and_training_goes_on_from_the_checkpoi
     ((job, _, _),) = stack.slurm.jobs()
     stack.slurm.cancel(job)
     with phases.phase("machines taken away: second cluster up"):
-        second = stack.until_cluster(run_id, "up", number=2)
+        second = stack.until_cluster(run_id, "running", number=2)
     run = stack.until_ended(run_id)
     assert (run["status"], run["attempt"]) == ("succeeded", 2), (run["end_reason"], stack.tails())
     started = [each["data"] for each in stack.events(run_id, "trainer.started")]
     assert started[0]["resumed_from_step"] is None
     assert started[1]["resumed_from_step"] >= 3
     first = stack.clusters(run_id)[0]
-    assert moment(first["gone_at"]) <= moment(second["up_at"]), "one cluster at a time"
+    assert moment(first["terminated_at"]) <= moment(second["running_at"]), "one cluster at a time"
     sweep_killed_job(stack, first["name"])

@@ -12,7 +12,7 @@ pytest.importorskip("trainer.engines.vllm.engine", reason="vLLM does not import 
 import torch
 
 from tests.trainer.learners.recorded import batch
-from tests.trainer.tinker.local import (
+from tests.trainer.workers.tinker.local import (
     RANK,
     SDK_LEAVES_SOCKETS,
     make_learner,
@@ -22,10 +22,10 @@ from tests.trainer.tinker.local import (
 from trainer.engines.canary import canary_tokens
 from trainer.engines.vllm.engine import VllmEngine
 from trainer.engines.vllm.options import VllmOptions
-from trainer.sources import resolve_source
-from trainer.tinker.engine import TinkerEngine
-from trainer.tinker.sync import TinkerSync
+from trainer.inputs.model.sources import resolve_source
 from trainer.types import SamplingParams
+from trainer.workers.tinker.engine import TinkerEngine
+from trainer.workers.tinker.sync import TinkerSync
 
 pytestmark = SDK_LEAVES_SOCKETS
 PROMPT = canary_tokens(2048)
@@ -57,7 +57,7 @@ async def test_an_adapter_that_was_brought_from_a_server_draws_the_same_in_vllm(
     engine = VllmEngine(options)
     try:
         torch.testing.assert_close(await engine.logprobs(PROMPT), before, atol=1e-4, rtol=0)
-        await engine.take_file(tmp_path / "adapter", STEPS)
+        await engine.load_weights_file(tmp_path / "adapter", STEPS)
         torch.testing.assert_close(await engine.logprobs(ids), scored, atol=1e-4, rtol=0)
         again = await engine.sample(PROMPT, GREEDY, session="s", prefix_key="g")
     finally:

@@ -21,10 +21,10 @@ pytest.importorskip("tinker", reason="the data plane's environment runs this: `m
 
 from safetensors.torch import load_file
 
+from hillclimb.protocol.events import CheckpointSaved, StepCompleted, TrainerStarted
 from tests.e2e.tinker.skyrl_server import FIGURES, MARKS, free_port, skyrl_server
-from tests.trainer.short_run import ShortRun
-from tests.trainer.tiny_model import write_tiny_model
-from trainer.contract.events import CheckpointSaved, StepCompleted, TrainerStarted
+from tests.trainer.fixtures.short_run import ShortRun
+from tests.trainer.fixtures.tiny_model import write_tiny_model
 
 pytestmark = MARKS
 KEY = "tml-any"

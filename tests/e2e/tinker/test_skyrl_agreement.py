@@ -23,10 +23,12 @@ pytest.importorskip("tinker", reason="the data plane's environment runs this: `m
 import torch
 from safetensors.torch import load_file
 
+from hillclimb.spec.training.algorithm import AlgorithmSpec
 from tests.e2e.tinker.skyrl_server import FIGURES, MARKS, free_port, skyrl_server
+from tests.trainer.fixtures.scripted import byte_tokenizer
+from tests.trainer.fixtures.tiny import random_ids
 from tests.trainer.learners.recorded import batch
-from tests.trainer.scripted import byte_tokenizer
-from tests.trainer.tinker.comparison import (
+from tests.trainer.workers.tinker.comparison import (
     ADAPTER,
     OPTIMIZER,
     STEPS,
@@ -38,11 +40,9 @@ from tests.trainer.tinker.comparison import (
     step_along_gradient,
     take_adapter,
 )
-from tests.trainer.tinker.local import make_learner, open_service, write_model
-from tests.trainer.tiny import random_ids
-from trainer.contract.algorithm import AlgorithmSpec
-from trainer.tinker.datum import data_of, loss_of
-from trainer.tinker.learner import TinkerLearner
+from tests.trainer.workers.tinker.local import make_learner, open_service, write_model
+from trainer.workers.tinker.datum import data_of, loss_of
+from trainer.workers.tinker.learner import TinkerLearner
 
 pytestmark = MARKS
 ANSWER_S = 500.0

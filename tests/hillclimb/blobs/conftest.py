@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 from moto.server import ThreadedMotoServer
 
-from tests.stores.servers import BUCKET, KEY, MANY, NUM_MANY, SECRET, make_client, serve_rclone
+from tests.hillclimb.blobs.servers import (
+    BUCKET,
+    KEY,
+    MANY,
+    NUM_MANY,
+    SECRET,
+    make_client,
+    serve_rclone,
+)
 
 
 @pytest.fixture(autouse=True)

@@ -9,16 +9,16 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.stores.servers import BUCKET, MANY, NUM_MANY, REGION
-from trainer.stores.base import BlobStore, StoreRefused
-from trainer.stores.locate import open_store
-from trainer.stores.patience import Patience
+from hillclimb.blobs.base import BlobStore, StoreRefused
+from hillclimb.blobs.locate import open_store
+from hillclimb.blobs.retry import RetryPolicy
+from tests.hillclimb.blobs.servers import BUCKET, MANY, NUM_MANY, REGION
 
 
 def at(service: str, bucket: str = BUCKET, prefix: str = "p") -> BlobStore:
     """The store at an address; its faults are not waited out for long."""
     url = f"s3://{bucket}/{prefix}?endpoint_url={service}&region={REGION}"
-    return open_store(url, Patience(total_s=2.0))
+    return open_store(url, RetryPolicy(total_s=2.0))
 
 
 USES: dict[str, Callable[[BlobStore], object]] = {

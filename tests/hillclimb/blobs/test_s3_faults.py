@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.stores.servers import BUCKET, REGION, Fault, FaultyProxy, make_client
-from trainer.stores.base import BlobMissing, BlobStore, StoreError, StoreFull, StoreRefused
-from trainer.stores.locate import open_store
-from trainer.stores.parts import PART_BYTES
-from trainer.stores.patience import Patience
+from hillclimb.blobs.base import BlobMissing, BlobStore, StoreError, StoreFull, StoreRefused
+from hillclimb.blobs.locate import open_store
+from hillclimb.blobs.retry import RetryPolicy
+from hillclimb.blobs.s3.parts import PART_BYTES
+from tests.hillclimb.blobs.servers import BUCKET, REGION, Fault, FaultyProxy, make_client
 
-QUICK = Patience(total_s=60.0, first_pause_s=0.01, longest_pause_s=0.05, silence_s=20.0)
+QUICK = RetryPolicy(total_s=60.0, first_pause_s=0.01, longest_pause_s=0.05, silence_s=20.0)
 SLOW_DOWN = Fault(status=503, code="SlowDown")
 BROKEN = Fault(cut_at=0)
 ANSWER_LOST = Fault(reaches_service=True, cut_at=0)
@@ -66,7 +66,7 @@ def test_a_service_that_falls_silent_is_asked_again(
 ) -> None:
     store.put("a", b"0123456789")
     url = f"s3://{BUCKET}/{prefix}?endpoint_url={proxy.url}&region={REGION}"
-    hasty = open_store(url, Patience(total_s=60.0, first_pause_s=0.01, silence_s=1.0))
+    hasty = open_store(url, RetryPolicy(total_s=60.0, first_pause_s=0.01, silence_s=1.0))
     proxy.play(Fault(reaches_service=True, stall_s=3.0))
     assert hasty.get("a") == b"0123456789"
     assert len(proxy.seen) >= 3
@@ -96,7 +96,7 @@ def test_a_fault_that_stays_is_an_error_within_the_time_given(
     proxy: FaultyProxy, prefix: str
 ) -> None:
     url = f"s3://{BUCKET}/{prefix}?endpoint_url={proxy.url}&region={REGION}"
-    store = open_store(url, Patience(total_s=0.5, first_pause_s=0.05, silence_s=0.3))
+    store = open_store(url, RetryPolicy(total_s=0.5, first_pause_s=0.05, silence_s=0.3))
     for fault in (SLOW_DOWN, BROKEN, Fault(reaches_service=True, stall_s=1.0)):
         proxy.choose = lambda method, path, fault=fault: fault
         began = time.monotonic()
@@ -110,7 +110,7 @@ def test_a_service_that_is_not_there_is_an_error_within_the_time_given(proxy: Fa
     url = f"s3://{BUCKET}/p?endpoint_url=http://127.0.0.1:1&region={REGION}"
     began = time.monotonic()
     with pytest.raises(StoreError, match="Could not connect"):
-        open_store(url, Patience(total_s=0.3, first_pause_s=0.05)).get("a")
+        open_store(url, RetryPolicy(total_s=0.3, first_pause_s=0.05)).get("a")
     assert time.monotonic() - began < 20.0
 
 
@@ -221,7 +221,7 @@ def errors_for(prefix: str, *names: str, code: str) -> Fault:
 def test_more_keys_than_one_request_takes_are_deleted(
     store: BlobStore, proxy: FaultyProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer.stores.s3.store.DELETE_AT_ONCE", 2)
+    monkeypatch.setattr("hillclimb.blobs.s3.store.DELETE_AT_ONCE", 2)
     for number in range(5):
         store.put(f"d/{number}", b"")
     assert store.delete_prefix("d") == 5

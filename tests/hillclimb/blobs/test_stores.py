@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.stores.servers import BUCKET, REGION
-from trainer.stores.base import BlobMissing, BlobStore, StoreError, StoreFull, StoreRefused
-from trainer.stores.disk import DiskStore
-from trainer.stores.locate import open_store
-from trainer.stores.parts import PART_BYTES
+from hillclimb.blobs.base import BlobMissing, BlobStore, StoreError, StoreFull, StoreRefused
+from hillclimb.blobs.disk import DiskStore
+from hillclimb.blobs.locate import open_store
+from hillclimb.blobs.s3.parts import PART_BYTES
+from tests.hillclimb.blobs.servers import BUCKET, REGION
 
 
 @pytest.fixture(params=["disk", "moto", "rclone"])

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hillclimb.cli.commands import main
-from tests.api.serving import Served
-from tests.api.story_fixtures import blobs, served, story, story_url
+from tests.api.fixtures.serving import Served
+from tests.api.fixtures.story_fixtures import blobs, served, story, story_url
 
 __all__ = ["blobs", "served", "story", "story_url"]
 

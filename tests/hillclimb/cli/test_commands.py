@@ -12,13 +12,13 @@ import pytest
 from click.testing import CliRunner
 
 from api.runs import store
-from api.runs.advance import advance
+from api.scheduling.advance import advance
 from hillclimb.cli.commands import main
 from hillclimb.cli.exits import Exit
-from hillclimb.client import Client
+from hillclimb.client.client import Client
 from tests.api.datasets.samples import PLAYED, lines, tasks
-from tests.api.serving import Served
-from tests.api.story import Story
+from tests.api.fixtures.serving import Served
+from tests.api.fixtures.story import Story
 from tests.hillclimb.cli.conftest import Invoke, from_json
 
 SPEC = """
@@ -120,7 +120,7 @@ def test_ctrl_c_while_watching_is_130_and_says_that_the_run_goes_on(
     for extra in ((), ("--json",)):
         result = hc("submit", spec_file, "--watch", *extra)
         assert result.exit_code == Exit.INTERRUPTED == 130
-        assert "the run goes on: hillclimb watch run_" in result.stderr
+        assert "the run continues: hillclimb watch run_" in result.stderr
     assert {run["status"] for run in from_json(hc("runs", "--json"))["data"]} == {"queued"}
 
 

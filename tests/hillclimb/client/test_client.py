@@ -4,12 +4,13 @@ import httpx
 import pytest
 
 from api.datasets.creation import MAX_ROUNDS
-from api.datasets.process import WAIT_S
+from api.datasets.work.process import WAIT_S
 from api.settings import Settings
-from hillclimb.client import Client
-from hillclimb.datasets import UPLOAD_TIMEOUT
-from hillclimb.errors import ApiProblem, ApiUnreachable
+from hillclimb.client.client import Client
+from hillclimb.client.datasets import UPLOAD_TIMEOUT
+from hillclimb.client.errors import ApiProblem, ApiUnreachable
 from hillclimb.stack.control import Connection
+from tests.hillclimb.client.payloads import run_json
 
 
 def client_of(*answers: httpx.Response) -> Client:
@@ -23,6 +24,21 @@ def stream(*frames: str) -> httpx.Response:
     return httpx.Response(200, content="".join(frames).encode())
 
 
+def test_a_run_of_another_version_of_the_service_is_a_sentence() -> None:
+    unknown = httpx.Response(200, json=run_json(status="hibernating"))
+    with (
+        client_of(unknown) as client,
+        pytest.raises(ApiUnreachable, match="not as this version of Hillclimb expects: status"),
+    ):
+        client.run("run_1")
+
+
+def test_a_run_is_printed_with_the_keys_and_values_that_came() -> None:
+    sent = run_json(progress={"step": 3, "total": 9, "eta_s": 2.0, "phase": "eval"})
+    with client_of(httpx.Response(200, json=sent)) as client:
+        assert client.run("run_1").model_dump(mode="json") == sent
+
+
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b""])
 def test_an_answer_that_is_no_document_is_a_sentence(body: bytes) -> None:
     with (
@@ -33,7 +49,7 @@ def test_an_answer_that_is_no_document_is_a_sentence(body: bytes) -> None:
 
 
 def test_a_service_whose_database_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hillclimb.client.RECONNECT_PAUSE_S", 0.0)
+    monkeypatch.setattr("hillclimb.client.client.RECONNECT_PAUSE_S", 0.0)
     first = stream('id: 1\nevent: a\ndata: {"said":"x\u2028y"}\n\n')
     last = stream("id: 2\nevent: b\ndata: {}\n\n", "event: end\ndata: {}\n\n")
     away = httpx.Response(503, json={"code": "unavailable"})
@@ -52,7 +68,7 @@ def test_a_stream_that_is_refused_is_not_asked_for_again() -> None:
 def test_a_log_is_followed_through_a_restart_of_the_service(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("hillclimb.client.LOGS_PAUSE_S", 0.0)
+    monkeypatch.setattr("hillclimb.client.client.LOGS_PAUSE_S", 0.0)
 
     def page(text: str, end: int, *, ended: bool = False) -> httpx.Response:
         return httpx.Response(200, json={"text": text, "next_offset": end, "ended": ended})
@@ -79,7 +95,7 @@ def test_only_an_answer_with_the_file_is_taken_for_it(status: int) -> None:
 
 
 def test_a_service_that_stays_away_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hillclimb.client.RECONNECT_FOR_S", 0.0)
+    monkeypatch.setattr("hillclimb.client.client.RECONNECT_FOR_S", 0.0)
     away = httpx.Response(503, json={"code": "unavailable"})
     with client_of(away) as client, pytest.raises(ApiUnreachable, match="does not answer"):
         next(client.follow_logs("run_1"))
@@ -91,7 +107,7 @@ def test_whatever_is_in_an_id_stays_in_its_place() -> None:
 
     def answer(request: httpx.Request) -> httpx.Response:
         asked.append(request.url.raw_path.decode())
-        return httpx.Response(200, json={})
+        return httpx.Response(200, json=run_json())
 
     connection = Connection(url="http://service", api_key="hc_x")
     with Client(connection, httpx.MockTransport(answer)) as client:

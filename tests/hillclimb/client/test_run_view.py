@@ -1,8 +1,9 @@
 """Folding events into what a person sees."""
 
-from hillclimb.run_view import RunView, apply, from_run
+from hillclimb.client.run_view import RunView, apply, from_run
+from tests.hillclimb.client.payloads import run_payload
 
-RUN = {"id": "run_1", "name": "demo", "status": "queued", "attempt": 0, "progress": None}
+RUN = run_payload()
 
 
 def test_events_move_the_view_and_unknown_ones_do_not() -> None:
@@ -50,7 +51,7 @@ def test_a_status_change_brings_its_reason_and_a_later_one_clears_it() -> None:
 
 def test_a_rewind_takes_back_the_steps_that_are_done_again() -> None:
     view = RunView(run_id="run_1", step=5, rewards=(0.1, 0.2, 0.3, 0.4, 0.5))
-    view = apply(view, "attempt.offered", {"attempt": 2, "from_step": 3})
+    view = apply(view, "attempt.scheduled", {"attempt": 2, "from_step": 3})
     view = apply(view, "attempt.rewound", {"from_step": 3, "reached_step": 5})
     assert (view.attempt, view.step, view.rewards) == (2, 3, (0.1, 0.2, 0.3))
 

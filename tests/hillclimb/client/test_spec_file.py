@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from hillclimb.errors import SpecFileError
-from hillclimb.spec_file import assign, parse_value, read_spec
+from hillclimb.client.errors import SpecFileError
+from hillclimb.client.spec_file import assign, parse_value, read_spec
 
 
 @pytest.mark.parametrize(

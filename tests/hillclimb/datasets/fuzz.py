@@ -15,7 +15,7 @@ from typing import Any
 
 from hypothesis import settings
 
-from trainer.contract.datasets.raw import FIELDS, KEPT_IN_METADATA
+from hillclimb.datasets.read.raw import FIELDS, KEPT_IN_METADATA
 
 fuzzed = settings(max_examples=int(os.environ.get("HILLCLIMB_FUZZ_EXAMPLES", "50")), deadline=None)
 NUM_JUNK = int(os.environ.get("HILLCLIMB_FUZZ_JUNK", "2500"))

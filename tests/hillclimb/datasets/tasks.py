@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from trainer.contract.datasets.rows import TaskRow
+from hillclimb.datasets.format.rows import TaskRow
 
 VARIABLES = {"CURRENT_DATE": "2026-03-01", "LOGGED_IN_USER": "mira"}
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"

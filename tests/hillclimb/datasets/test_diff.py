@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.contract.datasets.tasks import tasks
-from trainer.contract.datasets.diff import EnvDiff, VersionDiff, diff_versions
-from trainer.contract.datasets.exclusions import Exclusion
-from trainer.contract.datasets.lineage import Lineage
-from trainer.contract.datasets.prepare import Prepared, PrepareOptions, prepare
-from trainer.contract.datasets.rows import DatasetError, TaskRow
+from hillclimb.datasets.diff import EnvDiff, VersionDiff, diff_versions
+from hillclimb.datasets.filter.exclusions import Exclusion
+from hillclimb.datasets.format.lineage import Lineage
+from hillclimb.datasets.format.rows import DatasetError, TaskRow
+from hillclimb.datasets.prepare import Prepared, PrepareOptions, prepare
+from tests.hillclimb.datasets.tasks import tasks
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 

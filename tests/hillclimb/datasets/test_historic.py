@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tests.contract.datasets.historic import Call, Constants, Raw, historic_split
-from tests.contract.datasets.tasks import tasks
-from trainer.contract.datasets.exclusions import Exclusion
-from trainer.contract.datasets.filters import FilterOptions
-from trainer.contract.datasets.policies import PRESETS, Md5ThresholdPolicy
-from trainer.contract.datasets.prepare import PrepareOptions, prepare
-from trainer.contract.datasets.reading import Reading
+from hillclimb.datasets.filter.exclusions import Exclusion
+from hillclimb.datasets.filter.filters import FilterOptions
+from hillclimb.datasets.prepare import PrepareOptions, prepare
+from hillclimb.datasets.read.reading import Reading
+from hillclimb.datasets.split.policies import PRESETS, Md5ThresholdPolicy
+from tests.hillclimb.datasets.historic import Call, Constants, Raw, historic_split
+from tests.hillclimb.datasets.tasks import tasks
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 ENVS = ["amazon", "booking", "carlisle", "fira", "fostgres", "github", "google-maps", "hubspot"]

@@ -9,14 +9,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from pydantic import ValidationError
 
-from tests.contract.datasets.tasks import task, tasks
-from trainer.contract.datasets.exclusions import Exclusion
-from trainer.contract.datasets.filters import FilterOptions
-from trainer.contract.datasets.lineage import Lineage
-from trainer.contract.datasets.policies import RankPolicy
-from trainer.contract.datasets.prepare import PrepareOptions, prepare
-from trainer.contract.datasets.rows import DatasetError, content_hash
-from trainer.contract.datasets.stored import read_split_line, split_line
+from hillclimb.datasets.filter.exclusions import Exclusion
+from hillclimb.datasets.filter.filters import FilterOptions
+from hillclimb.datasets.format.lineage import Lineage
+from hillclimb.datasets.format.rows import DatasetError, content_hash
+from hillclimb.datasets.format.stored import read_split_line, split_line
+from hillclimb.datasets.prepare import PrepareOptions, prepare
+from hillclimb.datasets.split.policies import RankPolicy
+from tests.hillclimb.datasets.tasks import task, tasks
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 OPTIONS = PrepareOptions()
@@ -102,7 +102,7 @@ def test_a_version_without_tasks_is_refused() -> None:
 def test_options_say_what_they_do_not_know() -> None:
     with pytest.raises(ValidationError, match="Extra inputs"):
         PrepareOptions.model_validate({"split": {"policy": "rank", "eval_share": 0.1}})
-    with pytest.raises(ValidationError, match="does nothing without max_tasks"):
+    with pytest.raises(ValidationError, match="has no effect without max_tasks"):
         FilterOptions(max_tasks_by="file_order")
     with pytest.raises(ValidationError, match="env_keys is empty"):
         FilterOptions(env_keys=())

@@ -12,10 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.contract.datasets.fuzz import NUM_JUNK, fuzzed, junk_values
-from trainer.contract.datasets.raw import FIELDS, KEPT_IN_METADATA, read_row
-from trainer.contract.datasets.reading import MAX_PROBLEMS, Reading
-from trainer.contract.datasets.rows import (
+from hillclimb.datasets.format.rows import (
     MAX_DEPTH,
     RowProblem,
     TaskRow,
@@ -24,6 +21,9 @@ from trainer.contract.datasets.rows import (
     fingerprint,
     row_hash,
 )
+from hillclimb.datasets.read.raw import FIELDS, KEPT_IN_METADATA, read_row
+from hillclimb.datasets.read.reading import MAX_PROBLEMS, Reading
+from tests.hillclimb.datasets.fuzz import NUM_JUNK, fuzzed, junk_values
 
 TASK = {"key": "t1", "prompt": "Book a hotel.", "env_key": "booking"}
 

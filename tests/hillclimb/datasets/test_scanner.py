@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.contract.datasets.fuzz import NUM_JUNK, fuzzed, junk_files, pieces
-from trainer.contract.datasets import scanner
-from trainer.contract.datasets.reading import Reading
-from trainer.contract.datasets.rows import RowProblem
-from trainer.contract.datasets.scanner import Parsed, scan
+from hillclimb.datasets.format.rows import RowProblem
+from hillclimb.datasets.read import scanner
+from hillclimb.datasets.read.reading import Reading
+from hillclimb.datasets.read.scanner import Parsed, scan
+from tests.hillclimb.datasets.fuzz import NUM_JUNK, fuzzed, junk_files, pieces
 
 
 def values(chunks: Iterable[bytes]) -> list[Any]:

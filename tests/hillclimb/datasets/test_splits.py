@@ -14,17 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.contract.datasets.tasks import task, tasks
-from trainer.contract.datasets.caps import largest_cap, take_turns
-from trainer.contract.datasets.lineage import Lineage, SplitRow
-from trainer.contract.datasets.policies import (
-    Md5ThresholdPolicy,
-    PublishedPolicy,
-    RankPolicy,
-)
-from trainer.contract.datasets.published import read_published
-from trainer.contract.datasets.rows import DatasetError, TaskRow, fingerprint
-from trainer.contract.datasets.splits import (
+from hillclimb.datasets.format.lineage import Lineage, SplitRow
+from hillclimb.datasets.format.rows import DatasetError, TaskRow, fingerprint
+from hillclimb.datasets.format.stored import read_split_line, split_line
+from hillclimb.datasets.split.caps import largest_cap, take_turns
+from hillclimb.datasets.split.policies import Md5ThresholdPolicy, PublishedPolicy, RankPolicy
+from hillclimb.datasets.split.published import read_published
+from hillclimb.datasets.split.splits import (
     COPY,
     EVAL_CAP,
     OVERRULED_EVAL,
@@ -34,7 +30,7 @@ from trainer.contract.datasets.splits import (
     UNPUBLISHED,
     make_split,
 )
-from trainer.contract.datasets.stored import read_split_line, split_line
+from tests.hillclimb.datasets.tasks import task, tasks
 
 ROOT = Path(__file__).resolve().parents[3]
 Policy = RankPolicy | Md5ThresholdPolicy | PublishedPolicy
@@ -230,7 +226,7 @@ def test_eval_never_becomes_train_over_a_chain_of_versions(steps: list[Any]) -> 
 def test_the_split_does_not_depend_on_the_process() -> None:
     """Another hash seed, another locale: the same hashes (`test_prepare` has them written down)."""
     code = (
-        "from tests.contract.datasets.test_prepare import *;"
+        "from tests.hillclimb.datasets.test_prepare import *;"
         "print(prepare(tasks({'booking': 100, 'zillow': 60}), OPTIONS, now=NOW).digest)"
     )
     digests = set()

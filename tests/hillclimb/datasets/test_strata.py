@@ -11,23 +11,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tests.contract.datasets.tasks import task
-from trainer.contract.datasets.lineage import Lineage, SplitRow
-from trainer.contract.datasets.policies import RankPolicy
-from trainer.contract.datasets.ranks import salted_rank
-from trainer.contract.datasets.rows import TaskRow, fingerprint
-from trainer.contract.datasets.splits import make_split
-from trainer.contract.datasets.strata import Pool
+from hillclimb.datasets.format.lineage import Lineage, SplitRow
+from hillclimb.datasets.format.ranks import salted_rank
+from hillclimb.datasets.format.rows import TaskRow, fingerprint
+from hillclimb.datasets.split.policies import RankPolicy
+from hillclimb.datasets.split.splits import make_split
+from hillclimb.datasets.split.strata import StratumPool
+from tests.hillclimb.datasets.tasks import task
 
 quick = settings(max_examples=80, deadline=None)
 KINDS = {"1": 40, "2": 25, "3": 10, "none": 3}
 SIZES = st.dictionaries(st.sampled_from("abcd"), st.integers(1, 12), min_size=1)
 
 
-def pool_of(sizes: dict[str, int]) -> Pool:
+def pool_of(sizes: dict[str, int]) -> StratumPool:
     """A pool whose keys say their kind; the kinds are mixed."""
     keys = sorted((f"{kind}{n}" for kind, size in sizes.items() for n in range(size)), key=hash_)
-    return Pool(tasks=keys, free=keys, kinds={key: (key[0],) for key in keys})
+    return StratumPool(tasks=keys, free=keys, kinds={key: (key[0],) for key in keys})
 
 
 def hash_(key: str) -> tuple[int, str]:
@@ -69,7 +69,7 @@ def test_what_is_drawn_beside_given_tasks_comes_nearest_to_the_shares(
     whole = pool_of(sizes)
     beside = [key for key in whole.tasks if key[0] in given_to][: len(given_to)]
     free = [key for key in whole.tasks if key not in beside][::barred]
-    drawn = Pool(tasks=whole.tasks, free=free, kinds=whole.kinds).draw(number, beside=beside)
+    drawn = StratumPool(tasks=whole.tasks, free=free, kinds=whole.kinds).draw(number, beside=beside)
     assert len(drawn) == len(set(drawn)) == min(number, len(free))
     total, taken, there = len(drawn) + len(beside), counts(beside), counts(free)
 

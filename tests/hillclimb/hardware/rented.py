@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.factories import make_spec
-from trainer.contract.clusters.spec import CandidateSpec
-from trainer.contract.spec import RunSpec
+from hillclimb.spec.backend.skypilot import CandidateSpec
+from hillclimb.spec.run import RunSpec
+from tests.fixtures.factories import make_spec
 
 YARN = {"factor": 2.0, "original_max_position_embeddings": 32_768}
 QWEN3_8B = "hf:Qwen/Qwen3-8B@b968826d9c46dd6066d109eabc6255188de91218"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.contract.clusters.rented import YARN, candidate, qwen3_8b, rented
-from trainer.contract.clusters.estimate import estimate
-from trainer.contract.clusters.plan import hardware_plan
-from trainer.contract.clusters.presets import preset
-from trainer.contract.spec import RunSpec
+from hillclimb.hardware.estimate import estimate
+from hillclimb.hardware.plan import hardware_plan
+from hillclimb.hardware.presets.presets import preset
+from hillclimb.spec.run import RunSpec
+from tests.hillclimb.hardware.rented import YARN, candidate, qwen3_8b, rented
 
 
 def problems(**sections: Any) -> tuple[str, ...]:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from api.clusters.errors import NoMachineWillDo
-from api.clusters.planning import check
-from tests.contract.clusters.rented import rented
-from trainer.contract.clusters.plan import hardware_plan
+from api.admission.planning import check
+from api.clusters.errors import NoEligibleHardware
+from hillclimb.hardware.plan import hardware_plan
+from tests.hillclimb.hardware.rented import rented
 
 ON_GPUS = "no part of the trainer was ever run on a GPU"
 PREBUILT = {"type": "prebuilt", "python": "/opt/trainer/bin/python"}
@@ -21,7 +21,7 @@ def backend(**skypilot: Any) -> dict[str, Any]:
 
 
 def test_gpus_are_refused_unless_they_are_asked_for_as_an_experiment() -> None:
-    with pytest.raises(NoMachineWillDo, match=f"{ON_GPUS}.*set experimental to true"):
+    with pytest.raises(NoEligibleHardware, match=f"{ON_GPUS}.*set experimental to true"):
         check(rented(experimental=False))
     taken = check(rented(experimental=True)).plan
     assert taken is not None
@@ -32,7 +32,7 @@ def test_machines_without_gpus_beside_them_are_taken() -> None:
     machines = ({"infra": "lambda", "accelerators": "H100:8"}, {"infra": "aws", "cpus": 8})
     checked = check(rented(*machines, experimental=False))
     assert checked.plan is not None
-    assert [each.label for each in checked.plan.taken] == ["no GPU on aws"]
+    assert [each.label for each in checked.plan.eligible] == ["no GPU on aws"]
     assert any(f"H100:8 on lambda is left out: {ON_GPUS}" in each for each in checked.warnings)
 
 
@@ -71,5 +71,5 @@ def test_a_cloud_s_machine_may_lack_what_is_called_prebuilt(
     machine: dict[str, Any], is_told: bool
 ) -> None:
     checked = check(rented(backend=backend(trainer=PREBUILT, candidates=[machine])))
-    told = "must have /opt/trainer/bin/python already"
+    told = "must already have /opt/trainer/bin/python"
     assert any(told in each for each in checked.warnings) is is_told

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.factories import make_spec
-from trainer.contract.clusters.plan import HardwarePlan, hardware_plan
+from hillclimb.hardware.plan import HardwarePlan, hardware_plan
+from tests.fixtures.factories import make_spec
 
 FLEET = {"environment": {"provider": "fleet", "fleet": {"base_url": "http://127.0.0.1:8720"}}}
 OPENENV = {
@@ -42,7 +42,7 @@ def plan(sections: dict[str, Any], *candidates: dict[str, Any]) -> HardwarePlan:
 @pytest.mark.parametrize(("sections", "says"), CASES)
 def test_a_fresh_machine_of_a_cloud_has_nothing(sections: dict[str, Any], says: str) -> None:
     found = plan(sections, {"infra": "lambda"}, {"infra": "slurm/lab"})
-    assert [each.infra for each in found.taken] == ["slurm/lab"], "a cluster of one's own may"
+    assert [each.infra for each in found.eligible] == ["slurm/lab"], "a cluster of one's own may"
     assert says in found.reasons[0]
     assert plan(sections, {"infra": "lambda"}).refusal is not None
 

@@ -8,14 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.clusters.rented import QWEN3_8B
-from trainer.contract.clusters.shapes import (
-    KNOWN,
-    TINY,
-    UnknownShape,
-    shape_of,
-    shape_of_config,
-)
+from hillclimb.hardware.model.shapes import KNOWN, TINY, UnknownShape, shape_of, shape_of_config
+from tests.hillclimb.hardware.rented import QWEN3_8B
 
 ASSETS = Path(__file__).resolve().parents[3] / "assets"
 

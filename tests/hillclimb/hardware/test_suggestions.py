@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from hillclimb.spec_file import assign
-from tests.contract.clusters.rented import qwen3_8b
-from trainer.contract.clusters.plan import hardware_plan
-from trainer.contract.spec import RunSpec
+from hillclimb.client.spec_file import assign
+from hillclimb.hardware.plan import hardware_plan
+from hillclimb.spec.run import RunSpec
+from tests.hillclimb.hardware.rented import qwen3_8b
 
 H100X4 = {"infra": "lambda", "accelerators": "H100:4"}
 SHARED = {

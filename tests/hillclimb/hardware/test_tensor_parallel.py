@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.contract.clusters.rented import candidate, qwen3_8b
-from trainer.contract.clusters.estimate import estimate
-from trainer.contract.clusters.plan import hardware_plan
-from trainer.contract.clusters.shapes import KNOWN
-from trainer.contract.clusters.slices import why_uncut
-from trainer.contract.sections import EngineSpec
+from hillclimb.hardware.estimate import estimate
+from hillclimb.hardware.model.shapes import KNOWN
+from hillclimb.hardware.model.tensor_parallel import why_indivisible
+from hillclimb.hardware.plan import hardware_plan
+from hillclimb.spec.training.engine import EngineSpec
+from tests.hillclimb.hardware.rented import candidate, qwen3_8b
 
 
 def test_heads_that_do_not_divide_are_refused_with_sizes_that_do() -> None:
@@ -24,7 +24,7 @@ def test_heads_that_do_not_divide_are_refused_with_sizes_that_do() -> None:
     assert plan.refusal is not None
     assert "engine.tensor_parallel_size 3 does not divide the model" in plan.refusal
     assert "32 attention heads" in plan.refusal
-    assert "take one of 1, 2, 4, 8, 16, 32" in plan.refusal
+    assert "use one of 1, 2, 4, 8, 16, 32" in plan.refusal
 
 
 @pytest.mark.parametrize(
@@ -39,16 +39,16 @@ def test_heads_that_do_not_divide_are_refused_with_sizes_that_do() -> None:
 )
 def test_sizes_are_as_vllm_takes_them(model: str, size: int, is_cut: bool) -> None:
     engine = EngineSpec(type="vllm", tensor_parallel_size=size)
-    assert (why_uncut(engine, KNOWN[model]) is None) is is_cut
+    assert (why_indivisible(engine, KNOWN[model]) is None) is is_cut
     widths = replace(KNOWN[model], num_heads=size, num_kv_heads=1, intermediate_size=size)
-    assert why_uncut(engine, widths) is None
+    assert why_indivisible(engine, widths) is None
 
 
 @pytest.mark.parametrize(("share", "fits"), [(1.0, False), (0.98, True)])
 def test_a_share_of_a_gpu_leaves_room_for_cuda(share: float, fits: bool) -> None:
     found = estimate(qwen3_8b(engine={"gpu_memory_utilization": share}), candidate(), 1)
     assert found.fits is fits
-    said = "engine.gpu_memory_utilization 1 leaves no room for CUDA's own on a H100"
+    said = "engine.gpu_memory_utilization 1 leaves no room for CUDA's own memory on a H100"
     assert any(said in each for each in found.problems) is not fits
 
 

@@ -6,13 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pydantic import JsonValue
 
-from trainer.envs.base import Grade, ToolCall, ToolResult
-from trainer.envs.minifleet.catalog import APPS, make_task
-from trainer.envs.minifleet.env import MinifleetEnv
-from trainer.envs.minifleet.experts import expert
-from trainer.envs.minifleet.provider import MinifleetProvider
-from trainer.envs.minifleet.world import World
-from trainer.types import Task
+from hillclimb.environment.base import Grade, ToolCall, ToolResult
+from hillclimb.environment.task import Task
+from hillclimb.minifleet.catalog import APPS, make_task
+from hillclimb.minifleet.env import MinifleetEnv
+from hillclimb.minifleet.experts import expert
+from hillclimb.minifleet.framework.world import World
 
 Rewrite = Callable[[ToolCall], Sequence[ToolCall]]
 """What a faulty agent calls where the expert makes one call; the expert sees the last answer."""
@@ -116,7 +115,7 @@ async def done(env: MinifleetEnv, tool: str, **arguments: JsonValue) -> str:
 
 
 async def started(task: Task) -> MinifleetEnv:
-    env = MinifleetProvider().make(task)
+    env = MinifleetEnv(APPS[task.env_key], task, None)
     await env.reset()
     return env
 

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from tests.trainer.envs.minifleet.playing import started
-from trainer.data.tasks import minifleet_tasks
-from trainer.envs.minifleet.catalog import APPS
-from trainer.envs.minifleet.experts import expert
-from trainer.envs.minifleet.world import World, next_number
-from trainer.errors import EnvUnavailable
-from trainer.types import Task
+from hillclimb.environment.errors import EnvUnavailable
+from hillclimb.environment.task import Task
+from hillclimb.minifleet.catalog import APPS
+from hillclimb.minifleet.experts import expert
+from hillclimb.minifleet.framework.world import World, next_number
+from hillclimb.minifleet.tasks import minifleet_tasks
+from tests.hillclimb.minifleet.playing import started
 
 TASKS = {key: minifleet_tasks((key,), "train", 1, 5)[0] for key in APPS}
 
@@ -53,7 +53,7 @@ def calls(draw: st.DrawFn, task: Task) -> tuple[str, dict[str, JsonValue]]:
 @pytest.mark.parametrize("env_key", tuple(APPS))
 def test_no_exception_escapes_a_call_and_answers_stay_short(env_key: str) -> None:
     task = TASKS[env_key]
-    looking = {tool.spec.name for tool in APPS[env_key].tools if tool.only_looks}
+    looking = {tool.spec.name for tool in APPS[env_key].tools if tool.is_read_only}
 
     @settings(max_examples=120, deadline=None, derandomize=True, database=None)
     @given(st.lists(calls(task), min_size=1, max_size=6))
@@ -100,7 +100,7 @@ async def test_a_wrong_call_is_told_what_is_wrong(
 
 @pytest.mark.parametrize("env_key", tuple(APPS))
 async def test_a_tool_that_only_looks_changes_nothing(env_key: str) -> None:
-    looking = {tool.spec.name for tool in APPS[env_key].tools if tool.only_looks}
+    looking = {tool.spec.name for tool in APPS[env_key].tools if tool.is_read_only}
     changing: set[str] = set()
     for task in minifleet_tasks((env_key,), "train", 30, 5):
         env, run = await started(task), expert(task)

@@ -10,8 +10,8 @@ from dataclasses import fields
 
 import pytest
 
-from trainer.data.tasks import minifleet_tasks
-from trainer.envs.minifleet.pools import POOLS, Pools
+from hillclimb.minifleet.framework.pools import POOLS, Pools
+from hillclimb.minifleet.tasks import minifleet_tasks
 
 RECORDED: Mapping[str, str] = {
     "booking": "7b16ef754fd0e9d6bb55208c697e93e5560827b284b43f336035a0febc766195",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.trainer.envs.minifleet.playing import episode, refused
-from trainer.envs.minifleet.catalog import APPS
+from hillclimb.minifleet.catalog import APPS
+from tests.hillclimb.minifleet.playing import episode, refused
 
 
 async def test_booking_refuses_taken_rooms_past_dates_and_odd_stays() -> None:

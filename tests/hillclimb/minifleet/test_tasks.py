@@ -10,12 +10,11 @@ from dataclasses import fields
 
 import pytest
 
-from trainer.data import tasks as tasks_module
-from trainer.data.tasks import minifleet_tasks
-from trainer.envs.minifleet.catalog import APPS
-from trainer.envs.minifleet.pools import POOLS, Pools
-from trainer.errors import DataError
-from trainer.types import Task
+from hillclimb.environment.task import Task
+from hillclimb.minifleet import tasks as tasks_module
+from hillclimb.minifleet.catalog import APPS
+from hillclimb.minifleet.framework.pools import POOLS, Pools
+from hillclimb.minifleet.tasks import TaskGenerationError, minifleet_tasks
 
 ENVS = tuple(APPS)
 
@@ -61,7 +60,7 @@ def test_no_train_name_pool_is_small() -> None:
 
 def test_the_seed_decides_and_hash_randomisation_does_not() -> None:
     code = (
-        "from trainer.data.tasks import minifleet_tasks as m;"
+        "from hillclimb.minifleet.tasks import minifleet_tasks as m;"
         "print(hash('a'));print(repr(m(('github','reddit'),'eval',20,5,0.5)))"
     )
     runs = [
@@ -110,7 +109,7 @@ def test_every_task_says_the_date_and_the_user_and_is_plain_json() -> None:
 def test_what_cannot_be_had_is_refused(
     env_keys: tuple[str, ...], split: str, n: int, share: float
 ) -> None:
-    with pytest.raises(DataError):
+    with pytest.raises(TaskGenerationError):
         minifleet_tasks(env_keys, split, n, 0, share)  # type: ignore[arg-type]
 
 
@@ -118,5 +117,5 @@ def test_asking_for_more_tasks_than_there_are_is_refused(monkeypatch: pytest.Mon
     monkeypatch.setattr(tasks_module, "_INDEX_RANGE", 3)
     n_templates = sum(not each.held_out for each in APPS["outlook"].templates)
     assert len(minifleet_tasks(("outlook",), "train", 3 * n_templates, 0)) == 3 * n_templates
-    with pytest.raises(DataError, match="fewer than"):
+    with pytest.raises(TaskGenerationError, match="fewer than"):
         minifleet_tasks(("outlook",), "train", 3 * n_templates + 1, 0)

@@ -10,7 +10,12 @@ from dataclasses import replace
 import pytest
 from pydantic import JsonValue
 
-from tests.trainer.envs.minifleet.playing import (
+from hillclimb.environment.base import ToolCall
+from hillclimb.environment.task import Task
+from hillclimb.minifleet.apps.hubspot.tools import CLOSED
+from hillclimb.minifleet.catalog import APPS, make_task
+from hillclimb.minifleet.tasks import minifleet_tasks
+from tests.hillclimb.minifleet.playing import (
     calls_of,
     changes_something,
     play,
@@ -22,11 +27,6 @@ from tests.trainer.envs.minifleet.playing import (
     with_argument,
     without,
 )
-from trainer.data.tasks import minifleet_tasks
-from trainer.envs.base import ToolCall
-from trainer.envs.minifleet.catalog import APPS, make_task
-from trainer.envs.minifleet.hubspot.tools import CLOSED
-from trainer.types import Task
 
 ENVS = tuple(APPS)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from trainer.handover.processes import (
+from hillclimb.process.identity import (
     ATTEMPT_VARIABLE,
     HOME_VARIABLE,
     is_alive,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainer.contract.rundir import AttemptDir
-from trainer.handover.mirror import TailMirror
-from trainer.stores.disk import DiskStore
+from hillclimb.blobs.disk import DiskStore
+from hillclimb.process.tail_upload import TailUploader
+from hillclimb.protocol.rundir import AttemptDir
 
 
 class Watched(DiskStore):
@@ -22,11 +22,11 @@ class Watched(DiskStore):
 
 
 def test_segments_of_the_log_are_measured_and_not_read(tmp_path: Path) -> None:
-    store, where = Watched(tmp_path / "blobs"), AttemptDir(tmp_path / "runs" / "run_1", 1)
-    where.path.mkdir(parents=True)
+    store, attempt_dir = Watched(tmp_path / "blobs"), AttemptDir(tmp_path / "runs" / "run_1", 1)
+    attempt_dir.path.mkdir(parents=True)
     for written in ("one\n", "one\ntwo\n", "one\ntwo\nthree\n"):
-        where.log.write_text(written)
-        TailMirror(store).complete("run_1", where)
+        attempt_dir.log.write_text(written)
+        TailUploader(store).upload_tail("run_1", attempt_dir)
     segments = store.list("runs/run_1/attempt-1/logs")
     assert store.read == []
     assert [store.get(key) for key in segments] == [b"one\n", b"two\n", b"three\n"]

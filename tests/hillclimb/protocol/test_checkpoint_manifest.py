@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trainer.contract.manifest import config_hash
-from trainer.contract.spec import RunSpec
+from hillclimb.protocol.checkpoint_manifest import config_hash
+from hillclimb.spec.run import RunSpec
 
 
 def a_spec(**sections: object) -> RunSpec:

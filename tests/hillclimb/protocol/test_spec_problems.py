@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
-from trainer.contract.problems import ELSEWHERE, PLANNED, explain
-from trainer.contract.spec import RunSpec
+from hillclimb.protocol.spec_problems import ELSEWHERE, PLANNED, SpecProblem, explain
+from hillclimb.spec.run import RunSpec
 
 
 def pointers(**sections: Any) -> list[str]:
@@ -55,25 +55,26 @@ def test_a_misspelt_key_is_told_the_one_that_is_meant_wherever_it_stands(
 
 @pytest.mark.parametrize("path", sorted(ELSEWHERE))
 def test_a_key_that_is_elsewhere_is_told_where(path: str) -> None:
-    *sections, key = path.split("/")
-    spec: dict[str, Any] = {"name": "x"}
-    inner = spec
-    for each in sections:
-        inner = inner.setdefault(each, {})
-    inner[key] = "x"
-    with pytest.raises(ValidationError) as refused:
-        RunSpec.model_validate(spec)
-    told = {each.pointer: each.message for each in explain(refused.value)}[f"/{path}"]
-    assert ELSEWHERE[path] in told
+    messages = {problem.pointer: problem.message for problem in _problems_with(path)}
+    assert ELSEWHERE[path] in messages[f"/{path}"]
 
 
 @pytest.mark.parametrize("path", sorted(PLANNED))
-def test_what_is_planned_is_not_there_yet(path: str) -> None:
-    model: type[BaseModel] | None = RunSpec
-    for key in path.split("/"):
-        assert model is not None
-        if key not in model.model_fields:
-            return
-        inner = model.model_fields[key].annotation
-        model = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None
-    pytest.fail(f"{path} is a key of the spec")
+def test_a_planned_key_is_rejected_as_not_available(path: str) -> None:
+    """Fails too where a key that the spec reads by now is still listed as planned."""
+    assert [(problem.pointer, problem.code) for problem in _problems_with(path)] == [
+        (f"/{path}", "not_available")
+    ]
+
+
+def _problems_with(path: str) -> tuple[SpecProblem, ...]:
+    """Return the problems of a spec that is valid but for a value at `path`."""
+    *sections, key = path.split("/")
+    spec: dict[str, Any] = {"name": "x", "data": {"env_keys": ["booking"]}}
+    inner = spec
+    for section in sections:
+        inner = inner.setdefault(section, {})
+    inner[key] = "x"
+    with pytest.raises(ValidationError) as refused:
+        RunSpec.model_validate(spec)
+    return explain(refused.value)

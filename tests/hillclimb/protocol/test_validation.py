@@ -2,9 +2,9 @@
 
 import pytest
 
-from trainer.contract.validation import (
-    Check,
+from hillclimb.protocol.validation import (
     Reason,
+    TaskCheck,
     TaskValidation,
     TaskVerdict,
     TeacherTries,
@@ -12,13 +12,13 @@ from trainer.contract.validation import (
     summarise_tasks,
 )
 
-P, F, U, A = Check.PASSED, Check.FAILED, Check.UNKNOWN, Check.ABSENT
+P, F, U, A = TaskCheck.PASSED, TaskCheck.FAILED, TaskCheck.UNKNOWN, TaskCheck.ABSENT
 VALID, EXCLUDED = TaskVerdict.VALID, TaskVerdict.EXCLUDED
 UNPROVEN, UNKNOWN = TaskVerdict.UNPROVEN, TaskVerdict.UNKNOWN
 
 
 def found(
-    replay: Check, start: Check, after: Check, tries: tuple[int, int, int] | None = None
+    replay: TaskCheck, start: TaskCheck, after: TaskCheck, tries: tuple[int, int, int] | None = None
 ) -> TaskValidation:
     teacher = None
     if tries is not None:
@@ -54,7 +54,7 @@ def found(
     ],
 )
 def test_the_verdict_follows_from_the_checks(
-    checks: tuple[Check, Check, Check],
+    checks: tuple[TaskCheck, TaskCheck, TaskCheck],
     tries: tuple[int, int, int] | None,
     verdict: TaskVerdict,
     verdict_if_not_required: TaskVerdict,

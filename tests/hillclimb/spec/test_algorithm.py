@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tests.factories import make_spec
-from trainer.contract.algorithm import AlgorithmSpec
-from trainer.contract.sections import OptimizerSpec
-from trainer.contract.spec import RunSpec
+from hillclimb.spec.run import RunSpec
+from hillclimb.spec.training.algorithm import AlgorithmSpec
+from hillclimb.spec.training.optimizer import OptimizerSpec
+from tests.fixtures.factories import make_spec
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"policy_loss_type": "gspo"}, "set loss_reduction to sequence_mean"),

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tests.factories import make_spec
-from trainer.contract.data import DatasetRef
+from hillclimb.spec.data import DatasetRef
+from tests.fixtures.factories import make_spec
 
 
 def data(**keys: Any) -> Any:
@@ -35,7 +35,10 @@ def test_a_dataset_is_named_in_short_or_in_full(written: Any, meant: dict[str, A
         ({"dataset": "a", "eval_tasks_per_env": 4}, "eval_tasks_per_env is set, but the tasks"),
         ({"dataset": "a@2", "train_tasks_by_env": {"x": 4}}, "come from dataset a@2"),
         ({"dataset": "a", "env_keys": ["booking", "booking"]}, "list each one once"),
-        ({"dataset": "a", "allow_lint": ["leaks"]}, "names 'leaks', which stops no run: the codes"),
+        (
+            {"dataset": "a", "allow_lint": ["leaks"]},
+            "names 'leaks', which blocks no run: the codes",
+        ),
         ({"dataset": "a", "allow_lint": ["copies"]}, "that do are leak, "),
         ({"env_keys": ["booking"], "allow_lint": ["leak"]}, "does nothing without a dataset"),
     ],

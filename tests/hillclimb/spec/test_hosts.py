@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from trainer.contract.hosts import is_loopback
-from trainer.contract.openenv import OpenEnvServer
-from trainer.contract.preflight import TeacherSpec
+from hillclimb.spec.environment.openenv import OpenEnvServer
+from hillclimb.spec.hosts import is_loopback
+from hillclimb.spec.preflight.preflight import TeacherSpec
 
 
 @pytest.mark.parametrize(
@@ -39,10 +39,10 @@ def test_other_machines_do_not_pass_for_it(url: str) -> None:
 @pytest.mark.parametrize("name", ["AWS_SECRET_ACCESS_KEY", "FLEET_API_KEY", "RUN_SECRET_"])
 def test_a_spec_cannot_send_the_runners_own_secrets(name: str) -> None:
     server: dict[str, Any] = {"url": "https://env.example", "headers": {"X-A": name}}
-    with pytest.raises(ValidationError, match="they begin with RUN_SECRET_"):
+    with pytest.raises(ValidationError, match="begin with RUN_SECRET_: "):
         OpenEnvServer.model_validate(server)
     teacher = {"base_url": "https://teacher.example", "model": "m", "api_key_env": name}
-    with pytest.raises(ValidationError, match="they begin with RUN_SECRET_"):
+    with pytest.raises(ValidationError, match="begin with RUN_SECRET_: "):
         TeacherSpec.model_validate(teacher)
 
 
@@ -56,7 +56,7 @@ def test_a_spec_names_what_the_operator_set_for_runs() -> None:
 @pytest.mark.parametrize("url", ["http://env.example", "ws://env.example/a"])
 def test_what_a_spec_sends_to_other_machines_is_not_overheard(url: str) -> None:
     server: dict[str, Any] = {"url": url, "headers": {"X-A": "RUN_SECRET_A"}}
-    with pytest.raises(ValidationError, match=f"url is {url}, and the values of headers travel"):
+    with pytest.raises(ValidationError, match=f"url is {url}, but the values of headers travel"):
         OpenEnvServer.model_validate(server)
     assert OpenEnvServer.model_validate({"url": url}).headers == {}
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tests.factories import make_spec
-from trainer.contract.spec import RunSpec
+from hillclimb.spec.run import RunSpec
+from tests.fixtures.factories import make_spec
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SERVER = {"url": "http://127.0.0.1:8765"}
 
 
@@ -56,7 +56,7 @@ def test_environments_of_a_dataset_may_be_left_out_until_it_is_resolved() -> Non
                     "faults": {"latency_s": 1.0},
                 }
             },
-            "faults are injected into minifleet alone",
+            "faults are injected into minifleet only",
         ),
         (
             {

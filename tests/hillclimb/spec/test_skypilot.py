@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tests.contract.clusters.rented import candidate, rented
-from tests.factories import make_spec
-from trainer.contract.clusters.spec import BudgetSpec, SkyPilotSpec
+from hillclimb.spec.backend.skypilot import BudgetSpec, SkyPilotSpec
+from tests.fixtures.factories import make_spec
+from tests.hillclimb.hardware.rented import candidate, rented
 
 
 def test_a_candidate_says_what_it_is() -> None:
@@ -156,5 +156,5 @@ def test_a_budget_that_limits_nothing_is_refused(budget: dict[str, Any], sentenc
 
 def test_a_budget_is_for_what_is_rented() -> None:
     assert rented(budget={"hours": 20}).budget == BudgetSpec(hours=20)
-    with pytest.raises(ValidationError, match="a budget counts what rented clusters cost"):
+    with pytest.raises(ValidationError, match="a budget limits the cost of rented clusters"):
         make_spec(budget={"usd": 5})

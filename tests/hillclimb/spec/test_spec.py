@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tests.factories import make_spec
-from trainer.contract.spec import RunSpec
+from hillclimb.spec.run import RunSpec
+from tests.fixtures.factories import make_spec
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"data": {"env_keys": ["booking", "booking"]}}, "list each one once"),

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tests.factories import make_spec
-from trainer.contract.spec import RunSpec
+from hillclimb.spec.run import RunSpec
+from tests.fixtures.factories import make_spec
 
 PINNED = "hf:Qwen/Qwen3-8B@" + "0123456789" * 4
 LOCAL = {"base_url": "http://127.0.0.1:8730"}
@@ -45,11 +45,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     ({"kind": "probe"}, "a probe samples on a runner: set backend.type to runner"),
     ({"learner": {"lora": {}}}, "set tinker.lora_rank and leave learner.lora out"),
-    ({"learner": {"policy_dtype": "bfloat16"}}, "learner.policy_dtype is read by nobody"),
-    ({"engine": {"type": "torch"}}, "engine.type is read by nobody: leave it out"),
-    ({"engine": {"kv_cache_gib": 4}}, "engine.kv_cache_gib is read by nobody"),
-    ({"placement": {"type": "ray"}}, "placement.type is not read: leave it out"),
-    ({"placement": {"learner_ranks": 2}}, "placement.learner_ranks is not read"),
+    ({"learner": {"policy_dtype": "bfloat16"}}, "learner.policy_dtype has no effect"),
+    ({"engine": {"type": "torch"}}, "engine.type has no effect: leave it out"),
+    ({"engine": {"kv_cache_gib": 4}}, "engine.kv_cache_gib has no effect"),
+    ({"placement": {"type": "ray"}}, "placement.type has no effect: leave it out"),
+    ({"placement": {"learner_ranks": 2}}, "placement.learner_ranks has no effect"),
     ({"rollout": {"temperature": 0.8}}, "rollout.temperature is 0.8: set it"),
     (
         {"environment": {"overrides": {"booking": {"temperature": 1.2}}}},
@@ -61,7 +61,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"tinker": {"base_url": "http://key@host"}}, "should match pattern"),
     (
         {"experimental": True, "tinker": {"base_url": "http://tinker.example"}},
-        "the runner's key travels over https only: give an address that begins with https",
+        "the runner's key travels over https only: use an address that begins with https",
     ),
     (
         {"tinker": {"base_url": "https://tinker.example"}},
@@ -70,11 +70,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"model": {"source": "/models/x"}}, "set backend.tinker.base_model to the server's name"),
     (
         {"model": {"source": PINNED}, "tinker": {"base_model": "Qwen/Qwen3-32B"}},
-        "gives the tokenizer of another model: name the same model in both",
+        "names the tokenizer of another model: name the same model in both",
     ),
     (
         {"tinker": {"base_model": "Qwen/Qwen3-8B"}},
-        "'builtin:tiny-qwen3-a' gives the tokenizer of another model",
+        "'builtin:tiny-qwen3-a' names the tokenizer of another model",
     ),
 ]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hillclimb.stack.state import StateDirectory
+from hillclimb.stack.state.directory import StateDirectory
 from tests.hillclimb.stack.tiny import TinyStack
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from hillclimb.stack.credentials import ensure_credentials
 from hillclimb.stack.doctor import Check, examine
 from hillclimb.stack.options import StackOptions
-from hillclimb.stack.state import StateDirectory
+from hillclimb.stack.state.credentials import ensure_credentials
+from hillclimb.stack.state.directory import StateDirectory
 from tests.hillclimb.stack.tiny import TinyStack
 
 
@@ -26,15 +26,15 @@ def options(tmp_path: Path) -> StackOptions:
 
 
 def test_a_fresh_machine_lacks_only_the_trainers_environment(options: StackOptions) -> None:
-    found = findings(options)
-    assert {name for name, check in found.items() if check.level == "fail"} == {"trainer"}
-    assert "make setup" in found["trainer"].mend
-    assert "will be made" in found["state"].found
+    checks = findings(options)
+    assert {name for name, check in checks.items() if check.level == "fail"} == {"trainer"}
+    assert "make setup" in checks["trainer"].fix
+    assert "will be created" in checks["state"].detail
 
 
 def test_a_trainer_environment_without_torch_is_named(options: StackOptions) -> None:
     bare = StackOptions(state_dir=options.state_dir, trainer_python=Path(sys.executable))
-    assert "torch" in findings(bare)["trainer"].found
+    assert "torch" in findings(bare)["trainer"].detail
 
 
 @pytest.fixture
@@ -49,20 +49,20 @@ def python(tmp_path: Path) -> Path:
 
 
 def test_a_trainer_without_vllm_is_no_fault(options: StackOptions, python: Path) -> None:
-    found = findings(StackOptions(state_dir=options.state_dir, trainer_python=python))
-    assert found["trainer"].level == found["ray"].level == found["vllm"].level == "ok"
-    assert found["ray"].found == "ray 1.0"
-    assert found["vllm"].found == "not installed: the torch engine samples"
+    checks = findings(StackOptions(state_dir=options.state_dir, trainer_python=python))
+    assert checks["trainer"].level == checks["ray"].level == checks["vllm"].level == "ok"
+    assert checks["ray"].detail == "ray 1.0"
+    assert checks["vllm"].detail == "not installed: the torch engine samples"
 
 
 def test_a_vllm_built_for_another_machine_is_named(
     options: StackOptions, python: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "vllm.py").write_text("print('INFO')\nraise OSError('no AVX-512')\n")
-    found = findings(StackOptions(state_dir=options.state_dir, trainer_python=python))["vllm"]
-    assert found.level == "warn"
-    assert "no AVX-512" in found.found
-    assert "engine.type: torch" in found.mend
+    checks = findings(StackOptions(state_dir=options.state_dir, trainer_python=python))["vllm"]
+    assert checks.level == "warn"
+    assert "no AVX-512" in checks.detail
+    assert "engine.type to torch" in checks.fix
 
 
 def test_keys_that_others_can_read_are_a_failure(options: StackOptions) -> None:
@@ -71,10 +71,10 @@ def test_keys_that_others_can_read_are_a_failure(options: StackOptions) -> None:
     ensure_credentials(state)
     state.secrets_file.chmod(0o644)
     options.state_dir.chmod(0o755)
-    found = findings(options)
-    assert found["secrets"].level == "fail"
-    assert "chmod 600" in found["secrets"].mend
-    assert found["state"].level == "warn"
+    checks = findings(options)
+    assert checks["secrets"].level == "fail"
+    assert "chmod 600" in checks["secrets"].fix
+    assert checks["state"].level == "warn"
 
 
 def test_processes_without_a_supervisor_are_reported(
@@ -86,9 +86,9 @@ def test_processes_without_a_supervisor_are_reported(
     assert findings(own)["supervisor"].level == "ok"
     pid = tiny.pid("api")
     tiny.kill_supervisor()
-    found = findings(own)["supervisor"]
-    assert found.level == "warn"
-    assert str(pid) in found.found
+    checks = findings(own)["supervisor"]
+    assert checks.level == "warn"
+    assert str(pid) in checks.detail
     os.kill(pid, signal.SIGKILL)
 
 
@@ -100,7 +100,7 @@ def test_a_database_that_cannot_be_reached_or_is_not_migrated_is_told_apart(
         trainer_python=options.trainer_python,
         database_url=postgres_url,
     )
-    assert findings(empty)["database"].found == "reachable, not migrated"
+    assert findings(empty)["database"].detail == "reachable, not migrated"
     wrong = StackOptions(
         state_dir=options.state_dir,
         trainer_python=options.trainer_python,

@@ -12,16 +12,16 @@ import psutil
 import pytest
 
 from hillclimb.stack.control import connection
-from hillclimb.stack.credentials import ensure_credentials
 from hillclimb.stack.errors import StackError
 from hillclimb.stack.options import StackOptions
 from hillclimb.stack.plan import make_plan
-from hillclimb.stack.probes import http_ready, log_says
-from hillclimb.stack.processes import identify
-from hillclimb.stack.records import ProcessRecord, ServiceRecord, StackRecord
+from hillclimb.stack.servers.probes import http_ready, log_says
 from hillclimb.stack.services import TABLE, services
-from hillclimb.stack.spec import ServiceLog
-from hillclimb.stack.state import StateDirectory, find_state_directory
+from hillclimb.stack.state.credentials import ensure_credentials
+from hillclimb.stack.state.directory import StateDirectory, find_state_directory
+from hillclimb.stack.state.records import ProcessRecord, ServiceRecord, StackRecord
+from hillclimb.stack.supervisor.spec import ServiceLog
+from hillclimb.stack.system.processes import identify
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_keys_are_made_once_and_kept_private(options: StackOptions) -> None:
 def test_a_port_that_was_asked_for_and_is_taken_is_refused_by_name(
     options: StackOptions, taken_port: int
 ) -> None:
-    with pytest.raises(StackError, match=f"Port {taken_port} for api is taken"):
+    with pytest.raises(StackError, match=f"Port {taken_port} for api is in use"):
         make_plan(replace(options, api_port=taken_port))
 
 

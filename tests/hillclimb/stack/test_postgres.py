@@ -14,16 +14,16 @@ import psutil
 import psycopg
 import pytest
 
-from hillclimb.stack.binaries import Account, postgres_programs, server_account
 from hillclimb.stack.errors import ServiceFailed
-from hillclimb.stack.poll import wait_until
-from hillclimb.stack.ports import find_free
-from hillclimb.stack.postgres import PostgresServer
-from hillclimb.stack.probes import server_ready
-from hillclimb.stack.processes import OWNER_VARIABLE, identify, owned_by, processes_in
-from hillclimb.stack.service import Backoff, Service
-from hillclimb.stack.spec import ServiceSpec
-from hillclimb.stack.state import StateDirectory
+from hillclimb.stack.servers.postgres import PostgresServer
+from hillclimb.stack.servers.probes import server_ready
+from hillclimb.stack.state.directory import StateDirectory
+from hillclimb.stack.supervisor.service import Backoff, SupervisedService
+from hillclimb.stack.supervisor.spec import ServiceSpec
+from hillclimb.stack.system.binaries import SystemUser, postgres_programs, server_account
+from hillclimb.stack.system.poll import wait_until
+from hillclimb.stack.system.ports import find_free
+from hillclimb.stack.system.processes import OWNER_VARIABLE, identify, owned_by, processes_in
 
 DEADLINE_S = 30.0
 REPOSITORY = Path(__file__).parents[3]
@@ -36,7 +36,7 @@ def server(tmp_path: Path) -> PostgresServer:
 
 
 @pytest.fixture
-def service(tmp_path: Path, server: PostgresServer) -> Iterator[Service]:
+def service(tmp_path: Path, server: PostgresServer) -> Iterator[SupervisedService]:
     state = StateDirectory(tmp_path.resolve() / "state")
     state.create()
     spec = ServiceSpec(
@@ -48,7 +48,7 @@ def service(tmp_path: Path, server: PostgresServer) -> Iterator[Service]:
         account=server.account,
         stop_signal=signal.SIGINT,
     )
-    running = Service(spec, state, Backoff(first_s=0.1))
+    running = SupervisedService(spec, state, Backoff(first_s=0.1))
     yield running
     running.begin_stop()
     assert wait_until(running.ended, deadline_s=DEADLINE_S)
@@ -56,7 +56,7 @@ def service(tmp_path: Path, server: PostgresServer) -> Iterator[Service]:
     assert list(owned_by(state.path)) == []
 
 
-def bring_up(service: Service) -> None:
+def bring_up(service: SupervisedService) -> None:
     def ready() -> bool:
         service.advance(needs_met=True)
         return service.state == "ready"
@@ -71,7 +71,7 @@ def query(server: PostgresServer, statement: str) -> list[tuple[object, ...]]:
 
 
 def test_committed_rows_survive_a_killed_postmaster(
-    service: Service, server: PostgresServer
+    service: SupervisedService, server: PostgresServer
 ) -> None:
     bring_up(service)
     query(server, "CREATE TABLE kept AS SELECT generate_series(1, 1000) AS n")
@@ -89,7 +89,7 @@ def test_committed_rows_survive_a_killed_postmaster(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only then it runs as somebody else")
 def test_the_other_account_cannot_read_our_environment(
-    service: Service, monkeypatch: pytest.MonkeyPatch
+    service: SupervisedService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "ours")
     bring_up(service)
@@ -98,7 +98,7 @@ def test_the_other_account_cannot_read_our_environment(
 
 
 def test_a_postmaster_nobody_supervises_is_stopped_before_a_new_one_starts(
-    service: Service, server: PostgresServer
+    service: SupervisedService, server: PostgresServer
 ) -> None:
     bring_up(service)
     assert service.child is not None
@@ -109,7 +109,7 @@ def test_a_postmaster_nobody_supervises_is_stopped_before_a_new_one_starts(
 
 
 def test_a_pid_file_whose_number_now_belongs_to_a_stranger_does_not_stop_the_start(
-    service: Service, server: PostgresServer
+    service: SupervisedService, server: PostgresServer
 ) -> None:
     bring_up(service)
     service.begin_stop()
@@ -174,9 +174,9 @@ def test_root_copies_the_programs_with_their_libraries_where_nobody_can_run_them
 
 AS_ORDINARY_USER = """
 import json, os, pathlib, subprocess, sys
-from hillclimb.stack.poll import wait_until
-from hillclimb.stack.ports import find_free
-from hillclimb.stack.postgres import PostgresServer
+from hillclimb.stack.system.poll import wait_until
+from hillclimb.stack.system.ports import find_free
+from hillclimb.stack.servers.postgres import PostgresServer
 server = PostgresServer(
     directory=pathlib.Path(sys.argv[1]) / "pg", port=find_free(), password="pw", durable=False
 )
@@ -189,7 +189,7 @@ print(json.dumps({"uid": os.geteuid(), "account": server.account, "ready": ready
 """
 
 
-def interpreter_for(account: Account) -> str | None:
+def interpreter_for(account: SystemUser) -> str | None:
     """A Python of our version that `account` can run with our packages, or None."""
     for name in (sys.executable, f"/usr/bin/python{sys.version_info[0]}.{sys.version_info[1]}"):
         try:

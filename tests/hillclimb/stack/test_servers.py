@@ -5,8 +5,8 @@ from collections.abc import Callable
 import psycopg
 import pytest
 
-from hillclimb.stack.valkey import answers_ping
-from tests.postgres import RunningPostgres, RunningValkey
+from hillclimb.stack.servers.valkey import answers_ping
+from tests.fixtures.postgres import RunningPostgres, RunningValkey
 
 
 def plain(url: str) -> str:

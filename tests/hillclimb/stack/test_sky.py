@@ -11,9 +11,9 @@ import pytest
 
 from hillclimb.stack.options import StackOptions
 from hillclimb.stack.plan import make_plan
+from hillclimb.stack.servers.sky import ENDPOINT_VARIABLE, SkyServer, find_sky_port, queue_port
 from hillclimb.stack.services import services
-from hillclimb.stack.sky import ENDPOINT_VARIABLE, SkyServer, find_sky_port, queue_port
-from hillclimb.stack.spec import ServiceSpec
+from hillclimb.stack.supervisor.spec import ServiceSpec
 
 NEEDS_SKY = pytest.mark.skipif(
     importlib.util.find_spec("sky") is None, reason="SkyPilot is missing: `make setup` installs it"

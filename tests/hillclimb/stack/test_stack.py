@@ -11,13 +11,13 @@ import psycopg
 import pytest
 
 from hillclimb.stack.control import connection, down, status, up_detached
-from hillclimb.stack.credentials import load_credentials
 from hillclimb.stack.doctor import examine
 from hillclimb.stack.options import StackOptions
-from hillclimb.stack.poll import wait_until
-from hillclimb.stack.postgres import PostgresServer
-from hillclimb.stack.processes import owned_by
-from hillclimb.stack.state import StateDirectory
+from hillclimb.stack.servers.postgres import PostgresServer
+from hillclimb.stack.state.credentials import load_credentials
+from hillclimb.stack.state.directory import StateDirectory
+from hillclimb.stack.system.poll import wait_until
+from hillclimb.stack.system.processes import owned_by
 
 DEADLINE_S = 90.0
 SERVERS = ("postgres", "valkey", "api", "worker", "beat", "runner")

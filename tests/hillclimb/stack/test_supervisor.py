@@ -9,8 +9,8 @@ import pytest
 
 from hillclimb.stack.control import down, status
 from hillclimb.stack.errors import StackRunning
-from hillclimb.stack.poll import wait_until
-from hillclimb.stack.processes import identify
+from hillclimb.stack.system.poll import wait_until
+from hillclimb.stack.system.processes import identify
 from tests.hillclimb.stack.tiny import DEADLINE_S, TinyStack
 
 DATABASE = {"name": "database"}

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hillclimb.stack.poll import wait_until
-from hillclimb.stack.processes import owned_by
-from hillclimb.stack.records import ServiceRecord, StackRecord
-from hillclimb.stack.service import Backoff
-from hillclimb.stack.spec import ServiceSpec
-from hillclimb.stack.state import StateDirectory
-from hillclimb.stack.supervisor import Supervisor
+from hillclimb.stack.state.directory import StateDirectory
+from hillclimb.stack.state.records import ServiceRecord, StackRecord
+from hillclimb.stack.supervisor.service import Backoff
+from hillclimb.stack.supervisor.spec import ServiceSpec
+from hillclimb.stack.supervisor.supervisor import Supervisor
+from hillclimb.stack.system.poll import wait_until
+from hillclimb.stack.system.processes import owned_by
 
 REPOSITORY = Path(__file__).parents[3]
 DEADLINE_S = 20.0

@@ -4,9 +4,9 @@ from itertools import product
 
 import pytest
 
-from trainer.contract.outcomes import OutcomeRow, OutcomeStatus, StopReason
-from trainer.contract.paired import MAX_EXACT_BITS, mcnemar_exact, sign_flip_p_value
-from trainer.contract.passrate import (
+from hillclimb.protocol.outcomes import OutcomeRow, OutcomeStatus, StopReason
+from hillclimb.stats.paired import MAX_EXACT_BITS, mcnemar_exact, sign_flip_p_value
+from hillclimb.stats.pass_rate import (
     count_tasks,
     interval,
     pass_at_k,
@@ -16,7 +16,7 @@ from trainer.contract.passrate import (
     variance_per_prompt,
     wilson,
 )
-from trainer.contract.verdict import Verdict, compare_rows
+from hillclimb.stats.verdict import Verdict, compare_rows
 
 
 def row(

@@ -8,7 +8,8 @@ from statistics import NormalDist
 
 import pytest
 
-from trainer.contract.datasets.power import (
+from hillclimb.stats.paired import mcnemar_exact
+from hillclimb.stats.power import (
     MIN_CHANGED,
     Z_POWER,
     Z_SIGNIFICANCE,
@@ -17,7 +18,6 @@ from trainer.contract.datasets.power import (
     paired_size,
     unpaired_size,
 )
-from trainer.contract.paired import mcnemar_exact
 
 
 def test_the_quantiles_are_those_of_the_normal_distribution() -> None:

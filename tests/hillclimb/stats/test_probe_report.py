@@ -4,16 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.contract.test_passrate import row
-from trainer.contract.groupsignal import SignalShare
-from trainer.contract.outcomes import OutcomeRow, OutcomeStatus, StopReason
-from trainer.contract.probereport import (
-    PROBE_RULE,
-    ProbeVerdict,
-    advise,
-    report_facts,
-    report_rows,
-)
+from hillclimb.protocol.outcomes import OutcomeRow, OutcomeStatus, StopReason
+from hillclimb.stats.probe_report import PROBE_RULE, ProbeVerdict, advise, report_facts, report_rows
+from hillclimb.stats.signal_estimate import SignalShare
+from tests.hillclimb.stats.test_pass_rate import row
 
 
 def rows(
@@ -79,13 +73,27 @@ def test_the_rule_on_complete_probes(passes: list[int], verdict: ProbeVerdict) -
     assert verdict_of(rows(passes)) is verdict
 
 
-def test_an_environment_that_passes_seldom_is_not_hopeless_for_large_groups() -> None:
-    """3.6 % of passes, spread over the tasks: `reference/lessons.md` has such an environment."""
-    seldom = rows([1 if task % 4 == 0 else 0 for task in range(40)], k=8)
-    report = report_rows(seldom, pass_threshold=1.0, group_size=16)
-    assert report.environments["booking"].pass_rate.value == pytest.approx(0.03125)
-    assert report.environments["booking"].verdict is ProbeVerdict.INFORMATIVE
-    assert report.environments["booking"].signal.method == "fitted"
+def test_a_share_counted_in_smaller_groups_is_a_lower_bound_for_larger_ones() -> None:
+    """A group of 16 has signal wherever 8 of its members have."""
+    report = report_rows(rows([4] * 20), pass_threshold=1.0, group_size=16)
+    booking = report.environments["booking"]
+    assert booking.verdict is ProbeVerdict.INFORMATIVE
+    assert (booking.signal.method, booking.signal.value) == ("unknown", None)
+    assert booking.why.startswith(
+        "100% of groups of 8 are expected to carry signal (84%–100%, 20 tasks); the share for"
+        " groups of 16 is unknown; pass@1 is 50%"
+    )
+
+
+@pytest.mark.parametrize("passed", [0, 8])
+def test_groups_larger_than_the_rollouts_of_a_task_are_never_called_worthless(passed: int) -> None:
+    dead = rows([passed] * 100)
+    assert verdict_of(dead, group_size=8) is not ProbeVerdict.INCONCLUSIVE
+    booking = report_rows(dead, pass_threshold=1.0, group_size=16).environments["booking"]
+    assert booking.verdict is ProbeVerdict.INCONCLUSIVE
+    assert booking.why.endswith(
+        "the share for groups of 16 is unknown: raise probe.n_samples_per_prompt to 16"
+    )
 
 
 def test_one_in_ten_rollouts_in_trouble_is_unhealthy_also_where_retries_mended_it() -> None:
@@ -162,7 +170,9 @@ def test_a_report_says_why_in_numbers() -> None:
         "0% of groups of 8 are expected to carry signal (0%–9%, 40 tasks); pass@1 is 50% over 320"
         " rollouts, of 40 tasks 20 passed each time and 20 never"
     )
-    assert report.environments["zillow"].why.endswith("12 tasks): probe more tasks")
+    assert report.environments["zillow"].why.endswith(
+        "12 tasks); the share for groups of 8 is unknown: raise probe.n_samples_per_prompt to 8"
+    )
     assert report.rule == PROBE_RULE
 
 
@@ -208,12 +218,13 @@ def test_the_facts_are_json() -> None:
     assert facts["rule"] == PROBE_RULE
 
 
-def test_groups_that_are_larger_than_any_advised_are_said_to_be_kept() -> None:
-    """1 of 20 tasks passed once: a group of 256 has signal often enough, one of 16 has not."""
-    seldom = rows([1 if task % 20 == 0 else 0 for task in range(400)])
-    report = report_rows(seldom, pass_threshold=1.0, group_size=256)
+def test_sizes_that_are_unknown_are_not_recommended() -> None:
+    """1 of 4 tasks passed once: 25 % of groups of 8 have signal; larger groups are unknown."""
+    seldom = rows([1 if task % 4 == 0 else 0 for task in range(400)])
+    report = report_rows(seldom, pass_threshold=1.0, group_size=8)
     assert report.environments["booking"].verdict is ProbeVerdict.INFORMATIVE
-    assert report.advised_group_size is None
+    assert report.advised_group_size == 8
     assert report.advice == (
-        "no group of up to 16 carries enough signal: keep rollout.n_samples_per_prompt"
+        "rollout.n_samples_per_prompt 8: 25% of groups carry signal in the informative"
+        " environments (25% at 8)"
     )

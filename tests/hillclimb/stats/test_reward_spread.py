@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainer.contract.contrast import deviations, differ
+from hillclimb.stats.reward_spread import deviations, differ
 
 
 def test_deviations_are_taken_from_the_mean() -> None:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from trainer.algo.advantage import STD_EPS, group_advantages, shuffled_rewards
 
-# In millionths: what differs by less than 1e-9 is equal (`tests/contract/test_contrast.py`).
+# In millionths: what differs by less than 1e-9 is equal
+# (`tests/hillclimb/stats/test_reward_spread.py`).
 SCORES = st.floats(0.0, 1.0).map(lambda score: round(score, 6))
 REWARDS = st.lists(st.none() | SCORES, min_size=1, max_size=12)
 

@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.tiny import group, task, trajectory
-from trainer.algo.batch import BatchPlan, build_batch, judge
-from trainer.algo.dynamic import has_contrast
+from hillclimb.protocol.outcomes import StopReason
+from hillclimb.spec.training.algorithm import AlgorithmSpec
+from hillclimb.stats.pass_rate import signal_ratio, variance_per_prompt
+from tests.trainer.fixtures.tiny import group, task, trajectory
+from trainer.algo.batch import BatchPlan, build_batch, score_groups
+from trainer.algo.dynamic import has_reward_spread
+from trainer.algo.loss.reduction import token_weights
 from trainer.algo.overlong import is_overlong
-from trainer.algo.reduction import token_weights
 from trainer.algo.sequences import Batch
-from trainer.contract.algorithm import AlgorithmSpec
-from trainer.contract.outcomes import StopReason
-from trainer.contract.passrate import signal_ratio, variance_per_prompt
 from trainer.types import Group
 
 
 def build(groups: list[Group], *, mini: int = 2, seed: int = 0, **algorithm: Any) -> Batch:
     spec = AlgorithmSpec(**algorithm)
     plan = BatchPlan(mini_batch_size=mini, temperatures={"booking": 1.0, "reddit": 0.6}, seed=seed)
-    return build_batch(judge(groups, spec, seed=seed), spec, plan)
+    return build_batch(score_groups(groups, spec, seed=seed), spec, plan)
 
 
 def test_faults_and_constant_groups_never_become_sequences() -> None:
@@ -193,6 +193,6 @@ def test_what_a_token_weighs_does_not_depend_on_rounding(rewards: list[float | N
 def test_scores_that_differ_by_rounding_teach_nothing_anywhere() -> None:
     rewards: list[float | None] = [0.1 + 0.2, 0.3, 0.3]
     assert build([group(rewards)]).num_sequences == 0
-    assert not has_contrast(rewards)
+    assert not has_reward_spread(rewards)
     assert signal_ratio([[0.1 + 0.2, 0.3, 0.3]]) == 0.0
     assert variance_per_prompt([[0.1 + 0.2, 0.3, 0.3]]) == 0.0

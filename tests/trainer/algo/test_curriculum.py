@@ -9,12 +9,12 @@ from collections.abc import Callable
 import pytest
 from pydantic import JsonValue
 
-from tests.trainer.groups import a_group
+from hillclimb.protocol.outcomes import OutcomeRow
+from hillclimb.spec.data import CurriculumSpec
+from tests.trainer.fixtures.groups import a_group
 from trainer.algo.curriculum import UNITS, Curriculum, Reweighting, whole_shares
-from trainer.contract.data import CurriculumSpec
-from trainer.contract.outcomes import OutcomeRow
-from trainer.data.shares import Shares
 from trainer.errors import CheckpointError
+from trainer.inputs.tasks.shares import Shares
 
 AT_ONCE = CurriculumSpec(interval=1, min_change=0.0)
 TEACHES, SATURATED, HOPELESS = [0.0, 1.0, 0.0, 1.0], [1.0] * 4, [0.0] * 4

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.trainer.tiny import group, task, trajectory
-from trainer.algo.batch import BatchPlan, build_batch, judge
+from hillclimb.protocol.outcomes import StopReason
+from hillclimb.spec.training.algorithm import AlgorithmSpec
+from tests.trainer.fixtures.tiny import group, task, trajectory
+from trainer.algo.batch import BatchPlan, build_batch, score_groups
 from trainer.algo.signal import why_nothing_is_learned
-from trainer.contract.algorithm import AlgorithmSpec
-from trainer.contract.outcomes import StopReason
 from trainer.types import Group
 
 PLAN = BatchPlan(mini_batch_size=2, temperatures={"booking": 1.0}, seed=0)
@@ -16,7 +16,7 @@ PLAN = BatchPlan(mini_batch_size=2, temperatures={"booking": 1.0}, seed=0)
 
 def metrics(groups: list[Group], **algorithm: bool) -> dict[str, float]:
     spec = AlgorithmSpec(grpo_norm_by_std=False, **algorithm)
-    return dict(build_batch(judge(groups, spec, seed=0), spec, PLAN).metrics)
+    return dict(build_batch(score_groups(groups, spec, seed=0), spec, PLAN).metrics)
 
 
 def test_advantages_are_weighed_by_tokens_and_scores_are_not() -> None:
@@ -85,6 +85,6 @@ def cut_off_where_it_scored() -> Group:
 )
 def test_a_step_without_anything_to_learn_says_why(groups: list[Group], sentence: str) -> None:
     spec = AlgorithmSpec(apply_overlong_filtering=True)
-    batch = build_batch(judge(groups, spec, seed=0), spec, PLAN)
+    batch = build_batch(score_groups(groups, spec, seed=0), spec, PLAN)
     assert batch.num_sequences == 0
     assert why_nothing_is_learned(groups, batch).startswith(sentence)

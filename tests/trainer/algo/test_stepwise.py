@@ -7,14 +7,14 @@ import itertools
 import pytest
 import torch
 
+from hillclimb.spec.training.algorithm import AlgorithmSpec
+from tests.trainer.fixtures.tiny import VOCAB
 from tests.trainer.learners.recorded import batch
-from tests.trainer.tiny import VOCAB
-from trainer.algo.actions import Actions
-from trainer.algo.loss import policy_loss
-from trainer.algo.reduction import token_weights
+from trainer.algo.loss.action_tokens import ActionTokens
+from trainer.algo.loss.loss import policy_loss
+from trainer.algo.loss.reduction import token_weights
 from trainer.algo.sequences import TrainingSequence
 from trainer.algo.stepwise import turns_of
-from trainer.contract.algorithm import AlgorithmSpec
 
 WHOLE = TrainingSequence(
     token_ids=(1, 2, 3, 4, 5, 6, 7),
@@ -92,10 +92,10 @@ def gradients(
     return {name: gradient for name, gradient in named.items() if gradient is not None}
 
 
-def actions_of(sequence: TrainingSequence, weight: float) -> Actions:
+def actions_of(sequence: TrainingSequence, weight: float) -> ActionTokens:
     num = sequence.num_actions
     drawn = [p for p, acted in zip(sequence.logprobs, sequence.action_mask, strict=True) if acted]
-    return Actions(
+    return ActionTokens(
         behaviour_logprobs_A=torch.tensor(drawn, dtype=torch.float64),
         advantages_A=torch.full((num,), sequence.advantage, dtype=torch.float64),
         weights_A=torch.full((num,), weight, dtype=torch.float64),

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.contract.events import EVENTS, TrainerEnded
-from trainer.contract.reasons import ReasonCode
-from trainer.contract.rundir import AttemptDir
-from trainer.handover.ending import LOG_TAIL_BYTES, log_tail
-from trainer.handover.masking import Mask
-from trainer.handover.mirror import TailMirror
-from trainer.sinks.jsonl import JsonlFile
-from trainer.sinks.segments import Segments
-from trainer.stores.disk import DiskStore
+from hillclimb.blobs.disk import DiskStore
+from hillclimb.process.exit_report import LOG_TAIL_BYTES, log_tail
+from hillclimb.process.redactor import Redactor
+from hillclimb.process.tail_upload import TailUploader
+from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.protocol.events import EVENTS, TrainerEnded
+from hillclimb.protocol.rundir import AttemptDir
+from trainer.attempt.sinks.jsonl import JsonlFile
+from trainer.attempt.sinks.segments import Segments
 
 SECRET = 'p@ss "word"/+é'
 ENVIRON = {
@@ -43,7 +43,7 @@ ENVIRON = {
     ],
 )
 def test_a_secret_is_masked_however_it_is_written(written: str) -> None:
-    masked = Mask.of(ENVIRON).text(f"before {written} after")
+    masked = Redactor.of(ENVIRON).text(f"before {written} after")
     assert len(masked.encode()) == len(f"before {written} after".encode())
     assert masked.startswith("before ")
     assert masked.endswith(" after")
@@ -53,25 +53,25 @@ def test_a_secret_is_masked_however_it_is_written(written: str) -> None:
 
 def test_what_is_no_secret_stays() -> None:
     line = "found qwerty-layout in /usr/local/bin for booking"
-    assert Mask.of(ENVIRON | {"SORT_KEY": "booking"}).text(line) == line
+    assert Redactor.of(ENVIRON | {"SORT_KEY": "booking"}).text(line) == line
 
 
 def test_each_line_of_a_long_secret_is_masked_by_itself() -> None:
-    mask = Mask(("-----BEGIN-----\nMIIabcdefgh\nxyz",))
+    mask = Redactor(("-----BEGIN-----\nMIIabcdefgh\nxyz",))
     assert mask.text("MIIabcdefgh") == "***********"
     assert mask.text("xyz") == "xyz", "too short to be told from text"
 
 
 @given(st.binary(max_size=200), st.text(min_size=6, max_size=20))
 def test_masking_keeps_length_and_leaves_no_secret(data: bytes, secret: str) -> None:
-    mask, whole = Mask((secret,)), data + secret.encode(errors="replace") + data
+    mask, whole = Redactor((secret,)), data + secret.encode(errors="replace") + data
     masked = mask.raw(whole)
     assert len(masked) == len(whole)
     assert mask.raw(masked) == masked or "*" in secret
 
 
 def test_events_stay_events_also_where_a_secret_is_a_number(tmp_path: Path) -> None:
-    mask = Mask(("1234567", "wandb-key"))
+    mask = Redactor(("1234567", "wandb-key"))
     file = JsonlFile(tmp_path / "events.jsonl", mask)
     message = "401 for wandb-key and 1234567"
     file.append(
@@ -92,14 +92,14 @@ def test_events_stay_events_also_where_a_secret_is_a_number(tmp_path: Path) -> N
 
 
 def test_log_segments_and_the_tail_fit_together_when_secrets_are_masked(tmp_path: Path) -> None:
-    mask, store = Mask(("the-secret",)), DiskStore(tmp_path / "blobs")
+    mask, store = Redactor(("the-secret",)), DiskStore(tmp_path / "blobs")
     where = AttemptDir(tmp_path / "runs" / "run_1", 1)
     where.path.mkdir(parents=True)
     where.log.write_text("one the-secret\n")
     assert Segments(store, where, mask, interval_s=60.0).close(10.0)
     with where.log.open("a") as log:
         log.write("two the-secret\nthree\n")
-    TailMirror(store, mask).complete("run_1", where)
+    TailUploader(store, mask).upload_tail("run_1", where)
     stored = b"".join(store.get(key) for key in store.list("runs/run_1/attempt-1/logs"))
     assert stored == b"one **********\ntwo **********\nthree\n"
 
@@ -119,7 +119,7 @@ LONG_ENOUGH = {
 @pytest.mark.parametrize("how", LONG_ENOUGH)
 def test_a_secret_is_masked_where_other_code_has_written_it(how: str) -> None:
     known = "??>>" + AWKWARD if how == "base64 of URLs" else AWKWARD
-    masked = Mask((known,)).text(LONG_ENOUGH[how])
+    masked = Redactor((known,)).text(LONG_ENOUGH[how])
     assert masked.count("*") >= len(AWKWARD)
     for part in ("ab/", "ab%2", "mn", AWKWARD[:4]):
         assert part not in masked
@@ -130,13 +130,13 @@ def test_a_secret_is_masked_where_other_code_has_written_it(how: str) -> None:
     ["RUN_SECRET_BOOKING", "SMTP_PASS", "OPENAIAPIKEY", "database_url", "lower_case_token"],
 )
 def test_a_variable_whose_name_says_so_is_secret(name: str) -> None:
-    assert Mask.of({name: "do-not-tell"}).text("it is do-not-tell") == "it is ***********"
+    assert Redactor.of({name: "do-not-tell"}).text("it is do-not-tell") == "it is ***********"
 
 
 def test_a_secret_across_the_beginning_of_a_tail_shows_no_end(tmp_path: Path) -> None:
     log, secret = tmp_path / "train.log", "secret-value-0123456789"
     log.write_bytes(b"x" * 40_000 + secret.encode() + b"y" * (LOG_TAIL_BYTES - 10) + b"\nlast\n")
-    said = log_tail(log, Mask((secret,)))
+    said = log_tail(log, Redactor((secret,)))
     assert said.endswith("last")
     assert "*" in said
     assert "0123456789" not in said
@@ -145,7 +145,7 @@ def test_a_secret_across_the_beginning_of_a_tail_shows_no_end(tmp_path: Path) ->
 
 def test_events_that_are_mirrored_are_those_that_were_written(tmp_path: Path) -> None:
     """They are masked already: a number in the place of a secret must stay a number."""
-    mask, store = Mask(("123456",)), DiskStore(tmp_path / "blobs")
+    mask, store = Redactor(("123456",)), DiskStore(tmp_path / "blobs")
     where = AttemptDir(tmp_path / "runs" / "run_1", 1)
     where.path.mkdir(parents=True)
     where.events.write_bytes(mask.json_line(b'{"trainer_seq": 1, "tokens": 1234567}\n'))

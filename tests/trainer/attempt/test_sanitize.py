@@ -6,11 +6,12 @@ import json
 
 import pytest
 
+from hillclimb.environment import errors as rollout_errors
+from hillclimb.environment.base import ToolSpec
+from hillclimb.environment.sanitize import sanitize_unicode
+from hillclimb.protocol.events import EVENTS, RunWarning
 from trainer import errors
-from trainer.contract.events import EVENTS, RunWarning
-from trainer.envs.base import ToolSpec
-from trainer.envs.fleet.faults import of_response
-from trainer.storable import storable
+from trainer.envs.fleet.wire.faults import of_response
 
 HALF = "cut \ud83d"
 
@@ -19,9 +20,9 @@ HALF = "cut \ud83d"
     "kind",
     [
         each
-        for each in vars(errors).values()
+        for each in (*vars(errors).values(), *vars(rollout_errors).values())
         if isinstance(each, type)
-        and issubclass(each, (errors.TrainerError, errors.RolloutError))
+        and issubclass(each, (errors.TrainerError, rollout_errors.RolloutError))
         and each is not errors.StepTimeout  # its words are its own
     ],
 )
@@ -46,4 +47,4 @@ def test_a_tool_that_is_named_by_halves_can_be_put_into_a_prompt() -> None:
 def test_a_platforms_refusal_can_be_told() -> None:
     fault = of_response(503, {}, b'{"detail": {"message": "bad \\ud800"}}')
     assert fault.message == "bad ?"
-    assert storable("bad \U0001f600") == "bad \U0001f600"
+    assert sanitize_unicode("bad \U0001f600") == "bad \U0001f600"

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import psutil
 
-from trainer.contract.reasons import ReasonCode
-from trainer.contract.rundir import AttemptDir, ExitRecord, PidRecord
-from trainer.handover.launch import write_pid
-from trainer.leftovers import own_path, remove_earlier_copies, remove_unpacked
-from trainer.process import EXIT_FAILED, Launch, run_attempt
+from hillclimb.process.launcher import write_pid
+from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.protocol.rundir import AttemptDir, ExitRecord, PidRecord
+from trainer.attempt.scratch import cleanup_stale, remove_earlier_copies, scratch_path
+from trainer.jobs.process import EXIT_FAILED, ProcessOptions, run_attempt
 
 
 def an_attempt(run_dir: Path, number: int) -> AttemptDir:
@@ -51,12 +51,12 @@ def test_what_earlier_attempts_brought_is_deleted_unless_one_may_still_train(
     killed(gone)
     me = psutil.Process()
     write_pid(alive, PidRecord(pid=me.pid, started_at=me.create_time()))
-    remove_unpacked(own)
+    cleanup_stale(own)
     assert left_of(gone) == BARE | {"pid.json", "checkpoint"}
     assert left_of(alive) == WHOLE | {"pid.json"}
     assert [left_of(each) for each in (by_hand, own, other)] == [WHOLE] * 3
     by_hand.exit.write_bytes(b"")
-    remove_unpacked(own)
+    cleanup_stale(own)
     assert left_of(by_hand) == BARE | {"exit.json", "checkpoint"}
 
 
@@ -75,7 +75,9 @@ async def test_an_attempt_begins_by_freeing_what_the_one_before_has_left(tmp_pat
     before = an_attempt(tmp_path / "runs" / "run_1", 1)
     killed(before)
     spec = tmp_path / "spec.json"
-    given = Launch(spec=spec, run_dir=before.run_dir, attempt=2, resume_from=None, environ={})
+    given = ProcessOptions(
+        spec=spec, run_dir=before.run_dir, attempt=2, resume_from=None, environ={}
+    )
     assert await run_attempt(given) == EXIT_FAILED, "there is no spec"
     record = ExitRecord.model_validate_json(given.dir.exit.read_bytes())
     assert record.reason is ReasonCode.SPEC_REJECTED
@@ -83,16 +85,18 @@ async def test_an_attempt_begins_by_freeing_what_the_one_before_has_left(tmp_pat
 
 
 def test_folders_of_processes_that_are_gone_are_deleted_and_no_others(tmp_path: Path) -> None:
-    program = "import sys; from pathlib import Path; from trainer.leftovers import own_path;"
-    program += "own_path(Path(sys.argv[1]), 'x-').mkdir()"
+    program = (
+        "import sys; from pathlib import Path; from trainer.attempt.scratch import scratch_path;"
+    )
+    program += "scratch_path(Path(sys.argv[1]), 'x-').mkdir()"
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
     assert len(list(tmp_path.iterdir())) == 1
     (tmp_path / f"x-{os.getppid()}-alive").mkdir()
     (tmp_path / "x-no-number").mkdir()
     (tmp_path / "y-1-other").mkdir()
-    mine = own_path(tmp_path, "x-")
+    mine = scratch_path(tmp_path, "x-")
     assert mine.name.startswith(f"x-{os.getpid()}-")
-    assert mine != own_path(tmp_path, "x-")
+    assert mine != scratch_path(tmp_path, "x-")
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
         [f"x-{os.getppid()}-alive", "x-no-number", "y-1-other"]
     )

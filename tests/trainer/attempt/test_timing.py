@@ -6,14 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from trainer.timing import Clock
+from trainer.attempt.timing import Clock
 
 
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Seconds on the clock, in `now.s`."""
     now = SimpleNamespace(s=0.0)
-    monkeypatch.setattr("trainer.timing.time", SimpleNamespace(perf_counter=lambda: now.s))
+    monkeypatch.setattr("trainer.attempt.timing.time", SimpleNamespace(perf_counter=lambda: now.s))
     return now
 
 

@@ -6,46 +6,43 @@ import asyncio
 import json
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
-import trainer.watchdog as watchdog_module
-from tests.trainer import hanging
-from tests.trainer.forked import run_forked
-from tests.trainer.hanging import HANGS
-from tests.trainer.scripted import CountingEnv, CountingProvider
-from tests.trainer.short_run import ShortRun
-from tests.trainer.test_process import LENGTHS, a_spec
-from trainer.checkpoints import find_latest, read_saved
-from trainer.contract.events import PhaseStarted, StepCompleted
-from trainer.contract.reasons import ReasonCode
-from trainer.contract.rundir import ExitRecord
-from trainer.contract.sections import ScheduleSpec
+import trainer.attempt.watchdog as watchdog_module
+from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.protocol.events import PhaseStarted, StepCompleted
+from hillclimb.protocol.rundir import ExitRecord
+from tests.trainer.fixtures import hanging
+from tests.trainer.fixtures.forked import run_forked
+from tests.trainer.fixtures.hanging import HANGS
+from tests.trainer.fixtures.scripted import CountingEnv, CountingProvider
+from tests.trainer.fixtures.short_run import ShortRun, with_step_timeout
+from tests.trainer.jobs.test_process import LENGTHS, a_spec
+from trainer.attempt.watchdog import HUNG, Watchdog
 from trainer.errors import RunTimeout, StepTimeout
+from trainer.jobs.process import EXIT_HUNG
+from trainer.jobs.train.checkpoints import find_latest, read_saved
+from trainer.jobs.train.loop import Trainer
 from trainer.learners.rank import LearnerRank
-from trainer.loop import Trainer
-from trainer.process import EXIT_HUNG
-from trainer.sinks.journal import Journal
-from trainer.sinks.jsonl import JsonlFile
-from trainer.stopping import Stop
-from trainer.watchdog import HUNG, Watchdog
 
 WAIT_S = 120.0
 SHORT_S = 0.05
 
 
 def a_run(root: Path, **sections: dict[str, Any]) -> ShortRun:
-    given: dict[str, dict[str, Any]] = {
+    merged: dict[str, dict[str, Any]] = {
         "environment": {"max_turns": 1},
         "eval": {"before_training": False, "interval": 0},
         "schedule": {"total_steps": 2},
         "checkpoints": {"interval": 100},
     }
     for name, section in sections.items():
-        given[name] = {**given.get(name, {}), **section}
-    return ShortRun(root, **given)
+        merged[name] = {**merged.get(name, {}), **section}
+    return ShortRun(root, **merged)
 
 
 class Hang:
@@ -98,7 +95,7 @@ async def test_rollouts_that_hang_pause_the_run_with_its_last_step_saved(tmp_pat
     message = await late(run, trainer, hangs[0])
     assert message == (
         "step 2 took longer than schedule.step_timeout_s (1500 s), in phase rollout: the rollouts"
-        " did not end; the engine drew no token"
+        " did not end; the engine sampled no tokens"
     )
     assert [event.step for event in run.events(StepCompleted)] == [1]
     latest = find_latest(run.store, run.run_id)
@@ -124,9 +121,9 @@ async def test_a_weight_sync_that_hangs_is_named(
     run = a_run(tmp_path)
     trainer = run.build()
     hang = Hang(trainer)
-    monkeypatch.setattr(trainer._parts.crew.weights, "sync", hang.on_the_loop)
+    monkeypatch.setattr(trainer._parts.workers.weights, "sync", hang.on_the_loop)
     message = await late(run, trainer, hang)
-    assert "phase sync: the engine did not take the learner's weights" in message
+    assert "phase sync: the engine did not load the learner's weights" in message
 
 
 async def test_a_store_that_hangs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,15 +215,13 @@ async def test_a_loop_that_hangs_itself_is_left_from_a_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watchdog_module, "GRACE_S", 0.05)
-    told: list[str] = []
-    journal = Journal(JsonlFile(tmp_path / "events.jsonl"))
-    watchdog = Watchdog(
-        schedule=ScheduleSpec.model_construct(step_timeout_s=0.05, run_timeout_s=None),
-        journal=journal,
-        stop=Stop(),
-        num_drawn=lambda: 0,
-        on_blocked=lambda error: told.append(str(error)),
+    messages: list[str] = []
+    run = a_run(tmp_path)
+    context = replace(
+        with_step_timeout(run.begin(), SHORT_S),
+        on_blocked=lambda error: messages.append(str(error)),
     )
+    watchdog = Watchdog(context=context, num_sampled=lambda: 0)
 
     async def block() -> None:
         async with watchdog.step(3):
@@ -235,20 +230,20 @@ async def test_a_loop_that_hangs_itself_is_left_from_a_thread(
 
     with pytest.raises(StepTimeout):
         await block()
-    assert len(told) == 1
-    assert told[0].startswith("step 3 took longer")
+    assert len(messages) == 1
+    assert messages[0].startswith("step 3 took longer")
     async with watchdog.step(4):
         pass
     await asyncio.sleep(0.15)
-    assert len(told) == 1
-    journal.close(drain_s=0.0)
+    assert len(messages) == 1
+    run.journal.close(drain_s=0.0)
 
 
 async def test_engines_elsewhere_are_asked_what_they_drew_and_may_hang_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watchdog_module, "ASK_S", SHORT_S)
-    journal = Journal(JsonlFile(tmp_path / "events.jsonl"))
+    monkeypatch.setattr(watchdog_module, "REFRESH_S", SHORT_S)
+    run = a_run(tmp_path)
     drawn = iter([7, 12])
     known = [0]
 
@@ -256,21 +251,19 @@ async def test_engines_elsewhere_are_asked_what_they_drew_and_may_hang_too(
         known[0] = next(drawn, None) or await asyncio.Event().wait()  # type: ignore[func-returns-value]
 
     watchdog = Watchdog(
-        schedule=ScheduleSpec.model_construct(step_timeout_s=SHORT_S, run_timeout_s=None),
-        journal=journal,
-        stop=Stop(),
-        num_drawn=lambda: known[0],
+        context=with_step_timeout(run.begin(), SHORT_S),
+        num_sampled=lambda: known[0],
         refresh=ask,
     )
-    with pytest.raises(StepTimeout, match="the engine drew 5 tokens"):
+    with pytest.raises(StepTimeout, match="the engine sampled 5 tokens"):
         async with watchdog.step(1, phase="rollout"):
             await asyncio.Event().wait()
-    with pytest.raises(StepTimeout, match="the engine drew no token"):
+    with pytest.raises(StepTimeout, match="the engine sampled no tokens"):
         async with watchdog.step(2, phase="rollout"):
             await asyncio.Event().wait()
     async with watchdog.step(3, phase="checkpoint"):
         pass
-    journal.close(drain_s=0.0)
+    run.journal.close(drain_s=0.0)
 
 
 QUICK = {"trajectory_timeout_s": 0.5, "call_timeout_s": 0.1, "infra_retry_allowance_s": 0.1}

@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from benchmarks.gpu import learner as benchmark
-from tests.trainer.forked import run_forked
-from trainer.learners.packing import MicroBatch, micro_batches
+from tests.trainer.fixtures.forked import run_forked
+from trainer.learners.model.scoring import token_logprobs
+from trainer.learners.packing.packing import MicroBatch, micro_batches
 from trainer.learners.rank import LearnerRank
-from trainer.learners.scoring import token_logprobs
 
 
 def run_script(_arguments: Sequence[str]) -> int:

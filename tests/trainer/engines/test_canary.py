@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.trainer.tiny import VOCAB, tiny_config, tiny_model
-from trainer.contract.sections import LearnerSpec
+from hillclimb.spec.training.learner import LearnerSpec
+from tests.trainer.fixtures.tiny import VOCAB, tiny_config, tiny_model
 from trainer.engines.canary import (
     NUM_CANARY_TOKENS,
     canary_gap,
     canary_tokens,
     canary_tolerance,
 )
-from trainer.engines.torch import TorchEngine
+from trainer.engines.torch.engine import TorchEngine
 from trainer.errors import NonFiniteUpdate, WeightSyncMismatch
 from trainer.learners.inline import InlineLearner
-from trainer.learners.models import LearnerOptions
+from trainer.learners.model.models import LearnerOptions
 
 
 def synced(left_out: str | None) -> tuple[TorchEngine, dict[str, torch.Tensor], InlineLearner]:

@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 from transformers import Qwen3Config
 
-from tests.trainer.engines.late import import_vllm
-from tests.trainer.short_run import ShortRun
-from trainer.contract.events import RunWarning, TrainerStarted
-from trainer.contract.sections import YarnSpec
+from hillclimb.protocol.events import RunWarning, TrainerStarted
+from hillclimb.spec.model import YarnSpec
+from tests.trainer.engines.vllm.late import import_vllm
+from tests.trainer.fixtures.short_run import ShortRun
+from trainer.attempt.scratch import SHARED_MEMORY
 from trainer.engines import choose
 from trainer.engines.vllm.options import VllmOptions
 from trainer.errors import EngineError, SpecError
-from trainer.weights.file import PREFIX, SHARED_MEMORY, FileSync
-from trainer.weights.manifest import Manifest
+from trainer.weights.digests import WeightDigests
+from trainer.weights.file_system import PREFIX, FileSystemSync
 
 
 class Starting:
@@ -36,7 +37,7 @@ class TakesAnyFile:
 
     def __init__(self, _: VllmOptions) -> None: ...
 
-    async def take_file(self, path: Path, version: int) -> Manifest: ...
+    async def load_weights_file(self, path: Path, version: int) -> WeightDigests: ...
 
     async def close(self) -> None: ...
 
@@ -135,9 +136,9 @@ async def test_weights_pass_through_the_chosen_place(
     monkeypatch.setattr(vllm, "VllmEngine", TakesAnyFile)
     monkeypatch.setattr(vllm, "why_not", lambda _config: None)
     run = ShortRun(tmp_path, engine={"type": "vllm", "weight_transport": transport})
-    sync = run.build()._parts.crew.weights
+    sync = run.build()._parts.workers.weights
     run.journal.abandon()
-    assert isinstance(sync, FileSync)
+    assert isinstance(sync, FileSystemSync)
     if transport == "disk":
         assert sync._directory == run.dir().path / "weights"
         return

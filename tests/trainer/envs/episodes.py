@@ -17,12 +17,12 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from trainer.data.tasks import minifleet_tasks
-from trainer.envs.base import ToolCall, ToolResult
-from trainer.envs.minifleet.catalog import APPS
-from trainer.envs.minifleet.experts import expert
-from trainer.envs.minifleet.provider import MinifleetProvider
-from trainer.types import Task
+from hillclimb.environment.base import ToolCall, ToolResult
+from hillclimb.environment.task import Task
+from hillclimb.minifleet.catalog import APPS
+from hillclimb.minifleet.experts import expert
+from hillclimb.minifleet.tasks import minifleet_tasks
+from trainer.envs.minifleet import MinifleetProvider
 
 NUMBER = 200
 FAULTY = ("stops_early", "repeats_last", "wrong_argument", "unknown_tool", "idle")

@@ -11,11 +11,11 @@ from typing import Any
 
 import httpx
 
-from trainer.envs.minifleet.server.serving import serving
-from trainer.envs.minifleet.server.settings import ServerSettings
+from hillclimb.minifleet.server.serving import serving
+from hillclimb.minifleet.server.settings import MinifleetSettings
 
 API_KEY = "key-of-tests"
-SETTINGS = ServerSettings(api_key=API_KEY, tasks_per_env=4)
+SETTINGS = MinifleetSettings(api_key=API_KEY, tasks_per_env=4)
 HEADERS = {"Authorization": f"Bearer {API_KEY}"}
 
 
@@ -47,7 +47,7 @@ class FleetServer:
 
 @asynccontextmanager
 async def fleet_server(
-    settings: ServerSettings = SETTINGS, clock: Callable[[], float] | None = None
+    settings: MinifleetSettings = SETTINGS, clock: Callable[[], float] | None = None
 ) -> AsyncIterator[FleetServer]:
     """Serve in this event loop for as long as the block lasts."""
     more = {"clock": clock} if clock else {}
@@ -64,7 +64,7 @@ async def fleet_server(
 
 
 @contextmanager
-def fleet_server_thread(settings: ServerSettings = SETTINGS) -> Iterator[str]:
+def fleet_server_thread(settings: MinifleetSettings = SETTINGS) -> Iterator[str]:
     """Serve in a thread with an event loop of its own and yield the base URL."""
     urls: list[str] = []
     ready, loop = threading.Event(), asyncio.new_event_loop()

@@ -7,19 +7,19 @@ import random
 
 import pytest
 
-from trainer.contract.sections import FaultSpec
-from trainer.contract.spec import MINIFLEET_ENV_KEYS
-from trainer.data.tasks import minifleet_tasks
-from trainer.envs.base import EnvProvider
-from trainer.envs.minifleet.faults import FaultInjector, Faults
-from trainer.envs.minifleet.provider import MinifleetProvider
-from trainer.errors import (
+from hillclimb.environment.base import EnvProvider
+from hillclimb.environment.errors import (
     EnvUnavailable,
     RolloutError,
-    SpecError,
     ToolTransport,
     VerifierUnavailable,
 )
+from hillclimb.minifleet.faults import FaultInjector, Faults
+from hillclimb.minifleet.tasks import minifleet_tasks
+from hillclimb.spec.environment.environment import FaultSpec
+from hillclimb.spec.run import MINIFLEET_ENV_KEYS
+from trainer.envs.minifleet import MinifleetProvider
+from trainer.errors import SpecError
 
 TASK = minifleet_tasks(("outlook",), "train", 1, 0)[0]
 

@@ -8,21 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.envs.minifleet.playing import calls_of
-from tests.trainer.scripted import ScriptedEngine
-from trainer.contract.outcomes import StopReason
-from trainer.contract.sections import EnvironmentSpec, RolloutSpec
-from trainer.data.tasks import minifleet_tasks
-from trainer.envs.minifleet.catalog import APPS
-from trainer.envs.minifleet.provider import MinifleetProvider
-from trainer.rollouts.chat import Chat
-from trainer.rollouts.collect import Collector
-from trainer.rollouts.prompts import render_call
-from trainer.rollouts.roller import Roller, RolloutParts
-from trainer.rollouts.wave import Wave
-from trainer.types import Sample, SamplingParams, Task
+from hillclimb.environment.task import Task
+from hillclimb.minifleet.catalog import APPS
+from hillclimb.minifleet.tasks import minifleet_tasks
+from hillclimb.protocol.outcomes import StopReason
+from hillclimb.spec.environment.environment import EnvironmentSpec
+from hillclimb.spec.training.rollout import RolloutSpec
+from tests.hillclimb.minifleet.playing import calls_of
+from tests.trainer.fixtures.scripted import ScriptedEngine
+from trainer.envs.minifleet import MinifleetProvider
+from trainer.rollouts.chat.chat import Chat
+from trainer.rollouts.chat.prompts import render_call
+from trainer.rollouts.groups.collector import Collector
+from trainer.rollouts.request import RolloutRequest
+from trainer.rollouts.worker import RolloutParts, RolloutWorker
+from trainer.types import Sample, SamplingParams
 
-ASSETS = Path(__file__).parents[4] / "assets"
+ASSETS = Path(__file__).parents[3] / "assets"
 CHAT = Chat.from_directory(ASSETS / "tiny-qwen3-a")
 MAX_PROMPT, MAX_EPISODE = 360, 640
 """Tokens of the longest prompt and of the longest episode of an expert."""
@@ -75,10 +77,12 @@ async def test_an_experts_rollout_of_every_template_passes_within_the_default_li
         attempt=1,
         has_deadlines=False,
     )
-    wave = Wave(
+    request = RolloutRequest(
         step=1, split="train", decoding="train", n_samples_per_prompt=1, temperatures={env_key: 1.0}
     )
-    groups = await Collector(Roller(parts), max_concurrent_rollouts=64).collect(tasks, wave)
+    groups = await Collector(RolloutWorker(parts), max_concurrent_rollouts=64).collect(
+        tasks, request
+    )
     assert len(groups) == len(tasks)
     for (rollout,) in groups:
         trajectory = rollout.trajectory

@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.forked import run_forked
-from tests.trainer.short_run import short_spec
-from tests.trainer.sinks.ingest import serving
-from tests.trainer.tiny_model import write_tiny_model
-from trainer import process
+from hillclimb.blobs.base import StoreError
+from hillclimb.blobs.disk import DiskStore
+from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.protocol.events import EVENTS, Event, ProbeCompleted, TrainerEnded
+from hillclimb.protocol.rundir import AttemptDir, ExitRecord
+from tests.trainer.attempt.sinks.ingest import serving
+from tests.trainer.fixtures.forked import run_forked
+from tests.trainer.fixtures.short_run import short_spec
+from tests.trainer.fixtures.tiny_model import write_tiny_model
 from trainer.__main__ import main
-from trainer.checkpoints import find_latest
-from trainer.contract.events import EVENTS, Event, ProbeCompleted, TrainerEnded
-from trainer.contract.reasons import ReasonCode
-from trainer.contract.rundir import AttemptDir, ExitRecord
-from trainer.process import EXIT_FAILED, EXIT_SUPERSEDED, Launch, run_attempt
-from trainer.stores.base import StoreError
-from trainer.stores.disk import DiskStore
+from trainer.jobs import process
+from trainer.jobs.process import EXIT_FAILED, EXIT_SUPERSEDED, ProcessOptions, run_attempt
+from trainer.jobs.train.checkpoints import find_latest
 
 WAIT_S = 120.0
 LENGTHS = {"max_input_length": 3900, "max_generate_length": 16, "max_sequence_length": 4000}
@@ -34,11 +34,11 @@ def launch(
     *,
     resume_from: str | None = None,
     environ: Mapping[str, str] | None = None,
-) -> Launch:
+) -> ProcessOptions:
     path = root / "spec.json"
     if spec is not None:
         path.write_text(json.dumps(spec))
-    return Launch(
+    return ProcessOptions(
         spec=path,
         run_dir=root / "runs" / "run_1",
         attempt=1,
@@ -65,7 +65,9 @@ def ended(where: AttemptDir) -> tuple[TrainerEnded, ExitRecord]:
     return last, record
 
 
-async def failed(root: Path, given: Launch, capsys: pytest.CaptureFixture[str]) -> ExitRecord:
+async def failed(
+    root: Path, given: ProcessOptions, capsys: pytest.CaptureFixture[str]
+) -> ExitRecord:
     assert await run_attempt(given) == EXIT_FAILED
     errors = capsys.readouterr().err
     assert "Traceback" not in errors
@@ -170,7 +172,7 @@ async def test_an_attempt_that_only_evaluates_says_so_and_saves_nothing(tmp_path
     store = DiskStore(tmp_path / "blobs")
     path = tmp_path / "eval.json"
     path.write_text(json.dumps({**spec, "kind": "eval"}))
-    given = Launch(
+    given = ProcessOptions(
         spec=path,
         run_dir=tmp_path / "runs" / "run_2",
         attempt=1,
@@ -244,7 +246,7 @@ async def test_a_full_disk_ends_the_run_as_storage_full(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("trainer.waves.write_trajectories", full)
+    monkeypatch.setattr("trainer.jobs.rollout_service.write_trajectories", full)
     given = launch(tmp_path, a_spec(tmp_path, environment={"max_turns": 1}))
     record = await failed(tmp_path, given, capsys)
     assert record.reason is ReasonCode.STORAGE_FULL
@@ -343,7 +345,9 @@ def test_sigterm_saves_and_leaves_and_latest_goes_on(tmp_path: Path) -> None:
 
     total = record.step + 1
     spec.write_text(json.dumps(long | {"schedule": {**long["schedule"], "total_steps": total}}))
-    second = Launch(spec=spec, run_dir=where.run_dir, attempt=2, resume_from="latest", environ={})
+    second = ProcessOptions(
+        spec=spec, run_dir=where.run_dir, attempt=2, resume_from="latest", environ={}
+    )
     assert asyncio.run(run_attempt(second)) == 0
     event, record = ended(second.dir)
     assert (record.reason, record.step) == (ReasonCode.COMPLETED, total)

@@ -3,29 +3,32 @@ from pathlib import Path
 
 import pytest
 
-import trainer.waves as waves_module
-from tests.trainer.scripted import (
+import trainer.jobs.rollout_service as service_module
+from hillclimb.blobs.base import StoreError, StoreFull
+from hillclimb.blobs.disk import DiskStore
+from hillclimb.environment.base import Grade
+from hillclimb.protocol.events import EVENTS, EnvDegraded, Event, RunWarning
+from hillclimb.protocol.rundir import AttemptDir
+from tests.trainer.fixtures.scripted import (
     ADD,
     DONE,
     CountingEnv,
     CountingProvider,
     ScriptedEngine,
     a_collector,
+    a_request,
     a_task,
-    a_wave,
 )
-from trainer.contract.events import EVENTS, EnvDegraded, Event, RunWarning
-from trainer.contract.rundir import AttemptDir
-from trainer.envs.base import Grade
+from tests.trainer.fixtures.short_run import short_spec
+from trainer.attempt.context import AttemptContext
+from trainer.attempt.sinks.journal import EventJournal
+from trainer.attempt.sinks.jsonl import JsonlFile
+from trainer.attempt.stop_signal import StopSignal
+from trainer.attempt.timing import Clock
 from trainer.errors import EnvironmentOutage, StorageFull
-from trainer.rollouts.collect import Collector
-from trainer.rollouts.unstarted import unstarted
-from trainer.sinks.journal import Journal
-from trainer.sinks.jsonl import JsonlFile
-from trainer.stopping import Stop
-from trainer.stores.base import StoreError, StoreFull
-from trainer.stores.disk import DiskStore
-from trainer.waves import Waves
+from trainer.jobs.rollout_service import RolloutService
+from trainer.rollouts.groups.collector import Collector
+from trainer.rollouts.records.skipped import unstarted
 
 TASKS = [a_task(f"t{i}") for i in range(4)]
 
@@ -47,22 +50,24 @@ def collector(*, broken: int = 0) -> Collector:
     )
 
 
-class Here:
+class Service:
     def __init__(self, root: Path, store: DiskStore | None = None, rate: float = 0.5) -> None:
         self.where = AttemptDir(root / "runs" / "run_1", 1)
         self.store = store or DiskStore(root / "blobs")
-        self.journal = Journal(JsonlFile(self.where.events))
+        self.journal = EventJournal(JsonlFile(self.where.events))
         self.rate = rate
 
-    def waves(self, made: Collector) -> Waves:
-        return Waves(
-            collector=made,
-            journal=self.journal,
-            stop=Stop(),
+    def rollout_service(self, made: Collector) -> RolloutService:
+        context = AttemptContext(
+            spec=short_spec(self.where.path),
+            dir=self.where,
             store=self.store,
-            attempt_dir=self.where,
-            max_infra_error_rate=self.rate,
+            journal=self.journal,
+            stop=StopSignal(),
+            clock=Clock(),
+            resume_from=None,
         )
+        return RolloutService(context=context, collector=made, max_infra_error_rate=self.rate)
 
     def events(self, kind: type[Event]) -> list[Event]:
         self.journal.close(drain_s=0.0)
@@ -73,8 +78,8 @@ class Here:
 async def test_an_environment_that_errs_is_reported_although_its_rollouts_were_saved(
     tmp_path: Path,
 ) -> None:
-    here = Here(tmp_path)
-    result = await here.waves(collector(broken=1)).run(TASKS, a_wave())
+    here = Service(tmp_path)
+    result = await here.rollout_service(collector(broken=1)).run(TASKS, a_request())
     assert [row.score for row in result.rows] == [1.0] * 4
     (event,) = here.events(EnvDegraded)
     assert isinstance(event, EnvDegraded)
@@ -83,19 +88,24 @@ async def test_an_environment_that_errs_is_reported_although_its_rollouts_were_s
 
 
 async def test_an_environment_that_errs_rarely_is_not_reported(tmp_path: Path) -> None:
-    here = Here(tmp_path)
-    await here.waves(collector(broken=1)).run([a_task(f"t{i}") for i in range(11)], a_wave())
+    here = Service(tmp_path)
+    await here.rollout_service(collector(broken=1)).run(
+        [a_task(f"t{i}") for i in range(11)], a_request()
+    )
     assert here.events(EnvDegraded) == []
 
 
 async def test_rollouts_that_were_never_begun_do_not_hide_an_environment_in_trouble(
     tmp_path: Path,
 ) -> None:
-    here = Here(tmp_path, rate=1.0)
-    waves, tasks = here.waves(collector(broken=1)), [a_task(f"t{i}") for i in range(40)]
-    rolled = await waves.collector.collect(tasks[:1], a_wave())
-    late = tuple((unstarted(task, 0, a_wave(), attempt=1, why="late"),) for task in tasks[1:])
-    await waves.keep((*rolled, *late), a_wave())
+    here = Service(tmp_path, rate=1.0)
+    rollout_service, tasks = (
+        here.rollout_service(collector(broken=1)),
+        [a_task(f"t{i}") for i in range(40)],
+    )
+    rolled = await rollout_service.collector.collect(tasks[:1], a_request())
+    late = tuple((unstarted(task, 0, a_request(), attempt=1, why="late"),) for task in tasks[1:])
+    await rollout_service.record((*rolled, *late), a_request())
     (event,) = here.events(EnvDegraded)
     assert isinstance(event, EnvDegraded)
     assert (event.infra_error_rate, event.reasons) == (1.0, {"tool_transport": 1})
@@ -106,30 +116,30 @@ async def test_a_verifier_that_gives_no_score_is_trouble(tmp_path: Path) -> None
         async def score(self) -> Grade:
             return Grade(score=None, reason="the site said 503")
 
-    here = Here(tmp_path, rate=1.0)
+    here = Service(tmp_path, rate=1.0)
     provider = CountingProvider(lambda n: Scoreless(goal=0) if n == 0 else CountingEnv(goal=0))
     made = a_collector(ScriptedEngine(lambda *_: DONE), provider)
-    await here.waves(made).run(TASKS, a_wave())
+    await here.rollout_service(made).run(TASKS, a_request())
     (event,) = here.events(EnvDegraded)
     assert isinstance(event, EnvDegraded)
     assert (event.infra_error_rate, event.reasons) == (0.25, {"no_score": 1})
 
 
 async def test_an_outage_is_a_share_of_missing_grades_above_the_limit(tmp_path: Path) -> None:
-    here = Here(tmp_path, rate=0.0)
-    await here.waves(collector()).run(TASKS, a_wave())
+    here = Service(tmp_path, rate=0.0)
+    await here.rollout_service(collector()).run(TASKS, a_request())
     with pytest.raises(EnvironmentOutage, match=r"4 of 4 .* counting: tool_transport"):
-        await here.waves(collector(broken=99)).run(TASKS, a_wave(step=2))
+        await here.rollout_service(collector(broken=99)).run(TASKS, a_request(step=2))
     here.rate = 1.0
-    await here.waves(collector(broken=99)).run(TASKS, a_wave(step=3))
+    await here.rollout_service(collector(broken=99)).run(TASKS, a_request(step=3))
     here.journal.close(drain_s=0.0)
 
 
 async def test_a_store_that_does_not_answer_is_warned_about_once(tmp_path: Path) -> None:
-    here = Here(tmp_path, Failing(tmp_path))
-    waves = here.waves(collector())
+    here = Service(tmp_path, Failing(tmp_path))
+    rollout_service = here.rollout_service(collector())
     for step in (1, 2):
-        await waves.run(TASKS[:1], a_wave(step=step))
+        await rollout_service.run(TASKS[:1], a_request(step=step))
     (warning,) = here.events(RunWarning)
     assert isinstance(warning, RunWarning)
     assert warning.code == "trajectories_not_stored"
@@ -147,27 +157,27 @@ class Away(DiskStore):
         super().put_file(key, path)
 
 
-@pytest.mark.parametrize("again", ["after the next wave", "at the end", "never: superseded"])
+@pytest.mark.parametrize("again", ["after the next request", "at the end", "never: superseded"])
 async def test_trajectories_that_the_store_missed_are_sent_once_it_is_back(
     tmp_path: Path, again: str
 ) -> None:
     store = Away(tmp_path / "blobs")
-    here = Here(tmp_path, store)
-    waves = here.waves(collector())
+    here = Service(tmp_path, store)
+    rollout_service = here.rollout_service(collector())
     for step in (1, 2):
-        await waves.run(TASKS[:1], a_wave(step=step))
-    await waves.close()
+        await rollout_service.run(TASKS[:1], a_request(step=step))
+    await rollout_service.close()
     assert store.list("runs") == ()
     store.is_away = False
     num_stored = 2
-    if again == "after the next wave":
-        await waves.run(TASKS[:1], a_wave(step=3))
+    if again == "after the next request":
+        await rollout_service.run(TASKS[:1], a_request(step=3))
         num_stored = 3
     elif again == "never: superseded":
-        waves.stop.supersede()
+        rollout_service.context.stop.fence()
         num_stored = 0
-    if again != "after the next wave":
-        await waves.close()
+    if again != "after the next request":
+        await rollout_service.close()
     assert len(store.list("runs/run_1/attempt-1/trajectories")) == num_stored
     here.journal.close(drain_s=0.0)
 
@@ -175,13 +185,13 @@ async def test_trajectories_that_the_store_missed_are_sent_once_it_is_back(
 async def test_a_store_that_hangs_at_the_end_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waves_module, "CLOSE_S", 0.05)
+    monkeypatch.setattr(service_module, "CLOSE_S", 0.05)
     store, gate = Away(tmp_path / "blobs"), threading.Event()
-    here = Here(tmp_path, store)
-    waves = here.waves(collector())
-    await waves.run(TASKS[:1], a_wave())
+    here = Service(tmp_path, store)
+    rollout_service = here.rollout_service(collector())
+    await rollout_service.run(TASKS[:1], a_request())
     monkeypatch.setattr(Away, "put_file", lambda *_: gate.wait())
-    await waves.close()
+    await rollout_service.close()
     assert not gate.is_set()
     assert all(thread.daemon for thread in threading.enumerate() if "_send" in thread.name)
     gate.set()
@@ -191,7 +201,7 @@ async def test_a_store_that_hangs_at_the_end_is_not_waited_for(
 async def test_a_full_store_ends_the_run(tmp_path: Path) -> None:
     store = Failing(tmp_path)
     store.error = StoreFull("quota")
-    here = Here(tmp_path, store)
+    here = Service(tmp_path, store)
     with pytest.raises(StorageFull):
-        await here.waves(collector()).run(TASKS[:1], a_wave())
+        await here.rollout_service(collector()).run(TASKS[:1], a_request())
     here.journal.close(drain_s=0.0)

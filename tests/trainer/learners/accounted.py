@@ -21,12 +21,12 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from tests.trainer.forked import run_forked
-from trainer.contract.clusters.shapes import ModelShape
-from trainer.contract.sections import LearnerSpec
-from trainer.learners.models import LearnerOptions, build_models
-from trainer.learners.packing import plain
-from trainer.learners.sharding import Ranks
+from hillclimb.hardware.model.shapes import ModelShape
+from hillclimb.spec.training.learner import LearnerSpec
+from tests.trainer.fixtures.forked import run_forked
+from trainer.learners.model.models import LearnerOptions, build_models
+from trainer.learners.model.sharding import Ranks
+from trainer.learners.packing.packing import pack_single
 
 CPU = torch.device("cpu")
 
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str]) -> int:
     with _rank_of(job["num_ranks"]) as ranks, FakeTensorMode() if job["fake"] else nullcontext():
         model = Qwen3ForCausalLM(config_of(shape))  # type: ignore[no-untyped-call]
         models = build_models(model, LearnerOptions(learner=learner), ranks)
-        micro = plain((0,) * (job["tokens"] + 1), device=CPU)
+        micro = pack_single((0,) * (job["tokens"] + 1), device=CPU)
         tracker = FSDPMemTracker(models.policy)
         tracker.track_inputs((micro.token_ids_N,))
         with tracker:

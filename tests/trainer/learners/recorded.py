@@ -7,7 +7,7 @@ from functools import cache
 
 from transformers import Qwen3ForCausalLM
 
-from tests.trainer.tiny import random_ids, reference_logprobs, tiny_model
+from tests.trainer.fixtures.tiny import random_ids, reference_logprobs, tiny_model
 from trainer.algo.sequences import Batch, TrainingSequence
 
 

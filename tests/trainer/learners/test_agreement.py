@@ -7,12 +7,13 @@ import asyncio
 import pytest
 import torch
 
-from tests.trainer.tiny import random_ids, tiny_model
+from hillclimb.spec.training.learner import LearnerSpec
+from hillclimb.spec.training.optimizer import OptimizerSpec
+from tests.trainer.fixtures.tiny import random_ids, tiny_model
 from trainer.algo.sequences import Batch, TrainingSequence
-from trainer.contract.sections import LearnerSpec, OptimizerSpec
-from trainer.engines.torch import TorchEngine
+from trainer.engines.torch.engine import TorchEngine
 from trainer.learners.inline import InlineLearner
-from trainer.learners.models import LearnerOptions
+from trainer.learners.model.models import LearnerOptions
 from trainer.types import SamplingParams
 
 PROMPTS = [tuple(random_ids(12 + 3 * prompt, seed=prompt)) for prompt in range(3)]

@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
+from hillclimb.hardware.memory.arithmetic import largest
+from hillclimb.hardware.memory.learner import LearnerMemory
+from hillclimb.hardware.model.shapes import KNOWN, ModelShape, shape_of_config
+from hillclimb.spec.training.algorithm import AlgorithmSpec
+from hillclimb.spec.training.learner import LearnerSpec, LoraSpec
+from tests.trainer.fixtures.tiny import tiny_config, tiny_model
 from tests.trainer.learners.accounted import config_of, peak_bytes
 from tests.trainer.learners.recorded import batch
-from tests.trainer.tiny import tiny_config, tiny_model
-from trainer.contract.algorithm import AlgorithmSpec
-from trainer.contract.clusters.arithmetic import largest
-from trainer.contract.clusters.learner_memory import LearnerMemory
-from trainer.contract.clusters.shapes import KNOWN, ModelShape, shape_of_config
-from trainer.contract.sections import LearnerSpec, LoraSpec
-from trainer.learners.models import LearnerOptions
+from trainer.inputs.model.directory import count_parameters
+from trainer.learners.model.models import LearnerOptions
 from trainer.learners.rank import LearnerRank
-from trainer.models import count_parameters
 
 QWEN3_8B = KNOWN["Qwen3-8B"]
 SMALL = ModelShape(
@@ -29,7 +29,7 @@ SMALL = ModelShape(
     vocab_size=4096,
     is_tied=False,
 )
-PASSES = ("a layer", "the head", "adding up")
+PASSES = ("a layer", "the head", "reducing")
 
 
 def estimated(shape: ModelShape, learner: LearnerSpec, *, num_ranks: int, tokens: int) -> float:
@@ -40,7 +40,7 @@ def estimated(shape: ModelShape, learner: LearnerSpec, *, num_ranks: int, tokens
         algorithm=AlgorithmSpec(),
         num_ranks=num_ranks,
         max_sequence_length=tokens,
-        by_pieces=False,
+        by_chunks=False,
         on_gpu=False,
     )
     phases = [each for each in memory.phases() if any(name in each.name for name in PASSES)]

@@ -9,14 +9,15 @@ import pytest
 import torch
 from transformers import Qwen3ForCausalLM
 
+from hillclimb.spec.training.algorithm import AlgorithmSpec
+from hillclimb.spec.training.learner import LearnerSpec
+from hillclimb.spec.training.optimizer import OptimizerSpec
+from tests.trainer.fixtures.tiny import VOCAB, random_ids, reference_logprobs, tiny_model
 from tests.trainer.learners.recorded import batch, sequence
-from tests.trainer.tiny import VOCAB, random_ids, reference_logprobs, tiny_model
 from trainer.algo.sequences import Batch, TrainingSequence
-from trainer.contract.algorithm import AlgorithmSpec
-from trainer.contract.sections import LearnerSpec, OptimizerSpec
 from trainer.errors import CheckpointError, NonFiniteUpdate
 from trainer.learners.inline import InlineLearner
-from trainer.learners.models import LearnerOptions
+from trainer.learners.model.models import LearnerOptions
 
 
 def gradients(learner: InlineLearner) -> dict[str, torch.Tensor]:

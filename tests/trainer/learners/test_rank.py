@@ -12,20 +12,21 @@ from safetensors.torch import load_file
 from torch.distributed.fsdp import FSDPModule
 from transformers import Qwen3ForCausalLM
 
+from hillclimb.spec.training.algorithm import AlgorithmSpec
+from hillclimb.spec.training.learner import LearnerSpec
+from hillclimb.spec.training.optimizer import OptimizerSpec
+from tests.trainer.fixtures.tiny import random_ids, reference_logprobs, tiny_config, tiny_model
 from tests.trainer.learners.recorded import batch
-from tests.trainer.tiny import random_ids, reference_logprobs, tiny_config, tiny_model
-from trainer.algo.actions import Actions
-from trainer.algo.loss import policy_loss
+from trainer.algo.loss.action_tokens import ActionTokens
+from trainer.algo.loss.loss import policy_loss
+from trainer.algo.loss.stats import LossStats
 from trainer.algo.sequences import Batch
-from trainer.algo.stats import LossStats
-from trainer.contract.algorithm import AlgorithmSpec
-from trainer.contract.sections import LearnerSpec, OptimizerSpec
 from trainer.errors import LearnerError
-from trainer.learners.models import LearnerOptions
-from trainer.learners.packing import plain
+from trainer.learners.model.models import LearnerOptions
+from trainer.learners.model.sharding import RankGroup
+from trainer.learners.packing.packing import pack_single
 from trainer.learners.rank import LearnerRank
-from trainer.learners.sharding import World
-from trainer.learners.throughput import train_flops
+from trainer.learners.update.throughput import train_flops
 
 IDS = random_ids(40, seed=3)
 
@@ -90,7 +91,7 @@ def test_recomputed_activations_are_not_kept() -> None:
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-            learner._models.policy(plain(IDS, device=torch.device("cpu")))
+            learner._models.policy(pack_single(IDS, device=torch.device("cpu")))
         kept.append(sum(sizes))
     assert kept[1] < kept[0] / 2
 
@@ -186,17 +187,17 @@ def test_scoring_after_a_load_uses_what_was_loaded(tmp_path: Path) -> None:
 
 
 def test_other_policies_are_scored_where_the_loss_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Actions] = []
+    seen: list[ActionTokens] = []
 
     def noted(
-        logprobs: torch.Tensor, actions: Actions, algorithm: AlgorithmSpec
+        logprobs: torch.Tensor, actions: ActionTokens, algorithm: AlgorithmSpec
     ) -> tuple[torch.Tensor, LossStats]:
         seen.append(actions)
         return policy_loss(logprobs, actions, algorithm)
 
     monkeypatch.setattr("trainer.learners.rank.policy_loss", noted)
-    monkeypatch.setattr("trainer.learners.models.needs_reference", lambda _: True)
-    monkeypatch.setattr("trainer.learners.models.needs_proximal", lambda _: True)
+    monkeypatch.setattr("trainer.learners.model.models.needs_reference", lambda _: True)
+    monkeypatch.setattr("trainer.learners.model.models.needs_proximal", lambda _: True)
     learner = rank()
     learner.step(Batch(mini_batches=batch().mini_batches * 2))
     first, second = seen
@@ -216,7 +217,7 @@ def test_other_policies_are_scored_where_the_loss_asks(monkeypatch: pytest.Monke
 
 def test_without_need_no_other_policy_is_kept_or_scored() -> None:
     learner = rank()
-    micro = plain(IDS, device=torch.device("cpu"))
+    micro = pack_single(IDS, device=torch.device("cpu"))
     assert learner._models.reference is None
     assert learner._models.proximal_logprobs(micro) is None
     assert learner._models.reference_logprobs(micro) is None
@@ -274,7 +275,7 @@ def test_the_clock_is_read_when_the_device_has_done_the_last_update(
 def test_flops_count_causal_pairs_and_the_head_of_actions_alone() -> None:
     config = tiny_config()
     num_parameters = sum(each.numel() for each in tiny_model().parameters())
-    micro = plain(IDS, device=torch.device("cpu"))
+    micro = pack_single(IDS, device=torch.device("cpu"))
     head = 64 * 32
     attention = 12 * 2 * 32 * (39 * 40 / 2)
     expected = 6 * (num_parameters - head) * 39 + 6 * head * 39 + attention
@@ -286,7 +287,7 @@ def test_flops_count_causal_pairs_and_the_head_of_actions_alone() -> None:
 
 def test_under_adapters_frozen_weights_have_no_gradient_to_count() -> None:
     num_parameters = sum(each.numel() for each in tiny_model().parameters())
-    micro = plain(IDS, device=torch.device("cpu"))
+    micro = pack_single(IDS, device=torch.device("cpu"))
     # Rank 4 times (inputs + outputs): q, k, v, o, gate, up, down of each of two layers.
     adapters = 2 * 4 * (64 + 48 + 48 + 64 + 96 + 96 + 96)
     attention = 12 * 2 * 32 * (39 * 40 / 2)
@@ -297,4 +298,4 @@ def test_under_adapters_frozen_weights_have_no_gradient_to_count() -> None:
 def test_a_process_is_one_rank_of_one_world() -> None:
     rank()
     with pytest.raises(LearnerError, match="rank 0 of 1, not 1 of 2"):
-        LearnerRank(tiny_model(), world=World(rank=1, size=2, init_method="file:///none"))
+        LearnerRank(tiny_model(), world=RankGroup(rank=1, size=2, init_method="file:///none"))

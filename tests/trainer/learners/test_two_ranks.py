@@ -9,6 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from hillclimb.spec.training.learner import LearnerSpec
+from tests.trainer.fixtures.tiny import random_ids, tiny_model
 from tests.trainer.learners.recorded import batch
 from tests.trainer.learners.two_ranks import (
     ADAPTED,
@@ -20,10 +22,8 @@ from tests.trainer.learners.two_ranks import (
     run_two_ranks,
     train,
 )
-from tests.trainer.tiny import random_ids, tiny_model
-from trainer.contract.sections import LearnerSpec
 from trainer.errors import CheckpointError
-from trainer.learners.models import LearnerOptions
+from trainer.learners.model.models import LearnerOptions
 from trainer.learners.rank import LearnerRank
 
 TIMED = (

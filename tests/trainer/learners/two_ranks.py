@@ -10,16 +10,17 @@ from pathlib import Path
 import torch
 import torch.multiprocessing as mp
 
-from tests.trainer.forked import CONTEXT
+from hillclimb.spec.training.algorithm import AlgorithmSpec, OffPolicyCorrectionSpec
+from hillclimb.spec.training.learner import LearnerSpec, LoraSpec
+from hillclimb.spec.training.optimizer import OptimizerSpec
+from tests.trainer.fixtures.forked import CONTEXT
+from tests.trainer.fixtures.tiny import random_ids, tiny_model
 from tests.trainer.learners.recorded import batch, recorded_batches, sequence
-from tests.trainer.tiny import random_ids, tiny_model
 from trainer.algo.sequences import Batch
-from trainer.contract.algorithm import AlgorithmSpec, OffPolicyCorrectionSpec
-from trainer.contract.sections import LearnerSpec, LoraSpec, OptimizerSpec
 from trainer.errors import CheckpointError, NonFiniteUpdate
-from trainer.learners.models import LearnerOptions
+from trainer.learners.model.models import LearnerOptions
+from trainer.learners.model.sharding import RankGroup
 from trainer.learners.rank import LearnerRank
-from trainer.learners.sharding import World
 
 NUM_BATCHES = 20
 OPTIONS = LearnerOptions(
@@ -67,7 +68,7 @@ def run_two_ranks(directory: Path) -> None:
                 process.kill()
 
 
-def new_rank(world: World | None = None, options: LearnerOptions = OPTIONS) -> LearnerRank:
+def new_rank(world: RankGroup | None = None, options: LearnerOptions = OPTIONS) -> LearnerRank:
     return LearnerRank(tiny_model(), options, world)
 
 
@@ -79,7 +80,9 @@ def train(rank: LearnerRank, count: int = NUM_BATCHES) -> list[dict[str, float]]
 def _play(index: int, directory: str) -> None:
     torch.set_num_threads(1)
     path = Path(directory)
-    world = World(rank=index, size=2, init_method=f"file://{path}/meeting", timeout_s=DEADLINE_S)
+    world = RankGroup(
+        rank=index, size=2, init_method=f"file://{path}/meeting", timeout_s=DEADLINE_S
+    )
     _agree(world, path)
     _resume(world, path)
     _refuse(world, path)
@@ -89,7 +92,7 @@ def _play(index: int, directory: str) -> None:
     torch.distributed.destroy_process_group()
 
 
-def _agree(world: World, path: Path) -> None:
+def _agree(world: RankGroup, path: Path) -> None:
     rank = new_rank(world)
     metrics = train(rank)
     logprobs = rank.logprobs(random_ids(30, seed=5))
@@ -104,7 +107,7 @@ def _agree(world: World, path: Path) -> None:
         torch.save(logprobs, path / "logprobs.pt")
 
 
-def _resume(world: World, path: Path) -> None:
+def _resume(world: RankGroup, path: Path) -> None:
     """Two ranks go on from what one rank saved, and from what two saved."""
     for source in ("of_one", "of_two"):
         rank = LearnerRank(tiny_model(seed=9), OPTIONS, world)
@@ -114,7 +117,7 @@ def _resume(world: World, path: Path) -> None:
         rank.write_weights(path / f"{source}_resumed.safetensors")
 
 
-def _refuse(world: World, path: Path) -> None:
+def _refuse(world: RankGroup, path: Path) -> None:
     """One poisoned rollout, which one rank alone computes, stops both."""
     rank = new_rank(world)
     poisoned = sequence(prompt=0, sample=0, length=8, advantage=math.nan)
@@ -125,7 +128,7 @@ def _refuse(world: World, path: Path) -> None:
         (path / f"refused-{world.rank}").touch()
 
 
-def _compute_alike(world: World, path: Path) -> None:
+def _compute_alike(world: RankGroup, path: Path) -> None:
     """Activation checkpointing with bfloat16, whose weights of record stay float32."""
     spec = LearnerSpec(max_micro_tokens=90, policy_dtype="bfloat16", activation_checkpointing=True)
     rank = new_rank(world, LearnerOptions(learner=spec))
@@ -134,7 +137,7 @@ def _compute_alike(world: World, path: Path) -> None:
         (path / "bfloat16.json").write_text(json.dumps(metrics))
 
 
-def _adapt(world: World, path: Path) -> None:
+def _adapt(world: RankGroup, path: Path) -> None:
     """Adapters are sharded too, their whole is written, and they know what they stand beside."""
     rank = new_rank(world, ADAPTED)
     rank.load(path / "adapted_of_one")
@@ -149,7 +152,7 @@ def _adapt(world: World, path: Path) -> None:
         (path / f"refused-start-{world.rank}").touch()
 
 
-def _compare(world: World, path: Path) -> None:
+def _compare(world: RankGroup, path: Path) -> None:
     """The frozen reference is sharded as well, and sequences are summed on the rank they are on."""
     rank = new_rank(world, COMPARED)
     metrics = train(rank, NUM_COMPARED)

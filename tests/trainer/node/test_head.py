@@ -11,18 +11,18 @@ from pathlib import Path
 import psutil
 import pytest
 
-from trainer.contract.launch import Action, AttemptEnd, NodePlan
-from trainer.contract.rundir import AttemptDir
-from trainer.handover.processes import (
+from hillclimb.blobs.disk import DiskStore
+from hillclimb.process.identity import (
     ATTEMPT_VARIABLE,
     HOME_VARIABLE,
     TrainerProcess,
     start_detached,
 )
+from hillclimb.protocol.launch import Action, EndReport, NodePlan
+from hillclimb.protocol.rundir import AttemptDir
 from trainer.node.head import Head
-from trainer.node.journal import NodeJournal
 from trainer.node.settings import NodeSettings
-from trainer.stores.disk import DiskStore
+from trainer.node.state.journal import NodeJournal
 
 TRAINER = """
 import pathlib, signal, sys, time
@@ -41,22 +41,22 @@ class Broken:
 
     beats = 0
 
-    def exchange(self, nonce: str) -> NodePlan:
+    def claim(self, nonce: str) -> NodePlan:
         raise NotImplementedError
 
     def heartbeat(self, *, is_preparing: bool) -> Action | None:
         self.beats += 1
         raise KeyError("a word that nobody expected")
 
-    def report_end(self, end: AttemptEnd) -> None:
+    def report_end(self, end: EndReport) -> None:
         raise NotImplementedError
 
 
 class Ways:
-    def first(self) -> Broken:
+    def for_claim(self) -> Broken:
         return Broken()
 
-    def later(self, environ: object) -> Broken:
+    def for_attempt(self, environ: object) -> Broken:
         return Broken()
 
 
@@ -77,25 +77,25 @@ def head(tmp_path: Path) -> Head:
         settings=settings,
         environ={},
         journal=NodeJournal(settings.own_dir, "n" * 32),
-        ways=Ways(),
-        show=lambda _where, _mask: None,
-        forget=lambda: None,
+        transports=Ways(),
+        attach_log=lambda _where, _mask: None,
+        delete_secrets=lambda: None,
     )
 
 
 def trained_by(head: Head) -> TrainerProcess:
-    where: AttemptDir = head.where
-    where.path.mkdir(parents=True)
+    attempt_dir: AttemptDir = head.attempt_dir
+    attempt_dir.path.mkdir(parents=True)
     mark = {ATTEMPT_VARIABLE: "att_1", HOME_VARIABLE: str(head.settings.own_dir)}
     started = start_detached(
         (sys.executable, "-c", TRAINER),
-        cwd=where.path,
+        cwd=attempt_dir.path,
         environment=dict(os.environ) | mark,
-        log=where.log,
+        log=attempt_dir.log,
     )
     deadline = time.monotonic() + 60.0
-    while not where.events.exists() or not where.events.read_bytes():
-        assert time.monotonic() < deadline, where.log.read_text()
+    while not attempt_dir.events.exists() or not attempt_dir.events.read_bytes():
+        assert time.monotonic() < deadline, attempt_dir.log.read_text()
         time.sleep(0.02)
     head._trainer = started
     return started
@@ -106,7 +106,7 @@ def test_a_beat_that_fails_in_a_way_nobody_expected_leaves_the_trainer_alone(hea
     assert trainer.popen is not None
     try:
         head._service = service
-        head._beat(is_preparing=False)
+        head._heartbeat(is_preparing=False)
         assert service.beats == 1
         assert trainer.running()
         assert not head.stopping
@@ -120,7 +120,7 @@ def test_a_node_that_fails_lets_the_trainer_leave_and_brings_home_what_it_wrote(
 ) -> None:
     trainer = trained_by(head)
     assert trainer.popen is not None
-    end = head._failed(RuntimeError("a mistake"))
+    end = head._fail(RuntimeError("a mistake"))
     assert (end.reason, end.last_trainer_seq) == ("internal", 2)
     assert end.message == "the node failed: RuntimeError: a mistake"
     assert trainer.popen.returncode == 0, "it was asked, not killed"

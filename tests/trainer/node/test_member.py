@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
-from trainer.node.member import EXIT_DONE, GONE_S, Member
-from trainer.node.raychild import RayChild
+from trainer.node.member import EXIT_DONE, HEAD_TIMEOUT_S, Member
+from trainer.node.ray_process import RayProcess
 from trainer.node.settings import NodeSettings
 
 GAP_S = 60.0
@@ -46,11 +46,11 @@ class ScriptedRay:
     def is_running(self) -> bool:
         return True
 
-    def answers(self) -> bool:
+    def is_head_up(self) -> bool:
         now = self.clock.now
-        return not self.silent_from <= now < self.silent_until and not self.refuses()
+        return not self.silent_from <= now < self.silent_until and not self.is_head_refusing()
 
-    def refuses(self) -> bool:
+    def is_head_refusing(self) -> bool:
         return self.clock.now >= self.refuses_from
 
 
@@ -75,15 +75,15 @@ def member(tmp_path: Path) -> Member:
         environ={},
         key=b"key",
         service=None,
-        know=lambda _mask: None,
-        forget=lambda: None,
+        set_redactor=lambda _mask: None,
+        delete_secrets=lambda: None,
     )
 
 
 def stays(member: Member, clock: Clock, ray: ScriptedRay) -> float:
     """Return for how long it stayed (seconds)."""
     joined = clock.now
-    assert member._join(cast("RayChild", ray), joined + 60.0) == EXIT_DONE
+    assert member._join(cast("RayProcess", ray), joined + 60.0) == EXIT_DONE
     return clock.now - joined
 
 
@@ -97,4 +97,4 @@ def test_a_gap_in_the_network_does_not_end_the_ranks_of_a_machine(
 
 def test_a_head_that_is_silent_for_good_is_gone(member: Member, clock: Clock) -> None:
     ray = ScriptedRay(clock, clock.now + 30.0, float("inf"), refuses_from=float("inf"))
-    assert stays(member, clock, ray) == pytest.approx(30.0 + GONE_S, abs=5.0)
+    assert stays(member, clock, ray) == pytest.approx(30.0 + HEAD_TIMEOUT_S, abs=5.0)

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.node.test_settings import PAIR, TOLD
-from trainer.node.raychild import RayChild, _make_own
+from trainer.node.ray_process import RayProcess, _make_own
 from trainer.node.settings import NodeSettings
 
 
 def test_the_folder_is_closed_to_others_and_ray_gets_one_inside() -> None:
-    ray = RayChild(settings=NodeSettings.from_environment(TOLD | PAIR), environ={})
+    ray = RayProcess(settings=NodeSettings.from_environment(TOLD | PAIR), environ={})
     command = ray._command()
     inside = Path(command[command.index("--temp-dir") + 1])
     assert inside.parent == ray._folder
@@ -27,16 +27,16 @@ def test_a_folder_of_ours_is_taken_up_and_closed(tmp_path: Path) -> None:
 
 
 def test_only_a_folder_of_ours_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ray = RayChild(settings=NodeSettings.from_environment(TOLD | PAIR), environ={})
+    ray = RayProcess(settings=NodeSettings.from_environment(TOLD | PAIR), environ={})
     folder = tmp_path / "hcr"
-    monkeypatch.setattr(RayChild, "_folder", folder)
+    monkeypatch.setattr(RayProcess, "_folder", folder)
     folder.mkdir()
     monkeypatch.setattr(os, "getuid", lambda: folder.stat().st_uid + 1)
-    ray.remove()
+    ray.delete_files()
     assert folder.exists()
     monkeypatch.undo()
-    monkeypatch.setattr(RayChild, "_folder", folder)
-    ray.remove()
+    monkeypatch.setattr(RayProcess, "_folder", folder)
+    ray.delete_files()
     assert not folder.exists()
 
 
@@ -44,5 +44,5 @@ def test_what_somebody_put_in_the_place_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     link = tmp_path / "hcr"
     link.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(OSError, match="somebody else's folder"):
+    with pytest.raises(OSError, match="another account"):
         _make_own(link)

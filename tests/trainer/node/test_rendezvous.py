@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from trainer.node.errors import ServiceUnreachable
-from trainer.node.rollcall import Rollcall, call
+from trainer.node.rendezvous import RendezvousServer, request_nonce
 from trainer.node.settings import NodeSettings
 
 IPS = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
@@ -38,7 +38,7 @@ class Gang:
                 "HILLCLIMB_RUN_ID": "run_1",
                 "HILLCLIMB_ATTEMPT": "1",
                 "HILLCLIMB_ATTEMPT_ID": "att_1",
-                "HILLCLIMB_EXCHANGE_CODE": code,
+                "HILLCLIMB_BOOTSTRAP_TOKEN": code,
                 "HILLCLIMB_RAY_PORT": str(self.port - 2),
                 "SKYPILOT_NODE_RANK": str(rank),
                 "SKYPILOT_NODE_IPS": "\n".join(IPS),
@@ -46,12 +46,14 @@ class Gang:
         )
 
     def answer(self) -> None:
-        rollcall = Rollcall(settings=self.settings(0), nonce=NONCE, on_complete=self.complete.set)
-        rollcall.open()
+        rendezvous = RendezvousServer(
+            settings=self.settings(0), nonce=NONCE, on_complete=self.complete.set
+        )
+        rendezvous.open()
         while not self.leaving:
-            rollcall.poll()
+            rendezvous.poll()
             time.sleep(0.005)
-        rollcall.close()
+        rendezvous.close()
 
 
 @pytest.fixture
@@ -73,22 +75,22 @@ def gang() -> Iterator[Gang]:
 
 def test_each_machine_is_told_and_may_ask_again(gang: Gang) -> None:
     one, two = os.urandom(16), os.urandom(16)
-    assert call(gang.settings(1), one) == NONCE
-    assert call(gang.settings(1), one) == NONCE
+    assert request_nonce(gang.settings(1), one) == NONCE
+    assert request_nonce(gang.settings(1), one) == NONCE
     assert not gang.complete.is_set()
-    assert call(gang.settings(2), two) == NONCE
+    assert request_nonce(gang.settings(2), two) == NONCE
     assert gang.complete.wait(10.0)
 
 
 def test_a_second_process_of_a_machine_is_not_told(gang: Gang) -> None:
-    assert call(gang.settings(1), os.urandom(16)) == NONCE
-    with pytest.raises(ServiceUnreachable, match=r"hung up|reset"):
-        call(gang.settings(1), os.urandom(16))
+    assert request_nonce(gang.settings(1), os.urandom(16)) == NONCE
+    with pytest.raises(ServiceUnreachable, match=r"closed|reset"):
+        request_nonce(gang.settings(1), os.urandom(16))
 
 
 def test_who_does_not_have_the_code_is_not_told(gang: Gang) -> None:
-    with pytest.raises(ServiceUnreachable, match=r"hung up|reset"):
-        call(gang.settings(1, code="hcx_guessed"), os.urandom(16))
+    with pytest.raises(ServiceUnreachable, match=r"closed|reset"):
+        request_nonce(gang.settings(1, code="hcx_guessed"), os.urandom(16))
 
 
 def test_a_rank_is_answered_at_its_own_address_alone(
@@ -100,8 +102,8 @@ def test_a_rank_is_answered_at_its_own_address_alone(
         return from_elsewhere(whom, timeout, source_address=("127.0.0.9", 0))
 
     monkeypatch.setattr(socket, "create_connection", elsewhere)
-    with pytest.raises(ServiceUnreachable, match=r"hung up|reset"):
-        call(gang.settings(1), os.urandom(16))
+    with pytest.raises(ServiceUnreachable, match=r"closed|reset"):
+        request_nonce(gang.settings(1), os.urandom(16))
 
 
 def test_somebody_who_answers_without_the_code_is_not_believed() -> None:
@@ -116,8 +118,8 @@ def test_somebody_who_answers_without_the_code_is_not_believed() -> None:
                 caller.sendall(bytes(48))
 
         threading.Thread(target=pretend, daemon=True).start()
-        with pytest.raises(ServiceUnreachable, match="does not have the gang's code"):
-            call(Gang(port).settings(1), os.urandom(16))
+        with pytest.raises(ServiceUnreachable, match="not made with the gang's bootstrap token"):
+            request_nonce(Gang(port).settings(1), os.urandom(16))
 
 
 def test_the_answer_on_the_wire_is_not_the_nonce(gang: Gang) -> None:
@@ -137,6 +139,6 @@ def test_the_answer_on_the_wire_is_not_the_nonce(gang: Gang) -> None:
             return Listening(fileno=made.detach())
 
         patch.setattr(socket, "create_connection", listened)
-        assert call(gang.settings(2), os.urandom(16)) == NONCE
+        assert request_nonce(gang.settings(2), os.urandom(16)) == NONCE
     assert heard
     assert bytes.fromhex(NONCE) not in b"".join(heard)

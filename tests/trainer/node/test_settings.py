@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainer.node.environment import marked, of_ray, with_secrets
+from trainer.node.environment import ray_variables, with_mark, with_secrets
 from trainer.node.errors import NodeMisconfigured
 from trainer.node.gang import Gang
 from trainer.node.settings import NodeSettings
@@ -13,7 +13,7 @@ TOLD = {
     "HILLCLIMB_RUN_ID": "run_1",
     "HILLCLIMB_ATTEMPT": "2",
     "HILLCLIMB_ATTEMPT_ID": "att_1",
-    "HILLCLIMB_EXCHANGE_CODE": "hcx_code",
+    "HILLCLIMB_BOOTSTRAP_TOKEN": "hcx_code",
 }
 PAIR = {
     "SKYPILOT_NODE_RANK": "1",
@@ -42,7 +42,10 @@ def test_without_skypilot_a_node_is_alone() -> None:
         ({"SKYPILOT_NUM_GPUS_PER_NODE": "x"}, "SKYPILOT_NUM_GPUS_PER_NODE must be a whole number"),
         ({"HILLCLIMB_ATTEMPT": ""}, "HILLCLIMB_ATTEMPT must be a number"),
         ({"HILLCLIMB_NODE_STOP_S": "-1"}, "HILLCLIMB_NODE_STOP_S must be a number"),
-        ({"HILLCLIMB_EXCHANGE_CODE": ""}, "needs the environment variable HILLCLIMB_EXCHANGE_CODE"),
+        (
+            {"HILLCLIMB_BOOTSTRAP_TOKEN": ""},
+            "needs the environment variable HILLCLIMB_BOOTSTRAP_TOKEN",
+        ),
         ({"HILLCLIMB_BLOBS_URL": ""}, "needs the environment variable HILLCLIMB_BLOBS_URL"),
     ],
 )
@@ -68,18 +71,18 @@ def test_rays_token_is_the_gangs_own_and_nothing_of_another_ray_gets_in() -> Non
     assert "RAY_ADDRESS" not in variables
     assert "RAY_AUTH_TOKEN" not in variables
     same = NodeSettings.from_environment(TOLD | PAIR | {"SKYPILOT_NODE_RANK": "0"})
-    assert of_ray(settings) == of_ray(same)
-    other = NodeSettings.from_environment(TOLD | PAIR | {"HILLCLIMB_EXCHANGE_CODE": "hcx_other"})
-    assert of_ray(settings)["RAY_AUTH_TOKEN"] != of_ray(other)["RAY_AUTH_TOKEN"]
-    assert of_ray(NodeSettings.from_environment(TOLD)) == {}
+    assert ray_variables(settings) == ray_variables(same)
+    other = NodeSettings.from_environment(TOLD | PAIR | {"HILLCLIMB_BOOTSTRAP_TOKEN": "hcx_other"})
+    assert ray_variables(settings)["RAY_AUTH_TOKEN"] != ray_variables(other)["RAY_AUTH_TOKEN"]
+    assert ray_variables(NodeSettings.from_environment(TOLD)) == {}
 
 
 def test_children_are_marked_and_never_see_the_code() -> None:
     settings = NodeSettings.from_environment(TOLD | PAIR)
-    child = marked(with_secrets(TOLD, {"FLEET_API_KEY": "the-key"}), settings)
+    child = with_mark(with_secrets(TOLD, {"FLEET_API_KEY": "the-key"}), settings)
     assert child["HILLCLIMB_ATTEMPT_ID"] == "att_1"
     assert child["HILLCLIMB_SECRET_NAMES"] == "FLEET_API_KEY"
     assert child["FLEET_API_KEY"] == "the-key"
-    assert "HILLCLIMB_EXCHANGE_CODE" not in child
+    assert "HILLCLIMB_BOOTSTRAP_TOKEN" not in child
     assert "hcx_code" not in repr(settings)
     assert Gang().ips == ("127.0.0.1",)

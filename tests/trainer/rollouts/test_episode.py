@@ -3,7 +3,11 @@ from dataclasses import replace
 
 import pytest
 
-from tests.trainer.scripted import (
+from hillclimb.environment.base import ToolSpec
+from hillclimb.protocol.outcomes import OutcomeStatus, StopReason
+from hillclimb.spec.environment.environment import EnvironmentOverride, EnvironmentSpec
+from hillclimb.spec.training.rollout import RolloutSpec
+from tests.trainer.fixtures.scripted import (
     ADD,
     CHAT,
     DONE,
@@ -11,15 +15,12 @@ from tests.trainer.scripted import (
     CountingProvider,
     ScriptedEngine,
     a_collector,
+    a_request,
     a_task,
-    a_wave,
 )
-from trainer.contract.outcomes import OutcomeStatus, StopReason
-from trainer.contract.sections import EnvironmentOverride, EnvironmentSpec, RolloutSpec
-from trainer.envs.base import ToolSpec
 from trainer.errors import EngineError
-from trainer.rollouts.prompts import NO_CALL_OBSERVATION
-from trainer.rollouts.wave import Rollout
+from trainer.rollouts.chat.prompts import NO_CALL_OBSERVATION
+from trainer.rollouts.request import Rollout
 from trainer.types import SamplingParams
 
 
@@ -33,7 +34,7 @@ async def roll(
     engine = ScriptedEngine(lambda turn, _: turns[min(turn, len(turns) - 1)], delay_s=delay_s)
     provider = CountingProvider(env)
     collector = a_collector(engine, provider, environment=environment, rollout=rollout)
-    ((found,),) = await collector.collect([a_task()], a_wave())
+    ((found,),) = await collector.collect([a_task()], a_request())
     return found, engine, provider
 
 
@@ -193,7 +194,7 @@ async def test_what_an_engine_did_not_foresee_is_its_fault_and_not_the_environme
     provider = CountingProvider()
     collector = a_collector(ScriptedEngine(failing), provider)
     with pytest.raises(EngineError, match=f"sampling failed: {type(fault).__name__}") as caught:
-        await collector.collect([a_task()], a_wave())
+        await collector.collect([a_task()], a_request())
     assert caught.value.__cause__ is fault
     assert [env.num_closed for env in provider.envs] == [1]
 
@@ -214,7 +215,7 @@ async def roll_without_prompt(env: CountingEnv) -> Rollout:
     collector = a_collector(
         ScriptedEngine(lambda turn, _: (ADD, DONE)[turn]), CountingProvider(lambda _: env)
     )
-    ((found,),) = await collector.collect([replace(a_task(), prompt="")], a_wave())
+    ((found,),) = await collector.collect([replace(a_task(), prompt="")], a_request())
     return found
 
 

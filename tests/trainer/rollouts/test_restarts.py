@@ -12,21 +12,21 @@ from typing import Any
 import pytest
 import torch
 
-from tests.trainer.scripted import (
+from hillclimb.protocol.outcomes import StopReason
+from hillclimb.spec.environment.environment import EnvironmentSpec
+from tests.trainer.fixtures.scripted import (
     ADD,
     DONE,
     CountingEnv,
     CountingProvider,
     ScriptedEngine,
     a_collector,
+    a_request,
     a_task,
-    a_wave,
 )
-from trainer.contract.outcomes import StopReason
-from trainer.contract.sections import EnvironmentSpec
 from trainer.engines.base import EngineStats
 from trainer.errors import EngineError
-from trainer.rollouts import liveness
+from trainer.rollouts.limits import liveness
 from trainer.types import Sample
 
 TRAJECTORY_S = 0.5
@@ -57,7 +57,7 @@ class Restarting(ScriptedEngine):
         self.num_drawn += len(sample.token_ids)
         return sample
 
-    async def look(self) -> bool:
+    async def health_check(self) -> bool:
         self.num_looks += 1
         if self.is_gone and self._left_s() > 0.0:
             raise EngineError("a worker process died")
@@ -103,7 +103,7 @@ async def test_rollouts_of_an_engine_that_is_away_longer_than_they_may_take_begi
     engine = Restarting(lambda turn, _: (ADD, DONE)[turn], dies_at=0.01, away_s=2.0)
     provider = CountingProvider(lambda _: CountingEnv(goal=1, call_delay_s=0.02))
     collector = a_collector(engine, provider, environment=short(trajectory_timeout_s=1.0))
-    groups = await collector.collect([a_task(f"t{i}") for i in range(4)], a_wave(n=2))
+    groups = await collector.collect([a_task(f"t{i}") for i in range(4)], a_request(n=2))
     rollouts = [rollout for group in groups for rollout in group]
     assert [rollout.trajectory.reward for rollout in rollouts] == [1.0] * 8
     assert {rollout.trajectory.stop_reason for rollout in rollouts} == {StopReason.DONE}
@@ -127,7 +127,7 @@ async def test_a_turn_that_waited_for_a_restart_is_nobodys_time() -> None:
     engine = Restarting(lambda turn, _: (ADD, DONE)[turn], delay_s=0.15, dies_at=0.01, away_s=0.6)
     environment = short(trajectory_timeout_s=0.8)
     collector = a_collector(engine, CountingProvider(), environment=environment)
-    ((found,),) = await collector.collect([a_task()], a_wave())
+    ((found,),) = await collector.collect([a_task()], a_request())
     assert found.trajectory.reward == 1.0
     assert found.duration_s < 0.6
     assert len(set(engine.asked)) == 1, "it went on where it was"
@@ -137,7 +137,7 @@ async def test_the_environments_share_is_not_blamed_for_a_restart_either() -> No
     engine = Restarting(lambda turn, _: (ADD, DONE)[turn], dies_at=0.25, away_s=0.8)
     provider = CountingProvider(lambda _: CountingEnv(goal=1, call_delay_s=0.3))
     collector = a_collector(engine, provider, environment=short())
-    ((found,),) = await collector.collect([a_task()], a_wave())
+    ((found,),) = await collector.collect([a_task()], a_request())
     assert found.trajectory.reward == 1.0
     assert found.infra_errors == ()
     kinds = [each.kind for each in found.operations]
@@ -147,7 +147,7 @@ async def test_the_environments_share_is_not_blamed_for_a_restart_either() -> No
 async def test_a_slow_policy_of_an_engine_that_was_there_all_the_time_is_graded_zero() -> None:
     engine = Restarting(lambda *_: DONE, delay_s=60.0)
     collector = a_collector(engine, CountingProvider(), environment=short())
-    ((found,),) = await collector.collect([a_task()], a_wave())
+    ((found,),) = await collector.collect([a_task()], a_request())
     assert found.trajectory.stop_reason is StopReason.POLICY_DEADLINE
     assert found.trajectory.reward == 0.0
 
@@ -156,7 +156,7 @@ async def test_an_engine_that_is_not_started_again_ends_the_attempt() -> None:
     engine = Restarting(lambda *_: DONE, dies_at=0.0, away_s=60.0, is_gone=True)
     collector = a_collector(engine, CountingProvider(), environment=short())
     with pytest.raises(EngineError, match="a worker process died"):
-        await collector.collect([a_task()], a_wave())
+        await collector.collect([a_task()], a_request())
 
 
 async def test_an_engine_that_is_there_and_draws_nothing_hangs() -> None:
@@ -168,7 +168,7 @@ async def test_an_engine_that_is_there_and_draws_nothing_hangs() -> None:
     engine = Hanging(lambda *_: DONE, delay_s=60.0)
     collector = a_collector(engine, CountingProvider(), environment=short(turn_timeout_s=0.45))
     with pytest.raises(EngineError, match="the engine hangs"):
-        await collector.collect([a_task()], a_wave())
+        await collector.collect([a_task()], a_request())
 
 
 async def test_one_that_dies_while_it_is_asked_whether_it_hangs_is_no_hanging_one() -> None:
@@ -180,6 +180,6 @@ async def test_one_that_dies_while_it_is_asked_whether_it_hangs_is_no_hanging_on
     engine = HangsThenDies(lambda *_: DONE, dies_at=TRAJECTORY_S + 0.2, away_s=0.8)
     provider = CountingProvider(lambda _: CountingEnv(goal=0))
     collector = a_collector(engine, provider, environment=short())
-    ((found,),) = await collector.collect([a_task()], a_wave())
+    ((found,),) = await collector.collect([a_task()], a_request())
     assert found.trajectory.reward == 1.0
     assert len(provider.envs) == 2

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from tests.trainer.tinker.conftest import pytest_itemcollected, url
-from tests.trainer.tinker.leftovers import collect_after_each_file_of
+from tests.trainer.workers.tinker.conftest import pytest_itemcollected, url
+from tests.trainer.workers.tinker.leftovers import collect_after_each_file_of
 
 __all__ = ["pytest_itemcollected", "url"]
 

@@ -14,7 +14,7 @@ from trainer.tinker_server.disk import (
     ModelRecord,
     SamplerRecord,
 )
-from trainer.tinker_server.errors import Refused, StateInUse, Unknown
+from trainer.tinker_server.errors import RequestRefused, StateInUse, Unknown
 from trainer.tinker_server.wire import Lora
 
 MODEL = "s-1:train:0"
@@ -33,7 +33,7 @@ def write(directory: Path) -> None:
 
 def test_what_was_kept_is_found_by_its_path_also_by_the_next_server(tmp_path: Path) -> None:
     disk = Disk(tmp_path)
-    path = disk.keep(MODEL, WEIGHTS, "step-1", write).path
+    path = disk.save(MODEL, WEIGHTS, "step-1", write).path
     disk.close()
     assert path == f"tinker://{MODEL}/weights/step-1"
     assert (Disk(tmp_path).find(path).directory / "state").read_text() == "all of it"
@@ -47,21 +47,21 @@ def test_a_write_that_ends_midway_keeps_nothing(tmp_path: Path) -> None:
         raise OSError("no space")
 
     with pytest.raises(OSError, match="no space"):
-        disk.keep(MODEL, WEIGHTS, "step-1", half)
+        disk.save(MODEL, WEIGHTS, "step-1", half)
     assert disk.checkpoints(MODEL) == []
     disk.close()
     again = Disk(tmp_path)
     assert list((tmp_path / "models" / MODEL / WEIGHTS).iterdir()) == []
-    assert again.keep(MODEL, WEIGHTS, "step-1", write)
+    assert again.save(MODEL, WEIGHTS, "step-1", write)
 
 
 def test_a_name_is_used_once_unless_it_is_to_be_overwritten(tmp_path: Path) -> None:
     disk = Disk(tmp_path)
-    disk.keep(MODEL, WEIGHTS, "a", write)
-    with pytest.raises(Refused, match="weights/a is there already"):
-        disk.keep(MODEL, WEIGHTS, "a", write)
-    disk.keep(MODEL, SAMPLER_WEIGHTS, "a", write)
-    disk.keep(MODEL, WEIGHTS, "a", lambda each: (each / "other").touch(), overwrite=True)
+    disk.save(MODEL, WEIGHTS, "a", write)
+    with pytest.raises(RequestRefused, match="weights/a is there already"):
+        disk.save(MODEL, WEIGHTS, "a", write)
+    disk.save(MODEL, SAMPLER_WEIGHTS, "a", write)
+    disk.save(MODEL, WEIGHTS, "a", lambda each: (each / "other").touch(), overwrite=True)
     kept = disk.find(f"tinker://{MODEL}/weights/a").directory
     assert {each.name for each in kept.iterdir()} == {"kept.json", "other"}
 
@@ -69,8 +69,8 @@ def test_a_name_is_used_once_unless_it_is_to_be_overwritten(tmp_path: Path) -> N
 def test_what_was_to_last_a_while_is_gone_after_it(tmp_path: Path) -> None:
     clock = Clock()
     disk = Disk(tmp_path, clock)
-    short = disk.keep(MODEL, WEIGHTS, "short", write, ttl_s=60)
-    disk.keep(MODEL, WEIGHTS, "ever", write)
+    short = disk.save(MODEL, WEIGHTS, "short", write, ttl_s=60)
+    disk.save(MODEL, WEIGHTS, "ever", write)
     clock.now += timedelta(seconds=59)
     assert disk.find(short.path)
     clock.now += timedelta(seconds=1)
@@ -85,8 +85,8 @@ def test_of_what_nobody_asks_for_again_nothing_stays(tmp_path: Path) -> None:
     disk = Disk(tmp_path, clock)
     lora = Lora(rank=4)
     disk.add_model(ModelRecord(model_id=MODEL, base_model="a", lora=lora, created_at=Clock.now))
-    short = disk.keep(MODEL, SAMPLER_WEIGHTS, "session-0", write, ttl_s=60)
-    ever = disk.keep(MODEL, SAMPLER_WEIGHTS, "named", write)
+    short = disk.save(MODEL, SAMPLER_WEIGHTS, "session-0", write, ttl_s=60)
+    ever = disk.save(MODEL, SAMPLER_WEIGHTS, "named", write)
     for name, path in (("s-1:sample:0", short.path), ("s-1:sample:1", ever.path), ("base", None)):
         disk.add_sampler(SamplerRecord(sampler_id=name, base_model="a", model_path=path))
     disk.sweep()
@@ -111,9 +111,9 @@ def test_two_servers_do_not_write_to_one_directory(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["..", "../x", "a/b", "", ".hidden", "x.part", "a" * 201])
 def test_a_name_cannot_lead_out_of_the_directory(tmp_path: Path, name: str) -> None:
     disk = Disk(tmp_path / "state")
-    with pytest.raises(Refused):
-        disk.keep(MODEL, WEIGHTS, name, write)
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
+        disk.save(MODEL, WEIGHTS, name, write)
+    with pytest.raises(RequestRefused):
         disk.model(name)
     assert [each.name for each in tmp_path.iterdir()] == ["state"]
 
@@ -123,7 +123,7 @@ def test_whoever_looks_while_something_is_kept_or_deleted_finds_what_is_whole(
 ) -> None:
     """Sampling looks up paths while a learner saves, whose folder was found and had moved."""
     disk = Disk(tmp_path)
-    disk.keep(MODEL, WEIGHTS, "old", write)
+    disk.save(MODEL, WEIGHTS, "old", write)
     seen: list[set[str]] = []
     rename, read = Path.rename, Path.read_bytes
 
@@ -132,7 +132,7 @@ def test_whoever_looks_while_something_is_kept_or_deleted_finds_what_is_whole(
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", looking)
-    disk.keep(MODEL, WEIGHTS, "new", write)
+    disk.save(MODEL, WEIGHTS, "new", write)
     assert seen
     assert set.union(*seen) <= {"old", "new"}
     monkeypatch.setattr(Path, "rename", rename)

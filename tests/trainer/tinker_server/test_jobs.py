@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from trainer.tinker_server.errors import Busy, Gone, Refused
-from trainer.tinker_server.jobs import KEEP_S, Jobs, Result
+from trainer.tinker_server.errors import Busy, Gone, RequestRefused
+from trainer.tinker_server.jobs import KEEP_S, FutureTable, Result
 
 
 def noting(log: list[str], name: str, delay_s: float = 0.0) -> Callable[[], Awaitable[Result]]:
@@ -22,7 +22,7 @@ def noting(log: list[str], name: str, delay_s: float = 0.0) -> Callable[[], Awai
 
 
 async def test_queued_jobs_are_done_in_order_and_others_beside_them() -> None:
-    jobs, log = Jobs(), []
+    jobs, log = FutureTable(), []
     slow = jobs.queue("a", noting(log, "slow", 0.05))
     quick = jobs.queue("b", noting(log, "quick"))
     beside = jobs.start("c", noting(log, "beside"))
@@ -33,7 +33,7 @@ async def test_queued_jobs_are_done_in_order_and_others_beside_them() -> None:
 
 
 async def test_a_job_that_is_asked_for_twice_is_done_once() -> None:
-    jobs, log = Jobs(), []
+    jobs, log = FutureTable(), []
     first = jobs.queue("a", noting(log, "one"))
     assert jobs.queue("a", noting(log, "two")) == first
     assert await jobs.result(first, wait_s=5.0) == {"name": "one"}
@@ -43,7 +43,7 @@ async def test_a_job_that_is_asked_for_twice_is_done_once() -> None:
 
 
 async def test_one_that_is_not_done_yet_is_asked_for_again() -> None:
-    jobs, log = Jobs(), []
+    jobs, log = FutureTable(), []
     job = jobs.queue("a", noting(log, "slow", 0.1))
     assert await jobs.result(job, wait_s=0.01) is None
     assert await jobs.result(job, wait_s=5.0) == {"name": "slow"}
@@ -53,7 +53,7 @@ async def test_one_that_is_not_done_yet_is_asked_for_again() -> None:
 async def test_a_failure_says_whose_it_is_and_the_next_job_is_done(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    jobs, log = Jobs(), []
+    jobs, log = FutureTable(), []
 
     def failing(fault: Exception) -> Callable[[], Awaitable[Result]]:
         async def work() -> Result:
@@ -63,7 +63,9 @@ async def test_a_failure_says_whose_it_is_and_the_next_job_is_done(
 
     ends = [
         await jobs.result(jobs.queue(number, failing(fault)), wait_s=5.0)
-        for number, fault in enumerate((Refused("no"), Busy("later"), ZeroDivisionError("oh")))
+        for number, fault in enumerate(
+            (RequestRefused("no"), Busy("later"), ZeroDivisionError("oh"))
+        )
     ]
     assert ends == [
         {"error": "no", "category": "user"},
@@ -77,7 +79,7 @@ async def test_a_failure_says_whose_it_is_and_the_next_job_is_done(
 
 async def test_results_are_forgotten_after_a_while() -> None:
     now = [0.0]
-    jobs, log = Jobs(lambda: now[0]), []
+    jobs, log = FutureTable(lambda: now[0]), []
     job = jobs.queue("a", noting(log, "one"))
     await jobs.result(job, wait_s=5.0)
     now[0] = KEEP_S + 1.0

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.kimi import write_kimi_tokenizer
-from tests.trainer.tinker.local import KEY, tinker_server
-from tests.trainer.tinker.test_run import POSITIONS, a_run
-from tests.trainer.tiny_model import write_tiny_model
-from trainer.contract.events import StepCompleted, TrainerStarted
-from trainer.rollouts.tokenizer import load_tokenizer
+from hillclimb.protocol.events import StepCompleted, TrainerStarted
+from tests.trainer.fixtures.kimi import write_kimi_tokenizer
+from tests.trainer.fixtures.tiny_model import write_tiny_model
+from tests.trainer.workers.tinker.local import KEY, tinker_server
+from tests.trainer.workers.tinker.test_run import POSITIONS, a_run
+from trainer.rollouts.chat.tokenizer import load_tokenizer
 
 NAME = "moonshotai/Kimi-K2-Instruct"
 

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from trainer.tinker_server.losses import LOSSES
+from trainer.tinker_server.model.losses import LOSSES
 
 OLD = torch.log(torch.tensor([0.5, 0.5, 0.5, 0.5]))
 NOW = torch.log(torch.tensor([0.7, 0.7, 0.3, 0.3]))

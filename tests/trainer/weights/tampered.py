@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from trainer.weights.file import WritesWeights
-from trainer.weights.manifest import Manifest
+from trainer.weights.digests import WeightDigests
+from trainer.weights.file_system import WritesWeights
 
 Weights = dict[str, torch.Tensor]
 
@@ -21,7 +21,7 @@ class Tampered:
     def __init__(self, learner: WritesWeights, change: Callable[[Weights], None]) -> None:
         self._learner, self._change = learner, change
 
-    async def write_weights(self, path: Path) -> Manifest:
+    async def write_weights(self, path: Path) -> WeightDigests:
         """Write, and let it be changed."""
         written = await self._learner.write_weights(path)
         await asyncio.to_thread(self._rewrite, path)

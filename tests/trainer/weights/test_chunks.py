@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from trainer.weights.channel import Channel, free_address
-from trainer.weights.lending import borrowed, lent
-from trainer.weights.pieces import TensorShape, in_pieces
+from trainer.weights.broadcast import WeightBroadcastGroup, free_address
+from trainer.weights.chunks import TensorShape, chunk_weights
+from trainer.weights.ipc import export_ipc_handle, open_ipc_handle
 
 CPU = torch.device("cpu")
 
@@ -23,9 +23,9 @@ def tensor(name: str, num_bytes: int) -> TensorShape:
 
 def test_pieces_are_filled_in_order_and_a_large_tensor_is_one_alone() -> None:
     sizes = {"a": 40, "b": 60, "c": 4, "d": 200, "e": 8}
-    pieces = in_pieces([tensor(name, size) for name, size in sizes.items()], limit=100)
-    assert [[each.name for each in piece] for piece in pieces] == [["a", "b"], ["c"], ["d"], ["e"]]
-    assert in_pieces([]) == ()
+    chunks = chunk_weights([tensor(name, size) for name, size in sizes.items()], limit=100)
+    assert [[each.name for each in chunk] for chunk in chunks] == [["a", "b"], ["c"], ["d"], ["e"]]
+    assert chunk_weights([]) == ()
 
 
 def test_what_one_broadcasts_all_others_have() -> None:
@@ -33,13 +33,13 @@ def test_what_one_broadcasts_all_others_have() -> None:
     taken = [torch.zeros(6), torch.zeros(6)]
 
     def take(number: int) -> None:
-        channel = Channel(address, number, 3, CPU)
+        channel = WeightBroadcastGroup(address, number, 3, CPU)
         channel.broadcast(taken[number - 1])
 
     others = [threading.Thread(target=take, args=(number,)) for number in (1, 2)]
     for each in others:
         each.start()
-    Channel(address, 0, 3, CPU).broadcast(sent)
+    WeightBroadcastGroup(address, 0, 3, CPU).broadcast(sent)
     for each in others:
         each.join()
     assert torch.equal(taken[0], sent)
@@ -53,9 +53,9 @@ def stranger() -> Iterator[Callable[[str], str]]:
     To a handle, what it finds there; to an empty line, what it has of it by then.
     """
     program = (
-        "import sys; from trainer.weights.lending import borrowed\n"
+        "import sys; from trainer.weights.ipc import open_ipc_handle\n"
         "for line in sys.stdin:\n"
-        "    mine = borrowed(bytes.fromhex(line)) if line.strip() else mine\n"
+        "    mine = open_ipc_handle(bytes.fromhex(line)) if line.strip() else mine\n"
         "    print(mine.tolist(), flush=True)"
     )
     with subprocess.Popen(
@@ -82,7 +82,7 @@ def test_a_process_that_is_no_child_sees_what_is_lent_and_keeps_a_copy(
     dtype: torch.dtype, stranger: Callable[[str], str]
 ) -> None:
     shown = torch.arange(5, dtype=dtype)
-    assert stranger(lent(shown).hex()) == "[0.0, 1.0, 2.0, 3.0, 4.0]\n"
+    assert stranger(export_ipc_handle(shown).hex()) == "[0.0, 1.0, 2.0, 3.0, 4.0]\n"
     shown.zero_()
     assert stranger("") == "[0.0, 1.0, 2.0, 3.0, 4.0]\n"
-    assert torch.equal(borrowed(lent(shown)), shown)
+    assert torch.equal(open_ipc_handle(export_ipc_handle(shown)), shown)

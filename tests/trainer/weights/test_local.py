@@ -1,9 +1,9 @@
 import torch
 
-from tests.trainer.tiny import tiny_model
-from trainer.engines.torch import TorchEngine
+from tests.trainer.fixtures.tiny import tiny_model
+from trainer.engines.torch.engine import TorchEngine
 from trainer.learners.inline import InlineLearner
-from trainer.weights.inline import InlineSync
+from trainer.weights.local import InlineSync
 
 
 async def test_after_a_sync_the_engine_scores_as_the_learner_does() -> None:

@@ -1,4 +1,4 @@
-"""The worker's parts with scripted clouds."""
+"""The worker's context with scripted clouds."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.worker.clusters.scene import ClusterScene
-from tests.worker.presence import Api
-from tests.worker.scene import Scene
+from tests.worker.api_presence import Api
+from tests.worker.clusters.cluster_simulation import ClusterSimulation
+from tests.worker.run_simulation import RunSimulation
 
 
 @pytest.fixture
-def far(scene: Scene, api: Api, tmp_path: Path) -> ClusterScene:
-    return ClusterScene.of(scene.parts, api, tmp_path)
+def cluster_sim(sim: RunSimulation, api: Api, tmp_path: Path) -> ClusterSimulation:
+    return ClusterSimulation.of(sim.context, api, tmp_path)

@@ -6,22 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from trainer.contract.clusters.offers import Offer
-from trainer.contract.clusters.spec import CandidateSpec, TrainerInstall
-from worker.clusters.base import (
+from hillclimb.hardware.offers import Offer
+from hillclimb.spec.backend.skypilot import CandidateSpec, TrainerInstall
+from worker.skypilot.port import (
+    CloudCluster,
     CloudError,
+    CloudJob,
+    CloudState,
     CloudsUnreachable,
     ClusterFacts,
     ClusterPlan,
     ErrorKind,
-    JobSighting,
     JobState,
-    OfferTried,
-    Outcome,
+    OfferOutcome,
     RequestReport,
     RequestState,
-    SeenState,
-    Sighting,
+    TriedOffer,
 )
 
 ORPHANED_S = 80.0
@@ -48,8 +48,8 @@ class Request:
 @dataclass(slots=True)
 class Cluster:
     name: str
-    jobs: list[JobSighting] = field(default_factory=list)
-    ending_at: datetime | None = None
+    jobs: list[CloudJob] = field(default_factory=list)
+    terminating_at: datetime | None = None
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class ScriptedClouds:
     """What is asked for happens, but nobody hears of it."""
     fails_launches: bool = False
     refusal: ErrorKind = ErrorKind.NO_CAPACITY
-    tried: tuple[OfferTried, ...] = ()
+    tried: tuple[TriedOffer, ...] = ()
     """What a launch that fails has tried."""
     asked: list[tuple[CandidateSpec, ...]] = field(default_factory=list)
     """The candidates of each launch."""
@@ -86,7 +86,11 @@ class ScriptedClouds:
         for request in [*self.requests, *self.orphans]:
             if request.state is RequestState.WORKING and request.ends_at <= self.now:
                 self._finish(request)
-        gone = [c.name for c in self.clusters.values() if c.ending_at and c.ending_at <= self.now]
+        gone = [
+            c.name
+            for c in self.clusters.values()
+            if c.terminating_at and c.terminating_at <= self.now
+        ]
         for name in gone:
             del self.clusters[name]
 
@@ -97,7 +101,7 @@ class ScriptedClouds:
         cluster = self.clusters.setdefault(request.name, Cluster(request.name))
         self.broken.discard(request.name)
         number = len(cluster.jobs) + 1
-        cluster.jobs.append(JobSighting(id=number, name=request.job_name, state=JobState.RUNNING))
+        cluster.jobs.append(CloudJob(id=number, name=request.job_name, state=JobState.RUNNING))
         request.state, request.job_id = RequestState.DONE, number
 
     def restart_server(self) -> None:
@@ -115,7 +119,7 @@ class ScriptedClouds:
     def end_jobs(self, name: str, state: JobState) -> None:
         cluster = self.clusters.get(name)
         if cluster is not None:
-            cluster.jobs = [JobSighting(id=j.id, name=j.name, state=state) for j in cluster.jobs]
+            cluster.jobs = [CloudJob(id=j.id, name=j.name, state=state) for j in cluster.jobs]
 
     def under_way(self, name: str) -> int:
         both = [*self.requests, *self.orphans]
@@ -139,13 +143,13 @@ class ScriptedClouds:
         self._answer()
         return request.id
 
-    def open_launches(self, name: str) -> tuple[str, ...]:
+    def list_launches(self, name: str) -> tuple[str, ...]:
         self._reach()
         open_ = [r for r in self.requests if r.name == name and r.state is RequestState.WORKING]
         self._answer()
         return tuple(request.id for request in open_)
 
-    def request(self, request_id: str) -> RequestReport:
+    def get_launch(self, request_id: str) -> RequestReport:
         self._reach()
         found = next((r for r in self.requests if r.id == request_id), None)
         self._answer()
@@ -158,23 +162,23 @@ class ScriptedClouds:
             return RequestReport(state=found.state, error=error)
         return RequestReport(state=found.state, offers=self._had(found))
 
-    def _had(self, request: Request) -> tuple[OfferTried, ...]:
+    def _had(self, request: Request) -> tuple[TriedOffer, ...]:
         """Machines are there after half of the time, and are set up in the other."""
         if (request.ends_at - self.now).total_seconds() > self.launch_s / 2:
             return ()
-        return (OfferTried(infra="lambda", outcome=Outcome.UP, hourly_usd=FACTS.hourly_usd),)
+        return (TriedOffer(infra="lambda", outcome=OfferOutcome.UP, hourly_usd=FACTS.hourly_usd),)
 
-    def sightings(self) -> Mapping[str, Sighting]:
+    def list_clusters(self) -> Mapping[str, CloudCluster]:
         self._reach()
         self._answer()
         return {name: self._seen(name) for name in self.clusters}
 
-    def sighting(self, name: str) -> Sighting | None:
+    def get_cluster(self, name: str) -> CloudCluster | None:
         self._reach()
         self._answer()
         return self._seen(name) if name in self.clusters else None
 
-    def jobs(self, name: str) -> tuple[JobSighting, ...] | None:
+    def list_jobs(self, name: str) -> tuple[CloudJob, ...] | None:
         self._reach()
         self._answer()
         if name in self.broken and name in self.clusters:
@@ -186,28 +190,28 @@ class ScriptedClouds:
         cluster = self.clusters.get(name)
         if cluster is not None:
             cluster.jobs = [
-                JobSighting(id=j.id, name=j.name, state=JobState.CANCELLED) if j.id in ids else j
+                CloudJob(id=j.id, name=j.name, state=JobState.CANCELLED) if j.id in ids else j
                 for j in cluster.jobs
             ]
         self._answer()
         return "cancel"
 
-    def down(self, name: str) -> str:
+    def terminate(self, name: str) -> str:
         self._reach()
         cluster = self.clusters.get(name)
         is_refused = self.refuses_ends is not None
-        if cluster is not None and cluster.ending_at is None and not is_refused:
-            cluster.ending_at = self.now + timedelta(seconds=20)
+        if cluster is not None and cluster.terminating_at is None and not is_refused:
+            cluster.terminating_at = self.now + timedelta(seconds=20)
         self._answer()
         return "down"
 
-    def down_fault(self, request_id: str) -> str | None:
+    def termination_fault(self, request_id: str) -> str | None:
         assert request_id == "down"
         self._reach()
         self._answer()
         return self.refuses_ends
 
-    def offers(self, plan: ClusterPlan) -> tuple[Offer, ...]:
+    def list_offers(self, plan: ClusterPlan) -> tuple[Offer, ...]:
         self._reach()
         self._answer()
         return tuple(
@@ -221,9 +225,9 @@ class ScriptedClouds:
             if each.cloud in self.catalog
         )
 
-    def _seen(self, name: str) -> Sighting:
-        state = SeenState.COMING if name in self.broken else SeenState.UP
-        return Sighting(name=name, state=state, cluster=FACTS)
+    def _seen(self, name: str) -> CloudCluster:
+        state = CloudState.INIT if name in self.broken else CloudState.UP
+        return CloudCluster(name=name, state=state, cluster=FACTS)
 
     def _reach(self) -> None:
         if self.is_away:

@@ -8,44 +8,44 @@ from datetime import datetime
 import pytest
 from sqlalchemy import select
 
+from api.admission.submit import _warnings
 from api.clusters import budgets
-from api.notices.outbox import NO_PRICE
 from api.runs import store
 from api.runs.errors import InvalidTransition
+from api.runs.outbox import NO_PRICE
 from api.runs.status import RunStatus
-from api.runs.submit import _warnings
 from api.runs.transitions import move
 from api.tables import ProjectLimits, RunEvent
-from tests import factories as make
+from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.protocol.launch import LaunchPlan
+from tests.fixtures import factories as make
 from tests.worker.clusters import scripted
-from tests.worker.clusters.scene import ClusterScene, cluster_spec
-from tests.worker.scene import PROJECT
-from trainer.contract.launch import LaunchPlan
-from trainer.contract.reasons import ReasonCode
+from tests.worker.clusters.cluster_simulation import ClusterSimulation, cluster_spec
+from tests.worker.run_simulation import PROJECT
 
 S = RunStatus
 
 
-def running(far: ClusterScene, name: str, usd: float) -> tuple[str, LaunchPlan]:
-    run_id = far.submit(name, budget={"usd": usd})
-    far.run_for(30)
-    plan = far.enter(run_id)
-    far.push(plan, make.started(1))
+def running(cluster_sim: ClusterSimulation, name: str, usd: float) -> tuple[str, LaunchPlan]:
+    run_id = cluster_sim.submit(name, budget={"usd": usd})
+    cluster_sim.run_for(30)
+    plan = cluster_sim.enter(run_id)
+    cluster_sim.push(plan, make.started(1))
     return run_id, plan
 
 
 def test_a_run_that_is_wrapped_up_over_its_budget_keeps_no_other_from_being_stopped(
-    far: ClusterScene,
+    cluster_sim: ClusterSimulation,
 ) -> None:
-    wrapped, _ = running(far, "first", usd=1.0)
-    with far.parts.database.transaction() as session:
-        move(session, store.lock_run(session, wrapped), S.FINALIZING, now=far.now)
-    spends, plan = running(far, "second", usd=1.0)
+    wrapped, _ = running(cluster_sim, "first", usd=1.0)
+    with cluster_sim.context.database.transaction() as session:
+        move(session, store.lock_run(session, wrapped), S.FINALIZING, now=cluster_sim.now)
+    spends, plan = running(cluster_sim, "second", usd=1.0)
     for _ in range(10):
-        far.clouds.pass_time(30)
-        far.look_at_budgets()
-    assert (far.status(wrapped), far.status(spends)) == (S.FINALIZING, S.PAUSING)
-    assert far.beat(plan) == "stop"
+        cluster_sim.clouds.pass_time(30)
+        cluster_sim.look_at_budgets()
+    assert (cluster_sim.status(wrapped), cluster_sim.status(spends)) == (S.FINALIZING, S.PAUSING)
+    assert cluster_sim.beat(plan) == "stop"
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_run_that_is_wrapped_up_over_its_budget_keeps_no_other_from_being_stop
     ],
 )
 def test_a_cluster_whose_price_nobody_knows_is_told_to_who_has_money_to_spend(
-    far: ClusterScene,
+    cluster_sim: ClusterSimulation,
     monkeypatch: pytest.MonkeyPatch,
     budget: dict[str, float] | None,
     project_usd: float | None,
@@ -68,24 +68,24 @@ def test_a_cluster_whose_price_nobody_knows_is_told_to_who_has_money_to_spend(
     monkeypatch.setattr(scripted, "FACTS", replace(scripted.FACTS, hourly_usd=None))
     if project_usd is not None:
         limits = ProjectLimits(
-            project_id=PROJECT, max_clusters=8, usd=project_usd, since=far.now, set_by="t"
+            project_id=PROJECT, max_clusters=8, usd=project_usd, since=cluster_sim.now, set_by="t"
         )
-        with far.parts.database.transaction() as session:
+        with cluster_sim.context.database.transaction() as session:
             budgets.set_limits(session, limits)
-    run_id = far.submit(budget=budget)
-    far.run_for(60)
-    assert far.clusters(run_id)[0].state == "up"
+    run_id = cluster_sim.submit(budget=budget)
+    cluster_sim.run_for(60)
+    assert cluster_sim.clusters(run_id)[0].state == "running"
     query = select(RunEvent.data).where(RunEvent.type == "run.warning")
-    with far.parts.database.transaction() as session:
+    with cluster_sim.context.database.transaction() as session:
         told = [each for each in session.scalars(query) if each["code"] == NO_PRICE]
     assert len(told) == (whose is not None)
     assert all(f"in the USD of the {whose} budget" in each["message"] for each in told)
 
 
-def test_a_cluster_with_a_price_is_nothing_to_warn_of(far: ClusterScene) -> None:
-    run_id, _ = running(far, "first", usd=10.0)
+def test_a_cluster_with_a_price_is_nothing_to_warn_of(cluster_sim: ClusterSimulation) -> None:
+    run_id, _ = running(cluster_sim, "first", usd=10.0)
     query = select(RunEvent.data).where(RunEvent.run_id == run_id, RunEvent.type == "run.warning")
-    with far.parts.database.transaction() as session:
+    with cluster_sim.context.database.transaction() as session:
         assert NO_PRICE not in [each["code"] for each in session.scalars(query)]
 
 
@@ -103,117 +103,119 @@ def test_money_that_bounds_nothing_is_told_before_anything_is_rented() -> None:
 
 
 def test_a_run_that_goes_on_from_one_that_ended_has_what_was_left_of_the_budget(
-    far: ClusterScene,
+    cluster_sim: ClusterSimulation,
 ) -> None:
-    run_id, plan = running(far, "first", usd=10.0)
-    far.push(plan, make.saved(2, 1))
-    far.run_for(600, every_s=60.0)
-    far.report(plan, ReasonCode.SPEC_REJECTED, last_seq=2)
-    far.run_for(120)
-    assert far.status(run_id) is S.FAILED
-    with far.parts.database.transaction() as session:
-        spent = budgets.spent_by_run(session, run_id, now=far.now).usd
+    run_id, plan = running(cluster_sim, "first", usd=10.0)
+    cluster_sim.push(plan, make.saved(2, 1))
+    cluster_sim.run_for(600, every_s=60.0)
+    cluster_sim.report(plan, ReasonCode.SPEC_REJECTED, last_seq=2)
+    cluster_sim.run_for(120)
+    assert cluster_sim.status(run_id) is S.FAILED
+    with cluster_sim.context.database.transaction() as session:
+        spent = budgets.spent_by_run(session, run_id, now=cluster_sim.now).usd
     assert 3.0 < spent < 10.0
-    next_id = far.resume(run_id)
+    next_id = cluster_sim.resume(run_id)
     assert next_id != run_id
-    assert far.run(next_id).spec["budget"]["usd"] == pytest.approx(10.0 - spent)
+    assert cluster_sim.run(next_id).spec["budget"]["usd"] == pytest.approx(10.0 - spent)
 
 
-def test_resumes_of_one_ended_run_share_what_it_had_left(far: ClusterScene) -> None:
-    run_id, plan = running(far, "first", usd=10.0)
-    far.push(plan, make.saved(2, 1))
-    far.report(plan, ReasonCode.SPEC_REJECTED, last_seq=2)
-    far.run_for(120)
-    first = far.resume(run_id)
-    left = far.run(first).spec["budget"]["usd"]
+def test_resumes_of_one_ended_run_share_what_it_had_left(cluster_sim: ClusterSimulation) -> None:
+    run_id, plan = running(cluster_sim, "first", usd=10.0)
+    cluster_sim.push(plan, make.saved(2, 1))
+    cluster_sim.report(plan, ReasonCode.SPEC_REJECTED, last_seq=2)
+    cluster_sim.run_for(120)
+    first = cluster_sim.resume(run_id)
+    left = cluster_sim.run(first).spec["budget"]["usd"]
     assert 8.0 < left < 10.0
-    with pytest.raises(InvalidTransition, match="went to the runs that were resumed from it"):
-        far.resume(run_id)
-    far.run_for(30)
-    far.enter(first)
-    spend(far, first, 3.0)
-    far.cancel(first)
-    far.report(far.enter(first, nonce=f"{far.nonces:016d}"), ReasonCode.RUNNER_STOPPED)
-    far.run_for(120)
-    assert far.status(first) is S.CANCELLED
-    second = far.resume(run_id)
-    with far.parts.database.transaction() as session:
-        spent = budgets.spent_by_run(session, first, now=far.now).usd
+    with pytest.raises(InvalidTransition, match="the runs that were resumed from it"):
+        cluster_sim.resume(run_id)
+    cluster_sim.run_for(30)
+    cluster_sim.enter(first)
+    spend(cluster_sim, first, 3.0)
+    cluster_sim.cancel(first)
+    cluster_sim.report(
+        cluster_sim.enter(first, nonce=f"{cluster_sim.nonces:016d}"), ReasonCode.RUNNER_STOPPED
+    )
+    cluster_sim.run_for(120)
+    assert cluster_sim.status(first) is S.CANCELLED
+    second = cluster_sim.resume(run_id)
+    with cluster_sim.context.database.transaction() as session:
+        spent = budgets.spent_by_run(session, first, now=cluster_sim.now).usd
     assert spent >= 3.0
-    assert far.run(second).spec["budget"]["usd"] == pytest.approx(left - spent)
-    far.extend(run_id, usd=4.0)
-    assert far.run(far.resume(run_id)).spec["budget"]["usd"] == pytest.approx(4.0)
+    assert cluster_sim.run(second).spec["budget"]["usd"] == pytest.approx(left - spent)
+    cluster_sim.extend(run_id, usd=4.0)
+    assert cluster_sim.run(cluster_sim.resume(run_id)).spec["budget"]["usd"] == pytest.approx(4.0)
 
 
 def test_a_run_that_ended_with_its_budget_used_up_does_not_go_on_before_it_is_extended(
-    far: ClusterScene,
+    cluster_sim: ClusterSimulation,
 ) -> None:
-    run_id, plan = running(far, "first", usd=3.0)
-    far.push(plan, make.saved(2, 1))
-    far.clouds.pass_time(600)
-    far.report(plan, ReasonCode.SPEC_REJECTED, last_seq=2)
-    far.run_for(120)
+    run_id, plan = running(cluster_sim, "first", usd=3.0)
+    cluster_sim.push(plan, make.saved(2, 1))
+    cluster_sim.clouds.pass_time(600)
+    cluster_sim.report(plan, ReasonCode.SPEC_REJECTED, last_seq=2)
+    cluster_sim.run_for(120)
     with pytest.raises(InvalidTransition, match="extend it"):
-        far.resume(run_id)
-    far.extend(run_id, usd=5.0)
-    assert far.run(far.resume(run_id)).spec["budget"]["usd"] < 5.0
+        cluster_sim.resume(run_id)
+    cluster_sim.extend(run_id, usd=5.0)
+    assert cluster_sim.run(cluster_sim.resume(run_id)).spec["budget"]["usd"] < 5.0
 
 
-def limit(far: ClusterScene, usd: float, since: datetime) -> None:
+def limit(cluster_sim: ClusterSimulation, usd: float, since: datetime) -> None:
     limits = ProjectLimits(
         project_id=PROJECT, max_clusters=8, since=since, set_by="t", usd=usd, hours=None
     )
-    with far.parts.database.transaction() as session:
+    with cluster_sim.context.database.transaction() as session:
         budgets.set_limits(session, limits)
 
 
-def warned(far: ClusterScene, run_id: str) -> list[tuple[str, float]]:
+def warned(cluster_sim: ClusterSimulation, run_id: str) -> list[tuple[str, float]]:
     query = select(RunEvent.data).where(RunEvent.run_id == run_id)
     query = query.where(RunEvent.type == "budget.warned").order_by(RunEvent.seq)
-    with far.parts.database.transaction() as session:
+    with cluster_sim.context.database.transaction() as session:
         return [(data["owner"], data["share"]) for data in session.scalars(query)]
 
 
-def spend(far: ClusterScene, run_id: str, usd: float) -> None:
+def spend(cluster_sim: ClusterSimulation, run_id: str, usd: float) -> None:
     """Let time pass until the run has cost so much."""
     while True:
-        with far.parts.database.transaction() as session:
-            if budgets.spent_by_run(session, run_id, now=far.now).usd >= usd:
+        with cluster_sim.context.database.transaction() as session:
+            if budgets.spent_by_run(session, run_id, now=cluster_sim.now).usd >= usd:
                 break
-        far.clouds.pass_time(15.0)
-        far.look_at_budgets()
+        cluster_sim.clouds.pass_time(15.0)
+        cluster_sim.look_at_budgets()
 
 
 def test_each_budget_of_a_run_is_warned_of_whichever_is_nearer_to_its_end(
-    far: ClusterScene,
+    cluster_sim: ClusterSimulation,
 ) -> None:
-    limit(far, 3.0, far.now)
-    run_id, _ = running(far, "first", usd=3.6)
-    spend(far, run_id, 2.0)
-    assert warned(far, run_id) == [("project", 0.5), ("run", 0.5)]
-    spend(far, run_id, 2.6)
-    assert warned(far, run_id)[2:] == [("project", 0.8)]
-    assert far.status(run_id) is S.RUNNING
+    limit(cluster_sim, 3.0, cluster_sim.now)
+    run_id, _ = running(cluster_sim, "first", usd=3.6)
+    spend(cluster_sim, run_id, 2.0)
+    assert warned(cluster_sim, run_id) == [("project", 0.5), ("run", 0.5)]
+    spend(cluster_sim, run_id, 2.6)
+    assert warned(cluster_sim, run_id)[2:] == [("project", 0.8)]
+    assert cluster_sim.status(run_id) is S.RUNNING
 
 
-def test_a_projects_new_budget_is_warned_of_anew(far: ClusterScene) -> None:
-    limit(far, 3.0, far.now)
-    run_id, _ = running(far, "first", usd=100.0)
-    spend(far, run_id, 2.5)
-    assert warned(far, run_id) == [("project", 0.5), ("project", 0.8)]
-    limit(far, 4.0, far.now)
-    spend(far, run_id, 4.7)
-    assert warned(far, run_id)[2:] == [("project", 0.5)]
-    far.look_at_budgets()
-    assert len(warned(far, run_id)) == 3
-    limit(far, 4.0, far.now)
-    spend(far, run_id, 6.9)
-    assert warned(far, run_id)[3:] == [("project", 0.5)]
+def test_a_projects_new_budget_is_warned_of_anew(cluster_sim: ClusterSimulation) -> None:
+    limit(cluster_sim, 3.0, cluster_sim.now)
+    run_id, _ = running(cluster_sim, "first", usd=100.0)
+    spend(cluster_sim, run_id, 2.5)
+    assert warned(cluster_sim, run_id) == [("project", 0.5), ("project", 0.8)]
+    limit(cluster_sim, 4.0, cluster_sim.now)
+    spend(cluster_sim, run_id, 4.7)
+    assert warned(cluster_sim, run_id)[2:] == [("project", 0.5)]
+    cluster_sim.look_at_budgets()
+    assert len(warned(cluster_sim, run_id)) == 3
+    limit(cluster_sim, 4.0, cluster_sim.now)
+    spend(cluster_sim, run_id, 6.9)
+    assert warned(cluster_sim, run_id)[3:] == [("project", 0.5)]
 
 
-def test_an_extended_budget_is_warned_of_anew(far: ClusterScene) -> None:
-    run_id, _ = running(far, "first", usd=3.0)
-    spend(far, run_id, 1.6)
-    far.extend(run_id, usd=1.0)
-    spend(far, run_id, 2.1)
-    assert warned(far, run_id) == [("run", 0.5), ("run", 0.5)]
+def test_an_extended_budget_is_warned_of_anew(cluster_sim: ClusterSimulation) -> None:
+    run_id, _ = running(cluster_sim, "first", usd=3.0)
+    spend(cluster_sim, run_id, 1.6)
+    cluster_sim.extend(run_id, usd=1.0)
+    spend(cluster_sim, run_id, 2.1)
+    assert warned(cluster_sim, run_id) == [("run", 0.5), ("run", 0.5)]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from api.clusters.secrets import BadNodeSecrets
-from tests.worker.clusters.scene import cluster_spec
-from trainer.contract.clusters.plan import HardwarePlan, hardware_plan
-from trainer.contract.clusters.presets import preset
-from trainer.contract.spec import RunSpec
+from api.clusters.secrets import InvalidNodeSecrets
+from hillclimb.hardware.plan import HardwarePlan, hardware_plan
+from hillclimb.hardware.presets.presets import preset
+from hillclimb.spec.run import RunSpec
+from tests.worker.clusters.cluster_simulation import cluster_spec
 from trainer.node.settings import NodeSettings
-from worker.clusters.plans import _told_in_private, demands_of
+from worker.clusters.plans import _private_url, node_requirements
 
 
 @pytest.mark.parametrize(
@@ -26,10 +26,12 @@ from worker.clusters.plans import _told_in_private, demands_of
 )
 def test_secrets_travel_to_nodes_in_private_only(url: str, is_taken: bool) -> None:
     if is_taken:
-        assert _told_in_private(url) == url
+        assert _private_url(url) == url
     else:
-        with pytest.raises(BadNodeSecrets, match=r"in the clear: give HILLCLIMB_NODE_API_URL"):
-            _told_in_private(url)
+        with pytest.raises(
+            InvalidNodeSecrets, match=r"unencrypted over .*: set HILLCLIMB_NODE_API_URL"
+        ):
+            _private_url(url)
 
 
 def bounds(found: HardwarePlan) -> tuple[float, float]:
@@ -40,7 +42,7 @@ def bounds(found: HardwarePlan) -> tuple[float, float]:
         "HILLCLIMB_ATTEMPT": "1",
         "HILLCLIMB_ATTEMPT_ID": "att_1",
     }
-    read = NodeSettings.from_environment(told | demands_of(found))
+    read = NodeSettings.from_environment(told | node_requirements(found))
     return read.min_disk_gb, read.min_memory_gb
 
 

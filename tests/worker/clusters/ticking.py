@@ -5,29 +5,38 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.worker.clusters.scripted import ScriptedClouds, plan_of
-from worker.clusters import fold
+from worker.clusters import transitions
 from worker.clusters.decide import (
     Action,
-    AskDown,
-    AskDownFault,
-    AskJobs,
-    AskLaunches,
-    AskRequest,
     CancelDuplicates,
     CloudAction,
-    Launch,
-    Look,
-    Record,
+    GetCluster,
+    GetLaunch,
+    GetTerminationFault,
+    LaunchCluster,
+    ListJobs,
+    ListLaunches,
+    RecordLaunch,
+    TerminateCluster,
     Wait,
     decide,
 )
-from worker.clusters.perform import perform
-from worker.clusters.view import ClusterView, Fact, Recorded
+from worker.clusters.execute import execute
+from worker.clusters.view import ClusterView, LaunchRecorded, Observation
 
 MAX_ACTIONS = 20
 """A tick that takes more than this would never end."""
 CLOUD_ACTIONS = (
-    *(AskLaunches, Look, AskJobs, AskRequest, Launch, CancelDuplicates, AskDown, AskDownFault),
+    *(
+        ListLaunches,
+        GetCluster,
+        ListJobs,
+        GetLaunch,
+        LaunchCluster,
+        CancelDuplicates,
+        TerminateCluster,
+        GetTerminationFault,
+    ),
 )
 
 
@@ -42,7 +51,7 @@ def tick(
     cut_after: int = MAX_ACTIONS,
 ) -> list[Action]:
     """Work until there is nothing to do; raises CutOff after so many actions."""
-    view = fold.begin(view)
+    view = transitions.begin(view)
     taken: list[Action] = []
     while True:
         action = decide(view, clouds.now)
@@ -51,16 +60,16 @@ def tick(
             commit(view)
             return taken
         assert len(taken) < MAX_ACTIONS, taken
-        if isinstance(action, Record):
-            view = fold.learn(view, Recorded(), clouds.now)
+        if isinstance(action, RecordLaunch):
+            view = transitions.apply_observation(view, LaunchRecorded(), clouds.now)
             commit(view)
         elif isinstance(action, CLOUD_ACTIONS):
-            view = fold.learn(view, _perform(action, view, clouds), clouds.now)
+            view = transitions.apply_observation(view, _perform(action, view, clouds), clouds.now)
         else:
-            view = fold.enact(view, action, clouds.now)
+            view = transitions.apply_transition(view, action, clouds.now)
         if len(taken) > cut_after:
             raise CutOff
 
 
-def _perform(action: CloudAction, view: ClusterView, clouds: ScriptedClouds) -> Fact:
-    return perform(action, clouds, view.name, lambda: plan_of(view.name, view.job_name))
+def _perform(action: CloudAction, view: ClusterView, clouds: ScriptedClouds) -> Observation:
+    return execute(action, clouds, view.name, lambda: plan_of(view.name, view.job_name))

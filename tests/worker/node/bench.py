@@ -12,10 +12,10 @@ from pathlib import Path
 
 import psutil
 
-from hillclimb.stack.poll import wait_until
+from hillclimb.process.identity import HOME_VARIABLE, is_alive
+from hillclimb.protocol.rundir import AttemptDir, PidRecord
+from hillclimb.stack.system.poll import wait_until
 from tests.worker import fake_trainer
-from trainer.contract.rundir import AttemptDir, PidRecord
-from trainer.handover.processes import HOME_VARIABLE, is_alive
 
 ROOT = Path(__file__).parents[3]
 DATA_PLANE = ROOT / ".venv-trainer/bin/python"
@@ -90,9 +90,9 @@ class NodeBench:
 
     def trainer(self) -> PidRecord:
         """The live trainer, once its pid is written down."""
-        where = self.attempt_dir()
-        self.until(where.pid.exists)
-        return PidRecord.model_validate_json(where.pid.read_bytes())
+        attempt_dir = self.attempt_dir()
+        self.until(attempt_dir.pid.exists)
+        return PidRecord.model_validate_json(attempt_dir.pid.read_bytes())
 
     def trains(self, num_events: int) -> None:
         """Wait until the trainer has written so many events."""

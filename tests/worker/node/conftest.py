@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from api.runs.journal import utc_now
+from hillclimb.blobs.disk import DiskStore
 from tests.api.clusters.renting import Rented, rent
-from tests.api.serving import SECRET, Served, serve
-from tests.worker.conftest import database, database_url, scene
+from tests.api.fixtures.serving import SECRET, Served, serve
+from tests.worker.conftest import database, database_url, sim
 from tests.worker.node.bench import NodeBench
-from tests.worker.scene import PROJECT, Scene
-from trainer.stores.disk import DiskStore
+from tests.worker.run_simulation import PROJECT, RunSimulation
 
-__all__ = ["database", "database_url", "scene"]
+__all__ = ["database", "database_url", "sim"]
 
 SECRETS = {"FLEET_API_KEY": "fleet-key-of-the-operator"}
 TRAINS = {
@@ -27,16 +27,18 @@ TRAINS = {
 
 
 @pytest.fixture
-def store(tmp_path: Path, scene: Scene) -> DiskStore:
+def store(tmp_path: Path, sim: RunSimulation) -> DiskStore:
     """The blob store that service and nodes share."""
     made = DiskStore(tmp_path / "blobs")
-    scene.parts = dataclasses.replace(scene.parts, store=made)
+    sim.context = dataclasses.replace(sim.context, store=made)
     return made
 
 
 @pytest.fixture
-def served(scene: Scene, store: DiskStore, database_url: str, tmp_path: Path) -> Iterator[Served]:
-    with serve(database_url, scene.parts.database, tmp_path / "blobs") as running:
+def served(
+    sim: RunSimulation, store: DiskStore, database_url: str, tmp_path: Path
+) -> Iterator[Served]:
+    with serve(database_url, sim.context.database, tmp_path / "blobs") as running:
         services = running.server.config.app.state.services  # type: ignore[union-attr]
         here = {"public_url": running.url, "node_api_url": running.url}
         settings = services.settings.model_copy(update=here)
@@ -47,12 +49,14 @@ def served(scene: Scene, store: DiskStore, database_url: str, tmp_path: Path) ->
 
 
 @pytest.fixture
-def make_bench(scene: Scene, store: DiskStore, tmp_path: Path) -> Iterator[Callable[..., Any]]:
+def make_bench(
+    sim: RunSimulation, store: DiskStore, tmp_path: Path
+) -> Iterator[Callable[..., Any]]:
     """Factory: `make_bench(url)` rents an attempt; an empty url is a node that cannot reach us."""
     made: list[NodeBench] = []
 
     def make(url: str, *ips: str) -> tuple[NodeBench, Rented]:
-        database = scene.parts.database
+        database = sim.context.database
         rented = rent(
             database,
             PROJECT,
@@ -66,7 +70,7 @@ def make_bench(scene: Scene, store: DiskStore, tmp_path: Path) -> Iterator[Calla
             "HILLCLIMB_RUN_ID": rented.run_id,
             "HILLCLIMB_ATTEMPT": "1",
             "HILLCLIMB_ATTEMPT_ID": rented.attempt_id,
-            "HILLCLIMB_EXCHANGE_CODE": rented.code(SECRET).code,
+            "HILLCLIMB_BOOTSTRAP_TOKEN": rented.code(SECRET).code,
         }
         bench = NodeBench(folder=tmp_path, variables=variables, ips=ips or ("127.0.0.1",))
         bench.prepare()

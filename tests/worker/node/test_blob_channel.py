@@ -7,173 +7,179 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from pydantic import BaseModel
 
-from api.runs.attempts import End, end_attempt
 from api.runs.store import get_attempt, lock_run
+from api.scheduling.attempts import AttemptEnd, end_attempt
 from api.tables import Cluster
+from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.protocol.launch import EndReport, NodePlan
+from hillclimb.protocol.node_messages import NodeAlive, NodeEnd, NodeStop, NodeTaken
+from hillclimb.protocol.rundir import NodeFile, node_file, run_key
 from tests.api.clusters.renting import NONCE, OTHER_NONCE, Rented, rent
-from tests.worker.scene import PROJECT, START, Scene
-from trainer.contract.launch import AttemptEnd, NodePlan
-from trainer.contract.node import NodeAlive, NodeEnd, NodeStop, NodeTaken
-from trainer.contract.reasons import ReasonCode
-from trainer.contract.rundir import NodeFile, node_file, run_key
+from tests.worker.run_simulation import PROJECT, START, RunSimulation
 from trainer.node.errors import AttemptOver, ServiceUnreachable
-from trainer.node.service import Mailbox
-from worker.clusters import mailbox
+from trainer.node.transport.transport import BlobTransport
+from worker.clusters import blob_channel
 
 LONG_AGO = datetime(2001, 1, 1, tzinfo=UTC)
 """A node whose clock is wrong by years."""
 
 
 @pytest.fixture
-def far(scene: Scene) -> Rented:
-    return rent(scene.parts.database, PROJECT, now=START, api_reachable=False)
+def cluster_sim(sim: RunSimulation) -> Rented:
+    return rent(sim.context.database, PROJECT, now=START, api_reachable=False)
 
 
 def key(rented: Rented, name: NodeFile) -> str:
     return run_key(rented.run_id, node_file(1, name))
 
 
-def write(scene: Scene, rented: Rented, name: NodeFile, note: BaseModel) -> None:
-    scene.parts.store.put(key(rented, name), note.model_dump_json().encode())
+def write(sim: RunSimulation, rented: Rented, name: NodeFile, note: BaseModel) -> None:
+    sim.context.store.put(key(rented, name), note.model_dump_json().encode())
 
 
-def sweep(scene: Scene) -> int:
-    scene.later(5)
-    return mailbox.sweep(scene.parts, now=scene.now)
+def sweep(sim: RunSimulation) -> int:
+    sim.advance(5)
+    return blob_channel.sweep(sim.context, now=sim.now)
 
 
-def take(scene: Scene, rented: Rented) -> Mailbox:
+def take(sim: RunSimulation, rented: Rented) -> BlobTransport:
     """A node takes the attempt, and the service sees it."""
-    sweep(scene)
-    box = Mailbox(store=scene.parts.store, run_id=rented.run_id, attempt=1, nonce=NONCE)
-    assert box.exchange(NONCE).attempt_id == rented.attempt_id
-    sweep(scene)
+    sweep(sim)
+    box = BlobTransport(store=sim.context.store, run_id=rented.run_id, attempt=1, nonce=NONCE)
+    assert box.claim(NONCE).attempt_id == rented.attempt_id
+    sweep(sim)
     return box
 
 
-def held_at(scene: Scene, rented: Rented) -> datetime | None:
-    return scene.attempts(rented.run_id)[0].last_held_at
+def held_at(sim: RunSimulation, rented: Rented) -> datetime | None:
+    return sim.attempts(rented.run_id)[0].last_held_at
 
 
-def end_it(scene: Scene, rented: Rented) -> None:
-    end = End(reason=ReasonCode.CLUSTER_LOST, message="gone")
-    with scene.parts.database.transaction() as session:
+def end_it(sim: RunSimulation, rented: Rented) -> None:
+    end = AttemptEnd(reason=ReasonCode.CLUSTER_LOST, message="gone")
+    with sim.context.database.transaction() as session:
         run = lock_run(session, rented.run_id)
-        end_attempt(session, run, get_attempt(session, rented.attempt_id), end, now=scene.now)
+        end_attempt(session, run, get_attempt(session, rented.attempt_id), end, now=sim.now)
 
 
-def test_the_plan_waits_for_a_node_and_holds_nothing_secret(scene: Scene, far: Rented) -> None:
-    box = Mailbox(store=scene.parts.store, run_id=far.run_id, attempt=1, nonce=NONCE)
-    with pytest.raises(ServiceUnreachable, match="there is no"):
-        box.exchange(NONCE)
-    assert sweep(scene) == 1
-    plan = box.exchange(NONCE)
+def test_the_plan_waits_for_a_node_and_holds_nothing_secret(
+    sim: RunSimulation, cluster_sim: Rented
+) -> None:
+    box = BlobTransport(store=sim.context.store, run_id=cluster_sim.run_id, attempt=1, nonce=NONCE)
+    with pytest.raises(ServiceUnreachable, match="does not exist yet"):
+        box.claim(NONCE)
+    assert sweep(sim) == 1
+    plan = box.claim(NONCE)
     assert isinstance(plan, NodePlan)
     assert (plan.attempt_token, plan.ingest_url, plan.secrets) == ("", "", {})
 
 
-def test_one_job_gets_the_plan_and_may_ask_again(scene: Scene, far: Rented) -> None:
-    box = take(scene, far)
-    assert scene.attempts(far.run_id)[0].state == "claimed"
-    assert box.exchange(NONCE).attempt == 1
+def test_one_job_gets_the_plan_and_may_ask_again(sim: RunSimulation, cluster_sim: Rented) -> None:
+    box = take(sim, cluster_sim)
+    assert sim.attempts(cluster_sim.run_id)[0].state == "claimed"
+    assert box.claim(NONCE).attempt == 1
     with pytest.raises(AttemptOver, match="another job"):
-        box.exchange(OTHER_NONCE)
+        box.claim(OTHER_NONCE)
 
 
 def test_a_job_that_takes_the_plan_of_an_attempt_that_is_over_is_told_to_leave(
-    scene: Scene, far: Rented
+    sim: RunSimulation, cluster_sim: Rented
 ) -> None:
-    sweep(scene)
-    end_it(scene, far)
-    box = Mailbox(store=scene.parts.store, run_id=far.run_id, attempt=1, nonce=NONCE)
-    assert box.exchange(NONCE).attempt == 1
-    sweep(scene)
+    sweep(sim)
+    end_it(sim, cluster_sim)
+    box = BlobTransport(store=sim.context.store, run_id=cluster_sim.run_id, attempt=1, nonce=NONCE)
+    assert box.claim(NONCE).attempt == 1
+    sweep(sim)
     assert box.heartbeat(is_preparing=True) == "kill"
-    assert scene.attempts(far.run_id)[0].claimed_at is None
+    assert sim.attempts(cluster_sim.run_id)[0].claimed_at is None
 
 
 def test_a_beat_counts_when_its_number_rises_whatever_the_nodes_clock_says(
-    scene: Scene, far: Rented
+    sim: RunSimulation, cluster_sim: Rented
 ) -> None:
-    take(scene, far)
+    take(sim, cluster_sim)
     heard = []
     for beat in (7, 7, 6, 8):
         alive = NodeAlive(nonce=NONCE, beat=beat, at=LONG_AGO, is_preparing=False)
-        write(scene, far, "alive", alive)
-        sweep(scene)
-        heard.append(held_at(scene, far) == scene.now)
+        write(sim, cluster_sim, "alive", alive)
+        sweep(sim)
+        heard.append(held_at(sim, cluster_sim) == sim.now)
     assert heard == [True, False, False, True]
 
 
-def test_the_notes_of_another_job_do_not_count(scene: Scene, far: Rented) -> None:
-    take(scene, far)
-    before = held_at(scene, far)
+def test_the_notes_of_another_job_do_not_count(sim: RunSimulation, cluster_sim: Rented) -> None:
+    take(sim, cluster_sim)
+    before = held_at(sim, cluster_sim)
     alive = NodeAlive(nonce=OTHER_NONCE, beat=9, at=LONG_AGO, is_preparing=False)
-    write(scene, far, "alive", alive)
-    sweep(scene)
-    scene.parts.store.delete_prefix(key(far, "alive"))
-    end = AttemptEnd(reason=ReasonCode.COMPLETED, message="not ours", last_trainer_seq=0)
-    write(scene, far, "end", NodeEnd(nonce=OTHER_NONCE, end=end))
-    sweep(scene)
-    assert held_at(scene, far) == before
-    assert scene.attempts(far.run_id)[0].end_code is None
+    write(sim, cluster_sim, "alive", alive)
+    sweep(sim)
+    sim.context.store.delete_prefix(key(cluster_sim, "alive"))
+    end = EndReport(reason=ReasonCode.COMPLETED, message="not ours", last_trainer_seq=0)
+    write(sim, cluster_sim, "end", NodeEnd(nonce=OTHER_NONCE, end=end))
+    sweep(sim)
+    assert held_at(sim, cluster_sim) == before
+    assert sim.attempts(cluster_sim.run_id)[0].end_code is None
 
 
-def test_a_node_that_prepares_moves_the_deadline_for_starting(scene: Scene, far: Rented) -> None:
-    box = take(scene, far)
-    before = scene.run(far.run_id).deadline_at
+def test_a_node_that_prepares_moves_the_deadline_for_starting(
+    sim: RunSimulation, cluster_sim: Rented
+) -> None:
+    box = take(sim, cluster_sim)
+    before = sim.run(cluster_sim.run_id).deadline_at
     assert before is not None
     box.heartbeat(is_preparing=True)
-    sweep(scene)
-    after = scene.run(far.run_id).deadline_at
+    sweep(sim)
+    after = sim.run(cluster_sim.run_id).deadline_at
     assert after is not None
     assert after > before
 
 
 def test_a_cancelled_run_is_stopped_and_one_that_is_over_is_killed(
-    scene: Scene, far: Rented
+    sim: RunSimulation, cluster_sim: Rented
 ) -> None:
-    box = take(scene, far)
+    box = take(sim, cluster_sim)
     assert box.heartbeat(is_preparing=False) is None
-    scene.cancel(far.run_id)
-    sweep(scene)
+    sim.cancel(cluster_sim.run_id)
+    sweep(sim)
     assert box.heartbeat(is_preparing=False) == "stop"
-    end_it(scene, far)
-    sweep(scene)
+    end_it(sim, cluster_sim)
+    sweep(sim)
     assert box.heartbeat(is_preparing=False) == "kill"
 
 
-def test_an_end_is_read_once_and_for_all(scene: Scene, far: Rented) -> None:
-    box = take(scene, far)
-    box.report_end(AttemptEnd(reason=ReasonCode.STORAGE_FULL, message="full", last_trainer_seq=0))
+def test_an_end_is_read_once_and_for_all(sim: RunSimulation, cluster_sim: Rented) -> None:
+    box = take(sim, cluster_sim)
+    box.report_end(EndReport(reason=ReasonCode.STORAGE_FULL, message="full", last_trainer_seq=0))
     for _ in range(2):
-        sweep(scene)
-    attempt = scene.attempts(far.run_id)[0]
+        sweep(sim)
+    attempt = sim.attempts(cluster_sim.run_id)[0]
     assert (attempt.end_code, attempt.end_message) == ("storage_full", "full")
-    assert scene.types(far.run_id).count("attempt.ended") == 1
+    assert sim.types(cluster_sim.run_id).count("attempt.ended") == 1
 
 
-def test_a_torn_note_is_as_if_it_was_not_there(scene: Scene, far: Rented) -> None:
-    take(scene, far)
-    before = held_at(scene, far)
+def test_a_torn_note_is_as_if_it_was_not_there(sim: RunSimulation, cluster_sim: Rented) -> None:
+    take(sim, cluster_sim)
+    before = held_at(sim, cluster_sim)
     for name in ("alive", "end", "stop"):
-        scene.parts.store.put(key(far, name), b'{"nonce": "')  # type: ignore[arg-type]
-    assert sweep(scene) == 1
-    assert held_at(scene, far) == before
+        sim.context.store.put(key(cluster_sim, name), b'{"nonce": "')  # type: ignore[arg-type]
+    assert sweep(sim) == 1
+    assert held_at(sim, cluster_sim) == before
 
 
-def test_a_node_that_can_speak_is_looked_for_only_when_it_is_silent(scene: Scene) -> None:
-    near = rent(scene.parts.database, PROJECT, now=START)
-    assert sweep(scene) == 0
-    write(scene, near, "taken", NodeTaken(nonce=NONCE))
-    assert sweep(scene) == 0, "the code alone lets it in"
-    assert not scene.parts.store.exists(key(near, "plan"))
+def test_a_node_that_can_speak_is_looked_for_only_when_it_is_silent(sim: RunSimulation) -> None:
+    near = rent(sim.context.database, PROJECT, now=START)
+    assert sweep(sim) == 0
+    write(sim, near, "taken", NodeTaken(nonce=NONCE))
+    assert sweep(sim) == 0, "the code alone lets it in"
+    assert not sim.context.store.exists(key(near, "plan"))
 
 
-def test_the_mailbox_of_a_gone_cluster_is_left_alone(scene: Scene, far: Rented) -> None:
-    take(scene, far)
-    with scene.parts.database.transaction() as session:
-        session.get_one(Cluster, far.cluster_id).state = "gone"
-    write(scene, far, "stop", NodeStop(action="stop"))
-    scene.later(timedelta(hours=1).total_seconds())
-    assert sweep(scene) == 0
+def test_the_mailbox_of_a_gone_cluster_is_left_alone(
+    sim: RunSimulation, cluster_sim: Rented
+) -> None:
+    take(sim, cluster_sim)
+    with sim.context.database.transaction() as session:
+        session.get_one(Cluster, cluster_sim.cluster_id).state = "gone"
+    write(sim, cluster_sim, "stop", NodeStop(action="stop"))
+    sim.advance(timedelta(hours=1).total_seconds())
+    assert sweep(sim) == 0

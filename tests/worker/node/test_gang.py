@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.api.clusters.renting import Rented
-from tests.api.serving import Served
+from tests.api.fixtures.serving import Served
 from tests.worker.environment import variables_of
 from tests.worker.node.bench import DATA_PLANE, ROOT, NodeBench
-from tests.worker.scene import Scene
-from trainer.node.raychild import RayChild
+from tests.worker.run_simulation import RunSimulation
+from trainer.node.ray_process import RayProcess
 from trainer.node.settings import NodeSettings
 
 pytestmark = pytest.mark.long
@@ -63,7 +63,7 @@ def rays_folders(bench: NodeBench, told: dict[str, str]) -> list[Path]:
     home = {"HILLCLIMB_NODE_HOME": str(bench.home), "HILLCLIMB_BLOBS_URL": str(bench.blobs)}
     ranks = ({"SKYPILOT_NODE_RANK": str(n), "SKYPILOT_NODE_IPS": "\n".join(IPS)} for n in (0, 1))
     every = (NodeSettings.from_environment({**bench.variables, **told, **home, **r}) for r in ranks)
-    return [RayChild(settings=settings, environ={})._folder for settings in every]
+    return [RayProcess(settings=settings, environ={})._folder for settings in every]
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def gang(served: Served, make_bench: Make) -> tuple[NodeBench, Rented, dict[str,
 
 
 def test_two_nodes_gather_are_tested_train_and_leave_nothing(
-    gang: tuple[NodeBench, Rented, dict[str, str]], scene: Scene
+    gang: tuple[NodeBench, Rented, dict[str, str]], sim: RunSimulation
 ) -> None:
     bench, rented, told = gang
     gate = bench.hold(2)
@@ -112,7 +112,7 @@ def test_two_nodes_gather_are_tested_train_and_leave_nothing(
         raylets = [p.environ() for p in bench.left() if "raylet" in p.name()]
         assert len(raylets) == 2
         assert all(each["FLEET_API_KEY"] == variables["FLEET_API_KEY"] for each in raylets)
-        assert all("HILLCLIMB_EXCHANGE_CODE" not in each for each in raylets)
+        assert all("HILLCLIMB_BOOTSTRAP_TOKEN" not in each for each in raylets)
         gate.unlink()
         assert bench.exit_code(head, SLOW_S) == 0
         assert bench.exit_code(member, SLOW_S) == 0
@@ -120,7 +120,7 @@ def test_two_nodes_gather_are_tested_train_and_leave_nothing(
     finally:
         bystander.kill()
         bystander.wait()
-    assert scene.attempts(rented.run_id)[0].end_code == "completed"
+    assert sim.attempts(rented.run_id)[0].end_code == "completed"
     said = bench.log.read_text()
     for ip in IPS:
         assert f"{ip} (" in said
@@ -130,39 +130,39 @@ def test_two_nodes_gather_are_tested_train_and_leave_nothing(
 
 
 def test_a_gang_that_stays_incomplete_ends_the_attempt_and_says_who_came(
-    gang: tuple[NodeBench, Rented, dict[str, str]], scene: Scene
+    gang: tuple[NodeBench, Rented, dict[str, str]], sim: RunSimulation
 ) -> None:
     bench, rented, told = gang
     head = bench.start(0, **told | {"HILLCLIMB_NODE_GATHER_S": "2"})
     assert bench.exit_code(head, SLOW_S) == 0
-    attempt = scene.attempts(rented.run_id)[0]
+    attempt = sim.attempts(rented.run_id)[0]
     assert attempt.end_code == "node_unfit"
-    assert "1 of 2 machines came within 2 s: 127.0.0.2" in (attempt.end_message or "")
+    assert "1 of 2 machines joined within 2 s: 127.0.0.2" in (attempt.end_message or "")
     assert bench.left() == []
 
 
 def test_somebody_elses_listener_on_the_port_is_not_taken_for_the_gangs_ray(
-    gang: tuple[NodeBench, Rented, dict[str, str]], scene: Scene
+    gang: tuple[NodeBench, Rented, dict[str, str]], sim: RunSimulation
 ) -> None:
     bench, rented, told = gang
     with socket.create_server((IPS[0], int(told["HILLCLIMB_RAY_PORT"]))):
         head = bench.start(0, **told)
         assert bench.exit_code(head, SLOW_S) == 0
-    attempt = scene.attempts(rented.run_id)[0]
+    attempt = sim.attempts(rented.run_id)[0]
     assert attempt.end_code == "node_unfit"
     assert "Ray ended on the first machine" in (attempt.end_message or "")
     assert bench.left() == []
 
 
 def test_a_stop_while_the_gang_gathers_is_heard_by_both(
-    gang: tuple[NodeBench, Rented, dict[str, str]], scene: Scene
+    gang: tuple[NodeBench, Rented, dict[str, str]], sim: RunSimulation
 ) -> None:
     bench, rented, told = gang
     head, member = bench.start(0, **told), bench.start(1, **told)
-    bench.until(lambda: scene.attempts(rented.run_id)[0].state == "claimed")
+    bench.until(lambda: sim.attempts(rented.run_id)[0].state == "claimed")
     for each in (head, member):
         each.send_signal(signal.SIGTERM)
     assert bench.exit_code(head, SLOW_S) == 0
     bench.exit_code(member, SLOW_S)
-    assert scene.attempts(rented.run_id)[0].end_code == "runner_stopped"
+    assert sim.attempts(rented.run_id)[0].end_code == "runner_stopped"
     assert bench.left() == []

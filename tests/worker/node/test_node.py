@@ -6,18 +6,18 @@ import os
 import signal
 from collections.abc import Callable
 
-from api.artifacts.logs import read_log
+from api.results.artifacts.logs import read_log
 from api.runs.journal import utc_now
+from hillclimb.blobs.disk import DiskStore
+from hillclimb.protocol.rundir import event_segment, run_key
 from tests.api.clusters.renting import Rented
-from tests.api.serving import Served
+from tests.api.fixtures.serving import Served
 from tests.worker.environment import variables_of
 from tests.worker.node.bench import NodeBench, gone
 from tests.worker.node.conftest import SECRETS
-from tests.worker.scene import Scene
-from trainer.contract.rundir import event_segment, run_key
-from trainer.stores.disk import DiskStore
-from worker import relay
-from worker.clusters import mailbox
+from tests.worker.run_simulation import RunSimulation
+from worker.clusters import blob_channel
+from worker.runs import relay
 
 Make = Callable[..., tuple[NodeBench, Rented]]
 FAKE_SMI = """#!/bin/sh
@@ -26,19 +26,19 @@ echo "1, GPU-b, Fake H100, 40960, 33, 2"
 """
 
 
-def end_code(scene: Scene, rented: Rented) -> str | None:
-    return scene.attempts(rented.run_id)[0].end_code
+def end_code(sim: RunSimulation, rented: Rented) -> str | None:
+    return sim.attempts(rented.run_id)[0].end_code
 
 
 def test_a_node_trains_an_attempt_and_the_service_hears_its_end(
-    served: Served, make_bench: Make, scene: Scene, store: DiskStore
+    served: Served, make_bench: Make, sim: RunSimulation, store: DiskStore
 ) -> None:
     bench, rented = make_bench(served.url)
     assert bench.exit_code(bench.start()) == 0
-    attempt = scene.attempts(rented.run_id)[0]
+    attempt = sim.attempts(rented.run_id)[0]
     assert (attempt.end_code, attempt.exit_code) == ("completed", 0)
     assert attempt.last_trainer_seq == attempt.final_trainer_seq
-    types = scene.types(rented.run_id)
+    types = sim.types(rented.run_id)
     assert types.index("attempt.claimed") < types.index("trainer.started")
     assert bench.left() == []
     told = read_log(store, rented.run_id, 1, after=0, limit=1 << 20).text
@@ -47,15 +47,15 @@ def test_a_node_trains_an_attempt_and_the_service_hears_its_end(
 
 
 def test_the_trainer_gets_the_secrets_and_no_log_line_has_them(
-    served: Served, make_bench: Make, scene: Scene, store: DiskStore
+    served: Served, make_bench: Make, sim: RunSimulation, store: DiskStore
 ) -> None:
     bench, rented = make_bench(served.url)
     gate = bench.hold(2)
     node = bench.start()
     variables = variables_of(bench.trainer().pid)
-    token, code = variables["HILLCLIMB_ATTEMPT_TOKEN"], bench.variables["HILLCLIMB_EXCHANGE_CODE"]
+    token, code = variables["HILLCLIMB_ATTEMPT_TOKEN"], bench.variables["HILLCLIMB_BOOTSTRAP_TOKEN"]
     assert variables["FLEET_API_KEY"] == SECRETS["FLEET_API_KEY"]
-    assert "HILLCLIMB_EXCHANGE_CODE" not in variables
+    assert "HILLCLIMB_BOOTSTRAP_TOKEN" not in variables
     with bench.attempt_dir().log.open("a") as log:
         log.write(f"key {SECRETS['FLEET_API_KEY']} token {token} code {code}\n")
     gate.unlink()
@@ -72,7 +72,7 @@ def test_the_trainer_gets_the_secrets_and_no_log_line_has_them(
 
 
 def test_sigterm_lets_the_trainer_checkpoint_and_the_run_goes_on_later(
-    served: Served, make_bench: Make, scene: Scene
+    served: Served, make_bench: Make, sim: RunSimulation
 ) -> None:
     bench, rented = make_bench(served.url)
     bench.hold(2)
@@ -80,26 +80,26 @@ def test_sigterm_lets_the_trainer_checkpoint_and_the_run_goes_on_later(
     bench.trains(3)
     node.send_signal(signal.SIGTERM)
     assert bench.exit_code(node) == 0
-    assert end_code(scene, rented) == "runner_stopped"
-    assert "checkpoint.saved" in scene.types(rented.run_id)
+    assert end_code(sim, rented) == "runner_stopped"
+    assert "checkpoint.saved" in sim.types(rented.run_id)
     assert bench.left() == []
 
 
 def test_a_cancelled_run_reaches_its_trainer(
-    served: Served, make_bench: Make, scene: Scene
+    served: Served, make_bench: Make, sim: RunSimulation
 ) -> None:
     bench, rented = make_bench(served.url)
     bench.hold(2)
     node = bench.start()
     bench.trains(3)
-    scene.now = utc_now()
-    scene.cancel(rented.run_id)
+    sim.now = utc_now()
+    sim.cancel(rented.run_id)
     assert bench.exit_code(node) == 0
-    assert end_code(scene, rented) == "runner_stopped"
+    assert end_code(sim, rented) == "runner_stopped"
 
 
 def test_a_second_job_leaves_and_the_first_one_trains_on(
-    served: Served, make_bench: Make, scene: Scene
+    served: Served, make_bench: Make, sim: RunSimulation
 ) -> None:
     bench, rented = make_bench(served.url)
     gate = bench.hold(2)
@@ -112,11 +112,11 @@ def test_a_second_job_leaves_and_the_first_one_trains_on(
     assert first.poll() is None
     gate.unlink()
     assert bench.exit_code(first) == 0
-    assert end_code(scene, rented) == "completed"
+    assert end_code(sim, rented) == "completed"
 
 
 def test_a_node_process_that_is_killed_is_followed_by_one_that_adopts_the_trainer(
-    served: Served, make_bench: Make, scene: Scene
+    served: Served, make_bench: Make, sim: RunSimulation
 ) -> None:
     bench, rented = make_bench(served.url)
     gate = bench.hold(2)
@@ -131,13 +131,13 @@ def test_a_node_process_that_is_killed_is_followed_by_one_that_adopts_the_traine
     assert bench.trainer() == before
     gate.unlink()
     assert bench.exit_code(second) == 0
-    assert end_code(scene, rented) == "completed"
+    assert end_code(sim, rented) == "completed"
     third = bench.start()
     assert bench.exit_code(third) == 0, "what is told is not told again"
 
 
 def test_an_end_that_nobody_watched_is_told_by_the_next_process(
-    served: Served, make_bench: Make, scene: Scene
+    served: Served, make_bench: Make, sim: RunSimulation
 ) -> None:
     bench, rented = make_bench(served.url)
     gate = bench.hold(2)
@@ -150,72 +150,74 @@ def test_an_end_that_nobody_watched_is_told_by_the_next_process(
     bench.until(gone(record))
     gate.unlink()
     assert bench.exit_code(bench.start()) == 0
-    assert end_code(scene, rented) == "trainer_crashed"
+    assert end_code(sim, rented) == "trainer_crashed"
 
 
 def test_the_service_dies_midway_and_the_rest_comes_through_the_blob_store(
-    served: Served, make_bench: Make, scene: Scene
+    served: Served, make_bench: Make, sim: RunSimulation
 ) -> None:
     bench, rented = make_bench(served.url)
     gate = bench.hold(2)
     node = bench.start()
     bench.trains(3)
     served.server.should_exit = True
-    bench.until(lambda: "the service does not answer, the trainer goes on" in bench.log.read_text())
+    bench.until(
+        lambda: "the service does not answer; the trainer continues" in bench.log.read_text()
+    )
     gate.unlink()
     assert bench.exit_code(node) == 0
-    assert end_code(scene, rented) is None
-    scene.now = utc_now()
-    scene.later(60)
-    assert mailbox.sweep(scene.parts, now=scene.now) == 1
-    attempt = scene.attempts(rented.run_id)[0]
+    assert end_code(sim, rented) is None
+    sim.now = utc_now()
+    sim.advance(60)
+    assert blob_channel.sweep(sim.context, now=sim.now) == 1
+    attempt = sim.attempts(rented.run_id)[0]
     assert attempt.end_code == "completed"
-    relay.bring_home(scene.parts, rented.run_id, 1, after=attempt.last_trainer_seq)
-    attempt = scene.attempts(rented.run_id)[0]
+    relay.recover_tail(sim.context, rented.run_id, 1, after=attempt.last_trainer_seq)
+    attempt = sim.attempts(rented.run_id)[0]
     assert attempt.last_trainer_seq == attempt.final_trainer_seq
-    assert scene.types(rented.run_id).count("step.completed") == 3
+    assert sim.types(rented.run_id).count("step.completed") == 3
 
 
 def test_a_node_that_reaches_nothing_but_the_store_trains_through_the_mailbox(
-    make_bench: Make, scene: Scene
+    make_bench: Make, sim: RunSimulation
 ) -> None:
     bench, rented = make_bench("")
     gate = bench.hold(2)
     node = bench.start()
 
     def sweep() -> None:
-        mailbox.sweep(scene.parts, now=utc_now())
+        blob_channel.sweep(sim.context, now=utc_now())
 
     def claimed() -> bool:
         sweep()
-        return scene.attempts(rented.run_id)[0].state == "claimed"
+        return sim.attempts(rented.run_id)[0].state == "claimed"
 
     bench.until(claimed)
     bench.trains(3)
     second = bench.start(job="job-2", HILLCLIMB_NODE_HOME=str(bench.folder / "elsewhere"))
     assert bench.exit_code(second) == 3
-    before = scene.attempts(rented.run_id)[0].last_held_at
+    before = sim.attempts(rented.run_id)[0].last_held_at
     assert before is not None
 
     def heard() -> bool:
         sweep()
-        return (scene.attempts(rented.run_id)[0].last_held_at or before) > before
+        return (sim.attempts(rented.run_id)[0].last_held_at or before) > before
 
     bench.until(heard)
-    scene.now = utc_now()
-    scene.cancel(rented.run_id)
+    sim.now = utc_now()
+    sim.cancel(rented.run_id)
     sweep()
     assert bench.exit_code(node) == 0
     gate.unlink()
     sweep()
-    assert end_code(scene, rented) == "runner_stopped"
-    assert relay.bring_home(scene.parts, rented.run_id, 1, after=0) > 0
+    assert end_code(sim, rented) == "runner_stopped"
+    assert relay.recover_tail(sim.context, rented.run_id, 1, after=0) > 0
     plan = (bench.blobs / run_key(rented.run_id, "attempt-1/node/plan.json")).read_text()
     assert SECRETS["FLEET_API_KEY"] not in plan
 
 
 def test_a_machine_that_is_not_fit_ends_the_attempt_with_every_sentence(
-    served: Served, make_bench: Make, scene: Scene
+    served: Served, make_bench: Make, sim: RunSimulation
 ) -> None:
     bench, rented = make_bench(served.url)
     tools = bench.folder / "tools"
@@ -228,31 +230,31 @@ def test_a_machine_that_is_not_fit_ends_the_attempt_with_every_sentence(
         "HILLCLIMB_NODE_MIN_DISK_GB": "900000",
     }
     assert bench.exit_code(bench.start(**more)) == 0
-    attempt = scene.attempts(rented.run_id)[0]
+    attempt = sim.attempts(rented.run_id)[0]
     assert attempt.end_code == "node_unfit"
     said = attempt.end_message or ""
-    assert "and 900000 are needed" in said
-    assert "nvidia-smi shows 2 GPUs, and 4 are rented" in said
-    assert "GPU 1 (Fake H100) has 2 memory errors that were not corrected" in said
-    assert "GPU 1 (Fake H100) has 40.0 GiB in use by something else" in said
+    assert "and needs 900000" in said
+    assert "nvidia-smi lists 2 GPUs, and 4 are rented" in said
+    assert "GPU 1 (Fake H100) has 2 uncorrected memory errors" in said
+    assert "GPU 1 (Fake H100) has 40.0 GiB in use by other processes" in said
     assert not bench.attempt_dir().pid.exists()
 
 
 def test_a_run_directory_that_cannot_be_made_is_told(
-    served: Served, make_bench: Make, scene: Scene
+    served: Served, make_bench: Make, sim: RunSimulation
 ) -> None:
     bench, rented = make_bench(served.url)
     bench.home.mkdir()
     (bench.home / "runs").write_text("a file where a directory should be")
     assert bench.exit_code(bench.start()) == 0
-    attempt = scene.attempts(rented.run_id)[0]
+    attempt = sim.attempts(rented.run_id)[0]
     assert attempt.end_code == "trainer_crashed"
     assert "the node could not start the trainer" in (attempt.end_message or "")
 
 
 def test_a_wrong_code_is_not_asked_with_again(served: Served, make_bench: Make) -> None:
     bench, _ = make_bench(served.url)
-    assert bench.exit_code(bench.start(HILLCLIMB_EXCHANGE_CODE="hcx_wrong")) == 3
+    assert bench.exit_code(bench.start(HILLCLIMB_BOOTSTRAP_TOKEN="hcx_wrong")) == 3
     assert "401" in bench.log.read_text()
 
 

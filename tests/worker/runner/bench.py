@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hillclimb.stack.poll import wait_until
+from hillclimb.process.identity import find_marked, is_alive
+from hillclimb.protocol.rundir import AttemptDir, PidRecord
+from hillclimb.stack.system.poll import wait_until
 from tests.worker import fake_trainer
-from trainer.contract.rundir import AttemptDir, PidRecord
-from trainer.handover.processes import is_alive, marked
 
 ROOT = Path(__file__).parents[3]
 DEADLINE_S = 20.0
@@ -89,13 +89,13 @@ class Bench:
     def attempt_dir(self, run_id: str, attempt: int) -> AttemptDir:
         return AttemptDir(self.state / "runs" / run_id, attempt)
 
-    def trainer(self, where: AttemptDir) -> PidRecord:
+    def trainer(self, attempt_dir: AttemptDir) -> PidRecord:
         """The live trainer of an attempt, once its pid is written down."""
-        self.until(where.pid.exists)
-        return PidRecord.model_validate_json(where.pid.read_bytes())
+        self.until(attempt_dir.pid.exists)
+        return PidRecord.model_validate_json(attempt_dir.pid.read_bytes())
 
-    def num_lines(self, where: AttemptDir) -> int:
-        return where.events.read_bytes().count(b"\n") if where.events.exists() else 0
+    def num_lines(self, attempt_dir: AttemptDir) -> int:
+        return attempt_dir.events.read_bytes().count(b"\n") if attempt_dir.events.exists() else 0
 
     def until(self, condition: Callable[[], bool], deadline_s: float = DEADLINE_S) -> None:
         said = self.folder / "runner.log"
@@ -103,12 +103,12 @@ class Bench:
             raise AssertionError(said.read_text() if said.exists() else "the runner never started")
 
     def leftovers(self) -> list[int]:
-        return [process.pid for _, process in marked(self.state / "runner")]
+        return [process.pid for _, process in find_marked(self.state / "runner")]
 
     def clean(self) -> None:
         if self.process is not None and self.process.poll() is None:
             self.kill_runner()
-        for _, process in list(marked(self.state / "runner")):
+        for _, process in list(find_marked(self.state / "runner")):
             process.kill()
 
 

@@ -8,10 +8,11 @@ from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from trainer.contract.data import DataSpec
-from trainer.contract.launch import LaunchPlan, RunnerCommand
-from trainer.contract.sections import CheckpointSpec, ScheduleSpec
-from trainer.contract.spec import LIGHT_KINDS, RunSpec
+from hillclimb.protocol.launch import LaunchPlan, RunnerCommand
+from hillclimb.spec.data import DataSpec
+from hillclimb.spec.run import RunSpec
+from hillclimb.spec.training.checkpoints import CheckpointSpec
+from hillclimb.spec.training.schedule import ScheduleSpec
 
 TOKEN = "runner-token"
 
@@ -104,16 +105,10 @@ class ScriptedService:
             until = (datetime.now(UTC) + timedelta(seconds=10)).isoformat()
             commands = [c.model_dump() for c in self.commands if c.attempt_id not in self.ends]
             return 200, {"commands": commands, "lease_until": until}
-        if path.endswith(("/claim", "/claim?only_light=true")):
-            plans = [
-                plan
-                for plan in self.plans
-                if path.endswith("/claim") or plan.spec.kind in LIGHT_KINDS
-            ]
-            if not plans:
+        if path.endswith("/claim"):
+            if not self.plans:
                 return 204, {}
-            self.plans.remove(plans[0])
-            return 200, json.loads(plans[0].model_dump_json())
+            return 200, json.loads(self.plans.pop(0).model_dump_json())
         assert path.endswith("/end"), path
         self.ends[path.split("/")[-2]] = body
         return 200, {}

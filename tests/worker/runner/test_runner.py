@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from hillclimb.protocol.launch import RunnerCommand
+from hillclimb.protocol.rundir import AttemptDir, event_segment, run_key
 from tests.worker.environment import variables_of
 from tests.worker.runner.bench import Bench, gone
 from tests.worker.runner.service import TOKEN, ScriptedService, plan
-from trainer.contract.launch import RunnerCommand
-from trainer.contract.rundir import AttemptDir, event_segment, run_key
-from trainer.contract.spec import RUN_KINDS
 
 RUN = "run_0123456789"
 
@@ -39,7 +38,6 @@ def test_claimed_attempt_runs_to_its_end_and_the_end_is_reported(
     service.plans.append(plan(service.url))
     bench.start()
     bench.until(lambda: "att_1" in service.ends)
-    assert service.registrations[0]["kinds"] == list(RUN_KINDS)
     end = service.ends["att_1"]
     assert end["reason"] == "completed"
     assert end["exit_code"] == 0
@@ -63,13 +61,13 @@ def test_restarted_runner_adopts_the_trainer_and_reports_its_end(
     gate = bench.hold(2)
     service.plans.append(plan(service.url))
     bench.start()
-    before = bench.trainer(where := bench.attempt_dir(RUN, 1))
-    bench.until(lambda: bench.num_lines(where) >= 3)
+    before = bench.trainer(attempt_dir := bench.attempt_dir(RUN, 1))
+    bench.until(lambda: bench.num_lines(attempt_dir) >= 3)
     bench.kill_runner()
     bench.start()
     bench.until(lambda: len(service.registrations) == 2)
     assert service.registrations[1]["attempts"] == ["att_1"]
-    assert bench.trainer(where) == before
+    assert bench.trainer(attempt_dir) == before
     gate.unlink()
     bench.until(lambda: "att_1" in service.ends)
     assert service.ends["att_1"]["reason"] == "completed"
@@ -82,12 +80,12 @@ def test_trainer_without_pid_file_is_found_by_its_mark(
     gate = bench.hold(2)
     service.plans.append(plan(service.url))
     bench.start()
-    before = bench.trainer(where := bench.attempt_dir(RUN, 1))
-    bench.until(lambda: bench.num_lines(where) >= 3)
+    before = bench.trainer(attempt_dir := bench.attempt_dir(RUN, 1))
+    bench.until(lambda: bench.num_lines(attempt_dir) >= 3)
     bench.kill_runner()
-    where.pid.unlink()
+    attempt_dir.pid.unlink()
     bench.start()
-    assert bench.trainer(where).pid == before.pid
+    assert bench.trainer(attempt_dir).pid == before.pid
     gate.unlink()
     bench.until(lambda: "att_1" in service.ends)
 
@@ -224,20 +222,6 @@ def test_slots_limit_the_trainers_at_once(bench: Bench, service: ScriptedService
     bench.until(lambda: len(service.ends) == 2)
 
 
-def test_a_preview_runs_beside_what_fills_the_slots(bench: Bench, service: ScriptedService) -> None:
-    gate = bench.hold(1)
-    light = plan(service.url, 3)
-    spec = light.spec.model_copy(update={"kind": "preview"})
-    service.plans += [plan(service.url, 1), plan(service.url, 2)]
-    bench.start()
-    bench.until(bench.attempt_dir(RUN, 1).pid.exists)
-    service.plans.append(light.model_copy(update={"spec": spec}))
-    bench.until(bench.attempt_dir(RUN, 3).pid.exists)
-    assert [left.attempt for left in service.plans] == [2]
-    gate.unlink()
-    bench.until(lambda: len(service.ends) == 3)
-
-
 def test_service_that_is_away_costs_no_trainer_and_no_report(
     bench: Bench, service: ScriptedService
 ) -> None:
@@ -266,9 +250,9 @@ def test_runner_the_service_forgot_registers_again(bench: Bench, service: Script
 
 
 def test_full_disk_ends_the_attempt_with_a_sentence(bench: Bench, service: ScriptedService) -> None:
-    where: AttemptDir = bench.attempt_dir(RUN, 1)
-    where.path.mkdir(parents=True)
-    where.spec.symlink_to("/dev/full")
+    attempt_dir: AttemptDir = bench.attempt_dir(RUN, 1)
+    attempt_dir.path.mkdir(parents=True)
+    attempt_dir.spec.symlink_to("/dev/full")
     service.plans.append(plan(service.url))
     bench.start()
     bench.until(lambda: "att_1" in service.ends)
@@ -294,7 +278,7 @@ def test_second_runner_in_the_same_directory_refuses(
     first = bench.process
     assert bench.start().wait(20) == 2
     bench.process = first
-    assert "another runner works in" in (bench.folder / "runner.log").read_text()
+    assert "another runner is using" in (bench.folder / "runner.log").read_text()
 
 
 def test_wrong_token_ends_the_runner_with_a_sentence(

@@ -13,13 +13,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.factories import make_spec
+from hillclimb.process.host import TrainerHost
+from hillclimb.process.sweep import Sweeper
+from hillclimb.protocol.launch import LaunchPlan
+from hillclimb.protocol.rundir import AttemptDir, run_tag
+from tests.fixtures.factories import make_spec
 from tests.worker.runner.bench import ROOT, Bench, gone
 from tests.worker.runner.service import TOKEN, ScriptedService, plan
-from trainer.contract.launch import LaunchPlan
-from trainer.contract.rundir import AttemptDir, run_tag
-from trainer.handover.place import Place
-from trainer.handover.sweep import Sweeper
 
 RUN, KEY = "run_0123456789", "key-of-sweeps"
 TRAINER_PYTHON = ROOT / ".venv-trainer/bin/python"
@@ -28,7 +28,7 @@ TRAINER_PYTHON = ROOT / ".venv-trainer/bin/python"
 @contextmanager
 def platform() -> Iterator[httpx.Client]:
     """A real server of Fleet's contract, as a process of the data plane."""
-    serve = ["-m", "trainer.envs.minifleet.server", "serve", "--json", "--api-key", KEY]
+    serve = ["-m", "hillclimb.minifleet.server", "serve", "--json", "--api-key", KEY]
     server = subprocess.Popen(
         [str(TRAINER_PYTHON), *serve], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
@@ -65,7 +65,7 @@ def bench(tmp_path: Path, service: ScriptedService, fleet: httpx.Client) -> Iter
     fake = python.with_name("fake")
     python.rename(fake)
     real = f'exec env PYTHONPATH={ROOT} {TRAINER_PYTHON} "$@"'
-    python.write_text(f'#!/bin/sh\n[ "$2" = trainer.sweep ] && {real}\nexec {fake} "$@"\n')
+    python.write_text(f'#!/bin/sh\n[ "$2" = trainer.envs.sweep ] && {real}\nexec {fake} "$@"\n')
     python.chmod(0o755)
     yield made
     made.clean()
@@ -140,13 +140,15 @@ def test_a_sweep_that_fails_does_not_keep_the_end_from_being_told(
 def test_a_spec_that_an_update_refuses_keeps_nothing_from_being_swept(
     tmp_path: Path, provider: str, is_swept: bool
 ) -> None:
-    where = AttemptDir(tmp_path / RUN, 1)
-    where.path.mkdir(parents=True)
+    attempt_dir = AttemptDir(tmp_path / RUN, 1)
+    attempt_dir.path.mkdir(parents=True)
     spec = {"environment": {"provider": provider, "a_key_of_before": 1}}
-    where.spec.write_text(json.dumps(spec))
+    attempt_dir.spec.write_text(json.dumps(spec))
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\n')
     python.chmod(0o755)
-    place = Place(runs_dir=tmp_path, own_dir=tmp_path, blobs_url="", trainer_python=str(python))
-    Sweeper(place, {"PATH": os.environ["PATH"]}).sweep(where)
+    host = TrainerHost(
+        runs_dir=tmp_path, own_dir=tmp_path, blobs_url="", trainer_python=str(python)
+    )
+    Sweeper(host, {"PATH": os.environ["PATH"]}).sweep(attempt_dir)
     assert (tmp_path / "asked").exists() == is_swept

@@ -20,26 +20,27 @@ import httpx
 import pytest
 from sqlalchemy import select, update
 
-from api.database import Database
 from api.notices.deliver import Delivery
-from api.runs import attempts, store
-from api.runs.attempts import End
+from api.runs import store
 from api.runs.journal import utc_now
 from api.runs.status import TERMINAL, AttemptState, RunStatus
+from api.scheduling import attempts
+from api.scheduling.attempts import AttemptEnd
 from api.tables import Attempt, Run, RunEvent, Runner
-from hillclimb.stack.poll import wait_until
-from hillclimb.stack.ports import find_free
-from tests.migrated import migrate
+from api.tables.database import Database
+from hillclimb.blobs.disk import DiskStore
+from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.protocol.events import EVENTS
+from hillclimb.protocol.rundir import AttemptDir, ExitRecord
+from hillclimb.stack.system.poll import wait_until
+from hillclimb.stack.system.ports import find_free
+from tests.fixtures.migrated import migrate
 from tests.worker.runner.bench import Bench, gone
-from trainer.contract.events import EVENTS
-from trainer.contract.reasons import ReasonCode
-from trainer.contract.rundir import AttemptDir, ExitRecord
-from trainer.stores.disk import DiskStore
-from worker import driver, relay
-from worker.parts import Parts
+from worker.context import WorkerContext
+from worker.runs import driver, relay
 
 pytestmark = pytest.mark.long
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 KEY = "hck_" + "u" * 40
 RUNNER_TOKEN = "hcr_" + "r" * 40
 STEPS = 6
@@ -109,18 +110,18 @@ class Api:
 
 @dataclass(slots=True, kw_only=True)
 class Whole:
-    """The parts together."""
+    """The context together."""
 
     api: Api
     bench: Bench
-    parts: Parts
+    context: WorkerContext
     run_id: str = ""
 
     def until(self, condition: Callable[[], bool], *, deadline_s: float = 60.0) -> None:
         """Drive the run as the worker would, until the condition holds."""
 
         def driven() -> bool:
-            driver.reconcile(self.parts, self.run_id)
+            driver.reconcile(self.context, self.run_id)
             return condition()
 
         said = self.bench.folder / "runner.log"
@@ -148,7 +149,7 @@ class Whole:
 
     def events(self) -> list[RunEvent]:
         query = select(RunEvent).where(RunEvent.run_id == self.run_id).order_by(RunEvent.seq)
-        with self.parts.database.transaction() as session:
+        with self.context.database.transaction() as session:
             return list(session.scalars(query))
 
     def check_events(self) -> None:
@@ -185,9 +186,9 @@ def api(
 
 
 @pytest.fixture
-def parts(api: Api) -> Iterator[Parts]:
+def context(api: Api) -> Iterator[WorkerContext]:
     database = Database(api.environment["DATABASE_URL"])
-    yield Parts(
+    yield WorkerContext(
         database=database,
         store=DiskStore(Path(api.environment["HILLCLIMB_BLOBS_URL"])),
         owner="the-test",
@@ -197,7 +198,7 @@ def parts(api: Api) -> Iterator[Parts]:
 
 
 @pytest.fixture
-def whole(api: Api, parts: Parts, tmp_path: Path) -> Iterator[Whole]:
+def whole(api: Api, context: WorkerContext, tmp_path: Path) -> Iterator[Whole]:
     bench = Bench(folder=tmp_path, url=api.url, token=RUNNER_TOKEN)
     bench.environment = {
         "HILLCLIMB_RUNNER_NAME": tmp_path.name,
@@ -206,15 +207,15 @@ def whole(api: Api, parts: Parts, tmp_path: Path) -> Iterator[Whole]:
     bench.prepare()
     try:
         bench.start()
-        yield Whole(api=api, bench=bench, parts=parts)
+        yield Whole(api=api, bench=bench, context=context)
     finally:
         bench.clean()
-        _end_everything(parts)
+        _end_everything(context)
 
 
-def _end_everything(parts: Parts) -> None:
+def _end_everything(context: WorkerContext) -> None:
     """Leave no run that would come before the next test's."""
-    with parts.database.transaction() as session:
+    with context.database.transaction() as session:
         gone_by = datetime(2020, 1, 1, tzinfo=UTC)
         session.execute(update(Runner).values(lease_until=gone_by))
         session.execute(update(Attempt).values(state=AttemptState.ENDED.value))
@@ -294,8 +295,8 @@ def test_trainer_that_cannot_push_is_followed_through_the_blob_store(whole: Whol
     whole.run_id = whole.api.submit()
     whole.until(lambda: whole.bench.num_lines(whole.where()) == 5)
     lines = whole.where().events.read_bytes()
-    whole.parts.store.put(f"runs/{whole.run_id}/attempt-1/events/000001.jsonl", lines)
-    relay.sweep(whole.parts, now=utc_now() + timedelta(seconds=relay.SILENCE_S))
+    whole.context.store.put(f"runs/{whole.run_id}/attempt-1/events/000001.jsonl", lines)
+    relay.sweep(whole.context, now=utc_now() + timedelta(seconds=relay.TRAINER_SILENCE_S))
     assert whole.step() == 2
     gate.unlink()
     whole.until(whole.succeeded)
@@ -307,11 +308,11 @@ def test_zombies_push_is_refused_and_it_leaves(whole: Whole) -> None:
     (whole.bench.gates / "mute").touch()
     zombie = whole.bench.trainer(whole.where())
     whole.bench.kill_runner()
-    with whole.parts.database.transaction() as session:
+    with whole.context.database.transaction() as session:
         run = store.lock_run(session, whole.run_id)
         attempt = store.newest_attempt(session, run)
         assert attempt is not None
-        end = End(reason=ReasonCode.RUNNER_LOST, message="declared lost by the test")
+        end = AttemptEnd(reason=ReasonCode.RUNNER_LOST, message="declared lost by the test")
         attempts.end_attempt(session, run, attempt, end, now=utc_now())
     num_before = len(whole.events())
     (whole.bench.gates / "mute").unlink()
@@ -330,11 +331,11 @@ def test_zombies_push_is_refused_and_it_leaves(whole: Whole) -> None:
 def test_zombie_that_stays_silent_is_killed_by_its_runner(whole: Whole) -> None:
     whole.begin(hold=4)
     zombie = whole.bench.trainer(whole.where())
-    with whole.parts.database.transaction() as session:
+    with whole.context.database.transaction() as session:
         run = store.lock_run(session, whole.run_id)
         attempt = store.newest_attempt(session, run)
         assert attempt is not None
-        end = End(reason=ReasonCode.RUNNER_LOST, message="declared lost by the test")
+        end = AttemptEnd(reason=ReasonCode.RUNNER_LOST, message="declared lost by the test")
         attempts.end_attempt(session, run, attempt, end, now=utc_now())
     whole.bench.until(gone(zombie))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from trainer.contract.clusters.spec import CandidateSpec
-from worker.clusters.pricelist import priced
+from hillclimb.spec.backend.skypilot import CandidateSpec
+from worker.skypilot.catalog import matching_offers
 
 ON_AWS = CandidateSpec(infra="aws/us-east-1", accelerators="H100:8", use_spot=True, disk_gb=500)
 
@@ -31,14 +31,14 @@ def test_prices_are_those_of_the_region_the_size_and_the_kind() -> None:
         machine("us-east-1", 5.0, accelerator_count=4.0),
         machine("us-east-1", 45.0, spot_price=float("nan")),
     ]
-    (spot,) = priced(3, ON_AWS, 2, machines)
+    (spot,) = matching_offers(3, ON_AWS, 2, machines)
     assert (spot.candidate, spot.infra, spot.sku) == (3, "aws/us-east-1", "p5.48xlarge")
     assert spot.hourly_usd == 40.0
     anywhere = CandidateSpec(infra="aws", accelerators="H100:8", max_hourly_usd=105)
-    found = list(priced(0, anywhere, 2, machines))
+    found = list(matching_offers(0, anywhere, 2, machines))
     assert [(each.infra, each.hourly_usd) for each in found] == [
         ("aws/us-west-2", 100.0),
         ("aws/us-east-1", 90.0),
     ]
     big = CandidateSpec(infra="aws", accelerators="H100:8", memory_gb=4096)
-    assert list(priced(0, big, 1, machines)) == []
+    assert list(matching_offers(0, big, 1, machines)) == []

@@ -2,8 +2,8 @@
 
 import pytest
 
-from worker.clusters.base import ErrorKind, OfferTried, Outcome
-from worker.clusters.launcherrors import cloud_error
+from worker.skypilot.launch_errors import cloud_error
+from worker.skypilot.port import ErrorKind, OfferOutcome, TriedOffer
 
 
 class ResourcesUnavailableError(Exception):
@@ -48,13 +48,13 @@ def test_no_capacity_anywhere_with_what_was_tried() -> None:
     error = cloud_error(ResourcesUnavailableError("Failed to provision", SOLD_OUT, LACKS))
     assert error.kind is ErrorKind.NO_CAPACITY
     first, second = error.offers
-    assert (first.region, first.outcome) == ("CA", Outcome.REFUSED)
+    assert (first.region, first.outcome) == ("CA", OfferOutcome.REFUSED)
     assert first.error_class == "ResourcesUnavailableError"
-    assert (second.infra, second.outcome) == ("primeintellect", Outcome.INELIGIBLE)
+    assert (second.infra, second.outcome) == ("primeintellect", OfferOutcome.INELIGIBLE)
 
 
 def test_what_the_log_told_is_better_than_the_history() -> None:
-    tried = (OfferTried(infra="lambda", outcome=Outcome.REFUSED),)
+    tried = (TriedOffer(infra="lambda", outcome=OfferOutcome.REFUSED),)
     assert cloud_error(ResourcesUnavailableError("no", SOLD_OUT), tried).offers == tried
 
 

@@ -5,20 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from worker.clusters.base import OfferTried, Outcome
-from worker.clusters.launchlog import MESSAGE_CHARACTERS, offers_tried, plain, sentence
+from worker.skypilot.launch_log import MESSAGE_CHARACTERS, parse_offers, plain, sentence
+from worker.skypilot.port import OfferOutcome, TriedOffer
 
 RECORDED = Path(__file__).parent / "recorded"
 # When the recorded request was made and ended.
 BEGAN = datetime(2026, 11, 21, 20, 34, 0, 95000)  # noqa: DTZ001 - as the log has it
 ENDED = datetime(2026, 11, 21, 20, 36, 25, 717000)  # noqa: DTZ001
 FAILOVER = (RECORDED / "failover.log").read_text()
-SOLD_OUT = OfferTried(
+SOLD_OUT = TriedOffer(
     infra="primeintellect",
     region="CA",
     sku="hyperstack__8xH100_80GB__252__1440",
     hourly_usd=15.2,
-    outcome=Outcome.REFUSED,
+    outcome=OfferOutcome.REFUSED,
     seconds=41.7,
     error_class="ResourcesUnavailableError",
     message=(
@@ -29,10 +29,10 @@ SOLD_OUT = OfferTried(
 
 
 def test_a_failover_is_read_as_what_was_refused_and_what_was_taken() -> None:
-    taken = OfferTried(
-        infra="slurm", region="skytest", hourly_usd=20.0, outcome=Outcome.UP, seconds=104.0
+    taken = TriedOffer(
+        infra="slurm", region="skytest", hourly_usd=20.0, outcome=OfferOutcome.UP, seconds=104.0
     )
-    assert offers_tried(FAILOVER, began_at=BEGAN, ended_at=ENDED) == (SOLD_OUT, taken)
+    assert parse_offers(FAILOVER, began_at=BEGAN, ended_at=ENDED) == (SOLD_OUT, taken)
 
 
 @pytest.mark.parametrize(
@@ -43,15 +43,15 @@ def test_while_it_is_under_way_only_what_came_to_an_end_is_told(
     last_words: str, num_known: int
 ) -> None:
     so_far = FAILOVER[: FAILOVER.index(last_words) + len(last_words)]
-    found = offers_tried(so_far + "\n", began_at=BEGAN)
-    whole = offers_tried(FAILOVER, began_at=BEGAN)
+    found = parse_offers(so_far + "\n", began_at=BEGAN)
+    whole = parse_offers(FAILOVER, began_at=BEGAN)
     assert found == whole[:num_known]
 
 
 def test_a_clock_that_is_not_ours_gives_no_seconds() -> None:
-    found = offers_tried(FAILOVER, began_at=BEGAN.replace(hour=23), ended_at=None)
+    found = parse_offers(FAILOVER, began_at=BEGAN.replace(hour=23), ended_at=None)
     assert [each.seconds for each in found] == [None, None]
-    assert [each.outcome for each in found] == [Outcome.REFUSED, Outcome.UP]
+    assert [each.outcome for each in found] == [OfferOutcome.REFUSED, OfferOutcome.UP]
 
 
 def test_a_cloud_that_lacks_a_feature_was_never_asked() -> None:
@@ -60,9 +60,9 @@ def test_a_cloud_that_lacks_a_feature_was_never_asked() -> None:
         " PrimeIntellect: multi-node.\n"
         "Launching on Slurm skytest (gpus).\nInstances are up.\n"
     )
-    first, second = offers_tried(text, began_at=BEGAN)
-    assert (first.infra, first.outcome) == ("primeintellect", Outcome.INELIGIBLE)
-    assert (second.infra, second.outcome) == ("slurm", Outcome.UP)
+    first, second = parse_offers(text, began_at=BEGAN)
+    assert (first.infra, first.outcome) == ("primeintellect", OfferOutcome.INELIGIBLE)
+    assert (second.infra, second.outcome) == ("slurm", OfferOutcome.UP)
 
 
 UP_AND_GIVEN_UP = (
@@ -78,7 +78,7 @@ UP_AND_GIVEN_UP = (
 @pytest.mark.parametrize(
     ("fault", "error_class", "message"),
     [
-        ("", None, "its machines were up, and were given up"),
+        ("", None, "its machines came up and were abandoned"),
         ("RuntimeError: Failed to set up SkyPilot runtime\n", "RuntimeError", "Failed to set up"),
     ],
 )
@@ -86,22 +86,26 @@ def test_machines_that_were_up_and_could_not_be_set_up_have_failed(
     fault: str, error_class: str | None, message: str
 ) -> None:
     log = UP_AND_GIVEN_UP.format(fault=fault)
-    first, second = offers_tried(log, began_at=BEGAN)
-    assert (first.infra, first.outcome, first.error_class) == ("aws", Outcome.FAILED, error_class)
+    first, second = parse_offers(log, began_at=BEGAN)
+    assert (first.infra, first.outcome, first.error_class) == (
+        "aws",
+        OfferOutcome.FAILED,
+        error_class,
+    )
     assert message in (first.message or "")
-    assert (second.infra, second.outcome) == ("lambda", Outcome.UP)
+    assert (second.infra, second.outcome) == ("lambda", OfferOutcome.UP)
 
 
 def test_what_fails_after_the_cluster_was_launched_is_no_fault_of_the_offer() -> None:
     log = UP_AND_GIVEN_UP.format(fault="") + "sky.exceptions.CommandError: set-up failed\n"
-    assert [each.outcome for each in offers_tried(log, began_at=BEGAN)] == [
-        Outcome.FAILED,
-        Outcome.UP,
+    assert [each.outcome for each in parse_offers(log, began_at=BEGAN)] == [
+        OfferOutcome.FAILED,
+        OfferOutcome.UP,
     ]
 
 
 def test_an_empty_log_tells_nothing() -> None:
-    assert offers_tried("", began_at=BEGAN) == ()
+    assert parse_offers("", began_at=BEGAN) == ()
 
 
 def test_terminal_codes_and_markup_are_taken_out_and_brackets_of_text_stay() -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from hillclimb.stack.sky import LINKED
-from trainer.contract.clusters.spec import TrainerInstall
-from worker.clusters.setup import CREDENTIALS, setup_script
+from hillclimb.spec.backend.skypilot import TrainerInstall
+from hillclimb.stack.servers.sky import LINKED
+from worker.skypilot.node_setup import CREDENTIALS, setup_script
 
 LOCKED = "numpy==2.3.5\ntorch==2.13.0\nvllm-cpu==0.32.0 ; sys_platform == 'linux'\n"
 BUSY = """#!/bin/sh
@@ -134,7 +134,7 @@ def test_a_setup_whose_install_fails_fails(tmp_path: Path) -> None:
 
 
 def test_what_the_launch_brought_is_closed_to_other_accounts(tmp_path: Path) -> None:
-    file = tmp_path / "hillclimb/given/att_1.json"
+    file = tmp_path / "hillclimb/secrets/att_1.json"
     file.parent.mkdir(parents=True, mode=0o755)
     file.touch(mode=0o644)
     script = setup_script(TrainerInstall(type="prebuilt", python="/bin/true"), "hillclimb.whl")

@@ -21,9 +21,9 @@ from typing import Any
 import httpx
 import pytest
 
-from trainer.contract.clusters.spec import CandidateSpec, TrainerInstall
-from worker.clusters.base import CloudError, CloudsError, CloudsUnreachable, ClusterPlan, ErrorKind
-from worker.clusters.safekeeping import Safekeeping
+from hillclimb.spec.backend.skypilot import CandidateSpec, TrainerInstall
+from worker.skypilot.port import CloudError, CloudsError, CloudsUnreachable, ClusterPlan, ErrorKind
+from worker.skypilot.secrets_staging import SecretsStaging
 
 pytestmark = [
     pytest.mark.skipif(
@@ -45,7 +45,7 @@ def skypilot(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return importlib.import_module("worker.clusters.skypilot")
+            return importlib.import_module("worker.skypilot.skypilot")
     finally:
         os.environ["HOME"] = before["HOME"]
 
@@ -61,7 +61,7 @@ def plan(*candidates: CandidateSpec, **changes: Any) -> ClusterPlan:
         "run": "echo run",
         "envs": {"PLAIN": "seen"},
         "secrets": {"TOKEN": "do-not-tell"},
-        "secrets_at": "~/given/att_1.json",
+        "secrets_path": "~/secrets/att_1.json",
         "idle_minutes": 30,
     }
     return ClusterPlan(candidates=candidates, **(values | changes))
@@ -101,7 +101,7 @@ def test_a_secret_is_in_a_file_alone_and_that_is_gone_when_it_is_not_needed(
 
     def launch(task: Any, cluster_name: str) -> str:
         seen.append(task.to_yaml_config())
-        file = Path(seen[0]["file_mounts"]["~/given/att_1.json"])
+        file = Path(seen[0]["file_mounts"]["~/secrets/att_1.json"])
         assert file.is_relative_to(tmp_path)
         assert file.stat().st_mode & 0o777 == 0o600
         assert json.loads(file.read_text()) == {"TOKEN": "do-not-tell"}
@@ -113,14 +113,14 @@ def test_a_secret_is_in_a_file_alone_and_that_is_gone_when_it_is_not_needed(
     monkeypatch.setattr(skypilot.sdk, "launch", launch)
     monkeypatch.setattr(skypilot.sdk, "api_status", lambda *_, **__: [record])
     monkeypatch.setattr(skypilot.server_common, "is_api_server_local", lambda: is_local)
-    clouds = skypilot.SkyPilotClouds("hc-", Safekeeping(tmp_path / "launches"))
-    monkeypatch.setattr(clouds, "_ended", lambda *_: "ended")
-    monkeypatch.setattr(clouds, "_offers_tried", lambda *_: ())
+    clouds = skypilot.SkyPilotClouds("hc-", SecretsStaging(tmp_path / "launches"))
+    monkeypatch.setattr(clouds, "_final_report", lambda *_: "ended")
+    monkeypatch.setattr(clouds, "_logged_offers", lambda *_: ())
     assert clouds.launch(plan(ON_LAMBDA)) == "launch of hc-test-run-1"
     assert "do-not-tell" not in json.dumps(seen, default=str)
     assert "TOKEN" not in json.dumps(seen, default=str)
     assert any((tmp_path / "launches").iterdir()) is is_local
-    assert clouds.request("r1") == "ended"
+    assert clouds.get_launch("r1") == "ended"
     assert list((tmp_path / "launches").iterdir()) == []
 
 
@@ -155,16 +155,16 @@ def test_one_cluster_is_asked_for_at_its_cloud_and_no_other(
     monkeypatch.setattr(skypilot.sdk, "cost_report", lambda **_: "prices")
     monkeypatch.setattr(skypilot.sdk, "get", lambda asked: answers.get(asked, []))
     clouds = skypilot.SkyPilotClouds("hc-")
-    assert clouds.sighting("hc-b-1").name == "hc-b-1"
-    assert set(clouds.sightings()) == {"hc-b-1"}
+    assert clouds.get_cluster("hc-b-1").name == "hc-b-1"
+    assert set(clouds.list_clusters()) == {"hc-b-1"}
     answers["asked"] = []
-    assert clouds.sighting("hc-b-1") is None
+    assert clouds.get_cluster("hc-b-1") is None
     assert named == [["hc-b-1"], ["hc-*"], ["hc-b-1"]]
 
 
 def test_a_server_that_never_answers_is_given_up_in_time(skypilot: ModuleType) -> None:
     session = skypilot.requests.Session()
-    session.mount("http://", skypilot._Punctual())
+    session.mount("http://", skypilot._DeadlineAdapter())
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
         started = time.monotonic()
@@ -220,7 +220,7 @@ def launching(
         raise error
 
     monkeypatch.setattr(skypilot.sdk, "launch", fail)
-    clouds = skypilot.SkyPilotClouds("hc-", Safekeeping(folder))
+    clouds = skypilot.SkyPilotClouds("hc-", SecretsStaging(folder))
     with pytest.raises(CloudsError) as raised:
         clouds.launch(plan(ON_LAMBDA))
     return raised.value
@@ -246,7 +246,7 @@ def test_an_answer_that_may_be_a_gateways_is_none(
 def test_what_is_not_permitted_ends_a_launch_and_no_other_call(
     skypilot: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A tick, and the sweep over strays, must outlive it."""
+    """A tick, and the sweep over orphans, must outlive it."""
     denied = skypilot.exceptions.PermissionDeniedError("not your cluster")
     said = launching(skypilot, monkeypatch, tmp_path, denied)
     assert isinstance(said, CloudError)
@@ -259,7 +259,7 @@ def test_what_is_not_permitted_ends_a_launch_and_no_other_call(
     for name in ("down", "queue", "status"):
         monkeypatch.setattr(skypilot.sdk, name, fail)
     clouds = skypilot.SkyPilotClouds("hc-")
-    for call in (clouds.down, clouds.jobs, lambda _: clouds.sightings()):
+    for call in (clouds.terminate, clouds.list_jobs, lambda _: clouds.list_clusters()):
         with pytest.raises(CloudsUnreachable, match="not your cluster"):
             call("hc-test-run-1")
 
@@ -311,7 +311,7 @@ def test_a_page_of_what_stands_before_the_server_is_no_answer_and_names_nobody(
     monkeypatch.setattr(skypilot.sdk, "api_status", lambda *_, **__: [])
     monkeypatch.setattr(skypilot.sdk, "down", answer)
     with pytest.raises(CloudsUnreachable, match=r"//sky\.internal"):
-        skypilot.SkyPilotClouds("hc-test-").down("hc-test-run-1")
+        skypilot.SkyPilotClouds("hc-test-").terminate("hc-test-run-1")
 
 
 class Requested(SimpleNamespace):
@@ -345,7 +345,7 @@ def test_what_may_wait_keeps_no_answer_back(
     monkeypatch.setattr(skypilot.sdk, "cost_report", silent)
     monkeypatch.setattr(skypilot.sdk, "get", lambda _: (7, handle))
     monkeypatch.setattr(skypilot, "facts_of", lambda _, price: price)
-    report = skypilot.SkyPilotClouds("hc-test-").request("r1")
+    report = skypilot.SkyPilotClouds("hc-test-").get_launch("r1")
     assert (report.state.value, report.job_id, report.offers) == ("done", 7, ())
 
 
@@ -364,8 +364,8 @@ def test_a_cluster_that_is_not_up_is_not_one_without_jobs(
     monkeypatch.setattr(skypilot.sdk, "queue", lambda *_, **__: "r1")
     monkeypatch.setattr(skypilot.sdk, "get", answer)
     clouds = skypilot.SkyPilotClouds("hc-test-")
-    assert clouds.jobs("hc-test-run-1") is None
-    assert clouds.jobs("hc-test-run-1") == ()
+    assert clouds.list_jobs("hc-test-run-1") is None
+    assert clouds.list_jobs("hc-test-run-1") == ()
 
 
 def test_why_a_cluster_does_not_go_is_the_error_of_its_request(
@@ -379,11 +379,11 @@ def test_why_a_cluster_does_not_go_is_the_error_of_its_request(
     monkeypatch.setattr(skypilot.sdk, "api_status", lambda *_, **__: found)
     monkeypatch.setattr(skypilot.sdk, "get", denied)
     clouds = skypilot.SkyPilotClouds("hc-test-")
-    assert clouds.down_fault("r1") is None
+    assert clouds.termination_fault("r1") is None
     found[0].status = "FAILED"
-    assert clouds.down_fault("r1") == "denied at https://cloud/v1"
+    assert clouds.termination_fault("r1") == "denied at https://cloud/v1"
     found.clear()
-    assert clouds.down_fault("r1") is None
+    assert clouds.termination_fault("r1") is None
 
 
 def test_a_gateway_that_has_no_answer_says_nothing_of_the_request(
@@ -396,7 +396,7 @@ def test_a_gateway_that_has_no_answer_says_nothing_of_the_request(
     monkeypatch.setattr(skypilot.sdk, "stream_and_get", lambda *_, **__: None)
     monkeypatch.setattr(skypilot.sdk, "get", gateway)
     with pytest.raises(CloudsUnreachable, match="502"):
-        skypilot.SkyPilotClouds("hc-test-").request("r1")
+        skypilot.SkyPilotClouds("hc-test-").get_launch("r1")
 
 
 def test_a_launch_that_waits_is_taken_back_and_one_at_work_is_left_to_skypilot(
@@ -407,7 +407,7 @@ def test_a_launch_that_waits_is_taken_back_and_one_at_work_is_left_to_skypilot(
     monkeypatch.setattr(skypilot.sdk, "api_status", lambda *_, **__: both)
     monkeypatch.setattr(skypilot.sdk, "api_cancel", lambda ids, **_: done.append(ids))
     monkeypatch.setattr(skypilot.sdk, "down", lambda name: done.append(name) or "r9")
-    assert skypilot.SkyPilotClouds("hc-test-").down("hc-test-run-1") == "r9"
+    assert skypilot.SkyPilotClouds("hc-test-").terminate("hc-test-run-1") == "r9"
     assert done == [["waits"], "hc-test-run-1"]
 
 
@@ -433,7 +433,7 @@ def test_a_price_is_found_however_the_name_is_written_as_a_launch_finds_it(
     monkeypatch.setattr(skypilot.sdk, "list_accelerators", listed)
     monkeypatch.setattr(skypilot.sdk, "get", lambda answer: answer)
     wanted = plan(CandidateSpec(infra="lambda", accelerators=asked), num_nodes=1)
-    (offer,) = skypilot.SkyPilotClouds("hc-test-").offers(wanted)
+    (offer,) = skypilot.SkyPilotClouds("hc-test-").list_offers(wanted)
     assert (offer.infra, offer.hourly_usd) == ("lambda/us-west-1", 23.92)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.clusters.wheel import NoWheel, find_wheel
+from worker.skypilot.wheel import NoWheel, find_wheel
 
 
 def test_the_wheel_of_the_tree_has_the_code_and_the_default_model(

@@ -14,7 +14,7 @@ _MAX_LOG_RATIO = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Actions:
+class ActionTokens:
     """The tokens that enter the loss; every tensor is [A], float32 where not said."""
 
     behaviour_logprobs_A: torch.Tensor
@@ -41,13 +41,13 @@ class Actions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BySequence:
-    """Takes figures of tokens together by sequence, and hands them out to the tokens again."""
+    """Reduces values of tokens by sequence, and broadcasts values of sequences to their tokens."""
 
     index_A: torch.Tensor
     num_sequences: int
 
     @classmethod
-    def of(cls, actions: Actions) -> BySequence:
+    def of(cls, actions: ActionTokens) -> BySequence:
         """Return the grouping of a micro-batch's tokens, of which there is at least one."""
         index_A = actions.sequences_A
         return cls(index_A=index_A, num_sequences=int(index_A.max()) + 1)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import torch
 
-from trainer.algo.actions import Actions, ratio
-from trainer.algo.clipped import Surrogate
-from trainer.contract.algorithm import AlgorithmSpec
+from hillclimb.spec.training.algorithm import AlgorithmSpec
+from trainer.algo.loss.action_tokens import ActionTokens, ratio
+from trainer.algo.loss.clipped import Surrogate
 
 
-def cispo(logprobs_A: torch.Tensor, actions: Actions, algorithm: AlgorithmSpec) -> Surrogate:
+def cispo(logprobs_A: torch.Tensor, actions: ActionTokens, algorithm: AlgorithmSpec) -> Surrogate:
     """-clip(ratio, 1 - eps_low, 1 + eps_high) x advantage x log pi, no gradient through the ratio.
 
     Source: MiniMax-M1 (arXiv:2506.13585, equations 4 and 5).

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from trainer.algo.actions import Actions, ratio
-from trainer.contract.algorithm import AlgorithmSpec
+from hillclimb.spec.training.algorithm import AlgorithmSpec
+from trainer.algo.loss.action_tokens import ActionTokens, ratio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,13 +27,15 @@ class Surrogate:
     """True where `clip_ratio_c` holds."""
 
 
-def regular(logprobs_A: torch.Tensor, actions: Actions, algorithm: AlgorithmSpec) -> Surrogate:
+def regular(logprobs_A: torch.Tensor, actions: ActionTokens, algorithm: AlgorithmSpec) -> Surrogate:
     """The clipped surrogate of each token's own ratio."""
     ratio_A = ratio(logprobs_A - actions.old_logprobs)
     return clipped_surrogate(ratio_A, actions.advantages_A, algorithm)
 
 
-def dual_clip(logprobs_A: torch.Tensor, actions: Actions, algorithm: AlgorithmSpec) -> Surrogate:
+def dual_clip(
+    logprobs_A: torch.Tensor, actions: ActionTokens, algorithm: AlgorithmSpec
+) -> Surrogate:
     """`regular`, but at most -clip_ratio_c x advantage where the advantage is negative.
 
     Without it one token that became far likelier and turned out bad outweighs the mini-batch.

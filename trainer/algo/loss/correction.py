@@ -9,20 +9,20 @@ from dataclasses import dataclass
 
 import torch
 
-from trainer.algo.actions import Actions, BySequence, ratio
-from trainer.contract.algorithm import OffPolicyCorrectionSpec
+from hillclimb.spec.training.algorithm import OffPolicyCorrectionSpec
+from trainer.algo.loss.action_tokens import ActionTokens, BySequence, ratio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Correction:
-    """What every token's policy loss is multiplied by; nothing here has a gradient."""
+    """Factors on every token's policy loss; none of them carries a gradient."""
 
     factors_A: torch.Tensor
     """Importance weight, 0 where the sequence is masked."""
     tis_weights_A: torch.Tensor
     """Importance weight alone: 1 without one."""
     num_truncated: torch.Tensor
-    """How many weights were cut off: of tokens, or of sequences, as `tis_ratio_type` says."""
+    """Number of truncated weights: of tokens, or of sequences, as `tis_ratio_type` says."""
     masked_low_S: torch.Tensor
     """bool: the sequence is left out because its r is below the bound."""
     masked_high_S: torch.Tensor
@@ -31,8 +31,8 @@ class Correction:
     """Largest r before the cut; 0 without a weight."""
 
 
-def correct(actions: Actions, spec: OffPolicyCorrectionSpec) -> Correction:
-    """Return what the spec asks for; `actions` hold the proximal log-probs.
+def correct(actions: ActionTokens, spec: OffPolicyCorrectionSpec) -> Correction:
+    """Compute the weights and masks of `spec`; `actions` hold the proximal log-probs.
 
     Source: truncated importance sampling as in Yao et al. 2025 ("Your efficient RL framework
     secretly brings you off-policy RL training"), masks as in SkyRL's off-policy correction.
@@ -69,7 +69,7 @@ def _importance(
 def _masks(
     log_r_A: torch.Tensor, by_sequence: BySequence, spec: OffPolicyCorrectionSpec
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Which sequences are below and which above the bounds, bool [S] each."""
+    """Mask the sequences below and those above the bounds, bool [S] each."""
     if spec.sequence_mask_metric is None:
         none_S = torch.zeros(by_sequence.num_sequences, dtype=torch.bool, device=log_r_A.device)
         return none_S, none_S

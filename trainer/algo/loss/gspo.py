@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import torch
 
-from trainer.algo.actions import Actions, BySequence, ratio
-from trainer.algo.clipped import Surrogate, clipped_surrogate
-from trainer.contract.algorithm import AlgorithmSpec
+from hillclimb.spec.training.algorithm import AlgorithmSpec
+from trainer.algo.loss.action_tokens import ActionTokens, BySequence, ratio
+from trainer.algo.loss.clipped import Surrogate, clipped_surrogate
 
 
-def gspo(logprobs_A: torch.Tensor, actions: Actions, algorithm: AlgorithmSpec) -> Surrogate:
+def gspo(logprobs_A: torch.Tensor, actions: ActionTokens, algorithm: AlgorithmSpec) -> Surrogate:
     """The clipped surrogate of s = exp(mean over the sequence of log pi / pi_old), at each token.
 
     Each token carries the sequence's s as value and its own log-prob as gradient (the paper's

@@ -1,4 +1,4 @@
-"""The loss of a step, put together: surrogate x correction + divergence, weighted token by token.
+"""The policy loss of a step: surrogate x correction + KL divergence, weighted token by token.
 
 Legend: _A the action tokens of a micro-batch.
 """
@@ -11,16 +11,16 @@ from typing import TypeAlias
 
 import torch
 
-from trainer.algo.actions import Actions, BySequence, ratio
-from trainer.algo.cispo import cispo
-from trainer.algo.clipped import Surrogate, dual_clip, regular
-from trainer.algo.correction import Correction, correct
-from trainer.algo.divergence import divergence
-from trainer.algo.gspo import gspo
-from trainer.algo.stats import LossStats, loss_stats
-from trainer.contract.algorithm import AlgorithmSpec
+from hillclimb.spec.training.algorithm import AlgorithmSpec
+from trainer.algo.loss.action_tokens import ActionTokens, BySequence, ratio
+from trainer.algo.loss.cispo import cispo
+from trainer.algo.loss.clipped import Surrogate, dual_clip, regular
+from trainer.algo.loss.correction import Correction, correct
+from trainer.algo.loss.divergence import divergence
+from trainer.algo.loss.gspo import gspo
+from trainer.algo.loss.stats import LossStats, loss_stats
 
-Variant: TypeAlias = Callable[[torch.Tensor, Actions, AlgorithmSpec], Surrogate]
+Variant: TypeAlias = Callable[[torch.Tensor, ActionTokens, AlgorithmSpec], Surrogate]
 Figures: TypeAlias = dict[str, torch.Tensor]
 """Scalars, named as the fields of `LossStats`."""
 
@@ -31,9 +31,9 @@ VARIANTS: Mapping[str, Variant] = MappingProxyType(
 
 
 def policy_loss(
-    logprobs_A: torch.Tensor, actions: Actions, algorithm: AlgorithmSpec
+    logprobs_A: torch.Tensor, actions: ActionTokens, algorithm: AlgorithmSpec
 ) -> tuple[torch.Tensor, LossStats]:
-    """The micro-batch's part of the mini-batch loss (a scalar to minimise), and its figures.
+    """Compute the micro-batch's part of the mini-batch loss (a scalar to minimise) and its figures.
 
     `logprobs_A` come with gradient, from the policy as it is now.
     """
@@ -71,14 +71,15 @@ def needs_reference(algorithm: AlgorithmSpec) -> bool:
 
 
 @torch.no_grad()
-def _figures(logprobs_A: torch.Tensor, actions: Actions, surrogate: Surrogate) -> Figures:
-    """How far the policy is from the one that sampled, and what the clips did."""
+def _figures(logprobs_A: torch.Tensor, actions: ActionTokens, surrogate: Surrogate) -> Figures:
+    """Sum up the distance from the behaviour policy, and the tokens that were clipped."""
     log_ratio_A = logprobs_A - actions.behaviour_logprobs_A
     ratio_A, diff_A = ratio(log_ratio_A), log_ratio_A.abs()
     current_A = actions.is_current_A
     if current_A is None:
         current_A = torch.ones_like(diff_A, dtype=torch.bool)
-    # From tokens that older weights drew the policy has moved on: they say nothing of the engine.
+    # Tokens sampled by older weights differ because the policy has moved on, not because engine and
+    # learner disagree: only the current weights' tokens measure the latter.
     diff_A = diff_A.where(current_A, 0.0)
     return {
         "num_current_tokens": current_A.sum(),

@@ -1,11 +1,11 @@
-"""From losses of tokens to the loss of a mini-batch: what share each token has in it."""
+"""Loss reduction: the share of each token in the loss of its mini-batch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hillclimb.spec.training.algorithm import AlgorithmSpec
 from trainer.algo.sequences import TrainingSequence
-from trainer.contract.algorithm import AlgorithmSpec
 
 
 def token_weights(

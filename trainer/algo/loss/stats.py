@@ -1,4 +1,4 @@
-"""What the loss of a micro-batch reports: sums, so that a mini-batch's figures are exact."""
+"""Figures of a micro-batch's loss, as sums: those of a mini-batch are then exact."""
 
 from __future__ import annotations
 

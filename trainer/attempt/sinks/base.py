@@ -1,4 +1,4 @@
-"""The sink port: what happens to an attempt's files while they grow."""
+"""The sink port: consumers of an attempt's growing event file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Sink(Protocol):
     """
 
     def wake(self) -> None:
-        """Say that there is something new."""
+        """Signal that there are new events."""
         ...
 
     def close(self, timeout_s: float) -> bool:

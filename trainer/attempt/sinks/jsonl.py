@@ -6,8 +6,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from trainer.contract.events import EVENTS, Event
-from trainer.handover.masking import Mask
+from hillclimb.process.redactor import Redactor
+from hillclimb.protocol.events import EVENTS, Event
 
 
 class JsonlFile:
@@ -18,11 +18,11 @@ class JsonlFile:
     `mask` knows never gets into the file, and so to nobody who is sent its lines.
     """
 
-    def __init__(self, path: Path, mask: Mask | None = None) -> None:
-        self._mask = mask or Mask()
+    def __init__(self, path: Path, mask: Redactor | None = None) -> None:
+        self._mask = mask or Redactor()
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
-        self.last_seq = _mend(path)
+        self.last_seq = _complete(path)
         self._handle = path.open("ab", buffering=0)
         self._end = self._handle.tell()
 
@@ -50,7 +50,7 @@ class JsonlFile:
         self._handle.close()
 
 
-def _mend(path: Path) -> int:
+def _complete(path: Path) -> int:
     """Cut a torn last line and return the number of the last event, 0 for none."""
     if not path.exists():
         return 0

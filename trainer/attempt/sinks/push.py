@@ -11,8 +11,8 @@ from pathlib import Path
 
 import httpx
 
-from trainer.contract.events import EVENTS, IngestBatch, IngestReply
-from trainer.sinks.tail import Tail
+from hillclimb.protocol.events import EVENTS, IngestBatch, IngestReply
+from trainer.attempt.sinks.tail import Tail
 
 MAX_EVENTS = 500
 MAX_BYTES = 1_000_000
@@ -49,7 +49,7 @@ class Push:
         self._thread.start()
 
     def wake(self) -> None:
-        """Say that there is something new."""
+        """Signal that there are new events."""
         self._news.set()
 
     def close(self, timeout_s: float) -> bool:
@@ -107,12 +107,12 @@ class Push:
         first = EVENTS.validate_json(lines[0]).trainer_seq
         self._acknowledged = reply.last_trainer_seq
         if reply.last_trainer_seq >= first:
-            kept = [
+            acknowledged = [
                 line
                 for line in lines
                 if EVENTS.validate_json(line).trainer_seq <= reply.last_trainer_seq
             ]
-            self._tail.advance(kept)
+            self._tail.advance(acknowledged)
         elif self._tail.offset:
             self._tail = Tail(self._tail.path)
         else:

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.contract.rundir import AttemptDir, event_segment, log_segment, run_key
-from trainer.handover.masking import Mask
-from trainer.sinks.tail import Tail
-from trainer.stores.base import BlobStore
+from hillclimb.blobs.base import BlobStore
+from hillclimb.process.redactor import Redactor
+from hillclimb.protocol.rundir import AttemptDir, event_segment, log_segment, run_key
+from trainer.attempt.sinks.tail import Tail
 
 INTERVAL_S = 3.0
 MAX_BYTES = 4_000_000
@@ -32,7 +32,7 @@ class _Mirrored:
 
     tail: Tail
     key: Callable[[int], str]
-    mask: Mask
+    mask: Redactor
     number: int = 1
 
 
@@ -48,7 +48,7 @@ class Segments:
         self,
         store: BlobStore,
         attempt_dir: AttemptDir,
-        mask: Mask | None = None,
+        mask: Redactor | None = None,
         *,
         interval_s: float = INTERVAL_S,
     ) -> None:
@@ -60,12 +60,12 @@ class Segments:
             "events": _Mirrored(
                 Tail(attempt_dir.events),
                 lambda n: run_key(run_id, event_segment(attempt, n)),
-                Mask(),
+                Redactor(),
             ),
             "log": _Mirrored(
                 Tail(attempt_dir.log),
                 lambda n: run_key(run_id, log_segment(attempt, n)),
-                mask or Mask(),
+                mask or Redactor(),
             ),
         }
         self._restore()
@@ -119,11 +119,11 @@ class Segments:
             return
         try:
             positions = json.loads(self._positions.read_text())
-            found = {
+            restored = {
                 name: (positions[name]["offset"], positions[name]["number"]) for name in self._files
             }
         except (ValueError, KeyError, TypeError) as error:
             _log.warning("%s is torn (%s): mirroring from the start", self._positions, error)
             return
-        for name, (offset, number) in found.items():
+        for name, (offset, number) in restored.items():
             self._files[name].tail.offset, self._files[name].number = offset, number

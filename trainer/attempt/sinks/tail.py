@@ -14,20 +14,20 @@ class Tail:
 
     def lines(self, *, max_bytes: int, max_lines: int) -> list[bytes]:
         """Return the next whole lines without moving: at least one when there is one."""
-        found: list[bytes] = []
+        whole_lines: list[bytes] = []
         size = 0
         if not self.path.exists():
-            return found
+            return whole_lines
         with self.path.open("rb") as handle:
             handle.seek(self.offset)
             for line in handle:
                 size += len(line)
-                if not line.endswith(b"\n") or (found and size > max_bytes):
+                if not line.endswith(b"\n") or (whole_lines and size > max_bytes):
                     break
-                found.append(line)
-                if len(found) >= max_lines:
+                whole_lines.append(line)
+                if len(whole_lines) >= max_lines:
                     break
-        return found
+        return whole_lines
 
     def advance(self, lines: list[bytes]) -> None:
         """Move behind lines that were returned."""

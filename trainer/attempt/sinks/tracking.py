@@ -1,4 +1,4 @@
-"""Carries an attempt's figures to an experiment tracker. A dead tracker never hurts a run."""
+"""Sends an attempt's metrics to an experiment tracker; its failures never affect the run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from trainer.contract.events import (
+from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.protocol.events import (
     EVENTS,
     EvalCompleted,
     Event,
@@ -17,8 +18,7 @@ from trainer.contract.events import (
     TrainerEnded,
     TrainerStarted,
 )
-from trainer.contract.reasons import ReasonCode
-from trainer.sinks.tail import Tail
+from trainer.attempt.sinks.tail import Tail
 
 MAX_BYTES, MAX_EVENTS = 4_000_000, 1000
 _log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class Tracking:
         self._thread.start()
 
     def wake(self) -> None:
-        """Say that there is something new."""
+        """Signal that there are new events."""
         self._news.set()
 
     def close(self, timeout_s: float) -> bool:

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from trainer.contract.rundir import AttemptDir, attempt_name
-from trainer.contract.spec import RunSpec
+from hillclimb.protocol.rundir import AttemptDir, attempt_name
+from hillclimb.spec.run import RunSpec
+from trainer.attempt.sinks.tracking import Tracker, Tracking
 from trainer.errors import SpecError
-from trainer.sinks.tracking import Tracker, Tracking
 
 if TYPE_CHECKING:
     import wandb
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WandbPlan:
-    """What the W&B run of an attempt is called and says of itself."""
+    """Id, group and config of an attempt's W&B run."""
 
     spec: RunSpec
     attempt_dir: AttemptDir
@@ -38,7 +38,7 @@ class WandbPlan:
 
     @property
     def group(self) -> str:
-        """What the attempts of a run share."""
+        """Group of the W&B runs of all attempts of a run."""
         return self.spec.tracking.wandb.group or self.attempt_dir.run_dir.name
 
     def config(self) -> dict[str, object]:
@@ -93,14 +93,14 @@ def _start(plan: WandbPlan, mode: Literal["online", "offline"]) -> wandb.Run:
 
     # It would log the whole config, and failures that are said by us.
     logging.getLogger("wandb").setLevel(logging.CRITICAL)
-    asked = plan.spec.tracking.wandb
+    wandb_spec = plan.spec.tracking.wandb
     return wandb.init(
-        project=asked.project,
-        entity=asked.entity,
+        project=wandb_spec.project,
+        entity=wandb_spec.entity,
         id=plan.run_id,
         name=f"{plan.spec.name} {attempt_name(plan.attempt_dir.attempt)}",
         group=plan.group,
-        tags=asked.tags,
+        tags=wandb_spec.tags,
         config=plan.config(),
         dir=plan.attempt_dir.path,
         mode=mode,

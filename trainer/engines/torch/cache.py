@@ -1,9 +1,9 @@
-"""Keys and values of everything in flight, and the attention over them.
+"""Key/value cache of all sessions in flight, and the attention over it.
 
 A trajectory's cache is two rows: a *prefix* row, shared by all rollouts of a group and computed
-once, and a row of its own for what follows. A decode step reads each shared row once for the
-whole group, which is where most of the memory traffic of group sampling goes otherwise. The two
-partial softmaxes are merged exactly by their maxima and sums.
+once, and its own row for what follows. A decode step reads each prefix row once for the whole
+group: without that, group sampling spends most of its memory traffic there. The two partial
+softmaxes are merged exactly by their maxima and sums.
 
 Legend: N packed tokens, R decoding rows, Q query heads, K key/value heads, J = Q / K,
 H head size, P prefix rows, S own rows, L positions.
@@ -22,8 +22,8 @@ _MASKED = -1e30
 """Finite, so that a row without any position gives weight 0 and no NaN."""
 
 BLOCK_COST = 330
-"""What one more block of own rows costs, in row-positions: the dozen short operations of a block
-cost about as much as this many positions (an estimate for the tiny model on one core)."""
+"""Cost of one more block of own rows, in row-positions: the dozen short operations of a block cost
+about as much as this many positions (an estimate for the tiny model on one core)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Block:
-    """Neighbouring own rows attended together, each as far as the longest."""
+    """Neighbouring own rows attended together, each padded to the longest."""
 
     start: int
     stop: int
@@ -70,9 +70,9 @@ class Cache:
         self.num_rows = num_rows
 
     def plan(self, decoding: Sequence[Span], longer: Sequence[Span]) -> StepPlan:
-        """Indices and masks of one step, the same for all layers.
+        """Prepare the indices and masks of one step, the same for all layers.
 
-        `decoding` are spans of one token in own rows. Tokens are packed in the order given.
+        `decoding` are spans of one token in own rows. Tokens are packed in this order.
         """
         return StepPlan(self, decoding, longer)
 
@@ -107,11 +107,18 @@ class StepPlan:
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _write_index(self, spans: Sequence[Span]) -> torch.Tensor:
+        """Return the places of the new tokens in the flattened store, [N * K].
+
+        The store of a layer is [rows, K, length, H]; seen as [rows * K * length, H], token t of a
+        row and head k is at (row * K + k) * length + t. No Python loop over tokens.
+        """
         num_kv_heads, length = self._cache.keys.shape[2:4]
         rows = torch.tensor([span.row for span in spans])
         starts = torch.tensor([span.start for span in spans])
         lengths = torch.tensor([span.length for span in spans])
+        # [N]: the place of each span's first token (head 0), repeated for each of its tokens ...
         first = torch.repeat_interleave(rows * num_kv_heads * length + starts, lengths)
+        # ... and [N]: 0, 1, 2 ... within each span.
         ends = lengths.cumsum(0)
         offset = torch.arange(int(ends[-1])) - torch.repeat_interleave(ends - lengths, lengths)
         heads = torch.arange(num_kv_heads) * length
@@ -119,16 +126,24 @@ class StepPlan:
 
 
 class _DecodingBatch:
-    """All rows that compute one token in this step."""
+    """Rows that decode one token in this step, arranged for two batched attentions.
+
+    Prefix side: queries of one group are stacked as [P, group, ...], so that one product reads each
+    prefix row once; groups smaller than the largest are padded with zero queries. Own side: rows
+    are cut into blocks of neighbours (`_blocks`).
+    """
 
     def __init__(self, cache: Cache, spans: Sequence[Span]) -> None:
         device = cache.keys.device
+        # Rank of each span among the users of its prefix: its place in the padded stack.
         members: dict[int, int] = {}
         ranks = []
         for span in spans:
             ranks.append(members.get(span.prefix_row, 0))
             members[span.prefix_row] = ranks[-1] + 1
         self._group = max(members.values())
+        # `Sessions` hands out the lowest rows first, so the range up to the highest one in use is
+        # short; it is a view of the store, and no keys are gathered.
         self._num_prefixes = max(members) + 1
         prefix_lengths = torch.zeros(self._num_prefixes, dtype=torch.long)
         prefix_rows = torch.tensor([span.prefix_row for span in spans])
@@ -147,6 +162,7 @@ class _DecodingBatch:
         q_RKJH = q_RQH.reshape(len(q_RQH), kv_heads, heads // kv_heads, -1)
         prefix = self._attend_prefix(q_RKJH, keys, values)
         own = self._attend_own(q_RKJH, keys, values)
+        # Softmax over both parts from the partial ones: bring both to one maximum, then add up.
         maximum = torch.maximum(prefix.maximum, own.maximum)
         prefix_scale = (prefix.maximum - maximum).exp_()
         own_scale = (own.maximum - maximum).exp_()
@@ -161,6 +177,7 @@ class _DecodingBatch:
         _, kv_heads, per_kv, size = q_RKJH.shape
         q = q_RKJH.new_zeros(num * group, kv_heads, per_kv, size)
         q.index_copy_(0, self._prefix_index, q_RKJH)
+        # Query heads that share a key/value head, of all rows of a group, become one matrix.
         q = q.view(num, group, kv_heads, per_kv, size).transpose(1, 2)
         q = q.reshape(num * kv_heads, group * per_kv, size)
         length = self._prefix_mask.shape[-1]
@@ -168,6 +185,7 @@ class _DecodingBatch:
                                self._prefix_mask)  # fmt: skip
 
         def by_row(tensor: torch.Tensor) -> torch.Tensor:
+            # Back from [P * K, group * J, ...] to [R, K, J, ...] without the padding.
             folded = tensor.view(num, kv_heads, group, per_kv, -1).transpose(1, 2)
             return folded.flatten(0, 1).index_select(0, self._prefix_index)
 
@@ -210,6 +228,10 @@ class _DecodingBatch:
 def _attend_part(
     q: torch.Tensor, keys_BKLH: torch.Tensor, values_BKLH: torch.Tensor, mask: torch.Tensor
 ) -> _Partial:
+    """Attend [B * K, queries, H] to one store of keys, unnormalised; `mask` is [B * K, 1, L].
+
+    `baddbmm` adds the mask in the product itself; `sub_` and `exp_` reuse the memory of the scores.
+    """
     scale = keys_BKLH.shape[-1] ** -0.5
     keys = keys_BKLH.flatten(0, 1).transpose(1, 2)
     scores = torch.baddbmm(mask, q, keys, alpha=scale)
@@ -228,12 +250,12 @@ def _attend_span(
     """Attention of several new tokens of one row; [N, Q, H]."""
     stop = span.start + span.length
 
-    def seen(store: torch.Tensor) -> torch.Tensor:
+    def visible(store: torch.Tensor) -> torch.Tensor:
         shared = store[span.prefix_row, :, : span.prefix_length]
         return torch.cat((shared, store[span.row, :, :stop]), dim=1).unsqueeze(0)
 
     output = F.scaled_dot_product_attention(
-        q_NQH.transpose(0, 1).unsqueeze(0), seen(keys), seen(values),
+        q_NQH.transpose(0, 1).unsqueeze(0), visible(keys), visible(values),
         attn_mask=mask, enable_gqa=True,
     )  # fmt: skip
     return output[0].transpose(0, 1)
@@ -256,10 +278,10 @@ def _length_mask(lengths: torch.Tensor, num_kv_heads: int) -> torch.Tensor:
 def _blocks(
     lengths: Mapping[int, int], num_kv_heads: int, device: torch.device
 ) -> tuple[list[_Block], dict[int, int]]:
-    """Blocks that cover the rows in use, and each row's place in their concatenation.
+    """Cut the rows in use into blocks; return them, and each row's place in their concatenation.
 
-    A row joins the block before it unless the padding that adds, idle rows between included,
-    costs more than a block of its own.
+    A row joins the block before it unless the padding this adds, idle rows between included,
+    costs more than a block of its own (`BLOCK_COST`).
     """
     ranges: list[tuple[int, int, int]] = []
     for row in sorted(lengths):

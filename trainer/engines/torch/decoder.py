@@ -18,11 +18,11 @@ from transformers import Qwen3Config
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
 
 from trainer.errors import EngineError
-from trainer.models import check_supported
+from trainer.inputs.model.directory import check_supported
 
 
 class Attend(Protocol):
-    """What a layer asks for: the attention of new tokens over whatever they may see."""
+    """Attention of a layer's new tokens over the positions that they may see."""
 
     def __call__(
         self, layer: int, q_NQH: torch.Tensor, k_NKH: torch.Tensor, v_NKH: torch.Tensor
@@ -48,7 +48,7 @@ class _Layer:
 class Decoder:
     """Weights of one model and its forward pass.
 
-    The head is stored apart even when it is tied: what is served is exactly what was given.
+    The head is stored apart even when it is tied: the served weights are exactly the loaded ones.
     """
 
     def __init__(self, config: Qwen3Config, *, max_length: int, device: torch.device) -> None:
@@ -73,16 +73,16 @@ class Decoder:
 
     @property
     def names(self) -> Collection[str]:
-        """Of all weights, as Hugging Face has them."""
+        """Hugging Face names of all weights."""
         return self._targets.keys()
 
-    def held(self, like: Mapping[str, torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield its own weights of the names that are given, in the precision given."""
+    def loaded(self, like: Mapping[str, torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield the decoder's own weights under the names of `like`, in the precision of `like`."""
         for name, tensor in like.items():
             yield name, self._targets[name].to(tensor.dtype)
 
     def load(self, weights: Mapping[str, torch.Tensor]) -> None:
-        """Overwrite the weights that are given, by Hugging Face name; the others stay.
+        """Overwrite the named weights (Hugging Face names); all others stay.
 
         Raises:
             EngineError: a name is unknown or a shape differs.
@@ -99,7 +99,7 @@ class Decoder:
     def hidden(
         self, token_ids_N: torch.Tensor, positions_N: torch.Tensor, attend: Attend
     ) -> torch.Tensor:
-        """Final hidden states, [N, D], of packed tokens at the given positions."""
+        """Compute the final hidden states, [N, D], of packed tokens at `positions_N`."""
         x = F.embedding(token_ids_N, self._embed_VD)
         cos, sin = self._cos[positions_N].unsqueeze(1), self._sin[positions_N].unsqueeze(1)
         for index, layer in enumerate(self._layers):
@@ -111,17 +111,23 @@ class Decoder:
         return self._rms(x, self._norm_D)
 
     def logits(self, hidden_ND: torch.Tensor) -> torch.Tensor:
-        """Next-token logits, [N, V]."""
+        """Compute the next-token logits, [N, V]."""
         return F.linear(hidden_ND, self._head_VD)
 
     def _project(
         self, layer: _Layer, x_ND: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Queries [N, Q, H], keys and values [N, K, H] each: normed, rotated.
+
+        One product for all three, and one norm and rotation for queries and keys together: on small
+        models the number of operations costs more than their size.
+        """
         heads, kv_heads = self.num_heads, self.num_kv_heads
         fused = F.linear(self._rms(x_ND, layer.norm_D), layer.qkv)
         fused = fused.view(len(x_ND), heads + 2 * kv_heads, self.head_dim)
         qk = F.rms_norm(fused[:, : heads + kv_heads], (self.head_dim,), eps=self._eps)
         qk = qk * layer.qk_norm
+        # Rotary embedding in the half-split layout of Qwen3: (x1, x2) -> (-x2, x1).
         first, second = qk.chunk(2, dim=-1)
         qk = qk * cos + torch.cat((-second, first), dim=-1) * sin
         return qk[:, :heads], qk[:, heads:], fused[:, heads + kv_heads :]
@@ -138,6 +144,7 @@ class Decoder:
         heads, kv_heads, size = self.num_heads, self.num_kv_heads, self.head_dim
         qkv = torch.zeros((heads + 2 * kv_heads) * size, hidden, device=self.device)
         gate_up = torch.zeros(2 * ffn, hidden, device=self.device)
+        # `load` writes into views of the fused matrices, under the names of the single ones.
         q, k, v = torch.split(qkv, [heads * size, kv_heads * size, kv_heads * size])
         self._targets |= {
             f"{prefix}self_attn.q_proj.weight": q,

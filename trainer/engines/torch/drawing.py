@@ -1,4 +1,4 @@
-"""Drawing tokens so that what one request gets does not depend on its neighbours.
+"""Token sampling in which a request's tokens do not depend on its neighbours in the batch.
 
 Each draw uses one uniform number that is a pure function of (seed of the request, position of the
 token), put through the inverse of the cumulative distribution. Legend: R rows, V vocabulary.
@@ -20,7 +20,7 @@ _MASK = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draw:
+class DrawnTokens:
     """One drawn token per row."""
 
     token_ids: list[int]
@@ -29,7 +29,7 @@ class Draw:
 
 def draw(
     logits_RV: torch.Tensor, params: Sequence[SamplingParams], positions: Sequence[int]
-) -> Draw:
+) -> DrawnTokens:
     """Draw one token per row under that row's settings.
 
     `positions` are the absolute positions of the drawn tokens in their sequences. Log-probs are
@@ -53,7 +53,7 @@ def draw(
         if any(row.temperature == 0.0 for row in params):
             ids_R = torch.where(greedy, logprobs_RV.argmax(-1), ids_R)
     picked_R = logprobs_RV.gather(1, ids_R.unsqueeze(1)).squeeze(1)
-    return Draw(token_ids=ids_R.tolist(), logprobs=picked_R.tolist())
+    return DrawnTokens(token_ids=ids_R.tolist(), logprobs=picked_R.tolist())
 
 
 def uniforms(seeds: Sequence[int], positions: Sequence[int]) -> npt.NDArray[np.float64]:
@@ -93,5 +93,5 @@ def _within_nucleus(logprobs_RV: torch.Tensor, top_p_R: torch.Tensor) -> torch.T
     ordered_RV, order_RV = logprobs_RV.sort(dim=-1, descending=True)
     mass_before_RV = ordered_RV.exp().cumsum(-1) - ordered_RV.exp()
     ordered_RV = ordered_RV.masked_fill(mass_before_RV >= top_p_R.unsqueeze(1), -torch.inf)
-    kept_RV = torch.empty_like(logprobs_RV).scatter_(1, order_RV, ordered_RV)
-    return torch.log_softmax(kept_RV, dim=-1)
+    nucleus_RV = torch.empty_like(logprobs_RV).scatter_(1, order_RV, ordered_RV)
+    return torch.log_softmax(nucleus_RV, dim=-1)

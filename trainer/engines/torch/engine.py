@@ -1,9 +1,9 @@
 """The portable engine: continuous batching over plain torch, token ids in and out.
 
-One asyncio task steps the model in the event loop's own thread. A step takes one token further
-every request in flight, and computes new prompt tokens beside them; requests join and leave
-between steps. A worker thread was not chosen: the step is made of many short operations, and each
-of them would compete with the rollouts' Python code for the interpreter lock.
+One asyncio task steps the model in the event loop's own thread. A step decodes one token of every
+request in flight and computes new prompt tokens beside them; requests join and leave between
+steps. Not a worker thread: a step is many short operations, and each of them would compete with
+the rollouts' Python code for the interpreter lock.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from safetensors.torch import load_file
 from transformers import Qwen3Config
 
 from trainer.engines.base import EngineStats
-from trainer.engines.cache import Cache, Span
-from trainer.engines.decoder import Decoder
-from trainer.engines.drawing import draw
-from trainer.engines.sessions import Prefix, Session, Sessions
+from trainer.engines.torch.cache import Cache, Span
+from trainer.engines.torch.decoder import Decoder
+from trainer.engines.torch.drawing import draw
+from trainer.engines.torch.sessions import CachedSession, Prefix, Sessions
 from trainer.errors import EngineError
 from trainer.types import Sample, SamplingParams
-from trainer.weights.manifest import NOTHING, Manifest, marks
+from trainer.weights.digests import NOTHING, WeightDigests, tensor_digests
 
 _YIELDS_AFTER_A_FINISH = 8
-"""Loop passes granted when a request ended, so that its rollout can call its tool and be back
-before the next step. An idle pass costs microseconds; a step that misses a row costs its share."""
+"""Passes of the event loop after a request ended, so that its rollout can call its tool and submit
+the next turn before the next step. An idle pass costs microseconds; a step without that row runs a
+smaller batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,7 @@ class TorchEngineOptions:
     """Sizes of the engine."""
 
     num_sessions: int = 192
-    """Trajectories that can hold a cache at once; more wait for their turn."""
+    """Trajectories with a cache at once; the requests of others wait for a free row."""
     max_length: int = 1024
     """Longest sequence in tokens; at most what the model's positions allow."""
     max_prefill_tokens: int = 2048
@@ -55,15 +56,15 @@ class _Request:
     session_name: str
     prefix_key: str
     future: asyncio.Future[Sample]
-    session: Session | None = None
+    session: CachedSession | None = None
     pending: list[int] = field(default_factory=list)
     """Tokens to compute before the next one can be drawn."""
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
 
 
-_Piece: TypeAlias = tuple[_Request | Prefix, list[int]]
-"""Something to compute in one step, and its tokens."""
+_Work: TypeAlias = tuple[_Request | Prefix, list[int]]
+"""A row to compute in one step, and the tokens to compute for it."""
 
 
 class TorchEngine:
@@ -111,7 +112,7 @@ class TorchEngine:
 
     @property
     def weight_version(self) -> int:
-        """The version given with the last `update`."""
+        """Version passed to the last `update`."""
         return self._version
 
     def stats(self) -> EngineStats:
@@ -145,7 +146,7 @@ class TorchEngine:
             future=asyncio.get_running_loop().create_future(),
         )
         if any(each.session_name == session for each in self._waiting + self._running):
-            # Its caller died and began again: two requests would write to the same row.
+            # Its caller died and retries: two requests would write keys and values to the same row.
             self.release(session)
         self._waiting.append(request)
         self._start()
@@ -158,7 +159,7 @@ class TorchEngine:
     def release(self, session: str) -> None:
         """Forget a session's cache; a request of it still in flight raises EngineError."""
         for requests in (self._waiting, self._running):
-            for request in [found for found in requests if found.session_name == session]:
+            for request in [each for each in requests if each.session_name == session]:
                 requests.remove(request)
                 if not request.future.done():
                     request.future.set_exception(EngineError(f"session {session} was released"))
@@ -175,11 +176,11 @@ class TorchEngine:
             logprobs = self._decoder.logits(hidden).log_softmax(-1)
             return logprobs.gather(1, ids[1:].unsqueeze(1)).squeeze(1).cpu()
 
-    async def update(self, weights: Mapping[str, torch.Tensor], version: int) -> Manifest:
-        """Take new weights once no request is running, and drop every cache.
+    async def update(self, weights: Mapping[str, torch.Tensor], version: int) -> WeightDigests:
+        """Load new weights once no request is running, and drop every cache.
 
-        Requests that wait meanwhile are served by the new weights. Weights that are not given
-        keep their values; what is returned says of which nothing was given.
+        Requests that wait meanwhile are served by the new weights. Names absent from `weights`
+        keep their values; the returned digests mark them with `NOTHING`.
 
         Raises:
             EngineError: a weight is unknown or of another shape.
@@ -190,13 +191,15 @@ class TorchEngine:
                 await self._idle.wait()
             with torch.inference_mode():
                 self._decoder.load(weights)
-                held = marks(self._decoder.held(weights))
+                # Of the decoder's own tensors, not of `weights`: this proves that the copy worked.
+                digests = tensor_digests(self._decoder.loaded(weights))
+            # Keys and values of the old weights must not serve requests under the new ones.
             self._sessions.clear()
             self._version = version
         self._wake.set()
-        return Manifest(version, dict.fromkeys(self._decoder.names, NOTHING) | held)
+        return WeightDigests(version, dict.fromkeys(self._decoder.names, NOTHING) | digests)
 
-    async def take_file(self, path: Path, version: int) -> Manifest:
+    async def load_weights_file(self, path: Path, version: int) -> WeightDigests:
         """`update` with the tensors of a safetensors file.
 
         Raises:
@@ -222,7 +225,7 @@ class TorchEngine:
         self._wake.set()
 
     def _fail_all(self, task: asyncio.Task[None]) -> None:
-        """Whatever ended the task, nobody waits for an answer that cannot come."""
+        """Fail every request, whatever ended the task: no answer will come."""
         cause = None if task.cancelled() else task.exception()
         for request in self._waiting + self._running:
             if not request.future.done():
@@ -237,6 +240,7 @@ class TorchEngine:
         while True:
             self._admit()
             if not self._running:
+                # `update` waits for idle; `sample`, `release` and `update` wake this task.
                 self._idle.set()
                 self._wake.clear()
                 await self._wake.wait()
@@ -245,18 +249,21 @@ class TorchEngine:
             with torch.inference_mode():
                 num_finished = self._step()
             self._busy_s += time.perf_counter() - started
+            # The step blocked the loop: rollouts get their turn here.
             for _ in range(_YIELDS_AFTER_A_FINISH if num_finished else 1):
                 await asyncio.sleep(0)
 
     def _admit(self) -> None:
         """Move waiting requests to the running ones, first come first served, as rows allow."""
         if self._updating.locked():
+            # Admitting nobody lets the running ones drain, so that `update` gets its turn.
             return
         blocked: list[_Request] = []
         for request in self._waiting:
             if not self._place(request):
                 blocked.append(request)
         if blocked and not self._running:
+            # All rows belong to sessions between two turns: without an eviction nothing would run.
             self._sessions.release_oldest()
             if self._place(blocked[0]):
                 del blocked[0]
@@ -266,6 +273,7 @@ class TorchEngine:
         session = self._sessions.find(request.session_name)
         pending = session.match(request.prompt_ids) if session else None
         if pending is None:
+            # A new session, or a prompt that does not extend its prefix: start over.
             self._sessions.release(request.session_name)
             session = self._sessions.open(
                 request.session_name, request.prompt_ids, request.prefix_key
@@ -276,6 +284,7 @@ class TorchEngine:
         assert session is not None
         assert pending is not None
         prefix = session.prefix
+        # The first session of a group pays for the prefix; for its siblings it counts as cached.
         is_first = prefix.num_users == 1 and not prefix.is_ready
         num_new = len(pending) + (len(prefix.token_ids) if is_first else 0)
         self._num_cached += len(request.prompt_ids) - num_new
@@ -285,11 +294,13 @@ class TorchEngine:
         return True
 
     def _step(self) -> int:
-        """One forward pass; returns how many requests finished."""
+        """Run one forward pass and return the number of requests that finished."""
         decoding, longer = self._choose_work()
         hidden = self._forward(decoding, longer)
         ready: list[_Request] = []
         last: list[int] = []
+        # `hidden` is [N, D] in the order of the work; a token is drawn from the last row of each
+        # request whose prompt is complete.
         position = 0
         for item, tokens in decoding + longer:
             position += len(tokens)
@@ -304,10 +315,10 @@ class TorchEngine:
                 last.append(position - 1)
         return self._draw(ready, hidden[last]) if ready else 0
 
-    def _choose_work(self) -> tuple[list[_Piece], list[_Piece]]:
-        """What this step computes: rows that decode, and longer pieces within the budget."""
-        decoding: list[_Piece] = []
-        longer: list[_Piece] = []
+    def _choose_work(self) -> tuple[list[_Work], list[_Work]]:
+        """Choose the work of a step: decoding rows, and longer spans within the prefill budget."""
+        decoding: list[_Work] = []
+        longer: list[_Work] = []
         budget = self._options.max_prefill_tokens
         prefixes: set[int] = set()
         for request in self._running:
@@ -318,6 +329,7 @@ class TorchEngine:
             elif budget > 0 and prefix.is_ready:
                 longer.append((request, request.pending[:budget]))
                 budget -= len(longer[-1][1])
+            # A prefix that several waiting requests share is computed once; they follow later.
             elif budget > 0 and prefix.row not in prefixes:
                 prefixes.add(prefix.row)
                 rest = prefix.token_ids[prefix.num_computed :]
@@ -325,7 +337,7 @@ class TorchEngine:
                 budget -= len(longer[-1][1])
         return decoding, longer
 
-    def _forward(self, decoding: Sequence[_Piece], longer: Sequence[_Piece]) -> torch.Tensor:
+    def _forward(self, decoding: Sequence[_Work], longer: Sequence[_Work]) -> torch.Tensor:
         decoding_spans = [_span(item, 1) for item, _ in decoding]
         longer_spans = [_span(item, len(tokens)) for item, tokens in longer]
         positions: list[int] = []

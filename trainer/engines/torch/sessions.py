@@ -1,4 +1,4 @@
-"""Which tokens have their keys and values in which cache row; no tensors here."""
+"""Allocation of cache rows to sessions and their shared prefixes; no tensors here."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Prefix:
 
     @property
     def is_ready(self) -> bool:
-        """Whether all its keys and values are in the cache."""
+        """True once all its keys and values are in the cache."""
         return self.num_computed == len(self.token_ids)
 
 
 @dataclass(slots=True, kw_only=True)
-class Session:
+class CachedSession:
     """One trajectory: a shared prefix and the tokens computed after it."""
 
     prefix: Prefix
@@ -32,7 +32,7 @@ class Session:
     token_ids: list[int] = field(default_factory=list)
 
     def match(self, prompt_ids: Sequence[int]) -> list[int] | None:
-        """Return the part of the prompt still to be computed, forgetting what it contradicts.
+        """Return the prompt's tokens still to be computed; drop cached ones that differ from it.
 
         None when the prompt does not even start with the prefix. At least the last token is
         always computed again, because its hidden state is what the next token is drawn from.
@@ -41,6 +41,7 @@ class Session:
         if len(prompt_ids) <= start or tuple(prompt_ids[:start]) != self.prefix.token_ids:
             return None
         rest = list(prompt_ids[start:])
+        # Positions behind `keep` stay in the row and are overwritten: the masks end before them.
         keep = min(len(self.token_ids), len(rest) - 1)
         if rest[:keep] != self.token_ids[:keep]:
             keep = next(i for i in range(keep) if rest[i] != self.token_ids[i])
@@ -49,7 +50,7 @@ class Session:
 
 
 class Sessions:
-    """Hands out cache rows: prefixes take rows 0 ... n-1, sessions n ... 2n-1, lowest first.
+    """Allocates cache rows: prefixes take rows 0 ... n-1, sessions n ... 2n-1, lowest first.
 
     Lowest first keeps the rows in use together, because attention walks over whole ranges.
     """
@@ -60,29 +61,30 @@ class Sessions:
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Free every row."""
         self._free_prefix_rows = list(range(self._num_rows))
         self._free_rows = list(range(self._num_rows, 2 * self._num_rows))
         self._prefixes: dict[str, Prefix] = {}
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, CachedSession] = {}
 
-    def find(self, name: str) -> Session | None:
+    def find(self, name: str) -> CachedSession | None:
         """Return the session of that name, marked as most recently used."""
         session = self._sessions.pop(name, None)
         if session is not None:
             self._sessions[name] = session
         return session
 
-    def open(self, name: str, prompt_ids: Sequence[int], prefix_key: str) -> Session | None:
-        """Start a session, or None when every row is taken.
+    def open(self, name: str, prompt_ids: Sequence[int], prefix_key: str) -> CachedSession | None:
+        """Start a session; None when every row is in use.
 
         The prefix is what the first session of a key was opened with, without its last token.
-        A prompt that does not go on from it gets a prefix of its own.
+        A prompt that does not extend it gets a prefix of its own.
         """
         if not self._free_rows:
             return None
         prefix = self._prefixes.get(prefix_key)
         if prefix is not None and not _extends(prompt_ids, prefix.token_ids):
+            # A key that no other session asks for; `\0` occurs in no real one.
             prefix_key = f"{prefix_key}\0{name}"
             prefix = None
         if prefix is None:
@@ -93,7 +95,7 @@ class Sessions:
             )
             self._prefixes[prefix_key] = prefix
         prefix.num_users += 1
-        session = Session(prefix=prefix, row=heapq.heappop(self._free_rows))
+        session = CachedSession(prefix=prefix, row=heapq.heappop(self._free_rows))
         self._sessions[name] = session
         return session
 
@@ -110,7 +112,10 @@ class Sessions:
             heapq.heappush(self._free_prefix_rows, prefix.row)
 
     def release_oldest(self) -> None:
-        """Free the least recently used session; it is computed again if it comes back."""
+        """Evict the least recently used session; it is computed again if it continues.
+
+        The dict is in order of use: `find` moves a session to the end.
+        """
         self.release(next(iter(self._sessions)))
 
 

@@ -34,26 +34,26 @@ from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
+from trainer.attempt.scratch import scratch_path
 from trainer.engines.base import EngineStats
 from trainer.engines.vllm.options import VllmOptions
 from trainer.engines.vllm.template import begin_imports, forks
 from trainer.errors import EngineError
-from trainer.leftovers import own_path
 from trainer.types import Sample, SamplingParams
-from trainer.weights.manifest import Manifest
-from trainer.weights.pieces import Piece
+from trainer.weights.chunks import WeightChunk
+from trainer.weights.digests import WeightDigests
 
 T = TypeVar("T")
 _ADAPTER, _ADAPTER_NUMBER = "policy", 1
-_LOOK_S = 1.0
-"""How often a call that takes long looks whether vLLM is still there."""
+_POLL_S = 1.0
+"""Seconds between two checks, during a long call, that vLLM's process is alive."""
 _SOCKETS = "hillclimb-vllm-"
 
 
 def why_not(config: Qwen3Config) -> str | None:
-    """Say why this build of vLLM cannot run the model; None when nothing speaks against it.
+    """Return the reason why this build of vLLM cannot run the model; None when it can.
 
-    A CPU build starts with any head size, and then dies of the first request.
+    A CPU build starts with any head size, and then crashes at the first request.
     """
     if not current_platform.is_cpu():
         return None
@@ -84,7 +84,7 @@ def _for_this_machine() -> dict[str, Any]:
 
 
 class VllmEngine:
-    """An `Engine` whose model runs in processes of vLLM's own.
+    """An `Engine` whose model runs in vLLM's own processes.
 
     The prefix cache is salted by weight version: a conversation that goes on after an update is
     computed anew under the new weights. At temperature 0 log-probs are those at temperature 1.
@@ -97,9 +97,9 @@ class VllmEngine:
             EngineError: vLLM did not start.
         """
         self.arguments = options.engine_arguments() | _for_this_machine()
-        """What vLLM was started with."""
-        # Its sockets, which it leaves behind.
-        self._sockets = own_path(Path(tempfile.gettempdir()), _SOCKETS)
+        """Arguments that vLLM was started with."""
+        # vLLM does not delete its sockets: they get a scratch folder.
+        self._sockets = scratch_path(Path(tempfile.gettempdir()), _SOCKETS)
         self._sockets.mkdir(mode=0o700)
         begin_imports()
         os.environ.update(options.environment() | {"VLLM_RPC_BASE_PATH": str(self._sockets)})
@@ -126,16 +126,16 @@ class VllmEngine:
 
     @property
     def weight_version(self) -> int:
-        """The version of the weights that draw now."""
+        """Version of the weights that sample now."""
         return self._version
 
     @property
     def is_dead(self) -> bool:
-        """Whether vLLM's own processes are gone: nothing but a new engine helps."""
+        """True once vLLM's own processes have exited: only a new engine helps."""
         return bool(self._llm.errored)
 
     def stats(self) -> EngineStats:
-        """Counters since start; `busy_s` counts the seconds in which any request was in flight."""
+        """Return the counters since start; `busy_s` are seconds with any request in flight."""
         running = time.perf_counter() - self._busy_since if self._in_flight else 0.0
         return EngineStats(
             num_sampled_tokens=self._tokens["sampled"],
@@ -167,7 +167,7 @@ class VllmEngine:
             top_p=params.top_p,
             max_tokens=params.max_new_tokens,
             stop_token_ids=list(params.stop_token_ids),
-            # What ends a turn is the caller's to say.
+            # The caller alone decides which tokens end a turn.
             ignore_eos=True,
             seed=params.seed,
             logprobs=0,
@@ -175,19 +175,19 @@ class VllmEngine:
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
         output = await self._run(prompt_ids, sampling, session)
-        found = output.outputs[0]
-        if found.finish_reason == "abort":
+        completion = output.outputs[0]
+        if completion.finish_reason == "abort":
             raise EngineError(f"session {session} was released")
-        self._count(output, found)
+        self._count(output, completion)
         return Sample(
-            token_ids=tuple(found.token_ids),
-            logprobs=_logprobs(found),
-            stopped=found.finish_reason == "stop",
-            weight_versions=_versions(found),
+            token_ids=tuple(completion.token_ids),
+            logprobs=_logprobs(completion),
+            stopped=completion.finish_reason == "stop",
+            weight_versions=_versions(completion),
         )
 
     def release(self, session: str) -> None:
-        """End what is in flight of a session; the cache forgets it by itself."""
+        """Abort the session's requests; vLLM evicts its cache by itself."""
         self._sessions.discard(session)
         requests = self._forget(session)
         if requests:
@@ -210,98 +210,106 @@ class VllmEngine:
         pairs = zip(token_ids[1:], scored[1:], strict=True)
         return torch.tensor([_logprob(token, row) for token, row in pairs])
 
-    async def take_file(self, path: Path, version: int) -> Manifest:
-        """Take every weight from a safetensors file, or an adapter from a directory.
+    async def load_weights_file(self, path: Path, version: int) -> WeightDigests:
+        """Load every weight from a safetensors file, or an adapter from a directory.
 
-        Requests in flight wait and then go on. Tokens drawn before keep their version, and their
-        cache: only what is asked for later is computed by the new weights alone.
+        Requests in flight pause and then go on. Tokens sampled before keep their version, and their
+        cache: only later requests are computed by the new weights alone.
 
         Raises:
             EngineError: vLLM failed.
         """
         if not await asyncio.to_thread(path.is_dir):
-            await self.begin_update()
-            await self._take({"path": str(path)})
+            await self.start_update()
+            await self._load({"path": str(path)})
             return await self.finish_update(version)
         await self._pause()
-        await self._take_adapter(path, version)
-        held = await self._held(version, "taken_adapter", str(path), _ADAPTER_NUMBER)
-        await self._go_on(version)
-        return held
+        await self._load_adapter(path, version)
+        digests = await self._digests(version, "loaded_adapter", str(path), _ADAPTER_NUMBER)
+        await self._resume(version)
+        return digests
 
     @property
     def num_processes(self) -> int:
-        """How many processes hold the model together."""
+        """Number of processes over which the model is split."""
         return int(self.arguments["tensor_parallel_size"])
 
-    async def meet(self, address: str, first: int, size: int) -> None:
-        """Let the processes of the model be numbers `first` and on of `size` at `address`.
+    async def init_group(self, address: str, first: int, size: int) -> None:
+        """Join the group of `size` at `address`; the model's processes are ranks `first`, ...
 
         Raises:
-            EngineError: they did not meet, or vLLM was asked for something before.
+            EngineError: the group was not formed, or vLLM has served a request already.
         """
         if self._is_ready:
-            raise EngineError("vLLM's processes can meet the learner's only at their start")
+            raise EngineError(
+                "vLLM can join the learner's broadcast group only before its first request"
+            )
         await self._make_ready({"address": address, "first": first, "size": size})
 
-    async def begin_update(self) -> None:
-        """Let requests in flight wait, and bring the layers into the form that is loaded.
+    async def start_update(self) -> None:
+        """Pause requests in flight, and bring the layers into the form that is loaded.
 
         Raises:
             EngineError: vLLM failed.
         """
         await self._pause()
-        await self._told(self._llm.start_weight_update())
+        await self._call(self._llm.start_weight_update())
 
-    async def take_piece(self, piece: Piece, lent: bytes | None) -> None:
-        """Take the tensors of `piece`; see `TakesPieces.take_piece`.
-
-        Raises:
-            EngineError: vLLM failed.
-        """
-        update: dict[str, Any] = {"tensors": [asdict(tensor) for tensor in piece]}
-        if lent is not None:
-            update["lent"] = base64.b64encode(lent).decode()
-        await self._take(update)
-
-    async def finish_update(self, version: int) -> Manifest:
-        """Draw from the weights that were taken, which are of `version`, and say what they are.
+    async def load_chunk(self, chunk: WeightChunk, ipc_handle: bytes | None) -> None:
+        """Load the tensors of `chunk`; see `LoadsChunks.load_chunk`.
 
         Raises:
             EngineError: vLLM failed.
         """
-        await self._told(self._llm.finish_weight_update(str(version)))
-        held = await self._held(version, "taken_weights")
-        await self._go_on(version)
-        return held
+        update: dict[str, Any] = {"tensors": [asdict(tensor) for tensor in chunk]}
+        if ipc_handle is not None:
+            update["ipc_handle"] = base64.b64encode(ipc_handle).decode()
+        await self._load(update)
+
+    async def finish_update(self, version: int) -> WeightDigests:
+        """Sample from the loaded weights, which are of `version`, and return their digests.
+
+        Raises:
+            EngineError: vLLM failed.
+        """
+        await self._call(self._llm.finish_weight_update(str(version)))
+        digests = await self._digests(version, "loaded_weights")
+        await self._resume(version)
+        return digests
 
     async def _pause(self) -> None:
-        """Let what is in flight wait, and what is asked for meanwhile too (`_settled`)."""
+        """Pause the requests in flight, and hold back new ones (`_settled`)."""
         await self._make_ready()
         self._is_settled.clear()
-        await self._told(self._llm.pause_generation(mode="keep", clear_cache=False))
+        await self._call(self._llm.pause_generation(mode="keep", clear_cache=False))
 
-    async def _held(self, version: int, question: str, *args: object) -> Manifest:
-        """Ask every process that holds the model; where they differ, no mark is right."""
-        answers: list[dict[str, str]]
-        answers = await self._told(self._llm.collective_rpc(question, args=args))
-        names = {name: None for answer in answers for name in answer}
-        found = {name: {answer.get(name, "nothing") for answer in answers} for name in names}
-        return Manifest(version, {name: " or ".join(sorted(each)) for name, each in found.items()})
+    async def _digests(self, version: int, method: str, *args: object) -> WeightDigests:
+        """Ask every process that holds the model for digests; where they differ, join them by "or".
 
-    async def _take(self, update: dict[str, Any]) -> None:
-        await self._told(self._llm.update_weights(WeightTransferUpdateRequest(update_info=update)))
+        A joined digest equals none of the learner's, so the comparison names the tensor.
+        """
+        parts: list[dict[str, str]]
+        parts = await self._call(self._llm.collective_rpc(method, args=args))
+        names = {name: None for part in parts for name in part}
+        digests = {name: {part.get(name, "nothing") for part in parts} for name in names}
+        return WeightDigests(
+            version, {name: " or ".join(sorted(each)) for name, each in digests.items()}
+        )
 
-    async def _go_on(self, version: int) -> None:
+    async def _load(self, update: dict[str, Any]) -> None:
+        await self._call(self._llm.update_weights(WeightTransferUpdateRequest(update_info=update)))
+
+    async def _resume(self, version: int) -> None:
         self._version = version
+        # Prefixes were computed under the old version's salt.
         self._prefixes.clear()
-        await self._told(self._llm.resume_generation())
+        await self._call(self._llm.resume_generation())
         self._is_settled.set()
 
     async def _settled(self) -> None:
-        """Wait while weights change: what is asked for meanwhile is computed by the new ones.
+        """Wait while weights change: a request submitted meanwhile is computed by the new ones.
 
-        Its salt has to be theirs, or it would find the old ones' cache.
+        Its cache salt has to be that of the new version, or it would find the old one's cache.
 
         Raises:
             EngineError: vLLM's process died of the change.
@@ -310,29 +318,29 @@ class VllmEngine:
             if self.is_dead:
                 raise EngineError("vLLM's process died")
             with suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_S):
+                async with asyncio.timeout(_POLL_S):
                     await self._is_settled.wait()
 
-    async def _told(self, call: Coroutine[Any, Any, T]) -> T:
-        """Await a call that vLLM's process answers, which it does not when it dies meanwhile."""
+    async def _call(self, call: Coroutine[Any, Any, T]) -> T:
+        """Await a call to vLLM's process; raise when the process dies: it then never answers."""
         task = asyncio.create_task(call)
         try:
             while not task.done() and not self.is_dead:
-                await asyncio.wait({task}, timeout=_LOOK_S)
+                await asyncio.wait({task}, timeout=_POLL_S)
             if task.done():
                 return task.result()
         except Exception as fault:
-            # What fails in vLLM's process comes out as a plain Exception.
-            raise EngineError(f"vLLM did not take the weights: {fault}") from fault
+            # vLLM reports failures of its process as a plain Exception.
+            raise EngineError(f"vLLM did not load the weights: {fault}") from fault
         finally:
             task.cancel()
         raise EngineError("vLLM's process died")
 
-    async def _take_adapter(self, directory: Path, version: int) -> None:
-        """Replace the adapter, if there was one; requests name it and not its files."""
+    async def _load_adapter(self, directory: Path, version: int) -> None:
+        """Replace the adapter in place; requests name the adapter, not its files."""
         adapter = LoRARequest(_ADAPTER, _ADAPTER_NUMBER, str(directory), load_inplace=True)
-        await self._told(self._llm.add_lora(adapter))
-        await self._told(self._llm.update_weight_version(str(version)))
+        await self._call(self._llm.add_lora(adapter))
+        await self._call(self._llm.update_weight_version(str(version)))
         self._adapter = LoRARequest(_ADAPTER, _ADAPTER_NUMBER, str(directory))
 
     async def close(self) -> None:
@@ -346,13 +354,13 @@ class VllmEngine:
         if sockets is not None:
             sockets.destroy(linger=0)
         shutil.rmtree(self._sockets, ignore_errors=True)
-        # Its finalizer wants modules that are gone when the process ends.
+        # Its finalizer uses modules that the interpreter unloads at its exit.
         del self._llm
 
     async def _computed(self, prompt_ids: Sequence[int], prefix_key: str) -> None:
-        """Wait until the prompt that a group shares is in the cache; the first to ask computes it.
+        """Wait until a group's shared prompt is cached; the first session of the group computes it.
 
-        vLLM shares what it has computed, not what it is about to: the rollouts of a group come all
+        vLLM shares computed blocks, not those still to be computed: the rollouts of a group arrive
         at once, and each would compute the whole prompt.
         """
         if prefix_key not in self._prefixes:
@@ -367,15 +375,15 @@ class VllmEngine:
             output = await asyncio.shield(self._prefixes[prefix_key])
             self._tokens["prefill"] += len(prompt_ids) - (output.num_cached_tokens or 0)
             return
-        # One that is cancelled leaves the others what it had begun.
+        # Shielded: cancelling one rollout must not cancel the prefill that its siblings await.
         await asyncio.shield(self._prefixes[prefix_key])
 
-    async def _make_ready(self, meeting: dict[str, Any] | None = None) -> None:
+    async def _make_ready(self, group: dict[str, Any] | None = None) -> None:
         async with self._starting:
             if not self._is_ready:
-                request = WeightTransferInitRequest(init_info=meeting or {})
-                await self._told(self._llm.init_weight_transfer_engine(request))
-                await self._told(self._llm.update_weight_version(str(self._version)))
+                request = WeightTransferInitRequest(init_info=group or {})
+                await self._call(self._llm.init_weight_transfer_engine(request))
+                await self._call(self._llm.update_weight_version(str(self._version)))
                 self._is_ready = True
 
     async def _run(
@@ -404,40 +412,40 @@ class VllmEngine:
     def _leave(self, session: str, name: str) -> None:
         names = self._in_flight.get(session, set())
         if name not in names:
-            # `release` has counted it.
+            # `release` has removed it already, and counted its seconds.
             return
         if len(names) == 1:
             self._forget(session)
         names.discard(name)
 
     def _forget(self, session: str) -> set[str]:
-        """Take a session out of what is in flight; with the last one the busy seconds end."""
+        """Remove a session's requests; with the last one in flight the busy seconds end."""
         names = self._in_flight.pop(session, set())
         if names and not self._in_flight:
             self._busy_s += time.perf_counter() - self._busy_since
         return names
 
-    def _count(self, output: RequestOutput, found: CompletionOutput) -> None:
+    def _count(self, output: RequestOutput, completion: CompletionOutput) -> None:
         cached = output.num_cached_tokens or 0
         self._tokens["cached"] += cached
         self._tokens["prefill"] += len(output.prompt_token_ids or ()) - cached
-        self._tokens["sampled"] += len(found.token_ids)
+        self._tokens["sampled"] += len(completion.token_ids)
 
 
-def _logprobs(found: CompletionOutput) -> tuple[float, ...]:
-    assert found.logprobs is not None
-    pairs = zip(found.token_ids, found.logprobs, strict=True)
+def _logprobs(completion: CompletionOutput) -> tuple[float, ...]:
+    assert completion.logprobs is not None
+    pairs = zip(completion.token_ids, completion.logprobs, strict=True)
     return tuple(_logprob(token, row) for token, row in pairs)
 
 
 def _logprob(token: int, row: Mapping[int, Logprob] | None) -> float:
-    # One that were left out would move all that follow to other tokens.
+    # Skipping one would assign all later log-probs to other tokens.
     assert row is not None, "a token without a log-probability"
     return row[token].logprob
 
 
-def _versions(found: CompletionOutput) -> tuple[int, ...]:
-    spans = found.weight_versions or []
+def _versions(completion: CompletionOutput) -> tuple[int, ...]:
+    spans = completion.weight_versions or []
     versions = [int(span.version) for span in spans for _ in range(span.start, span.end)]
-    assert len(versions) == len(found.token_ids), "a token without a weight version"
+    assert len(versions) == len(completion.token_ids), "a token without a weight version"
     return tuple(versions)

@@ -1,4 +1,4 @@
-"""What vLLM says into a run's log that would mislead its reader."""
+"""Filter for vLLM's log messages that would mislead the reader of a run's log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ RELOADING = "vllm.model_executor.model_loader.reload.layerwise"
 
 
 class _Computed(logging.Filter):
-    """Drops what is said of rotary embeddings: their tables are computed, no model file has them.
+    """Drops messages about rotary embeddings: their tables are computed, no model file has them.
 
     Any other layer stays, although the comparison after the sync names it too.
     """

@@ -1,4 +1,4 @@
-"""What a vLLM engine is made with, and the environment its processes need; vLLM is not imported."""
+"""Options of a vLLM engine, and its processes' environment; vLLM itself is not imported."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ class VllmOptions:
     """Version of the weights in `model_dir`."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     positions: Mapping[str, JsonValue] = field(default_factory=dict)
-    """As `trainer.rope.resolve_rope` has them; empty keeps the model's own."""
+    """As `trainer.inputs.model.rope.resolve_rope` has them; empty keeps the model's own."""
     kv_cache_gib: int = 1
     """Memory of the cache on a CPU (GiB); on a GPU `gpu_memory_utilization` decides."""
     gpu_memory_utilization: float = 0.9
     tensor_parallel_size: int = 1
     lora_rank: int | None = None
-    """Of the adapters that `take_file` gets in place of whole weights; None allows none."""
-    by_pieces: bool = False
-    """Weights come from the learner's processes (`take_piece`), not in files."""
+    """Rank of the adapters that `load_weights_file` gets; None where it gets whole weights."""
+    by_chunks: bool = False
+    """Weights come as chunks from the learner's processes (`load_chunk`), not in files."""
 
     def environment(self) -> dict[str, str]:
         """Variables for the process that makes the engine."""
@@ -87,16 +87,18 @@ class VllmOptions:
             "gpu_memory_utilization": self.gpu_memory_utilization,
             "tensor_parallel_size": self.tensor_parallel_size,
             "distributed_executor_backend": "uni" if self.tensor_parallel_size == 1 else "mp",
-            "weight_transfer_config": {"backend": PIECES if self.by_pieces else TRANSFER},
-            "worker_extension_cls": HOLDING,
+            "weight_transfer_config": {
+                "backend": CHUNK_TRANSFER if self.by_chunks else FILE_TRANSFER
+            },
+            "worker_extension_cls": WORKER_EXTENSION,
             "disable_log_stats": True,
             "seed": 0,
         }
 
 
 _LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""For which vLLM has kernels."""
-TRANSFER, PIECES = "hillclimb_file", "hillclimb_pieces"
-"""Names under which vLLM knows our ways of taking weights (`trainer.engines.vllm.transfer`)."""
-HOLDING = "trainer.engines.vllm.transfer.Holding"
-"""What its workers can be asked for besides."""
+"""Ranks for which vLLM has kernels."""
+FILE_TRANSFER, CHUNK_TRANSFER = "hillclimb_file", "hillclimb_chunks"
+"""Names of our weight-transfer engines in vLLM (`trainer.engines.vllm.transfer`)."""
+WORKER_EXTENSION = "trainer.engines.vllm.transfer.WeightsExtension"
+"""Methods added to vLLM's workers: digests of the weights that they loaded."""

@@ -1,4 +1,4 @@
-"""vLLM's entry point to us: it calls `register` in every process that it starts."""
+"""vLLM plugin: vLLM calls `register` in every process that it starts."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from multiprocessing.process import BaseProcess
 
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 
-from trainer.engines.vllm.options import PIECES, TRANSFER
+from trainer.engines.vllm.options import CHUNK_TRANSFER, FILE_TRANSFER
 
 _MODULE = "trainer.engines.vllm.transfer"
 
 
 def register() -> None:
-    """Make our weight transfer known, and let vLLM's processes end with the one that made them.
+    """Register our weight transfer, and make vLLM's processes exit with the one that started them.
 
     vLLM calls it more than once in a process, and in the trainer's own, which has no such parent.
     """
-    if TRANSFER in WeightTransferEngineFactory._registry:  # noqa: SLF001 - no public question
+    if FILE_TRANSFER in WeightTransferEngineFactory._registry:  # noqa: SLF001 - no public way to look it up
         return
-    WeightTransferEngineFactory.register_engine(TRANSFER, _MODULE, "FileTransfer")
-    WeightTransferEngineFactory.register_engine(PIECES, _MODULE, "PieceTransfer")
+    WeightTransferEngineFactory.register_engine(FILE_TRANSFER, _MODULE, "FileTransfer")
+    WeightTransferEngineFactory.register_engine(CHUNK_TRANSFER, _MODULE, "ChunkTransfer")
     parent = multiprocessing.parent_process()
     if parent is not None:
-        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+        threading.Thread(target=_exit_with, args=(parent,), daemon=True).start()
 
 
-def _end_with(parent: BaseProcess) -> None:
-    """Wait for the parent's end: one that was killed tells nobody, and vLLM would stay for ever."""
+def _exit_with(parent: BaseProcess) -> None:
+    """Exit when the parent exits: a killed one notifies nobody, and vLLM would run for ever."""
     parent.join()
     os.kill(os.getpid(), signal.SIGKILL)

@@ -1,8 +1,8 @@
-"""Imported by the template (`trainer.engines.vllm.template`): what every process of vLLM needs."""
+"""Imports of every vLLM process, done once in the template (`trainer.engines.vllm.template`)."""
 
-from trainer.loading import importing
+from hillclimb.process.lazy_imports import gc_paused_import
 
-with importing():
+with gc_paused_import():
     import setproctitle
     import vllm.model_executor.models.qwen3
     import vllm.v1.engine.core
@@ -10,5 +10,5 @@ with importing():
 
     import trainer.engines.vllm.transfer  # noqa: F401
 
-# Finds its memory only before a fork replaces the environment.
+# It locates the memory of argv and environ, which it can only before a fork replaces the latter.
 setproctitle.getproctitle()

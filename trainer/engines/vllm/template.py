@@ -1,12 +1,12 @@
-"""On a CPU, vLLM's own process is forked from a template that imports vLLM while this one does.
+"""Fork server for vLLM's process on a CPU: a template imports vLLM while this process does.
 
-vLLM's way is to start it anew, and then everything is imported a second time, after the first: an
-engine took 13.3 s to start then, and takes 2.9 s so (measured: tiny model, two cores). With a GPU,
-where this was never tried, vLLM's own way stays.
+vLLM itself spawns a new process, which imports everything a second time, after the first: an engine
+took 13.3 s to start that way, and takes 2.9 s forked (measured: tiny model, two cores). With a GPU,
+where a fork was never tried, vLLM spawns as usual.
 
-Two things a fork does not get: libraries that vLLM would have the new process preload (LD_PRELOAD;
-the wheel in `requirements/` brings none), and a preload where this package cannot be imported from
-the working directory or the installed packages - it is then as slow as a new process.
+A fork lacks two things: libraries that vLLM would preload into a new process (LD_PRELOAD; the wheel
+in `requirements/` brings none), and the preloaded modules where this package can be imported
+neither from the working directory nor from the installed packages: it is then as slow as a spawn.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from unittest.mock import patch
 
 import torch
 
+from trainer.attempt.scratch import scratch_path
 from trainer.engines.vllm.options import CPU_ENVIRONMENT, ENVIRONMENT
-from trainer.leftovers import own_path
 
 _MODULES = ["trainer.engines.vllm.preload"]
 _SOCKET = "hillclimb-fork-"
 
 
 def begin_imports() -> None:
-    """Set vLLM's environment, and let the template begin to import; call it before importing vLLM.
+    """Set vLLM's environment and start the template's imports; call it before importing vLLM.
 
-    Other modules are in the template where something else has started it already: then its forks
+    Where other code started the process's fork server first, it has other modules: its forks then
     take as long as new processes.
     """
     os.environ.update(ENVIRONMENT)
@@ -48,27 +48,34 @@ def begin_imports() -> None:
 
 
 def end_imports() -> None:
-    """Let the template go: nothing is going to be forked from it."""
+    """Kill the template: nothing will be forked from it."""
     number: int | None = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]  # noqa: SLF001
     if number is not None:
         with suppress(ProcessLookupError, ChildProcessError):
             os.kill(number, signal.SIGKILL)
-            # Dead and not reaped is how `ensure_running` expects to find it.
+            # WNOWAIT leaves the zombie: `ensure_running` reaps it, and fails if somebody else did.
             os.waitid(os.P_PID, number, os.WEXITED | os.WNOWAIT)
 
 
 def _own_socket() -> None:
-    """Put the template's socket where the next process finds what a killed one has left."""
+    """Put the template's socket into a scratch folder, which later processes clean up after a kill.
+
+    multiprocessing takes its folder from the process's private config and has no public setting.
+    """
     settings = multiprocessing.current_process()._config  # type: ignore[attr-defined]  # noqa: SLF001
     if "tempdir" not in settings:
-        folder = own_path(Path(tempfile.gettempdir()), _SOCKET)
+        folder = scratch_path(Path(tempfile.gettempdir()), _SOCKET)
         folder.mkdir(mode=0o700)
         settings["tempdir"] = str(folder)
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
 
 
 class _Fork(ForkServerProcess):
-    """A fork of the template with the environment of whoever starts it."""
+    """A fork of the template that gets the environment of the process that starts it.
+
+    A fork server's children have the environment of the server's start: variables that the engine
+    set later would be missing.
+    """
 
     def start(self) -> None:
         self._environ = dict(os.environ)
@@ -86,7 +93,7 @@ class _Forks(ForkServerContext):
 
 @contextmanager
 def forks() -> Iterator[None]:
-    """Let vLLM start its processes from the template, of which it does not know."""
+    """Within it vLLM forks its processes from the template instead of spawning them."""
     if torch.cuda.is_available():
         yield
         return

@@ -1,7 +1,10 @@
-"""How vLLM takes new weights: from a file, or straight from the learner's processes.
+"""Weight transfer into vLLM: from a file, or straight from the learner's processes.
 
-Runs inside vLLM's workers. Source: vLLM's native weight-transfer API
-(`vllm.distributed.weight_transfer`, 0.32), whose built-in backends need GPUs.
+Runs inside vLLM's workers. A sync is `start_weight_update`, `update_weights` per file or chunk, and
+`finish_weight_update`; in between the layers are not fit for a forward pass.
+
+Source: vLLM's native weight-transfer API (`vllm.distributed.weight_transfer`, 0.32), whose built-in
+backends need GPUs.
 """
 
 from __future__ import annotations
@@ -27,79 +30,85 @@ from vllm.model_executor.model_loader.reload import (
 )
 
 from trainer.engines.vllm.logs import leave_out_computed_layers
-from trainer.weights.channel import Channel
-from trainer.weights.lending import borrowed
-from trainer.weights.manifest import NOTHING, marks
-from trainer.weights.pieces import Piece, TensorShape, cut, num_values
+from trainer.weights.broadcast import WeightBroadcastGroup
+from trainer.weights.chunks import TensorShape, WeightChunk, num_values, split_chunk
+from trainer.weights.digests import NOTHING, tensor_digests
+from trainer.weights.ipc import open_ipc_handle
 
 
 @dataclass
 class FileInit(WeightTransferInitInfo):
-    """Nothing has to be agreed on before the first transfer."""
+    """No settings: a file needs no connection."""
 
 
 @dataclass
 class FileUpdate(WeightTransferUpdateInfo):
-    """Which file holds the new weights."""
+    """Path of the file with the new weights."""
 
     path: str = ""
 
 
 @dataclass
-class PieceInit(WeightTransferInitInfo):
-    """Where to meet the learner; empty where its memory is lent."""
+class ChunkInit(WeightTransferInitInfo):
+    """Address of the broadcast group; empty for transfer by IPC handles."""
 
     address: str = ""
     first: int = 0
+    """Rank of the model's first process in the group."""
     size: int = 0
+    """Processes in the group, the learner's included."""
 
 
 @dataclass
-class PieceUpdate(WeightTransferUpdateInfo):
-    """What comes (`TensorShape`), and, base64, what was lent; empty for a broadcast."""
+class ChunkUpdate(WeightTransferUpdateInfo):
+    """Shapes of a chunk's tensors (`TensorShape`), and how to get it."""
 
     tensors: list[dict[str, Any]] = field(default_factory=list)
-    lent: str = ""
+    ipc_handle: str = ""
+    """Base64; empty for a broadcast."""
 
 
 _Init = TypeVar("_Init", bound=WeightTransferInitInfo)
 _Update = TypeVar("_Update", bound=WeightTransferUpdateInfo)
 
 
-class _Loading(WeightTransferEngine[_Init, _Update], Generic[_Init, _Update]):  # type: ignore[misc, unused-ignore]
-    """Loads tensors, layer by layer, into the layout that the kernels want."""
+class _LayerwiseTransfer(WeightTransferEngine[_Init, _Update], Generic[_Init, _Update]):  # type: ignore[misc, unused-ignore]
+    """Loads tensors, layer by layer, into the layout of the kernels; digests what it loaded."""
 
     def start_weight_update(self) -> None:
         """Bring the layers back to the form in which weights are loaded."""
         leave_out_computed_layers()
         initialize_layerwise_reload(self.model)  # type: ignore[no-untyped-call, unused-ignore]
-        self.taken: dict[str, str] = {}
+        self.digests: dict[str, str] = {}
+        # Names as the modules have them: `load_weights` returns those that it wrote to.
         self._not_loaded = {name for name, _ in self.model.named_parameters()}
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        """Load; the base class would also wait for an accelerator, which a CPU lacks."""
+        """Load one update; the base class would also wait for an accelerator, which a CPU lacks."""
         self.receive_weights(self.parse_update_info(update_info))
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
     def load(self, weights: list[tuple[str, torch.Tensor]]) -> None:
         """Load tensors under their Hugging Face names."""
-        self.taken |= marks(weights)
-        # Every vLLM model has it; its type is that of a plain module.
+        # Of the tensors as they arrived: layers fuse and repack them, after which no digest of
+        # the learner's would fit.
+        self.digests |= tensor_digests(weights)
+        # Every vLLM model has the method; its declared type is that of a plain module.
         load: Callable[..., set[str]] = getattr(self.model, "load_weights")  # noqa: B009
         self._not_loaded -= load(weights)
 
     def finish_weight_update(self) -> None:
-        """Pack the layers for the kernels again."""
+        """Repack the layers for the kernels, and record the parameters that got nothing."""
         finalize_layerwise_reload(self.model, self.model_config)  # type: ignore[no-untyped-call]
-        self.taken |= dict.fromkeys(self._not_loaded, NOTHING)
+        self.digests |= dict.fromkeys(self._not_loaded, NOTHING)
 
     def shutdown(self) -> None:
-        """Hold nothing back."""
+        """Keep nothing."""
 
 
-class FileTransfer(_Loading[FileInit, FileUpdate]):
-    """Takes a safetensors file."""
+class FileTransfer(_LayerwiseTransfer[FileInit, FileUpdate]):
+    """Loads a safetensors file."""
 
     init_info_cls = FileInit
     update_info_cls = FileUpdate
@@ -112,59 +121,65 @@ class FileTransfer(_Loading[FileInit, FileUpdate]):
         self.load(list(load_file(update_info.path).items()))
 
 
-class PieceTransfer(_Loading[PieceInit, PieceUpdate]):
-    """Takes pieces of the model by broadcast, or out of the learner's memory."""
+class ChunkTransfer(_LayerwiseTransfer[ChunkInit, ChunkUpdate]):
+    """Loads weight chunks by broadcast, or from the learner's memory by IPC handles."""
 
-    init_info_cls = PieceInit
-    update_info_cls = PieceUpdate
-    _channel: Channel | None = None
+    init_info_cls = ChunkInit
+    update_info_cls = ChunkUpdate
+    _group: WeightBroadcastGroup | None = None
 
-    def init_transfer_engine(self, init_info: PieceInit) -> None:
-        """Meet the learner, if it broadcasts."""
+    def init_transfer_engine(self, init_info: ChunkInit) -> None:
+        """Join the learner's broadcast group, if it broadcasts."""
         if init_info.address:
-            number = init_info.first + get_tensor_model_parallel_rank()
-            self._channel = Channel(init_info.address, number, init_info.size, self.device)
+            rank = init_info.first + get_tensor_model_parallel_rank()
+            self._group = WeightBroadcastGroup(init_info.address, rank, init_info.size, self.device)
 
-    def receive_weights(self, update_info: PieceUpdate) -> None:
-        """Load the tensors of one piece."""
-        piece = tuple(TensorShape(**tensor) for tensor in update_info.tensors)
-        self.load(list(cut(self._whole(piece, update_info.lent), piece)))
+    def receive_weights(self, update_info: ChunkUpdate) -> None:
+        """Load the tensors of one chunk."""
+        chunk = tuple(TensorShape(**tensor) for tensor in update_info.tensors)
+        self.load(list(split_chunk(self._whole(chunk, update_info.ipc_handle), chunk)))
 
-    def _whole(self, piece: Piece, lent: str) -> torch.Tensor:
-        if lent:
-            return borrowed(base64.b64decode(lent))
-        assert self._channel is not None, "the processes have not met"
-        dtype: torch.dtype = getattr(torch, piece[0].dtype)
-        whole = torch.empty(num_values(piece), dtype=dtype, device=self.device)
-        self._channel.broadcast(whole)
+    def _whole(self, chunk: WeightChunk, ipc_handle: str) -> torch.Tensor:
+        """Return the chunk's values, one tensor after the other, [num_values]."""
+        if ipc_handle:
+            return open_ipc_handle(base64.b64decode(ipc_handle))
+        assert self._group is not None, "the broadcast group was not formed"
+        dtype: torch.dtype = getattr(torch, chunk[0].dtype)
+        whole = torch.empty(num_values(chunk), dtype=dtype, device=self.device)
+        self._group.broadcast(whole)
         return whole
 
 
-class Holding:
-    """What vLLM's workers can say of their weights; `worker_extension_cls` adds it to them."""
+class WeightsExtension:
+    """Methods of vLLM's workers that report their weights; added by `worker_extension_cls`."""
 
-    weight_transfer_engine: _Loading[Any, Any]
+    weight_transfer_engine: _LayerwiseTransfer[Any, Any]
     model_runner: Any
 
-    def taken_weights(self) -> dict[str, str]:
-        """Return the marks of what the last update loaded, and what it loaded nothing into."""
-        return self.weight_transfer_engine.taken
+    def loaded_weights(self) -> dict[str, str]:
+        """Return the digests of the last update, with `NOTHING` for parameters that it left out."""
+        return self.weight_transfer_engine.digests
 
-    def taken_adapter(self, directory: str, number: int) -> dict[str, str]:
-        """Return the marks of the tensors in `directory` that are those of adapter `number`."""
-        sent = load_file(Path(directory) / "adapter_model.safetensors")
+    def loaded_adapter(self, directory: str, number: int) -> dict[str, str]:
+        """Return the digests of the tensors in `directory` that adapter `number` has as well.
+
+        vLLM multiplies the scale (alpha / rank) into the second factor, so tensors are compared
+        and those of the file are digested.
+        """
+        tensors = load_file(Path(directory) / "adapter_model.safetensors")
         config = json.loads((Path(directory) / "adapter_config.json").read_text())
         scale = config["lora_alpha"] / config["r"]
-        held = dict(self._factors(number))
-        return marks(
+        factors = dict(self._factors(number))
+        return tensor_digests(
             (name, tensor)
-            for name, tensor in sent.items()
-            if name in held and _is_same(held[name], tensor, scale if ".lora_B." in name else 1.0)
+            for name, tensor in tensors.items()
+            if name in factors
+            and _is_same(factors[name], tensor, scale if ".lora_B." in name else 1.0)
         )
 
     def _factors(self, number: int) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield what vLLM has of an adapter, under peft's names; layers it fuses, one by one."""
-        manager = self.model_runner.lora_manager._adapter_manager  # noqa: SLF001 - nobody tells
+        """Yield vLLM's tensors of an adapter under peft's names, fused layers one by one."""
+        manager = self.model_runner.lora_manager._adapter_manager  # noqa: SLF001 - no public way
         for module, layer in manager.get_adapter(number).loras.items():
             names = manager.packed_modules[module] if layer.is_packed else [module]
             both = (layer.lora_a, layer.lora_b)
@@ -175,6 +190,6 @@ class Holding:
                     yield f"base_model.model.{name}.lora_B.weight", second
 
 
-def _is_same(held: torch.Tensor, sent: torch.Tensor, scale: float) -> bool:
-    """Tell whether `held` is what was sent, in vLLM's precision and with the scale worked in."""
-    return torch.equal(held, sent.to(held) * scale)
+def _is_same(own: torch.Tensor, sent: torch.Tensor, scale: float) -> bool:
+    """Tell whether `own` is what was sent, in vLLM's precision and with the scale multiplied in."""
+    return torch.equal(own, sent.to(own) * scale)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from trainer.contract.fleet import DEFAULT_BASE_URL
-from trainer.contract.hosts import is_loopback
-from trainer.contract.spec import RunSpec
-from trainer.envs.fleet.api import Account
-from trainer.envs.fleet.instances import Terms
+from hillclimb.spec.environment.fleet import DEFAULT_BASE_URL
+from hillclimb.spec.hosts import is_loopback
+from hillclimb.spec.run import RunSpec
+from trainer.envs.fleet.instances.instances import LeaseOptions
 from trainer.envs.fleet.provider import FleetProvider
-from trainer.envs.fleet.sizes import MIB, Sizes
+from trainer.envs.fleet.wire.api import FleetAccount
+from trainer.envs.fleet.wire.sizes import MIB, Sizes
 from trainer.errors import SpecError
 
 BASE_URL, API_KEY = "FLEET_BASE_URL", "FLEET_API_KEY"
@@ -25,7 +25,7 @@ OPERATION_SHARE = 1.0 / 3.0
 """Of `call_timeout_s`: a call leaves room for two more tries."""
 
 
-def account_of(spec: RunSpec, environ: Mapping[str, str] | None = None) -> Account:
+def account_of(spec: RunSpec, environ: Mapping[str, str] | None = None) -> FleetAccount:
     """Return the platform that a spec asks for, with the key of this process.
 
     Raises:
@@ -51,16 +51,16 @@ def account_of(spec: RunSpec, environ: Mapping[str, str] | None = None) -> Accou
         raise SpecError(
             f"environment.provider fleet needs a key: set {API_KEY} in the runner's environment"
         )
-    return Account(base_url=url, key=key)
+    return FleetAccount(base_url=url, key=key)
 
 
-def terms_of(spec: RunSpec, tag: str) -> Terms:
+def lease_options_of(spec: RunSpec, tag: str) -> LeaseOptions:
     """Return how the instances of an attempt are held."""
     fleet, environment = spec.environment.fleet, spec.environment
     own = (each.call_timeout_s for each in environment.overrides.values())
     call_s = [environment.call_timeout_s, *(each for each in own if each)]
     lifetime = TTL_FACTOR * environment.longest_rollout_s + TTL_MARGIN_S
-    return Terms(
+    return LeaseOptions(
         run_tag=tag,
         ttl_s=fleet.ttl_s or int(lifetime),
         heartbeat_interval_s=fleet.heartbeat_interval_s,
@@ -91,7 +91,7 @@ def fleet_provider(
     return FleetProvider(
         account_of(spec, environ),
         spec.data.env_keys,
-        terms_of(spec, tag),
+        lease_options_of(spec, tag),
         max_instances=share,
         partial_reward=fleet.partial_reward,
         sizes=Sizes(

@@ -1,14 +1,13 @@
-"""One episode on one instance of the platform: an `Env` over Fleet's wire.
+"""One episode on one instance of a Fleet platform.
 
-Reset makes the instance, waits until it runs, puts it into its start state and waits until it lists
-tools. Who decides that the episode is over is `trainer.rollouts.episode`; `submit_final_answer`,
+`reset` creates the instance, waits until it runs, puts it into its start state and waits until it
+lists tools. `trainer.rollouts.episode` decides when the episode is over; `submit_final_answer`,
 where a prompt names it, is answered here and ends it.
 
-A tool call that got no answer may have been carried out. It is sent again only if that changes
-nothing: the fault says that nothing was done (the connection was never made, 429, 503, a session
-the server does not know, `retryable: true`), or the tool declares itself read-only or idempotent.
-Otherwise the state is unknown, so the try ends as an infra error and the rollout begins anew on
-another instance.
+A tool call without a response may have been carried out. It is repeated only where that is safe:
+the fault shows that nothing was done (no connection, 429, 503, an unknown session,
+`retryable: true`), or the tool declares itself read-only or idempotent. Otherwise the state is
+unknown, so the attempt ends as an infra error and the rollout starts over on another instance.
 """
 
 from __future__ import annotations
@@ -21,21 +20,27 @@ from typing import TypeVar
 
 from pydantic import JsonValue
 
-from trainer.envs.base import Grade, ToolResult, ToolSpec, shortened
-from trainer.envs.deadline import remaining_s
+from hillclimb.environment.base import Grade, ToolResult, ToolSpec, shortened
+from hillclimb.environment.deadline import remaining_s
+from hillclimb.environment.errors import (
+    EnvAtCapacity,
+    EnvUnavailable,
+    ToolTransport,
+    VerifierUnavailable,
+)
+from hillclimb.environment.retry import ExponentialBackoff
+from hillclimb.environment.task import Task
 from trainer.envs.fleet import verification
-from trainer.envs.fleet.api import FleetApi, Instance, Json
-from trainer.envs.fleet.faults import INSTANCE_LIMIT, SESSION_LOST, Refused, WireFault
-from trainer.envs.fleet.instances import Instances
-from trainer.envs.fleet.limiter import Share
-from trainer.envs.fleet.mcp_session import McpSession
-from trainer.envs.fleet.persistence import Persistence
-from trainer.envs.fleet.results import tool_result
-from trainer.envs.fleet.schema import changes_nothing, tool_spec
-from trainer.envs.fleet.sizes import Sizes
-from trainer.envs.fleet.wishes import Wish, Wishes
-from trainer.errors import EnvAtCapacity, EnvUnavailable, ToolTransport, VerifierUnavailable
-from trainer.types import Task
+from trainer.envs.fleet.instances.instances import FleetInstances
+from trainer.envs.fleet.instances.limiter import Share
+from trainer.envs.fleet.instances.request import InstanceRequest, InstanceRequests
+from trainer.envs.fleet.wire.api import FleetApi, FleetInstance, Json
+from trainer.envs.fleet.wire.faults import INSTANCE_LIMIT, SESSION_LOST, CallRefused, WireFault
+from trainer.envs.fleet.wire.mcp_session import McpSession
+from trainer.envs.fleet.wire.results import tool_result
+from trainer.envs.fleet.wire.retry import CallRetry
+from trainer.envs.fleet.wire.schema import changes_nothing, tool_spec
+from trainer.envs.fleet.wire.sizes import Sizes
 
 T = TypeVar("T")
 
@@ -54,67 +59,65 @@ SUBMIT_SPEC = ToolSpec(
 SUBMITTED = "Answer recorded."
 NO_VERIFIER = "no_verifier"
 VERIFIER_TRIES = 4
-"""How often a verifier that crashes, or whose judge is out, is asked; as often as Fleet asks."""
-VERIFIER_PAUSE_S = 1.0
-_GONE = (404, 410)
+"""Attempts of a verifier that crashes, or whose judge fails; the same number as Fleet's client."""
+VERIFIER_BACKOFF = ExponentialBackoff(first_s=1.0, longest_s=8.0)
+_ENDED = (404, 410)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Platform:
-    """What the episodes of an attempt share."""
+    """State that the episodes of an attempt share."""
 
     api: FleetApi
-    instances: Instances
-    wishes: Wishes
+    instances: FleetInstances
+    requests: InstanceRequests
     known_verifiers: set[str]
-    """Hashes of the bundles that the platform has from us."""
+    """Hashes of the bundles that were uploaded to the platform."""
     partial_reward: bool
     region: str | None
     sizes: Sizes
 
 
 class FleetEnv:
-    """An `Env`; also hears the conversation, for verifiers that read it, and tells what it took."""
+    """An `Env` on one instance, with a transcript for verifiers and metrics of the episode."""
 
-    def __init__(
-        self, platform: Platform, task: Task, persistence: Persistence, share: Share
-    ) -> None:
+    def __init__(self, platform: Platform, task: Task, retry: CallRetry, share: Share) -> None:
         self._platform = platform
         self._task = task
-        self._persistence = persistence
+        self._retry = retry
         self._share = share
-        self._wish: Wish | None = None
-        self._instance: Instance | None = None
+        self._request: InstanceRequest | None = None
+        self._instance: FleetInstance | None = None
         self._session: McpSession | None = None
-        self._dropped: list[McpSession] = []
-        self._harmless: frozenset[str] = frozenset()
+        self._old_sessions: list[McpSession] = []
+        self._repeatable: frozenset[str] = frozenset()
         self._answer: str | None = None
         self._conversation: Sequence[Mapping[str, JsonValue]] = ()
 
     async def reset(self) -> tuple[ToolSpec, ...]:
-        """Make an instance and return its tools.
+        """Create an instance and return its tools.
 
         Raises:
-            EnvAtCapacity: the account holds as many instances as it may.
+            EnvAtCapacity: the account is at its limit of instances.
             EnvUnavailable: the instance did not start, or lists no tools.
         """
-        platform, insist = self._platform, self._persistence.insist
+        platform, call = self._platform, self._retry.call
         await self._delete()
         self._answer = None
         try:
-            self._wish = await platform.wishes.of(self._task, self._persistence)
+            self._request = await platform.requests.of(self._task, self._retry)
             instance = await platform.instances.make(
-                self._wish.body(), self._persistence, self._share.account
+                self._request.body(), self._retry, self._share.account
             )
             self._instance = instance
-            await insist("the reset", partial(platform.api.reset, instance))
-            listed = await insist("the list of tools", self._list_tools)
+            await call("the reset", partial(platform.api.reset, instance))
+            listed = await call("the list of tools", self._list_tools)
         except WireFault as fault:
             if fault.kind == INSTANCE_LIMIT:
                 raise EnvAtCapacity(str(fault)) from fault
             raise EnvUnavailable(f"{self._task.env_key}: {fault}") from fault
         tools = [tool_spec(each) for each in listed]
-        self._harmless = frozenset(str(t.get("name")) for t in listed if changes_nothing(t))
+        self._repeatable = frozenset(str(t.get("name")) for t in listed if changes_nothing(t))
         if SUBMIT in self._task.prompt:
             tools = [tool for tool in tools if tool.name != SUBMIT] + [SUBMIT_SPEC]
         return tuple(tools)
@@ -123,55 +126,55 @@ class FleetEnv:
         """Call a tool.
 
         Raises:
-            ToolTransport: no answer came, and asking again could do it twice.
-            EnvUnavailable: there is no instance any more.
+            ToolTransport: no response came, and a retry could execute the call twice.
+            EnvUnavailable: the instance has ended.
         """
         if name == SUBMIT and SUBMIT in self._task.prompt:
             return self._submit(arguments)
         platform = self._platform
         try:
-            found = await self._persistence.insist(
+            result = await self._retry.call(
                 name,
                 partial(self._call, name, arguments),
-                may_repeat=lambda fault: not fault.may_be_done or name in self._harmless,
+                may_repeat=lambda fault: not fault.may_be_done or name in self._repeatable,
             )
-        except Refused as refused:
+        except CallRefused as refused:
             text = shortened(refused.message, platform.sizes.max_output_chars)
             return ToolResult(text=text, is_error=True)
         except WireFault as fault:
-            if fault.status in _GONE:
+            if fault.status in _ENDED:
                 raise EnvUnavailable(
-                    f"{self._task.env_key}: the instance is gone: {fault}"
+                    f"{self._task.env_key}: the instance has ended: {fault}"
                 ) from fault
             raise ToolTransport(f"{self._task.env_key}.{name}: {fault}") from fault
-        return tool_result(found, platform.sizes.max_output_chars)
+        return tool_result(result, platform.sizes.max_output_chars)
 
     async def score(self) -> Grade:
-        """Have the state graded by the task's verifier, over there.
+        """Grade the state with the task's verifier, on the platform.
 
         Raises:
-            VerifierUnavailable: it could not be asked.
+            VerifierUnavailable: the verifier could not run.
         """
-        wish, instance = self._wish, self._instance
-        if wish is None or instance is None:
+        request, instance = self._request, self._instance
+        if request is None or instance is None:
             raise VerifierUnavailable("the episode is not running")
-        if wish.verifier is None:
+        if request.verifier is None:
             return Grade(score=None, reason=NO_VERIFIER)
         answer: Json = {}
         for number in range(VERIFIER_TRIES):
             try:
-                answer = await self._persistence.insist(
+                answer = await self._retry.call(
                     "the verifier",
-                    partial(self._execute, wish.verifier, instance),
-                    # A verifier takes longer than a call; half of the time leaves room for another.
-                    at_most_s=max(self._persistence.operation_s, remaining_s() / 2.0),
+                    partial(self._execute, request.verifier, instance),
+                    # A verifier takes longer than a call; half of the time leaves room for a retry.
+                    at_most_s=max(self._retry.operation_s, remaining_s() / 2.0),
                 )
             except WireFault as fault:
                 raise VerifierUnavailable(f"{self._task.env_key}: {fault}") from fault
-            pause = VERIFIER_PAUSE_S * 2.0**number
+            pause = VERIFIER_BACKOFF.pause_s(number)
             if not verification.may_pass(answer) or remaining_s() < 2.0 * pause:
                 break
-            self._persistence.meter.count("retries")
+            self._retry.meter.count("retries")
             await asyncio.sleep(pause)
         return verification.grade(answer, partial_reward=self._platform.partial_reward)
 
@@ -179,13 +182,13 @@ class FleetEnv:
         """Delete the instance."""
         await self._delete()
 
-    def hear(self, conversation: Sequence[Mapping[str, JsonValue]]) -> None:
-        """Take the conversation as it is at the end, for verifiers that read it."""
+    def set_transcript(self, conversation: Sequence[Mapping[str, JsonValue]]) -> None:
+        """Set the final conversation, for verifiers that read it."""
         self._conversation = conversation
 
     def measures(self) -> Mapping[str, float]:
-        """Return what the episode took; see docs/metrics.md."""
-        meter = self._persistence.meter
+        """Return the metrics of the episode; see docs/metrics.md."""
+        meter = self._retry.meter
         counted = ("mcp_requests", "retries", "timeouts", "limits", "reconnects")
         return {
             **{f"num_{name}": float(meter.counts[name]) for name in counted},
@@ -201,23 +204,23 @@ class FleetEnv:
         return ToolResult(text=SUBMITTED, ends_episode=True)
 
     async def _list_tools(self) -> tuple[dict[str, JsonValue], ...]:
-        session = await self._connected()
-        found = await self._asking(session, session.tools())
-        kept = tuple(each for each in found if each.get("name") != COMPUTER)
-        if not kept:
+        session = await self._connect_session()
+        listing = await self._await_answer(session, session.tools())
+        tools = tuple(each for each in listing if each.get("name") != COMPUTER)
+        if not tools:
             raise WireFault(
                 kind="no_tools",
                 message="the list of tools is empty",
                 is_transient=True,
                 may_be_done=False,
             )
-        return kept
+        return tools
 
     async def _call(self, name: str, arguments: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-        session = await self._connected()
-        return await self._asking(session, session.call(name, arguments))
+        session = await self._connect_session()
+        return await self._await_answer(session, session.call(name, arguments))
 
-    async def _execute(self, verifier: verification.Verifier, instance: Instance) -> Json:
+    async def _execute(self, verifier: verification.Verifier, instance: FleetInstance) -> Json:
         known = self._platform.known_verifiers
         body = verification.request(
             verifier,
@@ -231,15 +234,15 @@ class FleetEnv:
             answer = await self._platform.api.execute(body)
         except WireFault as fault:
             if fault.status == 400 and verifier.sha256 in known:
-                # The platform has forgotten the bundle: send it again.
+                # The platform has dropped the bundle: send it again.
                 known.discard(verifier.sha256)
                 return await self._execute(verifier, instance)
             raise
         known.add(verifier.sha256)
         return answer
 
-    async def _connected(self) -> McpSession:
-        """Return the episode's session, opened again where it was lost; the instance stays."""
+    async def _connect_session(self) -> McpSession:
+        """Return the episode's session, reopened where it was lost, on the same instance."""
         if self._session is None:
             instance, api = self._instance, self._platform.api
             if instance is None:
@@ -249,8 +252,8 @@ class FleetEnv:
                     is_transient=False,
                     may_be_done=False,
                 )
-            meter = self._persistence.meter
-            if self._dropped:
+            meter = self._retry.meter
+            if self._old_sessions:
                 meter.count("reconnects")
             session = McpSession(
                 instance.mcp_url,
@@ -260,25 +263,25 @@ class FleetEnv:
                 max_bytes=self._platform.sizes.max_message_bytes,
             )
             self._session = session
-            await self._asking(session, session.open())
+            await self._await_answer(session, session.open())
         return self._session
 
-    async def _asking(self, session: McpSession, asking: Awaitable[T]) -> T:
-        """Await an answer; a session that is lost, or that is not waited for, is let go."""
+    async def _await_answer(self, session: McpSession, response: Awaitable[T]) -> T:
+        """Await a response; a lost session, or one whose call was cancelled, is abandoned."""
         try:
-            return await asking
-        except Refused:
+            return await response
+        except CallRefused:
             raise
         except BaseException as error:
             if not isinstance(error, WireFault) or error.kind == SESSION_LOST:
                 session.abandon()
-                self._dropped.append(session)
+                self._old_sessions.append(session)
                 self._session = None
             raise
 
     async def _delete(self) -> None:
-        sessions, instance = [*self._dropped, self._session], self._instance
-        self._dropped, self._session, self._instance = [], None, None
+        sessions, instance = [*self._old_sessions, self._session], self._instance
+        self._old_sessions, self._session, self._instance = [], None, None
         for session in sessions:
             if session is not None:
                 session.abandon()

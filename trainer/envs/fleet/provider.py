@@ -1,4 +1,4 @@
-"""The `fleet` provider: episodes on the instances of a platform that speaks Fleet's contract."""
+"""The `fleet` provider: episodes on instances of a platform with Fleet's API."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from trainer.envs.fleet.api import Account, FleetApi
+from hillclimb.environment.task import Task
 from trainer.envs.fleet.env import FleetEnv, Platform
-from trainer.envs.fleet.instances import Instances, Terms
-from trainer.envs.fleet.limiter import Limiter, Share
-from trainer.envs.fleet.persistence import Meter, Persistence
-from trainer.envs.fleet.sizes import DEFAULT, Sizes
-from trainer.envs.fleet.wishes import Wishes
+from trainer.envs.fleet.instances.instances import FleetInstances, LeaseOptions
+from trainer.envs.fleet.instances.limiter import Limiter, Share
+from trainer.envs.fleet.instances.request import InstanceRequests
+from trainer.envs.fleet.wire.api import FleetAccount, FleetApi
+from trainer.envs.fleet.wire.retry import CallRetry, Meter
+from trainer.envs.fleet.wire.sizes import DEFAULT, Sizes
 from trainer.errors import SpecError
-from trainer.types import Task
 
 
 class FleetProvider:
@@ -23,23 +23,23 @@ class FleetProvider:
     Args:
         account: the platform and the key.
         env_keys: the environments served, in this order.
-        terms: how instances are held.
-        max_instances: of one environment at once, at the most.
-        partial_reward: give a failed task the share of its checks that passed.
-        sizes: how much of an answer is taken.
+        terms: lifetime, heartbeat and tag of instances.
+        max_instances: most instances of one environment at once.
+        partial_reward: give a failed task the share of its passed checks.
+        sizes: size limits of responses.
     """
 
     def __init__(
         self,
-        account: Account,
+        account: FleetAccount,
         env_keys: Sequence[str],
-        terms: Terms,
+        lease: LeaseOptions,
         *,
         max_instances: int,
         partial_reward: bool = False,
         sizes: Sizes = DEFAULT,
     ) -> None:
-        self._account, self._terms = account, terms
+        self._account, self._lease = account, lease
         self._env_keys = tuple(env_keys)
         self._partial_reward = partial_reward
         self._sizes = sizes
@@ -55,7 +55,7 @@ class FleetProvider:
         return self._env_keys
 
     def share(self, env_key: str) -> Share:
-        """Return what bounds an environment's instances.
+        """Return the limiters of an environment's instances.
 
         Raises:
             SpecError: the environment is not served.
@@ -71,17 +71,17 @@ class FleetProvider:
             SpecError: the task's environment is not served.
         """
         share = self.share(task.env_key)
-        persistence = Persistence(operation_s=self._terms.operation_s, meter=Meter(), load=share)
-        return FleetEnv(self._connected(), task, persistence, share)
+        retry = CallRetry(operation_s=self._lease.operation_s, meter=Meter(), load=share)
+        return FleetEnv(self._connect_session(), task, retry, share)
 
     @asynccontextmanager
     async def slot(self, task: Task) -> AsyncIterator[None]:
-        """Wait until the task's environment can hold another instance; leave a place for it."""
+        """Wait for a slot of an instance of the task's environment, and hold it."""
         async with self.share(task.env_key).slot():
             yield
 
     async def close(self) -> None:
-        """Delete what is left of the attempt's instances and close the connections.
+        """Delete the attempt's remaining instances and close the connections.
 
         Raises:
             WireFault: the platform still lists some, or does not answer.
@@ -93,18 +93,18 @@ class FleetProvider:
             finally:
                 await platform.api.close()
 
-    def _connected(self) -> Platform:
-        """Make the client on first use, in the event loop that uses it."""
+    def _connect_session(self) -> Platform:
+        """Return the shared client, created on first use in the event loop that uses it."""
         if self._platform is None:
             asyncio.get_running_loop()
             api = FleetApi(self._account, self._sizes)
             self._platform = Platform(
                 api=api,
-                instances=Instances(api, self._terms),
-                wishes=Wishes(api),
+                instances=FleetInstances(api, self._lease),
+                requests=InstanceRequests(api),
                 known_verifiers=set(),
                 partial_reward=self._partial_reward,
-                region=self._terms.region,
+                region=self._lease.region,
                 sizes=self._sizes,
             )
         return self._platform

@@ -1,4 +1,4 @@
-"""What to do around a run: look whether the platform answers before it, leave nothing after it."""
+"""Check of the platform before a run, and deletion of leftover instances after it."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from trainer.contract.rundir import AttemptDir, attempt_name, run_tags
-from trainer.contract.spec import RunSpec
-from trainer.envs.deadline import within
-from trainer.envs.fleet.api import Account, FleetApi
-from trainer.envs.fleet.choice import account_of, terms_of
-from trainer.envs.fleet.faults import ODD, REDIRECT, WireFault
-from trainer.envs.fleet.instances import delete_all
-from trainer.envs.fleet.limiter import Limiter
-from trainer.envs.fleet.persistence import Meter, Persistence
+from hillclimb.environment.deadline import within
+from hillclimb.process.launcher import has_ended
+from hillclimb.protocol.rundir import AttemptDir, attempt_name, run_tags
+from hillclimb.spec.run import RunSpec
+from trainer.envs.fleet.choice import account_of, lease_options_of
+from trainer.envs.fleet.instances.instances import delete_all
+from trainer.envs.fleet.instances.limiter import Limiter
+from trainer.envs.fleet.wire.api import FleetAccount, FleetApi
+from trainer.envs.fleet.wire.faults import ODD, REDIRECT, WireFault
+from trainer.envs.fleet.wire.retry import CallRetry, Meter
 from trainer.errors import EnvironmentOutage, SpecError
-from trainer.handover.launch import has_ended
 
 CHECK_S = 20.0
 SWEEP_S = 20.0
-"""The end of an attempt waits for this; what is not swept sends no heartbeat and ends by itself."""
+"""Timeout of a sweep at the end of an attempt; instances left then end without heartbeats."""
 OPERATION_S = 10.0
 
 
-async def sweep(account: Account, tags: Sequence[str]) -> int:
-    """Delete the instances that carry these tags; return how many there were.
+async def sweep(account: FleetAccount, tags: Sequence[str]) -> int:
+    """Delete the instances with these tags; return their number.
 
     Raises:
         WireFault: some are left, or the platform does not answer.
@@ -37,55 +37,55 @@ async def sweep(account: Account, tags: Sequence[str]) -> int:
     try:
         with within(SWEEP_S):
             for tag in tags:
-                num_swept += await delete_all(api, tag, _patient())
+                num_swept += await delete_all(api, tag, _call_retry())
     finally:
         await api.close()
     return num_swept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Swept:
-    """What a sweep of a run did."""
+class InstanceSweep:
+    """Result of a sweep."""
 
     num_deleted: int
-    left_alone: tuple[int, ...]
-    """Attempts that still run, or of which nothing says that they ended."""
+    skipped: tuple[int, ...]
+    """Attempts that still run, or without a record of their end."""
 
 
-def sweep_run(run_dir: Path, attempt: int | None, environ: Mapping[str, str]) -> Swept:
-    """Delete what the attempts of a run left that have ended, or one of them, however it is.
+def sweep_run(run_dir: Path, attempt: int | None, environ: Mapping[str, str]) -> InstanceSweep:
+    """Delete leftover instances of a run's ended attempts, or of one attempt in any state.
 
     Raises:
         SpecError: the spec cannot be read, or there is no key.
         WireFault: some are left, or the platform does not answer.
     """
-    num_swept, left_alone = 0, []
+    num_swept, skipped = 0, []
     for number in [attempt] if attempt is not None else _attempts(run_dir):
         where = AttemptDir(run_dir, number)
         spec = _spec(where.spec)
         if spec is None or spec.environment.provider != "fleet":
             continue
         if attempt is None and not has_ended(where):
-            left_alone.append(number)
+            skipped.append(number)
             continue
         tags = run_tags(run_dir.name, number)
         num_swept += asyncio.run(sweep(account_of(spec, environ), tags))
-    return Swept(num_deleted=num_swept, left_alone=tuple(left_alone))
+    return InstanceSweep(num_deleted=num_swept, skipped=tuple(skipped))
 
 
 async def check_platform(spec: RunSpec, environ: Mapping[str, str] | None = None) -> None:
-    """Look whether the platform answers and takes our key, before anything is loaded for it.
+    """Check that the platform responds and accepts the key, before anything is loaded for it.
 
     Raises:
-        SpecError: it refuses the key, or is not to be asked.
-        EnvironmentOutage: it does not answer.
+        SpecError: it refuses the key, or is no platform of Fleet's API.
+        EnvironmentOutage: it does not respond.
     """
     account = account_of(spec, environ)
-    operation_s = terms_of(spec, "check").operation_s
+    operation_s = lease_options_of(spec, "check").operation_s
     api = FleetApi(account)
     try:
         with within(CHECK_S):
-            await _patient(operation_s).insist("the account", api.me)
+            await _call_retry(operation_s).call("the account", api.me)
     except WireFault as fault:
         if fault.status in (401, 403):
             raise SpecError(
@@ -101,8 +101,8 @@ async def check_platform(spec: RunSpec, environ: Mapping[str, str] | None = None
         await api.close()
 
 
-def _patient(operation_s: float = OPERATION_S) -> Persistence:
-    return Persistence(operation_s=operation_s, meter=Meter(), load=Limiter(1))
+def _call_retry(operation_s: float = OPERATION_S) -> CallRetry:
+    return CallRetry(operation_s=operation_s, meter=Meter(), load=Limiter(1))
 
 
 def _attempts(run_dir: Path) -> list[int]:

@@ -1,8 +1,8 @@
-"""What is sent to have a state graded, and what the answer means.
+"""Requests to the platform's verifiers, and the interpretation of their responses.
 
-A verifier's source is bytes to us. It is parsed to see which arguments its function takes, which
-runs nothing, and is put into an archive whose bytes depend on the source alone; it is never
-imported, compiled or executed here.
+A verifier's source is data. It is parsed for the arguments of its function, which runs nothing, and
+put into an archive whose bytes depend on the source alone; it is never imported, compiled or
+executed here.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from trainer.envs.base import Grade
-from trainer.envs.fleet.api import Json
+from hillclimb.environment.base import Grade
+from trainer.envs.fleet.wire.api import Json
 
 VERIFY = "verify"
 REGION = "us-west-1"
 _JUDGE_ERROR = re.compile(r"^JUDGE ERROR:", re.MULTILINE)
-"""As a judge that is out says it, at the start of a line. Within one it may be a quotation of what
-the agent wrote, who would get rid of a 0 by it."""
+"""Output of a failed judge, at the start of a line. Within a line it may quote the agent, who could
+avoid a 0 by it."""
 CRASHED, JUDGED, NONE, ODD = "verifier_crashed", "judge_error", "verifier_none", "verifier_odd"
-"""Reasons why a state has no grade although the verifier's server answered."""
+"""Reasons of a missing grade although the verifier's server responded."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _APP = re.compile(r"^App ([^\s:]+): ([01](?:\.0+)?)\s*$", re.MULTILINE)
 _UNCHANGED = "no unexpected changes"
@@ -39,28 +39,28 @@ _ERRORS, _SUCCESSES = (
     re.compile(rf">>> {kind}_ACCUMULATOR >>>\n.*?\n<<< {kind}_ACCUMULATOR <<<", re.DOTALL)
     for kind in ("ERROR", "SUCCESS")
 )
-"""Lists of checks as they are printed, with the lines around them."""
+"""Printed lists of checks with their marker lines."""
 _MARKER = re.compile(r"(?P<way>>>>|<<<) \w\S* (?P=way)$")
 MAX_REASON = 200
-"""Characters of a complaint that are kept (count)."""
+"""Most characters of a reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verifier:
-    """A verifier, as a dataset or the platform gives its source."""
+    """A verifier from its source in a dataset or on the platform."""
 
     key: str
     sha256: str
-    """Of the source; Fleet's own client hashes an archive that holds the time it was made."""
+    """Hash of the source; Fleet's own client hashes an archive, which contains its time."""
     function_name: str
     bundle: bytes
-    """The archive to send where the platform does not have it yet."""
+    """Archive to send where the platform does not have it yet."""
     takes_conversation: bool
     takes_answer: bool
 
 
 def of_source(key: str, source: str) -> Verifier:
-    """Return the verifier that a dataset's source is, without running it."""
+    """Return the verifier of a source, without running it."""
     name, arguments, takes_any = _signature(source)
     return Verifier(
         key=key,
@@ -73,9 +73,9 @@ def of_source(key: str, source: str) -> Verifier:
 
 
 def archive(source: str) -> bytes:
-    """Return the zip of a verifier: the same bytes for the same source, whenever it is made.
+    """Return the zip of a verifier: the same bytes for the same source.
 
-    Fleet's own client writes the time into it, so the platform's cache never knows it again.
+    Fleet's own client writes the time into it, so it never hits the platform's cache.
     """
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as packed:
@@ -89,17 +89,17 @@ def archive(source: str) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """What a verifier may be told beside the state."""
+    """Arguments of a verifier beside the state."""
 
     answer: str | None
-    """What `submit_final_answer` was given; None where it was not called."""
+    """Argument of `submit_final_answer`; None where it was not called."""
     conversation: Sequence[Mapping[str, JsonValue]]
 
 
 def request(
     verifier: Verifier,
     instance_id: str,
-    testimony: Statement,
+    statement: Statement,
     *,
     with_bundle: bool,
     timeout_s: float,
@@ -107,10 +107,10 @@ def request(
 ) -> Json:
     """Return the body of `POST /v1/verifiers/execute`."""
     kwargs: dict[str, JsonValue] = {}
-    if testimony.answer is not None and verifier.takes_answer:
-        kwargs["final_answer"] = testimony.answer
+    if statement.answer is not None and verifier.takes_answer:
+        kwargs["final_answer"] = statement.answer
     if verifier.takes_conversation:
-        kwargs["conversation"] = json.dumps(list(testimony.conversation), ensure_ascii=False)
+        kwargs["conversation"] = json.dumps(list(statement.conversation), ensure_ascii=False)
     # Plain values in the standard pickle are what the platform's unpickler (cloudpickle) reads.
     packed = pickle.dumps({"args": (None, {"env": instance_id}), "kwargs": kwargs}, protocol=4)
     body: Json = {
@@ -129,12 +129,12 @@ def request(
 
 
 def may_pass(answer: Json) -> bool:
-    """Tell whether asking again may help: the verifier crashed, or its judge was out."""
+    """Tell whether a retry may help: the verifier crashed, or its judge failed."""
     return answer.get("success") is not True or _judge_is_out(str(answer.get("stdout") or ""))
 
 
 def grade(answer: Json, *, partial_reward: bool) -> Grade:
-    """Return what the platform's answer says about a state. Nothing but a number is a score."""
+    """Return the grade in the platform's response. Only a number is a score."""
     stdout = str(answer.get("stdout") or "")
     if _judge_is_out(stdout):
         return Grade(score=None, reason=JUDGED)
@@ -148,7 +148,7 @@ def grade(answer: Json, *, partial_reward: bool) -> Grade:
     score = float(result)
     if score == 0.0 and partial_reward:
         share = partial_score(stdout)
-        # Each printed check may have passed in a task that was not done: its verifier left early.
+        # In a failed task each printed check may have passed: its verifier returned early.
         score = share if share is not None and share < 1.0 else 0.0
     return Grade(score=score, reason=_complaint(stdout) if score < 1.0 else None)
 
@@ -160,7 +160,7 @@ def _judge_is_out(stdout: str) -> bool:
 def partial_score(stdout: str) -> float | None:
     """Return the share of checks that passed, as Fleet's verifiers print them.
 
-    None where they print none, or a list of what failed that cannot be read.
+    None where they print none, or a list of failed checks that cannot be parsed.
 
     Several apps: the share of apps that passed, without those whose only check was that nothing
     changed. One app: checks passed over checks made.
@@ -178,7 +178,7 @@ def partial_score(stdout: str) -> float | None:
 
 
 def _is_idle(stdout: str, app: str) -> bool:
-    """Tell whether an app had nothing to do: it only had to stay as it was, and did."""
+    """Tell whether an app's only task was to stay unchanged, and it did."""
     block = re.search(
         rf"<<< VERIFY_{re.escape(app)} <<<\n(.*?)\n>>> VERIFY_{re.escape(app)} >>>",
         stdout,
@@ -191,23 +191,23 @@ def _is_idle(stdout: str, app: str) -> bool:
 
 
 def _checks(stdout: str, kind: str) -> list[object] | None:
-    """Return a printed list of checks; literals alone are read."""
-    found = re.search(
+    """Return a printed list of checks; only literals are parsed."""
+    match = re.search(
         rf">>> {kind}_ACCUMULATOR >>>\n(.*?)\n<<< {kind}_ACCUMULATOR <<<", stdout, re.DOTALL
     )
-    if found is None:
+    if match is None:
         return None
     try:
-        listed = ast.literal_eval(found[1].strip())
+        checks = ast.literal_eval(match[1].strip())
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return None
-    return listed if isinstance(listed, list) else None
+    return checks if isinstance(checks, list) else None
 
 
 def _complaint(stdout: str) -> str | None:
-    """Return the first failed check that a verifier listed, else the last line that it wrote.
+    """Return the first failed check that a verifier printed, else its last line.
 
-    The lines around lists of checks are none, and neither are checks that passed.
+    Marker lines and passed checks do not count.
     """
     errors = _checks(stdout, "ERROR")
     if errors:
@@ -221,7 +221,7 @@ def _complaint(stdout: str) -> str | None:
 
 
 def _signature(source: str) -> tuple[str, frozenset[str], bool]:
-    """Return name and arguments of the function to call, and whether it takes any others too."""
+    """Return name and arguments of the function to call, and whether it takes further ones."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, MemoryError, RecursionError):
@@ -230,7 +230,7 @@ def _signature(source: str) -> tuple[str, frozenset[str], bool]:
     functions = [node for node in tree.body if isinstance(node, kinds)]
     if not functions:
         return VERIFY, frozenset(), True
-    chosen = next((each for each in functions if each.name == VERIFY), functions[0])
-    given = chosen.args
-    names = frozenset(each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs))
-    return chosen.name, names, given.kwarg is not None
+    function = next((each for each in functions if each.name == VERIFY), functions[0])
+    args = function.args
+    names = frozenset(each.arg for each in (*args.posonlyargs, *args.args, *args.kwonlyargs))
+    return function.name, names, args.kwarg is not None

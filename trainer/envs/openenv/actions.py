@@ -1,4 +1,4 @@
-"""What a model may do in an OpenEnv environment, and how its answers read.
+"""Actions of an OpenEnv server as tools, and its observations as text.
 
 Two kinds of server: those with MCP tools, which become our tools one by one, and those with one
 pydantic `Action`, which becomes the single tool `act`.
@@ -13,13 +13,13 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from trainer.envs.base import ToolResult, ToolSpec
-from trainer.errors import ToolTransport
+from hillclimb.environment.base import ToolResult, ToolSpec
+from hillclimb.environment.errors import ToolTransport
 
 ACT = "act"
 LIST_TOOLS: dict[str, Any] = {"type": "list_tools"}
 _TRANSPORT = ("timeout", "transport_error")
-"""OpenEnv's types of tool errors that are no answer of the tool."""
+"""OpenEnv's types of tool errors in which the tool did not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Actions:
 
     @property
     def are_tools(self) -> bool:
-        """Whether the server has MCP tools: it says so by the class of its actions."""
+        """True where the server has MCP tools, by the schema of its actions."""
         own = self._own_fields()
         kind = own.get("type", {}).get("const")
         return kind in ("call_tool", "list_tools") or (
@@ -50,13 +50,13 @@ class Actions:
                 )
                 for each in observation.get("tools", ())
             )
-        shown = {key: value for key, value in self.schema.items() if key != "description"}
-        shown["properties"] = self._own_fields()
+        schema = {key: value for key, value in self.schema.items() if key != "description"}
+        schema["properties"] = self._own_fields()
         description = str(self.schema.get("description") or "Take one action.")
-        return (ToolSpec(name=ACT, description=description, parameters=without_titles(shown)),)
+        return (ToolSpec(name=ACT, description=description, parameters=without_titles(schema)),)
 
     def action(self, name: str, arguments: Mapping[str, JsonValue]) -> dict[str, Any]:
-        """Return what is sent for one call."""
+        """Return the action of one call."""
         if self.are_tools:
             return {"type": "call_tool", "tool_name": name, "arguments": dict(arguments)}
         return dict(arguments)
@@ -74,25 +74,25 @@ class Actions:
             return ToolResult(
                 text=str(error.get("message")), is_error=True, ends_episode=ends_episode
             )
-        found = observation.get("result") if "tool_name" in observation else None
-        is_error = isinstance(found, dict) and bool(found.get("is_error"))
-        text = self.text(observation) if found is None else _tool_text(found)
+        result = observation.get("result") if "tool_name" in observation else None
+        is_error = isinstance(result, dict) and bool(result.get("is_error"))
+        text = self.text(observation) if result is None else _tool_text(result)
         return ToolResult(text=text, is_error=is_error, ends_episode=ends_episode)
 
     def text(self, observation: Mapping[str, Any]) -> str:
         """Return an observation as the model reads it; empty for an empty one."""
         if self.text_field is not None and self.text_field in observation:
             return _plain(observation[self.text_field])
-        said = {key: value for key, value in observation.items() if value is not None}
-        if not said:
+        fields = {key: value for key, value in observation.items() if value is not None}
+        if not fields:
             return ""
-        only = next(iter(said.values()))
-        return only if len(said) == 1 and isinstance(only, str) else _plain(said)
+        only = next(iter(fields.values()))
+        return only if len(fields) == 1 and isinstance(only, str) else _plain(fields)
 
     def caused_by_policy(
         self, errors: list[dict[str, Any]], arguments: Mapping[str, JsonValue]
     ) -> bool:
-        """Whether validation errors speak of the action, and not of what the server made of it."""
+        """Tell whether validation errors concern the action, not the server's own observation."""
         known = {*self.schema.get("properties", {}), *arguments}
         places = [each.get("loc") or () for each in errors]
         return all(not place or place[0] in known for place in places)

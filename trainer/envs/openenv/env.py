@@ -11,12 +11,17 @@ from typing import Any, TypeVar
 
 from pydantic import JsonValue
 
-from trainer.contract.openenv import OpenEnvServer
-from trainer.envs.base import Grade, ToolResult, ToolSpec, shortened
+from hillclimb.environment.base import Grade, ToolResult, ToolSpec, shortened
+from hillclimb.environment.errors import (
+    EnvUnavailable,
+    RolloutError,
+    ToolTransport,
+    VerifierUnavailable,
+)
+from hillclimb.environment.sanitize import sanitize_unicode
+from hillclimb.spec.environment.openenv import OpenEnvServer
 from trainer.envs.openenv.actions import LIST_TOOLS, Actions, complaint
-from trainer.envs.openenv.session import FAULTS, Refusal, Session
-from trainer.errors import EnvUnavailable, RolloutError, ToolTransport, VerifierUnavailable
-from trainer.storable import storable
+from trainer.envs.openenv.session import FAULTS, OpenEnvSession, SessionRefused
 
 _FULL = "CAPACITY_REACHED"
 _INVALID = "VALIDATION_ERROR"
@@ -29,9 +34,9 @@ class OpenEnvEpisode:
     """An `Env` over one session of a server; its `prompt` is what the server's reset says.
 
     Args:
-        server: as the spec has it.
+        server: settings of the spec.
         headers: of the connection.
-        actions: tells what the server's actions are; asked once the episode begins.
+        actions: loads the server's actions when the episode starts.
         arguments: of the server's reset.
     """
 
@@ -44,9 +49,9 @@ class OpenEnvEpisode:
     ) -> None:
         self._server = server
         self._headers = headers
-        self._find_actions = actions
+        self._load_actions = actions
         self.arguments = dict(arguments)
-        self._session: Session | None = None
+        self._session: OpenEnvSession | None = None
         self._actions: Actions | None = None
         self._tools: tuple[ToolSpec, ...] = ()
         self._rewards: list[object] = []
@@ -61,14 +66,14 @@ class OpenEnvEpisode:
     async def reset(self) -> tuple[ToolSpec, ...]:
         """Open a session, reset the environment in it and return its tools.
 
-        A server without a free session is asked again, for as long as the caller waits.
+        A server without a free session is retried for as long as the caller waits.
         """
-        self._actions = actions = await self._find_actions()
+        self._actions = actions = await self._load_actions()
         first = await _answer(self._begin(), EnvUnavailable)
         if first.done:
             raise EnvUnavailable("the episode was over when it began")
-        self._prompt = storable(actions.text(first.observation))
-        self._note(first)
+        self._prompt = sanitize_unicode(actions.text(first.observation))
+        self._record(first)
         listed: dict[str, Any] = {}
         if actions.are_tools:
             answer = await _answer(self._running().step(LIST_TOOLS), EnvUnavailable)
@@ -77,7 +82,7 @@ class OpenEnvEpisode:
         return self._tools
 
     async def call(self, name: str, arguments: Mapping[str, JsonValue]) -> ToolResult:
-        """Take one step; an action that is not valid is told to the model and changes nothing."""
+        """Take one step; an invalid action is an error result and changes nothing."""
         names = [tool.name for tool in self._tools]
         if self._actions is None or not names:
             raise ToolTransport("the episode is not running")
@@ -88,15 +93,15 @@ class OpenEnvEpisode:
             answer = await _answer(step, ToolTransport)
         except ToolTransport as fault:
             refusal = fault.__cause__
-            if not isinstance(refusal, Refusal) or refusal.code != _INVALID:
+            if not isinstance(refusal, SessionRefused) or refusal.code != _INVALID:
                 raise
             if not self._actions.caused_by_policy(refusal.errors, arguments):
                 raise
-            said = complaint(refusal.errors) or refusal.message
-            return ToolResult(text=self._shown(said), is_error=True)
-        self._note(answer)
+            text = complaint(refusal.errors) or refusal.message
+            return ToolResult(text=self._shortened(text), is_error=True)
+        self._record(answer)
         result = self._actions.result(answer.observation, ends_episode=self._is_over)
-        return replace(result, text=self._shown(result.text))
+        return replace(result, text=self._shortened(result.text))
 
     async def score(self) -> Grade:
         """Return the episode's reward as the spec has it added up, never cut to fit [0, 1].
@@ -130,10 +135,10 @@ class OpenEnvEpisode:
     async def _begin(self) -> Any:  # noqa: ANN401 - openenv-core's StepResult
         wait_s = _FIRST_WAIT_S
         while True:
-            session = self._session = Session(self._server, self._headers)
+            session = self._session = OpenEnvSession(self._server, self._headers)
             try:
                 return await session.reset(**self.arguments)
-            except Refusal as refusal:
+            except SessionRefused as refusal:
                 if refusal.code != _FULL:
                     raise
                 _log.info("%s: %s; asking again", self._server.url, refusal.message)
@@ -141,29 +146,29 @@ class OpenEnvEpisode:
             await asyncio.sleep(wait_s)
             wait_s = min(2.0 * wait_s, _LONGEST_WAIT_S)
 
-    def _shown(self, said: str) -> str:
-        return shortened(said, self._server.max_output_chars)
+    def _shortened(self, text: str) -> str:
+        return shortened(text, self._server.max_output_chars)
 
-    def _note(self, answer: Any) -> None:  # noqa: ANN401 - openenv-core's StepResult
+    def _record(self, answer: Any) -> None:  # noqa: ANN401 - openenv-core's StepResult
         if answer.reward is not None:
             self._rewards.append(answer.reward)
         self._is_over = self._is_over or bool(answer.done)
 
-    def _running(self) -> Session:
+    def _running(self) -> OpenEnvSession:
         if self._session is None:
             raise EnvUnavailable("the episode is not running")
         return self._session
 
 
-async def _answer(asked: Awaitable[_Answer], kind: type[RolloutError]) -> _Answer:
-    """Wait for an answer of the server.
+async def _answer(awaitable: Awaitable[_Answer], kind: type[RolloutError]) -> _Answer:
+    """Await a response of the server.
 
     Raises:
-        RolloutError: of `kind`; none came, or the server says that it failed.
+        RolloutError: of `kind`; none came, or the server reports a failure.
     """
     try:
-        return await asked
-    except Refusal as refusal:
+        return await awaitable
+    except SessionRefused as refusal:
         raise kind(f"the server refused: {refusal}") from refusal
     except FAULTS as fault:
         raise kind(f"the server did not answer: {fault or type(fault).__name__}") from fault

@@ -26,11 +26,11 @@ def client_alone() -> Iterator[None]:
     if _CORE in sys.modules:
         yield
         return
-    found = find_spec("openenv")
-    if found is None or not found.submodule_search_locations:
+    spec = find_spec("openenv")
+    if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError("openenv-core is not installed", name="openenv")
     bare = ModuleType(_CORE)
-    bare.__path__ = [str(Path(found.submodule_search_locations[0]) / "core")]
+    bare.__path__ = [str(Path(spec.submodule_search_locations[0]) / "core")]
     sys.modules[_CORE] = bare
     try:
         yield

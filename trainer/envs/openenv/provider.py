@@ -9,16 +9,17 @@ from collections.abc import Mapping
 import httpx
 from pydantic import JsonValue
 
-from trainer.contract.openenv import OpenEnvServer
+from hillclimb.environment.errors import EnvUnavailable
+from hillclimb.environment.task import Task
+from hillclimb.spec.environment.openenv import OpenEnvServer
 from trainer.envs.openenv.actions import Actions
 from trainer.envs.openenv.env import OpenEnvEpisode
 from trainer.envs.openenv.session import action_schema
-from trainer.errors import EnvironmentOutage, EnvUnavailable, SpecError
-from trainer.types import Task
+from trainer.errors import EnvironmentOutage, SpecError
 
 
 class OpenEnvProvider:
-    """Makes episodes in the servers of a spec; an `EnvProvider`.
+    """Provider of episodes on the OpenEnv servers of a spec.
 
     Args:
         servers: by environment key, in the order of `env_keys`.
@@ -57,7 +58,7 @@ class OpenEnvProvider:
 async def check_servers(
     servers: Mapping[str, OpenEnvServer], variables: Mapping[str, str] = os.environ
 ) -> None:
-    """Ask each server what its actions are, to see that it is there.
+    """Check that each server responds, by loading its actions.
 
     Raises:
         SpecError: a server refuses us, or is none of OpenEnv's.
@@ -83,7 +84,7 @@ async def check_servers(
 
 
 class _Server:
-    """One server, asked once for what its actions are."""
+    """One server, whose actions are loaded once."""
 
     def __init__(self, key: str, spec: OpenEnvServer, headers: Mapping[str, str]) -> None:
         self.spec = spec
@@ -93,7 +94,7 @@ class _Server:
         self._asking = asyncio.Lock()
 
     async def actions(self) -> Actions:
-        """Return what the server's actions are.
+        """Return the server's actions.
 
         Raises:
             EnvUnavailable: it did not say.

@@ -1,4 +1,4 @@
-"""One session of an OpenEnv server: openenv-core's client, told who we are and how long to wait."""
+"""One session of an OpenEnv server: openenv-core's client with our headers and timeouts."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import httpx
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
-from trainer.contract.hosts import is_loopback
-from trainer.contract.openenv import OpenEnvServer
+from hillclimb.spec.environment.openenv import OpenEnvServer
+from hillclimb.spec.hosts import is_loopback
 from trainer.envs.openenv.loading import client_alone
 
 with client_alone():
@@ -25,7 +25,7 @@ MIN_SECRET = 4
 GOODBYE_TIMEOUT_S = 3.0
 """Longest wait for the server to confirm that a session is over."""
 FAULTS = (OSError, WebSocketException, ValueError)
-"""What a connection raises that was refused, lost, timed out (an OSError), or made no sense."""
+"""Errors of a connection that was refused, lost, timed out (an OSError) or sent invalid data."""
 _log = logging.getLogger(__name__)
 
 
@@ -41,7 +41,7 @@ class _Connecting(connect):
         return exc
 
 
-class Refusal(Exception):
+class SessionRefused(Exception):
     """The server answered with an error.
 
     `code` is one of OpenEnv's `WSErrorCode`; `errors` are pydantic's where an action was not valid.
@@ -54,7 +54,7 @@ class Refusal(Exception):
         self.errors = errors
 
 
-class Session(GenericEnvClient):
+class OpenEnvSession(GenericEnvClient):
     """A client that never outlives its episode; waiting is bounded by whoever waits.
 
     Raises, from `reset`, `step` and `state`:
@@ -74,7 +74,7 @@ class Session(GenericEnvClient):
         self._is_waiting = False
         """An answer is due: after a cancelled wait the next message would be taken for another."""
 
-    async def connect(self) -> Session:
+    async def connect(self) -> OpenEnvSession:
         """Open the connection, around any proxy when the server is on this machine.
 
         openenv-core's own takes no headers, and changes `NO_PROXY` of the whole process meanwhile.
@@ -125,15 +125,15 @@ class Session(GenericEnvClient):
         self._is_waiting = False
         if response.get("type") == "error":
             data = response.get("data", {})
-            said = self._hidden(str(data.get("message")))
-            raise Refusal(str(data.get("code")), said, list(data.get("errors", ())))
+            text = self._redacted(str(data.get("message")))
+            raise SessionRefused(str(data.get("code")), text, list(data.get("errors", ())))
         return response
 
-    def _hidden(self, said: str) -> str:
-        """Return what a server says without the secrets that it was sent and may repeat."""
+    def _redacted(self, message: str) -> str:
+        """Return a server's message without the secrets of the headers, which it may repeat."""
         for value in self._headers.values():
-            said = said.replace(value, "[hidden]") if len(value) >= MIN_SECRET else said
-        return said
+            message = message.replace(value, "[hidden]") if len(value) >= MIN_SECRET else message
+        return message
 
 
 async def action_schema(server: OpenEnvServer, headers: Mapping[str, str]) -> dict[str, Any]:

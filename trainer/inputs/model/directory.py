@@ -1,4 +1,4 @@
-"""A policy as a directory: what is read from it, what is refused, what is written into it."""
+"""A policy's Hugging Face directory: loading, support checks, and the files written into it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, Qwen3Config, Qwen3ForCausalLM
 from transformers.utils import logging as transformers_logging
 
-from trainer.contract.sections import ModelSpec
+from hillclimb.spec.model import ModelSpec
 from trainer.errors import ModelUnavailable, SpecError
-from trainer.rope import apply_rope, check_theta
+from trainer.inputs.model.rope import apply_rope, check_theta
 
 ARCHITECTURE = "Qwen3ForCausalLM"
 """Named in every config we write: without it vLLM takes the model for a pooling model."""
@@ -29,7 +29,7 @@ _TOKENIZER_FILES = (
 
 
 def load_policy(directory: Path, spec: ModelSpec | None = None) -> Qwen3ForCausalLM:
-    """Load a Hugging Face directory as a float32 Qwen3; its positions are those `spec` asks for.
+    """Load a Hugging Face directory as a float32 Qwen3; its positions are those of `spec`.
 
     Raises:
         ModelUnavailable: its files cannot be read, or a weight is missing or of another shape.
@@ -58,7 +58,7 @@ def load_policy(directory: Path, spec: ModelSpec | None = None) -> Qwen3ForCausa
 
 
 def load_config(directory: Path, spec: ModelSpec | None = None) -> Qwen3Config:
-    """Load the config of a Hugging Face directory, with the positions that `spec` asks for.
+    """Load the config of a Hugging Face directory, with the positions of `spec`.
 
     Raises:
         ModelUnavailable: it cannot be read.

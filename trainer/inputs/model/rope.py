@@ -1,7 +1,7 @@
-"""Positions: one answer to "which rotary embedding?" for the learner, the engines and the export.
+"""Rotary embedding of a model: the same for learner, engines and export.
 
 A YaRN without the model's own theta loads everywhere and is silently wrong, because transformers
-and vLLM then take the default of the architecture. So nobody writes these fields but this file.
+and vLLM then take the default of the architecture. So only this file writes these fields.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from typing import Any
 
 from transformers import Qwen3Config
 
-from trainer.contract.sections import ModelSpec
+from hillclimb.spec.model import ModelSpec
 from trainer.errors import SpecError
 
 _NO_THETA = "the model's config has no rope_theta: its positions are unknown"
 
 
 def check_theta(raw: Mapping[str, Any]) -> None:
-    """Look for the model's own theta in `config.json` as it is written.
+    """Check that the raw `config.json` has the model's own theta.
 
     transformers fills in a default where there is none, so its config cannot tell.
 
     Raises:
-        SpecError: it names none.
+        SpecError: it has none.
     """
     places = (raw, raw.get("rope_parameters"), raw.get("rope_scaling"))
     if not any(place and place.get("rope_theta") is not None for place in places):
@@ -31,11 +31,11 @@ def check_theta(raw: Mapping[str, Any]) -> None:
 
 
 def resolve_rope(config: Qwen3Config, model: ModelSpec) -> dict[str, Any]:
-    """The fields of a Hugging Face config that decide on positions, complete in themselves.
+    """Return the config fields that determine the positions, complete in themselves.
 
     `{"rope_parameters": {...}, "max_position_embeddings": int}`: vLLM takes it as `hf_overrides`,
-    `apply_rope` puts it into a config. The theta is the model's own, whatever the spec stretches,
-    and so is all else that a YaRN of its own says.
+    `apply_rope` puts it into a config. The theta is always the model's own, and so are all other
+    settings of its own YaRN.
 
     Raises:
         SpecError: the config names no theta, or it stretches the positions already, and otherwise.

@@ -1,4 +1,4 @@
-"""From `model.source` to a directory: shipped with Hillclimb, on the hub, in S3, or on the disk."""
+"""Resolves `model.source` to a directory: shipped with Hillclimb, on the hub, in S3, or local."""
 
 from __future__ import annotations
 
@@ -8,58 +8,58 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainer import hub
+from hillclimb.blobs.base import BlobMissing, StoreError, StoreFull, StoreRefused
+from hillclimb.blobs.locate import open_store
 from trainer.errors import ModelUnavailable, StoreUnavailable
-from trainer.stores.base import BlobMissing, StoreError, StoreFull, StoreRefused
-from trainer.stores.locate import open_store
+from trainer.inputs.model import hf_hub
 
 ASSETS_VARIABLE = "HILLCLIMB_ASSETS_DIR"
-"""Environment variable that says where the models shipped with Hillclimb are."""
+"""Environment variable with the directory of the models shipped with Hillclimb."""
 
 _BUILTIN, _HUB, _S3 = "builtin:", "hf:", "s3://"
 WITHOUT_WEIGHTS = ("*.json", "*.jinja", "tiktoken.model")
-"""What is enough to read and write a model's tokens."""
-_WANTED = (*WITHOUT_WEIGHTS, "*.safetensors")
-"""What of a model's files is brought here: weights, config, tokenizer; never code."""
+"""Files that suffice to read and write a model's tokens."""
+_MODEL_FILES = (*WITHOUT_WEIGHTS, "*.safetensors")
+"""Files of a model that are downloaded: weights, config, tokenizer; never code."""
 
 
 _PACKED = "hillclimb_assets"
-"""What `assets/` is called beside the packages of a wheel, where the name must be our own."""
+"""Name of `assets/` beside the packages of a wheel, where it must be unique to us."""
 
 
 def assets_dir() -> Path:
-    """Directory of the shipped models.
+    """Return the directory of the shipped models.
 
     `HILLCLIMB_ASSETS_DIR`, else that of the wheel we are installed from, else `assets/` of the
     checkout.
     """
-    if given := os.environ.get(ASSETS_VARIABLE):
-        return Path(given)
-    root = Path(__file__).resolve().parent.parent
+    if override := os.environ.get(ASSETS_VARIABLE):
+        return Path(override)
+    root = Path(__file__).resolve().parents[3]
     packed = root / _PACKED
     return packed if packed.is_dir() else root / "assets"
 
 
 def resolve_source(
-    source: str, downloads: Path | None = None, *, wanted: Sequence[str] = _WANTED
+    source: str, downloads: Path | None = None, *, patterns: Sequence[str] = _MODEL_FILES
 ) -> Path:
-    """Return the model directory that `model.source` names, bringing it here where needed.
+    """Return the model directory of `model.source`, downloaded where needed.
 
     A model of the hub lands in the hub's own cache (`HF_HOME`), one of S3 under `downloads`,
     which S3 needs; it should belong to the attempt alone, because objects in S3 can be replaced.
-    `wanted`: patterns of the files to bring.
+    `patterns` selects the files to download.
 
     Raises:
-        ModelUnavailable: it is not there, is not for us, or holds no `config.json`.
-        StoreUnavailable: the hub, or the store that it is in, is away: another time it may go well.
+        ModelUnavailable: it does not exist, access is denied, or it holds no `config.json`.
+        StoreUnavailable: the hub or the store is unreachable: a later attempt may succeed.
         StoreFull, OSError: no space is left for it.
     """
     if source.startswith(_BUILTIN):
         directory = _builtin(source.removeprefix(_BUILTIN))
     elif source.startswith(_HUB):
-        directory = hub.fetch(source.removeprefix(_HUB), wanted)
+        directory = hf_hub.fetch(source.removeprefix(_HUB), patterns)
     elif source.startswith(_S3):
-        directory = _from_store(source, downloads, wanted)
+        directory = _from_store(source, downloads, patterns)
     else:
         directory = Path(source)
     if not (directory / "config.json").is_file():
@@ -70,10 +70,10 @@ def resolve_source(
 
 
 def read_vocab_size(directory: Path) -> int:
-    """Return how many tokens a model of any architecture has embeddings for.
+    """Return the size of the vocabulary of a model of any architecture.
 
     Raises:
-        ModelUnavailable: its config does not say.
+        ModelUnavailable: its config does not have it.
     """
     path = directory / "config.json"
     try:
@@ -95,15 +95,15 @@ def _builtin(name: str) -> Path:
     return assets / name
 
 
-def _from_store(url: str, downloads: Path | None, wanted: Sequence[str]) -> Path:
+def _from_store(url: str, downloads: Path | None, patterns: Sequence[str]) -> Path:
     if downloads is None:
-        raise ModelUnavailable(f"nowhere to bring {url} to")
+        raise ModelUnavailable(f"no directory to download {url} into")
     directory = downloads / hashlib.sha256(url.encode()).hexdigest()[:16]
     try:
         store = open_store(url)
         for key in store.list(""):
             path = Path(key)
-            if len(path.parts) == 1 and any(path.match(pattern) for pattern in wanted):
+            if len(path.parts) == 1 and any(path.match(pattern) for pattern in patterns):
                 store.get_file(key, directory / key)
     except StoreFull:
         raise

@@ -1,13 +1,13 @@
-"""How much of its tasks a run has drawn."""
+"""Coverage metrics: the share of a run's tasks drawn so far."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainer.data.pools import Pool
+from trainer.inputs.tasks.pools import TaskPool
 
 
-def coverage_metrics(pools: Mapping[str, Pool]) -> dict[str, float]:
+def coverage_metrics(pools: Mapping[str, TaskPool]) -> dict[str, float]:
     """Return shares of tasks drawn at least once, and epochs: 1.5 is halfway in the second.
 
     `trainer/epoch` counts over all tasks together, `data/{env}/epoch` each environment's own.

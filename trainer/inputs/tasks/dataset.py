@@ -9,23 +9,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from trainer.contract.data import DatasetRef
-from trainer.contract.datasets.files import SPLIT, TASKS, version_key
-from trainer.contract.datasets.prepare import version_digest
-from trainer.contract.datasets.rows import TaskRow
-from trainer.contract.datasets.stored import read_rows, read_splits
-from trainer.envs.minifleet.catalog import find_task
+from hillclimb.blobs.base import BlobMissing, BlobStore
+from hillclimb.datasets.format.files import SPLIT, TASKS, version_key
+from hillclimb.datasets.format.rows import TaskRow
+from hillclimb.datasets.format.stored import read_rows, read_splits
+from hillclimb.datasets.prepare import version_digest
+from hillclimb.environment.task import Task
+from hillclimb.minifleet.catalog import find_task
+from hillclimb.spec.data import DatasetRef
 from trainer.errors import DataError, SpecError
-from trainer.stores.base import BlobMissing, BlobStore
-from trainer.types import Task
 
 DAMAGED = (EOFError, OSError, zlib.error, ValueError, KeyError, TypeError)
-"""What reading a file raises that is not what was stored; a row that is no task is a ValueError."""
+"""Errors of reading a damaged file; a row that is no task raises ValueError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSets:
-    """What a run trains on and what it is measured on."""
+    """The training tasks and the eval tasks of a run."""
 
     train: tuple[Task, ...]
     eval: tuple[Task, ...]
@@ -38,8 +38,8 @@ def dataset_tasks(
 
     Raises:
         SpecError: the reference was not filled in by the service.
-        DataError: the files are missing or are not those of the version, or a task is not one
-            that the provider has.
+        DataError: the files are missing or are not those of the version, or the provider lacks a
+            task.
         StoreError: the store does not answer.
     """
     if dataset.id is None or dataset.digest is None:
@@ -49,11 +49,13 @@ def dataset_tasks(
         )
     rows = _read(store, dataset.id, dataset.digest)
     number = {key: place for place, key in enumerate(env_keys)}
-    wanted = [(row, split) for row, split in rows if row.env_key in number and split != "excluded"]
-    wanted.sort(key=lambda each: number[each[0].env_key])  # the rows come sorted by key
-    used = [row for row, _ in wanted]
+    selected = [
+        (row, split) for row, split in rows if row.env_key in number and split != "excluded"
+    ]
+    selected.sort(key=lambda each: number[each[0].env_key])  # the rows come sorted by key
+    used = [row for row, _ in selected]
     tasks = _minifleet_tasks(used) if provider == "minifleet" else list(map(_task, used))
-    places = [(task, split) for task, (_, split) in zip(tasks, wanted, strict=True)]
+    places = [(task, split) for task, (_, split) in zip(tasks, selected, strict=True)]
     return TaskSets(
         train=tuple(task for task, split in places if split == "train"),
         eval=tuple(task for task, split in places if split == "eval"),
@@ -74,17 +76,17 @@ def _read(store: BlobStore, version_id: str, digest: str) -> list[tuple[TaskRow,
             raise DataError(f"the files of dataset version {version_id} are gone") from error
         except DAMAGED as error:
             raise DataError(f"dataset version {version_id} is damaged: {error}") from error
-    found = version_digest(tasks.hexdigest(), splits.hexdigest())
-    if found != digest:
+    actual = version_digest(tasks.hexdigest(), splits.hexdigest())
+    if actual != digest:
         raise DataError(
-            f"dataset version {version_id} is not what the run was given: its digest is {found},"
+            f"dataset version {version_id} is not the one in the spec: its digest is {actual},"
             f" not {digest}"
         )
     return placed
 
 
 def _task(row: TaskRow) -> Task:
-    """Return a row as a task whose environment is elsewhere."""
+    """Return a row as a task whose environment another service runs."""
     template, held_out = row.metadata.get("template"), row.metadata.get("held_out_template")
     return Task(
         key=row.key,
@@ -109,7 +111,7 @@ def _minifleet_tasks(rows: Iterable[TaskRow]) -> list[Task]:
     """Return tasks of our own apps: worlds from their keys, what the model sees from the rows.
 
     Raises:
-        DataError: some of them are none; the message names the first one and counts the others.
+        DataError: some rows are not tasks of ours; names the first one and counts the others.
     """
     made: list[Task] = []
     faults: list[str] = []
@@ -127,7 +129,7 @@ def _minifleet_tasks(rows: Iterable[TaskRow]) -> list[Task]:
 
 
 def _minifleet_fault(row: TaskRow, task: Task | None) -> str | None:
-    """Say why minifleet cannot play a row as the task of its key, or None."""
+    """Return the reason why minifleet cannot run a row as the task of its key, or None."""
     if task is None or task.env_key != row.env_key:
         return (
             f"task {row.key!r} of {row.env_key} is none that minifleet has: its keys are"
@@ -135,16 +137,16 @@ def _minifleet_fault(row: TaskRow, task: Task | None) -> str | None:
             " environment.provider to where the dataset's tasks are played"
         )
     for name, value in sorted(task.env_variables.items()):
-        given = row.env_variables.get(name)
-        if given is None:
+        actual = row.env_variables.get(name)
+        if actual is None:
             return (
                 f"task {row.key!r} has no {name} in its env_variables, which its world is made"
                 " with: register the tasks again as `hillclimb fleet tasks` writes them"
             )
-        if given != value:
+        if actual != value:
             return (
-                f"task {row.key!r} has {name} {given[:80]!r} in its env_variables, and its world is"
-                f" made with {value!r}: what the model is told would be graded as wrong. Register"
+                f"task {row.key!r} has {name} {actual[:80]!r} in its env_variables, and its world"
+                f" is made with {value!r}: following the prompt would be graded as wrong. Register"
                 " the tasks again as `hillclimb fleet tasks` writes them"
             )
     return None

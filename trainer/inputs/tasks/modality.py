@@ -1,16 +1,16 @@
-"""Which tasks a model without eyes can do."""
+"""Check that a model of text alone can do a run's tasks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trainer.contract.fleet import refuse_images
+from hillclimb.environment.task import Task
+from hillclimb.spec.environment.fleet import refuse_images
 from trainer.errors import SpecError
-from trainer.types import Task
 
 
 def refuse_screens(tasks: Iterable[Task]) -> None:
-    """Refuse tasks that are done by looking at a screen.
+    """Refuse tasks that need screenshots.
 
     Raises:
         SpecError: the modality of one needs images.

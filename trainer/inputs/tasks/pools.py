@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
+from hillclimb.environment.task import Task
 from trainer.errors import CheckpointError
-from trainer.types import Task
 
 
-class Pool:
+class TaskPool:
     """Deals the tasks of one environment: each once per epoch, every epoch in another order.
 
-    The orders are a function of the seed; the position in them, and which tasks were left over
-    when the epoch began, are the state.
+    The orders are a function of the seed; the position in them, and the tasks left over when
+    the epoch began, are the state.
     """
 
     def __init__(self, env_key: str, tasks: Sequence[Task], seed: int) -> None:
@@ -54,7 +54,7 @@ class Pool:
         return {"epoch": self._begun, "position": self._position, "late": list(self._late)}
 
     def restore(self, state: JsonValue) -> None:
-        """Go on from a `state` of a pool of the same tasks and seed; costs one epoch's shuffle.
+        """Resume from a `state` of a pool of the same tasks and seed; costs one epoch's shuffle.
 
         Raises:
             CheckpointError: the state is malformed.
@@ -73,7 +73,7 @@ class Pool:
         raise CheckpointError("sampler state is malformed: the position in an environment's tasks")
 
     def _begin_epoch(self, late: tuple[int, ...]) -> None:
-        """A new order in which the leftovers of the old epoch, drawn in this step, come late."""
+        """Shuffle anew; tasks that this step drew from the old epoch come last: none repeats."""
         rng = random.Random(f"{self._name}/{self._begun}")
         order = rng.sample(range(len(self)), len(self))
         waiting = set(late)

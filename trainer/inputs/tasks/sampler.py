@@ -1,4 +1,4 @@
-"""Which tasks a training step draws."""
+"""Task sampler: draws the tasks of each training step."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
+from hillclimb.environment.task import Task
+from hillclimb.protocol.outcomes import Groups
 from trainer.algo.curriculum import Curriculum, Reweighting
-from trainer.contract.outcomes import Groups
-from trainer.data.coverage import coverage_metrics
-from trainer.data.pools import Pool
-from trainer.data.sampling import BALANCED, Sampling
-from trainer.data.shares import Shares
 from trainer.errors import CheckpointError, DataError
-from trainer.types import Task
+from trainer.inputs.tasks.coverage import coverage_metrics
+from trainer.inputs.tasks.pools import TaskPool
+from trainer.inputs.tasks.sampling import BALANCED, PromptSampling
+from trainer.inputs.tasks.shares import Shares
 
 UNSAMPLED_AFTER = 10
-"""Steps after which an environment that no task was drawn of is worth a warning."""
+"""Steps after which an environment without a drawn task gets a warning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What the sampler concludes from a step."""
+    """Conclusions of the sampler from a step: changed shares, environments to warn about."""
 
     reweighting: Reweighting | None = None
     unsampled: tuple[str, ...] = ()
-    """Environments that no task was ever drawn of; told once."""
+    """Environments without any drawn task; reported once."""
 
 
 class TaskSampler:
@@ -46,7 +46,7 @@ class TaskSampler:
         tasks: Sequence[Task],
         prompts_per_step: int,
         seed: int,
-        sampling: Sampling = BALANCED,
+        sampling: PromptSampling = BALANCED,
     ) -> None:
         by_env = _by_env(tasks, prompts_per_step)
         most = -(-prompts_per_step // len(by_env))
@@ -60,7 +60,7 @@ class TaskSampler:
         self._has_warned = False
         keys = "\n".join(task.key for task in tasks)
         self._digest = hashlib.sha256(keys.encode()).hexdigest()
-        self._pools = {key: Pool(key, pool, seed) for key, pool in by_env.items()}
+        self._pools = {key: TaskPool(key, pool, seed) for key, pool in by_env.items()}
         weights = {key: sampling.weight(len(pool)) for key, pool in by_env.items()}
         self._curriculum = (
             Curriculum(weights, sampling.curriculum) if sampling.curriculum is not None else None
@@ -113,7 +113,7 @@ class TaskSampler:
         *,
         prompts_per_step: int,
         seed: int,
-        sampling: Sampling = BALANCED,
+        sampling: PromptSampling = BALANCED,
     ) -> TaskSampler:
         """Return a sampler that continues where `state` was taken, however many steps that was.
 

@@ -1,4 +1,4 @@
-"""How the prompts of a step are split between the environments."""
+"""Settings that split the prompts of a step between the environments."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from trainer.contract.data import CurriculumSpec, DataSpec
+from hillclimb.spec.data import CurriculumSpec, DataSpec
 from trainer.errors import CheckpointError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sampling:
+class PromptSampling:
     """The settings of a `TaskSampler`; `DataSpec` says what they mean."""
 
     mode: Literal["balanced", "proportional", "hybrid"] = "balanced"
@@ -21,8 +21,8 @@ class Sampling:
     curriculum: CurriculumSpec | None = None
 
     @classmethod
-    def of(cls, data: DataSpec) -> Sampling:
-        """Return what the section `data` of a spec asks for."""
+    def of(cls, data: DataSpec) -> PromptSampling:
+        """Return the settings of a spec's section `data`."""
         return cls(
             mode=data.sampling,
             min_samples_per_env=data.min_samples_per_env,
@@ -62,5 +62,5 @@ class Sampling:
                 )
 
 
-BALANCED = Sampling()
-"""As many prompts of each environment, or one more: what a spec asks for that says nothing."""
+BALANCED = PromptSampling()
+"""As many prompts of each environment, or one more: the default of a spec."""

@@ -1,4 +1,4 @@
-"""Tasks that are a seed each: for environments which bring no data set along."""
+"""Seed tasks: one per seed, for environments without a dataset."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from pydantic import JsonValue
 
-from trainer.contract.openenv import NUM_TRAIN_SEEDS
-from trainer.contract.spec import RunSpec
-from trainer.types import Task
+from hillclimb.environment.task import Task
+from hillclimb.spec.environment.openenv import NUM_TRAIN_SEEDS
+from hillclimb.spec.run import RunSpec
 
 
 def seeded_train_tasks(spec: RunSpec) -> tuple[Task, ...]:

@@ -6,18 +6,19 @@ import random
 from collections.abc import Sequence
 from itertools import groupby
 
-from trainer.contract.spec import RunSpec
-from trainer.data.dataset import TaskSets, dataset_tasks
-from trainer.data.modality import refuse_screens
-from trainer.data.seeded import seeded_eval_tasks, seeded_train_tasks
-from trainer.data.tasks import minifleet_tasks
+from hillclimb.blobs.base import BlobStore
+from hillclimb.environment.task import Task
+from hillclimb.minifleet.tasks import TaskGenerationError, minifleet_tasks
+from hillclimb.spec.data import DataSpec
+from hillclimb.spec.run import RunSpec
 from trainer.errors import DataError
-from trainer.stores.base import BlobStore
-from trainer.types import Task
+from trainer.inputs.tasks.dataset import TaskSets, dataset_tasks
+from trainer.inputs.tasks.modality import refuse_screens
+from trainer.inputs.tasks.seeded import seeded_eval_tasks, seeded_train_tasks
 
 
 def load_tasks(spec: RunSpec, store: BlobStore) -> TaskSets:
-    """Return what a run trains on and what it is measured on.
+    """Return the training tasks and the eval tasks of a run.
 
     Raises:
         SpecError, DataError, StoreError: as `dataset_tasks`, `minifleet_tasks` and
@@ -34,6 +35,13 @@ def _all_tasks(spec: RunSpec, store: BlobStore) -> TaskSets:
         return dataset_tasks(store, data.dataset, data.env_keys, spec.environment.provider)
     if spec.environment.provider == "openenv":
         return TaskSets(train=seeded_train_tasks(spec), eval=seeded_eval_tasks(spec))
+    try:
+        return _generated_tasks(data)
+    except TaskGenerationError as error:
+        raise DataError(str(error)) from error
+
+
+def _generated_tasks(data: DataSpec) -> TaskSets:
     return TaskSets(
         train=minifleet_tasks(data.env_keys, "train", data.num_train_tasks(), data.seed),
         eval=minifleet_tasks(
@@ -58,16 +66,16 @@ def some_train_tasks(spec: RunSpec, store: BlobStore, per_env: int) -> tuple[Tas
         counts = {key: min(number, per_env) for key, number in data.num_train_tasks().items()}
         fewer = data.model_copy(update={"train_tasks_by_env": counts, "eval_tasks_per_env": 0})
         return load_tasks(spec.model_copy(update={"data": fewer}), store).train
-    found = _drawn(load_tasks(spec, store).train, per_env, data.seed)
-    if not found:
+    tasks = _drawn(load_tasks(spec, store).train, per_env, data.seed)
+    if not tasks:
         raise DataError(f"dataset {data.dataset} has no training task in these environments")
-    return found
+    return tasks
 
 
 def _drawn(tasks: Sequence[Task], per_env: int, seed: int) -> tuple[Task, ...]:
-    """Draw from each environment's tasks, which stand together."""
-    found: list[Task] = []
+    """Draw from each environment's tasks, which are adjacent."""
+    drawn: list[Task] = []
     for env_key, group in groupby(tasks, key=lambda task: task.env_key):
         own = list(group)
-        found += random.Random(f"{seed}/{env_key}/some").sample(own, min(per_env, len(own)))
-    return tuple(found)
+        drawn += random.Random(f"{seed}/{env_key}/some").sample(own, min(per_env, len(own)))
+    return tuple(drawn)

@@ -1,4 +1,4 @@
-"""How many prompts of a step each environment gives. Whole numbers only, so nothing ever drifts."""
+"""Prompts per step of each environment, from weights; in whole numbers only, so nothing drifts."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Shares:
         return {"turn": self._turn, "credits": list(self._credits)}
 
     def restore(self, state: JsonValue) -> None:
-        """Go on from a `state` of shares made with the same arguments.
+        """Resume from a `state` of shares made with the same arguments.
 
         Raises:
             CheckpointError: the state is malformed.

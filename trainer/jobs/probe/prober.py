@@ -1,4 +1,4 @@
-"""A probe: every task k times, and a report, also of as much as there was time for."""
+"""A probe: k rollouts of every task and one report, also of a probe cut short."""
 
 from __future__ import annotations
 
@@ -7,100 +7,101 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from trainer.contract.events import ProbeCompleted, RunWarning
-from trainer.contract.outcomes import StopReason
-from trainer.contract.probereport import ProbeReport, report_rows
-from trainer.contract.spec import RunSpec
-from trainer.crew import Samplers
+from hillclimb.environment.task import Task
+from hillclimb.protocol.events import ProbeCompleted, RunWarning
+from hillclimb.protocol.outcomes import StopReason
+from hillclimb.spec.run import RunSpec
+from hillclimb.stats.probe_report import ProbeReport, report_rows
+from trainer.attempt.context import AttemptContext
+from trainer.attempt.stop_signal import StopRequested
+from trainer.attempt.watchdog import Watchdog
 from trainer.errors import RunTimeout, StepTimeout, TrainerError
-from trainer.evaluation import taking_turns
-from trainer.prompting import PromptReport
-from trainer.rollouts.operations import env_health
-from trainer.rollouts.roller import CLOSE_TIMEOUT_S
-from trainer.rollouts.training import training_temperatures
-from trainer.rollouts.unstarted import unstarted
-from trainer.rollouts.wave import Rollout, Wave
-from trainer.sinks.journal import Journal
-from trainer.stopping import StopRequested
-from trainer.timing import Clock
-from trainer.types import Task
-from trainer.watchdog import Watchdog
-from trainer.waves import WaveResult, Waves
+from trainer.jobs.prompt_preview import PromptPreview
+from trainer.jobs.rollout_service import RolloutResults, RolloutService
+from trainer.jobs.train.evaluation import interleave_environments
+from trainer.rollouts.records.operations import env_health
+from trainer.rollouts.records.skipped import unstarted
+from trainer.rollouts.request import Rollout, RolloutRequest
+from trainer.rollouts.training_request import training_temperatures
+from trainer.rollouts.worker import CLOSE_TIMEOUT_S
+from trainer.workers.group import SamplingWorkers
 
 DECODING = "probe"
-"""Under which a probe's rollouts are stored; their split is that of their tasks, `train`."""
+"""Decoding name of a probe's rollouts; their split is that of their tasks, `train`."""
 CUT_SHORT = "the probe was stopped before this rollout had ended"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeParts:
-    """What a probe is made of."""
+    """Parts of a probe."""
 
-    spec: RunSpec
+    context: AttemptContext
     tasks: Sequence[Task]
-    samplers: Samplers
-    waves: Waves
-    journal: Journal
-    clock: Clock
+    samplers: SamplingWorkers
+    rollout_service: RolloutService
     watchdog: Watchdog
-    prompts: PromptReport
+    prompts: PromptPreview
 
 
 class Prober:
-    """Rolls out and reports once; `step` is that of the checkpoint that is probed."""
+    """Runs the rollouts and reports once; `step` is that of the probed checkpoint."""
 
     def __init__(self, parts: ProbeParts, *, step: int) -> None:
         self._parts = parts
+        self._context = parts.context
         self._report: ProbeReport | None = None
         self.step = step
 
     async def train(self) -> None:
-        """Probe, and report.
+        """Run the rollouts and report.
 
         Raises:
-            StopRequested, RunTimeout, StepTimeout: asked to stop or out of time; what had ended
-                by then is reported, and the rest as missing.
+            StopRequested, RunTimeout, StepTimeout: stopped on request or out of time; completed
+                rollouts are reported, and the others as missing.
             TrainerError: the engine failed, or nothing can be stored.
         """
-        parts, began, ended = self._parts, time.perf_counter(), list[Rollout]()
+        parts, context = self._parts, self._context
+        began, completed = time.perf_counter(), list[Rollout]()
         parts.watchdog.watch_run()
-        await parts.waves.stop.unless(parts.prompts.tell(self.step))
-        tasks, wave = taking_turns(parts.tasks), self._wave()
-        parts.waves.announce(wave, num_groups=len(tasks))
+        await context.stop.race(parts.prompts.emit(self.step))
+        tasks, request = interleave_environments(parts.tasks), self._request()
+        parts.rollout_service.announce(request, num_groups=len(tasks))
         early: StopRequested | RunTimeout | StepTimeout | None = None
         try:
-            with parts.clock.evaluation():
+            with context.clock.evaluation():
                 async with parts.watchdog.step(self.step):
-                    work = parts.waves.collector.collect(tasks, wave, on_ended=ended.append)
-                    await parts.waves.stop.unless(work)
-                    # What was found counts also where they no longer answer.
+                    work = parts.rollout_service.collector.collect(
+                        tasks, request, on_completed=completed.append
+                    )
+                    await context.stop.race(work)
+                    # The results count also if the engines no longer answer.
                     with suppress(TrainerError):
                         await parts.samplers.refresh()
         except (StopRequested, RunTimeout, StepTimeout) as error:
             early = error
-        groups = self._groups(tasks, wave, ended)
-        result = await parts.waves.keep(groups, wave)
-        self._emit(result, wave, duration_s=time.perf_counter() - began, complete=early is None)
+        groups = self._groups(tasks, request, completed)
+        result = await parts.rollout_service.record(groups, request)
+        self._emit(result, request, duration_s=time.perf_counter() - began, complete=early is None)
         if early is not None:
             raise early
 
     async def close(self) -> None:
         """Stop the engines."""
         try:
-            await self._parts.waves.close()
+            await self._parts.rollout_service.close()
         finally:
             await self._parts.samplers.close()
 
     def summary(self) -> str:
-        """Say what was found in each environment."""
-        found = self._report.environments.items() if self._report else ()
-        verdicts = ", ".join(f"{key} {each.verdict}" for key, each in found)
+        """Return the verdict on each environment."""
+        environments = self._report.environments.items() if self._report else ()
+        verdicts = ", ".join(f"{key} {report.verdict}" for key, report in environments)
         return f"probed {len(self._parts.tasks)} tasks: {verdicts}"
 
-    def _wave(self) -> Wave:
-        spec = self._parts.spec
+    def _request(self) -> RolloutRequest:
+        spec = self._context.spec
         budget_s = _budget_s(spec)
-        return Wave(
+        return RolloutRequest(
             step=self.step,
             split="train",
             decoding=DECODING,
@@ -110,66 +111,69 @@ class Prober:
         )
 
     def _groups(
-        self, tasks: Iterable[Task], wave: Wave, ended: Sequence[Rollout]
+        self, tasks: Iterable[Task], request: RolloutRequest, completed: Sequence[Rollout]
     ) -> tuple[tuple[Rollout, ...], ...]:
-        """Return all rollouts by task and sample; those that had not ended count as not begun."""
-        found = {(r.trajectory.task.key, r.trajectory.sample_index): r for r in ended}
-        attempt = self._parts.waves.attempt_dir.attempt
+        """Return all rollouts by task and sample; incomplete ones count as not started."""
+        by_sample = {(r.trajectory.task.key, r.trajectory.sample_index): r for r in completed}
+        attempt = self._context.dir.attempt
         return tuple(
             tuple(
-                found.get((task.key, index))
-                or unstarted(task, index, wave, attempt=attempt, why=CUT_SHORT)
-                for index in range(wave.n_samples_per_prompt)
+                by_sample.get((task.key, index))
+                or unstarted(task, index, request, attempt=attempt, why=CUT_SHORT)
+                for index in range(request.n_samples_per_prompt)
             )
             for task in tasks
         )
 
-    def _emit(self, result: WaveResult, wave: Wave, *, duration_s: float, complete: bool) -> None:
-        parts, spec = self._parts, self._parts.spec
+    def _emit(
+        self, result: RolloutResults, request: RolloutRequest, *, duration_s: float, complete: bool
+    ) -> None:
+        journal, spec = self._context.journal, self._context.spec
         group_size = spec.rollout.n_samples_per_prompt
-        begun = [
+        started = [
             rollout
-            for group in result.rollouts
-            for rollout in group
+            for rollout in result.rollouts
             if rollout.trajectory.stop_reason is not StopReason.NOT_STARTED
         ]
         self._report = report_rows(
             result.rows, pass_threshold=spec.eval.pass_threshold, group_size=group_size
         )
-        parts.journal.emit(
-            ProbeCompleted,
-            step=self.step,
-            complete=complete,
-            n_samples_per_prompt=wave.n_samples_per_prompt,
-            group_size=group_size,
-            pass_threshold=spec.eval.pass_threshold,
-            temperatures=dict(wave.temperatures),
-            environments=env_health(begun),
-            outcomes=result.rows,
-            duration_s=duration_s,
+        journal.emit(
+            ProbeCompleted(
+                step=self.step,
+                complete=complete,
+                n_samples_per_prompt=request.n_samples_per_prompt,
+                group_size=group_size,
+                pass_threshold=spec.eval.pass_threshold,
+                temperatures=dict(request.temperatures),
+                environments=env_health(started),
+                outcomes=result.rows,
+                duration_s=duration_s,
+            )
         )
-        missing = len(result.rows) - len(begun)
+        missing = len(result.rows) - len(started)
         if complete and missing:
             message = (
-                f"the time to begin rollouts was over: {missing} of {len(result.rows)} rollouts"
-                f" were not begun and have no outcome; raise {_bounded_by(spec)}"
+                f"the time to start rollouts was over: {missing} of {len(result.rows)} rollouts"
+                f" were not started and have no outcome; raise {_limiting_setting(spec)}"
             )
-            parts.journal.emit(RunWarning, step=self.step, code="probe_budget", message=message)
-        for notice in parts.samplers.notices():
-            parts.journal.emit(RunWarning, step=self.step, code=notice.code, message=notice.message)
+            journal.emit(RunWarning(step=self.step, code="probe_budget", message=message))
+        for restart in self._parts.samplers.notices():
+            journal.emit(RunWarning(step=self.step, code=restart.code, message=restart.message))
 
 
 def _budget_s(spec: RunSpec) -> float | None:
-    """Return the seconds in which rollouts are begun: those in flight then end within the step."""
+    """Return the seconds in which rollouts may start, so that all of them end within the step."""
     if spec.probe.budget_minutes is not None:
         return 60.0 * spec.probe.budget_minutes
     if spec.deterministic:
         return None
     left_s = spec.schedule.step_timeout_s - spec.environment.longest_rollout_s
-    # Closing an environment is not within a rollout's time. Something is begun in any case.
+    # Closing an environment is not part of a rollout's time. Some rollouts start in any case.
     return left_s - min(CLOSE_TIMEOUT_S, left_s / 2.0)
 
 
-def _bounded_by(spec: RunSpec) -> str:
-    given = spec.probe.budget_minutes is not None
-    return "probe.budget_minutes" if given else "schedule.step_timeout_s"
+def _limiting_setting(spec: RunSpec) -> str:
+    if spec.probe.budget_minutes is None:
+        return "schedule.step_timeout_s"
+    return "probe.budget_minutes"

@@ -1,4 +1,4 @@
-"""From a spec to a probe: the engines and rollouts of a training run, without its learner."""
+"""Builds a probe from a spec: the engines and rollouts of a training run, without its learner."""
 
 from __future__ import annotations
 
@@ -6,60 +6,62 @@ from pathlib import Path
 
 import torch
 
-from trainer.announcing import Loaded, announce
-from trainer.attempt import Attempt
-from trainer.checkpoints import Saved, fetch
-from trainer.contract.rundir import MODEL, RESUME
-from trainer.contract.spec import RunSpec
-from trainer.crew import Samplers
-from trainer.data.sets import some_train_tasks
-from trainer.determinism import make_deterministic
-from trainer.envs.base import EnvProvider
-from trainer.loading import importing
-from trainer.probing.prober import ProbeParts, Prober
-from trainer.prompting import PromptReport
-from trainer.recipe import Recipe
-from trainer.rollouts.collect import Collector
-from trainer.sources import resolve_source
-from trainer.types import Task
-from trainer.watchdog import Watchdog
-from trainer.waves import Waves
-from trainer.wiring import check_lengths, is_inline, refuse_gpu
+from hillclimb.environment.base import EnvProvider
+from hillclimb.process.lazy_imports import gc_paused_import
+from hillclimb.protocol.rundir import MODEL, RESUME
+from hillclimb.spec.run import RunSpec
+from trainer.attempt.context import AttemptContext
+from trainer.attempt.determinism import make_deterministic
+from trainer.attempt.watchdog import PARTIAL_REPORT
+from trainer.inputs.model.sources import resolve_source
+from trainer.inputs.tasks.sets import some_train_tasks
+from trainer.jobs.assembly import (
+    engine_watchdog,
+    is_inline,
+    load_checked_config,
+    prompt_preview,
+    refuse_gpu,
+    rollout_service,
+    worker_factory,
+)
+from trainer.jobs.probe.prober import ProbeParts, Prober
+from trainer.jobs.startup_event import StartupInfo, emit_started
+from trainer.jobs.train.checkpoints import Saved, fetch
+from trainer.workers.factory import WorkerFactory
+from trainer.workers.group import SamplingWorkers
 
 _POLICY = "policy"
-"""Where a checkpoint has its Hugging Face directory."""
+"""Hugging Face directory inside a checkpoint."""
 
 
-def build_prober(attempt: Attempt, provider: EnvProvider | None = None) -> Prober:
-    """Load model and tasks, say `trainer.started`, and return the probe.
+def build_prober(context: AttemptContext, provider: EnvProvider | None = None) -> Prober:
+    """Load model and tasks, emit `trainer.started`, and return the probe.
 
     `provider` serves the environments instead of the one that the spec names.
 
     Raises:
         ModelUnavailable, SpecError, DataError, CheckpointError: as `build_trainer`.
     """
-    spec = attempt.spec
+    spec = context.spec
     if spec.deterministic:
         make_deterministic(spec.schedule.seed)
     refuse_gpu(spec, has_gpu=torch.cuda.is_available())
-    model_dir, saved = _policy(attempt)
-    with importing():
-        from trainer.models import count_parameters, load_config  # noqa: PLC0415 - trainer.loading
-    config = load_config(model_dir, spec.model)
-    check_lengths(spec, config.max_position_embeddings)
-    tasks = some_train_tasks(spec, attempt.store, spec.probe.tasks_per_env)
-    recipe = Recipe(
+    model_dir, saved = _fetch_policy(context)
+    config = load_checked_config(spec, model_dir)
+    with gc_paused_import():
+        from trainer.inputs.model.directory import count_parameters  # noqa: PLC0415 - hillclimb.process.lazy_imports
+    tasks = some_train_tasks(spec, context.store, spec.probe.tasks_per_env)
+    factory = worker_factory(
+        context,
+        provider,
         spec=_without_learner(spec),
         model_dir=model_dir,
         vocab_size=config.vocab_size,
-        attempt_dir=attempt.dir.path,
-        attempt=attempt.dir.attempt,
-        provider=provider,
     )
-    samplers = _gather_samplers(recipe)
+    samplers = _make_samplers(factory)
     try:
         step = saved.manifest.step if saved else 0
-        loaded = Loaded(
+        info = StartupInfo(
             step=step,
             resumed_from_step=step if saved else None,
             engine=samplers.engine_name,
@@ -68,82 +70,46 @@ def build_prober(attempt: Attempt, provider: EnvProvider | None = None) -> Probe
             num_train_tasks=len(tasks),
             num_eval_tasks=0,
         )
-        announce(attempt, loaded)
-        return Prober(_parts(attempt, samplers, tasks, recipe), step=step)
+        emit_started(context, info)
+        parts = ProbeParts(
+            context=context,
+            tasks=tasks,
+            samplers=samplers,
+            # A probe reports failing environments; it does not end because of one.
+            rollout_service=rollout_service(context, samplers, max_infra_error_rate=1.0),
+            watchdog=engine_watchdog(context, samplers, remainder=PARTIAL_REPORT),
+            prompts=prompt_preview(context, factory, tasks),
+        )
+        return Prober(parts, step=step)
     except BaseException:
         samplers.abandon()
         raise
 
 
-def _policy(attempt: Attempt) -> tuple[Path, Saved | None]:
-    """Return the directory of the policy to probe, brought here if it is in a checkpoint."""
-    if attempt.resume_from is None:
-        return resolve_source(attempt.spec.model.source, attempt.dir.path / MODEL), None
-    where = attempt.dir.path / RESUME
-    saved = fetch(attempt.store, attempt.resume_from, where, only=f"{_POLICY}/")
-    return where / _POLICY, saved
+def _fetch_policy(context: AttemptContext) -> tuple[Path, Saved | None]:
+    """Fetch the policy to probe, from the checkpoint if there is one; return its directory."""
+    if context.resume_from is None:
+        return resolve_source(context.spec.model.source, context.dir.path / MODEL), None
+    directory = context.dir.path / RESUME
+    saved = fetch(context.store, context.resume_from, directory, only=f"{_POLICY}/")
+    return directory / _POLICY, saved
 
 
 def _without_learner(spec: RunSpec) -> RunSpec:
-    """Return the spec for engines that keep the weights they start with."""
+    """Return the spec for engines that keep their starting weights."""
     engine = spec.engine.model_copy(update={"weight_transport": "auto"})
     learner = spec.learner.model_copy(update={"lora": None})
     return spec.model_copy(update={"engine": engine, "learner": learner})
 
 
-def _gather_samplers(recipe: Recipe) -> Samplers:
-    """Put the workers where the spec wants them."""
-    if is_inline(recipe.spec):
-        with importing():
-            from trainer.inline_crew import inline_samplers  # noqa: PLC0415 - see trainer.loading
-        return inline_samplers(recipe)
-    with importing():
+def _make_samplers(factory: WorkerFactory) -> SamplingWorkers:
+    """Start the sampling workers on the placement of the spec."""
+    if is_inline(factory.spec):
+        with gc_paused_import():
+            from trainer.workers.local import inline_samplers  # noqa: PLC0415 - see hillclimb.process.lazy_imports
+        return inline_samplers(factory)
+    with gc_paused_import():
         # Not installed everywhere.
-        from trainer.placement.crew import ray_samplers  # noqa: PLC0415
+        from trainer.workers.ray.workers import ray_samplers  # noqa: PLC0415
 
-    return ray_samplers(recipe)
-
-
-def _parts(
-    attempt: Attempt, samplers: Samplers, tasks: tuple[Task, ...], recipe: Recipe
-) -> ProbeParts:
-    spec = attempt.spec
-    waves = Waves(
-        collector=Collector(
-            samplers.rolls, max_concurrent_rollouts=spec.environment.max_concurrent_rollouts
-        ),
-        journal=attempt.journal,
-        stop=attempt.stop,
-        store=attempt.store,
-        attempt_dir=attempt.dir,
-        # A probe is there to say which environments fail; it does not end because one does.
-        max_infra_error_rate=1.0,
-    )
-    watchdog = Watchdog(
-        schedule=spec.schedule,
-        journal=attempt.journal,
-        stop=attempt.stop,
-        num_drawn=lambda: samplers.engine_stats().num_sampled_tokens,
-        refresh=samplers.refresh,
-        on_blocked=attempt.on_blocked,
-        keeps="what it found by then is reported",
-    )
-    return ProbeParts(
-        spec=spec,
-        tasks=tasks,
-        samplers=samplers,
-        waves=waves,
-        journal=attempt.journal,
-        clock=attempt.clock,
-        watchdog=watchdog,
-        prompts=PromptReport(
-            spec=spec,
-            tasks=tasks,
-            model_dir=recipe.model_dir,
-            vocab_size=recipe.vocab_size,
-            provider=recipe.provider,
-            journal=attempt.journal,
-            store=attempt.store,
-            attempt_dir=attempt.dir,
-        ),
-    )
+    return ray_samplers(factory)

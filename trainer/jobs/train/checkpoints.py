@@ -18,12 +18,12 @@ from pathlib import Path
 
 from pydantic import JsonValue, ValidationError
 
-from trainer.contract.manifest import Manifest, ManifestFile
-from trainer.contract.rundir import CHECKPOINTS, MANIFEST, AttemptDir, checkpoint_name, run_key
+from hillclimb.blobs.base import BlobMissing, BlobStore
+from hillclimb.protocol.checkpoint_manifest import Manifest, ManifestFile
+from hillclimb.protocol.rundir import CHECKPOINTS, MANIFEST, AttemptDir, checkpoint_name, run_key
+from trainer.attempt.scratch import remove_earlier_copies
+from trainer.attempt.storage import raise_storage_full
 from trainer.errors import CheckpointError
-from trainer.leftovers import remove_earlier_copies
-from trainer.storage import space_checked
-from trainer.stores.base import BlobMissing, BlobStore
 
 _FILE = re.compile(rf"^(.*/{CHECKPOINTS}/global_step_(\d+)/attempt-(\d+))/(.+)$")
 _CHUNK = 1024 * 1024
@@ -41,11 +41,11 @@ class Saved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """Where a run stands, as a checkpoint records it."""
+    """Position of a run in its schedule and task order, as recorded in a checkpoint."""
 
     step: int
     sampler: Mapping[str, JsonValue]
-    stream: Mapping[str, JsonValue]
+    buffer: Mapping[str, JsonValue]
     evaluated_step: int | None
     final: bool = False
     ran_s: float = 0.0
@@ -63,9 +63,9 @@ class Checkpoints:
         parent: str | None,
         still_current: Callable[[], None],
     ) -> None:
-        """`still_current` raises when a newer attempt owns the run.
+        """`still_current` raises if a newer attempt owns the run.
 
-        It is asked before a manifest is put, and before one is deleted.
+        It is called before a manifest is put, and before one is deleted.
         """
         self._store = store
         self._dir = attempt_dir
@@ -81,7 +81,7 @@ class Checkpoints:
     def begin(
         self, position: Position, begin_write: Callable[[Path], Callable[[], None]]
     ) -> Callable[[], Saved]:
-        """Let `begin_write` copy its state; what is returned writes and stores it.
+        """Let `begin_write` copy its state; the returned function writes and stores it.
 
         Training may go on before the returned function is called, in any thread. A step that this
         attempt has completed before is left as it is and returned.
@@ -95,7 +95,7 @@ class Checkpoints:
         path = checkpoint_name(position.step, self._dir.attempt)
         key = run_key(self._run_id, path)
         local = self._dir.checkpoint(position.step)
-        with space_checked(local):
+        with raise_storage_full(local):
             if self._store.exists(f"{key}/{MANIFEST}"):
                 own = self._own(read_saved(self._store, key))
                 return lambda: own
@@ -111,7 +111,7 @@ class Checkpoints:
     def _complete(
         self, position: Position, key: str, local: Path, finish_write: Callable[[], None]
     ) -> Saved:
-        with space_checked(local):
+        with raise_storage_full(local):
             finish_write()
             self._drop_older(local)
             manifest = self._manifest(position, local)
@@ -120,31 +120,31 @@ class Checkpoints:
             data = manifest.model_dump_json(indent=1).encode()
             self._still_current()
             is_ours = self._store.put_if_absent(f"{key}/{MANIFEST}", data)
-        # Not read back where it is ours: a store that is away just then has the checkpoint whole.
+        # Our own is not read back: it is complete even if the store is unavailable just now.
         saved = _saved(key, manifest, data) if is_ours else read_saved(self._store, key)
         self._delete_local(saved.path)
         remove_earlier_copies(self._dir, position.step)
         return saved
 
     def _drop_older(self, local: Path) -> None:
-        """Free the disk of what the store did not take: the newest one is what is worth keeping."""
+        """Delete older local checkpoints that could not be stored: only the newest is kept."""
         for other in self._dir.run_dir.glob(checkpoint_name("*", self._dir.attempt)):
             if other != local:
                 self._delete_local(other.relative_to(self._dir.run_dir).as_posix())
 
     def _delete_local(self, path: str) -> None:
-        """Free the disk of what the store has whole."""
+        """Delete the local copy of a checkpoint that is complete in the store."""
         local = self._dir.run_dir / path
         shutil.rmtree(local, ignore_errors=True)
         with suppress(OSError):
             local.parent.rmdir()
 
     def prune(self, keep_last: int) -> Iterator[str]:
-        """Delete all but the newest complete checkpoints, and what was cut short of older ones.
+        """Delete all but the newest complete checkpoints, and incomplete older ones.
 
-        A manifest goes first, so a deletion that is cut short leaves nothing that looks whole. The
-        path is yielded right then; the next step of the iteration deletes the rest. A directory
-        without a manifest is yielded too: nobody may have heard of its deletion.
+        The manifest is deleted first, so an interrupted deletion leaves nothing that looks
+        complete. The path is yielded right then; the next step of the iteration deletes the rest.
+        A directory without a manifest is yielded too: its deletion may not have been reported.
 
         Raises:
             StoreError: the store does not answer.
@@ -171,12 +171,12 @@ class Checkpoints:
         return key.removeprefix(run_key(self._run_id) + "/")
 
     def _torn(self) -> set[str]:
-        """Keys of directories without a manifest that nobody will complete any more."""
-        found = _directories(self._store, self._run_id)
+        """Keys of directories without a manifest that no attempt will complete any more."""
+        directories = _directories(self._store, self._run_id)
         return {
             key
-            for key, each in found.items()
-            if not each.is_complete and each.attempt <= self._dir.attempt
+            for key, directory in directories.items()
+            if not directory.is_complete and directory.attempt <= self._dir.attempt
         }
 
     def _own(self, saved: Saved) -> Saved:
@@ -206,7 +206,7 @@ class Checkpoints:
                 for path in files
             ),
             sampler=dict(position.sampler),
-            stream=dict(position.stream),
+            buffer=dict(position.buffer),
             evaluated_step=position.evaluated_step,
             ran_s=round(position.ran_s, 3),
         )
@@ -218,9 +218,11 @@ def complete_checkpoints(store: BlobStore, run_id: str) -> tuple[str, ...]:
     A later attempt's step is the truth even where an earlier one, perhaps cut off from the
     service, got further: it must neither be resumed from nor push out what the later one saved.
     """
-    found = _directories(store, run_id)
-    complete = [key for key, each in found.items() if each.is_complete]
-    return tuple(sorted(complete, key=lambda key: (found[key].attempt, found[key].step)))
+    directories = _directories(store, run_id)
+    complete = [key for key, directory in directories.items() if directory.is_complete]
+    return tuple(
+        sorted(complete, key=lambda key: (directories[key].attempt, directories[key].step))
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,13 +233,13 @@ class _Directory:
 
 
 def _directories(store: BlobStore, run_id: str) -> dict[str, _Directory]:
-    """Every checkpoint directory of a run in the store, whole or torn, by its key."""
-    found: dict[str, _Directory] = {}
+    """All checkpoint directories of a run in the store, complete or not, by key."""
+    directories: dict[str, _Directory] = {}
     for match in filter(None, map(_FILE.match, store.list(run_key(run_id, CHECKPOINTS)))):
         key, step, attempt, name = match.groups()
-        complete = name == MANIFEST or (key in found and found[key].is_complete)
-        found[key] = _Directory(int(step), int(attempt), complete)
-    return found
+        complete = name == MANIFEST or (key in directories and directories[key].is_complete)
+        directories[key] = _Directory(int(step), int(attempt), complete)
+    return directories
 
 
 def find_latest(store: BlobStore, run_id: str) -> str | None:
@@ -273,9 +275,9 @@ def _saved(key: str, manifest: Manifest, data: bytes) -> Saved:
 
 
 def fetch(store: BlobStore, key: str, directory: Path, *, only: str = "") -> Saved:
-    """Bring a checkpoint into an empty `directory`, every file checked.
+    """Fetch a checkpoint into an empty `directory` and verify every file.
 
-    `only` brings just the files whose path begins so.
+    `only` fetches just the files whose path starts with it.
 
     Raises:
         CheckpointError: no manifest, a file is missing, or its size or hash is another one.
@@ -288,13 +290,13 @@ def fetch(store: BlobStore, key: str, directory: Path, *, only: str = "") -> Sav
         if not file.path.startswith(only):
             continue
         target = directory / file.path
-        with space_checked(directory):
+        with raise_storage_full(directory):
             try:
                 store.get_file(f"{key}/{file.path}", target)
             except BlobMissing as error:
                 raise CheckpointError(f"{key} lacks {file.path}") from error
         if target.stat().st_size != file.size_bytes or _sha256(target) != file.sha256:
-            raise CheckpointError(f"{key}/{file.path} is not what its manifest says")
+            raise CheckpointError(f"{key}/{file.path} does not match its manifest")
     return saved
 
 

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from trainer.algo.batch import BatchPlan, build_batch, judge
-from trainer.algo.dynamic import Chosen, choose
+from hillclimb.blobs.base import StoreError
+from hillclimb.protocol.events import PhaseStarted, RunWarning
+from trainer.algo.batch import BatchPlan, build_batch, score_groups
+from trainer.algo.dynamic import SelectedGroups, select_groups
 from trainer.algo.sequences import Batch
 from trainer.algo.signal import why_nothing_is_learned
-from trainer.checkpoints import Position
-from trainer.contract.events import PhaseStarted, RunWarning
-from trainer.contract.spec import RunSpec
-from trainer.crew import Crew
-from trainer.data.feedback import feed_back
-from trainer.data.sampler import TaskSampler
+from trainer.attempt.context import AttemptContext
+from trainer.attempt.stop_signal import StopRequested
+from trainer.attempt.timing import SCORING
+from trainer.attempt.watchdog import Watchdog
 from trainer.engines.canary import canary_gap, canary_tolerance
 from trainer.errors import (
     AttemptSuperseded,
@@ -27,70 +27,68 @@ from trainer.errors import (
     StorageFull,
     TrainerError,
 )
-from trainer.evaluation import Evaluator
-from trainer.prompting import PromptReport
-from trainer.reporting import StepReporter, engine_metrics
-from trainer.rollouts.collect import as_groups
+from trainer.inputs.tasks.sampler import TaskSampler
+from trainer.jobs.prompt_preview import PromptPreview
+from trainer.jobs.rollout_service import RolloutService
+from trainer.jobs.schedule import Schedule
+from trainer.jobs.train.checkpoints import Position
+from trainer.jobs.train.evaluation import Evaluator
+from trainer.jobs.train.feedback import feed_back
+from trainer.jobs.train.reporting import StepReporter, engine_metrics
+from trainer.jobs.train.saving import Saver
+from trainer.rollouts.groups.buffer import RolloutBatch, RolloutBuffer
+from trainer.rollouts.groups.collector import as_groups
+from trainer.rollouts.groups.staleness import staleness_metrics
 from trainer.rollouts.seeds import derive_seed
-from trainer.rollouts.staleness import staleness_metrics
-from trainer.rollouts.stream import GroupStream, Taken
-from trainer.rollouts.training import training_temperatures, training_wave
-from trainer.saving import Saver
-from trainer.schedule import Schedule
-from trainer.sinks.journal import Journal
-from trainer.stopping import Stop, StopRequested
-from trainer.stores.base import StoreError
-from trainer.timing import SCORING, Clock
-from trainer.watchdog import Watchdog
-from trainer.waves import Waves
+from trainer.rollouts.training_request import training_request, training_temperatures
+from trainer.workers.group import WorkerGroup
 
 BETWEEN_UPDATES = ("rollout", "eval")
-"""Phases, as in `PhaseStarted`, in which the learner stands where the last step left it."""
+"""Phases, as in `PhaseStarted`, in which the learner is in the state of the last completed step."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What the loop puts together; each is made once per process."""
+class TrainerParts:
+    """Parts of the training loop; each is built once per process."""
 
-    spec: RunSpec
+    context: AttemptContext
     sampler: TaskSampler
-    stream: GroupStream
-    crew: Crew
-    waves: Waves
+    buffer: RolloutBuffer
+    workers: WorkerGroup
+    rollout_service: RolloutService
     evaluator: Evaluator
     reporter: StepReporter
     saver: Saver
-    journal: Journal
-    stop: Stop
-    clock: Clock
     watchdog: Watchdog
     canary_tokens: Sequence[int]
-    prompts: PromptReport
+    prompts: PromptPreview
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """Where training begins."""
+    """Start of training: at step 0, or at the step of a checkpoint."""
 
     step: int = 0
     is_first: bool = True
-    """False when this very run has trained before and only goes on."""
+    """False when an earlier attempt of this run has trained before."""
     evaluated_step: int | None = None
     """Step of this run's last complete evaluation."""
     is_final: bool = False
-    """True when nothing is left to save: the checkpoint to go on from is the one after the last
-    step, or the run only evaluates."""
+    """True when nothing is left to save: the run resumes from its final checkpoint, or it only
+    evaluates."""
 
 
 class Trainer:
     """Trains one run from `start` to its last step; `step` is the last one completed."""
 
-    def __init__(self, parts: Parts, start: Start) -> None:
+    def __init__(self, parts: TrainerParts, start: Start) -> None:
         self._parts = parts
         self._start = start
-        self._schedule = Schedule.of(parts.spec, start=start.step)
-        self._drawn = self._draw_state()
+        self._context = parts.context
+        self._spec = parts.context.spec
+        self._schedule = Schedule.of(self._spec, start=start.step)
+        self._order = self._task_order()
         self._is_final_saved = start.is_final
         self._evaluated_step = start.evaluated_step
         self.step = start.step
@@ -99,21 +97,21 @@ class Trainer:
         """Train, evaluate and save until the last step is done.
 
         Raises:
-            StopRequested: asked to stop; the last completed step is saved.
+            StopRequested: stopped on request; the last completed step is saved.
             EnvironmentOutage: environments fail; the last completed step is saved.
             RunTimeout: the run's time is over; the last completed step is saved.
-            TrainerError: the run cannot go on, or a step hangs; the save that was under way is
-                complete, and the last completed step is saved if the learner stands there.
+            TrainerError: the run cannot go on, or a step hangs; the pending save is complete, and
+                the last completed step is saved if the learner is in its state.
         """
         watchdog = self._parts.watchdog
         watchdog.watch_run()
-        await self._parts.stop.unless(self._parts.prompts.tell(self.step))
+        await self._context.stop.race(self._parts.prompts.emit(self.step))
         try:
             async with watchdog.step(self.step):
                 await self._sync_weights(self.step)
             await self._evaluate_when_due()
             while self.step < self._schedule.total:
-                self._parts.stop.check()
+                self._context.stop.check()
                 async with watchdog.step(self.step + 1):
                     await self._train_step()
                 await self._evaluate_when_due()
@@ -125,128 +123,130 @@ class Trainer:
             raise
         except AttemptSuperseded:
             raise
-        except TrainerError as end:
-            await self._keep_what_is_done(end)
+        except TrainerError as error:
+            await self._save_after_failure(error)
             raise
 
     def summary(self) -> str:
-        """Say what was done."""
-        if self._parts.spec.kind == "eval":
+        """Return the result in a few words."""
+        if self._spec.kind == "eval":
             return f"evaluated step {self.step}"
         return f"trained {self._schedule.total} steps"
 
     async def close(self) -> None:
-        """Stop the background work of the engine and of saving."""
+        """Stop saving, the rollout buffer and the workers."""
         try:
-            await self._finish_storing()
+            await self._finish_saving()
         finally:
             # Cancelled or not: other processes must not outlive this one.
-            await self._end_workers()
+            await self._close_workers()
 
-    async def _finish_storing(self) -> None:
+    async def _finish_saving(self) -> None:
         try:
             await self._parts.saver.drain()
         except (TrainerError, StoreError) as error:
-            # The run has an end already; what the last save met is not it.
-            _log.warning("the last save did not end well: %s", error)
-        await self._parts.waves.close()
+            # The run has ended for another reason already.
+            _log.warning("the last save failed: %s", error)
+        await self._parts.rollout_service.close()
 
-    async def _end_workers(self) -> None:
+    async def _close_workers(self) -> None:
         try:
-            await self._parts.stream.close()
+            await self._parts.buffer.close()
         finally:
-            await self._parts.crew.close()
+            await self._parts.workers.close()
 
     async def _train_step(self) -> None:
-        """Draw tasks, roll out their groups, learn from them, publish the weights."""
-        parts, step = self._parts, self.step + 1
-        before = parts.crew.engine_stats()
-        with parts.clock.step():
-            with parts.clock.phase("generate"):
-                taken, result = await parts.waves.take(
-                    parts.stream, training_wave(parts.spec, step)
+        """Sample tasks, run their rollouts, update the policy, sync the weights."""
+        parts, context, step = self._parts, self._context, self.step + 1
+        before = parts.workers.engine_stats()
+        with context.clock.step():
+            with context.clock.phase("generate"):
+                rollouts, result = await parts.rollout_service.next_batch(
+                    parts.buffer, training_request(self._spec, step)
                 )
-            chosen, batch = self._batch(step, taken)
-            ages = staleness_metrics(
-                taken,
-                version=parts.crew.learner.version,
-                bound=parts.spec.schedule.max_staleness_steps,
+            selected, batch = self._training_batch(step, rollouts)
+            staleness = staleness_metrics(
+                rollouts,
+                version=parts.workers.learner.version,
+                bound=self._spec.schedule.max_staleness_steps,
             )
-            parts.journal.emit(PhaseStarted, step=step, phase="train")
-            with parts.clock.phase("policy_train"):
-                metrics = ages | await parts.crew.learner.step(batch)
-            parts.clock.split("policy_train", SCORING, metrics.pop(f"timing/{SCORING}"))
-            with parts.clock.phase("sync_weights"):
+            context.journal.emit(PhaseStarted(step=step, phase="train"))
+            with context.clock.phase("policy_train"):
+                metrics = staleness | await parts.workers.learner.step(batch)
+            context.clock.split("policy_train", SCORING, metrics.pop(f"timing/{SCORING}"))
+            with context.clock.phase("sync_weights"):
                 metrics |= await self._sync_weights(step)
-        metrics |= feed_back(parts.sampler, parts.journal, step, result.groups)
-        self.step, self._drawn = step, self._draw_state()
-        if chosen.gave_up:
-            self._warn("dynamic_sampling_gave_up", chosen.gave_up)
+        metrics |= feed_back(parts.sampler, context.journal, step, result.outcomes_by_group)
+        self.step, self._order = step, self._task_order()
+        if selected.gave_up:
+            self._warn("dynamic_sampling_gave_up", selected.gave_up)
         if not batch.num_sequences:
-            self._warn("no_signal", why_nothing_is_learned(chosen.groups, batch))
-        metrics |= {**batch.metrics, **chosen.metrics}
+            self._warn("no_signal", why_nothing_is_learned(selected.groups, batch))
+        metrics |= {**batch.metrics, **selected.metrics}
         parts.reporter.report(
-            step, result, metrics | engine_metrics(before, parts.crew.engine_stats())
+            step, result, metrics | engine_metrics(before, parts.workers.engine_stats())
         )
 
-    def _batch(self, step: int, taken: Taken) -> tuple[Chosen, Batch]:
-        """Choose what the step learns from, and make the learner's input of it."""
-        spec, clock = self._parts.spec, self._parts.clock
+    def _training_batch(self, step: int, rollouts: RolloutBatch) -> tuple[SelectedGroups, Batch]:
+        """Select the groups that the step learns from, and build the learner's batch."""
+        spec, clock = self._spec, self._context.clock
         seed = derive_seed(spec.schedule.seed, "batch", step)
         with clock.phase("convert_to_training_input"):
-            chosen = choose(
-                as_groups(taken.groups),
-                as_groups(taken.dropped),
+            selected = select_groups(
+                as_groups(rollouts.groups),
+                as_groups(rollouts.dropped),
                 rule=spec.algorithm.dynamic_sampling,
                 seed=derive_seed(spec.schedule.seed, "replace", step),
             )
         with clock.phase("compute_advantages_and_returns"):
-            judged = judge(chosen.groups, spec.algorithm, seed=seed)
+            scored = score_groups(selected.groups, spec.algorithm, seed=seed)
         with clock.phase("convert_to_training_input"):
             plan = BatchPlan(
                 mini_batch_size=spec.schedule.mini_batch_size,
                 temperatures=training_temperatures(spec),
                 seed=seed,
             )
-            return chosen, build_batch(judged, spec.algorithm, plan)
+            return selected, build_batch(scored, spec.algorithm, plan)
 
     async def _sync_weights(self, step: int) -> dict[str, float]:
-        """Hand the learner's weights to every engine and prove that they arrived."""
+        """Sync the learner's weights to every engine and check them by the canary."""
         parts = self._parts
-        parts.journal.emit(PhaseStarted, step=step, phase="sync")
-        await parts.crew.weights.sync()
+        self._context.journal.emit(PhaseStarted(step=step, phase="sync"))
+        await parts.workers.weights.sync()
         gap = await self._canary()
-        self._tell_of_deaths(step)
+        self._emit_restart_warnings(step)
         return {"policy/canary_logprobs_abs_diff_mean": gap}
 
     async def _canary(self) -> float:
         """Return the largest gap between an engine and the learner (nats); see `canary_gap`."""
         parts = self._parts
-        tolerance = parts.crew.canary_tolerance or canary_tolerance(
-            parts.spec.learner.policy_dtype, parts.spec.engine.dtype
+        tolerance = parts.workers.canary_tolerance or canary_tolerance(
+            self._spec.learner.policy_dtype, self._spec.engine.dtype
         )
         gaps = [
-            await canary_gap(engine, parts.crew.learner, parts.canary_tokens, tolerance=tolerance)
-            for engine in parts.crew.engines
+            await canary_gap(
+                engine, parts.workers.learner, parts.canary_tokens, tolerance=tolerance
+            )
+            for engine in parts.workers.engines
         ]
         return max(gaps)
 
-    def _tell_of_deaths(self, step: int) -> bool:
-        """Say which workers died and were started again; return whether any did."""
-        notices = self._parts.crew.notices()
-        for notice in notices:
-            self._parts.journal.emit(
-                RunWarning, step=step, code=notice.code, message=notice.message
+    def _emit_restart_warnings(self, step: int) -> bool:
+        """Warn of each restarted worker; return whether there was one."""
+        restarts = self._parts.workers.notices()
+        for restart in restarts:
+            self._context.journal.emit(
+                RunWarning(step=step, code=restart.code, message=restart.message)
             )
-        return bool(notices)
+        return bool(restarts)
 
-    async def _check_the_engines(self) -> None:
-        """Prove once more that the weights are there, where a worker died in an evaluation.
+    async def _check_engines(self) -> None:
+        """Repeat the canary if a worker restarted during an evaluation.
 
-        After the last one no sync follows that would find an engine started with others.
+        No sync follows the last evaluation that would find a restarted engine with other weights.
         """
         async with self._parts.watchdog.step(self.step):
-            if self._tell_of_deaths(self.step):
+            if self._emit_restart_warnings(self.step):
                 await self._canary()
 
     async def _evaluate_when_due(self) -> None:
@@ -254,12 +254,12 @@ class Trainer:
         is_baseline = self._start.is_first and self.step == self._start.step
         due = self._schedule.evaluates_after(self.step)
         if is_baseline and not is_last:
-            due = self._parts.spec.eval.before_training
+            due = self._spec.eval.before_training
         if not due or self._evaluated_step == self.step:
             return
-        with self._parts.clock.evaluation():
+        with self._context.clock.evaluation():
             await self._parts.evaluator.run(self.step, is_edge=is_last or is_baseline)
-            await self._check_the_engines()
+            await self._check_engines()
         self._evaluated_step = self.step
 
     async def _save_when_due(self) -> None:
@@ -267,11 +267,11 @@ class Trainer:
             await self._save(final=self.step == self._schedule.total)
 
     async def _save(self, *, final: bool = False) -> None:
-        sampler, stream = self._drawn
+        sampler, buffer = self._order
         position = Position(
             step=self.step,
             sampler=sampler,
-            stream=stream,
+            buffer=buffer,
             evaluated_step=self._evaluated_step,
             final=final,
             ran_s=self._parts.watchdog.ran_s,
@@ -281,43 +281,44 @@ class Trainer:
         self._is_final_saved = final
 
     async def _save_last_step(self) -> None:
-        """Leave the last completed step in the store, unless it is there already."""
+        """Save the last completed step, unless it is saved already."""
         async with self._parts.watchdog.step(self.step, phase="checkpoint"):
             await self._parts.saver.drain()
             if self.step not in (self._start.step, self._parts.saver.saved_step):
                 await self._save()
                 await self._parts.saver.drain()
 
-    async def _keep_what_is_done(self, end: TrainerError) -> None:
-        """Bring into the store what was done before `end`, which stays why the run ends.
+    async def _save_after_failure(self, failure: TrainerError) -> None:
+        """Save the last completed step before the run ends with `failure`.
 
         Raises:
             AttemptSuperseded: a newer attempt owns the run.
-            TrainerError: `end`, because of a StepTimeout where a thread hangs that stores.
+            TrainerError: `failure`, caused by a StepTimeout if an uploading thread hangs.
         """
         try:
-            if self._stands_at_last_step(end):
+            if self._is_at_last_step(failure):
                 await self._save_last_step()
             else:
                 async with self._parts.watchdog.step(self.step, phase="checkpoint"):
                     await self._parts.saver.drain()
         except AttemptSuperseded:
             raise
-        except StepTimeout as late:
-            raise end from late
+        except StepTimeout as timeout:
+            raise failure from timeout
         except (TrainerError, StoreError) as error:
-            _log.warning("after %r, saving did not end well either: %s", end, error)
+            _log.warning("after %r, saving failed too: %s", failure, error)
 
-    def _stands_at_last_step(self, end: TrainerError) -> bool:
-        """Whether the learner stands where the last completed step left it, so it can be saved."""
-        if isinstance(end, StepTimeout):
-            return end.phase in BETWEEN_UPDATES
-        return self._parts.journal.phase in BETWEEN_UPDATES and not isinstance(end, StorageFull)
+    def _is_at_last_step(self, failure: TrainerError) -> bool:
+        """True if the learner is in the state of the last completed step, so it can be saved."""
+        if isinstance(failure, StepTimeout):
+            return failure.phase in BETWEEN_UPDATES
+        is_between = self._context.journal.phase in BETWEEN_UPDATES
+        return is_between and not isinstance(failure, StorageFull)
 
-    def _draw_state(self) -> tuple[dict[str, JsonValue], dict[str, JsonValue]]:
-        """Where the order of tasks stands: what is drawn, and what of it no step has taken."""
-        return self._parts.sampler.state(), self._parts.stream.state()
+    def _task_order(self) -> tuple[dict[str, JsonValue], dict[str, JsonValue]]:
+        """Return the states of the task sampler and of the rollout buffer."""
+        return self._parts.sampler.state(), self._parts.buffer.state()
 
     def _warn(self, code: str, message: str) -> None:
-        """Warn of the last completed step."""
-        self._parts.journal.emit(RunWarning, step=self.step, code=code, message=message)
+        """Emit a warning for the last completed step."""
+        self._context.journal.emit(RunWarning(step=self.step, code=code, message=message))

@@ -1,4 +1,4 @@
-"""What a step or an evaluation measured, under the names of SkyRL and Fleet.
+"""Metrics of a step or an evaluation, under the names of SkyRL and Fleet.
 
 A metric that has no value (no graded rollout, fewer samples than k) is left out, never a zero.
 """
@@ -9,16 +9,16 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, pstdev
 
-from trainer.contract.contrast import differ
-from trainer.contract.outcomes import Groups, OutcomeRow, OutcomeStatus, StopReason
-from trainer.contract.passrate import (
+from hillclimb.environment.errors import EnvUnavailable, RolloutDeadline
+from hillclimb.protocol.outcomes import Groups, OutcomeRow, OutcomeStatus, StopReason
+from hillclimb.stats.pass_rate import (
     count_tasks,
     pass_rate,
     pass_table,
     signal_ratio,
     variance_per_prompt,
 )
-from trainer.errors import EnvUnavailable, RolloutDeadline
+from hillclimb.stats.reward_spread import differ
 
 Metrics = dict[str, float]
 
@@ -28,7 +28,7 @@ ENV_UNAVAILABLE, ENV_DEADLINE = EnvUnavailable.code, RolloutDeadline.code
 def rollout_metrics(groups: Groups, *, n: int, pass_threshold: float) -> Metrics:
     """Rewards, lengths and environment figures of one training step's rollouts.
 
-    What groups teach is counted by draw, pass rates by task: a step may draw a task more than once.
+    The signal is counted by group, pass rates by task: a step may have several groups of a task.
     """
     rows = [row for group in groups for row in group]
     metrics = _present(
@@ -50,15 +50,15 @@ def rollout_metrics(groups: Groups, *, n: int, pass_threshold: float) -> Metrics
                 f"reward/{name}/mean_positive_reward": _mean_positive(group),
             }
         )
-        drawn = [each for each in groups if each and each[0].env_key == env_key]
-        metrics |= _signal(f"reward/{name}", drawn)
+        own = [rows for rows in groups if rows and rows[0].env_key == env_key]
+        metrics |= _signal(f"reward/{name}", own)
         metrics |= _environment(f"environment/{name}", group)
     metrics |= _environment("environment", rows) | _totals("environment", rows)
     return metrics | _generation("generate", rows)
 
 
 def provider_metrics(measures: Mapping[str, Sequence[Mapping[str, float]]]) -> Metrics:
-    """Return what environments took, from their rollouts' measures by environment.
+    """Return the providers' own metrics by environment, from their rollouts' measures.
 
     Counts (`num_...`) are added up, everything else is averaged.
     """
@@ -74,11 +74,11 @@ def provider_metrics(measures: Mapping[str, Sequence[Mapping[str, float]]]) -> M
 def eval_metrics(rows: Sequence[OutcomeRow], *, n: int, pass_threshold: float) -> Metrics:
     """pass@1, pass@n, mean score and coverage, per environment, over all and per template kind.
 
-    Rollouts that were never begun count in the coverage alone.
+    Rollouts that never started count in the coverage alone.
     """
     metrics: Metrics = {}
-    begun = [row for row in rows if row.stop_reason is not StopReason.NOT_STARTED]
-    for env_key, group in (*_by_env(begun).items(), ("all", begun)):
+    started = [row for row in rows if row.stop_reason is not StopReason.NOT_STARTED]
+    for env_key, group in (*_by_env(started).items(), ("all", started)):
         name = env_key.replace("/", "_")
         metrics |= _present(
             {
@@ -87,8 +87,8 @@ def eval_metrics(rows: Sequence[OutcomeRow], *, n: int, pass_threshold: float) -
             }
         )
         metrics |= _environment(f"eval/{name}/environment", group)
-    metrics |= _totals("eval/all/environment", begun)
-    metrics |= _generation("eval/all/generate", begun)
+    metrics |= _totals("eval/all/environment", started)
+    metrics |= _generation("eval/all/generate", started)
     for k in sorted({1, n}):
         table = pass_table(rows, pass_threshold=pass_threshold, k=k)
         rates = {
@@ -169,7 +169,7 @@ def _calls(name: str, rows: Sequence[OutcomeRow]) -> Metrics:
 
 
 def _totals(name: str, rows: Sequence[OutcomeRow]) -> Metrics:
-    """The two counts that Fleet names otherwise where they are over all environments."""
+    """The two counts that have another name in Fleet when taken over all environments."""
     return {
         f"{name}/total_episodes": float(len(rows)),
         f"{name}/total_env_init_failed": float(sum(map(_never_started, rows))),
@@ -181,7 +181,7 @@ def _never_started(row: OutcomeRow) -> bool:
 
 
 def _out_of_time(row: OutcomeRow) -> bool:
-    """The turn's deadline or the trajectory's ended it, whoever had used up the time."""
+    """True if the deadline of a turn or of the trajectory ended the rollout."""
     return row.stop_reason is StopReason.POLICY_DEADLINE or row.reason == ENV_DEADLINE
 
 

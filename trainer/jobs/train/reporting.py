@@ -1,4 +1,4 @@
-"""The event of a completed step: what it measured, where its time went, what is left."""
+"""Reports a completed step: metrics, timing, outcomes and the estimated time left."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trainer.contract.events import StepCompleted
-from trainer.contract.spec import RunSpec
+from hillclimb.protocol.events import StepCompleted
+from trainer.attempt.context import AttemptContext
 from trainer.engines.base import EngineStats
-from trainer.metrics import Metrics, provider_metrics, rollout_metrics
-from trainer.rollouts.operations import latency_metrics
-from trainer.schedule import Schedule
-from trainer.sinks.journal import Journal
-from trainer.timing import Clock
-from trainer.waves import WaveResult
+from trainer.jobs.rollout_service import RolloutResults
+from trainer.jobs.schedule import Schedule
+from trainer.jobs.train.metrics import Metrics, provider_metrics, rollout_metrics
+from trainer.rollouts.records.operations import latency_metrics
 
 _log = logging.getLogger(__name__)
 
@@ -24,36 +22,36 @@ _log = logging.getLogger(__name__)
 class StepReporter:
     """Emits `step.completed`."""
 
-    spec: RunSpec
-    journal: Journal
-    clock: Clock
+    context: AttemptContext
 
-    def report(self, step: int, result: WaveResult, extra: Mapping[str, float]) -> None:
-        """Report a step, given its rollouts and the metrics of learner and engine.
+    def report(self, step: int, result: RolloutResults, extra: Mapping[str, float]) -> None:
+        """Report a step from its rollouts and the metrics of learner and engine.
 
         Evaluations and checkpoints since the step before are in its `timing/...` too. Metrics
         that are not finite are left out: JSON has no such numbers.
         """
-        schedule, timing = Schedule.of(self.spec), self.clock.take()
+        spec, clock = self.context.spec, self.context.clock
+        schedule, timing = Schedule.of(spec), clock.take()
         metrics: Metrics = rollout_metrics(
-            result.groups,
-            n=self.spec.rollout.n_samples_per_prompt,
-            pass_threshold=self.spec.eval.pass_threshold,
+            result.outcomes_by_group,
+            n=spec.rollout.n_samples_per_prompt,
+            pass_threshold=spec.eval.pass_threshold,
         )
         num_tokens = sum(row.num_tokens for row in result.rows)
-        metrics |= latency_metrics(rollout for group in result.rollouts for rollout in group)
+        metrics |= latency_metrics(result.rollouts)
         metrics |= {**extra, **timing, **provider_metrics(_measures(result))}
         metrics["trainer/global_step"] = float(step)
         metrics["trainer/tokens_per_second"] = num_tokens / timing["timing/step"]
-        self.journal.emit(
-            StepCompleted,
-            step=step,
-            metrics={name: value for name, value in metrics.items() if math.isfinite(value)},
-            outcomes=result.rows,
-            eta_s=self.clock.eta_s(
-                steps_left=schedule.total - step,
-                evals_left=schedule.evals_after(step) + schedule.evaluates_after(step),
-            ),
+        self.context.journal.emit(
+            StepCompleted(
+                step=step,
+                metrics={name: value for name, value in metrics.items() if math.isfinite(value)},
+                outcomes=result.rows,
+                eta_s=clock.eta_s(
+                    steps_left=schedule.total - step,
+                    evals_left=schedule.evals_after(step) + schedule.evaluates_after(step),
+                ),
+            )
         )
         rate = metrics.get("reward/avg_pass_at_1", math.nan)
         _log.info(
@@ -61,15 +59,15 @@ class StepReporter:
         )
 
 
-def _measures(result: WaveResult) -> dict[str, list[Mapping[str, float]]]:
-    found: dict[str, list[Mapping[str, float]]] = {}
-    for rollout in (rollout for group in result.rollouts for rollout in group):
-        found.setdefault(rollout.trajectory.task.env_key, []).append(rollout.measures)
-    return found
+def _measures(result: RolloutResults) -> dict[str, list[Mapping[str, float]]]:
+    measures: dict[str, list[Mapping[str, float]]] = {}
+    for rollout in result.rollouts:
+        measures.setdefault(rollout.trajectory.task.env_key, []).append(rollout.measures)
+    return measures
 
 
 def engine_metrics(before: EngineStats, after: EngineStats) -> Metrics:
-    """Return what an engine did between two readings of its counters."""
+    """Return the tokens and busy seconds of the engines between two readings of their counters."""
     return {
         "generate/num_sampled_tokens": float(after.num_sampled_tokens - before.num_sampled_tokens),
         "generate/num_prefill_tokens": float(after.num_prefill_tokens - before.num_prefill_tokens),

@@ -1,4 +1,4 @@
-"""Teachers behind Anthropic's messages with tool use."""
+"""Teachers behind Anthropic's Messages API with tool use."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from trainer.envs.base import ToolSpec
-from trainer.validation.conversation import (
+from hillclimb.environment.base import ToolSpec
+from trainer.jobs.validate.conversation import (
     CUT_AT_THE_CONTEXT,
     CUT_AT_THE_LIMIT,
     REFUSES,
-    Answer,
     Call,
     Message,
     Result,
     Results,
+    TeacherReply,
     User,
 )
-from trainer.validation.endpoint import Endpoint
-from trainer.validation.errors import TeacherUnavailable
+from trainer.jobs.validate.endpoint import Endpoint
+from trainer.jobs.validate.errors import TeacherUnavailable
 
 VERSION = "2023-06-01"
 CUTS = {
@@ -28,11 +28,11 @@ CUTS = {
     "model_context_window_exceeded": CUT_AT_THE_CONTEXT,
     "refusal": REFUSES,
 }
-"""By `stop_reason`."""
+"""Reasons of incomplete answers, by `stop_reason`."""
 
 
 def anthropic_headers(api_key: str | None) -> dict[str, str]:
-    """Return what every request carries."""
+    """Return the headers of every request."""
     key = {} if api_key is None else {"x-api-key": api_key}
     return {"anthropic-version": VERSION, **key}
 
@@ -45,25 +45,25 @@ class AnthropicTeacher:
 
     async def answer(
         self, system: str, conversation: Sequence[Message], tools: Sequence[ToolSpec]
-    ) -> Answer:
+    ) -> TeacherReply:
         """See `Teacher.answer`."""
         spec = self._endpoint.spec
         body: dict[str, Any] = {
             "model": spec.model,
             "system": system,
-            "messages": [_message(each) for each in conversation],
+            "messages": [_message(message) for message in conversation],
             "tools": [_tool(tool) for tool in tools],
             "max_tokens": spec.max_output_tokens,
         }
         if spec.temperature is not None:
             body["temperature"] = spec.temperature
-        found = await self._endpoint.post("/v1/messages", body)
-        usage = found.get("usage")
+        response = await self._endpoint.post("/v1/messages", body)
+        usage = response.get("usage")
         if isinstance(usage, dict):
             self._endpoint.count(
                 input_tokens=usage.get("input_tokens"), output_tokens=usage.get("output_tokens")
             )
-        return _answer(found)
+        return _answer(response)
 
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:
@@ -78,12 +78,12 @@ def _message(message: Message) -> dict[str, Any]:
     match message:
         case User(text):
             return {"role": "user", "content": text}
-        case Answer(text, calls):
+        case TeacherReply(text, calls):
             content: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
             content += [_tool_use(call) for call in calls]
             return {"role": "assistant", "content": content}
         case Results(results):
-            return {"role": "user", "content": [_tool_result(each) for each in results]}
+            return {"role": "user", "content": [_tool_result(result) for result in results]}
 
 
 def _tool_use(call: Call) -> dict[str, Any]:
@@ -104,25 +104,25 @@ def _tool_result(result: Result) -> dict[str, Any]:
     }
 
 
-def _answer(found: Mapping[str, Any]) -> Answer:
+def _answer(response: Mapping[str, Any]) -> TeacherReply:
     try:
-        blocks = list(found["content"])
+        blocks = list(response["content"])
         text = "".join(str(block["text"]) for block in blocks if block["type"] == "text")
-        calls = [_read(each) for each in blocks if each["type"] == "tool_use"]
-        cut = CUTS.get(str(found.get("stop_reason")))
+        calls = [_read(block) for block in blocks if block["type"] == "tool_use"]
+        cut = CUTS.get(str(response.get("stop_reason")))
         if cut is not None and calls and blocks[-1]["type"] == "tool_use":
-            # It was cut within this call: what there is of its arguments is not what was meant.
+            # The answer was cut off within this call: its arguments are incomplete.
             calls[-1] = replace(calls[-1], arguments=None)
-        return Answer(text, tuple(calls), cut)
+        return TeacherReply(text, tuple(calls), cut)
     except (KeyError, TypeError, AttributeError) as error:
-        raise TeacherUnavailable("the teacher's answer is no message") from error
+        raise TeacherUnavailable("the teacher's answer is not a message") from error
 
 
 def _read(block: Mapping[str, Any]) -> Call:
-    given = block.get("input")
+    arguments = block.get("input")
     return Call(
         id=str(block["id"]),
         name=str(block["name"]),
-        arguments=given if isinstance(given, dict) else None,
-        written=json.dumps(given),
+        arguments=arguments if isinstance(arguments, dict) else None,
+        written=json.dumps(arguments),
     )

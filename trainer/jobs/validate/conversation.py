@@ -1,4 +1,4 @@
-"""A conversation with a teacher, in no protocol's own words."""
+"""A conversation with a teacher, independent of the endpoint's protocol."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 
 from pydantic import JsonValue
 
-from trainer.envs.base import ToolSpec
+from hillclimb.environment.base import ToolSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,31 +18,31 @@ class Call:
     id: str
     name: str
     arguments: Mapping[str, JsonValue] | None
-    """None where what it wrote is no JSON object: that is answered with an error."""
+    """None if they are not a JSON object: the result of the call is then an error."""
     written: str
-    """The arguments as they came."""
+    """The arguments as text, unparsed."""
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """What we say."""
+    """A user message: the task's prompt."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What the teacher says; without a call it is done."""
+class TeacherReply:
+    """An answer of the teacher; one without calls ends the episode."""
 
     text: str
     calls: tuple[Call, ...] = ()
     cut: str | None = None
-    """Why this is not all that it had to say, in a sentence; None where it is."""
+    """Reason why the answer is incomplete, as a sentence; None if it is complete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What a call came to."""
+    """The result of a call."""
 
     id: str
     text: str
@@ -56,27 +56,27 @@ class Results:
     results: tuple[Result, ...]
 
 
-Message: TypeAlias = User | Answer | Results
+Message: TypeAlias = User | TeacherReply | Results
 
 
 CUT_AT_THE_LIMIT = (
     "the teacher's answer was cut off at validation.teacher.max_output_tokens: raise it"
 )
-CUT_BY_A_FILTER = "the endpoint's filter held the teacher's answer back"
+CUT_BY_A_FILTER = "the endpoint's content filter blocked the teacher's answer"
 CUT_AT_THE_CONTEXT = "the conversation does not fit the teacher's context"
 REFUSES = "the teacher refuses to answer"
 
 
 class Teacher(Protocol):
-    """A model that is asked what to do next."""
+    """A model that acts in episodes by tool calls."""
 
     async def answer(
         self, system: str, conversation: Sequence[Message], tools: Sequence[ToolSpec]
-    ) -> Answer:
-        """Return its next turn.
+    ) -> TeacherReply:
+        """Return the next turn.
 
         Raises:
-            TeacherUnavailable: the endpoint gave none.
-            SpecError: it refuses us from the beginning.
+            TeacherUnavailable: the endpoint gave no usable answer.
+            SpecError: the endpoint rejects the first request.
         """
         ...

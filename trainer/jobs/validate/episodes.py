@@ -1,4 +1,4 @@
-"""Environments outside of rollouts: every operation within its deadline, faults told apart."""
+"""Episodes outside of rollouts: deadlines for every operation, retries after infra errors."""
 
 from __future__ import annotations
 
@@ -11,20 +11,28 @@ from typing import TypeVar
 
 from pydantic import JsonValue
 
-from trainer.contract.sections import EnvironmentSpec, RolloutSpec
-from trainer.envs.base import Env, EnvProvider, Queues, ToolResult, ToolSpec, WordsTask
-from trainer.envs.deadline import within
-from trainer.errors import (
+from hillclimb.environment.base import (
+    Env,
+    EnvProvider,
+    LimitsConcurrency,
+    ProvidesPrompt,
+    ToolResult,
+    ToolSpec,
+)
+from hillclimb.environment.deadline import within
+from hillclimb.environment.errors import (
     EnvAtCapacity,
     EnvUnavailable,
     RolloutError,
     ToolTransport,
-    TrainerError,
     VerifierUnavailable,
 )
-from trainer.rollouts.limits import Limits, limits_for
-from trainer.types import Task
-from trainer.validation.errors import NotAnswered
+from hillclimb.environment.task import Task
+from hillclimb.spec.environment.environment import EnvironmentSpec
+from hillclimb.spec.training.rollout import RolloutSpec
+from trainer.errors import TrainerError
+from trainer.jobs.validate.errors import NotAnswered
+from trainer.rollouts.limits.limits import RolloutLimits, limits_for
 
 CLOSE_TIMEOUT_S = 10.0
 _log = logging.getLogger(__name__)
@@ -32,17 +40,17 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """A fresh episode, reset."""
+class OpenEpisode:
+    """A fresh episode after its reset."""
 
     task: Task
-    """With the words of its environment, where it came without."""
+    """With the environment's prompt if it has none of its own."""
     tools: tuple[ToolSpec, ...]
     env: Env
-    limits: Limits
+    limits: RolloutLimits
 
     async def call(self, name: str, arguments: Mapping[str, JsonValue]) -> ToolResult:
-        """Make one tool call; raises ToolTransport as the environment does, and when it is late."""
+        """Make one tool call; raises ToolTransport as the environment does, and on a timeout."""
         return await _within(
             lambda: self.env.call(name, arguments),
             self.limits.call_timeout_s,
@@ -50,31 +58,31 @@ class Opened:
         )
 
     async def score(self) -> float:
-        """Return the grade of the state; raises VerifierUnavailable where there is none."""
-        late = VerifierUnavailable("the verifier took too long")
-        grade = await _within(self.env.score, self.limits.verifier_timeout_s, late)
+        """Return the score of the state; raises VerifierUnavailable if there is none."""
+        timeout = VerifierUnavailable("the verifier took too long")
+        grade = await _within(self.env.score, self.limits.verifier_timeout_s, timeout)
         if grade.score is None:
             raise VerifierUnavailable(grade.reason or "the verifier gave no score")
         return grade.score
 
 
 @dataclass(slots=True, kw_only=True)
-class Opener:
-    """Opens episodes, and repeats what an infra error ended."""
+class EpisodeRunner:
+    """Runs work in fresh episodes, with retries after infra errors."""
 
     provider: EnvProvider
     environment: EnvironmentSpec
     rollout: RolloutSpec
     episode_s: float
-    """Longest episode (seconds), without the wait for a free place."""
+    """Longest episode (seconds), without the wait for a free slot."""
     num_ended: int = 0
-    """Episodes that came to an end, whatever it was; full environments let none begin."""
+    """Episodes ended, with or without an error; refusals at capacity do not count."""
 
-    async def repeated(self, task: Task, work: Callable[[Opened], Awaitable[_T]]) -> _T:
-        """Return what `work` makes of a fresh episode, tried again after infra errors.
+    async def run(self, task: Task, work: Callable[[OpenEpisode], Awaitable[_T]]) -> _T:
+        """Return the result of `work` in a fresh episode, retried after infra errors.
 
         Raises:
-            NotAnswered: it failed in every try, or took longer than `episode_s`.
+            NotAnswered: every try failed, or one took longer than `episode_s`.
             TrainerError: the run cannot go on.
         """
         tries = 0
@@ -94,11 +102,11 @@ class Opener:
             if tries > self.environment.max_infra_retries:
                 raise NotAnswered(problem)
 
-    async def _once(self, task: Task, work: Callable[[Opened], Awaitable[_T]]) -> _T:
+    async def _once(self, task: Task, work: Callable[[OpenEpisode], Awaitable[_T]]) -> _T:
         ended = 1
         try:
-            async with self._open(task) as opened:
-                return await work(opened)
+            async with self._open(task) as episode:
+                return await work(episode)
         except EnvAtCapacity:
             ended = 0
             raise
@@ -106,13 +114,13 @@ class Opener:
             self.num_ended += ended
 
     @asynccontextmanager
-    async def _open(self, task: Task) -> AsyncIterator[Opened]:
+    async def _open(self, task: Task) -> AsyncIterator[OpenEpisode]:
         limits = limits_for(task.env_key, self.environment, self.rollout)
-        async with AsyncExitStack() as held:
-            if isinstance(self.provider, Queues):
-                await held.enter_async_context(self.provider.slot(task))
+        async with AsyncExitStack() as stack:
+            if isinstance(self.provider, LimitsConcurrency):
+                await stack.enter_async_context(self.provider.slot(task))
             env = self.provider.make(task)
-            held.push_async_callback(_close, env, task.key)
+            stack.push_async_callback(_close, env, task.key)
             try:
                 async with asyncio.timeout(self.episode_s) as deadline:
                     yield await _reset(task, env, limits)
@@ -122,29 +130,29 @@ class Opener:
                 raise NotAnswered(f"an episode took longer than {self.episode_s:g} s") from None
 
 
-async def _reset(task: Task, env: Env, limits: Limits) -> Opened:
-    late = EnvUnavailable("the reset took too long")
-    tools = await _within(env.reset, limits.reset_timeout_s, late)
+async def _reset(task: Task, env: Env, limits: RolloutLimits) -> OpenEpisode:
+    timeout = EnvUnavailable("the reset took too long")
+    tools = await _within(env.reset, limits.reset_timeout_s, timeout)
     if not tools:
         raise EnvUnavailable(f"{task.env_key} offers no tools")
-    if not task.prompt and isinstance(env, WordsTask):
+    if not task.prompt and isinstance(env, ProvidesPrompt):
         task = replace(task, prompt=env.prompt)
-    return Opened(task, tools, env, limits)
+    return OpenEpisode(task, tools, env, limits)
 
 
-async def _within(work: Callable[[], Awaitable[_T]], seconds: float, late: RolloutError) -> _T:
+async def _within(work: Callable[[], Awaitable[_T]], seconds: float, timeout: RolloutError) -> _T:
     try:
         async with asyncio.timeout(seconds):
             with within(seconds):
                 return await work()
     except TimeoutError:
-        raise late from None
+        raise timeout from None
 
 
 async def _close(env: Env, task_key: str) -> None:
-    """Close an environment whatever happens to it, within a time limit."""
+    """Close an environment within a time limit; errors are only logged."""
     try:
         async with asyncio.timeout(CLOSE_TIMEOUT_S):
             await env.close()
-    except Exception:  # noqa: BLE001 - the rollout edge: what was found stands already
+    except Exception:  # noqa: BLE001 - the rollout edge: the result is known already
         _log.exception("closing the environment of %s", task_key)

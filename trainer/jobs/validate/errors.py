@@ -1,25 +1,25 @@
-"""Errors of a validation, each of which leaves a task unknown.
+"""Errors of a validation; each of them leaves a task's verdict unknown.
 
 NotAnswered                the environment or its verifier failed in every try
-└── TeacherUnavailable     the teacher's endpoint gave no answer that can be used
-    ├── RequestRefused     it refuses this one request, which no repetition would mend
-    ├── AnswerCut          an answer was cut off, or held back: it says nothing of the task
-    └── AskingOver         it must not be asked any more
+└── TeacherUnavailable     the teacher's endpoint gave no usable answer
+    ├── RequestRefused     it rejects this request; a retry would not help
+    ├── AnswerCut          an answer was cut off or filtered: it proves nothing about the task
+    └── TeacherBudgetExhausted  no more requests may be sent to it
 """
 
 from __future__ import annotations
 
 
 class NotAnswered(Exception):
-    """Something that was asked gave no answer; `str` says what and how."""
+    """An environment, verifier or teacher gave no answer; `str` has the problem."""
 
 
 class TeacherUnavailable(NotAnswered):
-    """The teacher's endpoint gave no answer that can be used."""
+    """The teacher's endpoint gave no usable answer."""
 
 
 class RequestRefused(TeacherUnavailable):
-    """The endpoint refuses this request; `body` is what it says, whole."""
+    """The endpoint rejects this request; `body` is the whole response body."""
 
     def __init__(self, problem: str, *, body: str) -> None:
         super().__init__(problem)
@@ -27,8 +27,8 @@ class RequestRefused(TeacherUnavailable):
 
 
 class AnswerCut(TeacherUnavailable):
-    """The teacher was not let finish what it had to say, and what it did does not pass."""
+    """An answer of the teacher was cut off, and its episode does not pass."""
 
 
-class AskingOver(TeacherUnavailable):
-    """Its budget is used up, it refuses us by now, or it was silent for too long."""
+class TeacherBudgetExhausted(TeacherUnavailable):
+    """The budget is used up, the endpoint rejects us by now, or it gave too few answers."""

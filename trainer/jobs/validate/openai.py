@@ -1,4 +1,4 @@
-"""Teachers behind chat completions with tool calls, the protocol of OpenAI and most servers."""
+"""Teachers behind chat completions with tool calls, the API of OpenAI and most servers."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from trainer.envs.base import ToolSpec
-from trainer.validation.conversation import (
+from hillclimb.environment.base import ToolSpec
+from trainer.jobs.validate.conversation import (
     CUT_AT_THE_LIMIT,
     CUT_BY_A_FILTER,
     REFUSES,
-    Answer,
     Call,
     Message,
     Results,
+    TeacherReply,
     User,
 )
-from trainer.validation.endpoint import Endpoint
-from trainer.validation.errors import RequestRefused, TeacherUnavailable
+from trainer.jobs.validate.endpoint import Endpoint
+from trainer.jobs.validate.errors import RequestRefused, TeacherUnavailable
 
 LIMIT, NEWER_LIMIT = "max_tokens", "max_completion_tokens"
-"""Most servers know the first name alone; OpenAI's newer models refuse it and name the second."""
+"""Most servers only accept the first name; OpenAI's newer models reject it for the second."""
 CUTS = {"length": CUT_AT_THE_LIMIT, "content_filter": CUT_BY_A_FILTER}
-"""By `finish_reason`."""
+"""Reasons of incomplete answers, by `finish_reason`."""
 
 
 def openai_headers(api_key: str | None) -> dict[str, str]:
-    """Return what every request carries."""
+    """Return the headers of every request."""
     return {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
 
 
@@ -41,30 +41,30 @@ class OpenAITeacher:
 
     async def answer(
         self, system: str, conversation: Sequence[Message], tools: Sequence[ToolSpec]
-    ) -> Answer:
+    ) -> TeacherReply:
         """See `Teacher.answer`."""
         spec = self._endpoint.spec
         body: dict[str, Any] = {
             "model": spec.model,
             "messages": [
                 {"role": "system", "content": system},
-                *(each for message in conversation for each in _messages(message)),
+                *(item for message in conversation for item in _messages(message)),
             ],
             "tools": [{"type": "function", "function": _function(tool)} for tool in tools],
         }
         if spec.temperature is not None:
             body["temperature"] = spec.temperature
-        found = await self._ask(body)
-        usage = found.get("usage")
+        response = await self._post(body)
+        usage = response.get("usage")
         if isinstance(usage, dict):
             self._endpoint.count(
                 input_tokens=usage.get("prompt_tokens"),
                 output_tokens=usage.get("completion_tokens"),
             )
-        return _answer(found)
+        return _answer(response)
 
-    async def _ask(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask, by the name of the limit that this endpoint knows."""
+    async def _post(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Post a request, with the name of the token limit that this endpoint accepts."""
         limit, path = self._limit, "/chat/completions"
         max_tokens = self._endpoint.spec.max_output_tokens
         try:
@@ -88,15 +88,15 @@ def _messages(message: Message) -> Iterator[dict[str, Any]]:
     match message:
         case User(text):
             yield {"role": "user", "content": text}
-        case Answer(text, calls):
+        case TeacherReply(text, calls):
             turn: dict[str, Any] = {"role": "assistant", "content": text or None}
             if calls:
                 turn["tool_calls"] = [_call(call) for call in calls]
             yield turn
         case Results(results):
-            for each in results:
-                text = f"Error: {each.text}" if each.is_error else each.text
-                yield {"role": "tool", "tool_call_id": each.id, "content": text}
+            for result in results:
+                text = f"Error: {result.text}" if result.is_error else result.text
+                yield {"role": "tool", "tool_call_id": result.id, "content": text}
 
 
 def _call(call: Call) -> dict[str, Any]:
@@ -104,18 +104,18 @@ def _call(call: Call) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": function}
 
 
-def _answer(found: Mapping[str, Any]) -> Answer:
+def _answer(response: Mapping[str, Any]) -> TeacherReply:
     try:
-        choice = found["choices"][0]
+        choice = response["choices"][0]
         message = choice["message"]
-        calls = [_read(*each) for each in enumerate(message.get("tool_calls") or [])]
+        calls = [_read(*call) for call in enumerate(message.get("tool_calls") or [])]
         cut = REFUSES if message.get("refusal") else CUTS.get(str(choice.get("finish_reason")))
         if cut is not None and calls:
-            # It may have been cut before or within this call's arguments; none are no empty ones.
+            # The answer may be cut off within this call's arguments, or before them.
             calls[-1] = replace(calls[-1], arguments=None)
-        return Answer(str(message.get("content") or ""), tuple(calls), cut)
+        return TeacherReply(str(message.get("content") or ""), tuple(calls), cut)
     except (KeyError, IndexError, TypeError, AttributeError) as error:
-        raise TeacherUnavailable("the teacher's answer is no chat completion") from error
+        raise TeacherUnavailable("the teacher's answer is not a chat completion") from error
 
 
 def _read(number: int, call: Mapping[str, Any]) -> Call:

@@ -1,4 +1,4 @@
-"""The rows of a validation in the blob store: kept as it goes on, taken up by a later attempt."""
+"""The rows of a validation in the blob store, stored as it goes and read by later attempts."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import logging
 import zlib
 from collections.abc import Iterable
 
-from trainer.contract.rundir import AttemptDir, attempt_name, run_key
-from trainer.contract.validation import (
+from hillclimb.blobs.base import BlobMissing, BlobStore, StoreError
+from hillclimb.protocol.rundir import AttemptDir, attempt_name, run_key
+from hillclimb.protocol.validation import (
     TEACHER_USE,
     VALIDATION_ROWS,
     TaskValidation,
     TaskVerdict,
     TeacherUse,
 )
-from trainer.stores.base import BlobMissing, BlobStore, StoreError
 
 _LEVEL = 6
 _log = logging.getLogger(__name__)
@@ -27,10 +27,10 @@ def rows_key(attempt_dir: AttemptDir, attempt: int) -> str:
 
 
 def write_rows(store: BlobStore, attempt_dir: AttemptDir, rows: Iterable[TaskValidation]) -> None:
-    """Store the rows in place of those that were stored before.
+    """Store the rows, replacing earlier ones of the attempt.
 
     Raises:
-        StoreError: the store does not take them.
+        StoreError: the store rejects them.
     """
     lines = "".join(row.model_dump_json() + "\n" for row in rows)
     data = gzip.compress(lines.encode(), _LEVEL, mtime=0)
@@ -38,23 +38,23 @@ def write_rows(store: BlobStore, attempt_dir: AttemptDir, rows: Iterable[TaskVal
 
 
 def write_use(store: BlobStore, attempt_dir: AttemptDir, use: TeacherUse) -> None:
-    """Store what the teacher was asked by the run so far.
+    """Store the run's use of the teacher so far.
 
     Raises:
-        StoreError: the store does not take it.
+        StoreError: the store rejects it.
     """
     store.put(_use_key(attempt_dir, attempt_dir.attempt), use.model_dump_json().encode())
 
 
 def known_use(store: BlobStore, attempt_dir: AttemptDir) -> TeacherUse | None:
-    """Return what earlier attempts have asked the teacher, as the newest of them left it."""
+    """Return the use of the teacher by earlier attempts, as stored by the newest of them."""
     for attempt in range(attempt_dir.attempt - 1, 0, -1):
         try:
             return TeacherUse.model_validate_json(store.get(_use_key(attempt_dir, attempt)))
         except BlobMissing:
             continue
         except (StoreError, ValueError) as error:
-            _log.warning("what attempt %d asked the teacher is not known: %s", attempt, error)
+            _log.warning("the use of the teacher by attempt %d is unknown: %s", attempt, error)
     return None
 
 
@@ -72,14 +72,14 @@ def read_rows(data: bytes) -> list[TaskValidation]:
 
 
 def known_rows(store: BlobStore, attempt_dir: AttemptDir) -> dict[str, TaskValidation]:
-    """Return what the newest earlier attempt that left rows found out, by task."""
+    """Return the known rows of the newest earlier attempt that stored any, by task."""
     for attempt in range(attempt_dir.attempt - 1, 0, -1):
         try:
             rows = read_rows(store.get(rows_key(attempt_dir, attempt)))
         except BlobMissing:
             continue
         except (StoreError, ValueError) as error:
-            _log.warning("the rows of attempt %d are not taken up: %s", attempt, error)
+            _log.warning("the rows of attempt %d are ignored: %s", attempt, error)
             continue
         return {row.task_key: row for row in rows if row.verdict is not TaskVerdict.UNKNOWN}
     return {}

@@ -1,4 +1,4 @@
-"""Whether a teacher can solve a task, seeing only what the policy would see."""
+"""Tries of a teacher model at a task, with the same information as the policy."""
 
 from __future__ import annotations
 
@@ -6,24 +6,37 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trainer.contract.preflight import TeacherSpec
-from trainer.contract.validation import Reason, TeacherTries, TeacherUse
-from trainer.envs.base import HearsConversation, ToolResult
+from hillclimb.environment.base import SupportsTranscript, ToolResult
+from hillclimb.environment.task import Task
+from hillclimb.protocol.validation import Reason, TeacherTries, TeacherUse
+from hillclimb.spec.preflight.preflight import TeacherSpec
 from trainer.errors import SpecError
-from trainer.types import Task
-from trainer.validation.anthropic import AnthropicTeacher, anthropic_headers
-from trainer.validation.conversation import Answer, Call, Message, Result, Results, Teacher, User
-from trainer.validation.endpoint import NOTHING, Endpoint
-from trainer.validation.errors import AnswerCut, AskingOver, NotAnswered, TeacherUnavailable
-from trainer.validation.openai import OpenAITeacher, openai_headers
-from trainer.validation.opening import Opened, Opener
+from trainer.jobs.validate.anthropic import AnthropicTeacher, anthropic_headers
+from trainer.jobs.validate.conversation import (
+    Call,
+    Message,
+    Result,
+    Results,
+    Teacher,
+    TeacherReply,
+    User,
+)
+from trainer.jobs.validate.endpoint import NOTHING, Endpoint
+from trainer.jobs.validate.episodes import EpisodeRunner, OpenEpisode
+from trainer.jobs.validate.errors import (
+    AnswerCut,
+    NotAnswered,
+    TeacherBudgetExhausted,
+    TeacherUnavailable,
+)
+from trainer.jobs.validate.openai import OpenAITeacher, openai_headers
 
 NO_OBJECT = "the arguments are no JSON object"
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
-    """A teacher's tries at one task; where some are unknown, why the last of them is."""
+class TeacherResult:
+    """A teacher's tries at one task, and the reason of the last unknown one."""
 
     tries: TeacherTries
     reason: Reason | None = None
@@ -31,72 +44,72 @@ class Lesson:
 
 
 @dataclass(slots=True, kw_only=True)
-class Lessons:
-    """Gives tasks to a teacher; one per run."""
+class TeacherSolver:
+    """Lets a teacher try tasks; one per run."""
 
     teacher: Teacher
     spec: TeacherSpec
-    opener: Opener
+    episodes: EpisodeRunner
     pass_threshold: float
-    free: asyncio.Semaphore
-    """Tries at once."""
-    over: AskingOver | None = None
-    """Set once the teacher must not be asked any more: no environment is started for it then."""
+    slots: asyncio.Semaphore
+    """Bounds concurrent tries."""
+    exhausted: TeacherBudgetExhausted | None = None
+    """Set once no more requests may be sent: no environment is started for the teacher then."""
 
-    async def give(self, task: Task) -> Lesson:
+    async def solve(self, task: Task) -> TeacherResult:
         """Let the teacher try a task until it passes or the tries are used up.
 
         Raises:
-            SpecError: the endpoint refuses us from the beginning.
+            SpecError: the endpoint rejects the first request.
         """
         failed = unknown = 0
         reason: Reason | None = None
         detail: str | None = None
         while failed + unknown < self.spec.n:
             try:
-                async with self.free:
-                    score = await self._graded(task)
+                async with self.slots:
+                    score = await self._run_episode(task)
             except NotAnswered as error:
                 reason = _reason(error)
                 unknown, detail = unknown + 1, str(error)
                 continue
             if score >= self.pass_threshold:
-                return Lesson(TeacherTries(passed=1, failed=failed, unknown=unknown))
+                return TeacherResult(TeacherTries(passed=1, failed=failed, unknown=unknown))
             failed += 1
-        return Lesson(TeacherTries(failed=failed, unknown=unknown), reason, detail)
+        return TeacherResult(TeacherTries(failed=failed, unknown=unknown), reason, detail)
 
-    async def _graded(self, task: Task) -> float:
-        if self.over is not None:
-            raise self.over
+    async def _run_episode(self, task: Task) -> float:
+        if self.exhausted is not None:
+            raise self.exhausted
         try:
-            return await self.opener.repeated(task, self._try)
-        except AskingOver as error:
-            self.over = error
+            return await self.episodes.run(task, self._try)
+        except TeacherBudgetExhausted as error:
+            self.exhausted = error
             raise
 
-    async def _try(self, opened: Opened) -> float:
-        """Return the grade of one episode; one that goes on for too many turns is graded 0.
+    async def _try(self, episode: OpenEpisode) -> float:
+        """Return the score of one episode; 0 if it exceeds `max_turns`.
 
         Raises:
-            AnswerCut: an answer of it was not whole, and it does not pass.
+            AnswerCut: an answer was cut off, and the episode does not pass.
         """
-        conversation: list[Message] = [User(opened.task.prompt)]
-        has_ended = await self._converse(opened, conversation)
-        if has_ended and isinstance(opened.env, HearsConversation):
-            opened.env.hear([_heard(message) for message in conversation])
-        score = await opened.score() if has_ended else 0.0
-        cuts = [each.cut for each in conversation if isinstance(each, Answer) and each.cut]
+        conversation: list[Message] = [User(episode.task.prompt)]
+        has_ended = await self._converse(episode, conversation)
+        if has_ended and isinstance(episode.env, SupportsTranscript):
+            episode.env.set_transcript([_transcript_entry(message) for message in conversation])
+        score = await episode.score() if has_ended else 0.0
+        cuts = [m.cut for m in conversation if isinstance(m, TeacherReply) and m.cut]
         if cuts and score < self.pass_threshold:
             raise AnswerCut(cuts[0])
         return score
 
-    async def _converse(self, opened: Opened, conversation: list[Message]) -> bool:
-        """Let the teacher act until it is done; False where its turns were used up before."""
-        system = system_prompt(opened.task)
+    async def _converse(self, episode: OpenEpisode, conversation: list[Message]) -> bool:
+        """Let the teacher act until it is done; False if its turns are used up before."""
+        system = system_prompt(episode.task)
         for _ in range(self.spec.max_turns):
-            answer = await self.teacher.answer(system, conversation, opened.tools)
+            answer = await self.teacher.answer(system, conversation, episode.tools)
             conversation.append(answer)
-            results, has_ended = await _act(opened, answer)
+            results, has_ended = await _act(episode, answer)
             if has_ended or not answer.calls:
                 return True
             conversation.append(Results(tuple(results)))
@@ -115,10 +128,10 @@ def make_teacher(
 ) -> tuple[Teacher, Endpoint]:
     """Make the teacher of a spec, and the endpoint to close at the end.
 
-    `used` is what earlier attempts of the run have asked: one budget is for all of them.
+    `used` is the use of earlier attempts of the run: they share one budget.
 
     Raises:
-        SpecError: the variable that should hold the key is not set.
+        SpecError: the variable with the key is not set.
     """
     key = None
     if spec.api_key_env is not None:
@@ -136,35 +149,35 @@ def make_teacher(
 
 
 def system_prompt(task: Task) -> str:
-    """Return what the teacher is told beside the task; the tools go by the protocol's own way."""
+    """Return the teacher's system prompt; the tools are sent by the protocol's own field."""
     lines = [f"You are an agent working in the app {task.env_key}."]
     lines += [f"{name}: {value}" for name, value in sorted(task.env_variables.items())]
     lines.append("Use the tools. When the task is complete, answer without a tool call.")
     return "\n".join(lines)
 
 
-async def _act(opened: Opened, answer: Answer) -> tuple[list[Result], bool]:
-    """Carry out the calls of an answer in order; one that ends the episode is the last."""
+async def _act(episode: OpenEpisode, answer: TeacherReply) -> tuple[list[Result], bool]:
+    """Make the calls of an answer in order, up to one that ends the episode."""
     results: list[Result] = []
     for call in answer.calls:
-        found = await _carry_out(opened, call)
-        results.append(Result(id=call.id, text=found.text, is_error=found.is_error))
-        if found.ends_episode:
+        result = await _make_call(episode, call)
+        results.append(Result(id=call.id, text=result.text, is_error=result.is_error))
+        if result.ends_episode:
             return results, True
     return results, False
 
 
-async def _carry_out(opened: Opened, call: Call) -> ToolResult:
+async def _make_call(episode: OpenEpisode, call: Call) -> ToolResult:
     if call.arguments is None:
         return ToolResult(text=NO_OBJECT, is_error=True)
-    return await opened.call(call.name, call.arguments)
+    return await episode.call(call.name, call.arguments)
 
 
-def _heard(message: Message) -> dict[str, str]:
+def _transcript_entry(message: Message) -> dict[str, str]:
     match message:
         case User(text):
             return {"role": "user", "content": text}
-        case Answer(text, _):
+        case TeacherReply(text, _):
             return {"role": "assistant", "content": text}
         case Results(results):
-            return {"role": "user", "content": "\n".join(each.text for each in results)}
+            return {"role": "user", "content": "\n".join(result.text for result in results)}

@@ -1,4 +1,4 @@
-"""A validation: every task checked, the rows kept as it goes on, one report at the end."""
+"""A validation: checks every task, stores the rows as it goes, and reports once at the end."""
 
 from __future__ import annotations
 
@@ -8,60 +8,52 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from trainer.contract.events import PhaseStarted, ValidationCompleted
-from trainer.contract.rundir import AttemptDir
-from trainer.contract.validation import (
+from hillclimb.blobs.base import StoreError
+from hillclimb.environment.base import AsyncCloseable, EnvProvider
+from hillclimb.environment.task import Task
+from hillclimb.protocol.events import PhaseStarted, ValidationCompleted
+from hillclimb.protocol.validation import (
     VALIDATION_ROWS,
     TaskValidation,
     ValidationSummary,
     summarise_tasks,
 )
-from trainer.envs.base import Closes, EnvProvider
+from trainer.attempt.context import AttemptContext
+from trainer.attempt.stop_signal import StopRequested
+from trainer.attempt.storage import raise_storage_full
+from trainer.attempt.watchdog import Watchdog
 from trainer.errors import AttemptSuperseded, TrainerError
-from trainer.sinks.journal import Journal
-from trainer.stopping import Stop, StopRequested
-from trainer.storage import space_checked
-from trainer.stores.base import BlobStore, StoreError
-from trainer.timing import Clock
-from trainer.types import Task
-from trainer.validation.checks import Checker, not_reached
-from trainer.validation.endpoint import Endpoint
-from trainer.validation.rows import write_rows, write_use
-from trainer.watchdog import Watchdog
+from trainer.jobs.validate.checks import Checker, not_reached
+from trainer.jobs.validate.endpoint import Endpoint
+from trainer.jobs.validate.rows import write_rows, write_use
 
-SIGN_OF_LIFE_S = 30.0
-"""Between two signs of life, and two writings of the rows (seconds)."""
+PROGRESS_S = 30.0
+"""Interval of progress events and of storing the rows (seconds)."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
 class Validator:
-    """Checks tasks and reports once; it is at step 0 from the beginning to the end."""
+    """Checks tasks and reports once; its step is always 0."""
 
+    context: AttemptContext
     tasks: Sequence[Task]
     checker: Checker
     provider: EnvProvider
     endpoint: Endpoint | None
-    concurrency: int
-    """Tasks at once."""
-    store: BlobStore
-    attempt_dir: AttemptDir
-    journal: Journal
-    stop: Stop
-    clock: Clock
     watchdog: Watchdog
     known: dict[str, TaskValidation] = field(default_factory=dict)
-    """What is known of tasks, by key: of earlier attempts at first."""
+    """Rows of checked tasks, by key; at first those of earlier attempts."""
     step: int = 0
     _summary: ValidationSummary | None = None
 
     async def train(self) -> None:
-        """Check every task that nothing is known of, and report.
+        """Check every task that has no row yet, and report.
 
         Raises:
-            StopRequested, TrainerError: asked to stop, out of time, or the teacher refuses us; what
-                was found by then is reported.
-            AttemptSuperseded: a newer attempt owns the run; nothing is stored any more.
+            StopRequested, TrainerError: stopped on request, out of time, or refused by the teacher;
+                the rows so far are reported.
+            AttemptSuperseded: a newer attempt owns the run; nothing more is stored.
             StoreError: the rows cannot be stored.
         """
         began = time.perf_counter()
@@ -69,7 +61,7 @@ class Validator:
         early: StopRequested | TrainerError | None = None
         left = [task for task in self.tasks if task.key not in self.known]
         try:
-            with self.clock.evaluation():
+            with self.context.clock.evaluation():
                 await self._check_all(left)
         except AttemptSuperseded:
             raise
@@ -80,93 +72,95 @@ class Validator:
         except (StoreError, TrainerError) as error:
             if early is None:
                 raise
-            _log.warning("what was found is not reported: %s", error)
+            _log.warning("the results are not reported: %s", error)
             raise early from None
         self._report(rows, duration_s=time.perf_counter() - began, complete=early is None)
         if early is not None:
             raise early
 
     async def close(self) -> None:
-        """Close the connections to the teacher and what the provider holds."""
+        """Close the provider and the connections to the teacher."""
         try:
-            if isinstance(self.provider, Closes):
+            if isinstance(self.provider, AsyncCloseable):
                 await self.provider.close()
         finally:
             if self.endpoint is not None:
                 await self.endpoint.close()
 
     def summary(self) -> str:
-        """Say how many tasks came out how."""
+        """Return the number of tasks by verdict."""
         counts = self._summary.verdicts if self._summary else {}
         words = ", ".join(f"{number} {verdict}" for verdict, number in counts.items())
         return f"validated {len(self.tasks)} tasks: {words}"
 
     async def _check_all(self, tasks: Sequence[Task]) -> None:
-        """Check tasks, so many at once; what is known when this is cancelled stays known."""
+        """Check tasks concurrently; rows so far are kept if this is cancelled."""
         waiting = iter(tasks)
 
         async def check_some() -> None:
             for task in waiting:
                 self.known[task.key] = await self.checker.check(task)
 
-        lanes = {asyncio.create_task(check_some()) for _ in tasks[: self.concurrency]}
+        limit = self.context.spec.environment.max_concurrent_rollouts
+        workers = {asyncio.create_task(check_some()) for _ in tasks[:limit]}
         try:
-            await self._watch(lanes, tasks)
+            await self._watch(workers, tasks)
         finally:
-            for each in lanes:
-                each.cancel()
-            await asyncio.gather(*lanes, return_exceptions=True)
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
 
-    async def _watch(self, lanes: set[asyncio.Task[None]], tasks: Sequence[Task]) -> None:
-        """Wait for the lanes; as long as something ends, give signs of life and store the rows.
+    async def _watch(self, workers: set[asyncio.Task[None]], tasks: Sequence[Task]) -> None:
+        """Wait for the workers; emit progress and store the rows as long as episodes end.
 
-        A step lasts until an episode has ended, so it is late only where none does.
+        A step lasts until an episode has ended, so it times out only if none does.
         """
-        while lanes:
+        while workers:
             num_left = sum(task.key not in self.known for task in tasks)
-            self.journal.emit(PhaseStarted, step=0, phase="validate", num_rollouts=num_left)
+            self.context.journal.emit(PhaseStarted(step=0, phase="validate", num_rollouts=num_left))
             async with self.watchdog.step(0):
-                lanes = await self.stop.unless(self._some_time(lanes))
-            if lanes:
+                workers = await self.context.stop.race(self._wait(workers))
+            if workers:
                 try:
                     await self._store()
                 except StoreError as error:
                     _log.warning("the rows are not stored yet: %s", error)
 
-    async def _some_time(self, lanes: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
-        """Return the lanes that go on after a while, at the earliest when something has ended."""
+    async def _wait(self, workers: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
+        """Return the workers still running once an episode has ended and `PROGRESS_S` is over."""
         ended = self._num_ended
         while True:
-            done, lanes = await asyncio.wait(
-                lanes, timeout=SIGN_OF_LIFE_S, return_when=asyncio.FIRST_EXCEPTION
+            done, workers = await asyncio.wait(
+                workers, timeout=PROGRESS_S, return_when=asyncio.FIRST_EXCEPTION
             )
-            for each in done:
-                each.result()
-            if not lanes or self._num_ended > ended:
-                return lanes
+            for worker in done:
+                worker.result()
+            if not workers or self._num_ended > ended:
+                return workers
 
     @property
     def _num_ended(self) -> int:
-        return len(self.known) + self.checker.opener.num_ended
+        return len(self.known) + self.checker.episodes.num_ended
 
     async def _store(self) -> list[TaskValidation]:
-        """Write a row for every task, in their order, and return them."""
+        """Store one row per task, in task order, and return the rows."""
         rows = [self.known.get(task.key) or not_reached(task) for task in self.tasks]
-        with space_checked(self.attempt_dir.path):
-            await asyncio.to_thread(write_rows, self.store, self.attempt_dir, rows)
+        with raise_storage_full(self.context.dir.path):
+            await asyncio.to_thread(write_rows, self.context.store, self.context.dir, rows)
             if self.endpoint is not None:
                 use = self.endpoint.used
-                await asyncio.to_thread(write_use, self.store, self.attempt_dir, use)
+                await asyncio.to_thread(write_use, self.context.store, self.context.dir, use)
         return rows
 
     def _report(self, rows: Sequence[TaskValidation], *, duration_s: float, complete: bool) -> None:
         self._summary = summarise_tasks(rows)
-        self.journal.emit(
-            ValidationCompleted,
-            step=0,
-            complete=complete,
-            rows=VALIDATION_ROWS,
-            summary=self._summary,
-            teacher=self.endpoint.used if self.endpoint else None,
-            duration_s=duration_s,
+        self.context.journal.emit(
+            ValidationCompleted(
+                step=0,
+                complete=complete,
+                rows=VALIDATION_ROWS,
+                summary=self._summary,
+                teacher=self.endpoint.used if self.endpoint else None,
+                duration_s=duration_s,
+            )
         )

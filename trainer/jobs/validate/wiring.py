@@ -1,4 +1,4 @@
-"""From a spec to a validation: tasks, environments and a teacher; no model and no engine."""
+"""Builds a validation from a spec: tasks, environments and a teacher; no model, no engine."""
 
 from __future__ import annotations
 
@@ -7,121 +7,108 @@ import os
 from collections.abc import Mapping
 from itertools import groupby, islice
 
-from trainer.announcing import Loaded, announce
-from trainer.attempt import Attempt
-from trainer.contract.events import RunWarning
-from trainer.contract.rundir import run_tag
-from trainer.contract.spec import RunSpec
-from trainer.data.sets import load_tasks
-from trainer.envs.base import EnvProvider
+from hillclimb.blobs.base import BlobStore
+from hillclimb.environment.base import EnvProvider
+from hillclimb.environment.task import Task
+from hillclimb.protocol.events import RunWarning
+from hillclimb.spec.run import RunSpec
+from trainer.attempt.context import AttemptContext
+from trainer.attempt.watchdog import PARTIAL_REPORT, Watchdog
 from trainer.envs.choose import choose_provider
 from trainer.errors import DataError
-from trainer.stores.base import BlobStore
-from trainer.types import Task
-from trainer.validation.checks import Checker
-from trainer.validation.endpoint import NOTHING, Endpoint
-from trainer.validation.opening import Opener
-from trainer.validation.rows import known_rows, known_use
-from trainer.validation.teaching import Lessons, make_teacher
-from trainer.validation.validator import Validator
-from trainer.watchdog import Watchdog
+from trainer.inputs.tasks.sets import load_tasks
+from trainer.jobs.startup_event import StartupInfo, emit_started
+from trainer.jobs.validate.checks import Checker
+from trainer.jobs.validate.endpoint import NOTHING, Endpoint
+from trainer.jobs.validate.episodes import EpisodeRunner
+from trainer.jobs.validate.rows import known_rows, known_use
+from trainer.jobs.validate.teacher import TeacherSolver, make_teacher
+from trainer.jobs.validate.validator import Validator
 
 EPISODE_SHARE = 0.8
-"""Longest episode as a share of `schedule.step_timeout_s`: something ends before a step is late."""
+"""Longest episode as a share of `schedule.step_timeout_s`, so that one ends before the deadline."""
 
 
 def build_validator(
-    attempt: Attempt,
+    context: AttemptContext,
     provider: EnvProvider | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Validator:
-    """Load the tasks, say `trainer.started`, and return the validation.
+    """Load the tasks, emit `trainer.started`, and return the validation.
 
     `provider` serves the environments instead of the one that the spec names.
 
     Raises:
-        SpecError: the environments cannot be had, or the teacher's key is not set.
-        DataError: the tasks cannot be made.
+        SpecError: the environments are not available, or the teacher's key is not set.
+        DataError: the tasks cannot be loaded.
     """
-    spec = attempt.spec
-    tasks = validation_tasks(spec, attempt.store)
-    provider = provider or choose_provider(
-        spec, run_tag(attempt.dir.run_dir.name, attempt.dir.attempt)
-    )
-    opener = Opener(
+    spec = context.spec
+    tasks = validation_tasks(spec, context.store)
+    provider = provider or choose_provider(spec, context.tag())
+    episodes = EpisodeRunner(
         provider=provider,
         environment=spec.environment,
         rollout=spec.rollout,
         episode_s=EPISODE_SHARE * spec.schedule.step_timeout_s,
     )
-    lessons, endpoint = _lessons(attempt, opener, environ)
-    known = known_rows(attempt.store, attempt.dir)
-    loaded = Loaded(engine="none", num_parameters=0, num_train_tasks=len(tasks), num_eval_tasks=0)
-    announce(attempt, loaded)
+    solver, endpoint = _solver(context, episodes, environ)
+    known = known_rows(context.store, context.dir)
+    info = StartupInfo(
+        engine="none", num_parameters=0, num_train_tasks=len(tasks), num_eval_tasks=0
+    )
+    emit_started(context, info)
     if known:
         message = f"{len(known)} tasks were checked by an earlier attempt and are not checked again"
-        attempt.journal.emit(RunWarning, step=0, code="validation_resumed", message=message)
+        context.journal.emit(RunWarning(step=0, code="validation_resumed", message=message))
     return Validator(
+        context=context,
         tasks=tasks,
         checker=Checker(
-            opener=opener,
+            episodes=episodes,
             pass_threshold=spec.eval.pass_threshold,
-            lessons=lessons,
-            teacher_is_required=lessons is None or lessons.spec.required,
+            solver=solver,
+            teacher_is_required=solver is None or solver.spec.required,
         ),
         provider=provider,
         endpoint=endpoint,
-        concurrency=spec.environment.max_concurrent_rollouts,
-        store=attempt.store,
-        attempt_dir=attempt.dir,
-        journal=attempt.journal,
-        stop=attempt.stop,
-        clock=attempt.clock,
-        watchdog=Watchdog(
-            schedule=spec.schedule,
-            journal=attempt.journal,
-            stop=attempt.stop,
-            num_drawn=lambda: 0,
-            on_blocked=attempt.on_blocked,
-            keeps="what it found by then is reported",
-        ),
+        watchdog=Watchdog(context=context, num_sampled=lambda: 0, remainder=PARTIAL_REPORT),
         known=known,
     )
 
 
-def _lessons(
-    attempt: Attempt, opener: Opener, environ: Mapping[str, str]
-) -> tuple[Lessons, Endpoint] | tuple[None, None]:
-    spec = attempt.spec
+def _solver(
+    context: AttemptContext, episodes: EpisodeRunner, environ: Mapping[str, str]
+) -> tuple[TeacherSolver, Endpoint] | tuple[None, None]:
+    spec = context.spec
     section = spec.validation.teacher
     if section is None:
         return None, None
-    used = known_use(attempt.store, attempt.dir) or NOTHING
+    used = known_use(context.store, context.dir) or NOTHING
     teacher, endpoint = make_teacher(section, environ, used)
-    lessons = Lessons(
+    solver = TeacherSolver(
         teacher=teacher,
         spec=section,
-        opener=opener,
+        episodes=episodes,
         pass_threshold=spec.eval.pass_threshold,
-        free=asyncio.Semaphore(section.concurrency),
+        slots=asyncio.Semaphore(section.concurrency),
     )
-    return lessons, endpoint
+    return solver, endpoint
 
 
 def validation_tasks(spec: RunSpec, store: BlobStore) -> tuple[Task, ...]:
-    """Return the tasks that are checked, by environment: training tasks, then eval tasks.
+    """Return the tasks to check, by environment: training tasks, then eval tasks.
 
     Raises:
         DataError: there is none; and as `load_tasks`.
     """
     sets = load_tasks(spec, store)
-    number = {key: place for place, key in enumerate(spec.data.env_keys)}
-    tasks = sorted((*sets.train, *sets.eval), key=lambda task: number[task.env_key])
-    chosen = [
+    order = {key: index for index, key in enumerate(spec.data.env_keys)}
+    tasks = sorted((*sets.train, *sets.eval), key=lambda task: order[task.env_key])
+    selected = [
         task
         for _, own in groupby(tasks, key=lambda task: task.env_key)
         for task in islice(own, spec.validation.tasks_per_env)
     ]
-    if not chosen:
+    if not selected:
         raise DataError("there is no task to validate in these environments")
-    return tuple(chosen)
+    return tuple(selected)

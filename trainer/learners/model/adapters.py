@@ -1,4 +1,4 @@
-"""LoRA: the adapters of a policy, their files, and the weights with them worked in.
+"""LoRA: the adapters of a policy, their files, and the merged weights.
 
 The only file that names peft. Source: Hu et al. 2021 (arXiv:2106.09685).
 """
@@ -16,7 +16,7 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from safetensors.torch import save_file
 from transformers import Qwen3ForCausalLM
 
-from trainer.contract.sections import LoraSpec
+from hillclimb.spec.training.learner import LoraSpec
 
 _ADAPTER = "default"
 _FACTOR = re.compile(rf"^(.+)\.lora_([AB])\.{_ADAPTER}\.weight$")
@@ -39,7 +39,7 @@ def add_adapters(model: Qwen3ForCausalLM, spec: LoraSpec, *, seed: int) -> None:
 
 @contextmanager
 def adapters_off(model: torch.nn.Module) -> Iterator[None]:
-    """Within it the model computes what it would without adapters: the reference for KL."""
+    """Disable the adapters within the block: the model is then the KL term's reference."""
     layers = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
     try:
         for layer in layers:
@@ -51,7 +51,7 @@ def adapters_off(model: torch.nn.Module) -> Iterator[None]:
 
 
 def merged(tensors: Mapping[str, torch.Tensor], spec: LoraSpec) -> dict[str, torch.Tensor]:
-    """The weights under transformers' own names, float32 adapters worked in: W + alpha/r x B A."""
+    """Merge float32 adapters into the weights, under transformers' names: W + alpha/r x B A."""
     weights: dict[str, torch.Tensor] = {}
     for name, tensor in tensors.items():
         if _FACTOR.match(name):
@@ -67,7 +67,7 @@ def merged(tensors: Mapping[str, torch.Tensor], spec: LoraSpec) -> dict[str, tor
 
 
 def factors(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The adapter's tensors alone, under the names that peft gives them in a file."""
+    """Return the adapter's tensors alone, under peft's names in a file."""
     return {
         f"base_model.model.{match[1]}.lora_{match[2]}.weight": tensor.contiguous()
         for name, tensor in tensors.items()

@@ -1,7 +1,7 @@
-"""Attention over packed families, plugged into transformers' own Qwen3 by its interface.
+"""Attention over packed prefix groups, plugged into transformers' Qwen3 by its interface.
 
-The model stays transformers' module, so sharding hooks and later architectures keep working;
-only who attends to whom is ours. Legend: Q query heads, K key/value heads, N tokens, H head size.
+The model stays transformers' module, so sharding hooks and later architectures keep working; only
+the attention pattern is ours. Legend: Q query heads, K key/value heads, N tokens, H head size.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import torch.nn.functional as F
 from torch.nn.attention.bias import causal_lower_right
 from transformers import AttentionInterface
 
-from trainer.learners.packing import Family
+from trainer.learners.packing.packing import PrefixGroup
 
-NAME = "hillclimb_families"
+NAME = "hillclimb_prefix_groups"
 
 
-def family_attention(  # noqa: PLR0913 - the signature is transformers'
+def prefix_group_attention(  # noqa: PLR0913 - the signature is transformers'
     module: torch.nn.Module,
     query_1QNH: torch.Tensor,
     key_1KNH: torch.Tensor,
@@ -26,36 +26,40 @@ def family_attention(  # noqa: PLR0913 - the signature is transformers'
     attention_mask: torch.Tensor | None,
     *,
     scaling: float,
-    families: Sequence[Family] | None = None,
+    prefix_groups: Sequence[PrefixGroup] | None = None,
     **unused: object,
 ) -> tuple[torch.Tensor, None]:
-    """Attention output [1, N, Q, H]; without `families` the stream is one causal sequence.
+    """Compute the output [1, N, Q, H]; without `prefix_groups` the stream is one causal sequence.
 
-    The signature is that of transformers 5's `AttentionInterface`; keyword arguments given to the
+    The signature is that of transformers 5's `AttentionInterface`; keyword arguments of the
     model's forward arrive here.
     """
     del module, attention_mask, unused
     num_tokens = query_1QNH.shape[2]
-    whole = (Family(prompt_length=num_tokens, branch_lengths=()),)
+    whole = (PrefixGroup(prompt_length=num_tokens, branch_lengths=()),)
     parts: list[torch.Tensor] = []
     start = 0
-    for family in families or whole:
-        parts += _attend_family(family, start, (query_1QNH, key_1KNH, value_1KNH), scaling)
-        start += family.num_tokens
+    for group in prefix_groups or whole:
+        parts += _attend_group(group, start, (query_1QNH, key_1KNH, value_1KNH), scaling)
+        start += group.num_tokens
     return torch.cat(parts, dim=2).transpose(1, 2), None
 
 
-def _attend_family(
-    family: Family,
+def _attend_group(
+    group: PrefixGroup,
     start: int,
     stream: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
     scaling: float,
 ) -> list[torch.Tensor]:
+    """Return the outputs of the prompt and of each branch, in the order of the stream.
+
+    A branch attends to the prompt's keys and its own: siblings never see each other.
+    """
     query, key, value = stream
-    if len(family.branch_lengths) == 1:
+    if len(group.branch_lengths) == 1:
         # A prompt with a single branch is one causal sequence: the fastest kernels know that.
-        family = Family(prompt_length=family.num_tokens, branch_lengths=())
-    stop = start + family.prompt_length
+        group = PrefixGroup(prompt_length=group.num_tokens, branch_lengths=())
+    stop = start + group.prompt_length
     prompt_key, prompt_value = key[:, :, start:stop], value[:, :, start:stop]
     parts = [
         F.scaled_dot_product_attention(
@@ -63,14 +67,14 @@ def _attend_family(
             is_causal=True, scale=scaling, enable_gqa=True,
         )
     ]  # fmt: skip
-    for length in family.branch_lengths:
+    for length in group.branch_lengths:
         start, stop = stop, stop + length
         parts.append(
             F.scaled_dot_product_attention(
                 query[:, :, start:stop],
                 torch.cat((prompt_key, key[:, :, start:stop]), dim=2),
                 torch.cat((prompt_value, value[:, :, start:stop]), dim=2),
-                attn_mask=_branch_mask(family.prompt_length, length, query.device),
+                attn_mask=_branch_mask(group.prompt_length, length, query.device),
                 scale=scaling,
                 enable_gqa=True,
             )
@@ -81,7 +85,7 @@ def _attend_family(
 def _branch_mask(prompt_length: int, length: int, device: torch.device) -> torch.Tensor:
     """True over the whole prompt and causally over the branch, [length, prompt + length].
 
-    On a GPU it is only said, never built: for 64k tokens it would take 4 GB.
+    On a GPU it stays symbolic and is never built: for 64k tokens it would take 4 GB.
     """
     if device.type == "cuda":
         return causal_lower_right(length, prompt_length + length)
@@ -89,4 +93,4 @@ def _branch_mask(prompt_length: int, length: int, device: torch.device) -> torch
     return columns <= prompt_length + torch.arange(length, device=device).unsqueeze(1)
 
 
-AttentionInterface.register(NAME, family_attention)
+AttentionInterface.register(NAME, prefix_group_attention)

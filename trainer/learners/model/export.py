@@ -1,4 +1,4 @@
-"""Whole weights out of their shards: for the engines, and as files that other tools read."""
+"""Gathers whole weights from their shards: for the engines, and as files for other tools."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from safetensors.torch import save_file
 from torch.distributed.tensor import DTensor
 from transformers import Qwen3ForCausalLM
 
-from trainer.learners.sharding import Ranks
-from trainer.models import copy_tokenizer, save_config
-from trainer.weights.pieces import TensorShape
+from trainer.inputs.model.directory import copy_tokenizer, save_config
+from trainer.learners.model.sharding import Ranks
+from trainer.weights.chunks import TensorShape
 
 HEAD = "lm_head.weight"
 """Left out by transformers where it is tied, but engines hold it apart: without it they would
@@ -24,7 +24,7 @@ Weights: TypeAlias = dict[str, torch.Tensor]
 
 
 def gathered(parameters: Mapping[str, torch.nn.Parameter], ranks: Ranks) -> Weights:
-    """Every parameter whole, on the CPU of rank 0; other ranks help and get an empty mapping.
+    """Gather every parameter on the CPU of rank 0; the other ranks get an empty mapping.
 
     The tensors are copies.
     """
@@ -42,7 +42,7 @@ def flat(
 ) -> torch.Tensor:
     """Return the whole tensors of `names` one after the other, on every rank and its device.
 
-    A name that is not there is that of the tied head.
+    A name without a parameter is that of the tied head.
     """
     whole = []
     for name in names:
@@ -55,7 +55,7 @@ def flat(
 def shapes(
     parameters: Mapping[str, torch.nn.Parameter], dtype: torch.dtype
 ) -> Iterator[TensorShape]:
-    """Yield what there is to send, the tied head at the end."""
+    """Yield the shapes of all tensors to send, the tied head at the end."""
     of = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
     for name, shape in (of | {HEAD: of.get(HEAD, of[EMBEDDING])}).items():
         num_bytes = math.prod(shape) * dtype.itemsize
@@ -73,7 +73,7 @@ def write_weights(weights: Mapping[str, torch.Tensor], path: Path) -> None:
 def policy_writer(
     model: Qwen3ForCausalLM, weights: Weights, tokenizer_dir: Path | None
 ) -> Callable[[Path], None]:
-    """Return what writes a Hugging Face directory that plain transformers and vLLM load."""
+    """Return a function that writes a Hugging Face directory for plain transformers and vLLM."""
     tensors = dict(weights)
     if model.config.tie_word_embeddings:
         tensors.pop(HEAD, None)

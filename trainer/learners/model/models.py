@@ -1,4 +1,4 @@
-"""The policies of a learner: the trained one, with or without adapters, and those it is held to."""
+"""The policies of a learner: the trained one, with or without adapters, and the reference."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from types import ModuleType
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from trainer.algo.loss import needs_proximal, needs_reference
-from trainer.contract.algorithm import AlgorithmSpec
-from trainer.contract.sections import LearnerSpec, OptimizerSpec
+from hillclimb.spec.training.algorithm import AlgorithmSpec
+from hillclimb.spec.training.learner import LearnerSpec
+from hillclimb.spec.training.optimizer import OptimizerSpec
+from trainer.algo.loss.loss import needs_proximal, needs_reference
 from trainer.errors import SpecError
-from trainer.learners import export
-from trainer.learners.packing import MicroBatch
-from trainer.learners.policy import PolicyModule
-from trainer.learners.sharding import Ranks, named_parameters, reshard, shard
-from trainer.learners.start import start_digest
+from trainer.learners.model import export
+from trainer.learners.model.policy import PolicyModule
+from trainer.learners.model.sharding import Ranks, named_parameters, reshard, shard
+from trainer.learners.model.start import start_digest
+from trainer.learners.packing.packing import MicroBatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnerOptions:
-    """How the learner updates; the sections mean what the run spec says."""
+    """Settings of the learner's updates: sections of the run spec, and what they need besides."""
 
     algorithm: AlgorithmSpec = field(default_factory=AlgorithmSpec)
     optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
@@ -37,9 +38,9 @@ class LearnerOptions:
     max_sequence_length: int = 1024
     """Of a rollout (tokens): the divisor of `seq_mean_token_sum_norm`."""
     seed: int = 0
-    """Draws the adapters."""
+    """Seed of the adapters' initial weights."""
     tokenizer_dir: Path | None = None
-    """Where the tokenizer files are that `save` puts beside the weights."""
+    """Directory of the tokenizer files that `save` copies beside the weights."""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -52,30 +53,30 @@ class WholeAdapter:
     """A copy of an adapter; ranks other than 0 have none of its tensors."""
 
     factors: Mapping[str, torch.Tensor]
-    """By the names that peft gives them."""
+    """Under peft's names."""
     write: Callable[[Path], None]
     """Writes a directory in peft's form."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Models:
-    """Modules that are cut over the ranks; every method is called on all ranks alike."""
+    """Modules sharded over the ranks; every method is called on all ranks alike."""
 
     policy: PolicyModule
     options: LearnerOptions
     parameters: Mapping[str, torch.nn.Parameter]
-    """All of the policy's, by name."""
+    """All parameters of the policy, by name."""
     reference: PolicyModule | None
     """The policy that training started from; None where none is needed or adapters are trained."""
     adapters: ModuleType | None
-    """`trainer.learners.adapters` where adapters are trained."""
+    """`trainer.learners.model.adapters` where adapters are trained."""
     start: torch.Tensor | None
-    """Digest of the weights that training started from, where the policy or the reference is partly
-    they for good; None where all of them are trained and compared with nothing."""
+    """Digest of the weights that training started from, where some stay frozen in the policy or the
+    reference; None where all are trained and there is no reference."""
 
     @property
     def config(self) -> Qwen3Config:
-        """Of the policy; its positions are those of `model.rope`."""
+        """Config of the policy; its positions are those of `model.rope`."""
         return self.policy.causal_lm.config
 
     @property
@@ -85,17 +86,17 @@ class Models:
 
     @property
     def num_adapter_parameters(self) -> int:
-        """How many parameters the adapters have, on all ranks together; 0 without."""
+        """Number of adapter parameters, on all ranks together; 0 without adapters."""
         return sum(each.numel() for each in self.trained.values()) if self.adapters else 0
 
     def proximal_logprobs(self, micro: MicroBatch) -> torch.Tensor | None:
-        """The policy's own log-probs [A] where an off-policy correction asks for them."""
+        """Score the actions [A] by the current policy if an off-policy correction needs it."""
         if not needs_proximal(self.options.algorithm):
             return None
         return logprobs(self.policy, micro)
 
     def reference_logprobs(self, micro: MicroBatch) -> torch.Tensor | None:
-        """Log-probs [A] of the policy that training started from where the loss has a KL term."""
+        """Score the actions [A] by the reference policy where the loss has a KL term."""
         if not needs_reference(self.options.algorithm):
             return None
         if self.reference is not None:
@@ -105,7 +106,7 @@ class Models:
             return logprobs(self.policy, micro)
 
     def whole_weights(self, ranks: Ranks, dtype: torch.dtype) -> export.Weights:
-        """Weights by Hugging Face name on rank 0, adapters worked in; nothing on other ranks."""
+        """Gather weights by Hugging Face name on rank 0, adapters merged; {} on other ranks."""
         weights = export.gathered(self.parameters, ranks)
         if ranks.rank != 0:
             return {}
@@ -119,7 +120,7 @@ class Models:
     def policy_writer(
         self, weights: export.Weights, tokenizer_dir: Path | None
     ) -> Callable[[Path], None]:
-        """Return what writes a Hugging Face directory of `whole_weights`."""
+        """Return a function that writes a Hugging Face directory of `whole_weights`."""
         return export.policy_writer(self.policy.causal_lm, weights, tokenizer_dir)
 
     def adapter(self, ranks: Ranks) -> WholeAdapter:
@@ -136,26 +137,26 @@ class Models:
 
 
 def build_models(model: Qwen3ForCausalLM, options: LearnerOptions, ranks: Ranks) -> Models:
-    """Take over `model`, which holds the weights that training starts from, and cut it.
+    """Take over `model`, which holds the weights that training starts from, and shard it.
 
     Raises:
         SpecError: the architecture is not supported.
     """
     lora, adapters, reference = options.learner.lora, None, None
-    is_held = lora is not None or needs_reference(options.algorithm)
-    # Before they are rounded: another precision makes no other start.
-    start = start_digest(model, ranks) if is_held else None
+    has_frozen = lora is not None or needs_reference(options.algorithm)
+    # Before rounding: another precision of the computation is no other start.
+    start = start_digest(model, ranks) if has_frozen else None
     if lora is not None:
         # Only runs that train adapters need peft, which takes seconds to import.
-        adapters = import_module("trainer.learners.adapters")
+        adapters = import_module("trainer.learners.model.adapters")
         # Frozen weights need no better precision than the one they are used in.
         _round_parameters(model, options.dtype)
         adapters.add_adapters(model, lora, seed=options.seed)
     elif needs_reference(options.algorithm):
         frozen = copy.deepcopy(model).requires_grad_(requires_grad=False)
         _round_parameters(frozen, options.dtype)
-        reference = _cut(frozen, options, ranks)
-    policy = _cut(model, options, ranks)
+        reference = _shard(frozen, options, ranks)
+    policy = _shard(model, options, ranks)
     return Models(
         policy=policy,
         options=options,
@@ -167,7 +168,7 @@ def build_models(model: Qwen3ForCausalLM, options: LearnerOptions, ranks: Ranks)
 
 
 def _round_parameters(model: Qwen3ForCausalLM, dtype: torch.dtype) -> None:
-    """Turn the parameters into `dtype`, in place, and leave the buffers as they are.
+    """Round the parameters to `dtype`, in place, and leave the buffers as they are.
 
     `Module.to` would round the frequencies of the rotary embedding too: in bfloat16 the positions
     of Qwen3 are off by a radian after 1000 tokens.
@@ -176,7 +177,7 @@ def _round_parameters(model: Qwen3ForCausalLM, dtype: torch.dtype) -> None:
         parameter.data = parameter.data.to(dtype)
 
 
-def _cut(model: Qwen3ForCausalLM, options: LearnerOptions, ranks: Ranks) -> PolicyModule:
+def _shard(model: Qwen3ForCausalLM, options: LearnerOptions, ranks: Ranks) -> PolicyModule:
     return shard(
         PolicyModule(model, chunk_tokens=options.learner.logprob_chunk_tokens),
         ranks,
@@ -187,7 +188,7 @@ def _cut(model: Qwen3ForCausalLM, options: LearnerOptions, ranks: Ranks) -> Poli
 
 
 def logprobs(module: PolicyModule, micro: MicroBatch) -> torch.Tensor:
-    """Log-probs [A] of a micro-batch's actions, without a gradient."""
+    """Score a micro-batch's actions, [A], without a gradient."""
     with torch.no_grad():
         logprobs_A: torch.Tensor = module(micro)[0]
     reshard(module)

@@ -1,7 +1,7 @@
-"""The policy as one module: a micro-batch goes in, log-probs of its actions come out.
+"""The policy as one module: a micro-batch in, log-probs of its actions out.
 
-Embedding, final norm and head belong to this module, so that sharding gathers them once around
-the whole forward pass, chunks of the head included.
+Embedding, final norm and head belong to this module, so that FSDP gathers them once around the
+whole forward pass, chunks of the head included.
 """
 
 from __future__ import annotations
@@ -9,36 +9,36 @@ from __future__ import annotations
 import torch
 from transformers import Qwen3ForCausalLM
 
-from trainer.learners.attention import NAME as FAMILY_ATTENTION
-from trainer.learners.packing import MicroBatch
-from trainer.learners.scoring import token_logprobs
-from trainer.models import check_supported
+from trainer.inputs.model.directory import check_supported
+from trainer.learners.model.attention import NAME as PREFIX_GROUP_ATTENTION
+from trainer.learners.model.scoring import token_logprobs
+from trainer.learners.packing.packing import MicroBatch
 
 
 class PolicyModule(torch.nn.Module):
     """transformers' own Qwen3 with the scores of its actions as output."""
 
     def __init__(self, causal_lm: Qwen3ForCausalLM, *, chunk_tokens: int) -> None:
-        """Take over `causal_lm`; at most `chunk_tokens` tokens meet the vocabulary at once.
+        """Take over `causal_lm`; score at most `chunk_tokens` tokens over the vocabulary at once.
 
         Raises:
             SpecError: the architecture is not supported.
         """
         super().__init__()
         check_supported(causal_lm.config)
-        causal_lm.set_attn_implementation(FAMILY_ATTENTION)
+        causal_lm.set_attn_implementation(PREFIX_GROUP_ATTENTION)
         self.causal_lm = causal_lm
         self._chunk_tokens = chunk_tokens
 
     def forward(self, micro: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probs (with gradient) and entropies (without) of the A actions, [A] float32."""
+        """Compute log-probs (with gradient) and entropies (without) of the actions, [A] float32."""
         hidden_1ND = self.causal_lm.model(
             input_ids=micro.token_ids_N.unsqueeze(0),
             position_ids=micro.positions_N.unsqueeze(0),
-            # Given like this, transformers builds no [N, N] mask of its own.
+            # In this form transformers builds no [N, N] mask of its own.
             attention_mask={"full_attention": None},
             use_cache=False,
-            families=micro.families,
+            prefix_groups=micro.prefix_groups,
         ).last_hidden_state
         return token_logprobs(
             hidden_1ND[0].index_select(0, micro.sources_A),

@@ -1,4 +1,4 @@
-"""Log-probs of chosen tokens without ever holding the scores of all tokens over the vocabulary.
+"""Log-probs of chosen tokens, computed in chunks: never all tokens' scores over the vocabulary.
 
 The head's output for one chunk of tokens is the largest tensor there is, forward and backward:
 the backward pass computes each chunk again. 64k tokens of a 151k vocabulary would otherwise take

@@ -1,4 +1,4 @@
-"""FSDP2: every parameter is cut over the ranks, and gathered only while its layer computes.
+"""FSDP2: every parameter is sharded over the ranks, and gathered only while its layer computes.
 
 One rank is the same code as many: a world of one has a process group of its own. Source: PyTorch
 FSDP2 (`torch.distributed.fsdp.fully_shard`), after Rajbhandari et al. 2020 (ZeRO,
@@ -25,15 +25,15 @@ from torch.distributed.fsdp import (
 )
 
 from trainer.errors import LearnerError
-from trainer.learners.policy import PolicyModule
+from trainer.learners.model.policy import PolicyModule
 
 _T = TypeVar("_T")
 _WRAPPINGS = ("causal_lm.", "_checkpoint_wrapped_module.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
-    """Which of how many ranks this process is, and where they meet."""
+class RankGroup:
+    """This process's rank, the number of ranks, and their rendezvous."""
 
     rank: int = 0
     size: int = 1
@@ -46,13 +46,13 @@ class World:
 
 
 class Ranks:
-    """This process among the others; every method is called on all ranks alike."""
+    """Communication of this rank with the others; every method is called on all ranks alike."""
 
-    def __init__(self, world: World) -> None:
-        """Join the world; in a process that is a member already, this only looks it up.
+    def __init__(self, world: RankGroup) -> None:
+        """Join the process group; in a process that is a member already, only check its rank.
 
         Raises:
-            LearnerError: the ranks did not meet, or the process belongs to another world.
+            LearnerError: the ranks did not all join, or the process belongs to another world.
         """
         self.device = torch.device(world.device)
         if not dist.is_initialized():
@@ -66,12 +66,12 @@ class Ranks:
         self.mesh: DeviceMesh = init_device_mesh(self.device.type, (world.size,))
 
     def wait(self) -> None:
-        """Wait until this rank's device has done what it was given: then a clock may be read."""
+        """Wait until this rank's device is idle: then a clock may be read."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
     def gather(self, value: _T) -> list[_T]:
-        """Return every rank's `value`, in the order of the ranks."""
+        """All-gather: return every rank's `value`, in the order of the ranks."""
         if self.size == 1:
             return [value]
         values: list[_T] = [value] * self.size
@@ -79,12 +79,12 @@ class Ranks:
         return values
 
     def sum_(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Add up `tensor` over the ranks, in place."""
+        """All-reduce: sum `tensor` over the ranks, in place."""
         dist.all_reduce(tensor, group=self.mesh.get_group())
         return tensor
 
 
-def _join(world: World, device: torch.device) -> None:
+def _join(world: RankGroup, device: torch.device) -> None:
     backend = "gloo"
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -99,7 +99,7 @@ def _join(world: World, device: torch.device) -> None:
             timeout=timedelta(seconds=world.timeout_s),
         )
     except (RuntimeError, ValueError) as fault:
-        raise LearnerError(f"rank {world.rank} did not meet the others: {fault}") from fault
+        raise LearnerError(f"rank {world.rank} could not join the others: {fault}") from fault
 
 
 def shard(
@@ -110,7 +110,7 @@ def shard(
     recompute: bool = False,
     offload: bool = False,
 ) -> PolicyModule:
-    """Cut the policy over the ranks, in place: a group per layer and one for all the rest.
+    """Shard the policy over the ranks, in place: a group per layer and one for the rest.
 
     `dtype` is that of forward and backward; gradients are added up in float32. `recompute` trades
     the activations of each layer for a second forward pass. `offload` keeps the shards, their
@@ -121,7 +121,7 @@ def shard(
         reduce_dtype=torch.float32,
         cast_forward_inputs=False,
     )
-    # Where memory is what there is enough of, a layer is kept between forward and backward.
+    # One rank on a CPU gains nothing from resharding: its layers stay whole until the backward.
     regather = ranks.size > 1 or ranks.device.type == "cuda"
     place = CPUOffloadPolicy(pin_memory=ranks.device.type == "cuda") if offload else OffloadPolicy()
     cut = partial(fully_shard, mesh=ranks.mesh, mp_policy=precision, offload_policy=place)
@@ -140,10 +140,10 @@ def shard(
 
 
 def reshard(policy: PolicyModule) -> None:
-    """Let go of gathered weights that no backward pass will let go of.
+    """Free gathered weights that no backward pass will free.
 
-    They would not only take memory: they would be what the next forward pass computes with, even
-    where the shards have been loaded anew meanwhile.
+    They would not only take memory: the next forward pass would compute with them, even where the
+    shards have been loaded anew meanwhile.
     """
     for module in policy.modules():
         if isinstance(module, FSDPModule):

@@ -1,4 +1,4 @@
-"""The weights that training starts from, as a digest: what is frozen is in no checkpoint."""
+"""Digest of the weights that training starts from: frozen weights are in no checkpoint."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import hashlib
 
 import torch
 
-from trainer.learners.sharding import Ranks
+from trainer.learners.model.sharding import Ranks
 
 
 def start_digest(model: torch.nn.Module, ranks: Ranks) -> torch.Tensor:
-    """[32] uint8, the sha256 of the names, shapes and bits of the whole parameters of `model`.
+    """Return the sha256, [32] uint8, of names, shapes and bits of the parameters of `model`.
 
     It is the same for any number of ranks: each of them reads its share of the tensors.
     """

@@ -1,33 +1,36 @@
-"""Sequences into micro-batches without padding: one packed stream of tokens, prompts once.
+"""Packs sequences into micro-batches without padding; a prompt is computed once per prefix group.
 
-Rollouts of one prompt form a family: the prompt is computed once and every branch (what a rollout
-added) attends to it. With 8 rollouts per prompt that halved the
-learner's time (`benchmarks/learner_step.py`).
+The rollouts of one prompt form a prefix group: the prompt is stored once in the packed stream, and
+every branch (the tokens that one rollout added) attends to it. With 8 rollouts per prompt that
+halved the learner's time (`benchmarks/learner_step.py`).
+
+    stream N:  prompt of group 0 | branch 0 | branch 1 | ... | prompt of group 1 | branch 0 | ...
+
 Legend: N packed tokens, A action tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
-from trainer.algo.actions import Actions
+from trainer.algo.loss.action_tokens import ActionTokens
 from trainer.algo.sequences import TrainingSequence
-from trainer.learners.partition import Pack, partition
+from trainer.learners.packing.partition import partition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
-    """Where a prompt and its branches lie in the stream: the prompt first, then each branch."""
+class PrefixGroup:
+    """Layout of one prompt in the stream: the prompt's tokens, then those of each branch."""
 
     prompt_length: int
     branch_lengths: tuple[int, ...]
 
     @property
     def num_tokens(self) -> int:
-        """Packed tokens of the family."""
+        """Packed tokens of the prompt and all its branches."""
         return self.prompt_length + sum(self.branch_lengths)
 
 
@@ -37,14 +40,17 @@ class MicroBatch:
 
     token_ids_N: torch.Tensor
     positions_N: torch.Tensor
-    families: tuple[Family, ...]
+    """Position of each token in its own sequence, for the rotary embedding: each branch goes on
+    from the end of the prompt, wherever it lies in the stream."""
+    prefix_groups: tuple[PrefixGroup, ...]
     sources_A: torch.Tensor
     """Index in the stream of the token *before* each action: its hidden state predicts it."""
     targets_A: torch.Tensor
     temperatures_A: torch.Tensor
-    actions: Actions
+    actions: ActionTokens
     is_empty: bool = False
-    """True where this rank only takes part in the others' communication: nothing is learned."""
+    """A filler for a rank that has fewer micro-batches: it joins the collectives (FSDP would hang
+    without it) and learns nothing."""
 
 
 def micro_batches(
@@ -56,32 +62,39 @@ def micro_batches(
     ranks: tuple[int, int] = (0, 1),
     device: torch.device,
 ) -> list[MicroBatch]:
-    """The micro-batches of one rank, as many for each; `ranks` says which of how many it is.
+    """Pack the share of one rank; `ranks` is (rank, number of ranks).
 
-    `weights` holds the loss weight of the action tokens of each sequence, of the whole mini-batch;
-    `version` is that of the policy that the step begins with.
-    A rank that has less to do than another gets empty micro-batches at the end.
+    `weights` holds, per sequence of the mini-batch, the loss weight of each of its action tokens;
+    `version` is that of the policy that the step begins with. Every rank gets the same number of
+    micro-batches: one with less work gets empty ones at the end.
     """
     rank, num_ranks = ranks
     shares = partition(sequences, num_ranks=num_ranks, max_tokens=max_tokens)
-    packed = [_pack(pack, sequences, weights, version, device) for pack in shares[rank]]
+    packed = [
+        _Stream(version).packed(
+            [[(sequences[index], weights[index]) for index in group] for group in pack], device
+        )
+        for pack in shares[rank]
+    ]
     missing = max(map(len, shares)) - len(packed)
-    return packed + [plain((0, 0), device=device, is_empty=True)] * missing
+    return packed + [pack_single((0, 0), device=device, is_empty=True)] * missing
 
 
-def plain(token_ids: Sequence[int], *, device: torch.device, is_empty: bool = False) -> MicroBatch:
-    """One sequence of at least two tokens, every token but the first to be scored at T=1."""
+def pack_single(
+    token_ids: Sequence[int], *, device: torch.device, is_empty: bool = False
+) -> MicroBatch:
+    """Pack one sequence of at least two tokens; every token but the first is scored at T=1."""
     ids = torch.tensor(token_ids, device=device)
     length = len(token_ids) - 1
     zeros = torch.zeros(length, device=device)
     return MicroBatch(
         token_ids_N=ids[:-1],
         positions_N=torch.arange(length, device=device),
-        families=(Family(prompt_length=length, branch_lengths=()),),
+        prefix_groups=(PrefixGroup(prompt_length=length, branch_lengths=()),),
         sources_A=torch.arange(length, device=device),
         targets_A=ids[1:],
         temperatures_A=torch.ones(length, device=device),
-        actions=Actions(
+        actions=ActionTokens(
             behaviour_logprobs_A=zeros,
             advantages_A=zeros,
             weights_A=zeros,
@@ -91,63 +104,94 @@ def plain(token_ids: Sequence[int], *, device: torch.device, is_empty: bool = Fa
     )
 
 
-def _pack(
-    pack: Pack,
-    sequences: Sequence[TrainingSequence],
-    weights: Sequence[float],
-    version: int,
-    device: torch.device,
-) -> MicroBatch:
-    token_ids: list[int] = []
-    positions: list[int] = []
-    families: list[Family] = []
-    rows: list[tuple[int, int, float, float, float, float, int, bool]] = []
-    num_sequences = 0
-    for members in pack:
-        first = sequences[members[0]]
-        prompt_start, prompt_length = len(token_ids), first.prompt_length
-        token_ids += first.token_ids[:prompt_length]
-        positions += range(prompt_length)
-        lengths = []
-        for member in members:
-            sequence = sequences[member]
-            shift = len(token_ids) - prompt_length
-            for at in range(prompt_length, len(sequence.token_ids)):
-                if sequence.action_mask[at]:
-                    source = shift + at - 1 if at > prompt_length else prompt_start + at - 1
-                    rows.append(
-                        (
-                            source,
-                            sequence.token_ids[at],
-                            sequence.temperature,
-                            sequence.logprobs[at],
-                            sequence.advantage,
-                            weights[member],
-                            num_sequences,
-                            sequence.is_current(at, version),
-                        )
-                    )
-            # The last token predicts nothing that is trained on, so it is not computed.
-            branch = sequence.token_ids[prompt_length:-1]
-            token_ids += branch
-            positions += range(prompt_length, prompt_length + len(branch))
-            lengths.append(len(branch))
-            num_sequences += 1
-        families.append(Family(prompt_length=prompt_length, branch_lengths=tuple(lengths)))
-    columns = zip(*rows, strict=True)
-    sources, targets, temperatures, behaviour, advantages, shares, owners, current = columns
-    return MicroBatch(
-        token_ids_N=torch.tensor(token_ids, device=device),
-        positions_N=torch.tensor(positions, device=device),
-        families=tuple(families),
-        sources_A=torch.tensor(sources, device=device),
-        targets_A=torch.tensor(targets, device=device),
-        temperatures_A=torch.tensor(temperatures, device=device),
-        actions=Actions(
-            behaviour_logprobs_A=torch.tensor(behaviour, device=device),
-            advantages_A=torch.tensor(advantages, device=device),
-            weights_A=torch.tensor(shares, device=device),
-            sequences_A=torch.tensor(owners, device=device),
-            is_current_A=torch.tensor(current, device=device),
-        ),
-    )
+@dataclass(slots=True)
+class _Actions:
+    """Columns of the action tokens, all of length A; see `MicroBatch` and `ActionTokens`."""
+
+    sources: list[int] = field(default_factory=list)
+    targets: list[int] = field(default_factory=list)
+    temperatures: list[float] = field(default_factory=list)
+    behaviour_logprobs: list[float] = field(default_factory=list)
+    advantages: list[float] = field(default_factory=list)
+    weights: list[float] = field(default_factory=list)
+    sequences: list[int] = field(default_factory=list)
+    is_current: list[bool] = field(default_factory=list)
+
+
+class _Stream:
+    """Builds the packed stream of one micro-batch, prefix group by prefix group."""
+
+    def __init__(self, version: int) -> None:
+        self._version = version
+        self._token_ids: list[int] = []
+        self._positions: list[int] = []
+        self._prefix_groups: list[PrefixGroup] = []
+        self._actions = _Actions()
+        self._num_sequences = 0
+
+    def packed(
+        self, groups: Sequence[Sequence[tuple[TrainingSequence, float]]], device: torch.device
+    ) -> MicroBatch:
+        """Return the micro-batch of `groups`: per prompt its sequences with their loss weights."""
+        for group in groups:
+            self._add_group(group)
+        actions = self._actions
+
+        def tensor(values: Sequence[float]) -> torch.Tensor:
+            # int64, float32 or bool, by the type of the values.
+            return torch.tensor(values, device=device)
+
+        return MicroBatch(
+            token_ids_N=tensor(self._token_ids),
+            positions_N=tensor(self._positions),
+            prefix_groups=tuple(self._prefix_groups),
+            sources_A=tensor(actions.sources),
+            targets_A=tensor(actions.targets),
+            temperatures_A=tensor(actions.temperatures),
+            actions=ActionTokens(
+                behaviour_logprobs_A=tensor(actions.behaviour_logprobs),
+                advantages_A=tensor(actions.advantages),
+                weights_A=tensor(actions.weights),
+                sequences_A=tensor(actions.sequences),
+                is_current_A=tensor(actions.is_current),
+            ),
+        )
+
+    def _add_group(self, group: Sequence[tuple[TrainingSequence, float]]) -> None:
+        """Append a prompt once and then the branch of each of its sequences."""
+        first, _ = group[0]
+        prompt_start, prompt_length = len(self._token_ids), first.prompt_length
+        self._token_ids += first.token_ids[:prompt_length]
+        self._positions += range(prompt_length)
+        lengths = [
+            self._add_branch(sequence, weight, prompt_start=prompt_start)
+            for sequence, weight in group
+        ]
+        self._prefix_groups.append(
+            PrefixGroup(prompt_length=prompt_length, branch_lengths=tuple(lengths))
+        )
+
+    def _add_branch(self, sequence: TrainingSequence, weight: float, *, prompt_start: int) -> int:
+        """Append the tokens after the prompt and their actions; return how many were computed."""
+        actions, prompt_length = self._actions, sequence.prompt_length
+        branch_start = len(self._token_ids)
+        # A token is predicted by the hidden state of the one before it. The first of a branch
+        # follows the prompt's last token, which is not its neighbour in the stream but for the
+        # first branch; all others follow their neighbour.
+        prompt_end = prompt_start + prompt_length - 1
+        for offset, at in enumerate(range(prompt_length, len(sequence.token_ids))):
+            if sequence.action_mask[at]:
+                actions.sources.append(branch_start + offset - 1 if offset else prompt_end)
+                actions.targets.append(sequence.token_ids[at])
+                actions.temperatures.append(sequence.temperature)
+                actions.behaviour_logprobs.append(sequence.logprobs[at])
+                actions.advantages.append(sequence.advantage)
+                actions.weights.append(weight)
+                actions.sequences.append(self._num_sequences)
+                actions.is_current.append(sequence.is_current(at, self._version))
+        # The last token predicts nothing that is trained on, so it is not computed.
+        branch = sequence.token_ids[prompt_length:-1]
+        self._token_ids += branch
+        self._positions += range(prompt_length, prompt_length + len(branch))
+        self._num_sequences += 1
+        return len(branch)

@@ -1,6 +1,6 @@
-"""Which sequences share a forward pass, and which rank takes it.
+"""Partition of a mini-batch: assigns sequences to forward passes, and those to ranks.
 
-Pure arithmetic over lengths that every rank does alike, so no rank has to be told.
+Pure arithmetic over lengths. Every rank computes the same result, so nothing is communicated.
 """
 
 from __future__ import annotations
@@ -11,33 +11,38 @@ from typing import TypeAlias
 from trainer.algo.sequences import TrainingSequence
 
 Members: TypeAlias = list[int]
-"""Indices of sequences with one prompt that are computed together: a family, or part of one."""
+"""Indices of sequences with one prompt, computed together: a prefix group or a part of it."""
 Pack: TypeAlias = list[Members]
-"""Families of one forward pass."""
+"""Prefix groups of one forward pass."""
 
 
 def partition(
     sequences: Sequence[TrainingSequence], *, num_ranks: int, max_tokens: int
 ) -> list[list[Pack]]:
-    """The packs of each rank, balanced by tokens; ranks may differ in their number of packs.
+    """Return the packs of each rank, balanced by tokens; ranks may differ in their number of packs.
 
-    A pack has at most `max_tokens` tokens, unless one sequence alone has more. Families stay whole
-    as far as that and the balance allow; sequences always do.
+    A pack has at most `max_tokens` tokens, unless one sequence alone has more. Prefix groups stay
+    whole as far as that and the balance allow; sequences always do.
     """
     by_prompt: dict[tuple[int, ...], Members] = {}
     for index, sequence in enumerate(sequences):
         prompt = sequence.token_ids[: sequence.prompt_length]
         by_prompt.setdefault(prompt, []).append(index)
+    # More ranks than groups: smaller parts give every rank work, at the price of prompts computed
+    # more than once.
     whole = sum(_size(members, sequences) for members in by_prompt.values())
     limit = max_tokens if num_ranks == 1 else min(max_tokens, -(-whole // num_ranks))
-    families = [
+    prefix_groups = [
         part for members in by_prompt.values() for part in _split(members, sequences, limit)
     ]
-    families.sort(key=lambda members: _size(members, sequences))
-    return [_packs(share, sequences, max_tokens) for share in _deal(families, sequences, num_ranks)]
+    prefix_groups.sort(key=lambda members: _size(members, sequences))
+    return [
+        _packs(share, sequences, max_tokens) for share in _deal(prefix_groups, sequences, num_ranks)
+    ]
 
 
 def _size(members: Sequence[int], sequences: Sequence[TrainingSequence]) -> int:
+    """Return the packed tokens: the prompt once, then all but the last token of each branch."""
     prompt_length = sequences[members[0]].prompt_length
     return prompt_length + sum(
         len(sequences[member].token_ids) - 1 - prompt_length for member in members
@@ -47,7 +52,7 @@ def _size(members: Sequence[int], sequences: Sequence[TrainingSequence]) -> int:
 def _split(
     members: Members, sequences: Sequence[TrainingSequence], max_tokens: int
 ) -> Iterable[Members]:
-    """Cut a family that does not fit into parts that do, each with the prompt again."""
+    """Split a prefix group that does not fit into parts that do, each with the prompt again."""
     part: Members = []
     for member in sorted(members, key=lambda index: len(sequences[index].token_ids)):
         if part and _size([*part, member], sequences) > max_tokens:
@@ -58,12 +63,15 @@ def _split(
 
 
 def _deal(
-    families: Sequence[Members], sequences: Sequence[TrainingSequence], num_ranks: int
+    prefix_groups: Sequence[Members], sequences: Sequence[TrainingSequence], num_ranks: int
 ) -> list[list[Members]]:
-    """Largest family first, each to the rank that has least; a rank's own come smallest first."""
+    """Deal the largest group first, to the rank with the fewest tokens; return each rank's by size.
+
+    Greedy longest-processing-time scheduling (Graham 1969).
+    """
     shares: list[list[Members]] = [[] for _ in range(num_ranks)]
     loads = [0] * num_ranks
-    for members in reversed(families):
+    for members in reversed(prefix_groups):
         rank = loads.index(min(loads))
         shares[rank].insert(0, members)
         loads[rank] += _size(members, sequences)
@@ -71,12 +79,12 @@ def _deal(
 
 
 def _packs(
-    families: Sequence[Members], sequences: Sequence[TrainingSequence], max_tokens: int
+    prefix_groups: Sequence[Members], sequences: Sequence[TrainingSequence], max_tokens: int
 ) -> list[Pack]:
-    """Families of similar length share a pack: `families` come in the order of their size."""
+    """Fill packs in the order of size: groups of similar length share one."""
     packs: list[Pack] = []
     used = max_tokens
-    for members in families:
+    for members in prefix_groups:
         size = _size(members, sequences)
         if used + size > max_tokens:
             packs.append([])

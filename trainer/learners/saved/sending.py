@@ -1,4 +1,4 @@
-"""A rank's part in handing the policy to engines without a file: `trainer.weights.pieces`."""
+"""A rank's part in a weight sync without a file: `trainer.weights.chunks`."""
 
 from __future__ import annotations
 
@@ -9,69 +9,72 @@ from dataclasses import replace
 import torch
 
 from trainer.errors import LearnerError
-from trainer.learners import export
-from trainer.learners.sharding import Ranks
-from trainer.weights.channel import Channel
-from trainer.weights.lending import lent
-from trainer.weights.manifest import Manifest, marks
-from trainer.weights.pieces import Piece, Pieces, cut, in_pieces
+from trainer.learners.model import export
+from trainer.learners.model.sharding import Ranks
+from trainer.weights.broadcast import WeightBroadcastGroup
+from trainer.weights.chunks import WeightChunk, WeightChunks, chunk_weights, split_chunk
+from trainer.weights.digests import WeightDigests, tensor_digests
+from trainer.weights.ipc import export_ipc_handle
 
 
 class Sender:
-    """Every method is called on all ranks alike: gathering a piece takes all of them."""
+    """Sends weight chunks; called on all ranks alike, since all take part in gathering a chunk."""
 
     def __init__(
         self, parameters: Mapping[str, torch.nn.Parameter], dtype: torch.dtype, ranks: Ranks
     ) -> None:
         self._parameters, self._dtype, self._ranks = parameters, dtype, ranks
-        self._channel: Channel | None = None
-        self._lent: torch.Tensor | None = None
-        self._sent = Manifest(0, {})
+        self._group: WeightBroadcastGroup | None = None
+        self._exported: torch.Tensor | None = None
+        self._digests = WeightDigests(0, {})
 
-    def pieces(self, version: int) -> Pieces:
-        """Say what there is to send."""
-        self._sent = Manifest(version, {})
-        return Pieces(version, in_pieces(export.shapes(self._parameters, self._dtype)))
+    def chunks(self, version: int) -> WeightChunks:
+        """Return the chunks to send, and reset the digests."""
+        self._digests = WeightDigests(version, {})
+        return WeightChunks(version, chunk_weights(export.shapes(self._parameters, self._dtype)))
 
-    def meet(self, address: str, size: int) -> None:
-        """Let rank 0 meet the engines' processes.
+    def init_group(self, address: str, size: int) -> None:
+        """Join the engines' broadcast group, on rank 0.
 
         Raises:
-            LearnerError: they were not there in time.
+            LearnerError: not all members joined in time.
         """
         if self._ranks.rank == 0:
             with _faults_named():
-                self._channel = Channel(address, 0, size, self._ranks.device)
+                self._group = WeightBroadcastGroup(address, 0, size, self._ranks.device)
 
-    def send(self, piece: Piece) -> None:
-        """Let rank 0 broadcast the piece.
+    def send(self, chunk: WeightChunk) -> None:
+        """Gather the chunk and broadcast it from rank 0.
 
         Raises:
-            LearnerError: one of the others is gone.
+            LearnerError: another member has exited.
         """
-        whole = self._flat(piece)
-        if self._channel is not None:
+        whole = self._flat(chunk)
+        if self._group is not None:
             with _faults_named():
-                self._channel.broadcast(whole)
+                self._group.broadcast(whole)
 
-    def lend(self, piece: Piece) -> bytes:
-        """Return what gives the piece to a process beside this one (`trainer.weights.lending`)."""
-        self._lent = self._flat(piece)
-        return lent(self._lent)
+    def export_ipc_handles(self, chunk: WeightChunk) -> bytes:
+        """Gather the chunk and return its IPC handle (`trainer.weights.ipc`).
 
-    def take_back(self) -> None:
-        """Forget what was lent."""
-        self._lent = None
+        The tensor is referenced until the next call or the release: its memory is the handle's.
+        """
+        self._exported = self._flat(chunk)
+        return export_ipc_handle(self._exported)
 
-    def sent(self) -> Manifest:
-        """Return what was broadcast or lent since `pieces`; rank 0 knows."""
-        return self._sent
+    def release_ipc_handles(self) -> None:
+        """Free the memory behind the last handle."""
+        self._exported = None
 
-    def _flat(self, piece: Piece) -> torch.Tensor:
-        whole = export.flat(self._parameters, [tensor.name for tensor in piece], self._dtype)
+    def digests(self) -> WeightDigests:
+        """Return the digests of all chunks sent since `chunks`; complete on rank 0 only."""
+        return self._digests
+
+    def _flat(self, chunk: WeightChunk) -> torch.Tensor:
+        whole = export.flat(self._parameters, [tensor.name for tensor in chunk], self._dtype)
         if self._ranks.rank == 0:
-            found = {**self._sent.marks, **marks(cut(whole, piece))}
-            self._sent = replace(self._sent, marks=found)
+            digests = {**self._digests.digests, **tensor_digests(split_chunk(whole, chunk))}
+            self._digests = replace(self._digests, digests=digests)
         return whole
 
 

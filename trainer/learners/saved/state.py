@@ -1,6 +1,6 @@
 """The learner's state on disk, by `torch.distributed.checkpoint`: each rank writes its shards.
 
-Another number of ranks reads them as well. The tensors are those of training themselves, float32,
+Any other number of ranks can read them. The tensors are those of training themselves, float32,
 so at the same number of ranks training goes on bit for bit.
 """
 
@@ -35,12 +35,12 @@ _REFUSALS = {
         " another policy: set learner.lora as it was"
     ),
 }
-"""Why what was saved cannot go on with other values than its own."""
+"""Reasons why a checkpoint cannot be resumed with other values than its own."""
 
 
 @dataclass(slots=True, kw_only=True)
 class State:
-    """What a learner goes on from; tensors are written and read in place."""
+    """State that a learner resumes from; tensors are written and read in place."""
 
     weights: Mapping[str, torch.nn.Parameter]
     """Those that are trained, by name."""
@@ -54,12 +54,12 @@ class State:
     rank: int
 
     def fixed(self) -> dict[str, torch.Tensor]:
-        """What the whole run has in common."""
+        """Return the tensors that must be the same over the whole run."""
         named = {_START: self.start, _ADAPTER: self.adapter}
         return {key: value for key, value in named.items() if value is not None}
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Everything as tensors under flat names; the optimizer's are its own, not copies."""
+        """Return the state as tensors under flat names; the optimizer's are its own, not copies."""
         flat: dict[str, torch.Tensor] = {
             _COUNTERS: torch.tensor([self.version, self.num_updates]),
             f"{_RNG}/{self.rank}": torch.get_rng_state(),
@@ -73,9 +73,9 @@ class State:
 
 
 def begin_writing(directory: Path, state: State, group: dist.ProcessGroup) -> Callable[[], None]:
-    """Copy the state and start writing it; the return value waits for the end of it.
+    """Copy the state and start writing it; the returned function waits for the end of the write.
 
-    What changes after this call is not in the files. `group` is a gloo group that nothing else
+    Later changes are not in the files. `group` is a gloo group that nothing else
     uses meanwhile.
     """
     started = async_save(state.tensors(), checkpoint_id=str(directory), process_group=group)
@@ -85,7 +85,7 @@ def begin_writing(directory: Path, state: State, group: dist.ProcessGroup) -> Ca
         try:
             future.result()
         except CheckpointException as failures:
-            # torch's, of all ranks' faults, and no Exception: the first fault says what it was.
+            # Holds all ranks' faults, and is no Exception: report the first fault itself.
             fault, _ = next(iter(failures.failures.values()))
             raise fault from None
 
@@ -93,21 +93,21 @@ def begin_writing(directory: Path, state: State, group: dist.ProcessGroup) -> Ca
 
 
 def read(directory: Path, state: State, group: dist.ProcessGroup) -> None:
-    """Read what `begin_writing` wrote into `state`, whatever number of ranks wrote it.
+    """Load a checkpoint of `begin_writing` into `state`, whatever number of ranks wrote it.
 
     Raises:
-        CheckpointError: a file is missing, unreadable, or of another architecture, or what is
-            frozen is not what the saved run started from, or adapters are scaled otherwise. A
-            checkpoint that does not say what these were is taken at its word.
+        CheckpointError: a file is missing, unreadable, or of another architecture, or the
+            frozen weights are not those of the saved run, or adapters are scaled otherwise. A
+            checkpoint without these two digests is accepted.
     """
     try:
         saved = FileSystemReader(str(directory)).read_metadata().state_dict_metadata
         target = _targets(state, saved)
         fixed = {key: value for key, value in state.fixed().items() if key in saved}
         if fixed:
-            found = {key: torch.zeros_like(value) for key, value in fixed.items()}
-            load(found, checkpoint_id=str(directory), process_group=group)
-            _refuse_others(found, fixed)
+            stored = {key: torch.zeros_like(value) for key, value in fixed.items()}
+            load(stored, checkpoint_id=str(directory), process_group=group)
+            _refuse_others(stored, fixed)
         load(target, checkpoint_id=str(directory), process_group=group)
     except (CheckpointException, OSError, RuntimeError, ValueError, KeyError, EOFError,
             pickle.UnpicklingError) as fault:  # fmt: skip
@@ -124,7 +124,7 @@ def read(directory: Path, state: State, group: dist.ProcessGroup) -> None:
 
 
 def _targets(state: State, saved: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """Tensors to read into: the weights themselves, and an optimizer state where there is one."""
+    """Return the tensors to read into: the weights, and the optimizer state where one is stored."""
     missing = [name for name in state.weights if f"{_WEIGHTS}/{name}" not in saved]
     strange = [
         key
@@ -157,6 +157,6 @@ def _refuse_others(saved: Mapping[str, torch.Tensor], own: Mapping[str, torch.Te
 
 
 def _rng_key(saved: Mapping[str, Any], rank: int) -> str:
-    """The random state of this rank, or of the first one where fewer ranks have saved."""
+    """Return the key of this rank's random state; that of rank 0 where fewer ranks have saved."""
     own = f"{_RNG}/{rank}"
     return own if own in saved else f"{_RNG}/0"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from trainer.contract.sections import OptimizerSpec
+from hillclimb.spec.training.optimizer import OptimizerSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +19,7 @@ class RateSchedule:
     """Training steps of the run: where `linear` and `cosine` end."""
 
     def at(self, *, step: int, update: int) -> float:
-        """The rate of an update when `step` training steps and `update` optimizer steps are done.
+        """Return the rate of the update after `step` training and `update` optimizer steps.
 
         The first step has the peak rate (of the warm-up), the last one still more than
         `min_lr_ratio`: a rate of 0 would waste it.

@@ -1,12 +1,12 @@
-"""What a step reports, under the names of SkyRL and Fleet."""
+"""Metrics of a training step, under the names of SkyRL and Fleet."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from trainer.algo.stats import LossStats
-from trainer.contract.algorithm import AlgorithmSpec, OffPolicyCorrectionSpec
+from hillclimb.spec.training.algorithm import AlgorithmSpec, OffPolicyCorrectionSpec
+from trainer.algo.loss.stats import LossStats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +31,10 @@ class Update:
 
 
 def summary(updates: Sequence[Update], algorithm: AlgorithmSpec) -> dict[str, float]:
-    """Metrics of the step's updates, of which there is at least one.
+    """Compute the metrics of the step's updates, of which there is at least one.
 
     Losses are means over the updates, everything else is over all tokens of the step; figures of
-    a part of the loss are there where the spec asks for that part.
+    a part of the loss are reported where the spec enables that part.
     """
     total, num = sum(updates, Update()), len(updates)
     stats, first = total.stats, updates[0].stats
@@ -100,9 +100,9 @@ def speed_metrics(
     num_gpus: int,
     peak_flops: float | None,
 ) -> dict[str, float]:
-    """Tokens of the sequences learned from per second; MFU where the best of a GPU is known.
+    """Compute trained tokens per second, and MFU where the GPU's peak is known.
 
-    `update_s` are the seconds, of all, that the updates took, whose `flops` these are.
+    `update_s` is the part of `seconds` that the updates took; `flops` are those of the updates.
     """
     metrics = {"policy/tokens_per_second": num_tokens / seconds}
     if num_gpus:

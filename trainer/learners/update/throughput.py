@@ -1,4 +1,4 @@
-"""How fast the learner works, and how much memory it needs.
+"""Throughput and peak memory of the learner.
 
 Legend of the FLOP count: P parameters that multiply, L layers, W width of all query heads.
 """
@@ -10,8 +10,8 @@ import resource
 import torch
 from transformers import Qwen3Config
 
-from trainer.contract.clusters.gpus import flops_of_device
-from trainer.learners.packing import MicroBatch
+from hillclimb.hardware.gpus import flops_of_device
+from trainer.learners.packing.packing import MicroBatch
 
 _GIB = 1024**3
 
@@ -19,21 +19,21 @@ _GIB = 1024**3
 def train_flops(
     config: Qwen3Config, micro: MicroBatch, *, num_parameters: int, num_adapter_parameters: int = 0
 ) -> float:
-    """Floating point operations of forward and backward over a micro-batch.
+    """Count the FLOPs of forward and backward over a micro-batch.
 
     6 P per token (the head's P: per action): 2 each for forward, gradient of the input and gradient
     of the weight; under adapters only they have the last, and the policy's own P count 4. And 12 L
-    W per pair of tokens of which one attends to the other: forward 4, backward twice that. What is
-    computed again to save memory does not count.
+    W per pair of tokens of which one attends to the other: forward 4, backward twice that. What
+    activation checkpointing computes again does not count.
     Source: Chowdhery et al. 2022 (PaLM, arXiv:2204.02311, appendix B), causal pairs only.
     """
     head = config.vocab_size * config.hidden_size
     body = num_parameters - (1 if config.tie_word_embeddings else 2) * head
     pairs = 0.0
-    for family in micro.families:
-        prompt = family.prompt_length
+    for group in micro.prefix_groups:
+        prompt = group.prompt_length
         pairs += prompt * (prompt + 1) / 2
-        pairs += sum(n * prompt + n * (n + 1) / 2 for n in family.branch_lengths)
+        pairs += sum(n * prompt + n * (n + 1) / 2 for n in group.branch_lengths)
     tokens, actions = len(micro.token_ids_N), len(micro.targets_A)
     own = (4.0 if num_adapter_parameters else 6.0) * (body * tokens + head * actions)
     attention = 12.0 * config.num_hidden_layers * config.num_attention_heads * config.head_dim
@@ -41,14 +41,14 @@ def train_flops(
 
 
 def peak_flops(device: torch.device) -> float | None:
-    """What the device could do at best per second in bfloat16; None where that is not known."""
+    """Return the device's peak FLOP/s in bfloat16; None where it is not known."""
     if device.type != "cuda":
         return None
     return flops_of_device(torch.cuda.get_device_name(device))
 
 
 def peak_memory_gib(device: torch.device) -> float:
-    """The most memory so far: of tensors on a GPU, of the whole process elsewhere (GiB)."""
+    """Return the most memory so far: of tensors on a GPU, of the whole process elsewhere (GiB)."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / _GIB
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / _GIB

@@ -1,8 +1,8 @@
-"""`python -m trainer.node.allreduce --ranks N`: one sum over all GPUs of a machine.
+"""`python -m trainer.node.checks.allreduce --ranks N`: an all-reduce over all GPUs of a machine.
 
-Standard output says how fast it was. Exit code 0: every rank got the right sum. 1: it did not work;
-the last line of standard error says why. 3: torch has no CUDA here. `--backend gloo` does the same
-with the CPU.
+Standard output has the throughput. Exit code 0: every rank got the right sum. 1: it failed, and the
+last line of standard error has the reason. 3: torch has no CUDA here. `--backend gloo` does the
+same with the CPU.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ ROUNDS = 5
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m trainer.node.allreduce")
+    parser = argparse.ArgumentParser(prog="python -m trainer.node.checks.allreduce")
     parser.add_argument("--ranks", type=int, required=True, help="GPUs to sum over")
     parser.add_argument("--backend", choices=("nccl", "gloo"), default="nccl")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
-    given = parser.parse_args(arguments)
-    if given.rank is not None:
-        _sum_up(given.rank, given.ranks, given.port, given.backend)
+    args = parser.parse_args(arguments)
+    if args.rank is not None:
+        _sum_up(args.rank, args.ranks, args.port, args.backend)
         return 0
-    if given.backend == "nccl" and not _has_cuda():
+    if args.backend == "nccl" and not _has_cuda():
         return NO_CUDA
-    return _start_ranks(given.ranks, given.backend)
+    return _start_ranks(args.ranks, args.backend)
 
 
 def _has_cuda() -> bool:
-    import torch  # noqa: PLC0415 - seconds, and what imports this file wants a constant
+    import torch  # noqa: PLC0415 - takes seconds; importers need a constant only
 
     return torch.cuda.is_available()
 
@@ -48,13 +48,13 @@ def _start_ranks(ranks: int, backend: str) -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     same = ["--ranks", str(ranks), "--backend", backend, "--port", str(port)]
-    command = [sys.executable, "-m", "trainer.node.allreduce", *same]
+    command = [sys.executable, "-m", "trainer.node.checks.allreduce", *same]
     started = [
         subprocess.Popen([*command, "--rank", str(rank)], stderr=subprocess.PIPE, text=True)
         for rank in range(ranks)
     ]
     try:
-        said = [process.communicate(timeout=JOIN_S)[1] for process in started]
+        errors = [process.communicate(timeout=JOIN_S)[1] for process in started]
     except subprocess.TimeoutExpired:
         sys.stderr.write(f"the ranks did not find each other within {JOIN_S:g} s\n")
         return 1
@@ -64,7 +64,7 @@ def _start_ranks(ranks: int, backend: str) -> int:
             process.wait()
     failed = [rank for rank, process in enumerate(started) if process.returncode]
     if failed:
-        why = (said[failed[0]].strip().splitlines() or ["it said nothing"])[-1]
+        why = (errors[failed[0]].strip().splitlines() or ["no error message"])[-1]
         sys.stderr.write(f"rank {failed[0]}: {why}\n")
         return 1
     return 0
@@ -100,7 +100,7 @@ def _sum_up(rank: int, ranks: int, port: int, backend: str) -> None:
     expected = ranks * (ranks + 1) / 2
     low, high = float(values.min()), float(values.max())
     if not low == high == expected:
-        raise SystemExit(f"the sum is {low:g} to {high:g}, and should be {expected:g}")
+        raise SystemExit(f"the sum is {low:g} to {high:g} instead of {expected:g}")
     dist.destroy_process_group()
     if rank == 0:
         gb_s = values.nbytes * (ROUNDS - 1) / seconds / 1e9

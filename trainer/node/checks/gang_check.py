@@ -1,4 +1,4 @@
-"""The acceptance test of the whole gang, as a child of the first node."""
+"""The node check of the whole gang, as a child process of the first node."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from trainer.handover.ending import log_tail
-from trainer.handover.masking import Mask
-from trainer.handover.processes import TrainerProcess, start_detached
-from trainer.node.environment import marked, of_ray
-from trainer.node.fitness import Demands, Inspection
+from hillclimb.process.exit_report import log_tail
+from hillclimb.process.identity import TrainerProcess, start_detached
+from hillclimb.process.redactor import Redactor
+from trainer.node.checks.node_check import NodeReport, NodeRequirements
+from trainer.node.environment import ray_variables, with_mark
 from trainer.node.settings import NodeSettings
 
-FOUND = TypeAdapter(tuple[Inspection, ...])
+REPORTS = TypeAdapter(tuple[NodeReport, ...])
 
 
 @dataclass(slots=True, kw_only=True)
-class Survey:
-    """Looks at this machine where it is alone, at every machine of the Ray cluster where not."""
+class GangCheck:
+    """Checks this machine if it is alone, or every machine of the Ray cluster."""
 
     settings: NodeSettings
     address: str
@@ -28,49 +28,49 @@ class Survey:
     process: TrainerProcess | None = None
 
     def start(self) -> None:
-        """Start it. Raises OSError."""
+        """Start the check. Raises OSError."""
         self._file.unlink(missing_ok=True)
         gang = self.settings.gang
-        demands = Demands(
+        requirements = NodeRequirements(
             num_gpus=gang.num_gpus,
             disk_gb=self.settings.min_disk_gb,
             memory_gb=self.settings.min_memory_gb,
             folder=self.settings.home,
         )
-        whose = (
-            ("trainer.node.fitness", "--ip", gang.own_ip)
+        module = (
+            ("trainer.node.checks.node_check", "--ip", gang.own_ip)
             if gang.is_alone
             else (
-                *("trainer.placement.survey", "--address", self.address),
+                *("trainer.workers.ray.survey", "--address", self.address),
                 *("--nodes", str(len(gang.ips)), "--wait", str(self.settings.gather_s)),
             )
         )
         self.process = start_detached(
             (
-                *(sys.executable, "-m", *whose),
-                *("--demands", demands.model_dump_json(), "--out", str(self._file)),
+                *(sys.executable, "-m", *module),
+                *("--requirements", requirements.model_dump_json(), "--out", str(self._file)),
             ),
             cwd=self.settings.own_dir,
-            environment=marked(self.environ, self.settings) | of_ray(self.settings),
+            environment=with_mark(self.environ, self.settings) | ray_variables(self.settings),
             log=self._log,
         )
 
-    def is_over(self) -> bool:
-        """Whether it has ended."""
+    def is_finished(self) -> bool:
+        """True once the check has exited."""
         return self.process is not None and not self.process.running()
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the check."""
         if self.process is not None:
             self.process.kill()
 
-    def found(self) -> tuple[Inspection, ...] | str:
-        """Return what it found, or a sentence why it found nothing."""
+    def result(self) -> tuple[NodeReport, ...] | str:
+        """Return the machines' reports, or a sentence why there are none."""
         try:
-            return FOUND.validate_json(self._file.read_bytes())
+            return REPORTS.validate_json(self._file.read_bytes())
         except (OSError, ValidationError):
-            said = log_tail(self._log, Mask.of(self.environ)).splitlines()
-            return said[-1] if said else "the acceptance test ended without a word"
+            lines = log_tail(self._log, Redactor.of(self.environ)).splitlines()
+            return lines[-1] if lines else "the node check exited without output"
 
     @property
     def _file(self) -> Path:

@@ -1,4 +1,4 @@
-"""The GPUs of one machine, as `nvidia-smi` shows them."""
+"""The GPUs of one machine, as `nvidia-smi` lists them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 FIELDS = "index,uuid,name,memory.used,temperature.gpu,ecc.errors.uncorrected.volatile.total"
 ANSWER_S = 30.0
-"""`nvidia-smi` takes seconds on eight GPUs; on one that hangs it never answers."""
+"""`nvidia-smi` takes seconds for eight GPUs, and never returns where one hangs."""
 IN_USE_MIB = 2048.0
-"""What a driver keeps for itself is below 1 GiB."""
+"""A driver itself uses less than 1 GiB."""
 
 
 class SmiError(Exception):
-    """There is no answer about GPUs; the message is a sentence."""
+    """`nvidia-smi` gave no list of GPUs; the message is a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,44 +30,44 @@ class Gpu:
     """ECC errors that could not be corrected, since the driver was loaded."""
 
     @property
-    def told(self) -> str:
-        """Its name among the machine's."""
+    def label(self) -> str:
+        """Its name for messages."""
         return f"GPU {self.index} ({self.name})"
 
 
 def list_gpus(environ: Mapping[str, str]) -> tuple[Gpu, ...]:
-    """Return the GPUs that are ours here. Raises SmiError."""
+    """Return the GPUs that this job may use. Raises SmiError."""
     command = ("nvidia-smi", f"--query-gpu={FIELDS}", "--format=csv,noheader,nounits")
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=ANSWER_S, env=environ
         )
     except FileNotFoundError as error:
-        raise SmiError("there is no nvidia-smi, and so no driver, on this machine") from error
+        raise SmiError("nvidia-smi, and so the driver, is not installed on this machine") from error
     except subprocess.TimeoutExpired as error:
         raise SmiError(f"nvidia-smi did not answer within {ANSWER_S:g} s: a GPU hangs") from error
     except OSError as error:
         raise SmiError(f"nvidia-smi cannot be started: {error.strerror}") from error
     if done.returncode:
-        said = (done.stderr or done.stdout).strip()[-300:]
-        raise SmiError(f"nvidia-smi failed with {done.returncode}: {said}")
-    found = tuple(_parse(line) for line in done.stdout.splitlines() if line.strip())
-    return _visible(found, environ)
+        output = (done.stderr or done.stdout).strip()[-300:]
+        raise SmiError(f"nvidia-smi failed with {done.returncode}: {output}")
+    gpus = tuple(_parse(line) for line in done.stdout.splitlines() if line.strip())
+    return _visible(gpus, environ)
 
 
-def unfit_gpus(gpus: tuple[Gpu, ...], wanted: int) -> Iterator[str]:
-    """Yield what is wrong, a sentence each."""
-    if len(gpus) < wanted:
-        yield f"nvidia-smi shows {len(gpus)} GPUs, and {wanted} are rented"
+def gpu_faults(gpus: tuple[Gpu, ...], num_rented: int) -> Iterator[str]:
+    """Yield a sentence for each fault."""
+    if len(gpus) < num_rented:
+        yield f"nvidia-smi lists {len(gpus)} GPUs, and {num_rented} are rented"
     for gpu in gpus:
         if gpu.num_uncorrected:
-            yield f"{gpu.told} has {gpu.num_uncorrected:g} memory errors that were not corrected"
+            yield f"{gpu.label} has {gpu.num_uncorrected:g} uncorrected memory errors"
         if gpu.memory_used is not None and gpu.memory_used > IN_USE_MIB:
-            yield f"{gpu.told} has {gpu.memory_used / 1024:.1f} GiB in use by something else"
+            yield f"{gpu.label} has {gpu.memory_used / 1024:.1f} GiB in use by other processes"
 
 
-def told_gpus(gpus: tuple[Gpu, ...]) -> Iterator[str]:
-    """Yield what is worth knowing of GPUs that are fit."""
+def describe_gpus(gpus: tuple[Gpu, ...]) -> Iterator[str]:
+    """Yield remarks on GPUs without faults."""
     warm = [gpu.temperature for gpu in gpus if gpu.temperature is not None]
     heat = f", {min(warm):g} to {max(warm):g} °C" if warm else ""
     if gpus:
@@ -77,7 +77,7 @@ def told_gpus(gpus: tuple[Gpu, ...]) -> Iterator[str]:
 def _parse(line: str) -> Gpu:
     values = [value.strip() for value in line.split(",")]
     if len(values) != len(FIELDS.split(",")):
-        raise SmiError(f"nvidia-smi answered {line[:120]!r}, which is no list of GPUs")
+        raise SmiError(f"nvidia-smi answered {line[:120]!r}, which is not a list of GPUs")
     index, uuid, name, *figures = values
     used, temperature, errors = map(_figure, figures)
     return Gpu(
@@ -91,7 +91,7 @@ def _parse(line: str) -> Gpu:
 
 
 def _figure(text: str) -> float | None:
-    """A number; None for `[N/A]` and its like."""
+    """Parse a number; None for `[N/A]` and the like."""
     try:
         return float(text)
     except ValueError:
@@ -99,9 +99,9 @@ def _figure(text: str) -> float | None:
 
 
 def _visible(gpus: tuple[Gpu, ...], environ: Mapping[str, str]) -> tuple[Gpu, ...]:
-    """Leave out those of a shared machine that were given to somebody else."""
-    shown = environ.get("CUDA_VISIBLE_DEVICES")
-    if not shown:
+    """Drop the GPUs of a shared machine that belong to other jobs."""
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    if not visible:
         return gpus
-    ours = {each.strip() for each in shown.split(",")}
+    ours = {each.strip() for each in visible.split(",")}
     return tuple(gpu for gpu in gpus if gpu.index in ours or gpu.uuid in ours)

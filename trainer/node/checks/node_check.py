@@ -1,7 +1,7 @@
-"""`python -m trainer.node.fitness`: before a machine trains, it has to have what was rented.
+"""Checks a machine against the run's requirements: `python -m trainer.node.checks.node_check`.
 
-The acceptance test, run by the first machine on every machine. Each finding is a sentence; with one
-the attempt ends as `node_unfit`, and the next one may get better machines.
+The first machine runs it on every machine. Each fault is a sentence, and one ends the attempt as
+`node_unfit`: the next attempt may get better machines.
 """
 
 from __future__ import annotations
@@ -21,79 +21,79 @@ from typing import Annotated
 import psutil
 from pydantic import BaseModel, ConfigDict, Field
 
-from trainer.node.allreduce import NO_CUDA
-from trainer.node.gpus import SmiError, list_gpus, told_gpus, unfit_gpus
+from trainer.node.checks.allreduce import NO_CUDA
+from trainer.node.checks.gpus import SmiError, describe_gpus, gpu_faults, list_gpus
 
 COMPILE_S = 60.0
 ALL_REDUCE_S = 240.0
-"""Eight processes import torch and find each other."""
+"""Eight processes import torch and connect to each other."""
 GB = 1e9
-STAND_INS = "HILLCLIMB_NODE_STAND_IN_GPUS"
-"""Set where `nvidia-smi` tells of GPUs that are not there, so that torch need not see them."""
+FAKE_GPUS_VARIABLE = "HILLCLIMB_NODE_STAND_IN_GPUS"
+"""Set in tests, where `nvidia-smi` lists GPUs that do not exist: torch need not detect them."""
 CGROUPS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 PROGRAM = "int main(void) { return 42; }\n"
 
 
-class Demands(BaseModel):
-    """What a machine needs."""
+class NodeRequirements(BaseModel):
+    """A run's requirements on each machine."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     num_gpus: Annotated[int, Field(ge=0)]
     disk_gb: float
-    """Free, where the run directory is."""
+    """Free space in the run directory's file system."""
     memory_gb: float
-    """In all."""
+    """Total memory."""
     folder: Path
 
 
-class Inspection(BaseModel):
-    """What was found on a machine."""
+class NodeReport(BaseModel):
+    """Result of checking one machine."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     ip: str
     hostname: str
     unfit: tuple[str, ...]
-    """A sentence for everything that is wrong; none: it is fit."""
+    """A sentence for each fault; empty: the machine is fit."""
     remarks: tuple[str, ...]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Look at this machine alone and write a JSON list of one."""
-    parser = argparse.ArgumentParser(prog="python -m trainer.node.fitness")
-    parser.add_argument("--demands", required=True, help="what the machine needs (JSON)")
+    """Check this machine and write a JSON list of one report."""
+    parser = argparse.ArgumentParser(prog="python -m trainer.node.checks.node_check")
+    parser.add_argument("--requirements", required=True, help="requirements on the machine (JSON)")
     parser.add_argument("--ip", required=True, help="the machine's address, for the report")
-    parser.add_argument("--out", type=Path, required=True, help="file for what was found")
-    given = parser.parse_args(arguments)
-    found = inspect(Demands.model_validate_json(given.demands), given.ip)
-    given.out.write_text(f"[{found.model_dump_json()}]")
+    parser.add_argument("--out", type=Path, required=True, help="file for the report")
+    args = parser.parse_args(arguments)
+    report = check_node(NodeRequirements.model_validate_json(args.requirements), args.ip)
+    args.out.write_text(f"[{report.model_dump_json()}]")
     return 0
 
 
-def inspect(demands: Demands, ip: str) -> Inspection:
-    """Look at this machine; takes up to minutes where it has GPUs."""
-    unfit, remarks = list(_machine(demands)), []
-    if demands.num_gpus:
-        wrong, told = _gpus(demands.num_gpus)
-        unfit += wrong
-        remarks += told
-    return Inspection(ip=ip, hostname=platform.node(), unfit=tuple(unfit), remarks=tuple(remarks))
+def check_node(requirements: NodeRequirements, ip: str) -> NodeReport:
+    """Check this machine; takes up to minutes with GPUs."""
+    unfit, remarks = list(_machine(requirements)), []
+    if requirements.num_gpus:
+        faults, gpu_remarks = _gpus(requirements.num_gpus)
+        unfit += faults
+        remarks += gpu_remarks
+    return NodeReport(ip=ip, hostname=platform.node(), unfit=tuple(unfit), remarks=tuple(remarks))
 
 
-def _machine(demands: Demands) -> Iterator[str]:
-    free = shutil.disk_usage(_existing(demands.folder)).free / GB
-    if free < demands.disk_gb:
-        yield f"{demands.folder} has {free:.1f} GB free, and {demands.disk_gb:g} are needed"
+def _machine(requirements: NodeRequirements) -> Iterator[str]:
+    free = shutil.disk_usage(_existing(requirements.folder)).free / GB
+    if free < requirements.disk_gb:
+        yield f"{requirements.folder} has {free:.1f} GB free and needs {requirements.disk_gb:g}"
     memory = memory_bytes() / GB
-    if memory < demands.memory_gb:
-        yield f"the machine has {memory:.1f} GB of memory, and {demands.memory_gb:g} are needed"
+    if memory < requirements.memory_gb:
+        yield f"the machine has {memory:.1f} GB of memory and needs {requirements.memory_gb:g}"
     if problem := compiler_problem():
         yield problem
 
 
 def memory_bytes() -> int:
-    """Return the memory of the machine, or of the container we are in."""
+    """Return the memory of the machine, or of our container."""
     limits = [psutil.virtual_memory().total]
     for file in CGROUPS:
         try:
@@ -104,7 +104,7 @@ def memory_bytes() -> int:
 
 
 def compiler_problem() -> str | None:
-    """Say why there is no working C compiler, which Triton's kernels need; None when there is."""
+    """Return why no C compiler works, which Triton's kernels need; None where one does."""
     compiler = os.environ.get("CC") or next(filter(shutil.which, ("cc", "gcc", "clang")), None)
     if compiler is None:
         return "there is no C compiler (cc, gcc or clang), which kernels are compiled with"
@@ -113,37 +113,39 @@ def compiler_problem() -> str | None:
         source.write_text(PROGRAM)
         try:
             command = (*compiler.split(), str(source), "-o", str(program))
-            made = subprocess.run(
+            build = subprocess.run(
                 command, capture_output=True, text=True, check=False, timeout=COMPILE_S
             )
-            if made.returncode:
-                return f"the C compiler {compiler} fails: {made.stderr.strip()[-300:]}"
+            if build.returncode:
+                return f"the C compiler {compiler} fails: {build.stderr.strip()[-300:]}"
             code = subprocess.run((program,), check=False, timeout=COMPILE_S).returncode
         except (OSError, subprocess.TimeoutExpired) as error:
             return f"the C compiler {compiler} does not work: {error}"
-    return None if code == 42 else f"what the C compiler {compiler} makes ends with {code}"
+    return (
+        None if code == 42 else f"a program built with the C compiler {compiler} exits with {code}"
+    )
 
 
-def _gpus(wanted: int) -> tuple[list[str], list[str]]:
-    """What is wrong with the GPUs, and what else is worth knowing."""
+def _gpus(num_rented: int) -> tuple[list[str], list[str]]:
+    """Return faults of the GPUs, and remarks."""
     environ = dict(os.environ)
     try:
         gpus = list_gpus(environ)
     except SmiError as error:
-        return [f"{wanted} GPUs are rented: {error}"], []
-    unfit, remarks = list(unfit_gpus(gpus, wanted)), list(told_gpus(gpus))
+        return [f"{num_rented} GPUs are rented: {error}"], []
+    unfit, remarks = list(gpu_faults(gpus, num_rented)), list(describe_gpus(gpus))
     if not unfit:
-        problem, remark = _all_reduce(wanted)
+        problem, remark = _all_reduce(num_rented)
         unfit += [problem] if problem else []
         remarks += [remark] if remark else []
     return unfit, remarks
 
 
 def _all_reduce(ranks: int) -> tuple[str | None, str | None]:
-    """What is wrong with an all-reduce over the GPUs, or how fast it was."""
+    """Return the fault of an all-reduce over the GPUs, or a remark with its throughput."""
     if find_spec("torch") is None:
         return "there is no torch in this environment", None
-    command = (sys.executable, "-m", "trainer.node.allreduce", "--ranks", str(ranks))
+    command = (sys.executable, "-m", "trainer.node.checks.allreduce", "--ranks", str(ranks))
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=ALL_REDUCE_S
@@ -151,21 +153,24 @@ def _all_reduce(ranks: int) -> tuple[str | None, str | None]:
     except subprocess.TimeoutExpired:
         return f"an all-reduce over {ranks} GPUs did not end within {ALL_REDUCE_S:g} s", None
     if done.returncode == NO_CUDA:
-        if STAND_INS in os.environ:
-            return None, f"torch sees no GPU, as {STAND_INS} has it: no all-reduce was tried"
+        if FAKE_GPUS_VARIABLE in os.environ:
+            return (
+                None,
+                f"torch detects no GPU, and {FAKE_GPUS_VARIABLE} is set: no all-reduce was tried",
+            )
         return (
-            f"torch sees none of the {ranks} rented GPUs: its build has no CUDA, or one that the"
+            f"torch detects none of the {ranks} rented GPUs: its build has no CUDA, or one that the"
             " machine's driver is too old for",
             None,
         )
     if done.returncode:
-        said = (done.stderr.strip().splitlines() or ["nothing was said"])[-1]
-        return f"an all-reduce over {ranks} GPUs failed: {said[-300:]}", None
+        reason = (done.stderr.strip().splitlines() or ["no error message"])[-1]
+        return f"an all-reduce over {ranks} GPUs failed: {reason[-300:]}", None
     return None, done.stdout.strip()
 
 
 def _existing(folder: Path) -> Path:
-    """The folder, or the nearest one above it that is there."""
+    """Return the folder, or its nearest existing parent."""
     return next(each for each in (folder, *folder.parents) if each.exists())
 
 

@@ -1,4 +1,4 @@
-"""The node's own lines: to standard output, and into the trainer's log once there is one."""
+"""The node's own log lines: to standard output, and into the trainer's log once it exists."""
 
 from __future__ import annotations
 
@@ -6,52 +6,54 @@ import logging
 import sys
 from logging.handlers import MemoryHandler
 
-from trainer.contract.rundir import AttemptDir
-from trainer.handover.masking import Mask
+from hillclimb.process.redactor import Redactor
+from hillclimb.protocol.rundir import AttemptDir
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-"""As the trainer's lines."""
-MANY = 10_000
+"""The trainer's format."""
+MAX_BUFFERED = 10_000
 
 
-class MaskedLines(logging.Formatter):
-    """Leaves secrets out, also those that become known later."""
+class RedactingFormatter(logging.Formatter):
+    """Redacts secrets, also those that become known later."""
 
-    def __init__(self, mask: Mask) -> None:
+    def __init__(self, redactor: Redactor) -> None:
         super().__init__(FORMAT)
-        self.mask = mask
+        self.redactor = redactor
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line without what is secret."""
-        return self.mask.text(super().format(record))
+        """Return the line with secrets redacted."""
+        return self.redactor.text(super().format(record))
 
 
 class NodeLogs:
-    """Keeps lines until there is a trainer's log, whose segments go to the blob store."""
+    """Buffers lines until the trainer's log exists, whose segments go to the blob store."""
 
-    def __init__(self, mask: Mask) -> None:
-        self._lines = MaskedLines(mask)
-        self._kept = MemoryHandler(MANY, flushLevel=logging.CRITICAL + 1, flushOnClose=False)
-        told = logging.StreamHandler(sys.stdout)
-        told.setFormatter(self._lines)
-        logging.basicConfig(level=logging.INFO, handlers=[told, self._kept])
+    def __init__(self, redactor: Redactor) -> None:
+        self._formatter = RedactingFormatter(redactor)
+        self._buffer = MemoryHandler(
+            MAX_BUFFERED, flushLevel=logging.CRITICAL + 1, flushOnClose=False
+        )
+        stdout = logging.StreamHandler(sys.stdout)
+        stdout.setFormatter(self._formatter)
+        logging.basicConfig(level=logging.INFO, handlers=[stdout, self._buffer])
         logging.getLogger("httpx").setLevel(logging.WARNING)
 
-    def know(self, mask: Mask) -> None:
-        """Leave out from now on what `mask` knows."""
-        self._lines.mask = mask
+    def set_redactor(self, redactor: Redactor) -> None:
+        """Redact with `redactor` from now on."""
+        self._formatter.redactor = redactor
 
-    def show(self, where: AttemptDir, mask: Mask) -> None:
-        """Write what was kept, and what comes, into the log of the attempt."""
-        self.know(mask)
+    def attach_log(self, attempt_dir: AttemptDir, redactor: Redactor) -> None:
+        """Write buffered and later lines into the log of the attempt."""
+        self.set_redactor(redactor)
         try:
-            file = logging.FileHandler(where.log)
+            file = logging.FileHandler(attempt_dir.log)
         except OSError as error:
-            logging.getLogger(__name__).warning("%s is not written: %s", where.log, error)
+            logging.getLogger(__name__).warning("%s is not written: %s", attempt_dir.log, error)
             return
-        file.setFormatter(self._lines)
+        file.setFormatter(self._formatter)
         root = logging.getLogger()
         root.addHandler(file)
-        self._kept.setTarget(file)
-        self._kept.flush()
-        root.removeHandler(self._kept)
+        self._buffer.setTarget(file)
+        self._buffer.flush()
+        root.removeHandler(self._buffer)

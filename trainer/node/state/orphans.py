@@ -1,4 +1,4 @@
-"""What a node process that died has left on its machine, known by its mark."""
+"""Finds the trainer that a dead node process left on its machine, by its mark."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import os
 
 import psutil
 
-from trainer.contract.rundir import AttemptDir, PidRecord
-from trainer.handover.launch import read_pid, write_pid
-from trainer.handover.processes import TrainerProcess, is_alive, marked
+from hillclimb.process.identity import TrainerProcess, find_marked, is_alive
+from hillclimb.process.launcher import read_pid, write_pid
+from hillclimb.protocol.rundir import AttemptDir, PidRecord
 from trainer.node.settings import NodeSettings
 
 INGEST = "HILLCLIMB_INGEST_URL"
-"""Only trainers are started with it; Ray leads a session of its own too."""
+"""Only trainers are started with it. Ray leads a session too, so that alone would not tell."""
 
 
 def find_trainer(
-    settings: NodeSettings, where: AttemptDir
+    settings: NodeSettings, attempt_dir: AttemptDir
 ) -> tuple[TrainerProcess, dict[str, str]] | None:
-    """Return the trainer that is still there, with its environment; None when it is gone."""
-    record = read_pid(where)
+    """Return the live trainer with its environment; None when it has exited."""
+    record = read_pid(attempt_dir)
     if record is None or not is_alive(record):
-        record = _by_command(settings, where)
+        record = _by_mark(settings, attempt_dir)
     if record is None:
         return None
     try:
@@ -31,14 +31,14 @@ def find_trainer(
     return TrainerProcess(record=record), environ
 
 
-def _by_command(settings: NodeSettings, where: AttemptDir) -> PidRecord | None:
-    for owner, process in marked(settings.own_dir):
+def _by_mark(settings: NodeSettings, attempt_dir: AttemptDir) -> PidRecord | None:
+    for owner, process in find_marked(settings.own_dir):
         try:
             is_leader = os.getsid(process.pid) == process.pid
             if owner == settings.attempt_id and is_leader and INGEST in process.environ():
                 record = PidRecord(pid=process.pid, started_at=process.create_time())
-                write_pid(where, record)
+                write_pid(attempt_dir, record)
                 return record
-        except (OSError, psutil.Error):  # it ended meanwhile
+        except (OSError, psutil.Error):  # it has exited meanwhile
             continue
     return None

@@ -1,4 +1,4 @@
-"""What a node says to the service, over HTTP."""
+"""The node's HTTP transport to the service."""
 
 from __future__ import annotations
 
@@ -8,20 +8,27 @@ from typing import TypeVar
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from trainer.contract.launch import Action, AttemptEnd, ExchangeCode, NodeBeat, NodePlan, NodeReply
+from hillclimb.protocol.launch import (
+    Action,
+    BootstrapClaim,
+    EndReport,
+    NodeBeat,
+    NodePlan,
+    NodeReply,
+)
 from trainer.node.errors import AttemptOver, ServiceUnreachable, TokenUnknown
 
 Reply = TypeVar("Reply", bound=BaseModel)
 TIMEOUT = httpx.Timeout(10.0, connect=3.0)
 PROBLEM = "application/problem+json"
 OVER, UNKNOWN = "attempt_superseded", "unknown_token"
-"""Codes by which the service itself says that the attempt is not this job's. Whatever else is no
-success may be a proxy's word, or a service that is being replaced, and is asked again. So is one
-that does not know the token of an attempt that we have: whoever took it from us says `OVER`."""
+"""Codes by which the service denies this job the attempt. Every other failure may come from a proxy
+or a restarting service, and is retried. So is `UNKNOWN` for the token of an attempt that we have: a
+service that gave the attempt to another job answers `OVER`."""
 
 
-class Requests:
-    """One attempt's face of the service; every method is one request, none retries.
+class HttpTransport:
+    """Client of one attempt's routes; every method is one request, none retries.
 
     Each raises ServiceUnreachable or AttemptOver.
     """
@@ -29,7 +36,7 @@ class Requests:
     def __init__(
         self, url: str, *, attempt_id: str, code: str, rank: int = 0, member: str = ""
     ) -> None:
-        # Proxies of the environment must not get between a node and a service on loopback.
+        # A proxy from the environment must not intercept requests to a service on loopback.
         self._http = httpx.Client(
             base_url=url, timeout=TIMEOUT, trust_env=not _is_loopback(httpx.URL(url).host)
         )
@@ -38,26 +45,26 @@ class Requests:
         self._rank, self._member = rank, member
         self.token = ""
 
-    def exchange(self, nonce: str) -> NodePlan:
-        """Take the attempt; what is said afterwards is said with its token."""
-        body = ExchangeCode(
+    def claim(self, nonce: str) -> NodePlan:
+        """Claim the attempt; later requests use its token."""
+        body = BootstrapClaim(
             attempt_id=self._attempt_id,
             code=self._code,
             nonce=nonce,
             rank=self._rank,
             member=self._member,
         )
-        plan = _parse(NodePlan, self._post("/v1/attempts/exchange", body))
+        plan = _parse(NodePlan, self._post("/v1/attempts/claim", body))
         self.token = plan.attempt_token
         return plan
 
     def heartbeat(self, *, is_preparing: bool) -> Action | None:
-        """Say that the node lives; returns what to do with the trainer."""
+        """Send a heartbeat; returns the action for the trainer."""
         body = NodeBeat(is_preparing=is_preparing)
         return _parse(NodeReply, self._post("/v1/attempts/heartbeat", body)).action
 
-    def report_end(self, end: AttemptEnd) -> None:
-        """Say that the trainer is gone; idempotent."""
+    def report_end(self, end: EndReport) -> None:
+        """Report that the trainer has exited; idempotent."""
         self._post("/v1/attempts/end", end)
 
     def close(self) -> None:
@@ -74,26 +81,28 @@ class Requests:
         if answer.is_success:
             return answer
         problem = _problem(answer)
-        said = f"{path}: {answer.status_code} {problem.get('detail') or problem.get('title') or ''}"
+        message = (
+            f"{path}: {answer.status_code} {problem.get('detail') or problem.get('title') or ''}"
+        )
         code = problem.get("code")
         if code == OVER or (code == UNKNOWN and not self.token):
-            raise AttemptOver(said)
+            raise AttemptOver(message)
         if code == UNKNOWN:
-            raise TokenUnknown(said)
-        raise ServiceUnreachable(said)
+            raise TokenUnknown(message)
+        raise ServiceUnreachable(message)
 
 
 def _parse(model: type[Reply], answer: httpx.Response) -> Reply:
     try:
         return model.model_validate_json(answer.content)
     except ValidationError as error:
-        # The error's own words would show the answer, and in it secrets.
-        problem = f"an answer that is no {model.__name__}: {error.error_count()} mistakes"
+        # The error's own message would quote the answer, which has secrets.
+        problem = f"the answer is no valid {model.__name__}: {error.error_count()} mistakes"
         raise ServiceUnreachable(problem) from None
 
 
 def _problem(answer: httpx.Response) -> dict[str, object]:
-    """Return what the service itself says; nothing where somebody else has answered."""
+    """Return the service's problem; empty where a proxy answered instead."""
     if answer.headers.get("content-type", "").partition(";")[0].strip() != PROBLEM:
         return {}
     try:

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from trainer.envs.base import ToolSpec
+from hillclimb.environment.base import ToolSpec
+from hillclimb.environment.task import Task
 from trainer.errors import SpecError
-from trainer.rollouts.prompts import render_observation, render_system
-from trainer.rollouts.template import read_generation_prompt
-from trainer.rollouts.tokenizer import load_tokenizer
-from trainer.rollouts.turns import CHATML, FAMILIES, NEWLINE, TurnMarks
-from trainer.types import Task
+from trainer.rollouts.chat.prompts import render_observation, render_system
+from trainer.rollouts.chat.template import read_generation_prompt
+from trainer.rollouts.chat.tokenizer import load_tokenizer
+from trainer.rollouts.chat.turns import CHATML, FAMILIES, NEWLINE, TurnMarks
 
 END_OF_TURN = CHATML.end
 
@@ -65,7 +65,7 @@ class Chat:
 
     @property
     def stop_token_ids(self) -> tuple[int, ...]:
-        """What ends a turn: the family's own marker alone."""
+        """Tokens that end a turn: the family's own marker alone."""
         return (self.end_of_turn_id,)
 
     @property
@@ -85,10 +85,10 @@ class Chat:
         Raises:
             KeyError: there is no such token.
         """
-        found = self._tokenizer.token_to_id(token)
-        if found is None:
+        index = self._tokenizer.token_to_id(token)
+        if index is None:
             raise KeyError(token)
-        return found
+        return index
 
     def encode_prompt(self, task: Task, tools: Sequence[ToolSpec]) -> tuple[int, ...]:
         """System message, the task as the first user message, and the open assistant turn."""
@@ -103,7 +103,7 @@ class Chat:
         )
 
     def num_tokens(self, text: str) -> int:
-        """How many tokens a text is on its own."""
+        """Number of tokens of a text on its own."""
         return len(self._encode(text))
 
     def cuts_between(self, before: str, after: str) -> bool:
@@ -124,7 +124,7 @@ class Chat:
     def encode_observation(
         self, text: str, *, is_error: bool, turn_closed: bool = True
     ) -> tuple[int, ...]:
-        """What follows a turn: its end, the answer as a user message, the next open turn.
+        """Tokens after a turn: its end, the answer as a user message, the next open turn.
 
         With `turn_closed=False` (the sample hit its token limit, `Sample.stopped` is False) the
         missing marker comes first. All ids returned are environment text, so none of them,
@@ -164,10 +164,10 @@ class Chat:
 
 
 def marks_of(tokenizer: Tokenizer) -> TurnMarks:
-    """How the model of a tokenizer marks turns, told by the markers that it has.
+    """Return the turn markers of a tokenizer's model family, found by its special tokens.
 
     Raises:
-        ValueError: it has those of no family that we can write.
+        ValueError: it has the markers of no supported family.
     """
     for marks in FAMILIES:
         if all(tokenizer.token_to_id(marker) is not None for marker in marks.markers):

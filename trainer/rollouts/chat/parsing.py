@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from trainer.envs.base import ToolCall
+from hillclimb.environment.base import ToolCall
 
 MAX_MISSING_BRACES = 3
 MAX_DEPTH = 32
@@ -63,8 +63,8 @@ class ParsedTurn:
 
 
 @dataclass(slots=True)
-class _Said:
-    """What was read so far; nothing is added after `<done>`."""
+class _TurnParts:
+    """Text and calls read so far; nothing is added after `<done>`."""
 
     calls: list[ToolCall | MalformedCall] = field(default_factory=list)
     prose: list[str] = field(default_factory=list)
@@ -91,7 +91,7 @@ class _Refused:
 
 @dataclass(frozen=True, slots=True)
 class _Fault:
-    """Where in the turn the decoder gave up, and what it said."""
+    """Position in the turn where the JSON decoder failed, and its message."""
 
     position: int
     message: str
@@ -107,21 +107,21 @@ def parse_turn(text: str) -> ParsedTurn:
         parse_turn('<tool_call>{"name": "search", "arguments": {"city": "Brno"}}').calls
         == (ToolCall(name="search", arguments={"city": "Brno"}),)
     """
-    said, has_thought, position = _Said(), False, 0
+    turn_parts, has_thought, position = _TurnParts(), False, 0
     while (mark := _MARK.search(text, position)) is not None:
-        said.add(text=text[position : mark.start()])
+        turn_parts.add(text=text[position : mark.start()])
         position, tag = mark.end(), mark[0].lower()
         if mark[1] is not None:
             call, position = _read_call(text, position, _CLOSE_TAGS[mark[1].lower()])
-            said.add(call=call)
+            turn_parts.add(call=call)
         elif tag == "<think>":
             has_thought, position = True, _end_of_thought(text, position)
         elif tag == "</think>":
-            said, has_thought = (said if has_thought else _Said()), True
+            turn_parts, has_thought = (turn_parts if has_thought else _TurnParts()), True
         else:
-            said.done = True
-    said.add(text=text[position:])
-    return said.parsed()
+            turn_parts.done = True
+    turn_parts.add(text=text[position:])
+    return turn_parts.parsed()
 
 
 def _end_of_thought(text: str, start: int) -> int:
@@ -135,10 +135,10 @@ def _read_call(
 ) -> tuple[ToolCall | MalformedCall, int]:
     """The call whose body begins at `start`, and where to go on reading."""
     start = _skip_space(text, start)
-    found = _decode(text, start)
-    if isinstance(found, _Fault):
-        return _mend_call(text, start, close_tag, found)
-    value, json_end = found
+    decoded = _decode(text, start)
+    if isinstance(decoded, _Fault):
+        return _repair_call(text, start, close_tag, decoded)
+    value, json_end = decoded
     closing = close_tag.match(text, _skip_space(text, json_end))
     if closing:
         return _as_call(value), closing.end()
@@ -173,7 +173,7 @@ def _decode(text: str, start: int) -> tuple[object, int] | _Fault:
         size *= 4
 
 
-def _mend_call(
+def _repair_call(
     text: str, start: int, close_tag: re.Pattern[str], fault: _Fault
 ) -> tuple[ToolCall | MalformedCall, int]:
     """Read a body that is no JSON as it stands: only missing final braces are supplied."""
@@ -192,7 +192,7 @@ def _mend_call(
 
 
 def _body(text: str, close_tag: re.Pattern[str], fault: _Fault) -> tuple[int, int]:
-    """Where an unreadable body ends, and where to go on reading.
+    """End of an unreadable body, and the position to continue from.
 
     Tags before the fault stand in text that could be read. The body goes to its close tag, if that
     comes before another call, else to the next mark; text that no quote closes takes the rest of
@@ -241,7 +241,7 @@ def _as_call(value: object) -> ToolCall | MalformedCall:
 
 
 def _spelled(value: dict[str, object], field_name: str) -> object:
-    """What a field holds under whichever of its spellings is there."""
+    """Value of a field under any of its spellings, or None."""
     return next((value[key] for key in _SPELLINGS[field_name] if key in value), None)
 
 
@@ -292,7 +292,7 @@ def _next_mark(text: str, position: int) -> int:
 
 
 def _reason(body: str, fault: _Fault) -> str:
-    """Why a body is no JSON, in words that say what to write instead."""
+    """Reason why a body is not JSON, with the remedy for the agent."""
     if body.startswith("```"):
         return "it is in a code fence: write the JSON object alone between the tags"
     if body.startswith(("{'", "'")):
@@ -320,9 +320,9 @@ def _parse_float(digits: str) -> float | _Refused:
 
 def _parse_object(pairs: Sequence[tuple[str, object]]) -> dict[str, object] | _Refused:
     """The object, unless a key occurs twice: which of its values was meant is anyone's guess."""
-    found = dict(pairs)
-    if len(found) == len(pairs):
-        return found
+    fields = dict(pairs)
+    if len(fields) == len(pairs):
+        return fields
     times = Counter(key for key, _ in pairs)
     return _Refused(f"the key {_quoted(times.most_common(1)[0][0])} occurs twice")
 

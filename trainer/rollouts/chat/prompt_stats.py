@@ -1,4 +1,4 @@
-"""What the agents of an environment read before their first turn: hashed, counted, shown."""
+"""Statistics of an environment's prompts: digest, token counts, and some prompts in full."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from trainer.contract.prompts import EnvPrompts, PromptText, TokenSpread
-from trainer.envs.base import ToolSpec
-from trainer.rollouts.chat import Chat
-from trainer.rollouts.prompts import INSTRUCTIONS, compose_system, prompt_hash, render_tools
-from trainer.types import Task
+from hillclimb.environment.base import ToolSpec
+from hillclimb.environment.task import Task
+from hillclimb.protocol.prompts import EnvPrompts, PromptText, TokenSpread
+from trainer.rollouts.chat.chat import Chat
+from trainer.rollouts.chat.prompts import INSTRUCTIONS, compose_system, prompt_hash, render_tools
 
 LOOK_AHEAD = 6
 """Characters that may decide whether a tokenizer cuts before them: those of `Tools:`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
+class PromptStats:
     """The prompts of one environment, and some of them in full."""
 
     prompts: EnvPrompts
@@ -26,32 +26,32 @@ class Survey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counting:
-    """Of how many tasks the tokens are counted, and who hears of each."""
+class CountOptions:
+    """Number of tasks whose tokens are counted, and a callback for each."""
 
     number: int | None = None
     """None: all."""
     on_counted: Callable[[], None] = lambda: None
-    """Called after each; what it raises ends the survey."""
+    """Called after each task; its exceptions end the counting."""
 
 
-EVERY_TASK = Counting()
+EVERY_TASK = CountOptions()
 
 
-def survey(
+def compute_prompt_stats(
     tasks: Sequence[Task],
     tools: Sequence[ToolSpec],
     chat: Chat,
     *,
     limit: int,
-    counting: Counting = EVERY_TASK,
-    shown: Iterable[str] = (),
-) -> Survey:
+    counting: CountOptions = EVERY_TASK,
+    text_keys: Iterable[str] = (),
+) -> PromptStats:
     """Render the prompts of all `tasks` of one environment, which share their tools.
 
-    `limit`: tokens from which on a prompt is too long. `counting`: of how many tasks the tokens are
-    counted, spread evenly. `shown`: keys of the tasks to give in full; without any, the longest of
-    those counted is shown.
+    `limit`: longest prompt (tokens). `counting`: number of tasks whose tokens are counted, spread
+    evenly. `text_keys`: tasks whose prompts are returned in full; if empty, the longest of those
+    counted.
     """
     reader = _Reader(chat=chat, tools_text=render_tools(tools), limit=limit)
     in_order = sorted(tasks, key=lambda task: task.key)
@@ -63,7 +63,7 @@ def survey(
         counted.append(reader.count(task))
         counting.on_counted()
     longest = max(counted, key=lambda each: each.total)
-    keys = set(shown) or {longest.task.key}
+    keys = set(text_keys) or {longest.task.key}
     prompts = EnvPrompts(
         digest=digest.hexdigest(),
         num_tasks=len(in_order),
@@ -77,7 +77,7 @@ def survey(
         longest_task=longest.task.key,
     )
     texts = tuple(reader.show(task) for task in in_order if task.key in keys)
-    return Survey(prompts=prompts, texts=texts)
+    return PromptStats(prompts=prompts, texts=texts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
-from trainer.envs.base import ToolSpec
-from trainer.types import Task
+from hillclimb.environment.base import ToolSpec
+from hillclimb.environment.task import Task
 
 PROMPT_VERSION = "1"
 """Changes with any change of wording below; stored with the run and with every tiny model."""
@@ -70,9 +70,9 @@ def prompt_hash(system: str, prompt: str) -> str:
 
 
 def _render_tool(tool: ToolSpec) -> str:
-    shown = {
+    description = {
         "name": tool.name,
         "description": tool.description,
         "parameters": dict(tool.parameters),
     }
-    return json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(description, ensure_ascii=False, separators=(",", ":"))

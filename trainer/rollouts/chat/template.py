@@ -1,4 +1,4 @@
-"""What a model's own chat template writes before an answer.
+"""The generation prompt of a model's own chat template.
 
 A model that thinks was taught to go on after `<think>` where its template puts it there (Kimi K2.5,
 Qwen3-Thinking-2507): left out, the model would sample in a place that it was never in.
@@ -36,8 +36,8 @@ def read_generation_prompt(directory: Path) -> str:
         environment.globals["raise_exception"] = _refuse
         template = environment.from_string(source)
         without, with_it = (
-            template.render(messages=_QUESTION, tools=None, add_generation_prompt=asked)
-            for asked in (False, True)
+            template.render(messages=_QUESTION, tools=None, add_generation_prompt=add_prompt)
+            for add_prompt in (False, True)
         )
     except (TemplateError, *_OF_EXPRESSIONS) as fault:
         log.warning("the chat template in %s is not read: %s", directory, fault)
@@ -53,10 +53,10 @@ def _read_template(directory: Path) -> str | None:
         pass
     try:
         config = json.loads((directory / "tokenizer_config.json").read_text(encoding="utf-8"))
-        given = config.get("chat_template")
+        template = config.get("chat_template")
     except (FileNotFoundError, ValueError, AttributeError):
         return None
-    return given if isinstance(given, str) else None
+    return template if isinstance(template, str) else None
 
 
 def _refuse(message: str) -> NoReturn:

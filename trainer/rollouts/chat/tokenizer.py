@@ -7,7 +7,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from trainer.errors import ModelUnavailable
-from trainer.rollouts.kimi import VOCABULARY, read_kimi
+from trainer.rollouts.chat.kimi import VOCABULARY, read_kimi
 
 
 def load_tokenizer(directory: Path) -> Tokenizer:

@@ -1,4 +1,4 @@
-"""How families of models mark the turns of a conversation."""
+"""Turn markers of model families."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TurnMarks:
         return tuple(dict.fromkeys((*self.starts.values(), *middle, self.end)))
 
     def opening(self, role: str) -> str:
-        """What stands before what a role says."""
+        """Text that opens a role's turn."""
         return f"{self.starts[role]}{role}{self.middle or NEWLINE}"
 
 

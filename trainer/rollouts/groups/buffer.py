@@ -25,16 +25,16 @@ from itertools import count
 
 from pydantic import JsonValue
 
+from hillclimb.environment.task import Task
 from trainer.errors import CheckpointError
-from trainer.rollouts.collect import Collector
-from trainer.rollouts.redrawing import DrawnGroup, Redrawing
-from trainer.rollouts.wave import Wave
-from trainer.types import Task
+from trainer.rollouts.groups.collector import Collector
+from trainer.rollouts.groups.resampling import ResamplePolicy, RolloutGroup
+from trainer.rollouts.request import RolloutRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamOptions:
-    """How groups are streamed."""
+class BufferOptions:
+    """Batch size, staleness bound and resampling of a rollout buffer."""
 
     batch_size: int
     """Groups per step."""
@@ -42,7 +42,7 @@ class StreamOptions:
     """The run's; nothing is rolled out for later ones."""
     max_staleness_steps: int = 0
     """Versions between the weights that began a trajectory and those that learn from it."""
-    redrawing: Redrawing = field(default_factory=Redrawing)
+    resampling: ResamplePolicy = field(default_factory=ResamplePolicy)
     """What is drawn again; the bound holds for it too, since it only begins later."""
 
     @property
@@ -57,14 +57,14 @@ class StreamOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
-    """What a step takes from the stream."""
+class RolloutBatch:
+    """The groups that a training step takes from the buffer."""
 
-    groups: tuple[DrawnGroup, ...]
+    groups: tuple[RolloutGroup, ...]
     """In the order of their slots."""
-    dropped: tuple[DrawnGroup, ...] = ()
+    dropped: tuple[RolloutGroup, ...] = ()
     """Rolled out for this step too, and drawn again."""
-    num_ahead: int = 0
+    num_in_flight: int = 0
     """Groups that later steps will take, finished or not."""
 
 
@@ -80,8 +80,8 @@ class _Draw:
 class _Slot:
     draws: list[_Draw]
     """The last one is under way or finished, the others came to `dropped`."""
-    dropped: list[DrawnGroup] = field(default_factory=list)
-    filling: asyncio.Task[DrawnGroup] | None = None
+    dropped: list[RolloutGroup] = field(default_factory=list)
+    filling: asyncio.Task[RolloutGroup] | None = None
 
     @property
     def is_filled(self) -> bool:
@@ -90,26 +90,26 @@ class _Slot:
         return done and self.group is not None
 
     @property
-    def group(self) -> DrawnGroup:
+    def group(self) -> RolloutGroup:
         if self.filling is None:
             raise AssertionError("a slot is filled from its first moment on")
         return self.filling.result()
 
 
-class GroupStream:
+class RolloutBuffer:
     """Opens slots, keeps their rollouts going, and hands out a batch per step."""
 
     def __init__(
         self,
         collector: Collector,
         draw_tasks: Callable[[], Sequence[Task]],
-        wave_of: Callable[[int], Wave],
-        options: StreamOptions,
+        request_of: Callable[[int], RolloutRequest],
+        options: BufferOptions,
     ) -> None:
-        """`draw_tasks` gives one batch of tasks; `wave_of` the wave of such a draw."""
+        """`draw_tasks` gives one batch of tasks; `request_of` the request of such a draw."""
         self._collector = collector
         self._draw_tasks = draw_tasks
-        self._wave_of = wave_of
+        self._request_of = request_of
         self._options = options
         self._drawn: deque[_Draw] = deque()
         self._slots: dict[int, _Slot] = {}
@@ -121,7 +121,7 @@ class GroupStream:
         """Groups per step."""
         return self._options.batch_size
 
-    async def take(self, step: int) -> Taken:
+    async def next_batch(self, step: int) -> RolloutBatch:
         """Return the groups of a step; the rollouts of later steps go on meanwhile.
 
         Raises:
@@ -129,19 +129,19 @@ class GroupStream:
         """
         options = self._options
         self._open_until(min(step + options.ahead, options.last_step) * options.batch_size)
-        dropped: list[DrawnGroup] = []
+        dropped: list[RolloutGroup] = []
         for num_draws in count(1):
             numbers = await self._batch(step)
             slots = [self._slots.pop(number) for number in numbers]
             groups = tuple(slot.group for slot in slots)
             dropped += [group for slot in slots for group in slot.dropped]
-            redrawing = options.redrawing
-            if num_draws >= redrawing.max_draws or redrawing.accepts(groups):
+            resampling = options.resampling
+            if num_draws >= resampling.max_draws or resampling.accepts(groups):
                 break
             dropped += groups
             for number in numbers:
                 self._open(number)
-        return Taken(groups=groups, dropped=tuple(dropped), num_ahead=len(self._slots))
+        return RolloutBatch(groups=groups, dropped=tuple(dropped), num_in_flight=len(self._slots))
 
     async def _batch(self, step: int) -> list[int]:
         """Wait for the slots that the step takes, and return their numbers in order."""
@@ -202,12 +202,12 @@ class GroupStream:
         slot = self._slots[number] = _Slot([self._next_draw()])
         slot.filling = asyncio.create_task(self._fill(slot))
 
-    async def _fill(self, slot: _Slot) -> DrawnGroup:
-        redrawing = self._options.redrawing
+    async def _fill(self, slot: _Slot) -> RolloutGroup:
+        resampling = self._options.resampling
         while True:
             draw = slot.draws[-1]
-            group = await self._collector.group(draw.task, self._wave_of(draw.ordinal))
-            if len(slot.draws) >= redrawing.max_draws or redrawing.keeps(group):
+            group = await self._collector.group(draw.task, self._request_of(draw.ordinal))
+            if len(slot.draws) >= resampling.max_draws or resampling.keeps(group):
                 return group
             slot.dropped.append(group)
             slot.draws.append(self._next_draw())

@@ -1,13 +1,14 @@
-"""When so many rollouts have no grade that it is no use going on."""
+"""Stops a run when too many rollouts have no grade."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 
-from trainer.contract.outcomes import StopReason
-from trainer.errors import EnvironmentOutage, NoPrompt, PromptDiffers, PromptTooLong, SpecError
-from trainer.rollouts.wave import Rollout
+from hillclimb.environment.errors import NoPrompt, PromptDiffers, PromptTooLong
+from hillclimb.protocol.outcomes import StopReason
+from trainer.errors import EnvironmentOutage, SpecError
+from trainer.rollouts.request import Rollout
 
 _NO_PROMPT = (
     " has no prompt, and its environment gave none when it was reset: give the task one, or let the"
@@ -20,37 +21,39 @@ _DIFFERS = (
 
 
 def refuse_outage(rollouts: Sequence[Rollout], *, max_infra_error_rate: float) -> None:
-    """Return unless too many of the rollouts that were begun have no grade.
+    """Raise if too many of the started rollouts have no grade.
 
     Raises:
-        SpecError: most of those have none for what the spec or its tasks can mend.
-        EnvironmentOutage: else.
+        SpecError: most of them lack one for a reason that the spec or its tasks can fix.
+        EnvironmentOutage: any other reason.
     """
-    begun = [each for each in rollouts if each.trajectory.stop_reason is not StopReason.NOT_STARTED]
-    missing = [each for each in begun if each.trajectory.reward is None]
-    rate = len(missing) / len(begun) if begun else 0.0
+    started = [
+        each for each in rollouts if each.trajectory.stop_reason is not StopReason.NOT_STARTED
+    ]
+    missing = [each for each in started if each.trajectory.reward is None]
+    rate = len(missing) / len(started) if started else 0.0
     if rate <= max_infra_error_rate:
         return
     worst = Counter(f"{each.trajectory.task.env_key}: {_reason(each)}" for each in missing)
-    said = (
-        f"{len(missing)} of {len(begun)} rollouts have no grade ({rate:.0%}, allowed"
+    message = (
+        f"{len(missing)} of {len(started)} rollouts have no grade ({rate:.0%}, allowed"
         f" {max_infra_error_rate:.0%}); most often {worst.most_common(1)[0][0]}"
     )
     remedy = _remedy(missing)
     if remedy is not None:
-        raise SpecError(f"{said}: {remedy}")
-    raise EnvironmentOutage(said)
+        raise SpecError(f"{message}: {remedy}")
+    raise EnvironmentOutage(message)
 
 
 def _remedy(missing: Sequence[Rollout]) -> str | None:
     """Say what to change in the spec or its tasks, where that is what most of them lack."""
     for code in (PromptTooLong.code, NoPrompt.code, PromptDiffers.code):
-        found = [each.trajectory for each in missing if _reason(each) == code]
-        if 2 * len(found) <= len(missing):
+        affected = [each.trajectory for each in missing if _reason(each) == code]
+        if 2 * len(affected) <= len(missing):
             continue
         if code != PromptTooLong.code:
-            return found[0].task.key + (_NO_PROMPT if code == NoPrompt.code else _DIFFERS)
-        longest = max(found, key=lambda each: each.prompt_length)
+            return affected[0].task.key + (_NO_PROMPT if code == NoPrompt.code else _DIFFERS)
+        longest = max(affected, key=lambda each: each.prompt_length)
         return (
             f"the prompt of {longest.task.key} has {longest.prompt_length} tokens, more than"
             " rollout.max_input_length: raise it"

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from trainer.contract.outcomes import Outcome, OutcomeStatus, StopReason
-from trainer.errors import PromptDiffers
-from trainer.rollouts.wave import Rollout
+from hillclimb.environment.errors import PromptDiffers
+from hillclimb.protocol.outcomes import Outcome, OutcomeStatus, StopReason
+from trainer.rollouts.request import Rollout
 
 _log = logging.getLogger(__name__)
 

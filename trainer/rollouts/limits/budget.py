@@ -1,8 +1,8 @@
 """Deadlines of one rollout, nested: call < turn < trajectory. Whoever used up the time answers.
 
 A rollout that is rolled again goes on under the same clock: what earlier tries took is time that
-the environment used. A step and a run have theirs in `trainer/watchdog.py`; what an environment
-does within a call is bounded by the call's.
+the environment used. A step and a run have theirs in `trainer/attempt/watchdog.py`; what an
+environment does within a call is bounded by the call's.
 
 An engine may compute in the event loop's own thread. While it does, no answer of an environment
 can be received, so those seconds are never counted as the environment's.
@@ -16,10 +16,10 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 
-from trainer.envs.deadline import within
-from trainer.errors import RolloutDeadline, RolloutError
-from trainer.rollouts.limits import Limits
-from trainer.rollouts.operations import EnvOperation, Kind
+from hillclimb.environment.deadline import within
+from hillclimb.environment.errors import RolloutDeadline, RolloutError
+from trainer.rollouts.limits.limits import RolloutLimits
+from trainer.rollouts.operation import EnvOperation, Kind
 
 
 class PolicyTimeUp(Exception):
@@ -28,9 +28,9 @@ class PolicyTimeUp(Exception):
 
 @dataclass(slots=True)
 class RolloutClock:
-    """When a rollout began, and what its tries so far have taken (seconds)."""
+    """Start of a rollout, and the time its tries have taken so far (seconds)."""
 
-    limits: Limits
+    limits: RolloutLimits
     started: float = field(default_factory=time.monotonic)
     lost_s: float = 0.0
     """By tries that came to nothing, for faults of the environment."""
@@ -69,7 +69,7 @@ class RolloutClock:
 
 @dataclass(slots=True)
 class _Turn:
-    """When a turn began, and what policy and environment had used before."""
+    """Start of a turn, and the time that policy and environment had used before it."""
 
     started: float
     policy_s: float
@@ -91,11 +91,11 @@ class TimeBudget:
     _call_expired: bool = False
 
     def __post_init__(self) -> None:
-        """What earlier tries lost, they lost by the environment."""
+        """Charge the time lost by earlier tries to the environment."""
         self.env_s += self.clock.lost_s
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> RolloutLimits:
         """The bounds of the rollout."""
         return self.clock.limits
 

@@ -1,15 +1,16 @@
-"""What one rollout may use, after the overrides of its environment."""
+"""Limits of one rollout, after the overrides of its environment."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
 
-from trainer.contract.sections import EnvironmentOverride, EnvironmentSpec, RolloutSpec
+from hillclimb.spec.environment.environment import EnvironmentOverride, EnvironmentSpec
+from hillclimb.spec.training.rollout import RolloutSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class RolloutLimits:
     """Bounds of one rollout: turns, tokens, seconds."""
 
     max_turns: int
@@ -25,7 +26,7 @@ class Limits:
     """Added to `trajectory_timeout_s` for a rollout that is rolled again."""
 
 
-def without_deadlines(limits: Limits) -> Limits:
+def without_deadlines(limits: RolloutLimits) -> RolloutLimits:
     """Return the same limits of turns and tokens, with all the time in the world."""
     return replace(
         limits,
@@ -37,12 +38,12 @@ def without_deadlines(limits: Limits) -> Limits:
     )
 
 
-def limits_for(env_key: str, environment: EnvironmentSpec, rollout: RolloutSpec) -> Limits:
+def limits_for(env_key: str, environment: EnvironmentSpec, rollout: RolloutSpec) -> RolloutLimits:
     """Return the limits of rollouts in one environment."""
     override = environment.overrides.get(env_key, EnvironmentOverride())
     call_s = override.call_timeout_s or environment.call_timeout_s
     trajectory_s = override.trajectory_timeout_s or environment.trajectory_timeout_s
-    return Limits(
+    return RolloutLimits(
         max_turns=override.max_turns or environment.max_turns,
         max_input_length=rollout.max_input_length,
         max_generate_length=rollout.max_generate_length,

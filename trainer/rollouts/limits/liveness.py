@@ -7,8 +7,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainer.engines.base import Engine, HasCopies, Restarts
-from trainer.errors import EngineError, EngineRestarted
+from hillclimb.environment.errors import EngineRestarted
+from trainer.engines.base import Engine, HasCopies, Restartable
+from trainer.errors import EngineError
 
 PATIENCE_S = 30.0
 """How long an engine may take to score a few tokens, unless a turn has less time."""
@@ -33,8 +34,8 @@ class Request:
 
     @property
     def met_a_restart(self) -> bool:
-        """Whether what answered last became able to draw only after the request began."""
-        return isinstance(self.engine, Restarts) and self.engine.ready_since > self.began
+        """True if the engine became ready only after the request began."""
+        return isinstance(self.engine, Restartable) and self.engine.ready_since > self.began
 
 
 async def refuse_dead_engine(request: Request, token_ids: Sequence[int], *, turn_s: float) -> None:
@@ -67,14 +68,14 @@ async def until_back(engine: Engine, *, session: str, prefix_key: str) -> None:
         EngineError: it died more often than it is started again.
     """
     copy = _serving(engine, session, prefix_key)
-    while isinstance(copy, Restarts) and not await copy.look():  # noqa: ASYNC110 - a process
+    while isinstance(copy, Restartable) and not await copy.health_check():  # noqa: ASYNC110 - a process
         await asyncio.sleep(LOOK_AGAIN_S)
 
 
 async def _refuse_restarted(request: Request) -> None:
-    if not isinstance(request.engine, Restarts):
+    if not isinstance(request.engine, Restartable):
         return
-    if not await request.engine.look() or request.met_a_restart:
+    if not await request.engine.health_check() or request.met_a_restart:
         raise EngineRestarted("the engine died during a turn, and is started again")
 
 

@@ -1,4 +1,4 @@
-"""A bounded number of places, given first to those whom others wait for."""
+"""An asyncio semaphore that serves waiters by priority, then by arrival."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from itertools import count
 
 
-class Places:
+class PrioritySemaphore:
     """At most `number` are held at once; of those waiting the lowest `turn` is next, then age.
 
     `asyncio.Semaphore` serves in order of arrival alone: an evaluation would stand behind every
@@ -22,32 +22,32 @@ class Places:
         self._arrivals = count()
 
     @asynccontextmanager
-    async def held(self, turn: int) -> AsyncIterator[None]:
+    async def acquire(self, turn: int) -> AsyncIterator[None]:
         """Hold a place in the block."""
-        await self._take(turn)
+        await self._acquire(turn)
         try:
             yield
         finally:
-            self._give()
+            self._release()
 
-    async def _take(self, turn: int) -> None:
+    async def _acquire(self, turn: int) -> None:
         if self._free:
             self._free -= 1
             return
-        given = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiting, (turn, next(self._arrivals), given))
+        slot = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (turn, next(self._arrivals), slot))
         try:
-            await given
+            await slot
         except asyncio.CancelledError:
             # It may have been given the place in the moment in which it was cancelled.
-            if given.done() and not given.cancelled():
-                self._give()
+            if slot.done() and not slot.cancelled():
+                self._release()
             raise
 
-    def _give(self) -> None:
+    def _release(self) -> None:
         while self._waiting:
-            _, _, next_one = heapq.heappop(self._waiting)
-            if not next_one.done():
-                next_one.set_result(None)
+            _, _, waiter = heapq.heappop(self._waiting)
+            if not waiter.done():
+                waiter.set_result(None)
                 return
         self._free += 1

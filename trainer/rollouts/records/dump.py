@@ -1,4 +1,4 @@
-"""Trajectory files: everything about the rollouts of one wave, one JSON object per line, gzip."""
+"""Trajectory files: the rollouts of one request, one JSON object per line, gzip."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from trainer.rollouts.wave import Rollout, Wave
-from trainer.types import Task, Turn
+from hillclimb.environment.task import Task
+from trainer.rollouts.request import Rollout, RolloutRequest
+from trainer.types import Turn
 
 _LEVEL = 3
 """gzip level: most of the gain for a quarter of the time."""
 
 
-def wave_name(wave: Wave) -> str:
-    """Return the file name, without extension, of a wave's trajectories."""
-    return f"step-{wave.step:06d}-{wave.split}-{wave.decoding}"
+def trajectories_name(request: RolloutRequest) -> str:
+    """Return the file name, without extension, of a request's trajectories."""
+    return f"step-{request.step:06d}-{request.split}-{request.decoding}"
 
 
-def write_trajectories(path: Path, rollouts: Sequence[Rollout], wave: Wave) -> None:
+def write_trajectories(path: Path, rollouts: Sequence[Rollout], request: RolloutRequest) -> None:
     """Write one line per rollout, in the given order; the bytes depend on the content alone.
 
     `logprobs` and `weight_versions` list the drawn tokens only, in the order of the ones in
@@ -29,7 +30,7 @@ def write_trajectories(path: Path, rollouts: Sequence[Rollout], wave: Wave) -> N
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = "".join(
-        json.dumps(_record(rollout, wave), separators=(",", ":"), ensure_ascii=False) + "\n"
+        json.dumps(_record(rollout, request), separators=(",", ":"), ensure_ascii=False) + "\n"
         for rollout in rollouts
     )
     path.write_bytes(gzip.compress(lines.encode(errors="replace"), _LEVEL, mtime=0))
@@ -41,15 +42,15 @@ def read_trajectories(path: Path) -> list[dict[str, JsonValue]]:
         return [json.loads(line) for line in handle]
 
 
-def _record(rollout: Rollout, wave: Wave) -> dict[str, JsonValue]:
+def _record(rollout: Rollout, request: RolloutRequest) -> dict[str, JsonValue]:
     trajectory = rollout.trajectory
     drawn = [index for index, action in enumerate(trajectory.action_mask) if action]
     return {
         "rollout_id": trajectory.rollout_id,
-        "step": wave.step,
-        "split": wave.split,
-        "decoding": wave.decoding,
-        "temperature": wave.temperatures[trajectory.task.env_key],
+        "step": request.step,
+        "split": request.split,
+        "decoding": request.decoding,
+        "temperature": request.temperatures[trajectory.task.env_key],
         "task": _task(trajectory.task),
         "sample_index": trajectory.sample_index,
         "num_infra_retries": trajectory.num_infra_retries,

@@ -1,35 +1,15 @@
-"""What rollouts asked of their environments, one operation at a time, and how long it took."""
+"""Statistics of the operations of rollouts on their environments: latency and failures."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Literal
 
-from trainer.contract.health import EnvHealth, OperationHealth
-
-if TYPE_CHECKING:
-    # A rollout is made of these operations, so its file imports this one.
-    from trainer.rollouts.wave import Rollout
-
-Kind = Literal["reset", "call", "verification"]
-
-
-@dataclass(frozen=True, slots=True)
-class EnvOperation:
-    """One operation: the time to its answer (seconds), and whether it failed.
-
-    It failed if there was an infra error, or no score in the verifier's answer.
-
-    Seconds in which the event loop could not have received the answer are not counted.
-    """
-
-    kind: Kind
-    seconds: float
-    failed: bool
+from hillclimb.protocol.health import EnvHealth, OperationHealth
+from trainer.rollouts.operation import EnvOperation, Kind
+from trainer.rollouts.request import Rollout
 
 
 def env_health(rollouts: Iterable[Rollout]) -> dict[str, EnvHealth]:
@@ -82,11 +62,11 @@ def _health(rollouts: Sequence[Rollout]) -> EnvHealth:
 
 
 def _of_kind(rollouts: Sequence[Rollout], kind: Kind) -> OperationHealth:
-    found = _operations(rollouts, kind)
-    seconds = [each.seconds for each in found]
+    operations = _operations(rollouts, kind)
+    seconds = [each.seconds for each in operations]
     return OperationHealth(
-        num=len(found),
-        num_failed=sum(each.failed for each in found),
+        num=len(operations),
+        num_failed=sum(each.failed for each in operations),
         p50_s=round(median(seconds), 6) if seconds else None,
         p95_s=round(percentile(seconds, 0.95), 6) if seconds else None,
     )

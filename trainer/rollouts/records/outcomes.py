@@ -5,25 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from trainer.contract.outcomes import OutcomeRow
-from trainer.rollouts.wave import Rollout, Wave
+from hillclimb.protocol.outcomes import OutcomeRow
+from trainer.rollouts.request import Rollout, RolloutRequest
 
 
 def outcome_rows(
-    rollouts: Sequence[Rollout], wave: Wave, *, trajectory_key: str
+    rollouts: Sequence[Rollout], request: RolloutRequest, *, trajectory_key: str
 ) -> tuple[OutcomeRow, ...]:
-    """Return one row per rollout; row i points at line i of the wave's trajectory file."""
-    return tuple(_row(rollout, wave, trajectory_key, line) for line, rollout in enumerate(rollouts))
+    """Return one row per rollout; row i points at line i of the request's trajectory file."""
+    return tuple(
+        _row(rollout, request, trajectory_key, line) for line, rollout in enumerate(rollouts)
+    )
 
 
-def _row(rollout: Rollout, wave: Wave, trajectory_key: str, line: int) -> OutcomeRow:
+def _row(rollout: Rollout, request: RolloutRequest, trajectory_key: str, line: int) -> OutcomeRow:
     trajectory = rollout.trajectory
     task, outcome = trajectory.task, trajectory.outcome
     calls = [turn for turn in trajectory.turns if turn.tool_name is not None]
     return OutcomeRow(
         rollout_id=trajectory.rollout_id,
-        split=wave.split,
-        decoding=wave.decoding,
+        split=request.split,
+        decoding=request.decoding,
         task_key=task.key,
         env_key=task.env_key,
         template=task.template,

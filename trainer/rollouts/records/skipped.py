@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from trainer.contract.outcomes import Outcome, OutcomeStatus, StopReason
+from hillclimb.environment.task import Task
+from hillclimb.protocol.outcomes import Outcome, OutcomeStatus, StopReason
+from trainer.rollouts.request import Rollout, RolloutRequest
 from trainer.rollouts.transcript import RolloutIdentity, Transcript
-from trainer.rollouts.wave import Rollout, Wave
-from trainer.types import Task
 
 
-def rollout_id(attempt: int, wave: Wave, task: Task, sample_index: int) -> str:
+def rollout_id(attempt: int, request: RolloutRequest, task: Task, sample_index: int) -> str:
     """Return the name of a rollout, unique in its run."""
-    place = f"{attempt}/{wave.step}/{wave.split}/{wave.decoding}"
+    place = f"{attempt}/{request.step}/{request.split}/{request.decoding}"
     return f"{place}/{task.key}/{sample_index}"
 
 
-def unstarted(task: Task, sample_index: int, wave: Wave, *, attempt: int, why: str) -> Rollout:
+def unstarted(
+    task: Task, sample_index: int, request: RolloutRequest, *, attempt: int, why: str
+) -> Rollout:
     """Return the rollout that was not begun, or not ended, for a reason outside of it."""
     identity = RolloutIdentity(
-        rollout_id=rollout_id(attempt, wave, task, sample_index),
+        rollout_id=rollout_id(attempt, request, task, sample_index),
         sample_index=sample_index,
         num_infra_retries=0,
     )

@@ -12,14 +12,14 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from trainer.algo.actions import Actions
-from trainer.contract.sections import LoraSpec
-from trainer.learners.adapters import add_adapters, factors, save_adapter
-from trainer.learners.packing import Family, MicroBatch
-from trainer.learners.policy import PolicyModule
-from trainer.tinker_server.base import ALPHA, BaseModel
-from trainer.tinker_server.errors import Refused
-from trainer.tinker_server.losses import LOSSES, TARGETS, Inputs, bounds_of, inputs_of
+from hillclimb.spec.training.learner import LoraSpec
+from trainer.algo.loss.action_tokens import ActionTokens
+from trainer.learners.model.adapters import add_adapters, factors, save_adapter
+from trainer.learners.model.policy import PolicyModule
+from trainer.learners.packing.packing import MicroBatch, PrefixGroup
+from trainer.tinker_server.errors import RequestRefused
+from trainer.tinker_server.model.base import ALPHA, BaseModel
+from trainer.tinker_server.model.losses import LOSSES, TARGETS, Inputs, bounds_of, inputs_of
 from trainer.tinker_server.wire import Adam, Datum, Lora, LossInput
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
@@ -28,21 +28,23 @@ MAX_PACKED_TOKENS = 4096
 """Of one forward and backward pass; one datum may be longer."""
 _CHUNK_TOKENS = 1024
 _STATE = ("step", "exp_avg", "exp_avg_sq")
-"""What AdamW keeps for each weight."""
+"""AdamW's state of each weight."""
 
 
-def lora_spec(asked: Lora, *, max_rank: int) -> LoraSpec:
-    """Return the adapter that a request means.
+def lora_spec(request: Lora, *, max_rank: int) -> LoraSpec:
+    """Return the LoRA settings of a request.
 
     Raises:
-        Refused: a rank above the limit, or a head that cannot be adapted.
+        RequestRefused: a rank above the limit, or a head that cannot be adapted.
     """
-    if asked.rank > max_rank:
-        raise Refused(f"the rank is at most {max_rank} here, not {asked.rank}")
-    if asked.train_unembed:
-        raise Refused("this server adapts no head: pass train_unembed=False")
-    modules = (ATTENTION if asked.train_attn else ()) + (MLP if asked.train_mlp else ())
-    return LoraSpec.model_validate({"rank": asked.rank, "alpha": ALPHA, "target_modules": modules})
+    if request.rank > max_rank:
+        raise RequestRefused(f"the rank is at most {max_rank} here, not {request.rank}")
+    if request.train_unembed:
+        raise RequestRefused("this server adapts no head: pass train_unembed=False")
+    modules = (ATTENTION if request.train_attn else ()) + (MLP if request.train_mlp else ())
+    return LoraSpec.model_validate(
+        {"rank": request.rank, "alpha": ALPHA, "target_modules": modules}
+    )
 
 
 class Adapter:
@@ -62,26 +64,26 @@ class Adapter:
         """The factors by their names in the model, float32."""
         self._optimizer = torch.optim.AdamW(self.trained.values())
 
-    def forward(self, asked: LossInput, *, backward: bool) -> tuple[list[list[float]], float]:
+    def forward(self, request: LossInput, *, backward: bool) -> tuple[list[list[float]], float]:
         """Return log-probs of each datum's targets, and the loss; with `backward` add its gradient.
 
         Raises:
-            Refused: the data are not what the loss needs.
+            RequestRefused: the data are not what the loss needs.
         """
-        low, high = bounds_of(asked)
-        inputs = [inputs_of(datum, asked.loss_fn) for datum in asked.data]
-        self._check(asked.data, inputs)
+        low, high = bounds_of(request)
+        inputs = [inputs_of(datum, request.loss_fn) for datum in request.data]
+        self._check(request.data, inputs)
         scores: list[list[float]] = []
         total = 0.0
-        for members in _packs(asked.data):
+        for members in _packs(request.data):
             with torch.set_grad_enabled(backward):
-                logprobs, _ = self._policy(_packed(asked.data, inputs, members))
+                logprobs, _ = self._policy(_packed(request.data, inputs, members))
                 parts = logprobs.split(
-                    [len(asked.data[each].model_input.tokens) for each in members]
+                    [len(request.data[each].model_input.tokens) for each in members]
                 )
                 loss = torch.stack(
                     [
-                        LOSSES[asked.loss_fn](part, inputs[each], low, high)
+                        LOSSES[request.loss_fn](part, inputs[each], low, high)
                         for part, each in zip(parts, members, strict=True)
                     ]
                 ).sum()
@@ -90,13 +92,13 @@ class Adapter:
             scores += [part.detach().tolist() for part in parts]
             total += loss.item()
         if not math.isfinite(total):
-            # Or the next step would take it along, whoever asks for that.
+            # Otherwise the next step would use the gradient.
             self._optimizer.zero_grad(set_to_none=True)
-            raise Refused("the loss is NaN or infinite")
+            raise RequestRefused("the loss is NaN or infinite")
         return scores, total
 
     def step(self, adam: Adam) -> float:
-        """Take a step along the gradient and forget it; return its norm before clipping.
+        """Take a step along the gradient and reset it; return its norm before clipping.
 
         Without a gradient nothing changes: Adam would drift on by its momentum.
         """
@@ -130,20 +132,20 @@ class Adapter:
         save_file({name: each.contiguous() for name, each in tensors.items()}, path)
 
     def read_state(self, path: Path, *, optimizer: bool) -> None:
-        """Go on from what `write_state` wrote, with or without the optimizer's part.
+        """Load the output of `write_state`, with or without the optimizer's part.
 
         Raises:
-            Refused: it is of another adapter.
+            RequestRefused: it is of another adapter.
         """
         tensors = load_file(path)
         shapes = {name: each.shape for name, each in self.trained.items()}
-        found = {
+        saved_shapes = {
             name.removeprefix("weight/"): each.shape
             for name, each in tensors.items()
             if name.startswith("weight/")
         }
-        if shapes != found:
-            raise Refused("the state is of another model, rank or set of layers")
+        if shapes != saved_shapes:
+            raise RequestRefused("the state is of another model, rank or set of layers")
         self._optimizer.zero_grad(set_to_none=True)
         self._optimizer.state.clear()
         with torch.no_grad():
@@ -154,17 +156,19 @@ class Adapter:
 
     def _check(self, data: Sequence[Datum], inputs: Sequence[Inputs]) -> None:
         vocab_size, context = self._base.config.vocab_size, self._base.context
-        for datum, given in zip(data, inputs, strict=True):
+        for datum, row in zip(data, inputs, strict=True):
             tokens = datum.model_input.tokens
             if not 1 <= len(tokens) <= context:
-                raise Refused(f"a datum has {len(tokens)} tokens, and the context is {context}")
-            every = (*tokens, *given[TARGETS].tolist())
+                raise RequestRefused(
+                    f"a datum has {len(tokens)} tokens, and the context is {context}"
+                )
+            every = (*tokens, *row[TARGETS].tolist())
             if not all(0 <= token < vocab_size for token in every):
-                raise Refused(f"a token is none of the {vocab_size} of {self._base.name}")
+                raise RequestRefused(f"a token is none of the {vocab_size} of {self._base.name}")
 
 
 def _packs(data: Sequence[Datum]) -> Iterator[list[int]]:
-    """Yield which data are computed together, in order."""
+    """Yield the indices of the data that are computed together, in order."""
     pack: list[int] = []
     size = 0
     for index, datum in enumerate(data):
@@ -178,18 +182,18 @@ def _packs(data: Sequence[Datum]) -> Iterator[list[int]]:
 
 
 def _packed(data: Sequence[Datum], inputs: Sequence[Inputs], members: Sequence[int]) -> MicroBatch:
-    """One stream of tokens, each datum a family of its own, every position scored."""
+    """Return one stream of tokens, each datum a prefix group of its own, every position scored."""
     rows = [data[each].model_input.tokens for each in members]
     tokens = torch.tensor([token for row in rows for token in row])
     zeros = torch.zeros(len(tokens))
     return MicroBatch(
         token_ids_N=tokens,
         positions_N=torch.cat([torch.arange(len(row)) for row in rows]),
-        families=tuple(Family(prompt_length=len(row), branch_lengths=()) for row in rows),
+        prefix_groups=tuple(PrefixGroup(prompt_length=len(row), branch_lengths=()) for row in rows),
         sources_A=torch.arange(len(tokens)),
         targets_A=torch.cat([inputs[each][TARGETS] for each in members]),
         temperatures_A=torch.ones(len(tokens)),
-        actions=Actions(
+        actions=ActionTokens(
             behaviour_logprobs_A=zeros,
             advantages_A=zeros,
             weights_A=zeros,

@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from trainer.learners.export import EMBEDDING, HEAD
-from trainer.models import load_policy
+from trainer.inputs.model.directory import load_policy
+from trainer.learners.model.export import EMBEDDING, HEAD
 
 ALPHA = 32
 """Adapters are scaled by this over their rank."""

@@ -13,14 +13,14 @@ from typing import TypeAlias
 
 import torch
 
-from trainer.tinker_server.errors import Refused
+from trainer.tinker_server.errors import RequestRefused
 from trainer.tinker_server.wire import Datum, LossInput
 
 Inputs: TypeAlias = Mapping[str, torch.Tensor]
 LossOf: TypeAlias = Callable[[torch.Tensor, Inputs, float, float], torch.Tensor]
 
 DEFAULT_BOUNDS = (0.8, 1.2)
-"""Of the ratio, where a request gives none."""
+"""Default bounds of the ratio."""
 LOW, HIGH = "clip_low_threshold", "clip_high_threshold"
 TARGETS = "target_tokens"
 _BY_SAMPLING = ("logprobs", "advantages")
@@ -34,26 +34,26 @@ _NEEDS = MappingProxyType(
 )
 
 
-def _cross_entropy(now_N: torch.Tensor, given: Inputs, low: float, high: float) -> torch.Tensor:
+def _cross_entropy(now_N: torch.Tensor, inputs: Inputs, low: float, high: float) -> torch.Tensor:
     del low, high
-    return -(given["weights"] * now_N).sum()
+    return -(inputs["weights"] * now_N).sum()
 
 
-def _importance(now_N: torch.Tensor, given: Inputs, low: float, high: float) -> torch.Tensor:
+def _importance(now_N: torch.Tensor, inputs: Inputs, low: float, high: float) -> torch.Tensor:
     del low, high
-    return -((now_N - given["logprobs"]).exp() * given["advantages"]).sum()
+    return -((now_N - inputs["logprobs"]).exp() * inputs["advantages"]).sum()
 
 
-def _ppo(now_N: torch.Tensor, given: Inputs, low: float, high: float) -> torch.Tensor:
-    ratio_N = (now_N - given["logprobs"]).exp()
+def _ppo(now_N: torch.Tensor, inputs: Inputs, low: float, high: float) -> torch.Tensor:
+    ratio_N = (now_N - inputs["logprobs"]).exp()
     clipped_N = ratio_N.clamp(low, high)
-    gains_N = torch.minimum(ratio_N * given["advantages"], clipped_N * given["advantages"])
+    gains_N = torch.minimum(ratio_N * inputs["advantages"], clipped_N * inputs["advantages"])
     return -gains_N.sum()
 
 
-def _cispo(now_N: torch.Tensor, given: Inputs, low: float, high: float) -> torch.Tensor:
-    weights_N = (now_N - given["logprobs"]).exp().clamp(low, high).detach()
-    return -(weights_N * given["advantages"] * now_N).sum()
+def _cispo(now_N: torch.Tensor, inputs: Inputs, low: float, high: float) -> torch.Tensor:
+    weights_N = (now_N - inputs["logprobs"]).exp().clamp(low, high).detach()
+    return -(weights_N * inputs["advantages"] * now_N).sum()
 
 
 LOSSES: Mapping[str, LossOf] = MappingProxyType(
@@ -66,38 +66,40 @@ LOSSES: Mapping[str, LossOf] = MappingProxyType(
 )
 
 
-def bounds_of(asked: LossInput) -> tuple[float, float]:
-    """Return least and largest ratio.
+def bounds_of(request: LossInput) -> tuple[float, float]:
+    """Return the bounds of the ratio.
 
     Raises:
-        Refused: a setting that the loss does not have, or bounds with nothing between.
+        RequestRefused: a setting that the loss does not have, or bounds with nothing between.
     """
-    config = dict(asked.loss_fn_config or {})
+    config = dict(request.loss_fn_config or {})
     low, high = config.pop(LOW, DEFAULT_BOUNDS[0]), config.pop(HIGH, DEFAULT_BOUNDS[1])
-    has_bounds = asked.loss_fn in ("ppo", "cispo")
-    strangers = sorted(config) if has_bounds else sorted(asked.loss_fn_config or {})
+    has_bounds = request.loss_fn in ("ppo", "cispo")
+    strangers = sorted(config) if has_bounds else sorted(request.loss_fn_config or {})
     if strangers:
-        raise Refused(f"the loss {asked.loss_fn} has no setting {strangers[0]}")
+        raise RequestRefused(f"the loss {request.loss_fn} has no setting {strangers[0]}")
     if not low < high:
-        raise Refused(f"{LOW} ({low:g}) must be smaller than {HIGH} ({high:g})")
+        raise RequestRefused(f"{LOW} ({low:g}) must be smaller than {HIGH} ({high:g})")
     return low, high
 
 
 def inputs_of(datum: Datum, loss: str) -> dict[str, torch.Tensor]:
-    """Return what a loss needs of a datum: a value for each of its tokens.
+    """Return the loss inputs of a datum: a value for each of its tokens.
 
     Raises:
-        Refused: something is missing, not needed, or of another length.
+        RequestRefused: something is missing, not needed, or of another length.
     """
-    wanted = {TARGETS, *_NEEDS[loss]}
-    given = datum.loss_fn_inputs
-    if set(given) != wanted:
-        raise Refused(f"the loss {loss} takes {sorted(wanted)} of each datum, not {sorted(given)}")
+    required = {TARGETS, *_NEEDS[loss]}
+    tensors = datum.loss_fn_inputs
+    if set(tensors) != required:
+        raise RequestRefused(
+            f"the loss {loss} takes {sorted(required)} of each datum, not {sorted(tensors)}"
+        )
     length = len(datum.model_input.tokens)
-    for name, tensor in given.items():
+    for name, tensor in tensors.items():
         if tensor.sparse_crow_indices is not None or len(tensor.data) != length:
-            raise Refused(f"{name} needs one number for each of the datum's {length} tokens")
-    inputs = {name: torch.tensor(tensor.data) for name, tensor in given.items()}
+            raise RequestRefused(f"{name} needs one number for each of the datum's {length} tokens")
+    inputs = {name: torch.tensor(tensor.data) for name, tensor in tensors.items()}
     if not all(bool(each.isfinite().all()) for each in inputs.values()):
-        raise Refused("a number of a datum is NaN or infinite")
+        raise RequestRefused("a number of a datum is NaN or infinite")
     return inputs | {TARGETS: inputs[TARGETS].long()}

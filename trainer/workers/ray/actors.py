@@ -1,7 +1,7 @@
-"""What runs in each process: plain classes, which know of Ray only where they are.
+"""Ray actors, one process each: an engine, a learner rank, a rollout worker.
 
-Every reply of an engine says which life of the process it comes from: Ray starts a process that
-died again, repeats what it had not answered, and tells nobody.
+Every reply of an engine names the incarnation of the process that it comes from: Ray restarts a
+process that died, repeats its unanswered calls, and notifies nobody.
 """
 
 from __future__ import annotations
@@ -20,84 +20,88 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import ray
 import torch
 
+from hillclimb.environment.task import Task
+from hillclimb.process.lazy_imports import gc_paused_import
 from trainer.algo.sequences import Batch
+from trainer.attempt.storage import raise_storage_full
 from trainer.engines.base import Engine, EngineStats
 from trainer.errors import EngineError
-from trainer.loading import importing
-from trainer.recipe import Recipe
-from trainer.rollouts.wave import Rollout, Wave
-from trainer.storage import space_checked
-from trainer.types import Sample, SamplingParams, Task
-from trainer.weights.channel import free_address
-from trainer.weights.file import TakesFile, newest_weights
-from trainer.weights.manifest import Manifest
-from trainer.weights.pieces import Piece, Pieces, TakesPieces
+from trainer.rollouts.request import Rollout, RolloutRequest
+from trainer.types import Sample, SamplingParams
+from trainer.weights.broadcast import free_address
+from trainer.weights.chunks import LoadsChunks, WeightChunk, WeightChunks
+from trainer.weights.digests import WeightDigests
+from trainer.weights.file_system import LoadsFile, newest_weights
+from trainer.workers.factory import WorkerFactory
 
 if TYPE_CHECKING:
-    # Only one of the three workers needs each (`trainer.loading`).
+    # Only one of the three workers needs each (`hillclimb.process.lazy_imports`).
     from trainer.engines.choose import ChosenEngine
     from trainer.learners.rank import LearnerRank
-    from trainer.rollouts.roller import Roller
+    from trainer.rollouts.worker import RolloutWorker
 
 T = TypeVar("T")
-SHOWN = "shared-disk"
-"""File of an attempt that shows its workers on other machines whether they share its disk."""
-LOOKS = "looks"
-"""Ray's concurrency group of calls that are answered whatever else a worker does."""
+DISK_PROBE = "shared-disk"
+"""Probe file in the attempt's directory, which workers on other machines read if they share it."""
+HEALTH_GROUP = "health"
+"""Ray concurrency group of the health check: it is answered while other calls occupy the actor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply(Generic[T]):
-    """An answer, and who gave it."""
+    """A result, and the incarnation of the process that computed it."""
 
     value: T
-    life: str
-    """Another one after the process was started again."""
+    incarnation: str
+    """Random id of the process; a restart draws a new one."""
     up_s: float = 0.0
-    """Of an engine that drew or scored: seconds for which it had been able to."""
+    """Seconds for which the engine had been ready; only on replies of sampling and scoring."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFacts:
-    """What an engine turned out to be."""
+    """Name of the engine that a worker made, and the reason for a fallback."""
 
     name: str
     fallback: str | None
 
 
 def _use_one_thread() -> None:
-    """Whatever Ray was started with: on shared cores, threads that spin make all of them slower."""
+    """Limit torch to one thread: on shared cores, spinning threads slow all processes down."""
     torch.set_num_threads(1)
 
 
-def _sees(recipe: Recipe, nonce: str) -> bool:
+def _has_probe(factory: WorkerFactory, nonce: str) -> bool:
     try:
-        return (recipe.attempt_dir / SHOWN).read_text() == nonce
+        return (factory.attempt_dir / DISK_PROBE).read_text() == nonce
     except OSError:
         return False
 
 
-class EngineWorker:
-    """One engine. Started again, it takes the weights of the last sync before it samples."""
+class EngineActor:
+    """One engine. After a restart it loads the weights of the last sync before it samples.
 
-    def __init__(self, recipe: Recipe) -> None:
+    Calls are repeated by Ray when the process dies, so each must be safe to run twice.
+    """
+
+    def __init__(self, factory: WorkerFactory) -> None:
         _use_one_thread()
-        self._recipe = recipe
-        self._life = uuid.uuid4().hex
+        self._factory = factory
+        self._incarnation = uuid.uuid4().hex
         self._chosen: ChosenEngine | None = None
-        self._held: Manifest | None = None
+        self._digests: WeightDigests | None = None
         self._starting = asyncio.Lock()
         self._ready_since = math.inf
 
-    async def sees(self, nonce: str) -> bool:
-        """Tell whether the attempt's directory is here the one that the trainer writes to."""
-        return await asyncio.to_thread(_sees, self._recipe, nonce)
+    async def shares_disk(self, nonce: str) -> bool:
+        """Return True when this machine reads the trainer's probe file: they share a disk."""
+        return await asyncio.to_thread(_has_probe, self._factory, nonce)
 
     async def start(self) -> EngineFacts:
-        """Start the engine, if it does not run, and say which one it is.
+        """Start the engine, if it is not running, and return its name.
 
         Raises:
-            SpecError, EngineError: as `Recipe.make_engine`.
+            SpecError, EngineError: as `WorkerFactory.make_engine`.
         """
         chosen = await self._started()
         return EngineFacts(name=chosen.name, fallback=chosen.fallback)
@@ -105,24 +109,24 @@ class EngineWorker:
     async def sample(
         self, prompt_ids: Sequence[int], params: SamplingParams, session: str, prefix_key: str
     ) -> Reply[tuple[Sample, EngineStats]]:
-        """See `Engine.sample`; an engine whose own processes died takes this one with it."""
+        """See `Engine.sample`; when the engine's own processes died, this one exits too."""
         engine = await self._engine()
-        with _ending_with(engine):
+        with _exit_if_dead(engine):
             sample = await engine.sample(prompt_ids, params, session=session, prefix_key=prefix_key)
-        return Reply((sample, engine.stats()), self._life, self._up_s())
+        return Reply((sample, engine.stats()), self._incarnation, self._up_s())
 
-    @ray.method(concurrency_group=LOOKS)
-    async def look(self) -> float | None:
-        """Return the seconds for which it has been able to draw; None while the model is loaded.
+    @ray.method(concurrency_group=HEALTH_GROUP)
+    async def health_check(self) -> float | None:
+        """Return the seconds for which the engine has been ready; None while it loads the model.
 
-        Answered in a thread of its own, also while the engine computes or loads.
+        Answered in its own concurrency group, also while the engine computes or loads.
         """
         up_s = self._up_s()
         return up_s if up_s >= 0.0 else None
 
     async def stats(self) -> Reply[EngineStats]:
         """See `Engine.stats`."""
-        return Reply((await self._engine()).stats(), self._life)
+        return Reply((await self._engine()).stats(), self._incarnation)
 
     async def release(self, session: str) -> None:
         """See `Engine.release`."""
@@ -132,34 +136,35 @@ class EngineWorker:
     async def logprobs(self, token_ids: Sequence[int]) -> Reply[tuple[torch.Tensor, EngineStats]]:
         """See `Engine.logprobs`."""
         engine = await self._engine()
-        with _ending_with(engine):
+        with _exit_if_dead(engine):
             logprobs = await engine.logprobs(token_ids)
-        return Reply((logprobs, engine.stats()), self._life, self._up_s())
+        return Reply((logprobs, engine.stats()), self._incarnation, self._up_s())
 
-    async def take_file(self, path: Path, version: int) -> Reply[Manifest]:
-        """Draw from the weights in `path` from now on, and say what they are."""
+    async def load_weights_file(self, path: Path, version: int) -> Reply[WeightDigests]:
+        """Load the weights in `path` and return their digests; see `LoadsFile`."""
         engine = await self._engine()
-        if self._held is None or self._held.version != version or version == 0:
-            with _ending_with(engine):
-                self._held = await _taking(engine).take_file(path, version)
-        return Reply(self._held, self._life)
+        # A restarted process loads the newest file by itself: Ray's repeated call finds it loaded.
+        if self._digests is None or self._digests.version != version or version == 0:
+            with _exit_if_dead(engine):
+                self._digests = await _file_loader(engine).load_weights_file(path, version)
+        return Reply(self._digests, self._incarnation)
 
-    async def meet(self, address: str, first: int, size: int) -> None:
-        """See `TakesPieces.meet`."""
-        await _taking_pieces(await self._engine()).meet(address, first, size)
+    async def init_group(self, address: str, first: int, size: int) -> None:
+        """See `LoadsChunks.init_group`."""
+        await _chunk_loader(await self._engine()).init_group(address, first, size)
 
-    async def begin_update(self) -> None:
-        """See `TakesPieces.begin_update`."""
-        await _taking_pieces(await self._engine()).begin_update()
+    async def start_update(self) -> None:
+        """See `LoadsChunks.start_update`."""
+        await _chunk_loader(await self._engine()).start_update()
 
-    async def take_piece(self, piece: Piece, lent: bytes | None) -> None:
-        """See `TakesPieces.take_piece`."""
-        await _taking_pieces(await self._engine()).take_piece(piece, lent)
+    async def load_chunk(self, chunk: WeightChunk, ipc_handle: bytes | None) -> None:
+        """See `LoadsChunks.load_chunk`."""
+        await _chunk_loader(await self._engine()).load_chunk(chunk, ipc_handle)
 
-    async def finish_update(self, version: int) -> Reply[Manifest]:
-        """See `TakesPieces.finish_update`."""
-        held = await _taking_pieces(await self._engine()).finish_update(version)
-        return Reply(held, self._life)
+    async def finish_update(self, version: int) -> Reply[WeightDigests]:
+        """See `LoadsChunks.finish_update`."""
+        digests = await _chunk_loader(await self._engine()).finish_update(version)
+        return Reply(digests, self._incarnation)
 
     async def close(self) -> None:
         """Stop the engine's own processes."""
@@ -175,19 +180,19 @@ class EngineWorker:
     async def _started(self) -> ChosenEngine:
         async with self._starting:
             if self._chosen is None:
-                chosen = self._recipe.make_engine()
-                weights = newest_weights(self._recipe.weights_dir)
+                chosen = self._factory.make_engine()
+                weights = newest_weights(self._factory.weights_dir)
                 if weights is not None:
-                    taking = _taking(chosen.engine).take_file(weights.path, weights.version)
-                    self._held = await taking
+                    loader = _file_loader(chosen.engine)
+                    self._digests = await loader.load_weights_file(weights.path, weights.version)
                 self._chosen = chosen
                 self._ready_since = time.monotonic()
             return self._chosen
 
 
 @contextmanager
-def _ending_with(engine: Engine) -> Iterator[None]:
-    """End this process if the engine's own ones died: Ray starts it again, and asks again."""
+def _exit_if_dead(engine: Engine) -> Iterator[None]:
+    """Exit this process if the engine's own ones died: Ray restarts it and repeats the call."""
     try:
         yield
     except EngineError:
@@ -196,48 +201,51 @@ def _ending_with(engine: Engine) -> Iterator[None]:
         raise
 
 
-def _taking(engine: Engine) -> TakesFile:
-    if not isinstance(engine, TakesFile):
-        raise TypeError(f"{type(engine).__name__} does not take files")
+def _file_loader(engine: Engine) -> LoadsFile:
+    if not isinstance(engine, LoadsFile):
+        raise TypeError(f"{type(engine).__name__} does not load weight files")
     return engine
 
 
-def _taking_pieces(engine: Engine) -> TakesPieces:
-    if not isinstance(engine, TakesPieces):
-        raise TypeError(f"{type(engine).__name__} does not take pieces")
+def _chunk_loader(engine: Engine) -> LoadsChunks:
+    if not isinstance(engine, LoadsChunks):
+        raise TypeError(f"{type(engine).__name__} does not load weight chunks")
     return engine
 
 
-class LearnerWorker:
-    """One rank of the learner; `main` and `save` calls may run at once."""
+class LearnerActor:
+    """One rank of the learner; a save may run beside another call (two at a time).
 
-    def __init__(self, recipe: Recipe, rank: int, size: int) -> None:
+    Never restarted: its optimizer state would be lost, so a death ends the attempt.
+    """
+
+    def __init__(self, factory: WorkerFactory, rank: int, size: int) -> None:
         _use_one_thread()
-        self._recipe = recipe
-        self._number, self._size = rank, size
+        self._factory = factory
+        self._rank_number, self._num_ranks = rank, size
         self._rank: LearnerRank | None = None
         self._finish: Callable[[], None] | None = None
         self._saved_in = Path()
 
-    def sees(self, nonce: str) -> bool:
-        """See `EngineWorker.sees`."""
-        return _sees(self._recipe, nonce)
+    def shares_disk(self, nonce: str) -> bool:
+        """See `EngineActor.shares_disk`."""
+        return _has_probe(self._factory, nonce)
 
     def address(self) -> str:
-        """Where others can meet this rank: a free port of its machine, as the cluster knows it."""
+        """Return a free `HOST:PORT` of this rank's machine, as the cluster knows it."""
         return free_address(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
 
     def start(self, address: str) -> int:
-        """Load the model, meet the others, and return how many parameters it has."""
-        with importing():
-            from trainer.learners.sharding import World  # noqa: PLC0415 - see trainer.loading
-        world = World(
-            rank=self._number,
-            size=self._size,
+        """Load the model, join the other ranks, and return the number of parameters."""
+        with gc_paused_import():
+            from trainer.learners.model.sharding import RankGroup  # noqa: PLC0415 - see hillclimb.process.lazy_imports
+        world = RankGroup(
+            rank=self._rank_number,
+            size=self._num_ranks,
             init_method=f"tcp://{address}",
             device=_device(),
         )
-        self._rank = self._recipe.make_rank(world)
+        self._rank = self._factory.make_rank(world)
         return self._rank.num_parameters
 
     def step(self, batch: Batch) -> tuple[dict[str, float], int]:
@@ -249,61 +257,61 @@ class LearnerWorker:
         """See `LearnerRank.logprobs`."""
         return self.rank.logprobs(token_ids)
 
-    def write_weights(self, path: Path) -> Manifest:
-        """See `LearnerRank.write_weights`; a full disk is named where it is met."""
-        with space_checked(path.parent):
+    def write_weights(self, path: Path) -> WeightDigests:
+        """See `LearnerRank.write_weights`; a full disk is reported as `StorageFull`."""
+        with raise_storage_full(path.parent):
             return self.rank.write_weights(path)
 
-    def write_adapter(self, directory: Path) -> Manifest:
+    def write_adapter(self, directory: Path) -> WeightDigests:
         """See `LearnerRank.write_adapter`."""
-        with space_checked(directory.parent):
+        with raise_storage_full(directory.parent):
             return self.rank.write_adapter(directory)
 
-    def pieces(self) -> Pieces:
-        """See `Sender.pieces`."""
-        return self.rank.sender.pieces(self.rank.version)
+    def chunks(self) -> WeightChunks:
+        """See `Sender.chunks`."""
+        return self.rank.sender.chunks(self.rank.version)
 
-    def meet(self, address: str, size: int) -> None:
-        """See `Sender.meet`."""
-        self.rank.sender.meet(address, size)
+    def init_group(self, address: str, size: int) -> None:
+        """See `Sender.init_group`."""
+        self.rank.sender.init_group(address, size)
 
-    def send(self, piece: Piece) -> None:
+    def send(self, chunk: WeightChunk) -> None:
         """See `Sender.send`."""
-        self.rank.sender.send(piece)
+        self.rank.sender.send(chunk)
 
-    def lend(self, piece: Piece) -> bytes:
-        """See `Sender.lend`."""
-        return self.rank.sender.lend(piece)
+    def export_ipc_handles(self, chunk: WeightChunk) -> bytes:
+        """See `Sender.export_ipc_handles`."""
+        return self.rank.sender.export_ipc_handles(chunk)
 
-    def take_back(self) -> None:
-        """See `Sender.take_back`."""
-        self.rank.sender.take_back()
+    def release_ipc_handles(self) -> None:
+        """See `Sender.release_ipc_handles`."""
+        self.rank.sender.release_ipc_handles()
 
-    def sent(self) -> Manifest:
-        """See `Sender.sent`."""
-        return self.rank.sender.sent()
+    def digests(self) -> WeightDigests:
+        """See `Sender.digests`."""
+        return self.rank.sender.digests()
 
     def begin_save(self, directory: Path) -> None:
-        """Copy what there is to save; `finish_save` writes it."""
+        """Copy the state to save; `finish_save` writes it."""
         self._saved_in = directory
-        with space_checked(directory):
+        with raise_storage_full(directory):
             self._finish = self.rank.begin_save(directory)
 
     def finish_save(self) -> None:
-        """Write what `begin_save` has copied."""
+        """Write the copy of `begin_save`."""
         finish, self._finish = self._finish, None
         if finish is not None:
-            with space_checked(self._saved_in):
+            with raise_storage_full(self._saved_in):
                 finish()
 
     def load(self, directory: Path) -> int:
-        """Go on from a checkpoint and return its version."""
+        """Resume from a checkpoint and return its version."""
         self.rank.load(directory)
         return self.rank.version
 
     @property
     def rank(self) -> LearnerRank:
-        """What does the work."""
+        """The rank that does the work."""
         if self._rank is None:
             raise RuntimeError("the rank was not started")
         return self._rank
@@ -313,21 +321,24 @@ def _device() -> str:
     return "cuda:0" if torch.cuda.is_available() else "cpu"
 
 
-class RolloutWorker:
-    """Rolls out on engines that are somewhere else."""
+class RolloutActor:
+    """A rollout worker that samples from engines in other processes."""
 
-    def __init__(self, recipe: Recipe, engine: Engine, number: int) -> None:
+    def __init__(self, factory: WorkerFactory, engine: Engine, number: int) -> None:
         _use_one_thread()
-        self._life = uuid.uuid4().hex
-        self._roller: Roller = recipe.make_roller(engine, worker=number)
+        self._incarnation = uuid.uuid4().hex
+        self._rollout_worker: RolloutWorker = factory.make_rollout_worker(engine, worker=number)
 
     async def ready(self) -> None:
-        """Answer: tokenizer and environments are loaded."""
+        """Return once tokenizer and environments are loaded."""
 
-    async def roll(self, task: Task, sample_index: int, wave: Wave) -> Reply[Rollout]:
-        """See `Rolls.roll`."""
-        return Reply(await self._roller.roll(task, sample_index, wave), self._life)
+    async def run_rollout(
+        self, task: Task, sample_index: int, request: RolloutRequest
+    ) -> Reply[Rollout]:
+        """See `RolloutRunner.run_rollout`."""
+        rollout = await self._rollout_worker.run_rollout(task, sample_index, request)
+        return Reply(rollout, self._incarnation)
 
     async def close(self) -> None:
-        """See `Roller.close`."""
-        await self._roller.close()
+        """See `RolloutWorker.close`."""
+        await self._rollout_worker.close()

@@ -1,7 +1,7 @@
-"""The Ray cluster a trainer works on: a local one of its own, or one that was there before.
+"""The Ray cluster of a trainer: a local one of its own, or an existing one that it joins.
 
-A cluster that was there before is joined and left, never stopped: on SkyPilot's machines Ray runs
-what else is there too.
+An existing cluster is joined and left, never stopped: on SkyPilot's machines Ray may run other
+jobs.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from ray.util.placement_group import (
     remove_placement_group,
 )
 
+from trainer.attempt.scratch import scratch_path
 from trainer.errors import PlacementError
-from trainer.leftovers import own_path
 
 ADDRESS, PORT = "RAY_ADDRESS", "HILLCLIMB_RAY_PORT"
 NODE_IPS, NUM_NODES = "SKYPILOT_NODE_IPS", "SKYPILOT_NUM_NODES"
 DEFAULT_PORT = 6379
-"""Of the cluster that a launch starts for us; SkyPilot's own Ray is on 6380."""
+"""Port of the cluster that a launch starts for us; SkyPilot's own Ray is on 6380."""
 OBJECT_STORE_BYTES = 512 * 1024 * 1024
 """Batches and rollouts pass through it; weights do not."""
 READY_TIMEOUT_S = 60.0
@@ -44,18 +44,18 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """What one worker needs of one machine."""
+    """Resources of one worker on one machine."""
 
     cpus: float
     gpus: float = 0.0
 
     def resources(self) -> dict[str, float]:
-        """As Ray counts them."""
+        """Return them under Ray's names."""
         return {"CPU": self.cpus} | ({"GPU": self.gpus} if self.gpus else {})
 
 
 def existing_address(environ: Mapping[str, str]) -> str | None:
-    """Where a cluster runs that is to be joined; None where a local one is to be started.
+    """Return the address of the existing cluster to join; None where a local one is to be started.
 
     `RAY_ADDRESS` names it outright. On more than one of SkyPilot's machines it is on the first one,
     at `HILLCLIMB_RAY_PORT`.
@@ -68,14 +68,14 @@ def existing_address(environ: Mapping[str, str]) -> str | None:
     return f"{nodes[0]}:{environ.get(PORT, DEFAULT_PORT)}"
 
 
-class Cluster:
-    """A cluster joined; workers are placed into its one placement group."""
+class RayCluster:
+    """Connection to a cluster; workers are placed into its one placement group."""
 
     def __init__(self, bundles: list[Bundle], environ: Mapping[str, str]) -> None:
         """Join or start a cluster and reserve what `bundles` need.
 
         Raises:
-            PlacementError: no cluster answers, or it does not have what is needed.
+            PlacementError: no cluster answers, or it lacks the resources.
         """
         self._folder: Path | None = None
         address = existing_address(environ)
@@ -99,7 +99,7 @@ class Cluster:
             raise
 
     def leave(self) -> None:
-        """Give back what was reserved; a cluster started here ends, one that was joined goes on."""
+        """Release the placement group; stop a cluster that was started here, leave a joined one."""
         try:
             if ray.is_initialized():
                 with _own_signals():
@@ -110,7 +110,7 @@ class Cluster:
 
     @property
     def num_machines(self) -> int:
-        """How many nodes the cluster has."""
+        """Number of live nodes of the cluster."""
         return sum(bool(node["Alive"]) for node in ray.nodes())  # type: ignore[no-untyped-call]
 
     def _shut_down(self) -> None:
@@ -118,13 +118,13 @@ class Cluster:
             if hasattr(self, "group"):
                 remove_placement_group(self.group)
         except RayError as fault:
-            # Gone with the cluster's head.
-            _log.warning("the placement group was not given back: %s", fault)
+            # The cluster's head has exited, and the group with it.
+            _log.warning("the placement group was not released: %s", fault)
         finally:
             ray.shutdown()
 
     def _start(self, bundles: list[Bundle]) -> None:
-        self._folder = own_path(_FOLDERS, _PREFIX)
+        self._folder = scratch_path(_FOLDERS, _PREFIX)
         self._folder.mkdir(mode=0o700)
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         # Ray's own default is 15: whatever else the machine does would come before training.
@@ -148,30 +148,30 @@ class Cluster:
             remove_placement_group(group)
             resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
             raise PlacementError(
-                f"the cluster has {_told(resources)} and cannot hold the run's"
-                f" workers, which need {_told(_sum(bundles))}: lower placement or engine sizes, or"
-                " add machines"
+                f"the cluster has {_resources_text(resources)} and cannot hold the run's"
+                f" workers, which need {_resources_text(_sum(bundles))}: lower placement or engine"
+                " sizes, or add machines"
             )
         return group
 
 
-def use_loopback(wanted: bool) -> None:  # noqa: FBT001
-    """Let Ray use 127.0.0.1, or the machine's own address.
+def use_loopback(enabled: bool) -> None:  # noqa: FBT001
+    """Make Ray use 127.0.0.1, or the machine's own address.
 
-    On Linux it listens on the latter even where it is alone. Its switch for that is named after
-    other systems and read when Ray is imported; its own processes read the variable.
+    On Linux Ray listens on the latter even on a single machine. Its switch is named after other
+    systems and read when Ray is imported; its own processes read the variable.
     """
-    ray_constants.ENABLE_RAY_CLUSTER = not wanted
-    os.environ[_LOOPBACK] = "0" if wanted else "1"
+    ray_constants.ENABLE_RAY_CLUSTER = not enabled
+    os.environ[_LOOPBACK] = "0" if enabled else "1"
 
 
 @contextmanager
 def _own_signals() -> Iterator[None]:
-    """Keep SIGTERM what it was: a request to stop after a checkpoint.
+    """Keep our SIGTERM handler: the signal requests a stop after a checkpoint.
 
-    Ray would end the process and its workers at once. It sets a handler twice in Python, and then
-    one in C++ below Python's, which it takes away at its end together with Python's: setting
-    Python's again brings that back.
+    Ray's handler would end the process and its workers at once. Ray sets one twice in Python, and
+    then one in C++ below Python's, which it removes at its end together with Python's: setting
+    Python's again restores that.
     """
     mine = signal.getsignal(signal.SIGTERM) or signal.SIG_DFL
     theirs = ray_utils.set_sigterm_handler
@@ -191,5 +191,5 @@ def _sum(bundles: list[Bundle]) -> dict[str, float]:
     }
 
 
-def _told(resources: Mapping[str, float]) -> str:
+def _resources_text(resources: Mapping[str, float]) -> str:
     return f"{resources.get('CPU', 0):g} CPUs and {resources.get('GPU', 0):g} GPUs"

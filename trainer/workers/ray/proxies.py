@@ -1,4 +1,4 @@
-"""The ports of the trainer over workers in other processes."""
+"""Proxies of Ray actors: the trainer's ports over workers in other processes."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ import ray
 import torch
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayTaskError
 
+from hillclimb.environment.task import Task
 from trainer.algo.sequences import Batch
 from trainer.engines.base import Engine, EngineStats, sum_stats
 from trainer.errors import EngineError, LearnerError, PlacementError, TrainerError
-from trainer.placement.lives import IDLE, Counters, Lives
-from trainer.rollouts.wave import Rollout, Wave
-from trainer.types import Sample, SamplingParams, Task
-from trainer.weights.manifest import Manifest
-from trainer.weights.pieces import Piece, Pieces
+from trainer.rollouts.request import Rollout, RolloutRequest
+from trainer.types import Sample, SamplingParams
+from trainer.weights.chunks import WeightChunk, WeightChunks
+from trainer.weights.digests import WeightDigests
+from trainer.workers.ray.restarts import IDLE, CumulativeStats, RestartTracker
 
-LOOK_S = 10.0
-"""How long a process may take to say that it is there, which it does in a thread of its own."""
-DEATH_S = 5.0
-"""How long a rank's failure may be younger than the death of another that explains it."""
+HEALTH_TIMEOUT_S = 10.0
+"""Deadline of a health check, which the actor answers whatever else it does (seconds)."""
+DEATH_REPORT_S = 5.0
+"""Wait after a rank's failure for the report of another rank's death that explains it (seconds)."""
 
 
 def _nothing() -> None: ...
@@ -37,47 +38,47 @@ class RemoteEngine:
     """An `Engine` in another process; picklable, so that rollout workers can have one each."""
 
     def __init__(
-        self, name: str, note_restart: Callable[[], None] = _nothing, *, num_processes: int = 1
+        self, name: str, on_restart: Callable[[], None] = _nothing, *, num_processes: int = 1
     ) -> None:
-        """Find the actor by its name in this job."""
+        """Look up the actor by its name in this job."""
         self._name = name
         self.num_processes = num_processes
-        """How many processes hold the model together."""
+        """Number of processes over which the model is split."""
         self._actor: Any = ray.get_actor(name)
-        self._lives = Lives(note_restart)
-        self._counters, self._version = Counters(), 0
+        self._tracker = RestartTracker(on_restart)
+        self._cumulative, self._version = CumulativeStats(), 0
         self._ready_since = -math.inf
 
     def __reduce__(self) -> tuple[type[RemoteEngine], tuple[str]]:
-        """Another process gets the same engine; restarts are noted where the crew was placed.
+        """Pickle the name alone; only the process that placed the workers reports restarts.
 
-        By name: a handle among the arguments of an actor is lost when that one starts again.
+        By name: a handle among the arguments of an actor is lost when that actor restarts.
         """
         return RemoteEngine, (self._name,)
 
     @property
     def weight_version(self) -> int:
-        """The version given with the last `take_file`."""
+        """Version passed to the last weight sync."""
         return self._version
 
     def stats(self) -> EngineStats:
-        """Counters as of the last answer; nothing of it keeps this process's loop from running."""
-        return self._counters.total
+        """Return the counters as of the last reply; none of it blocks this process's event loop."""
+        return self._cumulative.total
 
     @property
     def ready_since(self) -> float:
-        """See `Restarts.ready_since`; before the first answer it always was."""
+        """See `Restartable.ready_since`; before the first reply it is -inf."""
         return self._ready_since
 
-    async def look(self) -> bool:
-        """See `Restarts.look`.
+    async def health_check(self) -> bool:
+        """See `Restartable.health_check`.
 
-        Ray keeps what is asked of a process that it starts: no answer means that it is away, or
-        that it stands still as a whole.
+        Ray queues calls to a process that it restarts: no answer means that the process is away, or
+        hangs as a whole.
         """
-        call = self._actor.look.options(max_task_retries=0).remote()
+        call = self._actor.health_check.options(max_task_retries=0).remote()
         try:
-            async with asyncio.timeout(LOOK_S):
+            async with asyncio.timeout(HEALTH_TIMEOUT_S):
                 up_s: float | None = await call
         except (TimeoutError, ActorUnavailableError):
             return False
@@ -88,13 +89,13 @@ class RemoteEngine:
         return up_s is not None
 
     async def refresh(self) -> None:
-        """Ask for the counters.
+        """Fetch the counters.
 
         Raises:
-            EngineError: the process died more often than it is started again.
+            EngineError: the process died more often than its restart limit.
         """
         reply = await _answer(self._actor.stats.remote(), EngineError)
-        self._note(reply.life, reply.value)
+        self._note(reply.incarnation, reply.value)
 
     async def sample(
         self, prompt_ids: Sequence[int], params: SamplingParams, *, session: str, prefix_key: str
@@ -102,14 +103,14 @@ class RemoteEngine:
         """Continue `prompt_ids`; see `Engine.sample`.
 
         Raises:
-            EngineError: sampling failed, or the process died more often than it is started again.
+            EngineError: sampling failed, or the process died more often than its restart limit.
         """
         reply = await _answer(
             self._actor.sample.remote(tuple(prompt_ids), params, session, prefix_key), EngineError
         )
         sample: Sample
         sample, stats = reply.value
-        self._note(reply.life, stats)
+        self._note(reply.incarnation, stats)
         self._up_for(reply.up_s)
         return sample
 
@@ -122,48 +123,49 @@ class RemoteEngine:
         reply = await _answer(self._actor.logprobs.remote(tuple(token_ids)), EngineError)
         logprobs: torch.Tensor
         logprobs, stats = reply.value
-        self._note(reply.life, stats)
+        self._note(reply.incarnation, stats)
         self._up_for(reply.up_s)
         return logprobs
 
-    async def take_file(self, path: Path, version: int) -> Manifest:
-        """Draw from the file's weights from now on; see `TakesFile`."""
-        return await self._took(self._actor.take_file.remote(path, version))
+    async def load_weights_file(self, path: Path, version: int) -> WeightDigests:
+        """Sample from the file's weights from now on; see `LoadsFile`."""
+        return await self._digests_of(self._actor.load_weights_file.remote(path, version))
 
-    async def meet(self, address: str, first: int, size: int) -> None:
-        """See `TakesPieces.meet`."""
-        await _answer(self._actor.meet.remote(address, first, size), EngineError)
+    async def init_group(self, address: str, first: int, size: int) -> None:
+        """See `LoadsChunks.init_group`."""
+        await _answer(self._actor.init_group.remote(address, first, size), EngineError)
 
-    async def begin_update(self) -> None:
-        """See `TakesPieces.begin_update`."""
-        await _answer(self._actor.begin_update.remote(), EngineError)
+    async def start_update(self) -> None:
+        """See `LoadsChunks.start_update`."""
+        await _answer(self._actor.start_update.remote(), EngineError)
 
-    async def take_piece(self, piece: Piece, lent: bytes | None) -> None:
-        """See `TakesPieces.take_piece`."""
-        await _answer(self._actor.take_piece.remote(piece, lent), EngineError)
+    async def load_chunk(self, chunk: WeightChunk, ipc_handle: bytes | None) -> None:
+        """See `LoadsChunks.load_chunk`."""
+        await _answer(self._actor.load_chunk.remote(chunk, ipc_handle), EngineError)
 
-    async def finish_update(self, version: int) -> Manifest:
-        """See `TakesPieces.finish_update`."""
-        return await self._took(self._actor.finish_update.remote(version))
+    async def finish_update(self, version: int) -> WeightDigests:
+        """See `LoadsChunks.finish_update`."""
+        return await self._digests_of(self._actor.finish_update.remote(version))
 
     async def close(self) -> None:
         """Stop the engine's own processes."""
         await self._actor.close.remote()
 
-    async def _took(self, call: Awaitable[Any]) -> Manifest:
+    async def _digests_of(self, call: Awaitable[Any]) -> WeightDigests:
         reply = await _answer(call, EngineError)
-        held: Manifest = reply.value
-        self._version = held.version
-        self._note(reply.life)
-        return held
+        digests: WeightDigests = reply.value
+        self._version = digests.version
+        self._note(reply.incarnation)
+        return digests
 
     def _up_for(self, up_s: float) -> None:
         self._ready_since = time.monotonic() - up_s
 
-    def _note(self, life: str, stats: EngineStats = IDLE) -> None:
-        if self._lives.seen(life):
-            self._counters.begin_life()
-        self._counters.told(stats)
+    def _note(self, incarnation: str, stats: EngineStats = IDLE) -> None:
+        # Replies of any call may be the first after a restart, and counters restart at 0 then.
+        if self._tracker.observe(incarnation):
+            self._cumulative.reset()
+        self._cumulative.update(stats)
 
 
 class SpreadEngine:
@@ -175,15 +177,16 @@ class SpreadEngine:
 
     @property
     def weight_version(self) -> int:
-        """The oldest version that any copy draws with."""
+        """Oldest version that any copy samples with."""
         return min(engine.weight_version for engine in self._engines)
 
     def stats(self) -> EngineStats:
-        """Counters of all copies, as of their last answers."""
+        """Return the counters of all copies, as of their last replies."""
         return sum_stats([engine.stats() for engine in self._engines])
 
     def copy_for(self, session: str, prefix_key: str) -> Engine:
         """See `HasCopies.copy_for`."""
+        # Not `hash`: it differs between processes, and all rollout workers must choose alike.
         digest = hashlib.sha256((prefix_key or session).encode()).digest()
         return self._engines[int.from_bytes(digest[:4], "big") % len(self._engines)]
 
@@ -206,18 +209,22 @@ class SpreadEngine:
         return await self._engines[0].logprobs(token_ids)
 
     async def close(self) -> None:
-        """Do nothing: who placed the copies ends them."""
+        """Do nothing: the worker group that placed the copies closes them."""
 
 
 class RemoteLearner:
-    """A `Learner` whose ranks are in other processes; all of them get every call."""
+    """A `Learner` whose ranks are in other processes; every call goes to all of them.
+
+    A collective that one rank leaves blocks the others for up to its time-out (half an hour), so a
+    failure of any rank ends the call.
+    """
 
     def __init__(self, actors: Sequence[Any], num_parameters: int) -> None:
         self._actors = tuple(actors)
         self.num_parameters = num_parameters
-        """How many parameters the policy has; tied weights count once."""
+        """Number of parameters of the policy; tied weights count once."""
         self.version = 0
-        """How many times `step` has run over the life of the run."""
+        """Version of the weights: the number of calls of `step` over the whole run."""
 
     async def step(self, batch: Batch) -> dict[str, float]:
         """Take one optimizer step per mini-batch; see `Learner.step`.
@@ -226,71 +233,72 @@ class RemoteLearner:
             NonFiniteUpdate: loss or gradient is NaN or infinite; that update was not applied.
             LearnerError: a rank died or failed.
         """
+        # Stored once for all ranks instead of once per call.
         shared = ray.put(batch)
-        answers = await self._ask("step", shared)
+        answers = await self._call("step", shared)
         metrics: dict[str, float]
         metrics, self.version = answers[0]
         return metrics
 
-    async def write_weights(self, path: Path) -> Manifest:
-        """Write the current weights as one safetensors file and return what is in it."""
-        written: Manifest = (await self._ask("write_weights", path))[0]
+    async def write_weights(self, path: Path) -> WeightDigests:
+        """Write the current weights as one safetensors file and return the digests."""
+        written: WeightDigests = (await self._call("write_weights", path))[0]
         return written
 
-    async def write_adapter(self, directory: Path) -> Manifest:
-        """Write the adapter in peft's form and return what is in it."""
-        written: Manifest = (await self._ask("write_adapter", directory))[0]
+    async def write_adapter(self, directory: Path) -> WeightDigests:
+        """Write the adapter in peft's form and return the digests."""
+        written: WeightDigests = (await self._call("write_adapter", directory))[0]
         return written
 
-    async def pieces(self) -> Pieces:
-        """See `SendsPieces.pieces`."""
-        pieces: Pieces = (await self._ask("pieces"))[0]
-        return pieces
+    async def chunks(self) -> WeightChunks:
+        """See `SendsChunks.chunks`."""
+        chunks: WeightChunks = (await self._call("chunks"))[0]
+        return chunks
 
     async def address(self) -> str:
-        """Where the first rank can be met."""
+        """Return a free `HOST:PORT` of the first rank's machine."""
         address: str = await self._actors[0].address.remote()
         return address
 
-    async def meet(self, address: str, size: int) -> None:
-        """See `SendsPieces.meet`."""
-        await self._ask("meet", address, size)
+    async def init_group(self, address: str, size: int) -> None:
+        """See `SendsChunks.init_group`."""
+        await self._call("init_group", address, size)
 
-    async def send(self, piece: Piece) -> None:
-        """See `SendsPieces.send`."""
-        await self._ask("send", piece)
+    async def send(self, chunk: WeightChunk) -> None:
+        """See `SendsChunks.send`."""
+        await self._call("send", chunk)
 
-    async def lend(self, piece: Piece) -> list[bytes]:
-        """See `SendsPieces.lend`."""
-        return await self._ask("lend", piece)
+    async def export_ipc_handles(self, chunk: WeightChunk) -> list[bytes]:
+        """See `SendsChunks.export_ipc_handles`."""
+        return await self._call("export_ipc_handles", chunk)
 
-    async def take_back(self) -> None:
-        """See `SendsPieces.take_back`."""
-        await self._ask("take_back")
+    async def release_ipc_handles(self) -> None:
+        """See `SendsChunks.release_ipc_handles`."""
+        await self._call("release_ipc_handles")
 
-    async def sent(self) -> Manifest:
-        """See `SendsPieces.sent`."""
-        sent: Manifest = (await self._ask("sent"))[0]
-        return sent
+    async def digests(self) -> WeightDigests:
+        """See `SendsChunks.digests`."""
+        digests: WeightDigests = (await self._call("digests"))[0]
+        return digests
 
     async def logprobs(self, token_ids: Sequence[int]) -> torch.Tensor:
         """Score a sequence: [T-1] float32 log-probs of token t+1 given tokens 0..t, at T=1."""
-        logprobs: torch.Tensor = (await self._ask("logprobs", tuple(token_ids)))[0]
+        logprobs: torch.Tensor = (await self._call("logprobs", tuple(token_ids)))[0]
         return logprobs
 
     def begin_save(self, directory: Path) -> Callable[[], None]:
-        """Copy what there is to save; see `Learner.begin_save`."""
-        self._ask_now("begin_save", directory)
+        """Copy the state to save; see `Learner.begin_save`."""
+        self._call_blocking("begin_save", directory)
         return self._finish_save
 
     def load(self, directory: Path) -> None:
-        """Go on from what `begin_save` wrote; see `Learner.load`."""
-        self.version = self._ask_now("load", directory)[0]
+        """Resume from a checkpoint of `begin_save`; see `Learner.load`."""
+        self.version = self._call_blocking("load", directory)[0]
 
     def _finish_save(self) -> None:
-        self._ask_now("finish_save")
+        self._call_blocking("finish_save")
 
-    async def _ask(self, method: str, *args: Any) -> list[Any]:  # noqa: ANN401
+    async def _call(self, method: str, *args: Any) -> list[Any]:  # noqa: ANN401
         calls = [
             asyncio.ensure_future(_awaited(getattr(actor, method).remote(*args)))
             for actor in self._actors
@@ -298,56 +306,59 @@ class RemoteLearner:
         try:
             _, waiting = await asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION)
             if waiting:
-                # One failed, and the others wait for it, perhaps for half an hour. A death is seen
-                # a moment later than what it does to others.
-                await asyncio.wait(waiting, timeout=DEATH_S)
+                # One failed, and the others wait for it in a collective, perhaps for half an hour.
+                # Ray reports a death a moment later than the failures that it causes elsewhere:
+                # waiting for it makes the error name the cause.
+                await asyncio.wait(waiting, timeout=DEATH_REPORT_S)
         finally:
             for call in calls:
                 call.cancel()
         return _all_or_first_cause([_outcome(call) for call in calls if call.done()])
 
-    def _ask_now(self, method: str, *args: Any) -> list[Any]:  # noqa: ANN401
+    def _call_blocking(self, method: str, *args: Any) -> list[Any]:  # noqa: ANN401
         waiting = [getattr(actor, method).remote(*args) for actor in self._actors]
         order = {call: number for number, call in enumerate(waiting)}
         answers: dict[int, Any] = {}
         while waiting:
             failed = any(isinstance(each, Exception) for each in answers.values())
-            ready, waiting = ray.wait(waiting, timeout=DEATH_S if failed else None)
+            ready, waiting = ray.wait(waiting, timeout=DEATH_REPORT_S if failed else None)
             if not ready:
                 break
-            answers[order[ready[0]]] = _got(ready[0])
+            answers[order[ready[0]]] = _result(ready[0])
         return _all_or_first_cause([answers[number] for number in sorted(answers)])
 
 
-class RemoteRolls:
-    """Rollouts in other processes, dealt out in turn."""
+class RemoteRolloutWorkers:
+    """Rollout workers in other processes, used in turn (round robin)."""
 
-    def __init__(self, actors: Sequence[Any], note_restart: Callable[[int], None]) -> None:
-        """`note_restart` is given the number of a worker that was started again."""
+    def __init__(self, actors: Sequence[Any], on_restart: Callable[[int], None]) -> None:
+        """`on_restart` is called with the number of a worker that was restarted."""
         self._actors = tuple(actors)
-        self._lives = [Lives(partial(note_restart, number)) for number in range(len(actors))]
+        self._trackers = [
+            RestartTracker(partial(on_restart, number)) for number in range(len(actors))
+        ]
         self._next = 0
 
-    async def roll(self, task: Task, sample_index: int, wave: Wave) -> Rollout:
-        """See `Rolls.roll`.
+    async def run_rollout(self, task: Task, sample_index: int, request: RolloutRequest) -> Rollout:
+        """See `RolloutRunner.run_rollout`.
 
         Raises:
-            TrainerError: the engine failed, or the worker died more often than it is started again.
+            TrainerError: the engine failed, or the worker died more often than its restart limit.
         """
         turn, self._next = self._next, (self._next + 1) % len(self._actors)
-        call = self._actors[turn].roll.remote(task, sample_index, wave)
+        call = self._actors[turn].run_rollout.remote(task, sample_index, request)
         try:
             reply = await _answer(call, PlacementError)
         except asyncio.CancelledError:
             ray.cancel(call)
             raise
-        self._lives[turn].seen(reply.life)
+        self._trackers[turn].observe(reply.incarnation)
         rollout: Rollout = reply.value
         return rollout
 
 
 async def _answer(call: Awaitable[Any], error: type[TrainerError]) -> Any:  # noqa: ANN401
-    """Await a call; what the other side raised comes out as it is, a dead process as `error`."""
+    """Await a call; re-raise the other side's exception, and report a dead process as `error`."""
     try:
         return await call
     except (ActorDiedError, ActorUnavailableError, RayActorError) as fault:
@@ -366,7 +377,7 @@ def _outcome(call: asyncio.Future[Any]) -> Any:  # noqa: ANN401
     return call.exception() or call.result()
 
 
-def _got(call: Any) -> Any:  # noqa: ANN401
+def _result(call: Any) -> Any:  # noqa: ANN401
     try:
         return ray.get(call)
     except (RayTaskError, RayActorError) as fault:
@@ -374,10 +385,10 @@ def _got(call: Any) -> Any:  # noqa: ANN401
 
 
 def _all_or_first_cause(answers: Sequence[Any]) -> list[Any]:
-    """Return the answers of all ranks, or raise what explains why there are none.
+    """Return the results of all ranks, or raise the error that caused the others.
 
-    When one rank dies the others fail at the next collective: the death is the cause. So is an
-    error that has a name, where others only lost their partner.
+    When one rank dies the others fail at the next collective: the death is the cause. Otherwise a
+    `TrainerError` is the cause, where other ranks only lost their partner.
     """
     dead = [each for each in answers if isinstance(each, RayActorError)]
     if dead:

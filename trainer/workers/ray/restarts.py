@@ -1,4 +1,4 @@
-"""Processes that die and are started again: who answers, and what was counted over all of them."""
+"""Restarts of worker processes: detection by incarnation, and counters summed over restarts."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ from trainer.engines.base import EngineStats, sum_stats
 IDLE = EngineStats(num_sampled_tokens=0, num_prefill_tokens=0, num_cached_tokens=0, busy_s=0.0)
 
 
-class Lives:
-    """Notices when a process that answers is not the one that answered before."""
+class RestartTracker:
+    """Detects restarts: a reply of another incarnation than the one before."""
 
-    def __init__(self, note: Callable[[], None]) -> None:
-        self._note = note
-        self._life: str | None = None
+    def __init__(self, on_restart: Callable[[], None]) -> None:
+        self._on_restart = on_restart
+        self._incarnation: str | None = None
 
-    def seen(self, life: str) -> bool:
-        """Take note of who answered; return whether it is another one than before."""
-        is_other = self._life not in (None, life)
-        if is_other:
-            self._note()
-        self._life = life
-        return is_other
+    def observe(self, incarnation: str) -> bool:
+        """Record the incarnation of a reply; return True after a restart."""
+        is_restarted = self._incarnation not in (None, incarnation)
+        if is_restarted:
+            self._on_restart()
+        self._incarnation = incarnation
+        return is_restarted
 
 
-class Counters:
-    """An engine's counters over all lives of its process, each of which begins at 0."""
+class CumulativeStats:
+    """An engine's counters summed over all incarnations of its process, each starting at 0."""
 
     def __init__(self) -> None:
         self._past = self._now = IDLE
 
     @property
     def total(self) -> EngineStats:
-        """Of all lives; what a life counted after its last answer is lost."""
+        """Sum over all incarnations; counts after the last reply of one are lost."""
         return sum_stats([self._past, self._now])
 
-    def begin_life(self) -> None:
-        """The process was started again."""
+    def reset(self) -> None:
+        """Begin a new incarnation."""
         self._past, self._now = self.total, IDLE
 
-    def told(self, stats: EngineStats) -> None:
-        """Take the counters of this life; answers may come late."""
+    def update(self, stats: EngineStats) -> None:
+        """Set the counters of the current incarnation; replies that arrive late are ignored."""
         if stats.busy_s >= self._now.busy_s:
-            # Nothing of it keeps the loop of this process from running.
+            # The engine blocks its own process's event loop, not this one's.
             self._now = replace(stats, loop_blocked_s=0.0)

@@ -1,8 +1,9 @@
-"""`python -m trainer.placement.survey`: the acceptance test of every machine of a Ray cluster.
+"""`python -m trainer.workers.ray.survey`: the acceptance test of every machine of a Ray cluster.
 
-Waits until all machines are there, runs `trainer.node.fitness` on each of them in a task pinned to
-it, and writes one JSON list. A process of its own: the node that starts it can end it at any time.
-Exit code 0: every machine was looked at, fit or not. 1: standard error says what is missing.
+Waits until all machines have joined, runs `trainer.node.checks.node_check` on each in a task pinned
+to it, and writes one JSON list. Runs in its own process, so that the node can kill it at
+any time. Exit code 0: every machine was checked, fit or not. 1: standard error names the missing
+machines.
 """
 
 from __future__ import annotations
@@ -18,41 +19,42 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from trainer.node.fitness import Demands, inspect
-from trainer.placement.cluster import use_loopback
+from trainer.node.checks.node_check import NodeRequirements, check_node
+from trainer.workers.ray.cluster import use_loopback
 
 POLL_S = 0.5
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m trainer.placement.survey")
+    parser = argparse.ArgumentParser(prog="python -m trainer.workers.ray.survey")
     parser.add_argument("--address", required=True, help="HOST:PORT of the Ray cluster's head")
     parser.add_argument("--nodes", type=int, required=True, help="machines to wait for")
     parser.add_argument("--wait", type=float, required=True, help="seconds to wait for them")
-    parser.add_argument("--demands", required=True, help="what each needs (JSON)")
-    parser.add_argument("--out", type=Path, required=True, help="file for what was found")
-    given = parser.parse_args(arguments)
-    demands = Demands.model_validate_json(given.demands)
-    use_loopback(given.address.startswith("127."))
-    deadline = time.monotonic() + given.wait
+    parser.add_argument("--requirements", required=True, help="what each needs (JSON)")
+    parser.add_argument("--out", type=Path, required=True, help="file for the results")
+    options = parser.parse_args(arguments)
+    requirements = NodeRequirements.model_validate_json(options.requirements)
+    use_loopback(options.address.startswith("127."))
+    deadline = time.monotonic() + options.wait
     try:
-        _join(given.address, deadline)
-        nodes = _wait(given.nodes, deadline)
-        if len(nodes) < given.nodes:
+        _join(options.address, deadline)
+        nodes = _wait(options.nodes, deadline)
+        if len(nodes) < options.nodes:
             there = ", ".join(sorted(node["NodeManagerAddress"] for node in nodes))
             sys.stderr.write(
-                f"{len(nodes)} of {given.nodes} machines came within {given.wait:g} s: {there}\n"
+                f"{len(nodes)} of {options.nodes} machines joined within {options.wait:g} s:"
+                f" {there}\n"
             )
             return 1
-        given.out.write_text(json.dumps(_inspect_all(nodes, demands)))
+        options.out.write_text(json.dumps(_inspect_all(nodes, requirements)))
     finally:
         ray.shutdown()
     return 0
 
 
 def _join(address: str, deadline: float) -> None:
-    """Join the cluster; its head accepts connections before it lets anybody in."""
+    """Join the cluster; its head accepts connections before it admits nodes."""
     while True:
         try:
             ray.init(address=address, log_to_driver=False, configure_logging=False)
@@ -64,33 +66,37 @@ def _join(address: str, deadline: float) -> None:
             return
 
 
-def _wait(wanted: int, deadline: float) -> list[dict[str, Any]]:
+def _wait(num_nodes: int, deadline: float) -> list[dict[str, Any]]:
     while True:
         listed: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
         nodes = [node for node in listed if node["Alive"]]
-        if len(nodes) >= wanted or time.monotonic() > deadline:
+        if len(nodes) >= num_nodes or time.monotonic() > deadline:
             return nodes
         time.sleep(POLL_S)
 
 
-def _inspect_all(nodes: list[dict[str, Any]], demands: Demands) -> list[dict[str, Any]]:
+def _inspect_all(
+    nodes: list[dict[str, Any]], requirements: NodeRequirements
+) -> list[dict[str, Any]]:
     task = ray.remote(_inspect)
-    looking = [
+    calls = [
         task.options(
             num_cpus=0,
             # Without a share in the GPUs Ray would hide them from the task.
-            num_gpus=demands.num_gpus,
+            num_gpus=requirements.num_gpus,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
             max_retries=0,
-        ).remote(demands.model_dump_json(), node["NodeManagerAddress"])
+        ).remote(requirements.model_dump_json(), node["NodeManagerAddress"])
         for node in nodes
     ]
-    found: list[dict[str, Any]] = ray.get(looking)
-    return found
+    results: list[dict[str, Any]] = ray.get(calls)
+    return results
 
 
-def _inspect(demands: str, ip: str) -> dict[str, Any]:
-    return inspect(Demands.model_validate_json(demands), ip).model_dump(mode="json")
+def _inspect(requirements: str, ip: str) -> dict[str, Any]:
+    return check_node(NodeRequirements.model_validate_json(requirements), ip).model_dump(
+        mode="json"
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""The crew of a run as Ray actors: engines, learner ranks and rollout workers, each a process.
+"""Worker group of Ray actors: engines, learner ranks and rollout workers, each its own process.
 
-The controller stays in the trainer's own process: the runner stops, watches and fences that one.
+The training loop stays in the trainer's own process: the runner stops, watches and fences that one.
 """
 
 from __future__ import annotations
@@ -21,52 +21,63 @@ import torch
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from trainer.crew import Crew, Notice, Samplers, weight_sync
 from trainer.engines.base import Engine
 from trainer.errors import EngineError, PlacementError, SpecError, TrainerError
-from trainer.placement.actors import (
-    LOOKS,
-    SHOWN,
+from trainer.workers.factory import WorkerFactory
+from trainer.workers.group import SamplingWorkers, WorkerGroup, WorkerRestarted, weight_sync
+from trainer.workers.ray.actors import (
+    DISK_PROBE,
+    HEALTH_GROUP,
+    EngineActor,
     EngineFacts,
-    EngineWorker,
-    LearnerWorker,
-    RolloutWorker,
+    LearnerActor,
+    RolloutActor,
 )
-from trainer.placement.cluster import Bundle, Cluster
-from trainer.placement.proxies import RemoteEngine, RemoteLearner, RemoteRolls, SpreadEngine
-from trainer.recipe import Recipe
+from trainer.workers.ray.cluster import Bundle, RayCluster
+from trainer.workers.ray.proxies import (
+    RemoteEngine,
+    RemoteLearner,
+    RemoteRolloutWorkers,
+    SpreadEngine,
+)
 
-_Workers = TypeVar("_Workers", Crew, Samplers)
+_Workers = TypeVar("_Workers", WorkerGroup, SamplingWorkers)
 _MAX_RESTARTS = 5
-"""Of an engine or rollout worker over a run; a worker that dies more often has a cause."""
-_ENDLESS = {"max_restarts": _MAX_RESTARTS, "max_task_retries": -1}
+"""Restarts of an engine or rollout worker over a run; one that dies more often has a defect."""
+_RESTART = {"max_restarts": _MAX_RESTARTS, "max_task_retries": -1}
 START_S = 1500.0
-"""How long the workers may take to load their models (seconds), all in all: less than the service
-waits for a trainer's first event, so that it is the trainer who says what hung."""
+"""Deadline for all workers to load their models (seconds): shorter than the service's deadline for
+a trainer's first event, so that the trainer reports which part hung."""
 CLOSE_S = 10.0
-"""How long an engine may take to stop its own processes."""
-LEAVE_S = 25.0
-"""How long a rollout worker may take to give back what its provider holds; longer than the `fleet`
-provider tries to delete its instances."""
+"""Deadline for an engine to stop its own processes (seconds)."""
+ROLLOUTS_CLOSE_S = 25.0
+"""Deadline for a rollout worker to release its provider's resources (seconds): longer than the
+`fleet` provider tries to delete its instances."""
 
 
-def ray_crew(recipe: Recipe, environ: Mapping[str, str] | None = None) -> Crew:
+def ray_workers(factory: WorkerFactory, environ: Mapping[str, str] | None = None) -> WorkerGroup:
     """Start or join a cluster and place the workers; returns when all of them are ready.
 
     Raises:
-        PlacementError: no cluster, or too small a one.
-        SpecError, ModelUnavailable, EngineError: as the workers meet them.
+        PlacementError: no cluster, or one that is too small.
+        SpecError, ModelUnavailable, EngineError: raised by a worker while it starts.
     """
-    return _Placing(recipe, os.environ if environ is None else environ, learns=True).crew()
+    return _Placement(
+        factory, os.environ if environ is None else environ, has_learner=True
+    ).workers()
 
 
-def ray_samplers(recipe: Recipe, environ: Mapping[str, str] | None = None) -> Samplers:
-    """Start or join a cluster and place engines and rollout workers: nothing is learned.
+def ray_samplers(
+    factory: WorkerFactory, environ: Mapping[str, str] | None = None
+) -> SamplingWorkers:
+    """Start or join a cluster and place engines and rollout workers, without a learner.
 
     Raises:
-        PlacementError, SpecError, ModelUnavailable, EngineError: as `ray_crew`.
+        PlacementError, SpecError, ModelUnavailable, EngineError: as `ray_workers`.
     """
-    return _Placing(recipe, os.environ if environ is None else environ, learns=False).samplers()
+    return _Placement(
+        factory, os.environ if environ is None else environ, has_learner=False
+    ).samplers()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,44 +87,50 @@ class _Sampling:
     proxies: list[RemoteEngine]
     workers: list[Any]
     starting: list[Any]
-    """What Ray gives for the start of each; the engines' come first."""
+    """Ray's object references of the starts; the engines' come first."""
 
 
-class _Placing:
-    def __init__(self, recipe: Recipe, environ: Mapping[str, str], *, learns: bool) -> None:
-        spec = recipe.spec
-        self._recipe = recipe
+class _Placement:
+    """Places the workers of one attempt into a cluster's placement group, and starts them."""
+
+    def __init__(
+        self, factory: WorkerFactory, environ: Mapping[str, str], *, has_learner: bool
+    ) -> None:
+        spec = factory.spec
+        self._factory = factory
         self._num_engines = spec.engine.data_parallel_size
-        self._num_ranks = spec.placement.learner_ranks if learns else 0
+        self._num_ranks = spec.placement.learner_ranks if has_learner else 0
         self._num_workers = spec.placement.rollout_workers
+        # GPUs per rank, and per process of an engine: all machines are like the trainer's.
         self._gpus = 1.0 if torch.cuda.is_available() else 0.0
-        self._shares_gpus = learns and spec.engine.weight_transport == "ipc"
-        self._notices: list[Notice] = []
-        shutil.rmtree(recipe.weights_dir, ignore_errors=True)
-        self._cluster = Cluster(self._bundles(), environ)
-        self._refuse_several_machines()
+        self._shares_gpus = has_learner and spec.engine.weight_transport == "ipc"
+        self._notices: list[WorkerRestarted] = []
+        shutil.rmtree(factory.weights_dir, ignore_errors=True)
+        self._cluster = RayCluster(self._bundles(), environ)
+        self._refuse_multi_node()
         self._start_until = time.monotonic() + START_S
 
     def _left_s(self) -> float:
         return max(0.0, self._start_until - time.monotonic())
 
-    def _refuse_several_machines(self) -> None:
-        """Let only experiments onto a cluster of several: no run was ever on one."""
+    def _refuse_multi_node(self) -> None:
+        """Refuse several machines unless the run is experimental: no run was ever on them."""
         machines = self._cluster.num_machines
-        if machines > 1 and not self._recipe.spec.experimental:
+        if machines > 1 and not self._factory.spec.experimental:
             self._cluster.leave()
             raise SpecError(
                 f"the Ray cluster has {machines} machines, and a run was never spread over several"
                 " (docs/verified.md): set experimental to true to try it"
             )
 
-    def crew(self) -> Crew:
-        return self._placed(self._crew)
+    def workers(self) -> WorkerGroup:
+        return self._start(self._worker_group)
 
-    def samplers(self) -> Samplers:
-        return self._placed(self._samplers)
+    def samplers(self) -> SamplingWorkers:
+        return self._start(self._samplers)
 
-    def _placed(self, place: Callable[[], _Workers]) -> _Workers:
+    def _start(self, place: Callable[[], _Workers]) -> _Workers:
+        """Run `place`; on any failure leave the cluster and raise the trainer's error."""
         try:
             return place()
         except (RayActorError, RayTaskError) as fault:
@@ -129,63 +146,66 @@ class _Placing:
             self._cluster.leave()
             raise
 
-    def _crew(self) -> Crew:
-        # Found by name elsewhere; Ray ends an actor when the handle that made it is gone.
+    def _worker_group(self) -> WorkerGroup:
+        # Held here because Ray ends an actor with the handle that made it; proxies use its name.
         self._engines = [self._engine(number) for number in range(self._num_engines)]
         ranks = [self._rank(number) for number in range(self._num_ranks)]
-        self._demand_shared_disk(ranks)
+        self._check_shared_disk(ranks)
         sampling = self._begin_sampling()
         if self._shares_gpus:
-            # vLLM looks how much of the GPU is free, and would count what a rank loads meanwhile.
+            # vLLM measures the GPU's free memory, and would count what a rank loads meanwhile.
             ray.get(sampling.starting[: self._num_engines], timeout=self._left_s())
-        # Free now, and taken at once: engines open ports of their own while they start.
+        # The ranks bind the port at once: starting engines open ports of their own meanwhile.
         address = ray.get(ranks[0].address.remote(), timeout=self._left_s())
         loading = [rank.start.remote(address) for rank in ranks]
-        # Whichever fails first is not waited for behind one that takes long.
+        # All at once: the first failure is raised at once, not behind a slow start.
         ray.get([*loading, *sampling.starting], timeout=self._left_s())
         num_parameters: int = ray.get(loading[0])
         learner = RemoteLearner(ranks, num_parameters)
-        samplers = self._made(sampling)
-        return Crew(
+        samplers = self._sampling_workers(sampling)
+        return WorkerGroup(
             learner=learner,
-            weights=weight_sync(self._recipe, learner, sampling.proxies, keeps=True),
+            weights=weight_sync(self._factory, learner, sampling.proxies, keep_newest=True),
             **{each.name: getattr(samplers, each.name) for each in fields(samplers)},
         )
 
-    def _samplers(self) -> Samplers:
+    def _samplers(self) -> SamplingWorkers:
         self._engines = [self._engine(number) for number in range(self._num_engines)]
-        self._demand_shared_disk([])
+        self._check_shared_disk([])
         sampling = self._begin_sampling()
         ray.get(sampling.starting, timeout=self._left_s())
-        return self._made(sampling)
+        return self._sampling_workers(sampling)
 
-    def _demand_shared_disk(self, ranks: Sequence[Any]) -> None:
-        """Refuse several machines without a disk in common: they load and save through it."""
+    def _check_shared_disk(self, ranks: Sequence[Any]) -> None:
+        """Refuse several machines without a shared disk: workers load and save through it.
+
+        Every worker reads a nonce, because an old directory of the same path may exist elsewhere.
+        """
         if self._cluster.num_machines == 1:
             return
-        shown, nonce = self._recipe.attempt_dir / SHOWN, uuid.uuid4().hex
-        shown.write_text(nonce)
+        probe, nonce = self._factory.attempt_dir / DISK_PROBE, uuid.uuid4().hex
+        probe.write_text(nonce)
         try:
-            looking = [worker.sees.remote(nonce) for worker in (*self._engines, *ranks)]
-            sees = ray.get(looking, timeout=self._left_s())
+            calls = [worker.shares_disk.remote(nonce) for worker in (*self._engines, *ranks)]
+            answers = ray.get(calls, timeout=self._left_s())
         finally:
-            shown.unlink()
+            probe.unlink()
         names = [*map(_engine_name, range(self._num_engines)), *map(_rank_name, range(len(ranks)))]
-        blind = [name for name, found in zip(names, sees, strict=True) if not found]
+        blind = [name for name, shares in zip(names, answers, strict=True) if not shares]
         if blind:
             raise SpecError(
-                f"{', '.join(blind)} does not see what the trainer writes into"
-                f" {self._recipe.attempt_dir}: machines of a run have to share a disk"
+                f"{', '.join(blind)} cannot read what the trainer writes into"
+                f" {self._factory.attempt_dir}: the machines of a run must share a disk"
             )
 
     def _begin_sampling(self) -> _Sampling:
-        """Start the engines that are placed, and place and start what rolls out on them."""
+        """Start the placed engines, and place and start the rollout workers on them."""
         starting = [engine.start.remote() for engine in self._engines]
         proxies = [
             RemoteEngine(
                 _engine_name(number),
-                partial(self._note, "engine", number),
-                num_processes=self._recipe.spec.engine.tensor_parallel_size,
+                partial(self._record_restart, "engine", number),
+                num_processes=self._factory.spec.engine.tensor_parallel_size,
             )
             for number in range(self._num_engines)
         ]
@@ -194,27 +214,31 @@ class _Placing:
         ready = [worker.ready.remote() for worker in workers]
         return _Sampling(proxies=proxies, workers=workers, starting=[*starting, *ready])
 
-    def _made(self, sampling: _Sampling) -> Samplers:
-        """Return the workers that have started."""
+    def _sampling_workers(self, sampling: _Sampling) -> SamplingWorkers:
+        """Return the group of the workers that have started."""
         facts: EngineFacts = ray.get(sampling.starting[0])
         proxies = sampling.proxies
 
         def abandon() -> None:
-            shutil.rmtree(self._recipe.weights_dir, ignore_errors=True)
+            shutil.rmtree(self._factory.weights_dir, ignore_errors=True)
             self._cluster.leave()
 
         async def close() -> None:
             try:
-                await asyncio.gather(*map(_left, sampling.workers), *map(_closed, proxies))
+                await asyncio.gather(
+                    *map(_close_rollouts, sampling.workers), *map(_close_engine, proxies)
+                )
             finally:
                 abandon()
 
         async def refresh() -> None:
             await asyncio.gather(*(proxy.refresh() for proxy in proxies))
 
-        return Samplers(
+        return SamplingWorkers(
             engines=tuple(proxies),
-            rolls=RemoteRolls(sampling.workers, partial(self._note, "rollout worker")),
+            rollout_runner=RemoteRolloutWorkers(
+                sampling.workers, partial(self._record_restart, "rollout worker")
+            ),
             engine_name=facts.name,
             fallback=facts.fallback,
             close=close,
@@ -224,8 +248,11 @@ class _Placing:
         )
 
     def _bundles(self) -> list[Bundle]:
-        """Engines, ranks, rollout workers; an engine and a rank that share a GPU are one bundle."""
-        size = self._recipe.spec.engine.tensor_parallel_size
+        """Return the bundles: engines, ranks, rollout workers.
+
+        An engine and a rank that share a GPU share a bundle: IPC handles need the same machine.
+        """
+        size = self._factory.spec.engine.tensor_parallel_size
         if self._shares_gpus:
             pairs = [Bundle(2.0, self._gpus)] * self._num_engines
             return [*pairs, *(Bundle(1.0) for _ in range(self._num_workers))]
@@ -237,8 +264,8 @@ class _Placing:
 
     def _place(self, worker: Any, bundle: int, gpus: float, **options: Any) -> Any:  # noqa: ANN401
         return worker.options(
-            # No `runtime_env`, even for a variable: it costs seconds, since no process that Ray has
-            # ready could be taken then.
+            # No `runtime_env`, even for a variable: Ray could not use a process from its pool then,
+            # which costs seconds.
             num_cpus=1.0,
             num_gpus=gpus,
             scheduling_strategy=PlacementGroupSchedulingStrategy(
@@ -248,44 +275,45 @@ class _Placing:
         )
 
     def _engine(self, number: int) -> Any:  # noqa: ANN401
-        gpus = self._gpus * self._recipe.spec.engine.tensor_parallel_size
-        # Nobody else has the weights that a dead engine of these drew with.
-        lives = {} if self._recipe.spec.engine.is_direct else _ENDLESS
+        gpus = self._gpus * self._factory.spec.engine.tensor_parallel_size
+        # Without a file nobody has the weights of a dead engine: it could not be restarted.
+        restart = {} if self._factory.spec.engine.is_direct else _RESTART
         return self._place(
-            ray.remote(concurrency_groups={LOOKS: 10_000})(EngineWorker),  # type: ignore[call-overload]
+            # Room for every rollout's call: the engine itself batches and queues.
+            ray.remote(concurrency_groups={HEALTH_GROUP: 10_000})(EngineActor),  # type: ignore[call-overload]
             number,
             gpus / 2 if self._shares_gpus else gpus,
             max_concurrency=10_000,
             name=_engine_name(number),
-            **lives,
-        ).remote(self._recipe)
+            **restart,
+        ).remote(self._factory)
 
     def _rank(self, number: int) -> Any:  # noqa: ANN401
         shares = self._shares_gpus
         bundle = number if shares else self._num_engines + number
         gpus = self._gpus / 2 if shares else self._gpus
         return self._place(
-            ray.remote(LearnerWorker), bundle, gpus, max_concurrency=2, name=_rank_name(number)
-        ).remote(self._recipe, number, self._num_ranks)
+            ray.remote(LearnerActor), bundle, gpus, max_concurrency=2, name=_rank_name(number)
+        ).remote(self._factory, number, self._num_ranks)
 
     def _worker(self, number: int, engine: Engine) -> Any:  # noqa: ANN401
         bundle = len(self._bundles()) - self._num_workers + number
         return self._place(
-            ray.remote(RolloutWorker),
+            ray.remote(RolloutActor),
             bundle,
             0.0,
             max_concurrency=10_000,
             name=f"rollouts-{number}",
-            **_ENDLESS,
-        ).remote(self._recipe, engine, number)
+            **_RESTART,
+        ).remote(self._factory, engine, number)
 
-    def _note(self, worker: str, number: int) -> None:
-        message = f"{worker} {number} died and was started again; what it had begun was repeated"
-        self._notices.append(Notice(code="worker_restarted", message=message))
+    def _record_restart(self, worker: str, number: int) -> None:
+        message = f"{worker} {number} died and was restarted; its unfinished calls were repeated"
+        self._notices.append(WorkerRestarted(code="worker_restarted", message=message))
 
-    def _take_notices(self) -> tuple[Notice, ...]:
-        taken, self._notices = tuple(self._notices), []
-        return taken
+    def _take_notices(self) -> tuple[WorkerRestarted, ...]:
+        notices, self._notices = tuple(self._notices), []
+        return notices
 
 
 def _engine_name(number: int) -> str:
@@ -296,15 +324,15 @@ def _rank_name(number: int) -> str:
     return f"learner-{number}"
 
 
-async def _closed(engine: RemoteEngine) -> None:
-    """Stop an engine's own processes; the cluster's end takes what is gone or hangs."""
+async def _close_engine(engine: RemoteEngine) -> None:
+    """Stop an engine's own processes; a dead or hung actor ends with the cluster."""
     with suppress(EngineError, RayActorError, RayTaskError, TimeoutError):
         async with asyncio.timeout(CLOSE_S):
             await engine.close()
 
 
-async def _left(worker: Any) -> None:  # noqa: ANN401 - a handle of Ray's
-    """Let a rollout worker give back what its provider holds; whoever sweeps takes the rest."""
+async def _close_rollouts(worker: Any) -> None:  # noqa: ANN401 - a handle of Ray's
+    """Let a rollout worker release its provider's resources; a later sweep deletes the rest."""
     with suppress(RayActorError, RayTaskError, TimeoutError):
-        async with asyncio.timeout(LEAVE_S):
+        async with asyncio.timeout(ROLLOUTS_CLOSE_S):
             await worker.close.remote()

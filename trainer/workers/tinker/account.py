@@ -1,4 +1,4 @@
-"""From a spec and the process's environment to the server: address and key.
+"""Address and key of the Tinker server, from the spec and the process's environment.
 
 The key comes from `TINKER_API_KEY` of the runner's environment and from nowhere else; it is in no
 spec, no error and no log.
@@ -10,18 +10,18 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from trainer.contract.hosts import is_loopback, is_private
-from trainer.contract.tinker import DEFAULT_BASE_URL, TinkerSpec
+from hillclimb.spec.backend.tinker import DEFAULT_BASE_URL, TinkerSpec
+from hillclimb.spec.hosts import is_loopback, is_private
 from trainer.errors import SpecError
 
 BASE_URL, OTHER_BASE_URL, API_KEY = "TINKER_BASE_URL", "TINKER_API_URL", "TINKER_API_KEY"
 _KEY_BEGINS = ("tml-", "eyJ")
-"""What the SDK takes for a key: an API key or a JWT."""
+"""Prefixes that the SDK accepts as a key: an API key or a JWT."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
-    """Where the server is, and who asks."""
+class TinkerAccount:
+    """Address of the server, and the key for it."""
 
     base_url: str
     key: str = field(repr=False)
@@ -29,8 +29,8 @@ class Account:
 
 def account_of(
     tinker: TinkerSpec, *, experimental: bool, environ: Mapping[str, str] | None = None
-) -> Account:
-    """Return the server that a spec asks for, with the key of this process.
+) -> TinkerAccount:
+    """Return the server of the spec, with the key of this process.
 
     Raises:
         SpecError: there is no key, or the server is one that was never run against.
@@ -61,4 +61,4 @@ def account_of(
             f"backend tinker needs a key: set {API_KEY} in the runner's environment (it begins with"
             f" {_KEY_BEGINS[0]})"
         )
-    return Account(base_url=url, key=key)
+    return TinkerAccount(base_url=url, key=key)

@@ -1,8 +1,8 @@
-"""The edge to the SDK: every answer has a deadline, every fault is one of the trainer's.
+"""Calls to the SDK: each gets a deadline, and every fault becomes an error of the trainer.
 
-The SDK repeats by itself what a server was too busy for (408, 409, 429, 5xx, lost connections), for
-minutes or for ever, so nothing is repeated here; a deadline ends it. A fault that another attempt
-would meet again is a `SpecError`; after any other one a new attempt may go on from a checkpoint.
+The SDK itself retries requests that a busy server refused (408, 409, 429, 5xx, lost connections),
+for minutes or for ever, so nothing is retried here; a deadline ends it. A fault that would recur in
+another attempt is a `SpecError`; after any other one a new attempt may resume from a checkpoint.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trainer.errors import SpecError, TrainerError
 T = TypeVar("T")
 
 _FAILED = re.compile(r"Request failed: (.*) for self\.request_id", re.S)
-"""What a server said of a request, within what the SDK makes of it."""
+"""The server's message within the SDK's."""
 _FAULTS = (
     tinker.TinkerError,
     httpx.HTTPError,
@@ -36,8 +36,8 @@ _FAULTS = (
     RetryableException,
 )
 _FINAL = frozenset({400, 401, 402, 403, 422})
-"""Refusals of the request itself. 404 is not among them: what a server that was started again no
-longer has, a new attempt makes again."""
+"""Refusals of the request itself. 404 is not among them: a new attempt makes anew what a
+restarted server has lost."""
 _KEY_REFUSED = frozenset({401, 403})
 
 
@@ -45,7 +45,7 @@ _KEY_REFUSED = frozenset({401, 403})
 def answering(what: str, kind: type[TrainerError], seconds: float) -> Iterator[None]:
     """Turn what the SDK raises in the block into errors of the trainer.
 
-    `what` is what was asked for; `kind` is raised where another attempt may have more luck.
+    `what` names the request in messages; `kind` is raised where another attempt may succeed.
 
     Raises:
         SpecError: the server refuses, and would refuse again.
@@ -72,7 +72,7 @@ def is_final(fault: BaseException) -> bool:
 
 
 def status_of(fault: BaseException) -> int | None:
-    """Return the HTTP status that a fault goes back to, if it does."""
+    """Return the HTTP status behind a fault, if there is one."""
     for each in (fault, fault.__cause__):
         if isinstance(each, tinker.APIStatusError):
             return each.status_code
@@ -80,16 +80,16 @@ def status_of(fault: BaseException) -> int | None:
 
 
 def _refusal(fault: BaseException) -> str:
-    """What the server said, without what the SDK puts around it; the key is in none of it."""
+    """Return the server's message without the SDK's wrapping; it never holds the key."""
     if status_of(fault) in _KEY_REFUSED:
         return "it does not accept the runner's TINKER_API_KEY"
     for each in (fault, fault.__cause__):
         if isinstance(each, tinker.APIStatusError) and isinstance(each.body, dict):
-            said = each.body.get("detail") or each.body.get("message")
-            if said:
-                return f"{said} (HTTP {each.status_code})"
-    said = _FAILED.search(str(fault)) if isinstance(fault, tinker.RequestFailedError) else None
-    return said[1] if said else f"{type(fault).__name__}: {fault}"
+            message = each.body.get("detail") or each.body.get("message")
+            if message:
+                return f"{message} (HTTP {each.status_code})"
+    match = _FAILED.search(str(fault)) if isinstance(fault, tinker.RequestFailedError) else None
+    return match[1] if match else f"{type(fault).__name__}: {fault}"
 
 
 async def awaited(what: str, kind: type[TrainerError], seconds: float, answer: Awaitable[T]) -> T:
@@ -104,7 +104,7 @@ async def awaited(what: str, kind: type[TrainerError], seconds: float, answer: A
 
 
 def blocking(what: str, kind: type[TrainerError], seconds: float, call: Callable[[], T]) -> T:
-    """Make a call that blocks, from any thread, and leave it behind when it is late.
+    """Make a blocking call, from any thread, and abandon it after `seconds`.
 
     Raises:
         SpecError, TrainerError: as `answering`.

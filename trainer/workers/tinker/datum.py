@@ -1,4 +1,4 @@
-"""From training sequences to the SDK's `Datum`: the only data code that is Tinker's own.
+"""Converts training sequences to the SDK's `Datum`: the only data code of this backend.
 
 Its losses are sums over tokens (or means, where a server makes them so). Each token's share in the
 loss of the mini-batch (`token_weights`) is therefore multiplied into its advantage, and a learning
@@ -17,10 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 from tinker import types
 
-from trainer.algo.reduction import token_weights
+from hillclimb.spec.rules.tinker import LOSSES
+from hillclimb.spec.training.algorithm import AlgorithmSpec
+from trainer.algo.loss.reduction import token_weights
 from trainer.algo.sequences import TrainingSequence
-from trainer.contract.algorithm import AlgorithmSpec
-from trainer.contract.tinker import LOSSES
 from trainer.errors import LearnerError
 
 
@@ -44,21 +44,21 @@ def loss_of(algorithm: AlgorithmSpec) -> Loss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatumOptions:
-    """What a run's data have in common."""
+    """Settings shared by all data of a run."""
 
     algorithm: AlgorithmSpec
     max_sequence_length: int
     """As in `token_weights`."""
     vocab_size: int
     is_averaged: bool = False
-    """Whether the server averages losses over a datum's tokens and over the data of an update."""
+    """True where the server averages losses over a datum's tokens and over an update's data."""
 
 
 def data_of(sequences: Sequence[TrainingSequence], options: DatumOptions) -> list[types.Datum]:
     """Return the data of a mini-batch, all of which the next update learns from.
 
     Raises:
-        LearnerError: a sequence is not what the server would take it for.
+        LearnerError: the server would misread a sequence.
     """
     weights = token_weights(
         sequences, options.algorithm, max_sequence_length=options.max_sequence_length
@@ -99,18 +99,20 @@ def _datum(sequence: TrainingSequence, weight: float, *, vocab_size: int) -> typ
 
 
 def _check(sequence: TrainingSequence, weight: float, vocab_size: int) -> None:
-    """A server takes wrong lengths and strange numbers as they come, and learns from them."""
+    """Refuse wrong lengths and invalid numbers: a server would accept them and learn from them."""
     lengths = {len(sequence.token_ids), len(sequence.action_mask), len(sequence.logprobs)}
     if len(lengths) != 1 or len(sequence.token_ids) < 2:
         raise LearnerError(f"a sequence of tokens, mask and log-probs of {sorted(lengths)} tokens")
     if sequence.action_mask[0]:
-        raise LearnerError("the first token of a sequence is said to be drawn, from nothing")
+        raise LearnerError(
+            "the first token of a sequence is marked as sampled, without a prompt before it"
+        )
     if not all(0 <= token < vocab_size for token in sequence.token_ids):
-        raise LearnerError(f"a token is none of the {vocab_size} of the model")
+        raise LearnerError(f"a token id is outside the model's vocabulary of {vocab_size}")
     if sequence.temperature != 1.0:
         raise LearnerError(f"a sequence was drawn at temperature {sequence.temperature:g}, not 1")
-    strange = not all(math.isfinite(value) and value <= 1e-3 for value in sequence.logprobs)
-    if strange or not math.isfinite(sequence.advantage * weight):
+    invalid = not all(math.isfinite(value) and value <= 1e-3 for value in sequence.logprobs)
+    if invalid or not math.isfinite(sequence.advantage * weight):
         raise LearnerError("a log-prob is positive, NaN or infinite, or an advantage is no number")
 
 

@@ -1,4 +1,4 @@
-"""The engine on a Tinker server: whoever takes new weights gets a new sampling client."""
+"""The engine on a Tinker server: every weight sync gives it a new sampling client."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import tinker
 import torch
 from tinker import types
 
+from hillclimb.environment.errors import SampleUnusable
 from trainer.engines.base import EngineStats
-from trainer.errors import EngineError, SampleUnusable
-from trainer.tinker.calls import awaited
+from trainer.errors import EngineError
 from trainer.types import Sample, SamplingParams
+from trainer.workers.tinker.calls import awaited
 
 _SEEDS = 2**31
 """Seeds of the protocol are numbers below; ours have 64 bits."""
@@ -34,15 +35,15 @@ class TinkerEngine:
 
     @property
     def weight_version(self) -> int:
-        """The version given with the last `take`."""
+        """Version passed to the last `take`."""
         return self._version
 
     def take(self, client: tinker.SamplingClient, version: int) -> None:
-        """Draw by `client` from now on; requests in flight end with the weights they began with."""
+        """Sample by `client` from now on; requests in flight finish with their old weights."""
         self._client, self._version = client, version
 
     def stats(self) -> EngineStats:
-        """Counters since start; busy are the seconds in which any answer was waited for."""
+        """Return the counters since start; `busy_s` are seconds with any request in flight."""
         running_s = time.perf_counter() - self._since if self._num_in_flight else 0.0
         return EngineStats(
             num_sampled_tokens=self._num_sampled,
@@ -92,7 +93,7 @@ class TinkerEngine:
         return sample
 
     def release(self, session: str) -> None:
-        """Nothing is kept for a session here."""
+        """Do nothing: no state is kept per session."""
 
     async def logprobs(self, token_ids: Sequence[int]) -> torch.Tensor:
         """Score a sequence: [T-1] float32 log-probs of token t+1 given tokens 0..t, at T=1.
@@ -117,7 +118,7 @@ class TinkerEngine:
         return torch.tensor(known)
 
     async def close(self) -> None:
-        """Let go of the client; the session is the service's."""
+        """Drop the client; the session belongs to the service."""
         self._client = None
 
     def _ready(self) -> tinker.SamplingClient:
@@ -139,9 +140,9 @@ class TinkerEngine:
 
 
 def _usable(response: types.SampleResponse, params: SamplingParams, version: int) -> Sample:
-    """What was drawn, if it can be trained on.
+    """Return the sample, if it can be trained on.
 
-    A log-prob that is missing must not become 0, which says that the token was certain.
+    A missing log-prob must not become 0, which would mean that the token was certain.
     """
     drawn = response.sequences[0] if response.sequences else None
     tokens = tuple(drawn.tokens) if drawn else ()

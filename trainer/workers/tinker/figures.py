@@ -1,4 +1,4 @@
-"""What a step on a server reports, computed from the log-probs that it returned.
+"""Metrics of a step on a server, computed from the log-probs that it returned.
 
 The same code as the learner's own (`policy_loss`, `summary`) computes it, under the same names.
 What would need the scores of the whole vocabulary (`policy/policy_entropy`) is not there.
@@ -14,17 +14,17 @@ from dataclasses import dataclass
 
 import torch
 
-from trainer.algo.actions import Actions
-from trainer.algo.loss import policy_loss
-from trainer.algo.reduction import token_weights
+from hillclimb.spec.training.algorithm import AlgorithmSpec
+from trainer.algo.loss.action_tokens import ActionTokens
+from trainer.algo.loss.loss import policy_loss
+from trainer.algo.loss.reduction import token_weights
+from trainer.algo.loss.stats import LossStats
 from trainer.algo.sequences import Batch, TrainingSequence
-from trainer.algo.stats import LossStats
-from trainer.contract.algorithm import AlgorithmSpec
 from trainer.errors import LearnerError
-from trainer.learners.summary import Update, summary
+from trainer.learners.update.summary import Update, summary
 
 _GRAD_NORM = "grad_norm"
-"""How a server's own metric of the gradient's norm ends, where it has one."""
+"""Suffix of a server's own metric of the gradient's norm, where it has one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,11 +33,11 @@ class ServedUpdate:
 
     stats: LossStats
     grad_norm: float | None
-    """None where the server does not say."""
+    """None where the server does not report it."""
 
     @property
     def is_finite(self) -> bool:
-        """Whether the loss, and the norm where it is known, are numbers."""
+        """True when the loss, and the norm where it is known, are finite."""
         return math.isfinite(self.stats.loss) and math.isfinite(self.grad_norm or 0.0)
 
 
@@ -79,7 +79,7 @@ def figures_of(
     with torch.no_grad():
         _, stats = policy_loss(
             torch.tensor(now),
-            Actions(
+            ActionTokens(
                 behaviour_logprobs_A=torch.tensor(behaviour),
                 advantages_A=torch.tensor(advantages),
                 weights_A=torch.tensor(shares),

@@ -1,47 +1,47 @@
-"""A crew whose engine and learner are on a Tinker server; rollouts are in the trainer's process."""
+"""Worker group with engine and learner on a Tinker server, and rollouts in this process."""
 
 from __future__ import annotations
 
 import asyncio
 
-from trainer.crew import Crew, Samplers
 from trainer.engines.canary import BFLOAT16_TOLERANCE
 from trainer.errors import ModelUnavailable, SpecError
-from trainer.models import count_parameters, load_config
-from trainer.recipe import Recipe
-from trainer.rollouts.roller import Roller
-from trainer.tinker.account import account_of
-from trainer.tinker.engine import TinkerEngine
-from trainer.tinker.learner import TinkerLearner, TinkerOptions
-from trainer.tinker.service import TinkerService, Wanted
-from trainer.tinker.sync import TinkerSync
+from trainer.inputs.model.directory import count_parameters, load_config
+from trainer.rollouts.worker import RolloutWorker
+from trainer.workers.factory import WorkerFactory
+from trainer.workers.group import SamplingWorkers, WorkerGroup
+from trainer.workers.tinker.account import account_of
+from trainer.workers.tinker.engine import TinkerEngine
+from trainer.workers.tinker.learner import TinkerLearner, TinkerOptions
+from trainer.workers.tinker.service import ModelRequest, TinkerService
+from trainer.workers.tinker.sync import TinkerSync
 
 NAME = "tinker"
 """As `trainer.started` reports the engine."""
 CANARY_TOLERANCE = BFLOAT16_TOLERANCE
-"""A server does not say in which precision its two sides compute."""
+"""A server does not report the precision of its two sides."""
 
 
-def tinker_crew(recipe: Recipe) -> Crew:
-    """Open a session, make an adapter on the server, and what rolls out on it.
+def tinker_workers(factory: WorkerFactory) -> WorkerGroup:
+    """Open a session, make an adapter on the server, and a rollout worker that samples from it.
 
     Raises:
-        SpecError: there is no key, or the server has not what the spec asks for.
+        SpecError: there is no key, or the server lacks the model or rank of the spec.
         LearnerError: the server does not answer.
     """
-    service = _open(recipe)
+    service = _open(factory)
     try:
-        learner = TinkerLearner(service, _options(recipe))
-        engine = _engine(recipe, service)
-        samplers = _samplers(recipe, service, engine)
+        learner = TinkerLearner(service, _options(factory))
+        engine = _engine(factory, service)
+        samplers = _samplers(factory, service, engine)
     except BaseException:
         service.close()
         raise
-    return Crew(
+    return WorkerGroup(
         learner=learner,
         engines=samplers.engines,
         weights=TinkerSync(learner, engine),
-        rolls=samplers.rolls,
+        rollout_runner=samplers.rollout_runner,
         engine_name=samplers.engine_name,
         fallback=samplers.fallback,
         close=samplers.close,
@@ -51,57 +51,59 @@ def tinker_crew(recipe: Recipe) -> Crew:
     )
 
 
-def _open(recipe: Recipe) -> TinkerService:
-    spec = recipe.spec
+def _open(factory: WorkerFactory) -> TinkerService:
+    spec = factory.spec
     tinker = spec.backend.tinker_server
     if tinker is None:
         raise SpecError("backend.type is not tinker")
-    wanted = Wanted(
+    request = ModelRequest(
         base_model=tinker.model_for(spec.model.source),
         tinker=tinker,
         max_sequence_length=spec.rollout.max_sequence_length,
         seed=spec.schedule.seed,
-        name=f"{recipe.attempt_dir.parent.name}-a{recipe.attempt}",
+        name=f"{factory.attempt_dir.parent.name}-a{factory.attempt}",
     )
-    return TinkerService(account_of(tinker, experimental=spec.experimental), wanted)
+    return TinkerService(account_of(tinker, experimental=spec.experimental), request)
 
 
-def _options(recipe: Recipe) -> TinkerOptions:
-    spec = recipe.spec
+def _options(factory: WorkerFactory) -> TinkerOptions:
+    spec = factory.spec
     return TinkerOptions(
         algorithm=spec.algorithm,
         optimizer=spec.optimizer,
         lr_warmup_steps=spec.schedule.lr_warmup_steps,
         total_steps=spec.schedule.total_steps,
         max_sequence_length=spec.rollout.max_sequence_length,
-        vocab_size=recipe.vocab_size,
-        num_parameters=_num_parameters(recipe),
+        vocab_size=factory.vocab_size,
+        num_parameters=_num_parameters(factory),
     )
 
 
-def _num_parameters(recipe: Recipe) -> int:
-    """Of the base model, where it is one that we could compute ourselves; else 0."""
+def _num_parameters(factory: WorkerFactory) -> int:
+    """Count those of the base model, where it is a supported Qwen3; else return 0."""
     try:
-        return count_parameters(load_config(recipe.model_dir, recipe.spec.model))
+        return count_parameters(load_config(factory.model_dir, factory.spec.model))
     except (SpecError, ModelUnavailable):
         return 0
 
 
-def _engine(recipe: Recipe, service: TinkerService) -> TinkerEngine:
+def _engine(factory: WorkerFactory, service: TinkerService) -> TinkerEngine:
     return TinkerEngine(
-        timeout_s=service.timeout_s, max_length=recipe.spec.rollout.max_sequence_length
+        timeout_s=service.timeout_s, max_length=factory.spec.rollout.max_sequence_length
     )
 
 
-def _samplers(recipe: Recipe, service: TinkerService, engine: TinkerEngine) -> Samplers:
-    roller = recipe.make_roller(engine)
+def _samplers(
+    factory: WorkerFactory, service: TinkerService, engine: TinkerEngine
+) -> SamplingWorkers:
+    worker = factory.make_rollout_worker(engine)
 
     async def close() -> None:
-        await _close(roller, engine, service)
+        await _close(worker, engine, service)
 
-    return Samplers(
+    return SamplingWorkers(
         engines=(engine,),
-        rolls=roller,
+        rollout_runner=worker,
         engine_name=NAME,
         fallback=None,
         close=close,
@@ -109,9 +111,9 @@ def _samplers(recipe: Recipe, service: TinkerService, engine: TinkerEngine) -> S
     )
 
 
-async def _close(roller: Roller, engine: TinkerEngine, service: TinkerService) -> None:
+async def _close(worker: RolloutWorker, engine: TinkerEngine, service: TinkerService) -> None:
     try:
-        await roller.close()
+        await worker.close()
     finally:
         await engine.close()
         await asyncio.to_thread(service.close)

@@ -1,4 +1,4 @@
-"""The learner on a Tinker server: gradients and weights there, everything that is decided here."""
+"""The learner on a Tinker server: gradients and weights there, all decisions here."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ import torch
 from tinker import types
 from tinker.lib.public_interfaces.api_future import APIFuture
 
+from hillclimb.blobs.base import StoreError
+from hillclimb.protocol.rundir import ADAPTER
+from hillclimb.spec.training.algorithm import AlgorithmSpec
+from hillclimb.spec.training.optimizer import OptimizerSpec
 from trainer.algo.sequences import Batch, TrainingSequence
-from trainer.contract.algorithm import AlgorithmSpec
-from trainer.contract.sections import OptimizerSpec
+from trainer.attempt.timing import SCORING
 from trainer.errors import CheckpointError, LearnerError, NonFiniteUpdate, SpecError, TrainerError
-from trainer.learners.rates import RateSchedule
-from trainer.stores.base import StoreError
-from trainer.timing import SCORING
-from trainer.tinker import saved
-from trainer.tinker.calls import awaited, status_of
-from trainer.tinker.datum import DatumOptions, data_of, loss_of, scored
-from trainer.tinker.figures import ServedUpdate, figures_of, metrics_of
-from trainer.tinker.service import TinkerService
+from trainer.learners.update.rates import RateSchedule
+from trainer.workers.tinker import saved
+from trainer.workers.tinker.calls import awaited, status_of
+from trainer.workers.tinker.datum import DatumOptions, data_of, loss_of, scored
+from trainer.workers.tinker.figures import ServedUpdate, figures_of, metrics_of
+from trainer.workers.tinker.service import TinkerService
 
 EXPORT_TTL_S = 3600
 """Life of the copy on the server that an adapter is downloaded from (seconds)."""
@@ -38,7 +39,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TinkerOptions:
-    """How the learner updates; the sections mean what the run spec says."""
+    """Settings of the learner's updates: sections of the run spec, and what they need besides."""
 
     algorithm: AlgorithmSpec
     optimizer: OptimizerSpec
@@ -52,7 +53,7 @@ class TinkerOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """A mini-batch on its way."""
+    """A mini-batch in flight, with its update."""
 
     sequences: Sequence[TrainingSequence]
     forward: APIFuture[types.ForwardBackwardOutput]
@@ -61,7 +62,7 @@ class _Sent:
 
 
 class TinkerLearner:
-    """A `Learner` whose weights never come here, but as an adapter into a checkpoint."""
+    """A `Learner` whose weights stay on the server; a checkpoint gets a copy of the adapter."""
 
     def __init__(self, service: TinkerService, options: TinkerOptions) -> None:
         """Make a new adapter on the server.
@@ -71,9 +72,9 @@ class TinkerLearner:
             LearnerError: it does not answer.
         """
         self.version = 0
-        """How many times `step` has run over the life of the run."""
+        """Version of the weights: the number of calls of `step` over the whole run."""
         self.num_updates = 0
-        """Optimizer steps so far: unchanged, and the weights are unchanged."""
+        """Optimizer steps so far: while it is unchanged, so are the weights."""
         self.num_parameters = options.num_parameters
         self._service = service
         self._options = options
@@ -86,18 +87,18 @@ class TinkerLearner:
             algorithm=options.algorithm,
             max_sequence_length=options.max_sequence_length,
             vocab_size=options.vocab_size,
-            is_averaged=service.wanted.tinker.losses == "averaged",
+            is_averaged=service.request.tinker.losses == "averaged",
         )
         self._training = service.make_training()
         self._numbers = itertools.count(1)
         self._states: list[str] = []
-        """What the server keeps for checkpoints of this run, the oldest first."""
+        """Paths of the server's states for checkpoints of this run, the oldest first."""
 
     async def step(self, batch: Batch) -> dict[str, float]:
         """Take one optimizer step per mini-batch; see `Learner.step`.
 
         All mini-batches are sent before the first answer is waited for, each with its update, so
-        that the server need not wait for us. Mini-batches without a contrast are not in the batch:
+        that the server need not wait for us. Mini-batches without a signal are not in the batch:
         an optimizer step without a gradient would let Adam drift.
 
         Raises:
@@ -127,19 +128,19 @@ class TinkerLearner:
         return torch.tensor(_scores(answer)[0], dtype=torch.float32)
 
     async def sampling_client(self) -> tinker.SamplingClient:
-        """Publish the weights as they are and return what draws from them."""
+        """Publish the current weights and return a client that samples from them."""
         # Its variant for event loops waits on the loop; the blocking one is waited for beside it.
         return await self._service.aside(
             "the weights for sampling", self._training.save_weights_and_get_sampling_client
         )
 
     def begin_save(self, directory: Path) -> Callable[[], None]:
-        """Ask the server to keep the weights and the optimizer as they are now.
+        """Make the server save the current weights and optimizer.
 
-        What is returned waits for it, copies the adapter into `directory` and writes down where
-        the rest is. Names on the server are never used twice: it would not answer.
+        The returned function waits for it, copies the adapter into `directory` and records the path
+        of the state. Names on the server are never used twice: it would not answer.
         """
-        name = saved.state_name(self._service.wanted.name, self.version, next(self._numbers))
+        name = saved.state_name(self._service.request.name, self.version, next(self._numbers))
         state = self._training.save_state(name)
         export = self._training.save_weights_for_sampler(
             f"{name}-adapter", ttl_seconds=EXPORT_TTL_S
@@ -147,39 +148,43 @@ class TinkerLearner:
         version, num_updates = self.version, self.num_updates
 
         def finish() -> None:
-            path = self._kept("a checkpoint", lambda: state.result(self._service.timeout_s)).path
+            path = self._checkpoint_call(
+                "a checkpoint", lambda: state.result(self._service.timeout_s)
+            ).path
             try:
-                exported = self._kept("the adapter", lambda: export.result(self._service.timeout_s))
-                self._copy_adapter(exported.path, directory / saved.ADAPTER)
+                exported = self._checkpoint_call(
+                    "the adapter", lambda: export.result(self._service.timeout_s)
+                )
+                self._copy_adapter(exported.path, directory / ADAPTER)
             except StoreError:
-                # There will be no checkpoint that names it.
+                # No checkpoint will name the state.
                 self._forget(path)
                 raise
             self._states.append(path)
             record = saved.SavedState(
                 state_path=path,
-                base_model=self._service.wanted.base_model,
-                lora_rank=self._service.wanted.tinker.lora_rank,
+                base_model=self._service.request.base_model,
+                lora_rank=self._service.request.tinker.lora_rank,
                 version=version,
                 num_updates=num_updates,
-                kept=tuple(self._states),
+                stored_paths=tuple(self._states),
             )
             saved.write_state(directory, record)
 
         return finish
 
     def load(self, directory: Path) -> None:
-        """Go on from what `begin_save` wrote, if the server still has it; see `Learner.load`.
+        """Resume from a checkpoint of `begin_save`, if its state still exists; see `Learner.load`.
 
         Raises:
             CheckpointError: the server no longer has it, or it is of another model or backend.
             LearnerError: the server does not answer.
         """
-        state, wanted = saved.read_state(directory), self._service.wanted
-        if (state.base_model, state.lora_rank) != (wanted.base_model, wanted.tinker.lora_rank):
+        state, request = saved.read_state(directory), self._service.request
+        if (state.base_model, state.lora_rank) != (request.base_model, request.tinker.lora_rank):
             raise CheckpointError(
                 f"the checkpoint is of {state.base_model} with rank {state.lora_rank}, and the run"
-                f" of {wanted.base_model} with rank {wanted.tinker.lora_rank}"
+                f" of {request.base_model} with rank {request.tinker.lora_rank}"
             )
         loading = self._training.load_state_with_optimizer(state.state_path)
         try:
@@ -192,18 +197,18 @@ class TinkerLearner:
                 raise
             raise CheckpointError(
                 f"{refused}: the server no longer has what the checkpoint names; its adapter is in"
-                f" the checkpoint's {saved.ADAPTER}/"
+                f" the checkpoint's {ADAPTER}/"
             ) from refused
         self.version, self.num_updates = state.version, state.num_updates
-        if saved.is_of_run(state.state_path, wanted.run_id):
-            self._states = list(state.kept)
+        if saved.is_of_run(state.state_path, request.run_id):
+            self._states = list(state.stored_paths)
 
     def keep_only(self, checkpoints: Collection[str]) -> None:
         """Delete the run's states on the server whose checkpoints are none of these (by path)."""
-        kept = [each for each in self._states if saved.checkpoint_of(each) in checkpoints]
-        gone = [each for each in self._states if each not in kept]
-        self._states = kept
-        for each in gone:
+        current = [each for each in self._states if saved.checkpoint_of(each) in checkpoints]
+        outdated = [each for each in self._states if each not in current]
+        self._states = current
+        for each in outdated:
             self._forget(each)
 
     def _send(self, batch: Batch) -> list[_Sent]:
@@ -251,11 +256,11 @@ class TinkerLearner:
     async def _awaited(self, what: str, answer: APIFuture[T]) -> T:
         return await awaited(what, LearnerError, self._service.timeout_s, answer)
 
-    def _kept(self, what: str, call: Callable[[], T]) -> T:
-        """Ask for what belongs to a checkpoint; what cannot be had now is with the next one.
+    def _checkpoint_call(self, what: str, call: Callable[[], T]) -> T:
+        """Make a call for a checkpoint; a failure costs this checkpoint, and the next one retries.
 
         Raises:
-            StoreError: it cannot be had.
+            StoreError: the call failed.
         """
         try:
             return self._service.blocking(what, call)
@@ -266,30 +271,30 @@ class TinkerLearner:
         run_id, checkpoint = saved.place_of(path)
         timeout_s, rest = self._service.timeout_s, self._service.client.create_rest_client()
         try:
-            link = self._kept(
+            link = self._checkpoint_call(
                 "the adapter's address",
                 lambda: rest.get_checkpoint_archive_url(run_id, checkpoint).result(timeout_s),
             )
-            saved.bring_adapter(link.url, directory, timeout_s=timeout_s)
+            saved.download_adapter(link.url, directory, timeout_s=timeout_s)
         finally:
             self._forget(path)
 
     def _forget(self, path: str) -> None:
-        """Delete what the server keeps under a path, if it can."""
+        """Delete the server's state under a path, if it can."""
         run_id, checkpoint = saved.place_of(path)
         timeout_s, rest = self._service.timeout_s, self._service.client.create_rest_client()
         try:
-            self._kept(
+            self._checkpoint_call(
                 f"the deletion of {checkpoint}",
                 lambda: rest.delete_checkpoint(run_id, checkpoint).result(timeout_s),
             )
         except StoreError as error:
-            # Not every server can.
+            # Not every server supports it.
             _log.info("%s", error)
 
 
 def _scores(output: types.ForwardBackwardOutput) -> list[list[float]]:
-    """Log-probs of each datum's targets.
+    """Return the log-probs of each datum's targets.
 
     Raises:
         LearnerError: the server gave none.

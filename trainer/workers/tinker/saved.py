@@ -1,6 +1,6 @@
-"""What a checkpoint of the tinker backend holds: where the server keeps the state, and the adapter.
+"""Checkpoint of the tinker backend: the path of the server's state, and a copy of the adapter.
 
-The server's copy is what training goes on from; the adapter is ours, for when that is gone.
+Training resumes from the server's state; the adapter is our copy for when that is lost.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ import httpx
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError, safe_open
 
-from trainer.contract.rundir import checkpoint_name
+from hillclimb.blobs.base import StoreError
+from hillclimb.protocol.rundir import checkpoint_name
 from trainer.errors import CheckpointError
-from trainer.stores.base import StoreError
 
 STATE_FILE = "learner/tinker.json"
-ADAPTER = "adapter"
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 _SCHEME = "tinker://"
 _NAME = re.compile(r"^(?P<run>.+)-a(?P<attempt>\d+)-step(?P<step>\d+)-\d+$")
@@ -37,12 +36,12 @@ class SavedState(BaseModel):
     base_model: str
     lora_rank: int = Field(ge=1)
     version: int = Field(ge=0)
-    """How many training steps the weights have behind them."""
+    """Version of the weights: training steps so far."""
     num_updates: int = Field(ge=0)
     """Optimizer steps, for the learning rate."""
-    kept: tuple[str, ...] = ()
-    """All that the server then kept for the run's checkpoints, the oldest first: the attempt that
-    goes on from here deletes those whose checkpoints are gone."""
+    stored_paths: tuple[str, ...] = ()
+    """Paths of the server's states for the run's checkpoints, the oldest first: an attempt that
+    resumes from here deletes those whose checkpoints were deleted."""
 
 
 def write_state(directory: Path, state: SavedState) -> None:
@@ -62,8 +61,8 @@ def read_state(directory: Path) -> SavedState:
         return SavedState.model_validate_json((directory / STATE_FILE).read_bytes())
     except FileNotFoundError as missing:
         raise CheckpointError(
-            "the checkpoint was not saved by the backend tinker, and weights cannot be brought to a"
-            " Tinker server: go on with the backend that saved it"
+            "the checkpoint was not saved by the backend tinker, and weights cannot be loaded into"
+            " a Tinker server: resume with the backend that saved it"
         ) from missing
     except (OSError, ValidationError) as fault:
         raise CheckpointError(f"{STATE_FILE} of the checkpoint cannot be read: {fault}") from fault
@@ -79,7 +78,7 @@ def place_of(tinker_path: str) -> tuple[str, str]:
 
 
 def state_name(attempt_name: str, step: int, number: int) -> str:
-    """Return what a state is called on the server: `RUN-aATTEMPT-stepSTEP-NUMBER`."""
+    """Return the name of a state on the server: `RUN-aATTEMPT-stepSTEP-NUMBER`."""
     return f"{attempt_name}-step{step:06d}-{number}"
 
 
@@ -100,7 +99,7 @@ def _name_of(tinker_path: str) -> re.Match[str] | None:
     return _NAME.match(checkpoint.rpartition("/")[2])
 
 
-def bring_adapter(url: str, directory: Path, *, timeout_s: float) -> None:
+def download_adapter(url: str, directory: Path, *, timeout_s: float) -> None:
     """Download an archive and put the adapter's two files into `directory`.
 
     The address carries its own permission; the key is not sent along.

@@ -13,24 +13,24 @@ import tinker
 from tinker import types
 from tinker.lib.client_connection_pool_type import ClientConnectionPoolType
 
-from trainer.contract.tinker import TinkerSpec
+from hillclimb.spec.backend.tinker import TinkerSpec
 from trainer.errors import LearnerError, SpecError, TrainerError
-from trainer.tinker.account import Account
-from trainer.tinker.calls import aside, blocking
+from trainer.workers.tinker.account import TinkerAccount
+from trainer.workers.tinker.calls import aside, blocking
 
 TELEMETRY = "TINKER_TELEMETRY"
 """Variable that turns the SDK's reports on its process off (0); an operator's value stays."""
 CLOSE_S = 10.0
-"""How long the server may take to give a model's place back (seconds)."""
+"""Deadline of unloading a model (seconds)."""
 LATE_S = 10.0
-"""Silence of a server after which the log says for whom the trainer waits (seconds)."""
+"""Silence of a server after which the trainer logs that it waits for it (seconds)."""
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What a run asks of a server."""
+class ModelRequest:
+    """Model, rank and limits that a run requires of a server."""
 
     base_model: str
     tinker: TinkerSpec
@@ -41,35 +41,35 @@ class Wanted:
 
     @property
     def run_id(self) -> str:
-        """Of the run whose attempt this is."""
+        """Id of the run that the attempt belongs to."""
         return self.name.rpartition("-a")[0]
 
 
 class TinkerService:
     """A session; its heartbeats begin with it and end with `close`."""
 
-    def __init__(self, account: Account, wanted: Wanted) -> None:
-        """Open a session and see that the server has the model, with enough context.
+    def __init__(self, account: TinkerAccount, request: ModelRequest) -> None:
+        """Open a session and check that the server has the model, with enough context.
 
         Raises:
-            SpecError: it has not, or refuses the key.
+            SpecError: the server lacks it, or refuses the key.
             LearnerError: it does not answer.
         """
         os.environ.setdefault(TELEMETRY, "0")
         # It warns that an archive may take a while, at every checkpoint.
         logging.getLogger("tinker.lib.public_interfaces.rest_client").setLevel(logging.ERROR)
-        self.wanted = wanted
-        self.timeout_s = wanted.tinker.call_timeout_s
+        self.request = request
+        self.timeout_s = request.tinker.call_timeout_s
         self._training: tinker.TrainingClient | None = None
         self.client = tinker.ServiceClient(
-            user_metadata={"run": wanted.name}, api_key=account.key, base_url=account.base_url
+            user_metadata={"run": request.name}, api_key=account.key, base_url=account.base_url
         )
         self._check_model(self._models(account.base_url))
 
     def blocking(
         self, what: str, call: Callable[[], T], kind: type[TrainerError] = LearnerError
     ) -> T:
-        """Ask by a call that blocks, within the deadline.
+        """Make a blocking call within the deadline.
 
         Raises:
             SpecError: the server refuses for good.
@@ -90,35 +90,35 @@ class TinkerService:
             SpecError: the server has no such model or rank.
             LearnerError: it has no place, or does not answer.
         """
-        wanted = self.wanted
+        request = self.request
         self._training = self.blocking(
-            f"an adapter of rank {wanted.tinker.lora_rank} on {wanted.base_model}",
+            f"an adapter of rank {request.tinker.lora_rank} on {request.base_model}",
             lambda: self.client.create_lora_training_client(
-                base_model=wanted.base_model,
-                rank=wanted.tinker.lora_rank,
-                seed=wanted.seed % 2**31,
-                train_mlp=wanted.tinker.train_mlp,
-                train_attn=wanted.tinker.train_attn,
-                train_unembed=wanted.tinker.train_unembed,
-                user_metadata={"run": wanted.name},
+                base_model=request.base_model,
+                rank=request.tinker.lora_rank,
+                seed=request.seed % 2**31,
+                train_mlp=request.tinker.train_mlp,
+                train_attn=request.tinker.train_attn,
+                train_unembed=request.tinker.train_unembed,
+                user_metadata={"run": request.name},
             ),
         )
         return self._training
 
     def close(self) -> None:
-        """Give the adapter's place back and end the session; a server that is away is no fault."""
+        """Unload the adapter and end the session; an unreachable server is no error."""
         training, self._training = self._training, None
-        if training is None:
-            return
         try:
-            blocking("the end of the session", LearnerError, CLOSE_S, lambda: _unload(training))
+            if training is not None:
+                blocking("the end of the session", LearnerError, CLOSE_S, lambda: _unload(training))
         except TrainerError as error:
             _log.info("the server ends the session by itself: %s", error)
         finally:
-            training.holder.close()  # type: ignore[no-untyped-call]
+            # A session without a training client, as an evaluation has, sends heartbeats too.
+            self.client.holder.close()  # type: ignore[no-untyped-call]
 
     def _models(self, url: str) -> types.GetServerCapabilitiesResponse:
-        """Ask for the models; a server that is not there yet has the whole deadline to come."""
+        """Ask for the models; a server that is still starting has the whole deadline."""
         late = threading.Timer(
             LATE_S,
             lambda: _log.warning(
@@ -137,22 +137,22 @@ class TinkerService:
     def _check_model(self, offered: types.GetServerCapabilitiesResponse) -> None:
         """Refuse a model that is not there, or whose context is too short."""
         contexts = {each.model_name: each.max_context_length for each in offered.supported_models}
-        if self.wanted.base_model not in contexts:
+        if self.request.base_model not in contexts:
             raise SpecError(
-                f"the Tinker server has no model {self.wanted.base_model!r}, but"
+                f"the Tinker server has no model {self.request.base_model!r}, but"
                 f" {', '.join(sorted(filter(None, contexts))) or 'none'}: set"
                 " backend.tinker.base_model to one of these"
             )
-        context, length = contexts[self.wanted.base_model], self.wanted.max_sequence_length
+        context, length = contexts[self.request.base_model], self.request.max_sequence_length
         if context is not None and length > context:
             raise SpecError(
                 f"rollout.max_sequence_length ({length}) is larger than the context of"
-                f" {self.wanted.base_model} on the Tinker server ({context}): lower it"
+                f" {self.request.base_model} on the Tinker server ({context}): lower it"
             )
 
 
 def _unload(training: tinker.TrainingClient) -> None:
-    """Ask for what the SDK has a request for and no method."""
+    """Unload the model: the SDK has a request for it and no method."""
 
     async def unload() -> None:
         with training.holder.aclient(ClientConnectionPoolType.TRAIN) as client:

@@ -71,16 +71,16 @@ const WORDS = {
     text: `Now ${data.to}${data.reason ? `: ${data.reason.message || data.reason.code}` : ""}`, tone: TONES[data.to] }),
   "run.cancel_requested": () => ({ text: "Cancellation requested", tone: "warn" }),
   "run.pause_requested": () => ({ text: "Pause requested", tone: "warn" }),
-  "attempt.offered": (data) => ({
+  "attempt.scheduled": (data) => ({
     text: `Attempt ${data.attempt} offered` + (data.from_step ? `, from step ${data.from_step}` : "") }),
   "attempt.claimed": (data) => ({ text: `Attempt ${data.attempt} claimed by ${data.runner || data.cluster}` }),
   "attempt.ended": (data) => ({
     text: `Attempt ${data.attempt} ended: ${data.reason}`, tone: data.reason === "completed" ? "" : "warn" }),
   "cluster.changed": (data) => ({
     text: `Cluster ${data.cluster} is ${data.state}` + (data.infra ? ` on ${data.infra}${data.region ? ` ${data.region}` : ""}` : "")
-      + (data.state === "up" && data.hourly_usd ? `, $${data.hourly_usd.toFixed(2)} an hour` : "") + (data.message ? `: ${data.message}` : ""),
-    tone: data.cause ? "warn" : data.state === "up" ? "good" : "" }),
-  "cluster.offer": (data) => ({
+      + (data.state === "running" && data.hourly_usd ? `, $${data.hourly_usd.toFixed(2)} an hour` : "") + (data.message ? `: ${data.message}` : ""),
+    tone: data.cause ? "warn" : data.state === "running" ? "good" : "" }),
+  "cluster.offer_tried": (data) => ({
     text: `Tried ${data.infra}${data.region ? ` ${data.region}` : ""}${data.sku ? ` ${data.sku}` : ""}: ${data.outcome}` + (data.message ? `, ${data.message}` : ""),
     tone: data.outcome === "up" ? "good" : data.outcome === "failed" ? "bad" : "warn" }),
   "budget.warned": (data) => ({ text: data.message, tone: "warn" }),

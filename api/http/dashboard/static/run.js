@@ -175,7 +175,7 @@ async function fetchRun() {
 
 // What machines cost changes by the minute, and with every event about them.
 const MACHINES_EVERY_MS = 20000;
-const MACHINE_EVENTS = ["cluster.changed", "cluster.offer", "budget.warned", "budget.extended", "run.status_changed", "step.completed"];
+const MACHINE_EVENTS = ["cluster.changed", "cluster.offer_tried", "budget.warned", "budget.extended", "run.status_changed", "step.completed"];
 let isFetchingMachines = false;
 
 async function fetchMachines() {

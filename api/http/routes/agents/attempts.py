@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from fastapi import APIRouter, BackgroundTasks
 
-from api.clusters import nodes
-from api.clusters.exchange import exchange
-from api.identity import NotAuthenticated
-from api.problems import INVALID, KINDS, MALFORMED, documented
-from api.routes.context import ServicesDep, Token
+from api.http.problems import INVALID, KINDS, MALFORMED, documented
+from api.http.requests.context import ServicesDep, Token
 from api.runs import store
-from api.runs.errors import AttemptNotTaken, AttemptSuperseded, UnknownToken
+from api.runs.errors import AttemptNotClaimed, AttemptSuperseded, UnknownToken
 from api.runs.journal import utc_now
-from trainer.contract.launch import AttemptEnd, ExchangeCode, NodeBeat, NodePlan, NodeReply
+from api.scheduling.rented import nodes
+from api.scheduling.rented.bootstrap import claim
+from api.tables.identity import NotAuthenticated
+from hillclimb.protocol.launch import BootstrapClaim, EndReport, NodeBeat, NodePlan, NodeReply
 
 RING_AHEAD = 5
 """Waiting runs to look at when a cluster may have become free."""
@@ -23,12 +23,12 @@ NEEDS_TOKEN = documented(*UNKNOWN, KINDS[NotAuthenticated])
 
 
 @router.post(
-    "/exchange",
-    operation_id="exchange_code",
+    "/claim",
+    operation_id="claim_cluster_attempt",
     summary="Take the attempt of a cluster",
-    responses={**documented(KINDS[AttemptSuperseded], KINDS[AttemptNotTaken])},
+    responses={**documented(KINDS[AttemptSuperseded], KINDS[AttemptNotClaimed])},
 )
-def exchange_code(services: ServicesDep, body: ExchangeCode) -> NodePlan:
+def claim_cluster_attempt(services: ServicesDep, body: BootstrapClaim) -> NodePlan:
     """Return what to train, with the attempt's token and the operator's secrets for nodes.
 
     One job gets it. The same job, by its nonce, may ask again when an answer was lost: its new
@@ -39,7 +39,7 @@ def exchange_code(services: ServicesDep, body: ExchangeCode) -> NodePlan:
     reached = (settings.node_api_url or settings.public_url).rstrip("/")
     secret = settings.secret_key.get_secret_value()
     with services.database.transaction() as session:
-        return exchange(
+        return claim(
             session,
             body,
             secret=secret,
@@ -72,7 +72,7 @@ def heartbeat(services: ServicesDep, token: Token, body: NodeBeat) -> NodeReply:
     responses={**NEEDS_TOKEN},
 )
 def report_end(
-    services: ServicesDep, token: Token, body: AttemptEnd, background: BackgroundTasks
+    services: ServicesDep, token: Token, body: EndReport, background: BackgroundTasks
 ) -> None:
     """End the attempt, and so its cluster; repeating the report changes nothing.
 
@@ -81,4 +81,4 @@ def report_end(
     with services.database.transaction() as session:
         run = nodes.report_end(session, token, body, now=utc_now())
         waiting = store.next_waiting(session, run.project_id, limit=RING_AHEAD)
-    background.add_task(services.bell.ring, [run.id, *waiting])
+    background.add_task(services.task_queue.enqueue, [run.id, *waiting])

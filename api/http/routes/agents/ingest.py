@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from api.identity import NotAuthenticated
-from api.openapi import json_body
-from api.problems import INVALID, KINDS, MALFORMED, TOO_LARGE, documented
-from api.routes.bodies import parse_batch
-from api.routes.context import RawBody, ServicesDep, Token
+from api.http.openapi import json_body
+from api.http.problems import INVALID, KINDS, MALFORMED, TOO_LARGE, documented
+from api.http.requests.bodies import parse_batch
+from api.http.requests.context import RawBody, ServicesDep, Token
 from api.runs.errors import AttemptSuperseded, UnknownToken, UnsupportedSchema
 from api.runs.journal import utc_now
-from api.runs.record import record_push
-from trainer.contract.events import IngestReply
+from api.scheduling.record import record_push
+from api.tables.identity import NotAuthenticated
+from hillclimb.protocol.events import IngestReply
 
 PROBLEMS = (
     MALFORMED,

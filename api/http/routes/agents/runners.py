@@ -6,14 +6,16 @@ from typing import Annotated
 
 from fastapi import APIRouter, BackgroundTasks, Path, Response
 
-from api.identity import NotAllowed, NotAuthenticated
-from api.problems import INVALID, KINDS, MALFORMED, documented
-from api.routes.context import RunnerKey, ServicesDep
-from api.runs import runners, store
+from api.http.problems import INVALID, KINDS, MALFORMED, documented
+from api.http.requests.context import RunnerKey, ServicesDep
+from api.runs import store
+from api.runs.deadlines import HEARTBEAT_INTERVAL_S, RUNNER_LEASE_S
 from api.runs.errors import AttemptNotFound, RunnerNotFound
 from api.runs.journal import utc_now
-from trainer.contract.launch import (
-    AttemptEnd,
+from api.scheduling import runners
+from api.tables.identity import NotAllowed, NotAuthenticated
+from hillclimb.protocol.launch import (
+    EndReport,
     Heartbeat,
     HeartbeatReply,
     LaunchPlan,
@@ -44,11 +46,11 @@ def register_runner(
     with services.database.transaction() as session:
         runner = runners.register(session, caller.project_id, body, now=utc_now())
         waiting = store.next_waiting(session, caller.project_id, limit=RING_AHEAD)
-    background.add_task(services.bell.ring, waiting)
+    background.add_task(services.task_queue.enqueue, waiting)
     return RegisteredRunner(
         runner_id=runner.id,
-        heartbeat_interval_s=runners.HEARTBEAT_INTERVAL_S,
-        lease_s=runners.LEASE_S,
+        heartbeat_interval_s=HEARTBEAT_INTERVAL_S,
+        lease_s=RUNNER_LEASE_S,
     )
 
 
@@ -74,19 +76,12 @@ def heartbeat(
     response_model=LaunchPlan,
     responses={204: {"description": "Nothing to start"}, **UNKNOWN},
 )
-def claim(
-    services: ServicesDep, caller: RunnerKey, runner_id: RunnerId, *, only_light: bool = False
-) -> LaunchPlan | Response:
-    """Return what to start, with the attempt's token, which is shown only here.
-
-    `only_light=true` asks for what needs no slot, such as a preview.
-    """
+def claim(services: ServicesDep, caller: RunnerKey, runner_id: RunnerId) -> LaunchPlan | Response:
+    """Return what to start, with the attempt's token, which is shown only here."""
     ingest_url = services.settings.public_url.rstrip("/") + "/v1/ingest"
     with services.database.transaction() as session:
         runner = runners.get_runner(session, caller.project_id, runner_id)
-        plan = runners.claim(
-            session, runner, only_light=only_light, ingest_url=ingest_url, now=utc_now()
-        )
+        plan = runners.claim(session, runner, ingest_url=ingest_url, now=utc_now())
     return plan if plan is not None else Response(status_code=204)
 
 
@@ -102,7 +97,7 @@ def report_end(
     caller: RunnerKey,
     runner_id: RunnerId,
     attempt_id: str,
-    body: AttemptEnd,
+    body: EndReport,
     background: BackgroundTasks,
 ) -> None:
     """End the attempt; repeating the report changes nothing."""
@@ -110,4 +105,4 @@ def report_end(
         runner = runners.get_runner(session, caller.project_id, runner_id)
         run = runners.report_end(session, runner, attempt_id, body, now=utc_now())
         waiting = store.next_waiting(session, caller.project_id, limit=RING_AHEAD)
-    background.add_task(services.bell.ring, [run.id, *waiting])
+    background.add_task(services.task_queue.enqueue, [run.id, *waiting])

@@ -9,16 +9,16 @@ from fastapi import APIRouter
 from sqlalchemy.orm import Session
 
 from api.clusters import exclusions
-from api.clusters import strays as stray_clusters
-from api.clusters.errors import CloudExclusionNotFound, StrayNotFound
-from api.clusters.strays import GRACE
-from api.identity import NotAllowed, NotAuthenticated
-from api.problems import KINDS, documented
-from api.routes.context import Admin, Reader, ServicesDep
-from api.routes.costs import CloudExclusionPayload
-from api.routes.payloads import Payload
+from api.clusters import orphans as orphaned_clusters
+from api.clusters.errors import CloudExclusionNotFound, OrphanNotFound
+from api.http.problems import KINDS, documented
+from api.http.requests.context import Admin, Reader, ServicesDep
+from api.runs.deadlines import ORPHAN_GRACE
 from api.runs.journal import utc_now
-from api.tables import StrayCluster
+from api.tables import OrphanedCluster
+from api.tables.identity import NotAllowed, NotAuthenticated
+from hillclimb.protocol.payloads.base import Payload
+from hillclimb.protocol.payloads.costs import CloudExclusionPayload
 
 router = APIRouter(prefix="/v1/clouds", tags=["clusters"])
 
@@ -26,31 +26,31 @@ REFUSALS = (KINDS[NotAuthenticated], KINDS[NotAllowed])
 
 
 class CloudExclusionList(Payload):
-    """What is asked for last now."""
+    """The exclusions in force."""
 
     object: Literal["list"] = "list"
     data: list[CloudExclusionPayload]
 
 
-class StrayPayload(Payload):
+class OrphanPayload(Payload):
     """A cluster with this service's tag that no run has."""
 
     name: str
-    met_at: datetime
+    first_seen_at: datetime
     """When a sweep first met it."""
     ends_at: datetime | None
     """When the reaper ends it by itself; null where it runs dry (`HILLCLIMB_REAP_DRY_RUN`)."""
-    end_asked_at: datetime | None
+    terminate_requested_at: datetime | None
     """Since when somebody wants it ended: the next sweep does it."""
-    end_asked_by: str | None
+    terminate_requested_by: str | None
 
 
-class StrayList(Payload):
+class OrphanList(Payload):
     """Clusters that nobody owns; listing them ends none."""
 
     object: Literal["list"] = "list"
     reaps_dry: bool
-    data: list[StrayPayload]
+    data: list[OrphanPayload]
 
 
 @router.get(
@@ -78,49 +78,51 @@ def clear_cloud_exclusion(
     """Ask for these machines in their own order again (quota was raised, say); returns the rest."""
     del caller
     with services.database.transaction() as session:
-        exclusions.clear(session, exclusion_id)
+        exclusions.remove(session, exclusion_id)
         session.flush()
         return _in_force(session)
 
 
 @router.get(
-    "/strays",
-    operation_id="list_strays",
+    "/orphans",
+    operation_id="list_orphans",
     summary="Clusters that nobody owns",
     responses={**documented(*REFUSALS)},
 )
-def list_strays(services: ServicesDep, caller: Admin) -> StrayList:
+def list_orphans(services: ServicesDep, caller: Admin) -> OrphanList:
     """Return what the reaper met and when it ends each; this is its dry run."""
     del caller
     dry = services.settings.reaps_dry
     with services.database.transaction() as session:
-        found = [_stray(each, dry=dry) for each in stray_clusters.strays(session)]
-    return StrayList(reaps_dry=dry, data=found)
+        orphans = [_orphan(each, dry=dry) for each in orphaned_clusters.orphaned_clusters(session)]
+    return OrphanList(reaps_dry=dry, data=orphans)
 
 
 @router.post(
-    "/strays/{name}/end",
-    operation_id="end_stray",
+    "/orphans/{name}/terminate",
+    operation_id="terminate_orphan",
     summary="End a cluster that nobody owns",
-    responses={**documented(*REFUSALS, KINDS[StrayNotFound])},
+    responses={**documented(*REFUSALS, KINDS[OrphanNotFound])},
 )
-def end_stray(services: ServicesDep, caller: Admin, name: str) -> StrayPayload:
+def terminate_orphan(services: ServicesDep, caller: Admin, name: str) -> OrphanPayload:
     """End it at the next sweep, without the grace and in a dry run too. Repeatable."""
     with services.database.transaction() as session:
-        found = stray_clusters.ask_end(session, name, actor=caller.actor, now=utc_now())
-        return _stray(found, dry=services.settings.reaps_dry)
+        orphan = orphaned_clusters.request_termination(
+            session, name, actor=caller.actor, now=utc_now()
+        )
+        return _orphan(orphan, dry=services.settings.reaps_dry)
 
 
 def _in_force(session: Session) -> CloudExclusionList:
-    found = exclusions.in_force(session, now=utc_now())
-    return CloudExclusionList(data=[CloudExclusionPayload.model_validate(each) for each in found])
+    rows = exclusions.in_force(session, now=utc_now())
+    return CloudExclusionList(data=[CloudExclusionPayload.model_validate(each) for each in rows])
 
 
-def _stray(found: StrayCluster, *, dry: bool) -> StrayPayload:
-    return StrayPayload(
-        name=found.name,
-        met_at=found.met_at,
-        ends_at=None if dry else found.met_at + GRACE,
-        end_asked_at=found.end_asked_at,
-        end_asked_by=found.end_asked_by,
+def _orphan(orphan: OrphanedCluster, *, dry: bool) -> OrphanPayload:
+    return OrphanPayload(
+        name=orphan.name,
+        first_seen_at=orphan.first_seen_at,
+        ends_at=None if dry else orphan.first_seen_at + ORPHAN_GRACE,
+        terminate_requested_at=orphan.terminate_requested_at,
+        terminate_requested_by=orphan.terminate_requested_by,
     )

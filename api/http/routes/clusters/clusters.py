@@ -12,18 +12,18 @@ from sqlalchemy.orm import Session
 
 from api.clusters import budgets, cost, store
 from api.clusters.errors import NoBudget
-from api.clusters.overview import Rented, overview, told
+from api.clusters.overview import ClusterCost, overview, status_message
 from api.clusters.store import ClusterState
-from api.identity import NotAllowed, NotAuthenticated
-from api.problems import INVALID, KINDS, MALFORMED, Problem, documented
-from api.routes.context import Admin, Reader, ServicesDep, Writer
-from api.routes.costs import AllowancePayload, CloudExclusionPayload, SpentPayload
-from api.routes.payloads import Payload
-from api.routes.reads import PROBLEMS, RunId, open_run
+from api.http.problems import INVALID, KINDS, MALFORMED, Problem, documented
+from api.http.requests.context import Admin, Reader, ServicesDep, Writer
+from api.http.requests.reads import PROBLEMS, RunId, open_run
 from api.runs import store as runs
 from api.runs.errors import RunNotFound
 from api.runs.journal import utc_now
-from api.tables import Cluster, Offer, ProjectLimits, Run
+from api.tables import Cluster, LaunchTry, ProjectLimits, Run
+from api.tables.identity import NotAllowed, NotAuthenticated
+from hillclimb.protocol.payloads.base import Payload
+from hillclimb.protocol.payloads.costs import AllowancePayload, CloudExclusionPayload, SpentPayload
 
 router = APIRouter(prefix="/v1", tags=["clusters"])
 
@@ -63,9 +63,9 @@ class ClusterPayload(Payload):
     num_nodes: int
     hourly_usd: float | None
     created_at: datetime
-    up_at: datetime | None
+    running_at: datetime | None
     wall_limit_at: datetime | None
-    gone_at: datetime | None
+    terminated_at: datetime | None
     spent: SpentPayload
     offers: list[OfferPayload]
 
@@ -96,13 +96,13 @@ class ProjectClusterPayload(Payload):
     num_nodes: int
     hourly_usd: float | None
     created_at: datetime
-    up_at: datetime | None
-    gone_at: datetime | None
+    running_at: datetime | None
+    terminated_at: datetime | None
     spent: SpentPayload
 
 
 class ProjectClusters(Payload):
-    """What a project rents now, and what all of it has cost."""
+    """The clusters that a project rents now, and their cost."""
 
     object: Literal["list"] = "list"
     data: list[ProjectClusterPayload]
@@ -144,7 +144,7 @@ class ExtendBudget(BaseModel):
 
 
 class LimitsPayload(Payload):
-    """What a project's runs may use together; null: no limit."""
+    """Limits of all runs of a project together; null: no limit."""
 
     model_config = ConfigDict(extra="forbid", from_attributes=True, use_attribute_docstrings=True)
 
@@ -167,10 +167,10 @@ def list_clusters(services: ServicesDep, caller: Reader, run_id: RunId) -> Clust
     """Return every cluster of the run with its ledger of offers and its cost."""
     now = utc_now()
     with open_run(services, caller, run_id) as (session, run):
-        found = store.of_run(session, run.id)
-        ledger = store.offers_of(session, [cluster.id for cluster in found])
-        data = [_cluster(cluster, ledger, now=now) for cluster in found]
-        spent = cost.total(cost.of_cluster(cluster, now=now) for cluster in found)
+        clusters = store.of_run(session, run.id)
+        ledger = store.launch_tries_of(session, [cluster.id for cluster in clusters])
+        data = [_cluster(cluster, ledger, now=now) for cluster in clusters]
+        spent = cost.total(cost.of_cluster(cluster, now=now) for cluster in clusters)
     return ClusterList(data=data, spent=SpentPayload.model_validate(spent))
 
 
@@ -183,16 +183,18 @@ def list_clusters(services: ServicesDep, caller: Reader, run_id: RunId) -> Clust
 def list_project_clusters(services: ServicesDep, caller: Reader) -> ProjectClusters:
     """Return the project's clusters, its budget, and what was learnt of the clouds."""
     with services.database.transaction() as session:
-        found = overview(session, caller.project_id, now=utc_now())
+        clusters = overview(session, caller.project_id, now=utc_now())
         return ProjectClusters(
-            data=[_rented(each) for each in found.live],
-            past=[_rented(each) for each in found.past],
-            spent=SpentPayload.model_validate(found.spent),
-            hourly_usd=found.hourly_usd,
-            budget=None if found.budget is None else AllowancePayload.model_validate(found.budget),
-            max_clusters=found.max_clusters,
-            exclusions=[CloudExclusionPayload.model_validate(each) for each in found.exclusions],
-            warning=found.warning,
+            data=[_rented(each) for each in clusters.live],
+            past=[_rented(each) for each in clusters.past],
+            spent=SpentPayload.model_validate(clusters.spent),
+            hourly_usd=clusters.hourly_usd,
+            budget=None
+            if clusters.budget is None
+            else AllowancePayload.model_validate(clusters.budget),
+            max_clusters=clusters.max_clusters,
+            exclusions=[CloudExclusionPayload.model_validate(each) for each in clusters.exclusions],
+            warning=clusters.warning,
         )
 
 
@@ -248,9 +250,9 @@ def set_limits(services: ServicesDep, caller: Admin, body: LimitsPayload) -> Lim
     """Replace the limits; clusters that are there already stay."""
     now = utc_now()
     with services.database.transaction() as session:
-        kept = budgets.limits_of(session, caller.project_id).since
-        since = body.since if "since" in body.model_fields_set else kept
-        if since is not None and since > now and since != kept:
+        old_since = budgets.limits_of(session, caller.project_id).since
+        since = body.since if "since" in body.model_fields_set else old_since
+        if since is not None and since > now and since != old_since:
             raise Problem(INVALID, f"since is to come, and nothing would count until then: {since}")
         limits = budgets.set_limits(
             session,
@@ -266,18 +268,18 @@ def set_limits(services: ServicesDep, caller: Admin, body: LimitsPayload) -> Lim
         return LimitsPayload.model_validate(limits)
 
 
-def _rented(found: Rented) -> ProjectClusterPayload:
+def _rented(cluster_cost: ClusterCost) -> ProjectClusterPayload:
     mine = ("object", "run_name", "message", "spent")
     names = [name for name in ProjectClusterPayload.model_fields if name not in mine]
     return ProjectClusterPayload(
-        **{name: getattr(found.cluster, name) for name in names},
-        run_name=found.run.name,
-        message=told(found.cluster),
-        spent=SpentPayload.model_validate(found.spent),
+        **{name: getattr(cluster_cost.cluster, name) for name in names},
+        run_name=cluster_cost.run.name,
+        message=status_message(cluster_cost.cluster),
+        spent=SpentPayload.model_validate(cluster_cost.spent),
     )
 
 
-def _cluster(cluster: Cluster, ledger: Sequence[Offer], *, now: datetime) -> ClusterPayload:
+def _cluster(cluster: Cluster, ledger: Sequence[LaunchTry], *, now: datetime) -> ClusterPayload:
     facts = {
         name: getattr(cluster, name)
         for name in ClusterPayload.model_fields
@@ -285,7 +287,7 @@ def _cluster(cluster: Cluster, ledger: Sequence[Offer], *, now: datetime) -> Clu
     }
     return ClusterPayload(
         **facts,
-        message=told(cluster),
+        message=status_message(cluster),
         spent=SpentPayload.model_validate(cost.of_cluster(cluster, now=now)),
         offers=[OfferPayload.model_validate(o) for o in ledger if o.cluster_id == cluster.id],
     )

@@ -8,10 +8,10 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict
 
 from api.clusters.errors import PresetNotFound
-from api.identity import NotAllowed, NotAuthenticated
-from api.problems import KINDS, documented
-from api.routes.context import Reader
-from trainer.contract.clusters.presets import NoSuchPreset, Preset, preset, presets
+from api.http.problems import KINDS, documented
+from api.http.requests.context import Reader
+from api.tables.identity import NotAllowed, NotAuthenticated
+from hillclimb.hardware.presets.presets import NoSuchPreset, Preset, preset, presets
 
 router = APIRouter(
     prefix="/v1/presets",

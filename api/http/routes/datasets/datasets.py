@@ -14,9 +14,7 @@ from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 from sqlalchemy.orm import Session
 
-from api.artifacts.checkpoints import stream_file
-from api.cursor import read_cursor, sign_cursor
-from api.datasets import blobs, creation, inspection, rows, store
+from api.datasets import blobs, creation, store
 from api.datasets.creation import Order, Workshop
 from api.datasets.errors import (
     DatasetNotFound,
@@ -26,24 +24,27 @@ from api.datasets.errors import (
     SourceRefused,
     TaskNotFound,
 )
-from api.datasets.facts import dataset_facts, version_facts, version_summary
-from api.datasets.measured import tools_in_project
-from api.datasets.process import Limits
+from api.datasets.reading import inspection, rows
+from api.datasets.reading.description import dataset_facts, version_facts, version_summary
+from api.datasets.reading.rows import TaskFilters
 from api.datasets.request import parse_request
-from api.datasets.rows import TaskFilters
 from api.datasets.sources import allowed_prefixes
-from api.identity import NotAllowed, NotAuthenticated
-from api.openapi import upload_body
-from api.problems import INVALID, KINDS, MALFORMED, TOO_LARGE, documented
-from api.routes.context import Reader, Services, ServicesDep, Writer
-from api.routes.reads import as_list
-from api.routes.runs import IdempotencyKey
-from api.routes.uploads import receive
-from api.runs.errors import CursorRejected, IdempotencyKeyReused
-from api.runs.idempotency import RequestKey
+from api.datasets.tool_token_counts import tools_in_project
+from api.datasets.work.process import JobLimits
+from api.http.openapi import upload_body
+from api.http.problems import INVALID, KINDS, MALFORMED, TOO_LARGE, documented
+from api.http.requests.context import Reader, Services, ServicesDep, Writer
+from api.http.requests.cursor import read_cursor, sign_cursor
+from api.http.requests.reads import as_list
+from api.http.requests.uploads import receive
+from api.http.routes.runs.runs import IdempotencyKey
+from api.results.artifacts.checkpoints import stream_file
+from api.runs.errors import CursorRejected
 from api.tables import Dataset, DatasetVersion
-from trainer.contract.datasets.files import SPLIT, TASKS
-from trainer.contract.datasets.lint import LintOptions
+from api.tables.idempotency import IdempotencyKeyReused, RequestKey
+from api.tables.identity import NotAllowed, NotAuthenticated
+from hillclimb.datasets.format.files import SPLIT, TASKS
+from hillclimb.datasets.lint.lint import LintOptions
 
 router = APIRouter(
     prefix="/v1/datasets",
@@ -143,8 +144,8 @@ def list_datasets(
         moment, dataset_id = read_cursor(cursor, scope, secret=secret)
         after = (datetime.fromisoformat(moment), dataset_id)
     with services.database.transaction() as session:
-        found = store.list_datasets(session, caller.project_id, after=after, limit=limit + 1)
-        page, has_more = found[:limit], len(found) > limit
+        datasets = store.list_datasets(session, caller.project_id, after=after, limit=limit + 1)
+        page, has_more = datasets[:limit], len(datasets) > limit
         newest = store.newest_versions(session, page)
     position = [page[-1].created_at.isoformat(), page[-1].id] if has_more else None
     return as_list(
@@ -179,9 +180,9 @@ def list_versions(
     """Return one page; `before` is the number of the last version of the page before."""
     with services.database.transaction() as session:
         dataset = store.find_dataset(session, caller.project_id, name)
-        found = store.list_versions(session, dataset, before=before, limit=limit + 1)
-        page = [version_summary(dataset, each) for each in found[:limit]]
-    return as_list(page, has_more=len(found) > limit)
+        versions = store.list_versions(session, dataset, before=before, limit=limit + 1)
+        page = [version_summary(dataset, each) for each in versions[:limit]]
+    return as_list(page, has_more=len(versions) > limit)
 
 
 @router.get(
@@ -223,8 +224,8 @@ async def list_tasks(  # noqa: PLR0913 - one parameter per filter
             pass
         scope, secret = {"version": version.id, "filters": repr(filters)}, services.cursor_secret
         after = read_cursor(cursor, scope, secret=secret)[0] if cursor is not None else ""
-        found = rows.list_tasks(services.store, version, filters, after=after, limit=limit + 1)
-        page, has_more = found[:limit], len(found) > limit
+        tasks = rows.list_tasks(services.store, version, filters, after=after, limit=limit + 1)
+        page, has_more = tasks[:limit], len(tasks) > limit
         return as_list(
             page,
             has_more=has_more,
@@ -281,12 +282,12 @@ async def download_file(
             # The open file outlives its name: nothing is left behind, whatever the client does.
             return version.number, *stream_file(path)
 
-    found, size, chunks = await services.lanes.reads.run(read)
+    version_number, size, chunks = await services.lanes.reads.run(read)
     headers = {
         "Content-Length": str(size),
-        "Content-Disposition": f'attachment; filename="{name}-{found}-{FILES[file]}"',
+        "Content-Disposition": f'attachment; filename="{name}-{version_number}-{FILES[file]}"',
         "X-Content-Type-Options": "nosniff",
-        "X-Dataset-Version": str(found),
+        "X-Dataset-Version": str(version_number),
     }
     return StreamingResponse(chunks, media_type="application/gzip", headers=headers)
 
@@ -311,8 +312,8 @@ async def diff_versions(
     def compare() -> dict[str, Any]:
         with open_version(services, caller, name, number) as (session, _, after):
             before = store.find_version(session, caller.project_id, first, base)[1]
-        found = inspection.diff(services.store, before, after, limits(services))
-        return {"before": f"{first}@{base}", "after": f"{name}@{after.number}", **found}
+        changes = inspection.diff(services.store, before, after, limits(services))
+        return {"before": f"{first}@{base}", "after": f"{name}@{after.number}", **changes}
 
     return await services.lanes.works.run(compare)
 
@@ -354,14 +355,14 @@ def open_version(
 ) -> Iterator[tuple[Session, Dataset, DatasetVersion]]:
     """Give a session and a version; raises DatasetNotFound also for other projects' datasets."""
     with services.database.transaction() as session:
-        wanted = None if isinstance(number, str) else number
-        yield session, *store.find_version(session, caller.project_id, name, wanted)
+        version_number = None if isinstance(number, str) else number
+        yield session, *store.find_version(session, caller.project_id, name, version_number)
 
 
-def limits(services: Services) -> Limits:
+def limits(services: Services) -> JobLimits:
     """Return what a process that works on datasets may take."""
     settings = services.settings
-    return Limits(
+    return JobLimits(
         memory_mb=settings.dataset_memory_mb,
         deadline_s=settings.dataset_deadline_s,
         max_unpacked_mb=settings.dataset_unpacked_mb,

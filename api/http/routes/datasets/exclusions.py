@@ -10,13 +10,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from api.datasets import exclusions, store
 from api.datasets.errors import DatasetNotFound, DatasetRejected, ExclusionNotFound
 from api.datasets.exclusions import exclusion_facts
-from api.identity import NotAllowed, NotAuthenticated
-from api.problems import INVALID, KINDS, documented
-from api.routes.context import Reader, ServicesDep, Writer
-from api.routes.datasets import Name
-from api.routes.reads import as_list
+from api.http.problems import INVALID, KINDS, documented
+from api.http.requests.context import Reader, ServicesDep, Writer
+from api.http.requests.reads import as_list
+from api.http.routes.datasets.datasets import Name
 from api.runs.journal import utc_now
-from trainer.contract.datasets.exclusions import MAX_AT_ONCE, Exclusion
+from api.tables.identity import NotAllowed, NotAuthenticated
+from hillclimb.datasets.filter.exclusions import MAX_AT_ONCE, Exclusion
 
 router = APIRouter(
     prefix="/v1/datasets/{name}/exclusions",
@@ -28,7 +28,7 @@ router = APIRouter(
 
 
 class Additions(BaseModel):
-    """What to keep out from now on."""
+    """Tasks and environments to exclude from now on."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -46,8 +46,8 @@ def list_exclusions(
     now = utc_now()
     with services.database.transaction() as session:
         dataset = store.find_dataset(session, caller.project_id, name)
-        found = store.list_exclusions(session, dataset, now=None if all_ else now)
-        return as_list([exclusion_facts(each, now=now) for each in found])
+        rows = store.list_exclusions(session, dataset, now=None if all_ else now)
+        return as_list([exclusion_facts(each, now=now) for each in rows])
 
 
 @router.post(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Path, Response
 from fastapi.responses import RedirectResponse, StreamingResponse
 
-from api.artifacts.checkpoints import (
+from api.http.problems import KINDS, documented
+from api.http.requests.context import Reader, ServicesDep
+from api.http.requests.reads import PROBLEMS, RunId, open_run
+from api.results.artifacts.checkpoints import (
     checkpoint_facts,
     file_address,
     find_checkpoint,
@@ -16,11 +19,13 @@ from api.artifacts.checkpoints import (
     open_file,
     read_manifest,
 )
-from api.artifacts.errors import ArtifactNotFound
-from api.problems import KINDS, documented
-from api.routes.context import Reader, ServicesDep
-from api.routes.reads import PROBLEMS, RunId, as_list, open_run
+from api.results.artifacts.errors import ArtifactNotFound
 from api.runs.errors import RunNotFound
+from hillclimb.protocol.payloads.checkpoints import (
+    CheckpointList,
+    CheckpointPayload,
+    CheckpointWithManifest,
+)
 
 router = APIRouter(prefix="/v1/runs/{run_id}/checkpoints", tags=["results"], responses=PROBLEMS)
 
@@ -30,8 +35,8 @@ REST = re.compile(r"bytes=(\d{1,15})-")
 GONE = documented(KINDS[RunNotFound], KINDS[ArtifactNotFound])
 
 
-class Wanted:
-    """Which part of a file is wanted, and whether from the store itself."""
+class FileRange:
+    """The requested part of a file, and whether to redirect to the blob store."""
 
     def __init__(
         self,
@@ -45,20 +50,25 @@ class Wanted:
 
 
 @router.get("", operation_id="list_checkpoints", summary="List checkpoints, newest first")
-def list_of_run(services: ServicesDep, caller: Reader, run_id: RunId) -> dict[str, Any]:
-    """Return the complete checkpoints that retention has kept."""
+def list_of_run(services: ServicesDep, caller: Reader, run_id: RunId) -> CheckpointList:
+    """Return the complete checkpoints that retention has not deleted."""
     with open_run(services, caller, run_id) as (session, run):
-        return as_list([checkpoint_facts(found) for found in list_checkpoints(session, run.id)])
+        rows = list_checkpoints(session, run.id)
+        data = [CheckpointPayload.model_validate(checkpoint_facts(row)) for row in rows]
+    return CheckpointList(data=data, has_more=False)
 
 
 @router.get("/{step}", operation_id="get_checkpoint", summary="Get a manifest", responses={**GONE})
 def get_checkpoint(
     services: ServicesDep, caller: Reader, run_id: RunId, step: Step
-) -> dict[str, Any]:
+) -> CheckpointWithManifest:
     """Return the checkpoint with its manifest: files, sizes, hashes."""
     with open_run(services, caller, run_id) as (session, run):
-        found = find_checkpoint(session, run.id, step)
-    return checkpoint_facts(found) | {"manifest": read_manifest(services.store, found)}
+        checkpoint = find_checkpoint(session, run.id, step)
+    manifest = read_manifest(services.store, checkpoint)
+    return CheckpointWithManifest.model_validate(
+        checkpoint_facts(checkpoint) | {"manifest": manifest}
+    )
 
 
 @router.get(
@@ -68,8 +78,11 @@ def get_checkpoint(
     response_class=StreamingResponse,
     responses={
         200: {"content": {"application/octet-stream": {}}, "description": "The file"},
-        206: {"content": {"application/octet-stream": {}}, "description": "Its end"},
-        307: {"description": "Where to fetch it, with `direct=true`"},
+        206: {
+            "content": {"application/octet-stream": {}},
+            "description": "The rest of the file",
+        },
+        307: {"description": "The address of the file, with `direct=true`"},
         **GONE,
     },
 )
@@ -79,20 +92,21 @@ def download_file(
     run_id: RunId,
     step: Step,
     path: str,
-    wanted: Annotated[Wanted, Depends()],
+    file_range: Annotated[FileRange, Depends()],
 ) -> Response:
     """Return the bytes of one file; its hash is in the manifest.
 
-    `Range: bytes=N-` gives the rest of a download that broke off. With `direct=true` a store that
-    has addresses, such as S3, is pointed to instead: for an hour, without a key of this service.
+    `Range: bytes=N-` continues a download that broke off. With `direct=true` the response is a
+    redirect to the blob store where it has addresses, as S3 does: valid for an hour, without a key
+    of this service.
     """
     with open_run(services, caller, run_id) as (session, run):
-        found = find_checkpoint(session, run.id, step)
-    if wanted.direct:
-        address = file_address(services.store, found, path)
+        checkpoint = find_checkpoint(session, run.id, step)
+    if file_range.direct:
+        address = file_address(services.store, checkpoint, path)
         if address is not None:
             return RedirectResponse(address, status_code=307)
-    size, start, chunks = open_file(services.store, found, path, wanted_from=wanted.start)
+    size, start, chunks = open_file(services.store, checkpoint, path, first_byte=file_range.start)
     headers = {"X-Content-Type-Options": "nosniff", "Accept-Ranges": "bytes"}
     if start:
         headers |= {"Content-Range": f"bytes {start}-{size - 1}/{size}"}

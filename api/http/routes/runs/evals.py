@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from api.evals.errors import NoSuchEval
-from api.evals.report import build_report
-from api.evals.table import eval_table
-from api.problems import KINDS, documented
-from api.routes.context import Reader, ServicesDep
-from api.routes.reads import PROBLEMS, RunId, as_list, open_run
+from api.http.problems import KINDS, documented
+from api.http.requests.context import Reader, ServicesDep
+from api.http.requests.reads import PROBLEMS, RunId, as_list, open_run
+from api.results.errors import NoSuchEval
+from api.results.evals.report import build_report
+from api.results.evals.table import eval_table
 from api.runs.errors import RunNotFound
 
 router = APIRouter(prefix="/v1/runs/{run_id}/evals", tags=["results"], responses=PROBLEMS)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
 from sqlalchemy import select
 
-from api.live.reader import envelope
-from api.live.stream import follow
-from api.routes.context import Reader, ServicesDep
-from api.routes.reads import PROBLEMS, RunId, as_list, open_run
+from api.http.live.reader import envelope
+from api.http.live.stream import follow
+from api.http.requests.context import Reader, ServicesDep
+from api.http.requests.reads import PROBLEMS, RunId, open_run
 from api.tables import RunEvent
+from hillclimb.protocol.payloads.events import EventPage, EventPayload
 
 router = APIRouter(prefix="/v1/runs/{run_id}/events", tags=["events"], responses=PROBLEMS)
 
@@ -42,15 +43,15 @@ def list_events(
     types: Annotated[
         str | None, Query(max_length=500, description="Comma-separated types.")
     ] = None,
-) -> dict[str, Any]:
+) -> EventPage:
     """Return events in order of `seq`; pass the last one's `seq` as `after` for the next page."""
     with open_run(services, caller, run_id) as (session, run):
         query = select(RunEvent).where(RunEvent.run_id == run.id, RunEvent.seq > after)
         if types:
             query = query.where(RunEvent.type.in_(types.split(",")))
-        found = session.scalars(query.order_by(RunEvent.seq).limit(limit + 1)).all()
-        page = [dict(envelope(event)) for event in found[:limit]]
-    return as_list(page, has_more=len(found) > limit)
+        events = session.scalars(query.order_by(RunEvent.seq).limit(limit + 1)).all()
+        page = [EventPayload.model_validate(envelope(event)) for event in events[:limit]]
+    return EventPage(data=page, has_more=len(events) > limit)
 
 
 @router.get(

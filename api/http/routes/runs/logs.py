@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query
 
-from api.artifacts.logs import read_log
-from api.artifacts.logsearch import Level, LogFilter, search_log
-from api.routes.context import Reader, ServicesDep
-from api.routes.reads import PROBLEMS, RunId, open_run
+from api.http.requests.context import Reader, ServicesDep
+from api.http.requests.reads import PROBLEMS, RunId, open_run
+from api.results.artifacts.log_search import Level, LogFilter, search_log
+from api.results.artifacts.logs import read_log
 
 MAX_BYTES = 4 << 20
 FIND = {"max_length": 200, "min_length": 1}
@@ -45,7 +45,7 @@ def read_logs(
     services: ServicesDep,
     caller: Reader,
     run_id: RunId,
-    wanted: Annotated[LogFilter, Depends(log_filter)],
+    filter_: Annotated[LogFilter, Depends(log_filter)],
     behind: Annotated[tuple[int, int], Depends(stretch)],
     attempt: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
 ) -> dict[str, Any]:
@@ -59,8 +59,8 @@ def read_logs(
     with open_run(services, caller, run_id) as (_, run):
         number = attempt or run.attempt
         is_over = run.ended_at is not None or number < run.attempt
-    if wanted.asks:
-        page = search_log(services.store, run_id, number, wanted, after=after, limit=limit)
+    if filter_.asks:
+        page = search_log(services.store, run_id, number, filter_, after=after, limit=limit)
     else:
         page = read_log(services.store, run_id, number, after=after, limit=limit)
     return {

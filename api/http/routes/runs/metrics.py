@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from api.evals.metrics import MetricFilters, read_metrics
-from api.routes.context import Reader, ServicesDep
-from api.routes.reads import PROBLEMS, RunId, as_list, open_run
+from api.http.requests.context import Reader, ServicesDep
+from api.http.requests.reads import PROBLEMS, RunId, as_list, open_run
+from api.results.metrics import MetricFilters, read_metrics
 
 router = APIRouter(prefix="/v1/runs/{run_id}/metrics", tags=["results"], responses=PROBLEMS)
 

@@ -6,11 +6,11 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from api.evals.errors import NoSuchProbe
-from api.evals.probe import read_probe
-from api.problems import KINDS, documented
-from api.routes.context import Reader, ServicesDep
-from api.routes.reads import PROBLEMS, RunId, open_run
+from api.http.problems import KINDS, documented
+from api.http.requests.context import Reader, ServicesDep
+from api.http.requests.reads import PROBLEMS, RunId, open_run
+from api.results.errors import NoSuchProbe
+from api.results.probe import read_probe
 from api.runs.errors import RunNotFound
 
 router = APIRouter(prefix="/v1/runs/{run_id}/probe", tags=["results"], responses=PROBLEMS)

@@ -7,19 +7,19 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from api.artifacts.errors import ArtifactNotFound
-from api.artifacts.prompts import read_prompts
-from api.problems import KINDS, documented
-from api.routes.context import Reader, ServicesDep
-from api.routes.reads import PROBLEMS, RunId, open_run
+from api.http.problems import KINDS, documented
+from api.http.requests.context import Reader, ServicesDep
+from api.http.requests.reads import PROBLEMS, RunId, open_run
+from api.results.artifacts.errors import ArtifactNotFound
+from api.results.artifacts.prompts import read_prompts
+from api.results.prompts import newest_prompts
 from api.runs.errors import RunNotFound
-from api.runs.prompts import newest_prompts
 
 router = APIRouter(prefix="/v1/runs/{run_id}/prompts", tags=["results"], responses=PROBLEMS)
 
 
 class PromptQuery(BaseModel):
-    """Which prompts are given in full; a key that is not one of these is refused."""
+    """Keys of the prompts stored in full; another key is refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -44,19 +44,19 @@ def get_prompts(
     kind `preview` those that it was asked for.
     """
     with open_run(services, caller, run_id) as (session, run):
-        told = newest_prompts(session, run.id)
-        if told is None:
+        report = newest_prompts(session, run.id)
+        if report is None:
             raise ArtifactNotFound(
                 f"Run {run_id} has told nothing of its prompts yet: its trainer does so before the"
                 " first rollout."
             )
-        facts = dict(told.data)
-        place = {"run_id": run.id, "attempt": told.attempt, "at": told.at}
+        facts = dict(report.data)
+        place = {"run_id": run.id, "attempt": report.attempt, "at": report.at}
     # Outside the session: the store may be across a network.
     texts = read_prompts(services.store, run_id, facts["file"])
-    shown = [
+    previews = [
         text
         for text in texts
         if query.env in (None, text["env_key"]) and query.task in (None, text["task_key"])
     ]
-    return {"object": "prompts", **place, **facts, "texts": shown}
+    return {"object": "prompts", **place, **facts, "texts": previews}

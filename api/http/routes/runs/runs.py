@@ -4,55 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, BackgroundTasks, Depends, Header, Path, Query, Response
 from fastapi.responses import JSONResponse
 from pydantic import AwareDatetime
-from sqlalchemy.orm import Session
 
-from api.clusters import planning, quotes
-from api.clusters.errors import NoMachineWillDo
-from api.clusters.secrets import refuse_ungiven
-from api.cursor import read_cursor, sign_cursor
+from api.admission.admission import Admitted
+from api.clusters.errors import NoEligibleHardware
 from api.datasets.errors import DatasetUnusable
-from api.identity import NotAllowed, NotAuthenticated, Principal
-from api.openapi import json_body
-from api.problems import (
-    INVALID,
-    INVALID_SPEC,
-    KINDS,
-    MALFORMED,
-    TOO_LARGE,
-    documented,
+from api.http.openapi import json_body
+from api.http.payloads.runs import describe_plan, describe_run, summarise_run
+from api.http.problems import INVALID, INVALID_SPEC, KINDS, MALFORMED, TOO_LARGE, documented
+from api.http.requests.bodies import parse_spec
+from api.http.requests.context import (
+    RawBody,
+    Reader,
+    Services,
+    ServicesDep,
+    Writer,
+    request_key,
 )
-from api.routes.bodies import parse_spec
-from api.routes.context import RawBody, Reader, Services, ServicesDep, Writer
-from api.routes.hardware import describe_hardware
-from api.routes.payloads import (
-    PlanPayload,
-    QueuePayload,
-    RunList,
-    RunPayload,
-    describe_run,
-    summarise_run,
-)
-from api.runs import control, idempotency, store, submit
+from api.http.requests.cursor import read_cursor, sign_cursor
+from api.runs import store
 from api.runs.errors import (
     CheckpointNotFound,
     CursorRejected,
-    IdempotencyKeyReused,
     InvalidTransition,
     NothingToResume,
     RunNotFound,
     SpecOutdated,
 )
-from api.runs.idempotency import Answer, RequestKey
 from api.runs.journal import utc_now
 from api.runs.status import RunStatus
 from api.runs.store import RunFilters
-from api.runs.stored_spec import spec_of
-from trainer.contract.spec import RunSpec
+from api.scheduling import control
+from api.tables.idempotency import IdempotencyKeyReused
+from api.tables.identity import NotAllowed, NotAuthenticated, Principal
+from hillclimb.protocol.payloads.runs import PlanPayload, RunList, RunPayload
 
 RING_AHEAD = 5
 """Waiting runs to look at when a slot may have become free."""
@@ -79,7 +68,7 @@ SPEC_PROBLEMS = (
     INVALID_SPEC,
     KINDS[CheckpointNotFound],
     KINDS[DatasetUnusable],
-    KINDS[NoMachineWillDo],
+    KINDS[NoEligibleHardware],
 )
 NO_RUN = KINDS[RunNotFound]
 
@@ -119,22 +108,9 @@ def create_run(
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Store the run and queue it; it starts when a runner has a free slot."""
-    spec = parse_spec(body)
-    _refuse_unplaced(services, spec)
-    _ask_prices(services, spec)
-    request = _request_key(caller.project_id, "/v1/runs", idempotency_key, body)
-    with services.database.transaction() as session:
-        stored = idempotency.begin(session, request) if request else None
-        if stored is not None:
-            return _answer(stored, replayed=True)
-        run = submit.submit(
-            session, spec, project_id=caller.project_id, actor=caller.actor, now=utc_now()
-        )
-        answer = _describe(session, run.id, caller.project_id, status=201)
-        if request:
-            idempotency.finish(session, request, answer)
-    background.add_task(services.bell.ring, [run.id])
-    return _answer(answer, background=background)
+    request = request_key(caller, "/v1/runs", idempotency_key, body)
+    admitted = services.admission.submit(parse_spec(body), caller, request)
+    return _answer(services, admitted, background)
 
 
 @router.post(
@@ -150,21 +126,7 @@ def plan_run(services: ServicesDep, caller: Reader, body: RawBody) -> PlanPayloa
     Of machines to be rented: which of them will do, the arithmetic of memory, disk and time, and
     what they cost.
     """
-    spec = parse_spec(body)
-    skypilot = spec.backend.skypilot
-    _ask_prices(services, spec)
-    with services.database.transaction() as session:
-        plan = submit.plan(session, spec, project_id=caller.project_id, now=utc_now())
-    return PlanPayload(
-        spec=plan.spec,
-        config_hash=plan.config_hash,
-        warnings=(*plan.warnings, *_why_unplaced(services, spec)),
-        dataset=plan.dataset,
-        hardware=describe_hardware(plan.hardware, plan.quoted, skypilot.max_hours, now=utc_now())
-        if plan.hardware is not None and skypilot is not None
-        else None,
-        queue=QueuePayload(position=plan.queue_position, reason=plan.queue_reason),
-    )
+    return describe_plan(services.admission.plan(parse_spec(body), caller), now=utc_now())
 
 
 @router.get(
@@ -212,20 +174,20 @@ def cancel_run(
 @router.post(
     "/{run_id}/pause",
     operation_id="pause_run",
-    summary="Let a run rest",
+    summary="Pause a run",
     responses={**documented(NO_RUN, KINDS[InvalidTransition])},
 )
 def pause_run(
     services: ServicesDep, caller: Writer, run_id: RunId, background: BackgroundTasks
 ) -> RunPayload:
-    """Give back what the run holds; a trainer at work checkpoints first. Repeatable."""
+    """Release the slot or cluster of the run; its trainer checkpoints first. Repeatable."""
     return _stop(services, caller, run_id, background, control.pause)
 
 
 @router.post(
     "/{run_id}/resume",
     operation_id="resume_run",
-    summary="Go on from the newest checkpoint",
+    summary="Resume from the newest checkpoint",
     response_model=RunPayload,
     responses={
         201: {"model": RunPayload, "description": "A new run that goes on from an ended one"},
@@ -246,50 +208,8 @@ def resume_run(
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Continue a paused run (200), or start a new run from an ended one's checkpoint (201)."""
-    path = f"/v1/runs/{run_id}/resume"
-    request = _request_key(caller.project_id, path, idempotency_key, b"")
-    with services.database.transaction() as session:
-        stored = idempotency.begin(session, request) if request else None
-        if stored is not None:
-            return _answer(stored, replayed=True)
-        run = store.lock_run(session, run_id, project_id=caller.project_id)
-        _refuse_unplaced(services, spec_of(run))
-        resumed = control.resume(session, run, actor=caller.actor, now=utc_now())
-        status = 200 if resumed.id == run_id else 201
-        answer = _describe(session, resumed.id, caller.project_id, status=status)
-        if request:
-            idempotency.finish(session, request, answer)
-    background.add_task(services.bell.ring, [resumed.id])
-    return _answer(answer, background=background)
-
-
-def _ask_prices(services: Services, spec: RunSpec) -> None:
-    """Have the spec's prices asked for, whatever then becomes of the request."""
-    skypilot = spec.backend.skypilot
-    if skypilot is not None and planning.rents(spec) and services.settings.clouds:
-        with services.database.transaction() as session:
-            quotes.ask(session, skypilot, now=utc_now())
-
-
-def _refuse_unplaced(services: Services, spec: RunSpec) -> None:
-    settings = services.settings
-    planning.refuse_unrented(spec, clouds=settings.clouds)
-    planning.refuse_cut_off(
-        spec,
-        api_url=settings.node_api_url or settings.public_url,
-        blobs_url=settings.node_blobs_url or settings.blobs_url,
-    )
-    refuse_ungiven(spec, services.node_secrets)
-
-
-def _why_unplaced(services: Services, spec: RunSpec) -> tuple[str, ...]:
-    """What a plan warns of: the machines could be had, and this service would not ask for them."""
-    try:
-        _refuse_unplaced(services, spec)
-    except NoMachineWillDo as refused:
-        why = str(refused).removesuffix(".")
-        return (f"A submission is refused as this service is set up: {why}.",)
-    return ()
+    request = request_key(caller, f"/v1/runs/{run_id}/resume", idempotency_key, b"")
+    return _answer(services, services.admission.resume(run_id, caller, request), background)
 
 
 def _stop(
@@ -306,7 +226,7 @@ def _stop(
         waiting = store.next_waiting(session, caller.project_id, limit=RING_AHEAD)
         session.flush()
         payload = describe_run(session, run)
-    background.add_task(services.bell.ring, [run_id, *waiting])
+    background.add_task(services.task_queue.enqueue, [run_id, *waiting])
     return payload
 
 
@@ -331,25 +251,14 @@ def _page(
     )
 
 
-def _request_key(project_id: str, path: str, key: str | None, body: bytes) -> RequestKey | None:
-    if key is None:
-        return None
-    return RequestKey(project_id=project_id, method="POST", path=path, key=key, body=body)
-
-
-def _describe(session: Session, run_id: str, project_id: str, *, status: int) -> Answer:
-    session.flush()
-    payload = describe_run(session, store.get_run(session, project_id, run_id))
-    body: dict[str, Any] = payload.model_dump(mode="json")
-    return Answer(status=status, response=body)
-
-
-def _answer(
-    answer: Answer, *, replayed: bool = False, background: BackgroundTasks | None = None
-) -> Response:
-    headers = {"Location": f"/v1/runs/{answer.response['id']}"}
-    if replayed:
+def _answer(services: Services, admitted: Admitted, background: BackgroundTasks) -> Response:
+    """Return the response for an admitted run, and wake the scheduler for a new one."""
+    headers = {"Location": f"/v1/runs/{admitted.run_id}"}
+    if admitted.is_replayed:
         headers["Idempotent-Replayed"] = "true"
+    else:
+        background.add_task(services.task_queue.enqueue, [admitted.run_id])
+    stored = admitted.response
     return JSONResponse(
-        answer.response, status_code=answer.status, headers=headers, background=background
+        stored.response, status_code=stored.status, headers=headers, background=background
     )

@@ -8,8 +8,12 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from api.artifacts.errors import ArtifactNotFound
-from api.artifacts.trajectories import (
+from api.http.problems import KINDS, documented
+from api.http.requests.context import Reader, ServicesDep
+from api.http.requests.cursor import read_cursor, sign_cursor
+from api.http.requests.reads import PROBLEMS, RunId, as_list, open_run
+from api.results.artifacts.errors import ArtifactNotFound
+from api.results.artifacts.trajectories import (
     TrajectoryFilters,
     find_outcome,
     list_outcomes,
@@ -17,12 +21,8 @@ from api.artifacts.trajectories import (
     pass_threshold,
     read_trajectory,
 )
-from api.cursor import read_cursor, sign_cursor
-from api.problems import KINDS, documented
-from api.routes.context import Reader, ServicesDep
-from api.routes.reads import PROBLEMS, RunId, as_list, open_run
 from api.runs.errors import CursorRejected, RunNotFound
-from trainer.contract.outcomes import OutcomeStatus
+from hillclimb.protocol.outcomes import OutcomeStatus
 
 router = APIRouter(prefix="/v1/runs/{run_id}/trajectories", tags=["results"], responses=PROBLEMS)
 
@@ -71,9 +71,9 @@ def list_trajectories(
         step, rollout_id = read_cursor(query.cursor, scope, secret=secret)
         after = (int(step), rollout_id)
     with open_run(services, caller, run_id) as (session, run):
-        found = list_outcomes(session, run, filters, after=after, limit=limit + 1)
+        records = list_outcomes(session, run, filters, after=after, limit=limit + 1)
         threshold = pass_threshold(run)
-    page, has_more = found[:limit], len(found) > limit
+    page, has_more = records[:limit], len(records) > limit
     position = [str(page[-1].step), page[-1].rollout_id] if has_more else None
     return as_list(
         [outcome_facts(outcome, threshold=threshold) for outcome in page],

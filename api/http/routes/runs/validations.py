@@ -7,13 +7,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from api.evals.errors import NoSuchValidation
-from api.evals.validation import find_validation, read_rows
-from api.problems import KINDS, documented
-from api.routes.context import Reader, ServicesDep
-from api.routes.reads import PROBLEMS, RunId, open_run
+from api.http.problems import KINDS, documented
+from api.http.requests.context import Reader, ServicesDep
+from api.http.requests.reads import PROBLEMS, RunId, open_run
+from api.results.errors import NoSuchValidation
+from api.results.validation import find_validation, read_rows
 from api.runs.errors import RunNotFound
-from trainer.contract.validation import TaskVerdict
+from hillclimb.protocol.validation import TaskVerdict
 
 router = APIRouter(prefix="/v1/runs/{run_id}/validation", tags=["results"], responses=PROBLEMS)
 
@@ -49,16 +49,16 @@ def get_validation(
     A run that was stopped early reports what it had, with `complete` false.
     """
     with open_run(services, caller, run_id) as (session, run):
-        found = find_validation(session, run)
+        records = find_validation(session, run)
     # Outside the session: the store may be across a network.
     page, num_rows, end = [], 0, query.after + query.limit
-    for row in read_rows(services.store, found.key, verdict=query.verdict, env=query.env):
+    for row in read_rows(services.store, records.key, verdict=query.verdict, env=query.env):
         if query.after <= num_rows < end:
             page.append(row)
         num_rows += 1
     has_more = end < num_rows
     return {
-        **found.facts,
+        **records.facts,
         "rows": page,
         "num_rows": num_rows,
         "has_more": has_more,

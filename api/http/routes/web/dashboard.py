@@ -9,18 +9,18 @@ from urllib.parse import quote
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
-from api.dashboard.headers import PAGE_HEADERS
-from api.dashboard.pages import list_row, run_banner, run_contents
-from api.dashboard.sessions import COOKIE, read_session
-from api.dashboard.templating import STATIC, render_page
-from api.identity import NotAuthenticated, Principal, Scope
-from api.problems import NOT_FOUND, Problem
-from api.routes.context import Reader, ServicesDep
-from api.routes.reads import open_run
+from api.http.dashboard.headers import PAGE_HEADERS
+from api.http.dashboard.pages import list_row, run_banner, run_contents
+from api.http.dashboard.sessions import COOKIE, read_session
+from api.http.dashboard.templating import STATIC, render_page
+from api.http.problems import NOT_FOUND, Problem
+from api.http.requests.context import Reader, ServicesDep
+from api.http.requests.reads import open_run
 from api.runs import store
 from api.runs.errors import RunNotFound
 from api.runs.journal import utc_now
 from api.runs.store import RunFilters
+from api.tables.identity import NotAuthenticated, Principal, Scope
 
 router = APIRouter(include_in_schema=False)
 
@@ -51,12 +51,12 @@ def runs_page(services: ServicesDep, caller: Visitor) -> Response:
         return ask_to_sign_in("/")
     caller.require(Scope.RUNS_READ)
     with services.database.transaction() as session:
-        found = store.list_runs(
+        runs = store.list_runs(
             session, caller.project_id, RunFilters(), after=None, limit=LIST_LIMIT + 1
         )
-        rows = [list_row(run, now=utc_now()) for run in found[:LIST_LIMIT]]
+        rows = [list_row(run, now=utc_now()) for run in runs[:LIST_LIMIT]]
     is_moving = any(row["is_moving"] for row in rows)
-    return show_page("runs", runs=rows, has_more=len(found) > LIST_LIMIT, is_moving=is_moving)
+    return show_page("runs", runs=rows, has_more=len(runs) > LIST_LIMIT, is_moving=is_moving)
 
 
 @router.get("/runs/{run_id}")

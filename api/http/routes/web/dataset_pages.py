@@ -5,14 +5,15 @@ from __future__ import annotations
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from api.dashboard.dataset_pages import diff_contents, list_contents, version_contents
-from api.datasets import inspection, store
+from api.datasets import store
 from api.datasets.errors import DatasetNotFound, DatasetsBusy, DatasetTooLarge
-from api.identity import Scope
-from api.routes.context import ServicesDep
-from api.routes.dashboard import Visitor, ask_to_sign_in, show_page
-from api.routes.datasets import limits
+from api.datasets.reading import inspection
+from api.http.dashboard.dataset_pages import diff_contents, list_contents, version_contents
+from api.http.requests.context import ServicesDep
+from api.http.routes.datasets.datasets import limits
+from api.http.routes.web.dashboard import Visitor, ask_to_sign_in, show_page
 from api.runs.journal import utc_now
+from api.tables.identity import Scope
 
 router = APIRouter(include_in_schema=False)
 
@@ -28,9 +29,9 @@ def datasets_page(services: ServicesDep, caller: Visitor) -> Response:
         return ask_to_sign_in("/datasets")
     caller.require(Scope.RUNS_READ)
     with services.database.transaction() as session:
-        found = store.list_datasets(session, caller.project_id, after=None, limit=LIST_LIMIT + 1)
-        contents = list_contents(session, found[:LIST_LIMIT])
-    return show_page("datasets", **contents, has_more=len(found) > LIST_LIMIT)
+        datasets = store.list_datasets(session, caller.project_id, after=None, limit=LIST_LIMIT + 1)
+        contents = list_contents(session, datasets[:LIST_LIMIT])
+    return show_page("datasets", **contents, has_more=len(datasets) > LIST_LIMIT)
 
 
 @router.get("/datasets/{name}")
@@ -59,8 +60,8 @@ async def diff_page(
         with services.database.transaction() as session:
             before = store.find_version(session, project, name, _bounded(base))[1]
             after = store.find_version(session, project, name, _bounded(number))[1]
-        found = inspection.diff(services.store, before, after, limits(services))
-        contents = diff_contents(found, name=name, base=base, number=number)
+        changes = inspection.diff(services.store, before, after, limits(services))
+        contents = diff_contents(changes, name=name, base=base, number=number)
         return show_page("dataset_diff", **contents)
 
     try:
@@ -79,9 +80,9 @@ def _version_page(
     caller.require(Scope.RUNS_READ)
     try:
         with services.database.transaction() as session:
-            wanted = None if number is None else _bounded(number)
-            found = store.find_version(session, caller.project_id, name, wanted)
-            contents = version_contents(session, *found, now=utc_now())
+            version_number = None if number is None else _bounded(number)
+            version = store.find_version(session, caller.project_id, name, version_number)
+            contents = version_contents(session, *version, now=utc_now())
     except DatasetNotFound as error:
         return show_page("problem", status=404, title="No such dataset", detail=str(error))
     return show_page("dataset", **contents)

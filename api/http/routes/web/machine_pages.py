@@ -9,17 +9,17 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Depends, Query
 from fastapi.responses import HTMLResponse, Response
 
-from api.artifacts.logs import LogPage, read_log
-from api.artifacts.logsearch import LEVELS, Level, LogFilter, search_log
-from api.dashboard.headers import PAGE_HEADERS
-from api.dashboard.machines import clusters_contents, machines_contents
-from api.dashboard.templating import render_page
-from api.identity import Scope
-from api.routes.context import Reader, Services, ServicesDep
-from api.routes.dashboard import Visitor, ask_to_sign_in, show_page
-from api.routes.reads import open_run
+from api.http.dashboard.headers import PAGE_HEADERS
+from api.http.dashboard.machines import clusters_contents, machines_contents
+from api.http.dashboard.templating import render_page
+from api.http.requests.context import Reader, Services, ServicesDep
+from api.http.requests.reads import open_run
+from api.http.routes.web.dashboard import Visitor, ask_to_sign_in, show_page
+from api.results.artifacts.log_search import LEVELS, Level, LogFilter, search_log
+from api.results.artifacts.logs import LogPage, read_log
 from api.runs.errors import RunNotFound
 from api.runs.journal import utc_now
+from api.tables.identity import Scope
 
 router = APIRouter(include_in_schema=False)
 
@@ -75,7 +75,7 @@ def log_page(
     services: ServicesDep,
     caller: Visitor,
     run_id: str,
-    wanted: Annotated[LogFilter, Depends(wanted_lines)],
+    filter_: Annotated[LogFilter, Depends(wanted_lines)],
     where: Annotated[tuple[int | None, int], Depends(place)],
 ) -> Response:
     """Show the lines of a run's log that are wanted, from a position on."""
@@ -88,21 +88,21 @@ def log_page(
             number = run.attempt if attempt is None else min(attempt, run.attempt)
     except RunNotFound as error:
         return show_page("problem", status=404, title="No such run", detail=str(error))
-    page = _read(services, run_id, number, wanted, after)
-    filters = {name: value for name, value in asdict(wanted).items() if value}
+    page = _read(services, run_id, number, filter_, after)
+    filters = {name: value for name, value in asdict(filter_).items() if value}
     return show_page(
         "log",
         run=run,
         attempt=number,
         levels=LEVELS,
-        wanted=wanted,
+        filter_=filter_,
         page=page,
         after=after,
         more=urlencode(filters | {"attempt": number, "after": page.next_offset}),
     )
 
 
-def _read(services: Services, run_id: str, attempt: int, wanted: LogFilter, after: int) -> LogPage:
-    if wanted.asks:
-        return search_log(services.store, run_id, attempt, wanted, after=after, limit=LOG_BYTES)
+def _read(services: Services, run_id: str, attempt: int, filter_: LogFilter, after: int) -> LogPage:
+    if filter_.asks:
+        return search_log(services.store, run_id, attempt, filter_, after=after, limit=LOG_BYTES)
     return read_log(services.store, run_id, attempt, after=after, limit=LOG_BYTES)

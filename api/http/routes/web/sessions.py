@@ -1,4 +1,4 @@
-"""How a browser signs in: a form, or a one-time code that a key holder minted for it."""
+"""Signs a browser in: by a form, or by a one-time code that a key holder minted."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from urllib.parse import parse_qs
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from api.dashboard.headers import PAGE_HEADERS
-from api.dashboard.sessions import (
+from api.http.dashboard.headers import PAGE_HEADERS
+from api.http.dashboard.sessions import (
     CODE_S,
     COOKIE,
     SESSION_S,
@@ -17,11 +17,11 @@ from api.dashboard.sessions import (
     open_session,
     redeem_code,
 )
-from api.dashboard.templating import render_page
-from api.identity import NotAuthenticated, Principal, Scope, authenticate
-from api.problems import KINDS, documented
-from api.routes.context import RawBody, Services, ServicesDep, principal_with
+from api.http.dashboard.templating import render_page
+from api.http.problems import KINDS, documented
+from api.http.requests.context import RawBody, Services, ServicesDep, principal_with
 from api.runs.journal import utc_now
+from api.tables.identity import NotAuthenticated, Principal, Scope, authenticate
 
 router = APIRouter(tags=["browser"])
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from trainer.envs.minifleet.app import App
-from trainer.envs.minifleet.booking.expert import expert
-from trainer.envs.minifleet.booking.templates import TEMPLATES
-from trainer.envs.minifleet.booking.tools import TOOLS
+from hillclimb.minifleet.apps.booking.expert import expert
+from hillclimb.minifleet.apps.booking.templates import TEMPLATES
+from hillclimb.minifleet.apps.booking.tools import TOOLS
+from hillclimb.minifleet.framework.app import App
 
 APP = App(key="booking", tools=TOOLS, templates=TEMPLATES, expert=expert)

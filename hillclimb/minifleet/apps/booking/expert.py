@@ -1,9 +1,9 @@
-"""How a person would work in booking: search, look at rooms, book."""
+"""Scripted expert of booking: search, look at rooms, book."""
 
 from __future__ import annotations
 
-from trainer.envs.minifleet.app import ExpertRun, call, first_row, goal_of
-from trainer.types import Task
+from hillclimb.environment.task import Task
+from hillclimb.minifleet.framework.app import ExpertRun, call, first_row, goal_of
 
 
 def expert(task: Task) -> ExpertRun:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from trainer.envs.minifleet.changes import deleted, inserted, updated
-from trainer.envs.minifleet.template import Draw, Problem, Template
-from trainer.envs.minifleet.world import Row
+from hillclimb.minifleet.framework.changes import deleted, inserted, updated
+from hillclimb.minifleet.framework.template import FilledTemplate, TaskDraw, Template
+from hillclimb.minifleet.framework.world import Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class _Hotels:
     best: Row
 
 
-def _hotels(draw: Draw) -> _Hotels:
+def _hotels(draw: TaskDraw) -> _Hotels:
     city, elsewhere = draw.some(draw.pools.cities, 2)
     ids, names = draw.ids("h", 4), draw.some(draw.pools.hotels, 4)
     prices = sorted(draw.numbers(4))
@@ -36,7 +36,7 @@ def _hotels(draw: Draw) -> _Hotels:
     return _Hotels(city=city, rows=draw.shuffled(rows), cheapest=rows[0], best=rows[1])
 
 
-def _rooms(draw: Draw, hotels: list[Row], guests: int) -> list[Row]:
+def _rooms(draw: TaskDraw, hotels: list[Row], guests: int) -> list[Row]:
     """Four rooms a hotel, in every one: too small, taken (the first id), fitting, larger."""
     numbers = draw.numbers(4 * len(hotels))
     beds = (guests, guests - 1, guests, guests + 1)
@@ -47,10 +47,10 @@ def _rooms(draw: Draw, hotels: list[Row], guests: int) -> list[Row]:
     ]
 
 
-def _stay(choice: str, when: str, *, mine: bool) -> Callable[[Draw], Problem]:
+def _stay(choice: str, when: str, *, mine: bool) -> Callable[[TaskDraw], FilledTemplate]:
     """Build requests for a stay; `choice`: price, rating or name; `when`: date, today, tomorrow."""
 
-    def build(draw: Draw) -> Problem:
+    def build(draw: TaskDraw) -> FilledTemplate:
         hotels, guests = _hotels(draw), draw.number(2, 4)
         target = {"price": hotels.cheapest, "rating": hotels.best}.get(choice)
         target = target or hotels.rows[draw.number(0, 3)]
@@ -59,21 +59,21 @@ def _stay(choice: str, when: str, *, mine: bool) -> Callable[[Draw], Problem]:
         guest = user if mine else other
         date = {"today": draw.today, "tomorrow": draw.tomorrow}.get(when) or draw.later()
         nights = draw.number(2, 5)
-        taken = [room["id"] for room in rooms[::4]]
+        occupied = [room["id"] for room in rooms[::4]]
         bookings = [
             _booking(draw, booking_id, room, third)
-            for booking_id, room in zip(draw.ids("b", len(taken)), taken, strict=True)
+            for booking_id, room in zip(draw.ids("b", len(occupied)), occupied, strict=True)
         ]
         fitting = [
             room["id"]
             for room in rooms
             if room["hotel"] == target["id"]
             and int(room["beds"]) >= guests
-            and room["id"] not in taken
+            and room["id"] not in occupied
         ]
         query = target["name"] if choice == "name" else hotels.city
         sort = "rating" if choice == "rating" else "price"
-        return Problem(
+        return FilledTemplate(
             user=user,
             words={
                 "place": query,
@@ -102,10 +102,10 @@ def _stay(choice: str, when: str, *, mine: bool) -> Callable[[Draw], Problem]:
     return build
 
 
-def _existing(kind: str, *, mine: bool) -> Callable[[Draw], Problem]:
+def _existing(kind: str, *, mine: bool) -> Callable[[TaskDraw], FilledTemplate]:
     """Build requests about the one booking a guest has; `kind`: change or cancel."""
 
-    def build(draw: Draw) -> Problem:
+    def build(draw: TaskDraw) -> FilledTemplate:
         hotels = _hotels(draw)
         rooms = _rooms(draw, hotels.rows, 2)
         people = draw.some(draw.pools.people, 3)
@@ -119,7 +119,7 @@ def _existing(kind: str, *, mine: bool) -> Callable[[Draw], Problem]:
         if target["nights"] == nights:
             target["nights"] = nights + 1
         change = updated("bookings", target["id"], nights=nights)
-        return Problem(
+        return FilledTemplate(
             user=people[0],
             words={"whose": "my" if mine else f"{guest}'s", "nights": nights},
             tables={"hotels": hotels.rows, "rooms": rooms, "bookings": draw.shuffled(bookings)},
@@ -130,7 +130,7 @@ def _existing(kind: str, *, mine: bool) -> Callable[[Draw], Problem]:
     return build
 
 
-def _booking(draw: Draw, booking_id: str, room: str | int, guest: str) -> Row:
+def _booking(draw: TaskDraw, booking_id: str, room: str | int, guest: str) -> Row:
     nights = draw.number(1, 5)
     return {"id": booking_id, "room": room, "guest": guest, "date": draw.later(), "nights": nights}
 

@@ -8,29 +8,29 @@ from __future__ import annotations
 
 from datetime import date
 
-from trainer.envs.minifleet.app import Tool, line, lines, looking, tool
-from trainer.envs.minifleet.schema import integer, text
-from trainer.envs.minifleet.world import Fields, Row, RuleBroken, World, matches, same
+from hillclimb.minifleet.framework.app import Tool, line, lines, read_only_tool, tool
+from hillclimb.minifleet.framework.schema import integer, text
+from hillclimb.minifleet.framework.world import Fields, Row, RuleBroken, World, matches, same
 
 MAX_NIGHTS = 9
 
 
-def search_hotels(world: World, given: Fields) -> str:
+def search_hotels(world: World, args: Fields) -> str:
     """Return the hotels of a city or name, cheapest or best rated first."""
-    by_rating = given.text("sort") == "rating"
-    query = given.text("query")
-    found = [row for row in world.rows("hotels") if matches(query, row["name"], row["city"])]
-    found.sort(key=lambda row: -int(row["rating"]) if by_rating else int(row["price"]))
+    by_rating = args.text("sort") == "rating"
+    query = args.text("query")
+    hotels = [row for row in world.rows("hotels") if matches(query, row["name"], row["city"])]
+    hotels.sort(key=lambda row: -int(row["rating"]) if by_rating else int(row["price"]))
     return lines(
         {"hotel": row["id"], "name": row["name"], "price": row["price"], "rating": row["rating"]}
-        for row in found
+        for row in hotels
     )
 
 
-def list_rooms(world: World, given: Fields) -> str:
+def list_rooms(world: World, args: Fields) -> str:
     """Return the free rooms of a hotel that sleep that many, the smallest first."""
-    hotel = world.get("hotels", given.text("hotel"), "hotel")
-    guests = given.number("guests")
+    hotel = world.get("hotels", args.text("hotel"), "hotel")
+    guests = args.number("guests")
     rooms = [
         row
         for row in world.rows("rooms", hotel=hotel["id"])
@@ -40,41 +40,41 @@ def list_rooms(world: World, given: Fields) -> str:
     return lines(({"room": row["id"], "beds": row["beds"]} for row in rooms), empty="no free room")
 
 
-def book_room(world: World, given: Fields) -> str:
+def book_room(world: World, args: Fields) -> str:
     """Book a free room for a guest."""
-    room = world.get("rooms", given.text("room"), "room")
+    room = world.get("rooms", args.text("room"), "room")
     if not _is_free(world, room):
         raise RuleBroken("room is not free")
-    start = _iso_date(given.text("date"))
+    start = _iso_date(args.text("date"))
     if start < world.today:
         raise RuleBroken("date is in the past")
-    nights = _nights(given)
-    guest = given.text("guest").strip()
+    nights = _nights(args)
+    guest = args.text("guest").strip()
     if not guest:
         raise RuleBroken("guest is empty")
     booking = world.add("bookings", "b", room=room["id"], guest=guest, date=start, nights=nights)
     return line(booking=booking, status="booked")
 
 
-def list_bookings(world: World, given: Fields) -> str:
+def list_bookings(world: World, args: Fields) -> str:
     """Return a guest's bookings."""
     return lines(
         {"booking": row["id"], "room": row["room"], "date": row["date"], "nights": row["nights"]}
         for row in world.rows("bookings")
-        if same(row["guest"], given.text("guest"))
+        if same(row["guest"], args.text("guest"))
     )
 
 
-def change_booking(world: World, given: Fields) -> str:
+def change_booking(world: World, args: Fields) -> str:
     """Set the number of nights of a booking."""
-    booking = world.get("bookings", given.text("booking"), "booking")
-    booking["nights"] = _nights(given)
+    booking = world.get("bookings", args.text("booking"), "booking")
+    booking["nights"] = _nights(args)
     return line(booking=booking["id"], status="changed")
 
 
-def cancel_booking(world: World, given: Fields) -> str:
+def cancel_booking(world: World, args: Fields) -> str:
     """Delete a booking, which frees its room."""
-    booking = world.get("bookings", given.text("booking"), "booking")
+    booking = world.get("bookings", args.text("booking"), "booking")
     del world.tables["bookings"][str(booking["id"])]
     return line(booking=booking["id"], status="cancelled")
 
@@ -83,8 +83,8 @@ def _is_free(world: World, room: Row) -> bool:
     return not world.rows("bookings", room=room["id"])
 
 
-def _nights(given: Fields) -> int:
-    nights = given.number("nights")
+def _nights(args: Fields) -> int:
+    nights = args.number("nights")
     if not 1 <= nights <= MAX_NIGHTS:
         raise RuleBroken(f"nights must be 1 to {MAX_NIGHTS}")
     return nights
@@ -98,20 +98,20 @@ def _iso_date(value: str) -> str:
 
 
 TOOLS: tuple[Tool, ...] = (
-    looking(
+    read_only_tool(
         "search_hotels",
         "by city or name",
         search_hotels,
         {"query": text(), "sort": text("price", "rating")},
     ),
-    looking("list_rooms", "free rooms", list_rooms, {"hotel": text(), "guests": integer()}),
+    read_only_tool("list_rooms", "free rooms", list_rooms, {"hotel": text(), "guests": integer()}),
     tool(
         "book_room",
         "book",
         book_room,
         {"room": text(), "guest": text(), "date": text(), "nights": integer()},
     ),
-    looking("list_bookings", "of a guest", list_bookings, {"guest": text()}),
+    read_only_tool("list_bookings", "of a guest", list_bookings, {"guest": text()}),
     tool(
         "change_booking",
         "set nights",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from trainer.envs.minifleet.app import App
-from trainer.envs.minifleet.fira.expert import expert
-from trainer.envs.minifleet.fira.templates import TEMPLATES
-from trainer.envs.minifleet.fira.tools import TOOLS
+from hillclimb.minifleet.apps.fira.expert import expert
+from hillclimb.minifleet.apps.fira.templates import TEMPLATES
+from hillclimb.minifleet.apps.fira.tools import TOOLS
+from hillclimb.minifleet.framework.app import App
 
 APP = App(key="fira", tools=TOOLS, templates=TEMPLATES, expert=expert)

@@ -1,12 +1,12 @@
-"""How a person would work in fira: clear the way, find or create the ticket, then act on it."""
+"""Scripted expert of fira: clear the way, find or create the ticket, then act on it."""
 
 from __future__ import annotations
 
-from trainer.envs.base import ToolCall
-from trainer.envs.minifleet.app import ExpertRun, call, first_row, goal_of
-from trainer.envs.minifleet.fira.tools import BACKLOG, DOING, DONE, TESTING
-from trainer.envs.minifleet.world import Fields
-from trainer.types import Task
+from hillclimb.environment.base import ToolCall
+from hillclimb.environment.task import Task
+from hillclimb.minifleet.apps.fira.tools import BACKLOG, DOING, DONE, TESTING
+from hillclimb.minifleet.framework.app import ExpertRun, call, first_row, goal_of
+from hillclimb.minifleet.framework.world import Fields
 
 _STATUS_AFTER = {"start": DOING, "test": TESTING, "finish": DONE}
 

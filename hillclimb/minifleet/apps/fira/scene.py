@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trainer.envs.minifleet.fira.tools import BACKLOG, DOING, POINTS, TESTING, TODO
-from trainer.envs.minifleet.template import Draw
-from trainer.envs.minifleet.world import Row
+from hillclimb.minifleet.apps.fira.tools import BACKLOG, DOING, POINTS, TESTING, TODO
+from hillclimb.minifleet.framework.template import TaskDraw
+from hillclimb.minifleet.framework.world import Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
-    """What a request is about; `tested` blocks the target where the target is blocked."""
+class FiraScene:
+    """Start state of a fira task; `tested` blocks the target where the target is blocked."""
 
     user: str
     team: list[str]
@@ -22,7 +22,7 @@ class Scene:
     capacities: dict[str, int]
     target: Row
     busy: Row
-    """What the user works on."""
+    """The ticket in progress of the user."""
     tested: Row
     """In testing, with hours logged."""
     filler: Row
@@ -31,7 +31,7 @@ class Scene:
     worklogs: list[Row]
     new_title: str
 
-    def tables(self, draw: Draw) -> dict[str, list[Row]]:
+    def tables(self, draw: TaskDraw) -> dict[str, list[Row]]:
         """Return the start state."""
         tickets = [self.target, self.busy, self.tested, self.filler, self.idle]
         return {
@@ -57,10 +57,10 @@ _TARGETS: Mapping[str, tuple[str, bool, bool]] = {
     "blocked": (TODO, True, False),
     "mine": (TODO, True, True),
 }
-"""What a target may be: its status, whether it is in a sprint, whether it is the user's."""
+"""Kinds of target: status, in a sprint or not, the user's or not."""
 
 
-def scene(draw: Draw, target: str) -> Scene:
+def scene(draw: TaskDraw, target: str) -> FiraScene:
     """Draw a board whose target is as named in `_TARGETS`; a `logged` one has hours logged."""
     status, is_planned, is_mine = _TARGETS[target]
     team, codes = draw.some(draw.pools.people, 4), draw.some(draw.pools.projects, 6)
@@ -90,7 +90,7 @@ def scene(draw: Draw, target: str) -> Scene:
     ]
     logged = [tickets[2], *([tickets[0]] if target == "logged" else [])]
     rooms = (draw.number(9, 13), 8, 0, draw.number(9, 13))
-    return Scene(
+    return FiraScene(
         user=user,
         team=team,
         sprints=sprints,

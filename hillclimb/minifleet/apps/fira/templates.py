@@ -6,13 +6,15 @@ from collections.abc import Callable
 
 from pydantic import JsonValue
 
-from trainer.envs.minifleet.changes import Change, inserted, updated
-from trainer.envs.minifleet.fira.scene import Scene, scene
-from trainer.envs.minifleet.fira.tools import BACKLOG, DOING, DONE, POINTS, TESTING, TODO
-from trainer.envs.minifleet.template import Draw, Problem, Template
+from hillclimb.minifleet.apps.fira.scene import FiraScene, scene
+from hillclimb.minifleet.apps.fira.tools import BACKLOG, DOING, DONE, POINTS, TESTING, TODO
+from hillclimb.minifleet.framework.changes import Change, inserted, updated
+from hillclimb.minifleet.framework.template import FilledTemplate, TaskDraw, Template
 
 
-def _request(*acts: str, target: str = "todo", when: str = "today") -> Callable[[Draw], Problem]:
+def _request(
+    *acts: str, target: str = "todo", when: str = "today"
+) -> Callable[[TaskDraw], FilledTemplate]:
     """Build requests on a ticket as `scene` draws it, or on a `new` one.
 
     Acts on the ticket: into (the sprint named), roomiest (the sprint with the most room), log,
@@ -21,7 +23,7 @@ def _request(*acts: str, target: str = "todo", when: str = "today") -> Callable[
     to the backlog), hand_in (send what the user works on to testing).
     """
 
-    def build(draw: Draw) -> Problem:
+    def build(draw: TaskDraw) -> FilledTemplate:
         board = scene(draw, "todo" if target == "new" else target)
         sprint = board.sprints[2] if "make_room" in acts else draw.one(board.sprints[:2])
         others = {"make_room": board.filler, "hand_in": board.busy}
@@ -39,7 +41,7 @@ def _request(*acts: str, target: str = "todo", when: str = "today") -> Callable[
             "hours": draw.number(1, 8),
             "date": date,
         }
-        return Problem(
+        return FilledTemplate(
             user=board.user,
             words={
                 "title": title,
@@ -58,7 +60,7 @@ def _request(*acts: str, target: str = "todo", when: str = "today") -> Callable[
     return build
 
 
-def _my_ticket(draw: Draw) -> Problem:
+def _my_ticket(draw: TaskDraw) -> FilledTemplate:
     """Build requests that send the one ticket of the user's to testing."""
     board = scene(draw, "todo")
     goal: dict[str, JsonValue] = {
@@ -69,7 +71,7 @@ def _my_ticket(draw: Draw) -> Problem:
         "sprint": "",
         "points": 0,
     }
-    return Problem(
+    return FilledTemplate(
         user=board.user,
         words={},
         tables=board.tables(draw),
@@ -81,7 +83,7 @@ def _my_ticket(draw: Draw) -> Problem:
 _STATUS_AFTER = {"start": DOING, "test": TESTING, "finish": DONE}
 
 
-def _expected(board: Scene, goal: dict[str, JsonValue], *, is_new: bool) -> list[Change]:
+def _expected(board: FiraScene, goal: dict[str, JsonValue], *, is_new: bool) -> list[Change]:
     acts = str(goal["acts"]).split(",")
     fields: dict[str, JsonValue] = {}
     reached = [_STATUS_AFTER[act] for act in acts if act in _STATUS_AFTER]

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from datetime import date
 
-from trainer.envs.minifleet.app import Tool, line, lines, looking, tool
-from trainer.envs.minifleet.schema import integer, text
-from trainer.envs.minifleet.world import Fields, Row, RuleBroken, World, matches, same
+from hillclimb.minifleet.framework.app import Tool, line, lines, read_only_tool, tool
+from hillclimb.minifleet.framework.schema import integer, text
+from hillclimb.minifleet.framework.world import Fields, Row, RuleBroken, World, matches, same
 
 STATUSES = ("todo", "doing", "testing", "done")
 TODO, DOING, TESTING, DONE = STATUSES
@@ -22,9 +22,9 @@ BACKLOG = "backlog"
 MAX_HOURS = 8
 
 
-def find_tickets(world: World, given: Fields) -> str:
+def find_tickets(world: World, args: Fields) -> str:
     """Return the tickets of an owner that are not done, or those whose title matches."""
-    query = given.text("query")
+    query = args.text("query")
     rest = [row for row in world.rows("tickets") if row["status"] != DONE]
     # Names are short: "Ida" is also in "validate", and must not find it.
     owned = [row for row in rest if same(query, row["owner"])]
@@ -40,20 +40,20 @@ def find_tickets(world: World, given: Fields) -> str:
     )
 
 
-def list_sprints(world: World, given: Fields) -> str:
+def list_sprints(world: World, args: Fields) -> str:
     """Return the open sprints with room for that many points, the roomiest first."""
     rooms = [(_room(world, row), row) for row in world.rows("sprints", state="open")]
-    fitting = [pair for pair in rooms if pair[0] >= given.number("points")]
+    fitting = [pair for pair in rooms if pair[0] >= args.number("points")]
     fitting.sort(key=lambda pair: -pair[0])
     return lines(
         ({"sprint": row["id"], "room": room} for room, row in fitting), empty="no sprint has room"
     )
 
 
-def create_ticket(world: World, given: Fields) -> str:
+def create_ticket(world: World, args: Fields) -> str:
     """Create a ticket of the user's in the backlog."""
-    title, points = given.text("title").strip(), given.number("points")
-    epic = world.get("epics", given.text("epic"), "epic")
+    title, points = args.text("title").strip(), args.number("points")
+    epic = world.get("epics", args.text("epic"), "epic")
     if not title:
         raise RuleBroken("title is empty")
     if points not in POINTS:
@@ -65,9 +65,9 @@ def create_ticket(world: World, given: Fields) -> str:
     return line(ticket=ticket, status=TODO)
 
 
-def plan_ticket(world: World, given: Fields) -> str:
+def plan_ticket(world: World, args: Fields) -> str:
     """Put a ticket into an open sprint with enough room, or back into the backlog."""
-    ticket, name = _unfinished(world, given), given.text("sprint")
+    ticket, name = _unfinished(world, args), args.text("sprint")
     if ticket["status"] != TODO:
         raise RuleBroken(f"ticket is {ticket['status']}: only todo tickets change their sprint")
     if name not in (BACKLOG, ticket["sprint"]):
@@ -81,9 +81,9 @@ def plan_ticket(world: World, given: Fields) -> str:
     return line(ticket=ticket["id"], sprint=name)
 
 
-def move_ticket(world: World, given: Fields) -> str:
+def move_ticket(world: World, args: Fields) -> str:
     """Move a ticket to the next status, or back to todo."""
-    ticket, status = _unfinished(world, given), given.text("status")
+    ticket, status = _unfinished(world, args), args.text("status")
     following = STATUSES[STATUSES.index(str(ticket["status"])) + 1]
     if status not in (following, TODO):
         back = "" if ticket["status"] == TODO else f" or back to {TODO}"
@@ -96,11 +96,11 @@ def move_ticket(world: World, given: Fields) -> str:
     return line(ticket=ticket["id"], status=status)
 
 
-def log_work(world: World, given: Fields) -> str:
+def log_work(world: World, args: Fields) -> str:
     """Log hours of the user's on a started ticket."""
-    ticket, hours = _unfinished(world, given), given.number("hours")
+    ticket, hours = _unfinished(world, args), args.number("hours")
     try:
-        day = date.fromisoformat(given.text("date")).isoformat()
+        day = date.fromisoformat(args.text("date")).isoformat()
     except ValueError:
         raise RuleBroken("date must be like 2026-03-14") from None
     if ticket["status"] == TODO:
@@ -115,8 +115,8 @@ def log_work(world: World, given: Fields) -> str:
     return line(ticket=ticket["id"], status="logged")
 
 
-def _unfinished(world: World, given: Fields) -> Row:
-    ticket = world.get("tickets", given.text("ticket"), "ticket")
+def _unfinished(world: World, args: Fields) -> Row:
+    ticket = world.get("tickets", args.text("ticket"), "ticket")
     if ticket["status"] == DONE:
         raise RuleBroken("ticket is done")
     return ticket
@@ -141,8 +141,10 @@ def _require_startable(world: World, ticket: Row) -> None:
 
 
 TOOLS: tuple[Tool, ...] = (
-    looking("find_tickets", "by title or owner", find_tickets, {"query": text()}),
-    looking("list_sprints", "with room, roomiest first", list_sprints, {"points": integer()}),
+    read_only_tool("find_tickets", "by title or owner", find_tickets, {"query": text()}),
+    read_only_tool(
+        "list_sprints", "with room, roomiest first", list_sprints, {"points": integer()}
+    ),
     tool(
         "create_ticket",
         "new ticket",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from trainer.envs.minifleet.app import App
-from trainer.envs.minifleet.github.expert import expert
-from trainer.envs.minifleet.github.templates import TEMPLATES
-from trainer.envs.minifleet.github.tools import TOOLS
+from hillclimb.minifleet.apps.github.expert import expert
+from hillclimb.minifleet.apps.github.templates import TEMPLATES
+from hillclimb.minifleet.apps.github.tools import TOOLS
+from hillclimb.minifleet.framework.app import App
 
 APP = App(key="github", tools=TOOLS, templates=TEMPLATES, expert=expert)

@@ -1,9 +1,9 @@
-"""How a person would work in github: find or open the issue, then act on its number."""
+"""Scripted expert of github: find or open the issue, then act on its number."""
 
 from __future__ import annotations
 
-from trainer.envs.minifleet.app import ExpertRun, call, first_row, goal_of
-from trainer.types import Task
+from hillclimb.environment.task import Task
+from hillclimb.minifleet.framework.app import ExpertRun, call, first_row, goal_of
 
 
 def expert(task: Task) -> ExpertRun:
@@ -11,10 +11,10 @@ def expert(task: Task) -> ExpertRun:
     goal = goal_of(task)
     repo, query = goal.text("repo"), goal.text("query")
     if goal.text("kind") == "open":
-        found = yield call("open_issue", repo=repo, title=query)
+        result = yield call("open_issue", repo=repo, title=query)
     else:
-        found = yield call("find_issues", repo=repo, query=query)
-    issue = first_row(found).number("issue")
+        result = yield call("find_issues", repo=repo, query=query)
+    issue = first_row(result).number("issue")
     for act in filter(None, goal.text("acts").split(",")):
         if act == "label":
             yield call("label_issue", issue=issue, label=goal.text("label"))

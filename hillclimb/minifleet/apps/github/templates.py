@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from trainer.envs.minifleet.changes import Change, inserted, updated
-from trainer.envs.minifleet.github.tools import LABELS, NOBODY
-from trainer.envs.minifleet.template import Draw, Problem, Template
-from trainer.envs.minifleet.world import Row, Scalar, next_number
+from hillclimb.minifleet.apps.github.tools import LABELS, NOBODY
+from hillclimb.minifleet.framework.changes import Change, inserted, updated
+from hillclimb.minifleet.framework.template import FilledTemplate, TaskDraw, Template
+from hillclimb.minifleet.framework.world import Row, Scalar, next_number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class _Scene:
     new_title: str
 
 
-def _scene(draw: Draw, assignee: str) -> _Scene:
+def _scene(draw: TaskDraw, assignee: str) -> _Scene:
     """Draw a scene whose target issue is assigned to `me`, `other` or `nobody`."""
     pools = draw.pools
     user, friend, third, fourth = (name.lower() for name in draw.some(pools.people, 4))
@@ -55,13 +55,15 @@ def _scene(draw: Draw, assignee: str) -> _Scene:
     )
 
 
-def _request(find: str, *acts: str, assignee: str = "other") -> Callable[[Draw], Problem]:
+def _request(
+    find: str, *acts: str, assignee: str = "other"
+) -> Callable[[TaskDraw], FilledTemplate]:
     """Build requests that find an issue by `title` or `mine`, or `open` one, and then act.
 
     Acts: label, assign (to a colleague), take (assign to the user), comment, close.
     """
 
-    def build(draw: Draw) -> Problem:
+    def build(draw: TaskDraw) -> FilledTemplate:
         scene = _scene(draw, "me" if find == "mine" else assignee)
         label, remark = draw.one(LABELS), draw.phrase(draw.pools.verdicts, draw.pools.reasons)
         title = scene.new_title if find == "open" else str(scene.target["title"])
@@ -79,7 +81,7 @@ def _request(find: str, *acts: str, assignee: str = "other") -> Callable[[Draw],
             "user": person,
             "text": remark,
         }
-        return Problem(
+        return FilledTemplate(
             user=scene.user,
             words={
                 "repo": scene.repo,

@@ -7,17 +7,17 @@ nothing.
 
 from __future__ import annotations
 
-from trainer.envs.minifleet.app import Tool, line, lines, looking, tool
-from trainer.envs.minifleet.schema import integer, text
-from trainer.envs.minifleet.world import Fields, Row, RuleBroken, World, matches, same
+from hillclimb.minifleet.framework.app import Tool, line, lines, read_only_tool, tool
+from hillclimb.minifleet.framework.schema import integer, text
+from hillclimb.minifleet.framework.world import Fields, Row, RuleBroken, World, matches, same
 
 LABELS = ("bug", "chore", "feature", "urgent")
 NOBODY = "nobody"
 
 
-def find_issues(world: World, given: Fields) -> str:
+def find_issues(world: World, args: Fields) -> str:
     """Return the open issues of a repository whose title or assignee matches."""
-    repo, query = _repo(world, given), given.text("query")
+    repo, query = _repo(world, args), args.text("query")
     return lines(
         {"issue": row["id"], "title": row["title"], "assignee": row["assignee"]}
         for row in world.rows("issues", repo=repo["id"], state="open")
@@ -25,9 +25,9 @@ def find_issues(world: World, given: Fields) -> str:
     )
 
 
-def open_issue(world: World, given: Fields) -> str:
+def open_issue(world: World, args: Fields) -> str:
     """Open an issue, or return the open one of the same title."""
-    repo, title = _repo(world, given), given.text("title").strip()
+    repo, title = _repo(world, args), args.text("title").strip()
     if not title:
         raise RuleBroken("title is empty")
     for row in world.rows("issues", repo=repo["id"], state="open"):
@@ -37,24 +37,24 @@ def open_issue(world: World, given: Fields) -> str:
     return line(issue=issue, status="open")
 
 
-def assign_issue(world: World, given: Fields) -> str:
+def assign_issue(world: World, args: Fields) -> str:
     """Give an issue to a member of the organisation."""
-    issue = _open_issue(world, given)
-    user = world.get("members", given.text("user"), "member")
+    issue = _open_issue(world, args)
+    user = world.get("members", args.text("user"), "member")
     issue["assignee"] = user["id"]
     return line(issue=issue["id"], assignee=user["id"])
 
 
-def label_issue(world: World, given: Fields) -> str:
+def label_issue(world: World, args: Fields) -> str:
     """Put a label on an issue."""
-    issue, label = _open_issue(world, given), given.text("label")
+    issue, label = _open_issue(world, args), args.text("label")
     world.put("labels", f"{issue['id']}:{label}", issue=issue["id"], label=label)
     return line(issue=issue["id"], label=label)
 
 
-def comment_issue(world: World, given: Fields) -> str:
+def comment_issue(world: World, args: Fields) -> str:
     """Comment on an issue, once."""
-    issue, body = _open_issue(world, given), given.text("text").strip()
+    issue, body = _open_issue(world, args), args.text("text").strip()
     if not body:
         raise RuleBroken("text is empty")
     comment = {"issue": issue["id"], "author": world.user, "text": body}
@@ -63,28 +63,30 @@ def comment_issue(world: World, given: Fields) -> str:
     return line(issue=issue["id"], status="commented")
 
 
-def close_issue(world: World, given: Fields) -> str:
+def close_issue(world: World, args: Fields) -> str:
     """Close an issue assigned to the user."""
-    issue = world.get("issues", given.number("issue"), "issue")
+    issue = world.get("issues", args.number("issue"), "issue")
     if issue["assignee"] != world.user:
         raise RuleBroken("only the assignee can close it")
     issue["state"] = "closed"
     return line(issue=issue["id"], status="closed")
 
 
-def _repo(world: World, given: Fields) -> Row:
-    return world.get("repos", given.text("repo"), "repo")
+def _repo(world: World, args: Fields) -> Row:
+    return world.get("repos", args.text("repo"), "repo")
 
 
-def _open_issue(world: World, given: Fields) -> Row:
-    issue = world.get("issues", given.number("issue"), "issue")
+def _open_issue(world: World, args: Fields) -> Row:
+    issue = world.get("issues", args.number("issue"), "issue")
     if issue["state"] != "open":
         raise RuleBroken("issue is closed")
     return issue
 
 
 TOOLS: tuple[Tool, ...] = (
-    looking("find_issues", "by title or assignee", find_issues, {"repo": text(), "query": text()}),
+    read_only_tool(
+        "find_issues", "by title or assignee", find_issues, {"repo": text(), "query": text()}
+    ),
     tool("open_issue", "new issue", open_issue, {"repo": text(), "title": text()}),
     tool("assign_issue", "to a user", assign_issue, {"issue": integer(), "user": text()}),
     tool("label_issue", "add label", label_issue, {"issue": integer(), "label": text(*LABELS)}),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from trainer.envs.minifleet.app import App
-from trainer.envs.minifleet.hubspot.expert import expert
-from trainer.envs.minifleet.hubspot.templates import TEMPLATES
-from trainer.envs.minifleet.hubspot.tools import TOOLS
+from hillclimb.minifleet.apps.hubspot.expert import expert
+from hillclimb.minifleet.apps.hubspot.templates import TEMPLATES
+from hillclimb.minifleet.apps.hubspot.tools import TOOLS
+from hillclimb.minifleet.framework.app import App
 
 APP = App(key="hubspot", tools=TOOLS, templates=TEMPLATES, expert=expert)

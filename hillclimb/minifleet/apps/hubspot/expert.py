@@ -1,14 +1,14 @@
-"""How a person would work in hubspot: find people and deals, then set, log and move in order."""
+"""Scripted expert of hubspot: find people and deals, then set, log and move in order."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
 
-from trainer.envs.base import ToolCall, ToolResult
-from trainer.envs.minifleet.app import ExpertRun, all_rows, call, first_row, goal_of
-from trainer.envs.minifleet.hubspot.tools import KINDS, STAGES
-from trainer.envs.minifleet.world import Fields
-from trainer.types import Task
+from hillclimb.environment.base import ToolCall, ToolResult
+from hillclimb.environment.task import Task
+from hillclimb.minifleet.apps.hubspot.tools import KINDS, STAGES
+from hillclimb.minifleet.framework.app import ExpertRun, all_rows, call, first_row, goal_of
+from hillclimb.minifleet.framework.world import Fields
 
 
 def expert(task: Task) -> ExpertRun:
@@ -33,8 +33,8 @@ def expert(task: Task) -> ExpertRun:
 
 def _contact(goal: Fields, *, merges: bool) -> Generator[ToolCall, ToolResult, str]:
     """Yield the calls that find a contact, and merge its duplicate; return its id."""
-    found = all_rows((yield call("find_contacts", query=goal.text("name"))))
-    here = [row for row in found if row.text("company") == goal.text("firm")]
+    contacts = all_rows((yield call("find_contacts", query=goal.text("name"))))
+    here = [row for row in contacts if row.text("company") == goal.text("firm")]
     here.sort(key=lambda row: row.text("email") != goal.text("email"))
     contact = here[0].text("contact")
     if merges:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trainer.envs.minifleet.template import Draw
-from trainer.envs.minifleet.world import Row
+from hillclimb.minifleet.framework.template import TaskDraw
+from hillclimb.minifleet.framework.world import Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
-    """What a request is about: the target is the one open deal of its company."""
+class HubspotScene:
+    """Start state of a hubspot task; the target is the one open deal of its company."""
 
     user: str
     reps: list[Row]
@@ -27,7 +27,7 @@ class Scene:
 
     @property
     def next_rep(self) -> Row:
-        """Whose turn it is."""
+        """The rep whose turn it is."""
         return min(self.reps, key=lambda row: int(row["turn"]))
 
 
@@ -39,11 +39,11 @@ _TARGETS: Mapping[str, tuple[str, bool, bool]] = {
     "due": ("renewal", True, False),
     "quoted": ("renewal", True, True),
 }
-"""What a target may be, by its stage (`bare` is a lead too): its pipeline, whether it has a
-contact, whether it has an amount."""
+"""Kinds of target by stage (`bare` is a lead too): pipeline, with a contact or not, with an amount
+or not."""
 
 
-def scene(draw: Draw, target: str, *, is_doubled: bool) -> Scene:
+def scene(draw: TaskDraw, target: str, *, is_doubled: bool) -> HubspotScene:
     """Draw records whose target deal is as named in `_TARGETS`."""
     pipeline, has_contact, has_amount = _TARGETS[target]
     people, firms = draw.some(draw.pools.people, 6), draw.some(draw.pools.firms, 2)
@@ -64,16 +64,16 @@ def scene(draw: Draw, target: str, *, is_doubled: bool) -> Scene:
             "owner": draw.one(owners),
         }
 
-    held, stage = contacts[3 if is_doubled else 2], "lead" if target == "bare" else target
+    contact, stage = contacts[3 if is_doubled else 2], "lead" if target == "bare" else target
     deals = [
-        deal(0, (pipeline, stage), held, _amount(draw) if has_amount else 0),
+        deal(0, (pipeline, stage), contact, _amount(draw) if has_amount else 0),
         deal(1, ("sales", "won"), contacts[2], _amount(draw)),
         deal(2, ("sales", "lead"), contacts[1], 0),
         deal(3, ("renewal", "due"), contacts[1], _amount(draw)),
     ]
     logged: Row = {"deal": ids[3], "kind": "call", "rep": people[1]}
     remark = draw.phrase(draw.pools.verdicts, draw.pools.reasons)
-    return Scene(
+    return HubspotScene(
         user=people[0],
         reps=reps,
         companies=[{"id": firm} for firm in firms],
@@ -86,7 +86,7 @@ def scene(draw: Draw, target: str, *, is_doubled: bool) -> Scene:
     )
 
 
-def _contacts(draw: Draw, names: list[str], firms: list[str]) -> list[Row]:
+def _contacts(draw: TaskDraw, names: list[str], firms: list[str]) -> list[Row]:
     """Return a person at the first firm, a namesake at the second, a colleague, a duplicate."""
     (name, colleague), (firm, rival) = names, firms
     mailbox = draw.one(draw.pools.mailboxes)
@@ -97,10 +97,10 @@ def _contacts(draw: Draw, names: list[str], firms: list[str]) -> list[Row]:
     ]
 
 
-def _rota(draw: Draw, names: list[str]) -> list[Row]:
+def _rota(draw: TaskDraw, names: list[str]) -> list[Row]:
     turns = zip(names, draw.digits(1, len(names)), strict=True)
     return [{"id": name, "turn": turn} for name, turn in turns]
 
 
-def _amount(draw: Draw) -> int:
+def _amount(draw: TaskDraw) -> int:
     return 100 * draw.number(12, 98)

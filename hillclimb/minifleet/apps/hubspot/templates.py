@@ -6,42 +6,44 @@ from collections.abc import Callable
 
 from pydantic import JsonValue
 
-from trainer.envs.minifleet.changes import Change, deleted, inserted, updated
-from trainer.envs.minifleet.hubspot.scene import Scene, scene
-from trainer.envs.minifleet.hubspot.tools import KINDS, STAGES
-from trainer.envs.minifleet.template import Draw, Problem, Template
+from hillclimb.minifleet.apps.hubspot.scene import HubspotScene, scene
+from hillclimb.minifleet.apps.hubspot.tools import KINDS, STAGES
+from hillclimb.minifleet.framework.changes import Change, deleted, inserted, updated
+from hillclimb.minifleet.framework.template import FilledTemplate, TaskDraw, Template
 
 
-def _request(*acts: str, target: str = "lead", by: str = "title") -> Callable[[Draw], Problem]:
+def _request(
+    *acts: str, target: str = "lead", by: str = "title"
+) -> Callable[[TaskDraw], FilledTemplate]:
     """Build requests on a deal as `scene` draws it, named by its title or its company.
 
     Acts: a stage moves the deal there; call, meeting and note log one; amount, contact and owner
     set that (the owner whose turn it is); merge merges the company's two contacts of one name.
     """
 
-    def build(draw: Draw) -> Problem:
+    def build(draw: TaskDraw) -> FilledTemplate:
         records = scene(draw, target, is_doubled="merge" in acts)
-        keeps = draw.one([records.person, records.duplicate])
-        kept = keeps if "merge" in acts else records.person
+        survivor = draw.one([records.person, records.duplicate])
+        contact = survivor if "merge" in acts else records.person
         deal, firm = records.target, str(records.target["company"])
         goal: dict[str, JsonValue] = {
             "acts": ",".join(acts),
             "query": deal["title"] if by == "title" else firm,
             "firm": firm,
-            "name": kept["name"],
-            "email": kept["email"],
+            "name": contact["name"],
+            "email": contact["email"],
             "amount": 100 * draw.number(12, 98),
             "text": draw.phrase(draw.pools.verdicts, draw.pools.reasons),
         }
         if goal["amount"] == deal["amount"]:
             goal["amount"] = int(deal["amount"]) + 100
-        return Problem(
+        return FilledTemplate(
             user=records.user,
             words={
                 "deal": str(deal["title"]),
                 "firm": firm,
-                "name": str(kept["name"]),
-                "email": str(kept["email"]),
+                "name": str(contact["name"]),
+                "email": str(contact["email"]),
                 "amount": int(str(goal["amount"])),
                 "text": str(goal["text"]),
             },
@@ -53,13 +55,13 @@ def _request(*acts: str, target: str = "lead", by: str = "title") -> Callable[[D
                 "activities": records.activities,
             },
             goal=goal,
-            changes=_expected(records, goal, str(kept["id"])),
+            changes=_expected(records, goal, str(contact["id"])),
         )
 
     return build
 
 
-def _expected(records: Scene, goal: dict[str, JsonValue], kept: str) -> list[Change]:
+def _expected(records: HubspotScene, goal: dict[str, JsonValue], contact: str) -> list[Change]:
     acts, fields = str(goal["acts"]).split(","), dict[str, JsonValue]()
     changes: list[Change] = [
         inserted(
@@ -80,12 +82,12 @@ def _expected(records: Scene, goal: dict[str, JsonValue], kept: str) -> list[Cha
         changes.append(updated("reps", records.next_rep["id"], turn=turn))
     if "merge" in acts:
         pair = (str(records.person["id"]), str(records.duplicate["id"]))
-        dropped = pair[pair.index(kept) - 1]
+        dropped = pair[pair.index(contact) - 1]
         changes.append(deleted("contacts", dropped))
         if records.target["contact"] == dropped:
-            fields["contact"] = kept
+            fields["contact"] = contact
     if "contact" in acts:
-        fields["contact"] = kept
+        fields["contact"] = contact
     reached = [act for act in acts if act in STAGES]
     if reached:
         fields["stage"] = reached[-1]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from trainer.envs.minifleet.app import App
-from trainer.envs.minifleet.outlook.expert import expert
-from trainer.envs.minifleet.outlook.templates import TEMPLATES
-from trainer.envs.minifleet.outlook.tools import TOOLS
+from hillclimb.minifleet.apps.outlook.expert import expert
+from hillclimb.minifleet.apps.outlook.templates import TEMPLATES
+from hillclimb.minifleet.apps.outlook.tools import TOOLS
+from hillclimb.minifleet.framework.app import App
 
 APP = App(key="outlook", tools=TOOLS, templates=TEMPLATES, expert=expert)

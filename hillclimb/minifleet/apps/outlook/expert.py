@@ -1,9 +1,9 @@
-"""How a person would work in outlook: look up the mail, then the address, then act."""
+"""Scripted expert of outlook: look up the mail, then the address, then act."""
 
 from __future__ import annotations
 
-from trainer.envs.minifleet.app import ExpertRun, call, first_row, goal_of
-from trainer.types import Task
+from hillclimb.environment.task import Task
+from hillclimb.minifleet.framework.app import ExpertRun, call, first_row, goal_of
 
 
 def expert(task: Task) -> ExpertRun:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from trainer.envs.minifleet.changes import Change, inserted, updated
-from trainer.envs.minifleet.outlook.tools import FOLDERS
-from trainer.envs.minifleet.template import Draw, Problem, Template
-from trainer.envs.minifleet.world import Row
+from hillclimb.minifleet.apps.outlook.tools import FOLDERS
+from hillclimb.minifleet.framework.changes import Change, inserted, updated
+from hillclimb.minifleet.framework.template import FilledTemplate, TaskDraw, Template
+from hillclimb.minifleet.framework.world import Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class _Scene:
         return str(self.contacts[at]["address"])
 
 
-def _scene(draw: Draw) -> _Scene:
+def _scene(draw: TaskDraw) -> _Scene:
     people, domains = draw.some(draw.pools.people, 5), draw.some(draw.pools.domains, 5)
     contacts: list[Row] = [
         {"id": f"p{at}", "name": name, "address": f"{name.lower()}@{domain}"}
@@ -39,13 +39,15 @@ def _scene(draw: Draw) -> _Scene:
     return _Scene(contacts=contacts, mails=mails)
 
 
-def _request(*acts: str, by: str = "subject", when: str = "date") -> Callable[[Draw], Problem]:
+def _request(
+    *acts: str, by: str = "subject", when: str = "date"
+) -> Callable[[TaskDraw], FilledTemplate]:
     """Build requests; acts are send, send_second, reply, forward, forward_me, move and event.
 
     `by` says how the mail is named (subject or sender), `when` how the event's day is.
     """
 
-    def build(draw: Draw) -> Problem:
+    def build(draw: TaskDraw) -> FilledTemplate:
         scene, folder = _scene(draw), draw.one(FOLDERS[1:])
         mail = scene.mails[0]
         date = {"today": draw.today, "tomorrow": draw.tomorrow}.get(when) or draw.later()
@@ -60,7 +62,7 @@ def _request(*acts: str, by: str = "subject", when: str = "date") -> Callable[[D
             "folder": folder,
             "date": date,
         }
-        return Problem(
+        return FilledTemplate(
             user=str(scene.contacts[0]["name"]),
             words={
                 "subject": str(mail["subject"]),

@@ -8,25 +8,25 @@ from __future__ import annotations
 
 from datetime import date
 
-from trainer.envs.minifleet.app import Tool, line, lines, looking, tool
-from trainer.envs.minifleet.schema import text
-from trainer.envs.minifleet.world import Fields, RuleBroken, World, matches, quoted, same
+from hillclimb.minifleet.framework.app import Tool, line, lines, read_only_tool, tool
+from hillclimb.minifleet.framework.schema import text
+from hillclimb.minifleet.framework.world import Fields, RuleBroken, World, matches, quoted, same
 
 FOLDERS = ("inbox", "archive", "work", "home")
 
 
-def find_contact(world: World, given: Fields) -> str:
+def find_contact(world: World, args: Fields) -> str:
     """Return the contacts of a name."""
     return lines(
         {"name": row["name"], "address": row["address"]}
         for row in world.rows("contacts")
-        if same(row["name"], given.text("name"))
+        if same(row["name"], args.text("name"))
     )
 
 
-def find_mails(world: World, given: Fields) -> str:
+def find_mails(world: World, args: Fields) -> str:
     """Return mails whose subject or sender matches."""
-    query = given.text("query")
+    query = args.text("query")
     return lines(
         {"mail": row["id"], "from": row["sender"], "subject": row["subject"]}
         for row in world.rows("mails")
@@ -34,33 +34,33 @@ def find_mails(world: World, given: Fields) -> str:
     )
 
 
-def send_mail(world: World, given: Fields) -> str:
+def send_mail(world: World, args: Fields) -> str:
     """Send a text to a contact's address."""
-    address, body = _known_address(world, given.text("to")), given.text("text").strip()
+    address, body = _known_address(world, args.text("to")), args.text("text").strip()
     if not body:
         raise RuleBroken("text is empty")
     world.add("sent", "s", to=address, text=body, forwarded="")
     return line(to=address, status="sent")
 
 
-def forward_mail(world: World, given: Fields) -> str:
+def forward_mail(world: World, args: Fields) -> str:
     """Forward a mail to a contact's address."""
-    mail = world.get("mails", given.text("mail"), "mail")
-    address = _known_address(world, given.text("to"))
+    mail = world.get("mails", args.text("mail"), "mail")
+    address = _known_address(world, args.text("to"))
     world.add("sent", "s", to=address, text="", forwarded=mail["id"])
     return line(mail=mail["id"], status="forwarded")
 
 
-def move_mail(world: World, given: Fields) -> str:
+def move_mail(world: World, args: Fields) -> str:
     """Move a mail to a folder."""
-    mail = world.get("mails", given.text("mail"), "mail")
-    mail["folder"] = given.text("folder")
+    mail = world.get("mails", args.text("mail"), "mail")
+    mail["folder"] = args.text("folder")
     return line(mail=mail["id"], folder=mail["folder"])
 
 
-def add_event(world: World, given: Fields) -> str:
+def add_event(world: World, args: Fields) -> str:
     """Add an event that invites a contact."""
-    title, day = given.text("title").strip(), given.text("date")
+    title, day = args.text("title").strip(), args.text("date")
     try:
         start = date.fromisoformat(day).isoformat()
     except ValueError:
@@ -69,7 +69,7 @@ def add_event(world: World, given: Fields) -> str:
         raise RuleBroken("date is in the past")
     if not title:
         raise RuleBroken("title is empty")
-    guest = _known_address(world, given.text("guest"))
+    guest = _known_address(world, args.text("guest"))
     event = world.add("events", "e", title=title, date=start, guest=guest)
     return line(event=event, status="added")
 
@@ -82,8 +82,8 @@ def _known_address(world: World, address: str) -> str:
 
 
 TOOLS: tuple[Tool, ...] = (
-    looking("find_contact", "address", find_contact, {"name": text()}),
-    looking("find_mails", "by subject or sender", find_mails, {"query": text()}),
+    read_only_tool("find_contact", "address", find_contact, {"name": text()}),
+    read_only_tool("find_mails", "by subject or sender", find_mails, {"query": text()}),
     tool("send_mail", "to an address", send_mail, {"to": text(), "text": text()}),
     tool("forward_mail", "to an address", forward_mail, {"mail": text(), "to": text()}),
     tool("move_mail", "to a folder", move_mail, {"mail": text(), "folder": text(*FOLDERS)}),

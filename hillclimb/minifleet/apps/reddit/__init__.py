@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from trainer.envs.minifleet.app import App
-from trainer.envs.minifleet.reddit.expert import expert
-from trainer.envs.minifleet.reddit.templates import TEMPLATES
-from trainer.envs.minifleet.reddit.tools import TOOLS
+from hillclimb.minifleet.apps.reddit.expert import expert
+from hillclimb.minifleet.apps.reddit.templates import TEMPLATES
+from hillclimb.minifleet.apps.reddit.tools import TOOLS
+from hillclimb.minifleet.framework.app import App
 
 APP = App(key="reddit", tools=TOOLS, templates=TEMPLATES, expert=expert)

@@ -1,9 +1,9 @@
-"""How a person would work in reddit: join if told to, find or create the post, then act."""
+"""Scripted expert of reddit: join where the task says so, find or create the post, then act."""
 
 from __future__ import annotations
 
-from trainer.envs.minifleet.app import ExpertRun, call, first_row, goal_of
-from trainer.types import Task
+from hillclimb.environment.task import Task
+from hillclimb.minifleet.framework.app import ExpertRun, call, first_row, goal_of
 
 
 def expert(task: Task) -> ExpertRun:
@@ -13,12 +13,12 @@ def expert(task: Task) -> ExpertRun:
     if "join" in acts:
         yield call("join", community=community)
     if pick == "create":
-        found = yield call("create_post", community=community, title=goal.text("title"))
+        result = yield call("create_post", community=community, title=goal.text("title"))
     elif pick in ("top", "new"):
-        found = yield call("search_posts", community=community, sort=pick)
+        result = yield call("search_posts", community=community, sort=pick)
     else:
-        found = yield call("search_posts", community=community, query=goal.text("query"))
-    post = first_row(found).text("post")
+        result = yield call("search_posts", community=community, query=goal.text("query"))
+    post = first_row(result).text("post")
     if "upvote" in acts:
         yield call("upvote", post=post)
     if "comment" in acts:

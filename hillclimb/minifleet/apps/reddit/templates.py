@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from trainer.envs.minifleet.changes import Change, inserted, updated
-from trainer.envs.minifleet.reddit.tools import FLAIRS
-from trainer.envs.minifleet.template import Draw, Problem, Template
-from trainer.envs.minifleet.world import Row, next_number
+from hillclimb.minifleet.apps.reddit.tools import FLAIRS
+from hillclimb.minifleet.framework.changes import Change, inserted, updated
+from hillclimb.minifleet.framework.template import FilledTemplate, TaskDraw, Template
+from hillclimb.minifleet.framework.world import Row, next_number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class _Scene:
     new_title: str
 
 
-def _scene(draw: Draw) -> _Scene:
+def _scene(draw: TaskDraw) -> _Scene:
     pools = draw.pools
     user, *authors = (name.lower() for name in draw.some(pools.people, 5))
     community, elsewhere = draw.some(pools.communities, 2)
@@ -63,13 +63,13 @@ def _scene(draw: Draw) -> _Scene:
     )
 
 
-def _request(pick: str, *acts: str) -> Callable[[Draw], Problem]:
+def _request(pick: str, *acts: str) -> Callable[[TaskDraw], FilledTemplate]:
     """Build requests on a post; `pick`: top, new, title, author, mine, or create for a new one.
 
     Acts: join (then the user is not yet a member), upvote, comment, flair.
     """
 
-    def build(draw: Draw) -> Problem:
+    def build(draw: TaskDraw) -> FilledTemplate:
         scene = _scene(draw)
         target = scene.picks["title" if pick in ("author", "create") else pick]
         title = scene.new_title if pick == "create" else str(target["title"])
@@ -84,7 +84,7 @@ def _request(pick: str, *acts: str) -> Callable[[Draw], Problem]:
             "flair": draw.one(FLAIRS),
         }
         membership = [] if "join" in acts else [_member(scene.community, scene.user)]
-        return Problem(
+        return FilledTemplate(
             user=scene.user,
             words={
                 "community": scene.community,
@@ -111,7 +111,9 @@ def _member(community: str, user: str) -> Row:
     return {"id": f"{community}:{user}", "community": community, "user": user}
 
 
-def _expected(draw: Draw, scene: _Scene, goal: dict[str, JsonValue], target: Row) -> list[Change]:
+def _expected(
+    draw: TaskDraw, scene: _Scene, goal: dict[str, JsonValue], target: Row
+) -> list[Change]:
     acts, post = str(goal["acts"]).split(","), target["id"]
     flair = goal["flair"] if "flair" in acts else ""
     changes: list[Change] = []

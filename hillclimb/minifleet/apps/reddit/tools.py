@@ -6,38 +6,38 @@ flair, locked posts take no comments. Every call may be repeated without further
 
 from __future__ import annotations
 
-from trainer.envs.minifleet.app import Tool, line, lines, looking, tool
-from trainer.envs.minifleet.schema import text
-from trainer.envs.minifleet.world import Fields, Row, RuleBroken, World, matches, same
+from hillclimb.minifleet.framework.app import Tool, line, lines, read_only_tool, tool
+from hillclimb.minifleet.framework.schema import text
+from hillclimb.minifleet.framework.world import Fields, Row, RuleBroken, World, matches, same
 
 FLAIRS = ("question", "showcase", "guide", "news")
 
 
-def search_posts(world: World, given: Fields) -> str:
+def search_posts(world: World, args: Fields) -> str:
     """Return a community's posts, by votes or by age, narrowed to a title or an author."""
-    community, query = _community(world, given), given.text("query")
-    found = [
+    community, query = _community(world, args), args.text("query")
+    posts = [
         row
         for row in world.rows("posts", community=community)
         if matches(query, row["title"]) or same(query, row["author"])
     ]
-    newest = given.text("sort", "top") == "new"
-    found.sort(key=lambda row: int(row["hours"]) if newest else -int(row["points"]))
+    newest = args.text("sort", "top") == "new"
+    posts.sort(key=lambda row: int(row["hours"]) if newest else -int(row["points"]))
     return lines(
-        {"post": row["id"], "title": row["title"], "author": row["author"]} for row in found
+        {"post": row["id"], "title": row["title"], "author": row["author"]} for row in posts
     )
 
 
-def join(world: World, given: Fields) -> str:
+def join(world: World, args: Fields) -> str:
     """Make the user a member of a community."""
-    community = _community(world, given)
+    community = _community(world, args)
     world.put("members", f"{community}:{world.user}", community=community, user=world.user)
     return line(community=community, status="joined")
 
 
-def create_post(world: World, given: Fields) -> str:
+def create_post(world: World, args: Fields) -> str:
     """Post to a community the user is a member of; the same title again is the same post."""
-    community, title = _community(world, given), given.text("title").strip()
+    community, title = _community(world, args), args.text("title").strip()
     _require_member(world, community)
     if not title:
         raise RuleBroken("title is empty")
@@ -49,27 +49,27 @@ def create_post(world: World, given: Fields) -> str:
     return line(post=post, status="posted")
 
 
-def set_flair(world: World, given: Fields) -> str:
+def set_flair(world: World, args: Fields) -> str:
     """Set the flair of a post of the user's own."""
-    post = _post(world, given)
+    post = _post(world, args)
     if post["author"] != world.user:
         raise RuleBroken("only the author can set the flair")
-    post["flair"] = given.text("flair")
+    post["flair"] = args.text("flair")
     return line(post=post["id"], flair=post["flair"])
 
 
-def upvote(world: World, given: Fields) -> str:
+def upvote(world: World, args: Fields) -> str:
     """Vote for somebody else's post."""
-    post = _post(world, given)
+    post = _post(world, args)
     if post["author"] == world.user:
         raise RuleBroken("no votes on your own post")
     world.put("votes", f"{post['id']}:{world.user}", post=post["id"], user=world.user)
     return line(post=post["id"], status="upvoted")
 
 
-def comment(world: World, given: Fields) -> str:
+def comment(world: World, args: Fields) -> str:
     """Comment on a post of a community the user is a member of, once."""
-    post, body = _post(world, given), given.text("text").strip()
+    post, body = _post(world, args), args.text("text").strip()
     _require_member(world, str(post["community"]))
     if post["locked"]:
         raise RuleBroken("post is locked")
@@ -81,12 +81,12 @@ def comment(world: World, given: Fields) -> str:
     return line(post=post["id"], status="commented")
 
 
-def _community(world: World, given: Fields) -> str:
-    return str(world.get("communities", given.text("community"), "community")["id"])
+def _community(world: World, args: Fields) -> str:
+    return str(world.get("communities", args.text("community"), "community")["id"])
 
 
-def _post(world: World, given: Fields) -> Row:
-    return world.get("posts", given.text("post"), "post")
+def _post(world: World, args: Fields) -> Row:
+    return world.get("posts", args.text("post"), "post")
 
 
 def _require_member(world: World, community: str) -> None:
@@ -95,7 +95,7 @@ def _require_member(world: World, community: str) -> None:
 
 
 TOOLS: tuple[Tool, ...] = (
-    looking(
+    read_only_tool(
         "search_posts",
         "query: title or author",
         search_posts,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from trainer.envs.minifleet.app import App
-from trainer.envs.minifleet.ticketmaster.expert import expert
-from trainer.envs.minifleet.ticketmaster.templates import TEMPLATES
-from trainer.envs.minifleet.ticketmaster.tools import TOOLS
+from hillclimb.minifleet.apps.ticketmaster.expert import expert
+from hillclimb.minifleet.apps.ticketmaster.templates import TEMPLATES
+from hillclimb.minifleet.apps.ticketmaster.tools import TOOLS
+from hillclimb.minifleet.framework.app import App
 
 APP = App(key="ticketmaster", tools=TOOLS, templates=TEMPLATES, expert=expert)

@@ -1,9 +1,9 @@
-"""How a person would work in ticketmaster: find the event, choose seats, hold them, pay."""
+"""Scripted expert of ticketmaster: find the event, choose seats, hold them, pay."""
 
 from __future__ import annotations
 
-from trainer.envs.minifleet.app import ExpertRun, call, first_row, goal_of
-from trainer.types import Task
+from hillclimb.environment.task import Task
+from hillclimb.minifleet.framework.app import ExpertRun, call, first_row, goal_of
 
 
 def expert(task: Task) -> ExpertRun:
@@ -16,10 +16,10 @@ def expert(task: Task) -> ExpertRun:
         narrowed = {"section": goal.text("section")} if goal.text("section") else {}
         seats = yield call("list_seats", event=event, **narrowed)
         seat = first_row(seats).text("seat")
-        held = yield call("hold_seats", seat=seat, count=goal.number("count"))
+        result = yield call("hold_seats", seat=seat, count=goal.number("count"))
     else:
-        held = yield call("list_holds", fan=goal.text("fan"))
-    hold = first_row(held).text("hold")
+        result = yield call("list_holds", fan=goal.text("fan"))
+    hold = first_row(result).text("hold")
     if goal.text("kind") == "resize":
         yield call("change_hold", hold=hold, count=goal.number("count"))
     yield call("pay_hold", hold=hold, card=goal.text("card"))

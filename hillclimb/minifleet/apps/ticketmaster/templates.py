@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from trainer.envs.minifleet.changes import Change, deleted, inserted
-from trainer.envs.minifleet.template import Draw, Problem, Template
-from trainer.envs.minifleet.ticketmaster.tools import CARDS, SECTIONS
-from trainer.envs.minifleet.world import Row
+from hillclimb.minifleet.apps.ticketmaster.tools import CARDS, SECTIONS
+from hillclimb.minifleet.framework.changes import Change, deleted, inserted
+from hillclimb.minifleet.framework.template import FilledTemplate, TaskDraw, Template
+from hillclimb.minifleet.framework.world import Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class _Scene:
     cards: list[Row]
 
 
-def _scene(draw: Draw, fans: list[str], when: str) -> _Scene:
+def _scene(draw: TaskDraw, fans: list[str], when: str) -> _Scene:
     artists = draw.phrases(draw.pools.moods, draw.pools.animals, 3)
     city, elsewhere = draw.some(draw.pools.cities, 2)
     date = {"today": draw.today, "tomorrow": draw.tomorrow}.get(when)
@@ -61,13 +61,13 @@ def _scene(draw: Draw, fans: list[str], when: str) -> _Scene:
     return _Scene(events=draw.shuffled(events), offers=offers, target=events[0], cards=cards)
 
 
-def _buy(by: str, seats: str, when: str = "next") -> Callable[[Draw], Problem]:
+def _buy(by: str, seats: str, when: str = "next") -> Callable[[TaskDraw], FilledTemplate]:
     """Build purchases; `by`: artist or city; `seats`: cheapest or section.
 
     `when`: next (the first event found), date, today or tomorrow.
     """
 
-    def build(draw: Draw) -> Problem:
+    def build(draw: TaskDraw) -> FilledTemplate:
         fans = draw.some(draw.pools.people, 3)
         scene = _scene(draw, fans, when)
         mine = [row for row in scene.offers if row["event"] == scene.target["id"]]
@@ -85,7 +85,7 @@ def _buy(by: str, seats: str, when: str = "next") -> Callable[[Draw], Problem]:
             "card": card,
         }
         other = [row for row in scene.offers if row is not offer]
-        return Problem(
+        return FilledTemplate(
             user=fans[0],
             words={
                 "what": scene.target[by],
@@ -102,10 +102,10 @@ def _buy(by: str, seats: str, when: str = "next") -> Callable[[Draw], Problem]:
     return build
 
 
-def _pay(*, resize: bool) -> Callable[[Draw], Problem]:
+def _pay(*, resize: bool) -> Callable[[TaskDraw], FilledTemplate]:
     """Build requests about the user's one open hold, among other fans' holds."""
 
-    def build(draw: Draw) -> Problem:
+    def build(draw: TaskDraw) -> FilledTemplate:
         fans = draw.some(draw.pools.people, 3)
         scene = _scene(draw, fans, "next")
         ids, offers = draw.ids("k", 3), draw.shuffled(scene.offers)
@@ -116,7 +116,7 @@ def _pay(*, resize: bool) -> Callable[[Draw], Problem]:
         card, count = str(scene.cards[draw.number(0, 1)]["card"]), int(holds[0]["count"])
         if resize:
             count = next(number for number in draw.digits(2, 5) if number != count)
-        return Problem(
+        return FilledTemplate(
             user=fans[0],
             words={"count": count, "card": card},
             tables=_tables(scene, holds=draw.shuffled(holds)),
@@ -132,7 +132,7 @@ def _pay(*, resize: bool) -> Callable[[Draw], Problem]:
     return build
 
 
-def _hold(draw: Draw, offer: Row, fan: str) -> Row:
+def _hold(draw: TaskDraw, offer: Row, fan: str) -> Row:
     return {"id": draw.ids("k", 1)[0], "seat": offer["id"], "count": 2, "fan": fan}
 
 

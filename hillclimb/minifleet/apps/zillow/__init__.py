@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from trainer.envs.minifleet.app import App
-from trainer.envs.minifleet.zillow.expert import expert
-from trainer.envs.minifleet.zillow.templates import TEMPLATES
-from trainer.envs.minifleet.zillow.tools import TOOLS
+from hillclimb.minifleet.apps.zillow.expert import expert
+from hillclimb.minifleet.apps.zillow.templates import TEMPLATES
+from hillclimb.minifleet.apps.zillow.tools import TOOLS
+from hillclimb.minifleet.framework.app import App
 
 APP = App(key="zillow", tools=TOOLS, templates=TEMPLATES, expert=expert)

@@ -1,13 +1,13 @@
-"""How a person would work in zillow: find the home, see what is free or lent, then commit."""
+"""Scripted expert of zillow: find the home, list slots or lenders, then tour or offer."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
 
-from trainer.envs.base import ToolCall, ToolResult
-from trainer.envs.minifleet.app import ExpertRun, call, first_row, goal_of
-from trainer.envs.minifleet.world import Fields
-from trainer.types import Task
+from hillclimb.environment.base import ToolCall, ToolResult
+from hillclimb.environment.task import Task
+from hillclimb.minifleet.framework.app import ExpertRun, call, first_row, goal_of
+from hillclimb.minifleet.framework.world import Fields
 
 
 def expert(task: Task) -> ExpertRun:

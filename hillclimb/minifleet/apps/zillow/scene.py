@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from trainer.envs.minifleet.template import Draw
-from trainer.envs.minifleet.world import Row, Scalar
-from trainer.envs.minifleet.zillow.tools import FOR_SALE, NEEDS_APPROVAL, SLOTS, UNDER_CONTRACT
+from hillclimb.minifleet.apps.zillow.tools import FOR_SALE, NEEDS_APPROVAL, SLOTS, UNDER_CONTRACT
+from hillclimb.minifleet.framework.template import TaskDraw
+from hillclimb.minifleet.framework.world import Row, Scalar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
-    """What a request is about. Whoever asks for `beds` in the city means the first home.
+class ZillowScene:
+    """Start state of a zillow task. A request for `beds` in the city means the first home.
 
     The homes: the cheapest large enough, the newest of those below `limit`, a cheaper one that is
     too small, a cheaper one under contract, one in the other city, and a new one for more than
@@ -34,7 +34,7 @@ class Scene:
         return {"city": self.city, "beds": self.beds, "price": self.limit}
 
 
-def scene(draw: Draw) -> Scene:
+def scene(draw: TaskDraw) -> ZillowScene:
     """Draw a market."""
     user, rival, *agents = draw.some(draw.pools.people, 4)
     city, elsewhere = draw.some(draw.pools.cities, 2)
@@ -56,7 +56,7 @@ def scene(draw: Draw) -> Scene:
         }
         for at in range(6)
     ]
-    return Scene(
+    return ZillowScene(
         user=user,
         rival=rival,
         agents=agents,
@@ -67,7 +67,7 @@ def scene(draw: Draw) -> Scene:
     )
 
 
-def lenders(draw: Draw, amount: int) -> list[Row]:
+def lenders(draw: TaskDraw, amount: int) -> list[Row]:
     """Return four lenders by rate: the first lends less than `amount` (thousands).
 
     The second is the best one, then.
@@ -81,20 +81,22 @@ def lenders(draw: Draw, amount: int) -> list[Row]:
     ]
 
 
-def free_slots(draw: Draw, market: Scene, home: Row, day: str) -> tuple[list[Row], list[str]]:
+def free_slots(
+    draw: TaskDraw, market: ZillowScene, home: Row, day: str
+) -> tuple[list[Row], list[str]]:
     """Return tours that take two slots of a day from a home, and the slots left, in order.
 
     In one its agent shows another home to another buyer, in one the user tours another home.
     """
     same_agent = [row for row in _others(market, home) if row["agent"] == home["agent"]]
     other_agent = [row for row in _others(market, home) if row["agent"] != home["agent"]]
-    taken, ids = draw.some(SLOTS, 2), draw.ids("t", 2)
-    shown, toured = draw.one(same_agent)["id"], draw.one(other_agent)["id"]
+    occupied, ids = draw.some(SLOTS, 2), draw.ids("t", 2)
+    other_home, own_tour = draw.one(same_agent)["id"], draw.one(other_agent)["id"]
     tours = [
-        tour(ids[0], shown, market.rival, (day, taken[0])),
-        tour(ids[1], toured, market.user, (day, taken[1])),
+        tour(ids[0], other_home, market.rival, (day, occupied[0])),
+        tour(ids[1], own_tour, market.user, (day, occupied[1])),
     ]
-    return tours, [slot for slot in SLOTS if slot not in taken]
+    return tours, [slot for slot in SLOTS if slot not in occupied]
 
 
 def tour(key: str, home: Scalar, buyer: str, when: tuple[str, str]) -> Row:
@@ -102,13 +104,13 @@ def tour(key: str, home: Scalar, buyer: str, when: tuple[str, str]) -> Row:
     return {"id": key, "home": home, "buyer": buyer, "date": when[0], "slot": when[1]}
 
 
-def free_key(draw: Draw, prefix: str, rows: list[Row]) -> str:
+def free_key(draw: TaskDraw, prefix: str, rows: list[Row]) -> str:
     """Return an id that none of the rows has."""
     keys = draw.ids(prefix, len(rows) + 1)
     return next(key for key in keys if all(key != row["id"] for row in rows))
 
 
-def tables(draw: Draw, market: Scene, **rows: list[Row]) -> dict[str, list[Row]]:
+def tables(draw: TaskDraw, market: ZillowScene, **rows: list[Row]) -> dict[str, list[Row]]:
     """Return the start state: `rows`, and another buyer's saved search, approval and offer."""
     rival, searches, offers = market.rival, rows.get("searches", []), rows.get("offers", [])
     search: Row = {"city": market.city, "beds": market.beds, "price": market.limit + 10}
@@ -127,5 +129,5 @@ def tables(draw: Draw, market: Scene, **rows: list[Row]) -> dict[str, list[Row]]
     }
 
 
-def _others(market: Scene, home: Row) -> list[Row]:
+def _others(market: ZillowScene, home: Row) -> list[Row]:
     return [row for row in market.homes if row is not home]

@@ -6,11 +6,8 @@ from collections.abc import Callable
 
 from pydantic import JsonValue
 
-from trainer.envs.minifleet.changes import Change, inserted, updated
-from trainer.envs.minifleet.template import Draw, Problem, Template
-from trainer.envs.minifleet.world import Row
-from trainer.envs.minifleet.zillow.scene import (
-    Scene,
+from hillclimb.minifleet.apps.zillow.scene import (
+    ZillowScene,
     free_key,
     free_slots,
     lenders,
@@ -18,18 +15,21 @@ from trainer.envs.minifleet.zillow.scene import (
     tables,
     tour,
 )
-from trainer.envs.minifleet.zillow.tools import SLOTS
+from hillclimb.minifleet.apps.zillow.tools import SLOTS
+from hillclimb.minifleet.framework.changes import Change, inserted, updated
+from hillclimb.minifleet.framework.template import FilledTemplate, TaskDraw, Template
+from hillclimb.minifleet.framework.world import Row
 
 _HOMES = {"cheapest": (0,), "newest": (1,), "dear": (5,), "address": (0, 1, 2, 4)}
-"""Which of a scene's homes a request may mean; those of an address cost less than 400 thousand."""
+"""Homes of a scene that a request may target; those of an address cost less than 400 thousand."""
 _BY = {"cheapest": "city", "newest": "alerts"}
 
 
-def _target(draw: Draw, market: Scene, which: str) -> Row:
+def _target(draw: TaskDraw, market: ZillowScene, which: str) -> Row:
     return market.homes[draw.one(_HOMES[which])]
 
 
-def _goal(market: Scene, which: str, home: Row, *acts: str) -> dict[str, JsonValue]:
+def _goal(market: ZillowScene, which: str, home: Row, *acts: str) -> dict[str, JsonValue]:
     by = _BY.get(which, "address")
     return {
         "acts": ",".join(acts),
@@ -41,12 +41,12 @@ def _goal(market: Scene, which: str, home: Row, *acts: str) -> dict[str, JsonVal
     }
 
 
-def _words(market: Scene, home: Row, **more: str | int) -> dict[str, str | int]:
+def _words(market: ZillowScene, home: Row, **more: str | int) -> dict[str, str | int]:
     place = {"address": home["address"], "city": market.city}
     return {**place, "beds": market.beds, "limit": market.limit, **more}
 
 
-def _saved(draw: Draw, market: Scene, *, is_there: bool) -> list[Row]:
+def _saved(draw: TaskDraw, market: ZillowScene, *, is_there: bool) -> list[Row]:
     """Return the user's saved search where the request is not to save it."""
     row: Row = {"id": draw.ids("q", 1)[0], "buyer": market.user, "city": market.city}
     return [{**row, "beds": market.beds, "price": market.limit}] if is_there else []
@@ -54,7 +54,7 @@ def _saved(draw: Draw, market: Scene, *, is_there: bool) -> list[Row]:
 
 def _tour(
     which: str, slot: str, when: str = "date", *, saves: bool = False, moves: bool = False
-) -> Callable[[Draw], Problem]:
+) -> Callable[[TaskDraw], FilledTemplate]:
     """Build requests for a tour; `which`: address, cheapest or newest (of the search alerts).
 
     `slot`: at (a given free one) or first (the first free one); `when`: date or tomorrow;
@@ -62,7 +62,7 @@ def _tour(
     time.
     """
 
-    def build(draw: Draw) -> Problem:
+    def build(draw: TaskDraw) -> FilledTemplate:
         market = scene(draw)
         home = _target(draw, market, which)
         date = draw.tomorrow if when == "tomorrow" else draw.later()
@@ -78,7 +78,7 @@ def _tour(
         searches = _saved(draw, market, is_there=which == "newest" and not saves)
         goal = _goal(market, which, home, *(["save"] if saves else []), "tour")
         named = when if when == "tomorrow" else f"on {date}"
-        return Problem(
+        return FilledTemplate(
             user=market.user,
             words=_words(market, home, slot=chosen, when=named),
             tables=tables(draw, market, tours=tours, searches=searches),
@@ -89,14 +89,14 @@ def _tour(
     return build
 
 
-def _bid(which: str, how: str, *, saves: bool = False) -> Callable[[Draw], Problem]:
+def _bid(which: str, how: str, *, saves: bool = False) -> Callable[[TaskDraw], FilledTemplate]:
     """Build offers; `which`: address, cheapest, newest or dear, which needs an approval first.
 
     `how`: below (a given price, lower than the asking price), asking, or higher (than what the
     user offered before); `saves`: the search is yet to be saved.
     """
 
-    def build(draw: Draw) -> Problem:
+    def build(draw: TaskDraw) -> FilledTemplate:
         market = scene(draw)
         home = _target(draw, market, which)
         price = int(home["price"]) - (0 if how == "asking" else draw.number(1, 10))
@@ -117,26 +117,26 @@ def _bid(which: str, how: str, *, saves: bool = False) -> Callable[[Draw], Probl
             acts.append("loan")
             changes.append(inserted("approvals", lender=banks[1]["id"], amount=price))
         goal = _goal(market, which, home, *acts, "bid")
-        asked = 0 if how == "asking" else price
-        return Problem(
+        offered_price = 0 if how == "asking" else price
+        return FilledTemplate(
             user=market.user,
             words=_words(market, home, price=price),
             tables=tables(draw, market, **rows),
-            goal={**goal, "price": asked, "lender": "", "amount": price},
+            goal={**goal, "price": offered_price, "lender": "", "amount": price},
             changes=changes,
         )
 
     return build
 
 
-def _loan(*, is_named: bool) -> Callable[[Draw], Problem]:
+def _loan(*, is_named: bool) -> Callable[[TaskDraw], FilledTemplate]:
     """Build requests for an approval, from a named lender or the one with the lowest rate."""
 
-    def build(draw: Draw) -> Problem:
+    def build(draw: TaskDraw) -> FilledTemplate:
         market, amount = scene(draw), 10 * draw.number(25, 90)
         banks = lenders(draw, amount)
         bank = str((draw.one(banks[1:]) if is_named else banks[1])["id"])
-        return Problem(
+        return FilledTemplate(
             user=market.user,
             words={"lender": bank, "amount": amount},
             tables=tables(draw, market, lenders=draw.shuffled(banks)),
@@ -147,11 +147,11 @@ def _loan(*, is_named: bool) -> Callable[[Draw], Problem]:
     return build
 
 
-def _save(draw: Draw) -> Problem:
+def _save(draw: TaskDraw) -> FilledTemplate:
     """Build requests to save a search."""
     market = scene(draw)
     home = market.homes[1]
-    return Problem(
+    return FilledTemplate(
         user=market.user,
         words=_words(market, home),
         tables=tables(draw, market),

@@ -1,4 +1,4 @@
-"""Draws the faults of each request and carries them out."""
+"""Draws the faults of each request and injects them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from dataclasses import dataclass, field, replace
 from pydantic import JsonValue
 from starlette.requests import Request
 
-from trainer.envs.minifleet.server.problems import Problem, refused
-from trainer.envs.minifleet.server.wirefaults import FaultRule, Operation, WireFaults
+from hillclimb.minifleet.server.faults.plan import FaultRule, Operation, WireFaults
+from hillclimb.minifleet.server.problems import FleetProblem, structured_problem
 
 
 @dataclass(slots=True)
-class Lane:
-    """Requests that are counted together, so that their faults do not depend on other requests.
+class FaultCounter:
+    """Counts requests of an instance, so that its faults do not depend on other requests.
 
-    An instance's requests are one lane; those that name no instance share one.
+    Requests that name no instance share a counter.
     """
 
     name: str
@@ -29,13 +29,13 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Strike:
-    """The faults of one request; the default is none."""
+class InjectedFault:
+    """The faults drawn for one request; the default is none."""
 
     delay_s: float = 0.0
-    error: Problem | None = None
+    error: FleetProblem | None = None
     hang_s: float | None = None
-    lost: Problem | None = None
+    lost: FleetProblem | None = None
     expires: bool = False
     empty_tools: bool = False
     crashes: bool = False
@@ -43,7 +43,7 @@ class Strike:
     has_no_result: bool = False
 
     async def before(self, request: Request) -> None:
-        """Wait, hang or fail, as drawn, before anything is done.
+        """Wait, hang or fail, as drawn, before the request is carried out.
 
         Raises:
             Problem: the injected failure.
@@ -64,35 +64,35 @@ class Strike:
             raise self.error
 
     async def wait(self) -> None:
-        """Take the drawn time."""
+        """Wait for the drawn latency."""
         if self.delay_s:
             await asyncio.sleep(self.delay_s)
 
     def after(self) -> None:
-        """Lose the reply, if drawn, when everything is done.
+        """Drop the reply, if drawn, after the request was carried out.
 
         Raises:
-            Problem: what the client sees instead of the reply.
+            Problem: the response in place of the reply.
         """
         if self.lost is not None:
             raise self.lost
 
 
 async def _hang(request: Request, seconds: float) -> None:
-    """Give no answer until the time is over or the client has gone.
+    """Send no response until the time is over or the client disconnects.
 
     Raises:
         Problem: 504.
     """
-    await request.body()  # what is received afterwards says that the client has gone
+    await request.body()  # the next message is the client's disconnect
     with suppress(TimeoutError):
         await asyncio.wait_for(request.receive(), seconds)
-    raise refused(504, "injected_fault", "no answer in time (injected)", retryable=True)
+    raise structured_problem(504, "injected_fault", "no answer in time (injected)", retryable=True)
 
 
 @dataclass(slots=True)
-class Striker:
-    """The faults in force; they can be replaced while the server runs.
+class RequestFaults:
+    """The active fault rules; they can be replaced while the server runs.
 
     Args:
         clock: seconds; only differences count.
@@ -100,52 +100,52 @@ class Striker:
 
     clock: Callable[[], float]
     seed: int = 0
-    struck: Counter[str] = field(default_factory=Counter)
-    """How often each kind of fault was injected."""
+    num_injected: Counter[str] = field(default_factory=Counter)
+    """Injected faults by kind."""
     _rules: list[tuple[float, FaultRule]] = field(default_factory=list)
 
     def replace(self, faults: WireFaults) -> None:
-        """Put these faults in the place of all others; their time begins now."""
+        """Replace all rules; the time windows of the new ones begin now."""
         self.seed = faults.seed
         self._rules = [(self.clock(), rule) for rule in faults.rules]
 
     def add(self, rule: FaultRule) -> None:
-        """Add a rule whose time begins now."""
+        """Add a rule, whose time window begins now."""
         self._rules.append((self.clock(), rule))
 
     def current(self) -> WireFaults:
-        """Return the faults in force, windows that are over included."""
+        """Return all rules, those with an expired time window included."""
         return WireFaults(seed=self.seed, rules=tuple(rule for _, rule in self._rules))
 
-    def draw(self, operation: Operation, lane: Lane) -> Strike:
-        """Return the faults of the lane's next request of this kind."""
-        number = lane.counts[operation]
-        lane.counts[operation] += 1
-        strike, now = Strike(), self.clock()
+    def draw(self, operation: Operation, counter: FaultCounter) -> InjectedFault:
+        """Draw the faults of the counter's next request of an operation."""
+        number = counter.counts[operation]
+        counter.counts[operation] += 1
+        fault, now = InjectedFault(), self.clock()
         for index, (since, rule) in enumerate(self._rules):
-            if rule.holds(operation, lane.env_key, now - since):
-                rng = random.Random(f"{self.seed}/{index}/{operation}/{lane.name}/{number}")
-                strike = _merge(strike, rule, rng, number)
-        self._count(strike)
-        return strike
+            if rule.applies(operation, counter.env_key, now - since):
+                rng = random.Random(f"{self.seed}/{index}/{operation}/{counter.name}/{number}")
+                fault = _merge(fault, rule, rng, number)
+        self._count(fault)
+        return fault
 
-    def _count(self, strike: Strike) -> None:
+    def _count(self, fault: InjectedFault) -> None:
         kinds = {
-            "delay": bool(strike.delay_s),
-            "error": strike.error is not None,
-            "hang": strike.hang_s is not None,
-            "lost_reply": strike.lost is not None,
-            "expire": strike.expires,
-            "empty_tools": strike.empty_tools,
-            "crash": strike.crashes,
-            "judge_error": strike.judge_fails,
-            "no_result": strike.has_no_result,
+            "delay": bool(fault.delay_s),
+            "error": fault.error is not None,
+            "hang": fault.hang_s is not None,
+            "lost_reply": fault.lost is not None,
+            "expire": fault.expires,
+            "empty_tools": fault.empty_tools,
+            "crash": fault.crashes,
+            "judge_error": fault.judge_fails,
+            "no_result": fault.has_no_result,
         }
-        self.struck.update(kind for kind, happens in kinds.items() if happens)
+        self.num_injected.update(kind for kind, happens in kinds.items() if happens)
 
 
-def _merge(strike: Strike, rule: FaultRule, rng: random.Random, number: int) -> Strike:
-    """Add one rule's draws; each is made whatever the others give."""
+def _merge(fault: InjectedFault, rule: FaultRule, rng: random.Random, number: int) -> InjectedFault:
+    """Add one rule's draws; every rate is drawn, whatever the others return."""
     delay = rule.delays().draw_latency(rng) if rule.latency_s else 0.0
     fails, loses, hangs, expires, empties, crashes, judge_fails, is_void = (
         rng.random() < rate
@@ -161,21 +161,21 @@ def _merge(strike: Strike, rule: FaultRule, rng: random.Random, number: int) -> 
         )
     )
     return replace(
-        strike,
-        delay_s=strike.delay_s + delay,
-        error=strike.error or (_failure(rule) if fails else None),
-        lost=strike.lost or (_failure(rule) if loses else None),
-        hang_s=rule.hang_s if hangs else strike.hang_s,
-        expires=strike.expires or expires,
-        empty_tools=strike.empty_tools or empties or number < rule.empty_tools_first,
-        crashes=strike.crashes or crashes,
-        judge_fails=strike.judge_fails or judge_fails,
-        has_no_result=strike.has_no_result or is_void,
+        fault,
+        delay_s=fault.delay_s + delay,
+        error=fault.error or (_failure(rule) if fails else None),
+        lost=fault.lost or (_failure(rule) if loses else None),
+        hang_s=rule.hang_s if hangs else fault.hang_s,
+        expires=fault.expires or expires,
+        empty_tools=fault.empty_tools or empties or number < rule.empty_tools_first,
+        crashes=fault.crashes or crashes,
+        judge_fails=fault.judge_fails or judge_fails,
+        has_no_result=fault.has_no_result or is_void,
     )
 
 
-def _failure(rule: FaultRule) -> Problem:
-    """The error a rule injects; its text says "temporarily", as retry rules by text look for."""
+def _failure(rule: FaultRule) -> FleetProblem:
+    """Return the error of a rule; its text has "temporarily" for clients that retry by text."""
     more: dict[str, JsonValue] = {} if rule.retryable is None else {"retryable": rule.retryable}
     word = "refused" if rule.retryable is False else "temporarily unavailable"
-    return refused(rule.error_status, "injected_fault", f"{word} (injected)", **more)
+    return structured_problem(rule.error_status, "injected_fault", f"{word} (injected)", **more)

@@ -1,4 +1,4 @@
-"""What may go wrong on the wire, as data: rates, delays and windows of time per operation."""
+"""Fault rules of the server as data: rates, delays and time windows per operation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from trainer.envs.minifleet.faults import Faults
+from hillclimb.minifleet.faults import Faults
 
 Operation = Literal[
     "create",
@@ -32,18 +32,18 @@ Seconds = Annotated[float, Field(ge=0.0, le=86_400.0)]
 
 
 class FaultRule(BaseModel):
-    """Faults of some operations; every rate is drawn on its own for each request."""
+    """Faults of some operations; every rate is drawn separately for each request."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     on: tuple[Operation | Literal["*"], ...] = ("*",)
-    """Operations struck; `*` is all of them."""
+    """Operations with these faults; `*` is all of them."""
     env_keys: tuple[str, ...] | None = None
     """Only requests about instances of these environments; null: all requests."""
     after_s: Seconds = 0.0
-    """Seconds from when the rule was given until it begins to hold."""
+    """Start of the time window, counted from when the rule was added (seconds)."""
     for_s: Seconds | None = None
-    """Seconds that it holds; null: until it is taken away."""
+    """Length of the time window (seconds); null: until the rule is removed."""
     latency_s: Seconds = 0.0
     latency_p99_s: Seconds | None = None
     """Null: `latency_s` is constant. Else it is the median of a lognormal distribution with this
@@ -59,10 +59,10 @@ class FaultRule(BaseModel):
     """Share of requests that get no answer for `hang_s`, then 504; nothing was done."""
     hang_s: Seconds = 300.0
     expire_rate: Rate = 0.0
-    """Share of requests to an instance before which its time to live ends."""
+    """Share of requests to an instance that find its time to live over."""
     empty_tools_rate: Rate = 0.0
     empty_tools_first: Annotated[int, Field(ge=0)] = 0
-    """So many of an instance's first tool lists are empty, as while an environment starts."""
+    """Number of an instance's first tool lists that are empty, as while an environment starts."""
     crash_rate: Rate = 0.0
     """Share of verifications in which the verifier raises: `success` false with an error."""
     judge_error_rate: Rate = 0.0
@@ -83,8 +83,8 @@ class FaultRule(BaseModel):
         """
         return Faults(latency_s=self.latency_s, latency_p99_s=self.latency_p99_s)
 
-    def holds(self, operation: Operation, env_key: str | None, age_s: float) -> bool:
-        """Tell whether a request is struck by this rule, `age_s` after the rule was given."""
+    def applies(self, operation: Operation, env_key: str | None, age_s: float) -> bool:
+        """Tell whether this rule applies to a request, `age_s` after the rule was added."""
         if "*" not in self.on and operation not in self.on:
             return False
         if self.env_keys is not None and env_key not in self.env_keys:

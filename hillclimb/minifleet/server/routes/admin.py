@@ -1,4 +1,4 @@
-"""The server's own controls, for people and tests on this machine: faults, limits, figures."""
+"""Administration routes, for clients on this machine: faults, limits, statistics."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from trainer.contract.hosts import is_loopback_host
-from trainer.envs.minifleet.server.desk import Desk, Handler
-from trainer.envs.minifleet.server.problems import Problem, parsed
-from trainer.envs.minifleet.server.wirefaults import FaultRule, WireFaults
+from hillclimb.minifleet.server.context import AppContext, Handler
+from hillclimb.minifleet.server.faults.plan import FaultRule, WireFaults
+from hillclimb.minifleet.server.problems import FleetProblem, parsed
+from hillclimb.spec.hosts import is_loopback_host
 
 
 class Limit(BaseModel):
@@ -22,10 +22,10 @@ class Limit(BaseModel):
 
 
 class Admin:
-    """The routes under `/admin`; they need the API key and a client on this machine."""
+    """The routes under `/admin`; they require the API key and a client on this machine."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: AppContext) -> None:
+        self._context = context
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -45,49 +45,49 @@ class Admin:
         async def checked(request: Request) -> Response:
             host = request.client.host if request.client else ""
             if not is_loopback_host(host):
-                raise Problem(403, "/admin answers only on the loopback interface")
-            self._desk.check_key(request)
+                raise FleetProblem(403, "/admin answers only on the loopback interface")
+            self._context.check_key(request)
             return await handler(request)
 
         return checked
 
     async def show(self, request: Request) -> Response:
         """Return the faults in force."""
-        return JSONResponse(self._desk.striker.current().model_dump(mode="json"))
+        return JSONResponse(self._context.faults.current().model_dump(mode="json"))
 
     async def replace(self, request: Request) -> Response:
-        """Put a fault file's content in force; its windows of time begin now."""
-        self._desk.striker.replace(await parsed(request, WireFaults))
+        """Replace all faults; the time windows of the new ones begin now."""
+        self._context.faults.replace(await parsed(request, WireFaults))
         return await self.show(request)
 
     async def add(self, request: Request) -> Response:
-        """Add one rule, whose window of time begins now: an outage is a rule with `for_s`."""
-        self._desk.striker.add(await parsed(request, FaultRule))
+        """Add a fault rule, whose time window begins now: an outage is a rule with `for_s`."""
+        self._context.faults.add(await parsed(request, FaultRule))
         return await self.show(request)
 
     async def limit(self, request: Request) -> Response:
-        """Change how many instances may run; those that run go on."""
-        self._desk.instances.limit = (await parsed(request, Limit)).instance_limit
-        return JSONResponse({"instance_limit": self._desk.instances.limit})
+        """Change the limit of instances; running ones are not ended."""
+        self._context.instances.limit = (await parsed(request, Limit)).instance_limit
+        return JSONResponse({"instance_limit": self._context.instances.limit})
 
     async def expire(self, request: Request) -> Response:
         """End an instance as if its time to live were over."""
-        instance = self._desk.instances.find(request.path_params["instance_id"])
-        self._desk.instances.end(instance, "ttl_expired")
-        return JSONResponse({"instance_id": instance.id, "ended": instance.ended})
+        instance = self._context.instances.find(request.path_params["instance_id"])
+        self._context.instances.end(instance, "ttl_expired")
+        return JSONResponse({"instance_id": instance.id, "ended": instance.end_reason})
 
     async def stats(self, request: Request) -> Response:
-        """Return what happened since the start: requests, faults, instances by how they ended."""
-        instances = self._desk.instances
+        """Return counters since the start: requests, faults, instances by end reason."""
+        instances = self._context.instances
         return JSONResponse(
             {
-                "requests": dict(self._desk.requests),
-                "faults": dict(self._desk.striker.struck),
+                "requests": dict(self._context.requests),
+                "faults": dict(self._context.faults.num_injected),
                 "instances": {
-                    "created": instances.created,
+                    "created": instances.num_created,
                     "running": len(instances),
-                    "ended": dict(instances.ended),
+                    "ended": dict(instances.num_ended),
                 },
-                "sessions": len(self._desk.sessions),
+                "sessions": len(self._context.sessions),
             }
         )

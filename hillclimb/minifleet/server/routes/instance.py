@@ -1,4 +1,4 @@
-"""An instance's manager: reset, the app's databases, their difference."""
+"""Routes of an instance's manager: reset, the app's databases, their difference."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from trainer.envs.minifleet.env import MinifleetEnv
-from trainer.envs.minifleet.server import databases
-from trainer.envs.minifleet.server.databases import Ignored, QueryRefused
-from trainer.envs.minifleet.server.desk import Desk
-from trainer.envs.minifleet.server.instances import Instance, iso
-from trainer.envs.minifleet.server.problems import Problem, not_found, parsed
-from trainer.envs.minifleet.server.strikes import Strike
-from trainer.envs.minifleet.server.wirefaults import Operation
+from hillclimb.minifleet.env import MinifleetEnv
+from hillclimb.minifleet.server.context import AppContext
+from hillclimb.minifleet.server.faults.injection import InjectedFault
+from hillclimb.minifleet.server.faults.plan import Operation
+from hillclimb.minifleet.server.problems import FleetProblem, not_found, parsed
+from hillclimb.minifleet.server.state import databases
+from hillclimb.minifleet.server.state.databases import DiffFilter, QueryRefused
+from hillclimb.minifleet.server.state.instances import Instance, iso
 
 DATABASES = ("seed", "current")
 NO_CODE = "this server runs no code that a client sends; grade by POST /v1/verifiers/execute"
@@ -35,7 +35,7 @@ class QueryBody(BaseModel):
 
 
 class IgnoreBody(BaseModel):
-    """What a structured diff leaves out."""
+    """Exclusions of a structured diff."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -52,11 +52,11 @@ class DiffBody(BaseModel):
     ignore_config: IgnoreBody = IgnoreBody()
 
 
-class Runner:
+class InstanceManager:
     """The manager routes of every instance."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: AppContext) -> None:
+        self._context = context
 
     def routes(self) -> list[Route]:
         """Return the paths under `{root}api/v1/env`."""
@@ -77,22 +77,22 @@ class Runner:
         ]
 
     async def reset(self, request: Request) -> Response:
-        """Start over from the seed; `seed` and `timestamp` change nothing here."""
+        """Start over from the seed; `seed` and `timestamp` have no effect."""
 
         async def answer(env: MinifleetEnv) -> JsonValue:
             await env.reset()
             return {"success": True, "message": "the environment is at its start state"}
 
-        return await self._struck(request, "reset", answer)
+        return await self._with_faults(request, "reset", answer)
 
     async def health(self, request: Request) -> Response:
-        """Tell that the instance runs."""
-        now = iso(self._desk.instances.clock())
+        """Report that the instance runs."""
+        now = iso(self._context.instances.clock())
 
         async def answer(_: MinifleetEnv) -> JsonValue:
             return {"status": "healthy", "timestamp": now, "service": "minifleet"}
 
-        return await self._struck(request, "resources", answer)
+        return await self._with_faults(request, "resources", answer)
 
     async def resources(self, request: Request) -> Response:
         """List the two databases."""
@@ -102,7 +102,7 @@ class Runner:
                 "resources": [{"name": name, "type": "sqlite", "mode": "ro"} for name in DATABASES]
             }
 
-        return await self._struck(request, "resources", answer)
+        return await self._with_faults(request, "resources", answer)
 
     async def describe(self, request: Request) -> Response:
         """Describe a database's tables."""
@@ -113,10 +113,10 @@ class Runner:
             named: dict[str, JsonValue] = {"success": True, "resource_name": name}
             return named | {"tables": tables, "message": "the app's tables"}
 
-        return await self._struck(request, "resources", answer)
+        return await self._with_faults(request, "resources", answer)
 
     async def query(self, request: Request) -> Response:
-        """Run one reading SQL statement; what SQLite refuses is `success` false."""
+        """Run one read-only SQL statement; one that SQLite refuses has `success` false."""
         name, body = _database(request), await parsed(request, QueryBody)
 
         async def answer(env: MinifleetEnv) -> JsonValue:
@@ -136,40 +136,42 @@ class Runner:
             table: dict[str, JsonValue] = {"columns": list(columns), "rows": list(rows)}
             return {"success": True, "message": f"{len(rows)} rows", **table}
 
-        return await self._struck(request, "resources", answer)
+        return await self._with_faults(request, "resources", answer)
 
     async def diff(self, request: Request) -> Response:
-        """Return what differs between `seed` and `current`."""
+        """Return the difference between `seed` and `current`."""
         body = await parsed(request, DiffBody)
 
         async def answer(env: MinifleetEnv) -> JsonValue:
-            ignored = Ignored(**body.ignore_config.model_dump())
-            found = databases.structured_diff(*env.tables(), ignored)
-            return {"success": True, "diff": found, "message": "current against seed"}
+            exclusions = DiffFilter(**body.ignore_config.model_dump())
+            diff = databases.structured_diff(*env.tables(), exclusions)
+            return {"success": True, "diff": diff, "message": "current against seed"}
 
-        return await self._struck(request, "resources", answer)
+        return await self._with_faults(request, "resources", answer)
 
     async def refuse_code(self, request: Request) -> Response:
-        """Refuse to run code or to keep a snapshot."""
+        """Refuse to run code or to store a snapshot."""
         self._instance(request)
         return JSONResponse({"success": False, "error": NO_CODE, "message": NO_CODE})
 
-    async def _struck(self, request: Request, operation: Operation, answer: Answer) -> Response:
+    async def _with_faults(
+        self, request: Request, operation: Operation, answer: Answer
+    ) -> Response:
         instance = self._instance(request)
 
-        async def work(_: Strike) -> Response:
+        async def work(_: InjectedFault) -> Response:
             return JSONResponse(await answer(instance.running_env()))
 
-        return await self._desk.struck(request, operation, work, instance)
+        return await self._context.with_faults(request, operation, work, instance)
 
     def _instance(self, request: Request) -> Instance:
-        """The instance of the path, for who may see it: a gate answers 404, as Fleet's does."""
-        token = self._desk.settings.runner_token
+        """Return the path's instance after a check of key and token (404 without one)."""
+        token = self._context.settings.runner_token
         sent = request.headers.get("x-runner-token", "")
         if token is not None and not hmac.compare_digest(sent.encode(), token.encode()):
-            raise Problem(404, "not found")
-        self._desk.check_key(request, needed=False)
-        return self._desk.instances.find(request.path_params["instance_id"])
+            raise FleetProblem(404, "not found")
+        self._context.check_key(request, needed=False)
+        return self._context.instances.find(request.path_params["instance_id"])
 
 
 def _database(request: Request) -> str:

@@ -1,4 +1,4 @@
-"""Instances and what surrounds them: environments, regions, the account, runs."""
+"""Routes of instances, environments, regions, runs and the account."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from trainer.envs.minifleet.catalog import APPS, find_task
-from trainer.envs.minifleet.env import MinifleetEnv
-from trainer.envs.minifleet.export import VERSION
-from trainer.envs.minifleet.server.desk import Desk
-from trainer.envs.minifleet.server.instances import CreateRequest, Instance, iso
-from trainer.envs.minifleet.server.problems import Problem, not_found, parsed
-from trainer.envs.minifleet.server.settings import REGIONS, TEAM_ID
-from trainer.envs.minifleet.server.strikes import Strike
-from trainer.envs.minifleet.server.wirerows import environment_row, instance_row, run_rows
-from trainer.types import Task
+from hillclimb.environment.task import Task
+from hillclimb.minifleet.catalog import APPS, find_task
+from hillclimb.minifleet.env import MinifleetEnv
+from hillclimb.minifleet.export import VERSION
+from hillclimb.minifleet.server.context import AppContext
+from hillclimb.minifleet.server.faults.injection import InjectedFault
+from hillclimb.minifleet.server.problems import FleetProblem, not_found, parsed
+from hillclimb.minifleet.server.responses import environment_row, instance_row, run_rows
+from hillclimb.minifleet.server.settings import REGIONS, TEAM_ID
+from hillclimb.minifleet.server.state.instances import CreateRequest, Instance, iso
 
 REQUEST_ID = "x-request-id"
 
@@ -28,12 +28,12 @@ REQUEST_ID = "x-request-id"
 class Orchestrator:
     """The routes under `/v1/env`, the account and the regions."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._runner_token = desk.settings.runner_token or secrets.token_hex(16)
+    def __init__(self, context: AppContext) -> None:
+        self._context = context
+        self._runner_token = context.settings.runner_token or secrets.token_hex(16)
 
     def routes(self) -> list[Route]:
-        """Return the routes; those of fixed paths stand before those with a name in them."""
+        """Return the routes; fixed paths come before those with a parameter."""
         one = "/v1/env/instances/{instance_id}"
         table = (
             ("POST", "/v1/env/instances", self.create),
@@ -41,7 +41,7 @@ class Orchestrator:
             ("DELETE", "/v1/env/instances/batch", self.delete_run),
             ("GET", one, self.get),
             ("DELETE", one, self.delete),
-            ("POST", f"{one}/heartbeat", self.beat),
+            ("POST", f"{one}/heartbeat", self.heartbeat),
             ("GET", "/v1/env/runs", self.runs),
             ("GET", "/v1/env/", self.environments),
             ("GET", "/v1/env/{env_key}", self.environment),
@@ -49,63 +49,63 @@ class Orchestrator:
             ("GET", "/v1/account", self.account),
             ("GET", "/v1/runner-auth/token", self.runner_token),
         )
-        keyed = self._desk.with_key
+        keyed = self._context.with_key
         return [Route(path, keyed(answer), methods=[method]) for method, path, answer in table]
 
     async def create(self, request: Request) -> Response:
-        """Make an instance; a repeated request id is told which one it made."""
-        strike = self._desk.draw("create")
-        await strike.refuse(request)
-        wanted = await parsed(request, CreateRequest)
-        task, region = _task(wanted), _region(wanted)
+        """Create an instance; a repeated request id gets a problem that names the first one."""
+        fault = self._context.draw("create")
+        await fault.refuse(request)
+        body = await parsed(request, CreateRequest)
+        task, region = _task(body), _region(body)
         digest = hashlib.sha256(await request.body()).hexdigest()
         request_id = request.headers.get(REQUEST_ID)
         if request_id:
-            duplicate = self._desk.instances.duplicate(request_id, digest)
+            duplicate = self._context.instances.duplicate(request_id, digest)
             if duplicate is not None:
                 raise duplicate
-        instance = self._desk.instances.reserve(wanted, region, VERSION)
+        instance = self._context.instances.reserve(body, region, VERSION)
         if request_id:
-            self._desk.instances.remember(request_id, digest, instance)
-        env = MinifleetEnv(APPS[wanted.env_key], task)
+            self._context.instances.remember(request_id, digest, instance)
+        env = MinifleetEnv(APPS[body.env_key], task)
         try:
-            await strike.wait()
+            await fault.wait()
             await env.reset()
         except BaseException:
-            self._desk.instances.end(instance, "start_failed")
+            self._context.instances.end(instance, "start_failed")
             raise
-        self._desk.instances.start(instance, env)
-        strike.after()
+        self._context.instances.start(instance, env)
+        fault.after()
         return self._row(request, instance)
 
     async def get(self, request: Request) -> Response:
         """Return an instance, running or ended."""
-        instance = self._named(request)
+        instance = self._instance(request)
 
-        async def work(_: Strike) -> Response:
+        async def work(_: InjectedFault) -> Response:
             return self._row(request, instance)
 
-        return await self._desk.struck(request, "get", work, instance)
+        return await self._context.with_faults(request, "get", work, instance)
 
     async def delete(self, request: Request) -> Response:
-        """End an instance; ending one that has ended is no error."""
-        instance = self._named(request)
+        """End an instance; it is no error where it has ended already."""
+        instance = self._instance(request)
 
-        async def work(_: Strike) -> Response:
-            self._desk.instances.end(instance, "deleted")
+        async def work(_: InjectedFault) -> Response:
+            self._context.instances.end(instance, "deleted")
             return self._row(request, instance)
 
-        return await self._desk.struck(request, "delete", work, instance)
+        return await self._context.with_faults(request, "delete", work, instance)
 
-    async def beat(self, request: Request) -> Response:
-        """Keep an instance alive until its next heartbeat is due."""
-        instance = self._named(request)
+    async def heartbeat(self, request: Request) -> Response:
+        """Record a heartbeat, which keeps an instance alive until the next one is due."""
+        instance = self._instance(request)
 
-        async def work(_: Strike) -> Response:
+        async def work(_: InjectedFault) -> Response:
             alive = instance.is_alive
             answer: dict[str, JsonValue] = {"success": alive, "instance_id": instance.id}
             if alive and instance.request.heartbeat_interval is not None:
-                self._desk.instances.beat(instance)
+                self._context.instances.heartbeat(instance)
                 answer |= {
                     "last_heartbeat": iso(instance.heartbeat_at),
                     "deadline_timestamp": instance.deadline,
@@ -113,52 +113,52 @@ class Orchestrator:
                 }
             return JSONResponse(answer)
 
-        return await self._desk.struck(request, "heartbeat", work, instance)
+        return await self._context.with_faults(request, "heartbeat", work, instance)
 
     async def list_all(self, request: Request) -> Response:
         """List instances: `status` (default: all that are alive), `region`, `run_id`."""
         query = request.query_params
 
-        async def work(_: Strike) -> Response:
-            found = [
+        async def work(_: InjectedFault) -> Response:
+            instances = [
                 each
-                for each in self._desk.instances
+                for each in self._context.instances
                 if (each.status == query["status"] if "status" in query else each.is_alive)
                 and query.get("region") in (None, each.region)
                 and query.get("run_id") in (None, each.request.run_id)
             ]
-            return self._rows(request, found)
+            return self._rows(request, instances)
 
-        return await self._desk.struck(request, "list", work)
+        return await self._context.with_faults(request, "list", work)
 
     async def delete_run(self, request: Request) -> Response:
         """End all instances of a run and return those that were alive."""
         run_id = request.query_params.get("run_id")
         if not run_id:
-            raise Problem(400, "run_id is missing: profiles are not served here")
+            raise FleetProblem(400, "run_id is missing: profiles are not served here")
 
-        async def work(_: Strike) -> Response:
+        async def work(_: InjectedFault) -> Response:
             alive = [
                 each
-                for each in self._desk.instances
+                for each in self._context.instances
                 if each.request.run_id == run_id and each.is_alive
             ]
             for instance in alive:
-                self._desk.instances.end(instance, "deleted")
+                self._context.instances.end(instance, "deleted")
             return self._rows(request, alive)
 
-        return await self._desk.struck(request, "delete", work)
+        return await self._context.with_faults(request, "delete", work)
 
     async def runs(self, request: Request) -> Response:
         """List runs; `active` (default `active`) is `active`, `inactive` or `all`."""
-        wanted = request.query_params.get("active", "active")
-        rows = run_rows(self._desk.instances)
-        kept = [
+        activity = request.query_params.get("active", "active")
+        rows = run_rows(self._context.instances)
+        selected = [
             row
             for row in rows
-            if wanted == "all" or (row["running_count"] != 0) == (wanted == "active")
+            if activity == "all" or (row["running_count"] != 0) == (activity == "active")
         ]
-        return JSONResponse(kept)
+        return JSONResponse(selected)
 
     async def environments(self, request: Request) -> Response:
         """List the environments."""
@@ -176,10 +176,10 @@ class Orchestrator:
         return JSONResponse(list(REGIONS))
 
     async def account(self, request: Request) -> Response:
-        """Return the account's limit and how much of it is used."""
+        """Return the account's limit and number of instances."""
 
-        async def work(_: Strike) -> Response:
-            instances = self._desk.instances
+        async def work(_: InjectedFault) -> Response:
+            instances = self._context.instances
             return JSONResponse(
                 {
                     "team_id": TEAM_ID,
@@ -189,14 +189,14 @@ class Orchestrator:
                 }
             )
 
-        return await self._desk.struck(request, "account", work)
+        return await self._context.with_faults(request, "account", work)
 
     async def runner_token(self, request: Request) -> Response:
-        """Return the token that managers may ask for."""
+        """Return the token that managers may require."""
         return JSONResponse({"token": self._runner_token})
 
-    def _named(self, request: Request) -> Instance:
-        return self._desk.instances.find(request.path_params["instance_id"])
+    def _instance(self, request: Request) -> Instance:
+        return self._context.instances.find(request.path_params["instance_id"])
 
     def _row(self, request: Request, instance: Instance) -> Response:
         return JSONResponse(instance_row(instance, str(request.base_url)))
@@ -206,27 +206,27 @@ class Orchestrator:
         return JSONResponse([instance_row(each, base_url) for each in instances])
 
 
-def _task(wanted: CreateRequest) -> Task:
-    """The task whose start state an instance begins with: its data, or the app's first task.
+def _task(body: CreateRequest) -> Task:
+    """Return the task whose start state the instance has: its data, or the app's first task.
 
-    The messages are worded as the official client tells its errors apart.
+    The official client classifies errors by these texts.
     """
-    app = APPS.get(wanted.env_key)
+    app = APPS.get(body.env_key)
     if app is None:
-        raise Problem(400, f"Environment '{wanted.env_key}' not found")
-    for version, noun in ((wanted.env_version, "Version"), (wanted.data_version, "Data version")):
+        raise FleetProblem(400, f"Environment '{body.env_key}' not found")
+    for version, noun in ((body.env_version, "Version"), (body.data_version, "Data version")):
         if version not in (None, "", VERSION):
-            raise Problem(400, f"{noun} '{version}' not found for '{wanted.env_key}'")
-    key = wanted.data_key or f"{app.key}/train/{app.templates[0].name}/000000"
+            raise FleetProblem(400, f"{noun} '{version}' not found for '{body.env_key}'")
+    key = body.data_key or f"{app.key}/train/{app.templates[0].name}/000000"
     task = find_task(key)
     if task is None or task.env_key != app.key:
-        raise Problem(400, f"Data '{key}' not found for '{wanted.env_key}'")
-    variables = {name: str(value) for name, value in (wanted.env_variables or {}).items()}
+        raise FleetProblem(400, f"Data '{key}' not found for '{body.env_key}'")
+    variables = {name: str(value) for name, value in (body.env_variables or {}).items()}
     return replace(task, env_variables={**task.env_variables, **variables})
 
 
-def _region(wanted: CreateRequest) -> str:
-    region = wanted.region or REGIONS[0]
+def _region(body: CreateRequest) -> str:
+    region = body.region or REGIONS[0]
     if region not in REGIONS:
-        raise Problem(400, f"Region {region} not supported. Please use {[*REGIONS]}")
+        raise FleetProblem(400, f"Region {region} not supported. Please use {[*REGIONS]}")
     return region

@@ -1,7 +1,7 @@
-"""An instance's tools over MCP's streamable HTTP: one POST, one JSON answer, nothing kept open.
+"""An instance's tools over MCP's streamable HTTP: a JSON response to each POST, no open streams.
 
-Written over the protocol's message types and not over the SDK's server, which holds a task group
-for every session; an instance here costs nothing while no request of it is under way.
+It uses the protocol's message types and not the SDK's server, which has a task group for every
+session; an instance here costs nothing between its requests.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from trainer.envs.base import ToolSpec
-from trainer.envs.minifleet.export import VERSION
-from trainer.envs.minifleet.server.desk import Desk
-from trainer.envs.minifleet.server.instances import Instance
-from trainer.envs.minifleet.server.problems import Problem
-from trainer.envs.minifleet.server.strikes import Strike
+from hillclimb.environment.base import ToolSpec
+from hillclimb.minifleet.export import VERSION
+from hillclimb.minifleet.server.context import AppContext
+from hillclimb.minifleet.server.faults.injection import InjectedFault
+from hillclimb.minifleet.server.problems import FleetProblem
+from hillclimb.minifleet.server.state.instances import Instance
 
 SESSION_HEADER = "mcp-session-id"
 VERSION_HEADER = "mcp-protocol-version"
@@ -34,8 +34,8 @@ Result = Mapping[str, JsonValue]
 class ToolCalls:
     """The MCP endpoint of every instance, at `{root}mcp` and at the aggregator's path."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: AppContext) -> None:
+        self._context = context
 
     def routes(self) -> list[Route]:
         """Return the two paths; a GET, which would open a stream, is answered 405."""
@@ -48,9 +48,9 @@ class ToolCalls:
 
     async def post(self, request: Request) -> Response:
         """Answer one message."""
-        self._desk.requests["mcp_http"] += 1
-        self._desk.check_key(request, needed=False)
-        instance = self._desk.instances.find(request.path_params["instance_id"])
+        self._context.requests["mcp_http"] += 1
+        self._context.check_key(request, needed=False)
+        instance = self._context.instances.find(request.path_params["instance_id"])
         try:
             message = wire.jsonrpc_message_adapter.validate_json(await _body(request))
         except ValidationError:
@@ -61,52 +61,54 @@ class ToolCalls:
         return await self._answer(request, instance, message)
 
     async def end(self, request: Request) -> Response:
-        """End an MCP session; the instance lives on."""
-        self._desk.requests["mcp_http"] += 1
-        instance = self._desk.instances.find(request.path_params["instance_id"])
+        """End an MCP session; the instance keeps running."""
+        self._context.requests["mcp_http"] += 1
+        instance = self._context.instances.find(request.path_params["instance_id"])
         instance.mcp_sessions.discard(request.headers.get(SESSION_HEADER, ""))
         return Response(status_code=204)
 
     async def stream(self, request: Request) -> Response:
-        """Refuse to open a stream: this server never speaks first."""
-        self._desk.requests["mcp_http"] += 1
-        raise Problem(405, "this server sends nothing on its own")
+        """Refuse to open a stream: this server sends no notifications."""
+        self._context.requests["mcp_http"] += 1
+        raise FleetProblem(405, "this server sends nothing on its own")
 
     def _check_headers(
         self, request: Request, instance: Instance, message: wire.JSONRPCMessage
     ) -> None:
         version = request.headers.get(VERSION_HEADER)
         if version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS:
-            raise Problem(400, f"unsupported {VERSION_HEADER} {version[:40]!r}")
+            raise FleetProblem(400, f"unsupported {VERSION_HEADER} {version[:40]!r}")
         session = request.headers.get(SESSION_HEADER)
         begins = isinstance(message, wire.JSONRPCRequest) and message.method == "initialize"
         if session is not None and not begins and session not in instance.mcp_sessions:
-            raise Problem(404, "no such MCP session")
+            raise FleetProblem(404, "no such MCP session")
 
     async def _answer(
         self, request: Request, instance: Instance, message: wire.JSONRPCRequest
     ) -> Response:
         params = message.params or {}
 
-        async def reply(strike: Strike) -> Response:
+        async def reply(fault: InjectedFault) -> Response:
             env = instance.running_env()
             match message.method:
                 case "initialize":
                     return self._initialized(instance, message, params)
                 case "tools/list":
-                    tools = () if strike.empty_tools else env.tools
-                    listed = [_tool(tool, only_looks=env.only_looks(tool.name)) for tool in tools]
+                    tools = () if fault.empty_tools else env.tools
+                    listed = [
+                        _tool(tool, is_read_only=env.is_read_only(tool.name)) for tool in tools
+                    ]
                     return _result(message, {"tools": listed})
                 case _:
                     return await self._called(instance, message, params)
 
         match message.method:
             case "initialize":
-                return await self._desk.struck(request, "initialize", reply, instance)
+                return await self._context.with_faults(request, "initialize", reply, instance)
             case "tools/list":
-                return await self._desk.struck(request, "tool_list", reply, instance)
+                return await self._context.with_faults(request, "tool_list", reply, instance)
             case "tools/call":
-                return await self._desk.struck(request, "tool_call", reply, instance)
+                return await self._context.with_faults(request, "tool_call", reply, instance)
             case "ping":
                 return _result(message, {})
         return _error(message.id, wire.METHOD_NOT_FOUND, f"no method {message.method[:80]!r}")
@@ -114,14 +116,14 @@ class ToolCalls:
     def _initialized(
         self, instance: Instance, message: wire.JSONRPCRequest, params: Mapping[str, JsonValue]
     ) -> Response:
-        asked = params.get("protocolVersion")
-        known = asked if asked in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION
+        version = params.get("protocolVersion")
+        agreed = version if version in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION
         info: JsonValue = {"name": f"minifleet {instance.request.env_key}", "version": VERSION}
         response = _result(
             message,
-            {"protocolVersion": known, "capabilities": {"tools": {}}, "serverInfo": info},
+            {"protocolVersion": agreed, "capabilities": {"tools": {}}, "serverInfo": info},
         )
-        if self._desk.settings.mcp_sessions:
+        if self._context.settings.mcp_sessions:
             session = secrets.token_hex(16)
             instance.mcp_sessions.add(session)
             response.headers[SESSION_HEADER] = session
@@ -141,16 +143,16 @@ class ToolCalls:
 async def _body(request: Request) -> bytes:
     body = await request.body()
     if len(body) > MAX_BODY:
-        raise Problem(413, f"a message has at most {MAX_BODY} bytes")
+        raise FleetProblem(413, f"a message has at most {MAX_BODY} bytes")
     return body
 
 
-def _tool(spec: ToolSpec, *, only_looks: bool) -> JsonValue:
+def _tool(spec: ToolSpec, *, is_read_only: bool) -> JsonValue:
     return {
         "name": spec.name,
         "description": spec.description,
         "inputSchema": dict(spec.parameters),
-        "annotations": {"readOnlyHint": only_looks},
+        "annotations": {"readOnlyHint": is_read_only},
     }
 
 

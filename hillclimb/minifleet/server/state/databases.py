@@ -10,36 +10,36 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from trainer.envs.minifleet.world import Table
+from hillclimb.minifleet.framework.world import Table
 
 Tables = Mapping[str, Table]
 MAX_ROWS = 10_000
-_STEPS_BETWEEN_LOOKS = 10_000
-_MAX_LOOKS = 200
+_STEPS_BETWEEN_CHECKS = 10_000
+_MAX_CHECKS = 200
 """A query may take two million steps of SQLite's virtual machine."""
-_READING = frozenset(
+_READ_ACTIONS = frozenset(
     (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
 )
-_HELD_BACK = frozenset(("load_extension", "randomblob", "zeroblob"))
+_FORBIDDEN_FUNCTIONS = frozenset(("load_extension", "randomblob", "zeroblob"))
 
 
 class QueryRefused(Exception):
-    """SQLite refuses the query, or it takes too long; the text says why."""
+    """SQLite refuses the query, or it takes too long; the message gives the reason."""
 
 
 def columns_of(*states: Tables) -> dict[str, list[str]]:
-    """Return each table's columns: all fields that any row of any state has, `id` first."""
-    found: dict[str, dict[str, None]] = {}
+    """Return each table's columns: the fields of all rows of all states, `id` first."""
+    columns: dict[str, dict[str, None]] = {}
     for tables in states:
         for name, table in tables.items():
-            fields = found.setdefault(name, {"id": None})
+            fields = columns.setdefault(name, {"id": None})
             for row in table.values():
                 fields |= dict.fromkeys(row)
-    return {name: list(fields) for name, fields in found.items()}
+    return {name: list(fields) for name, fields in columns.items()}
 
 
 def schema(columns: Mapping[str, Sequence[str]]) -> list[JsonValue]:
-    """Return the tables as Fleet describes them. Columns have no type: values keep their own."""
+    """Return the tables in Fleet's format. Columns have no type: values have their own."""
     return [
         {
             "name": name,
@@ -62,21 +62,21 @@ def schema(columns: Mapping[str, Sequence[str]]) -> list[JsonValue]:
 def query(
     tables: Tables, columns: Mapping[str, Sequence[str]], sql: str, args: Sequence[JsonValue]
 ) -> tuple[list[str], list[list[JsonValue]]]:
-    """Run one reading statement; return its columns and at most `MAX_ROWS` rows.
+    """Run one read-only statement; return its columns and at most `MAX_ROWS` rows.
 
     Raises:
         QueryRefused: it writes, is malformed, or takes too long.
     """
-    looks = 0
+    num_checks = 0
 
-    def is_over() -> int:
-        nonlocal looks
-        looks += 1
-        return int(looks > _MAX_LOOKS)
+    def check_progress() -> int:
+        nonlocal num_checks
+        num_checks += 1
+        return int(num_checks > _MAX_CHECKS)
 
     with closing(_database(tables, columns)) as database:
         database.set_authorizer(_authorize)
-        database.set_progress_handler(is_over, _STEPS_BETWEEN_LOOKS)
+        database.set_progress_handler(check_progress, _STEPS_BETWEEN_CHECKS)
         database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 1_000_000)
         try:
             cursor = database.execute(sql, args)
@@ -87,7 +87,9 @@ def query(
 
 
 def _authorize(action: int, _: str | None, name: str | None, *__: str | None) -> int:
-    if action not in _READING or (action == sqlite3.SQLITE_FUNCTION and name in _HELD_BACK):
+    if action not in _READ_ACTIONS or (
+        action == sqlite3.SQLITE_FUNCTION and name in _FORBIDDEN_FUNCTIONS
+    ):
         return sqlite3.SQLITE_DENY
     return sqlite3.SQLITE_OK
 
@@ -108,41 +110,41 @@ def _create(name: str, fields: Sequence[str]) -> str:
 
 
 def _plain(value: object) -> JsonValue:
-    """Blobs and infinite numbers, which JSON has not, as text."""
+    """Return a JSON value: blobs and infinite numbers become text."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value if isinstance(value, str | int | float | None) else str(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ignored:
-    """What a diff leaves out: tables, fields everywhere, fields of one table."""
+class DiffFilter:
+    """Exclusions of a diff: tables, fields of all tables, fields of one table."""
 
     tables: Collection[str] = ()
     fields: Collection[str] = ()
     table_fields: Mapping[str, Collection[str]] = field(default_factory=dict)
 
-    def cut(self, table: str, row: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-        """Return the row without the fields ignored."""
+    def apply(self, table: str, row: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+        """Return the row without the excluded fields."""
         hidden = {*self.fields, *self.table_fields.get(table, ())}
         return {name: value for name, value in row.items() if name not in hidden}
 
 
-def structured_diff(seed: Tables, current: Tables, ignored: Ignored) -> dict[str, JsonValue]:
+def structured_diff(seed: Tables, current: Tables, exclusions: DiffFilter) -> dict[str, JsonValue]:
     """Return the difference of two states in the form of Fleet's `/diff/structured`."""
     return {
-        name: _table_diff(name, before, current[name], ignored)
+        name: _table_diff(name, before, current[name], exclusions)
         for name, before in seed.items()
-        if name not in ignored.tables
+        if name not in exclusions.tables
     }
 
 
-def _table_diff(name: str, before: Table, after: Table, ignored: Ignored) -> JsonValue:
-    added = [ignored.cut(name, row) for key, row in after.items() if key not in before]
-    removed = [ignored.cut(name, row) for key, row in before.items() if key not in after]
+def _table_diff(name: str, before: Table, after: Table, exclusions: DiffFilter) -> JsonValue:
+    added = [exclusions.apply(name, row) for key, row in after.items() if key not in before]
+    removed = [exclusions.apply(name, row) for key, row in before.items() if key not in after]
     modified: list[JsonValue] = []
     for key in before.keys() & after.keys():
-        old, new = ignored.cut(name, before[key]), ignored.cut(name, after[key])
+        old, new = exclusions.apply(name, before[key]), exclusions.apply(name, after[key])
         changes: dict[str, JsonValue] = {
             each: {"before": old.get(each), "after": new.get(each)}
             for each in sorted(old.keys() | new.keys())
@@ -151,13 +153,13 @@ def _table_diff(name: str, before: Table, after: Table, ignored: Ignored) -> Jso
         if changes:
             row_id = after[key]["id"]
             modified.append({"row_id": row_id, "changes": changes, "data": dict(new)})
-    kept = len(before.keys() & after.keys()) - len(modified)
+    num_unchanged = len(before.keys() & after.keys()) - len(modified)
     return {
         "table_name": name,
         "primary_key": ["id"],
         "added_rows": [{"row_id": row.get("id"), "data": row} for row in added],
         "removed_rows": [{"row_id": row.get("id"), "data": row} for row in removed],
         "modified_rows": modified,
-        "unchanged_count": kept,
+        "unchanged_count": num_unchanged,
         "total_changes": len(added) + len(removed) + len(modified),
     }

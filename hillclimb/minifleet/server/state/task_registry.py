@@ -1,4 +1,4 @@
-"""The account's tasks: minifleet's own, and what clients changed or added."""
+"""Registry of the account's tasks: minifleet's own, and clients' changes and additions."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from trainer.data.tasks import minifleet_tasks
-from trainer.envs.minifleet.catalog import APPS, find_task
-from trainer.envs.minifleet.export import VERSION, task_row
-from trainer.envs.minifleet.server.problems import Problem, not_found
-from trainer.envs.minifleet.server.settings import TEAM_ID
+from hillclimb.minifleet.catalog import APPS, find_task
+from hillclimb.minifleet.export import VERSION, task_row
+from hillclimb.minifleet.server.problems import FleetProblem, not_found
+from hillclimb.minifleet.server.settings import TEAM_ID
+from hillclimb.minifleet.tasks import minifleet_tasks
 
 CREATED_AT = "2026-01-01T00:00:00+00:00"
-"""Minifleet's tasks are a function of their keys: they were never created."""
+"""Minifleet's tasks are a function of their keys, so they have no time of creation."""
 Row = dict[str, JsonValue]
 
 
@@ -49,26 +49,26 @@ class NewTask(BaseModel):
     metadata: dict[str, JsonValue] | None = None
 
 
-class TaskBook:
-    """Answers Fleet's task calls; changes live in memory, on top of what keys give."""
+class TaskRegistry:
+    """Tasks by key; clients' changes are in memory, over the tasks that the keys generate."""
 
     def __init__(self, tasks_per_env: int) -> None:
         self._per_env = tasks_per_env
-        self._changed: dict[str, Row] = {}
-        self._listed: dict[str, tuple[str, ...]] = {}
+        self._overrides: dict[str, Row] = {}
+        self._keys_by_env: dict[str, tuple[str, ...]] = {}
         self._hashes: dict[str, str] = {}
 
     def key_of_hash(self, sha256: str) -> str | None:
-        """Return the task whose verifier source has this hash, among those that were served."""
+        """Return the task whose verifier source has this hash, among the tasks read so far."""
         return self._hashes.get(sha256)
 
     def row(self, key: str) -> Row:
         """Return a task in the form of Fleet's `TaskResponse`.
 
         Raises:
-            Problem: 404, no task can have this key.
+            Problem: 404, no task has this key.
         """
-        row = self._changed.get(key)
+        row = self._overrides.get(key)
         if row is None:
             task = find_task(key)
             if task is None:
@@ -80,33 +80,33 @@ class TaskBook:
         return row
 
     def source(self, key: str) -> str | None:
-        """Return the verifier source of a task; None for no such task, or none of its own."""
+        """Return the verifier source of a task; None without such a task or source."""
         try:
             source = self.row(key)["verifier_func"]
-        except Problem:
+        except FleetProblem:
             return None
         return source if isinstance(source, str) else None
 
     def listing(
         self, env_key: str | None, keys: Sequence[str], data: tuple[str | None, str | None]
     ) -> list[Row]:
-        """Return the tasks asked for by key, or the usual ones; keys that nobody has are left out.
+        """Return the tasks of `keys`, or the default ones; unknown keys are left out.
 
-        `data`: id and version that a task's data must have, None for any.
+        `data`: required id and version of a task's data, None for any.
         """
-        names: Iterable[str] = keys or self._usual(env_key)
-        found = []
+        names: Iterable[str] = keys or self._default_keys(env_key)
+        rows = []
         for name in names:
             try:
                 row = self.row(name)
-            except Problem:
+            except FleetProblem:
                 continue
             if env_key is not None and row["environment_id"] != env_key:
                 continue
-            wanted = zip(("data_id", "data_version"), data, strict=True)
-            if all(value is None or row[field] == value for field, value in wanted):
-                found.append(row)
-        return found
+            constraints = zip(("data_id", "data_version"), data, strict=True)
+            if all(value is None or row[field] == value for field, value in constraints):
+                rows.append(row)
+        return rows
 
     def update(self, key: str, change: TaskUpdate) -> Row:
         """Change a task.
@@ -121,7 +121,7 @@ class TaskBook:
             row["metadata"] = change.metadata
         if change.verifier_code is not None:
             row |= _verifier(key, change.verifier_code)
-        self._changed[key] = row
+        self._overrides[key] = row
         return row
 
     def add(self, new: NewTask) -> Row:
@@ -132,7 +132,7 @@ class TaskBook:
         """
         env_key = new.env_id or new.environment_id or ""
         if env_key not in APPS:
-            raise Problem(400, f"Environment '{env_key}' not found")
+            raise FleetProblem(400, f"Environment '{env_key}' not found")
         row: Row = {
             "key": new.key,
             "prompt": new.prompt,
@@ -148,24 +148,24 @@ class TaskBook:
         }
         if new.verifier_func:
             row |= _verifier(new.key, new.verifier_func)
-        self._changed[new.key] = row
+        self._overrides[new.key] = row
         return row
 
-    def _usual(self, env_key: str | None) -> list[str]:
+    def _default_keys(self, env_key: str | None) -> list[str]:
         names = [key for key in APPS if env_key is None or key == env_key]
         for name in names:
-            if name not in self._listed:
-                self._listed[name] = tuple(
+            if name not in self._keys_by_env:
+                self._keys_by_env[name] = tuple(
                     task.key
                     for split in ("train", "eval")
                     for task in minifleet_tasks([name], split, self._per_env, seed=0)
                 )
-        added = [key for key in self._changed if find_task(key) is None]
-        return [key for name in names for key in self._listed[name]] + added
+        added = [key for key in self._overrides if find_task(key) is None]
+        return [key for name in names for key in self._keys_by_env[name]] + added
 
 
 def _response(row: Mapping[str, JsonValue]) -> Row:
-    """A row of tasks JSON as a `TaskResponse`; what that has no field for travels along."""
+    """Return a row of tasks JSON as a `TaskResponse`, with the row's other fields."""
     answer: Row = {
         **row,
         "team_id": TEAM_ID,

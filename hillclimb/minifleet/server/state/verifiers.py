@@ -1,4 +1,4 @@
-"""Grading over the wire, without running anything that a client sent.
+"""Verifiers over HTTP, without running code from a client.
 
 A client names a verifier by key, by hash, or by its source in a zip file. The source is compared
 as bytes with what minifleet exports for the task; pickled arguments are never opened.
@@ -19,15 +19,15 @@ from typing import cast
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from trainer.envs.minifleet.catalog import find_task
-from trainer.envs.minifleet.changes import Change, difference, settle
-from trainer.envs.minifleet.env import MinifleetEnv
-from trainer.envs.minifleet.export import graded_task, verifier_source
-from trainer.envs.minifleet.server.problems import Problem
-from trainer.envs.minifleet.server.taskbook import TaskBook, source_hash
+from hillclimb.minifleet.catalog import find_task
+from hillclimb.minifleet.env import MinifleetEnv
+from hillclimb.minifleet.export import graded_task, verifier_source
+from hillclimb.minifleet.framework.changes import Change, difference, match_changes
+from hillclimb.minifleet.server.problems import FleetProblem
+from hillclimb.minifleet.server.state.task_registry import TaskRegistry, source_hash
 
 MAX_SOURCE = 1_000_000
-"""Bytes of verifier source that are looked at."""
+"""Most bytes of verifier source that are read."""
 UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
@@ -39,16 +39,16 @@ UNREADABLE = (
     RuntimeError,
     ValueError,
 )
-"""What a damaged or unusual zip file makes the standard library raise (no base64 and no UTF-8 are
+"""Errors of the standard library for a damaged or unusual zip file (no base64 and no UTF-8 are
 `ValueError`, a password and an unknown compression `RuntimeError`)."""
 
 
 class NotRegistered(Exception):
-    """The client's verifier is none of minifleet's; its text says what to send instead."""
+    """The client's verifier is none of minifleet's; the message names the remedy."""
 
 
 class ExecuteRequest(BaseModel):
-    """Body of `POST /v1/verifiers/execute`; `args`, a pickle, is not among what is read."""
+    """Body of `POST /v1/verifiers/execute`; `args`, a pickle, is never read."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -68,41 +68,41 @@ class ExecuteRequest(BaseModel):
             match argument:
                 case {"env": str(instance_id)}:
                     return instance_id
-        raise Problem(422, 'args_array holds no {"env": instance_id}')
+        raise FleetProblem(422, 'args_array holds no {"env": instance_id}')
 
 
 @dataclass(frozen=True, slots=True)
-class Graded:
-    """What a verifier returned and printed."""
+class VerifierResult:
+    """The result and the output of a verifier."""
 
     result: int
     stdout: str
 
 
-def resolve(request: ExecuteRequest, book: TaskBook) -> list[Change]:
+def resolve(request: ExecuteRequest, tasks: TaskRegistry) -> list[Change]:
     """Return the changes that the named verifier expects.
 
     Raises:
-        NotRegistered: it is not one of minifleet's.
-        Problem: 400, only a hash was sent and nobody knows it: the bundle is needed.
+        NotRegistered: the verifier is not one of minifleet's.
+        Problem: 400, only a hash was sent and it is unknown: the bundle is required.
     """
     if request.bundle:
         return _expected(_source_in(request.bundle))
-    own = book.source(request.key) if request.key else None
+    own = tasks.source(request.key) if request.key else None
     if request.sha256:
-        known = book.key_of_hash(request.sha256)
-        source = book.source(known) if known else own
+        known = tasks.key_of_hash(request.sha256)
+        source = tasks.source(known) if known else own
         if source is None or source_hash(source) != request.sha256:
-            raise Problem(400, "Verifier not found: send its bundle")
+            raise FleetProblem(400, "Verifier not found: send its bundle")
         return _expected(source)
     if own is None:
         raise NotRegistered(f"no verifier of minifleet has the key {request.key!r}")
     return _expected(own)
 
 
-def grade(expected: Sequence[Change], env: MinifleetEnv) -> Graded:
+def grade(expected: Sequence[Change], env: MinifleetEnv) -> VerifierResult:
     """Grade an environment's state as `MinifleetEnv.score` does, with the source's output."""
-    met, missing, extra = settle(expected, difference(*env.tables()))
+    met, missing, extra = match_changes(expected, difference(*env.tables()))
     bad = [f"[X] missing: {change['op']} in {change['table']}" for change in missing]
     bad += [f"[X] unexpected: {change['op']} in {change['table']}" for change in extra]
     good = [f"[C] {change['op']} in {change['table']}" for change in met]
@@ -110,7 +110,7 @@ def grade(expected: Sequence[Change], env: MinifleetEnv) -> Graded:
         f">>> ERROR_ACCUMULATOR >>>\n{json.dumps(bad)}\n<<< ERROR_ACCUMULATOR <<<\n"
         f">>> SUCCESS_ACCUMULATOR >>>\n{json.dumps(good)}\n<<< SUCCESS_ACCUMULATOR <<<\n"
     )
-    return Graded(result=0 if bad else 1, stdout=stdout)
+    return VerifierResult(result=0 if bad else 1, stdout=stdout)
 
 
 def _expected(source: str) -> list[Change]:

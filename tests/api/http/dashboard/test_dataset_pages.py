@@ -10,15 +10,15 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from api.routes.lanes import DatasetLanes, Lane
-from tests.api.dashboard.test_pages import sign_in
+from api.http.requests.thread_pools import BoundedPool, DatasetPools
+from hillclimb.protocol.validation import summarise_tasks
+from hillclimb.spec.run import RunSpec
 from tests.api.datasets.samples import lines, task, tasks
+from tests.api.fixtures.serving import Served
+from tests.api.fixtures.story import Story, spec
+from tests.api.http.dashboard.test_pages import sign_in
 from tests.api.results.test_prompts import rendered
 from tests.api.results.test_validation import rows as validated_rows
-from tests.api.serving import Served
-from tests.api.story import Story, spec
-from trainer.contract.spec import RunSpec
-from trainer.contract.validation import summarise_tasks
 
 VERSIONS = "/v1/datasets/fleet/versions"
 EVIL = "<script>alert(1)</script>"
@@ -107,7 +107,7 @@ def test_a_difference_waits_in_the_lane_of_long_work(served: Served) -> None:
     """Forty of these would take all the threads that every other request needs."""
     app = served.server.config.app
     assert isinstance(app, FastAPI)
-    full = DatasetLanes(works=Lane(threads=1, waiting=0))
+    full = DatasetPools(works=BoundedPool(threads=1, waiting=0))
     app.state.services = replace(app.state.services, lanes=full)
     text = page(served, "/datasets/fleet/versions/2/diff/1", status=503)
     assert "Too many requests for datasets are waiting" in text

@@ -9,12 +9,12 @@ from sqlalchemy import update
 from api.clusters import exclusions
 from api.runs.journal import utc_now
 from api.tables import Cluster
-from tests.api.clusters.told import LAMBDA, rented
-from tests.api.dashboard.test_pages import sign_in
-from tests.api.serving import Served
-from tests.api.story import Story
-from trainer.contract.rundir import log_segment, run_key
-from trainer.stores.disk import DiskStore
+from hillclimb.blobs.disk import DiskStore
+from hillclimb.protocol.rundir import log_segment, run_key
+from tests.api.clusters.cluster_story import LAMBDA, rented
+from tests.api.fixtures.serving import Served
+from tests.api.fixtures.story import Story
+from tests.api.http.dashboard.test_pages import sign_in
 
 LINES = (
     b"2026-11-21 10:00:00,100 INFO trainer.node: joined the gang\n"
@@ -52,7 +52,7 @@ def test_the_page_of_clusters_shows_the_projects_own(story: Story, served: Serve
     rented(story, "mine", hours=2.0)
     now = utc_now()
     with story.database.transaction() as session:
-        session.execute(update(Cluster).values(waits_for="it is still there: denied"))
+        session.execute(update(Cluster).values(status_reason="it is still there: denied"))
         until = now + timedelta(hours=1)
         exclusions.exclude(session, LAMBDA, "no <H100> left", until=until, now=now)
     with served.browser() as browser, served.browser() as stranger:

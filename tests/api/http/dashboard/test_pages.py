@@ -9,13 +9,13 @@ from datetime import UTC, datetime, timedelta
 import httpx
 import pytest
 
-from api.dashboard.sessions import SESSION_S, open_session, read_session
-from api.identity import NotAuthenticated, Principal, Scope
+from api.http.dashboard.sessions import SESSION_S, open_session, read_session
 from api.tables import ApiKey
-from tests.api.serving import SECRET, Served
-from tests.api.story import PROJECT, Story, spec
-from trainer.contract.reasons import ReasonCode
-from trainer.contract.spec import RunSpec
+from api.tables.identity import NotAuthenticated, Principal, Scope
+from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.spec.run import RunSpec
+from tests.api.fixtures.serving import SECRET, Served
+from tests.api.fixtures.story import PROJECT, Story, spec
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 
@@ -179,14 +179,14 @@ def test_static_files_are_served_with_their_types(served: Served, name: str) -> 
 
 
 def test_the_page_listens_for_every_type_of_event_there_is(served: Served) -> None:
-    from trainer.contract import events  # noqa: PLC0415
+    from hillclimb.protocol import events  # noqa: PLC0415
 
     with served.browser() as browser:
         script = browser.get("/static/fold.js").text
     types = [kind.model_fields["type"].default for kind in events.Event.__args__]
     types += ["run.created", "run.status_changed", "run.cancel_requested", "attempt.rewound"]
     types += ["run.pause_requested"]
-    types += ["attempt.offered", "attempt.claimed", "attempt.ended"]
+    types += ["attempt.scheduled", "attempt.claimed", "attempt.ended"]
     assert [name for name in types if f'"{name}"' not in script] == []
 
 

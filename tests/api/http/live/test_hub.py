@@ -8,10 +8,10 @@ import re
 
 import pytest
 
-from api.live.errors import ReadFailed
-from api.live.frames import END, PING, RETRY
-from api.live.hub import Batch, Hub
-from api.live.stream import follow
+from api.http.live.errors import ReadFailed
+from api.http.live.frames import END, PING, RETRY
+from api.http.live.hub import FrameBatch, Hub
+from api.http.live.stream import follow
 
 
 class Table:
@@ -24,7 +24,7 @@ class Table:
         self.page = 7
         self.is_away = False
 
-    async def read(self, run_id: str, after: int) -> Batch:
+    async def read(self, run_id: str, after: int) -> FrameBatch:
         self.num_reads += 1
         await asyncio.sleep(0)
         if self.is_away:
@@ -33,7 +33,7 @@ class Table:
         last = min(self.last, after + self.page)
         frames = b"".join(b"%d;" % seq for seq in range(after + 1, last + 1))
         ended = self.ended and last == self.last
-        return Batch(first=after + 1, last=last, frames=frames, ended=ended)
+        return FrameBatch(first=after + 1, last=last, frames=frames, ended=ended)
 
 
 def seqs(received: list[bytes]) -> list[int]:

@@ -14,17 +14,18 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.engine import make_url
 
-from api.database import Database
-from api.live import listener
-from api.runs.presence import is_api_there
-from api.runs.runners import LEASE_S
-from hillclimb.stack.poll import wait_until
-from tests.api.serving import serve
+from api.http.live import listener
+from api.runs.api_liveness import is_api_alive
+from api.runs.deadlines import RUNNER_LEASE_S
+from api.runs.journal import CHANNEL
+from api.tables.database import Database
+from hillclimb.stack.system.poll import wait_until
+from tests.api.fixtures.serving import serve
 
 
 def _is_there(database: Database) -> bool:
     with database.transaction() as session:
-        return is_api_there(session)
+        return is_api_alive(session)
 
 
 def test_an_api_is_there_as_long_as_one_of_its_processes_is(
@@ -115,8 +116,8 @@ async def test_a_connection_that_nobody_answers_is_made_anew(
 
 LISTENS = """
 import asyncio, sys
-from api.live import listener
-from tests.api.live.test_presence import Nobody
+from api.http.live import listener
+from tests.api.http.live.test_presence import Nobody
 listener.SWEEP_INTERVAL_S, listener.GONE_S = 0.5, 5.0
 asyncio.run(listener.listen(sys.argv[1], Nobody()))
 """
@@ -139,10 +140,10 @@ def test_a_process_that_stands_still_is_not_there(database: Database, database_u
 def _told(database: Database) -> bool:
     """What the server sends is no word of the process."""
     with database.transaction() as session:
-        session.execute(text(f"NOTIFY {listener.CHANNEL}, 'run_1:1'"))
+        session.execute(text(f"NOTIFY {CHANNEL}, 'run_1:1'"))
     return True
 
 
 def test_whoever_is_there_says_so_in_time_and_whoever_is_not_within_a_lease() -> None:
     assert listener.SWEEP_INTERVAL_S + 2 * listener.ANSWER_S < listener.GONE_S
-    assert listener.SWEEP_INTERVAL_S + listener.GONE_S < LEASE_S
+    assert listener.SWEEP_INTERVAL_S + listener.GONE_S < RUNNER_LEASE_S

@@ -19,9 +19,9 @@ from sqlalchemy import select
 from api.runs import store
 from api.runs.journal import Draft, append
 from api.tables import Run, RunEvent
-from tests.api.serving import SECRET, Served
-from tests.api.story import Story
-from trainer.contract.reasons import ReasonCode
+from hillclimb.protocol.end_reasons import ReasonCode
+from tests.api.fixtures.serving import SECRET, Served
+from tests.api.fixtures.story import Story
 
 NUM_WRITERS = 4
 EVENTS_PER_WRITER = 150

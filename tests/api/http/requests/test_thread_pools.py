@@ -10,11 +10,11 @@ from anyio import wait_all_tasks_blocked
 from anyio.to_thread import current_default_thread_limiter
 
 from api.datasets.errors import DatasetsBusy
-from api.routes.lanes import Lane
+from api.http.requests.thread_pools import BoundedPool
 
 
 async def test_a_full_lane_takes_no_thread_of_the_others_and_sends_away_who_is_too_many() -> None:
-    lane, go = Lane(threads=2, waiting=1), threading.Event()
+    lane, go = BoundedPool(threads=2, waiting=1), threading.Event()
     working = [asyncio.create_task(lane.run(go.wait)) for _ in range(3)]
     await wait_all_tasks_blocked()
     assert lane.num_waiting == 1

@@ -8,18 +8,19 @@ import pytest
 from fastapi import FastAPI
 
 from api.clusters import store as clusters
-from api.identity import DEFAULT_PROJECT as PROJECT
-from api.runs import attempts, store
-from api.runs.attempts import End
+from api.runs import store
 from api.runs.journal import utc_now
+from api.scheduling import attempts
+from api.scheduling.attempts import AttemptEnd
 from api.tables import Run
+from api.tables.identity import DEFAULT_PROJECT as PROJECT
+from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.protocol.events import IngestBatch
+from hillclimb.protocol.launch import BootstrapClaim, NodePlan
 from tests.api.clusters.renting import OTHER_NONCE, Rented, rent
-from tests.api.routes.conftest import RememberingBell, bearer
-from tests.api.runs.stage import Stage
-from tests.factories import started
-from trainer.contract.events import IngestBatch
-from trainer.contract.launch import ExchangeCode, NodePlan
-from trainer.contract.reasons import ReasonCode
+from tests.api.fixtures.stage import Stage
+from tests.api.http.conftest import RememberingBell, bearer
+from tests.fixtures.factories import started
 
 SECRET = "for tests only"
 SECRETS = {"FLEET_API_KEY": "the-fleet-key"}
@@ -32,9 +33,9 @@ def rented(stage: Stage, app: FastAPI) -> Rented:
     return rent(stage.database, PROJECT, now=utc_now())
 
 
-async def ask(client: httpx.AsyncClient, body: ExchangeCode) -> httpx.Response:
+async def ask(client: httpx.AsyncClient, body: BootstrapClaim) -> httpx.Response:
     nobody = {"Authorization": ""}
-    return await client.post("/v1/attempts/exchange", json=body.model_dump(), headers=nobody)
+    return await client.post("/v1/attempts/claim", json=body.model_dump(), headers=nobody)
 
 
 async def taken(client: httpx.AsyncClient, rented: Rented) -> NodePlan:
@@ -54,7 +55,7 @@ async def push(client: httpx.AsyncClient, token: str) -> int:
 
 
 async def test_a_node_takes_its_attempt_beats_and_reports_the_end(
-    client: httpx.AsyncClient, rented: Rented, stage: Stage, bell: RememberingBell
+    client: httpx.AsyncClient, rented: Rented, stage: Stage, task_queue: RememberingBell
 ) -> None:
     plan = await taken(client, rented)
     assert (plan.run_id, plan.attempt_id, plan.attempt) == (rented.run_id, rented.attempt_id, 1)
@@ -67,7 +68,7 @@ async def test_a_node_takes_its_attempt_beats_and_reports_the_end(
         assert said.status_code == 204, said.text
     run = (await client.get(f"/v1/runs/{rented.run_id}")).json()
     assert run["attempts"][0]["exit_code"] == 0
-    assert rented.run_id in bell.rung
+    assert rented.run_id in task_queue.rung
     with stage.database.transaction() as session:
         cluster = clusters.of_attempt(session, rented.attempt_id)
         assert cluster is not None
@@ -132,7 +133,7 @@ async def test_further_nodes_get_the_secrets_alone_and_only_after_the_first(
 ) -> None:
     rented = rent(stage.database, PROJECT, now=utc_now(), num_nodes=3)
     early = await ask(client, rented.code(SECRET, rank=1))
-    assert (early.status_code, early.json()["code"]) == (409, "attempt_not_taken")
+    assert (early.status_code, early.json()["code"]) == (409, "attempt_not_claimed")
     assert early.json()["retryable"]
     plan = await taken(client, rented)
     shared = NodePlan.model_validate((await ask(client, rented.code(SECRET, rank=1))).json())
@@ -149,7 +150,7 @@ async def test_further_nodes_get_the_secrets_alone_and_only_after_the_first(
 async def test_an_attempt_that_is_over_is_not_given(
     client: httpx.AsyncClient, rented: Rented, stage: Stage
 ) -> None:
-    end = End(reason=ReasonCode.NO_CAPACITY, message="none")
+    end = AttemptEnd(reason=ReasonCode.NO_CAPACITY, message="none")
     with stage.database.transaction() as session:
         run = store.lock_run(session, rented.run_id)
         attempt = store.get_attempt(session, rented.attempt_id)

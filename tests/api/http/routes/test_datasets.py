@@ -12,14 +12,14 @@ from typing import Any
 import httpx
 import pytest
 
-from api.database import Database
 from api.datasets import blobs
 from api.settings import Settings
 from api.tables import DatasetVersion
+from api.tables.database import Database
+from hillclimb.blobs.disk import DiskStore
 from tests.api.datasets.samples import lines, task, tasks
-from tests.api.routes.conftest import READ_ONLY, STRANGER, bearer
-from tests.factories import spec_body
-from trainer.stores.disk import DiskStore
+from tests.api.http.conftest import READ_ONLY, STRANGER, bearer
+from tests.fixtures.factories import spec_body
 
 VERSIONS = "/v1/datasets/fleet/versions"
 ROWS = tasks(booking=60, github=60)

@@ -12,12 +12,13 @@ from fastapi import FastAPI
 
 from api.app import create_app
 from api.clusters import quotes
-from api.database import Database
+from api.runs.deadlines import QUOTE_RETRY
 from api.settings import Settings
-from tests.api.routes.conftest import KEY, READ_ONLY, RememberingBell, bearer
-from tests.contract.clusters.rented import QWEN3_8B, YARN
-from tests.factories import spec_body
-from trainer.contract.clusters.offers import Offer
+from api.tables.database import Database
+from hillclimb.hardware.offers import Offer
+from tests.api.http.conftest import KEY, READ_ONLY, RememberingBell, bearer
+from tests.fixtures.factories import spec_body
+from tests.hillclimb.hardware.rented import QWEN3_8B, YARN
 
 LAMBDA = {"infra": "lambda", "accelerators": "H100:8"}
 RUNPOD = {"infra": "runpod", "accelerators": "H100:8"}
@@ -75,7 +76,7 @@ async def planned(client: httpx.AsyncClient, spec: dict[str, Any]) -> dict[str, 
 async def test_a_plan_says_which_machines_will_do_and_why(client: httpx.AsyncClient) -> None:
     planned = (await client.post("/v1/runs/plan", json=body(RUNPOD, LAMBDA, num_nodes=2))).json()
     first, second = planned["hardware"]["candidates"]
-    assert first["why_not"].startswith("runpod has no gangs of several nodes")
+    assert first["why_not"].startswith("runpod supports no clusters of several nodes")
     assert second["why_not"] is None
     assert second["estimate"]["fits"] is True
     assert any(line.startswith("model: 853.1e3 parameters") for line in second["estimate"]["lines"])
@@ -94,12 +95,12 @@ async def test_a_plan_says_who_takes_from_all_that_they_end_themselves(
 
     assert await told(LAMBDA, RUNPOD) == []
     assert await told(prime) == [
-        "primeintellect ends no idle cluster by itself. This service ends every cluster; while it"
-        " is away, nobody does."
+        "primeintellect does not terminate idle clusters by itself. This service terminates every"
+        " cluster; while it is down, nobody does."
     ]
     (mixed,) = await told(LAMBDA, prime, RUNPOD)
     assert "neither do H100:8 on lambda, H100:8 on runpod" in mixed
-    assert "Without primeintellect in the list they end after 30 idle minutes" in mixed
+    assert "Without primeintellect in the list they terminate after 30 idle" in mixed
 
 
 async def test_prices_are_asked_for_by_the_first_plan_and_known_to_the_next(
@@ -110,15 +111,15 @@ async def test_prices_are_asked_for_by_the_first_plan_and_known_to_the_next(
     assert first["prices"] == {
         "as_of": None,
         "is_awaited": True,
-        "told": "Prices are being asked for: plan again in a few seconds.",
+        "summary": "Prices are being fetched: plan again in a few seconds.",
     }
     assert answer(database, 23.92, 31.92) == 1
     known = await planned(client, body(LAMBDA, num_nodes=2))
     assert known["hourly_usd"] == {"low": 47.84, "high": 63.84}
     assert known["max_hours"] == 10
     assert known["longest_usd"] == {"low": pytest.approx(478.4), "high": pytest.approx(638.4)}
-    assert known["run_usd"]["low"] < known["run_usd"]["high"]
-    assert known["prices"]["told"] == "Prices are of just now, by the clouds' catalogs."
+    assert (known["run_hours"], known["run_usd"]) == (None, None), "no step was measured"
+    assert known["prices"]["summary"] == "Prices by the clouds' catalogs, just now."
     assert answer(database, 1.0) == 0
 
 
@@ -130,7 +131,7 @@ async def test_old_prices_are_shown_and_asked_for_again(
     old = await planned(client, body(LAMBDA))
     assert old["hourly_usd"] == {"low": 23.92, "high": 23.92}
     assert old["prices"]["is_awaited"] is True
-    assert "of 3 h ago" in old["prices"]["told"]
+    assert "3 h ago" in old["prices"]["summary"]
     assert answer(database, 25.0) == 1
     assert (await planned(client, body(LAMBDA)))["hourly_usd"] == {"low": 25.0, "high": 25.0}
 
@@ -144,11 +145,11 @@ async def test_clouds_that_do_not_answer_are_said_and_asked_again_after_a_pause(
         due = quotes.claim(session, now=now, limit=10)
         assert quotes.claim(session, now=now, limit=10) == {}
         quotes.fail(session, due, "SkyPilot's API server: refused", now=now)
-    told = (await planned(client, body(LAMBDA)))["prices"]["told"]
-    assert told.startswith("Prices are not known: SkyPilot's API server: refused.")
+    told = (await planned(client, body(LAMBDA)))["prices"]["summary"]
+    assert told.startswith("Prices are unknown: SkyPilot's API server: refused.")
     with database.transaction() as session:
         assert not quotes.is_any_due(session, now=now)
-        assert quotes.is_any_due(session, now=now + quotes.PAUSE * 1.1)
+        assert quotes.is_any_due(session, now=now + QUOTE_RETRY * 1.1)
 
 
 async def test_machines_that_all_cost_too_much_are_refused_once_prices_are_known(
@@ -193,11 +194,11 @@ async def test_what_cannot_fit_is_refused_with_the_arithmetic(
     client: httpx.AsyncClient, path: str
 ) -> None:
     refused = await client.post(path, json=too_large())
-    assert (refused.status_code, refused.json()["code"]) == (422, "no_machine_will_do")
+    assert (refused.status_code, refused.json()["code"]) == (422, "no_eligible_hardware")
     detail = refused.json()["detail"]
     assert "a rank of the learner needs" in detail
     assert "16 B x 8.191e9 trained parameters / 4 ranks" in detail
-    assert "It would fit with engines and learner on GPUs of their own" in detail
+    assert "It would fit with engines and learner on separate GPUs" in detail
     assert (await client.get("/v1/runs")).json()["data"] == []
 
 
@@ -227,8 +228,8 @@ async def test_a_preset_is_submitted_as_it_is_with_tasks_of_ones_own(
 ) -> None:
     spec = (await client.get("/v1/presets/qwen3-8b-8xh100")).json()["spec"]
     keyless = (await client.post("/v1/runs", json=spec)).json()
-    assert keyless["code"] == "no_machine_will_do"
-    assert "name it in HILLCLIMB_NODE_SECRETS (there: nothing)" in keyless["detail"]
+    assert keyless["code"] == "no_eligible_hardware"
+    assert "add its name to HILLCLIMB_NODE_SECRETS (there: nothing)" in keyless["detail"]
     given = {"FLEET_API_KEY": "fleet-key"}
     app.state.services = dataclasses.replace(app.state.services, node_secrets=given)
     unregistered = await client.post("/v1/runs", json=spec)
@@ -242,9 +243,9 @@ async def test_a_preset_is_submitted_as_it_is_with_tasks_of_ones_own(
 
 
 async def test_a_service_that_rents_nothing_refuses_to_queue_what_needs_a_cluster(
-    settings: Settings, bell: RememberingBell
+    settings: Settings, task_queue: RememberingBell
 ) -> None:
-    app = create_app(settings.model_copy(update={"clouds": ""}), bell)
+    app = create_app(settings.model_copy(update={"clouds": ""}), task_queue)
     transport = httpx.ASGITransport(app)
     async with (
         app.router.lifespan_context(app),
@@ -270,9 +271,9 @@ async def test_a_service_that_rents_nothing_refuses_to_queue_what_needs_a_cluste
     ],
 )
 async def test_machines_that_would_be_cut_off_are_not_rented(
-    settings: Settings, bell: RememberingBell, changes: dict[str, str], says: str
+    settings: Settings, task_queue: RememberingBell, changes: dict[str, str], says: str
 ) -> None:
-    app = create_app(settings.model_copy(update=changes), bell)
+    app = create_app(settings.model_copy(update=changes), task_queue)
     async with (
         app.router.lifespan_context(app),
         httpx.AsyncClient(
@@ -285,21 +286,21 @@ async def test_machines_that_would_be_cut_off_are_not_rented(
         assert refused.status_code == 422
         assert says in refused.json()["detail"]
         planned = (await client.post("/v1/runs/plan", json=body(LAMBDA))).json()
-        (told,) = (each for each in planned["warnings"] if "A submission is refused" in each)
+        (told,) = (each for each in planned["warnings"] if "would refuse the run" in each)
         assert refused.json()["detail"].removesuffix(".") in told
         own = await client.post("/v1/runs", json=body(LAMBDA | {"infra": "slurm/own"}))
         assert own.status_code == 201, own.text
         planned = await client.post("/v1/runs/plan", json=body(LAMBDA | {"infra": "slurm/own"}))
-        assert not any("A submission is refused" in each for each in planned.json()["warnings"])
+        assert not any("would refuse the run" in each for each in planned.json()["warnings"])
 
 
 @pytest.mark.parametrize(
     ("url", "status"), [("http://api.example:8710", 422), ("http://10.1.2.3:8710", 201)]
 )
 async def test_nodes_are_not_told_their_secrets_where_others_read_along(
-    settings: Settings, bell: RememberingBell, url: str, status: int
+    settings: Settings, task_queue: RememberingBell, url: str, status: int
 ) -> None:
-    app = create_app(settings.model_copy(update={"node_api_url": url}), bell)
+    app = create_app(settings.model_copy(update={"node_api_url": url}), task_queue)
     async with (
         app.router.lifespan_context(app),
         httpx.AsyncClient(
@@ -312,4 +313,4 @@ async def test_nodes_are_not_told_their_secrets_where_others_read_along(
             answer = await client.post("/v1/runs", json=body(candidate))
             assert answer.status_code == status, answer.text
             if status == 422:
-                assert f"secrets over {url}, in the clear" in answer.json()["detail"]
+                assert f"secrets unencrypted over {url}" in answer.json()["detail"]

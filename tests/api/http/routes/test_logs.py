@@ -4,13 +4,13 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from tests.factories import spec_body
-from trainer.contract.rundir import log_segment, run_key
+from hillclimb.protocol.rundir import log_segment, run_key
+from tests.fixtures.factories import spec_body
 
 AT = "2026-11-21 20:00:00,123"
 LINES = (
     f"{AT} INFO trainer.node.head: started the trainer\n"
-    f"{AT} WARNING trainer.rollouts.collect: booking is slow\n"
+    f"{AT} WARNING trainer.rollouts.groups.collector: booking is slow\n"
 )
 
 

@@ -3,14 +3,14 @@
 import httpx
 import pytest
 
-from api.runs.advance import advance
 from api.runs.journal import utc_now
 from api.runs.store import lock_run
-from tests.api.routes.conftest import RUNNER_TOKEN, RememberingBell, bearer
-from tests.api.runs.stage import Stage
-from tests.factories import ended, phase, spec_body, started
-from trainer.contract.events import Event, IngestBatch
-from trainer.contract.launch import LaunchPlan, RegisteredRunner
+from api.scheduling.advance import advance
+from hillclimb.protocol.events import Event, IngestBatch
+from hillclimb.protocol.launch import LaunchPlan, RegisteredRunner
+from tests.api.fixtures.stage import Stage
+from tests.api.http.conftest import RUNNER_TOKEN, RememberingBell, bearer
+from tests.fixtures.factories import ended, phase, spec_body, started
 
 RUNNER = bearer(RUNNER_TOKEN)
 BOX = {"name": "box", "hostname": "box", "slots": 1}
@@ -75,12 +75,12 @@ async def test_nothing_to_claim_is_204(client: httpx.AsyncClient) -> None:
 
 
 async def test_a_registration_rings_for_the_runs_that_wait(
-    client: httpx.AsyncClient, bell: RememberingBell
+    client: httpx.AsyncClient, task_queue: RememberingBell
 ) -> None:
     run_id = (await client.post("/v1/runs", json=spec_body())).json()["id"]
-    bell.rung.clear()
+    task_queue.rung.clear()
     await register(client)
-    assert bell.rung == [run_id]
+    assert task_queue.rung == [run_id]
 
 
 async def test_an_unknown_runner_is_told_to_register(client: httpx.AsyncClient) -> None:

@@ -6,12 +6,12 @@ from typing import Any
 import httpx
 import pytest
 
-from api.database import Database
 from api.tables import Run
-from tests.api.routes.conftest import READ_ONLY, STRANGER, RememberingBell, bearer
-from tests.factories import spec_body
-from trainer.contract.manifest import config_hash
-from trainer.contract.spec import RunSpec
+from api.tables.database import Database
+from hillclimb.protocol.checkpoint_manifest import config_hash
+from hillclimb.spec.run import RunSpec
+from tests.api.http.conftest import READ_ONLY, STRANGER, RememberingBell, bearer
+from tests.fixtures.factories import spec_body
 
 
 async def create(client: httpx.AsyncClient, **sections: object) -> dict[str, Any]:
@@ -22,7 +22,7 @@ async def create(client: httpx.AsyncClient, **sections: object) -> dict[str, Any
 
 
 async def test_a_created_run_is_queued_resolved_and_rung_for(
-    client: httpx.AsyncClient, bell: RememberingBell
+    client: httpx.AsyncClient, task_queue: RememberingBell
 ) -> None:
     response = await client.post("/v1/runs", json=spec_body())
     run = response.json()
@@ -35,7 +35,7 @@ async def test_a_created_run_is_queued_resolved_and_rung_for(
     assert run["queue"] == {"position": 1, "reason": "No runner is connected."}
     assert run["created_by"] == "key:bootstrap"
     assert run["created_at"].endswith("Z")
-    assert bell.rung == [run["id"]]
+    assert task_queue.rung == [run["id"]]
     assert (await client.get(f"/v1/runs/{run['id']}")).json() == run
 
 

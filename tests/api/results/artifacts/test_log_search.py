@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from api.artifacts import logsearch
-from api.artifacts.logsearch import LogFilter, search_log
-from trainer.contract.rundir import log_segment, run_key
-from trainer.stores.disk import DiskStore
+from api.results.artifacts import log_search
+from api.results.artifacts.log_search import LogFilter, search_log
+from hillclimb.blobs.disk import DiskStore
+from hillclimb.protocol.rundir import log_segment, run_key
 
 AT = "2026-11-21 20:00:00,123"
 FIRST = (
     f"{AT} INFO trainer.node.head: started the trainer, pid 7\n"
-    f"{AT} ERROR trainer.rollouts.collect: booking-eu did not answer\n"
+    f"{AT} ERROR trainer.rollouts.groups.collector: booking-eu did not answer\n"
     "Traceback (most recent call last):\n"
     "  ConnectionRefusedError: github was away\n"
 )
@@ -74,7 +74,7 @@ def test_pages_together_are_the_whole_search(
     store: DiskStore, monkeypatch: pytest.MonkeyPatch, limit: int, scan: int
 ) -> None:
     whole = found(store, text="booking")
-    monkeypatch.setattr(logsearch, "SCAN_BYTES", scan)
+    monkeypatch.setattr(log_search, "SCAN_BYTES", scan)
     assert found(store, limit, text="booking") == whole
 
 
@@ -82,7 +82,7 @@ def test_a_log_that_grows_is_searched_on_from_where_it_was(store: DiskStore) -> 
     wanted = LogFilter(text="late")
     page = search_log(store, "run_1", 1, wanted, after=0, limit=1 << 16)
     assert (page.text, page.has_more) == ("", False)
-    line = f"{AT} INFO trainer.loop: late\n"
+    line = f"{AT} INFO trainer.jobs.train.loop: late\n"
     store.put(run_key("run_1", log_segment(1, 3)), line.encode())
     later = search_log(store, "run_1", 1, wanted, after=page.next_offset, limit=1 << 16)
     assert later.text == line
@@ -103,7 +103,7 @@ def test_a_log_without_a_line_of_ours_is_read_a_bounded_stretch_at_once(tmp_path
         Counting(tmp_path), "run_1", 1, LogFilter(text="loading"), after=0, limit=1 << 16
     )
     assert page.has_more
-    assert len(page.text) <= 2 * logsearch.RECORD_BYTES
+    assert len(page.text) <= 2 * log_search.RECORD_BYTES
     assert len(read) == 1
     nothing = LogFilter(text="nowhere")
     page = search_log(Counting(tmp_path), "run_1", 1, nothing, after=0, limit=1 << 16)

@@ -1,5 +1,5 @@
 """Stories about runs on a migrated database of their own."""
 
-from tests.api.story_fixtures import story, story_url
+from tests.api.fixtures.story_fixtures import story, story_url
 
 __all__ = ["story", "story_url"]

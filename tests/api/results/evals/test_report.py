@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from api.evals.errors import NoSuchEval
-from api.evals.report import build_report
-from api.evals.table import eval_table
-from tests.api.story import Story, rollout
-from trainer.contract.outcomes import StopReason
-from trainer.contract.verdict import compare_rows
+from api.results.errors import NoSuchEval
+from api.results.evals.report import build_report
+from api.results.evals.table import eval_table
+from hillclimb.protocol.outcomes import StopReason
+from hillclimb.stats.verdict import compare_rows
+from tests.api.fixtures.story import Story, rollout
 
 BEFORE = {"booking": 0.2, "github": 0.95, "outlook": 0.0}
 AFTER = {"booking": 0.9, "github": 0.95, "outlook": 0.0}
@@ -102,11 +102,16 @@ def test_a_repeated_evaluation_counts_with_its_newest_attempt(story: Story) -> N
     story.push(run_id, story.evaluation(run_id, 10, {"booking": 0.3}))
     with story.database.transaction() as session:
         session.connection().exec_driver_sql(
-            "INSERT INTO evals SELECT run_id, 2, step, decoding, temperature,"
+            "INSERT INTO evals (run_id, attempt, step, decoding, temperature, n_samples_per_prompt,"
+            " pass_threshold, duration_s, at) SELECT run_id, 2, step, decoding, temperature,"
             " n_samples_per_prompt, pass_threshold, duration_s, at FROM evals WHERE step = 10"
         )
         session.connection().exec_driver_sql(
-            "INSERT INTO outcomes SELECT run_id, 'again-' || rollout_id, 2, step, split, decoding,"
+            "INSERT INTO outcomes (run_id, rollout_id, attempt, step, split, decoding, task_key,"
+            " env_key, template, held_out_template, sample_index, status, score, reason,"
+            " stop_reason, num_turns, num_tool_calls, num_tool_errors, num_repeated_calls,"
+            " num_tokens, num_infra_retries, duration_s, trajectory, trajectory_line)"
+            " SELECT run_id, 'again-' || rollout_id, 2, step, split, decoding,"
             " task_key, env_key, template, held_out_template, sample_index, status, 1.0, reason,"
             " stop_reason, num_turns, num_tool_calls, num_tool_errors, num_repeated_calls,"
             " num_tokens, num_infra_retries, duration_s, trajectory, trajectory_line"

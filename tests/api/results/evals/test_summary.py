@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from api.evals.failures import MEANINGS, cause_of, failure_table
-from api.evals.store import FailureGroup
-from api.evals.summary import summarise
-from tests.api.story import rollout
-from trainer.contract.outcomes import StopReason
+from api.results.evals.failures import MEANINGS, cause_of, failure_table
+from api.results.evals.store import FailureGroup
+from api.results.evals.summary import summarise
+from hillclimb.protocol.outcomes import StopReason
+from tests.api.fixtures.story import rollout
 
 
 def test_a_summary_leaves_missing_grades_out_of_the_rate_and_in_the_bounds() -> None:

@@ -1,4 +1,4 @@
-"""`clusters`, `budget`, `limits`, `clouds`, `strays`, and what `show` says of money."""
+"""`clusters`, `budget`, `limits`, `clouds`, `orphans`, and what `show` says of money."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from sqlalchemy import update
 
 from api.clusters import exclusions
 from api.runs.journal import utc_now
-from api.tables import Cluster, StrayCluster
+from api.tables import Cluster, OrphanedCluster
 from hillclimb.cli.exits import Exit
 from hillclimb.stack.doctor import Check, examine
 from hillclimb.stack.options import StackOptions
-from hillclimb.stack.processes import identify
-from hillclimb.stack.records import ProcessRecord, StackRecord
-from hillclimb.stack.state import StateDirectory
-from tests.api.clusters.told import LAMBDA, rented
-from tests.api.serving import Served
-from tests.api.story import Story
+from hillclimb.stack.state.directory import StateDirectory
+from hillclimb.stack.state.records import ProcessRecord, StackRecord
+from hillclimb.stack.system.processes import identify
+from tests.api.clusters.cluster_story import LAMBDA, rented
+from tests.api.fixtures.serving import Served
+from tests.api.fixtures.story import Story
 from tests.hillclimb.cli.conftest import Invoke, from_json
 
 OWN = ("--set", "data={env_keys: [booking]}", "--set", "environment.provider=minifleet")
@@ -51,13 +51,13 @@ def test_a_run_shows_its_ledger_its_cost_and_what_is_left(hc: Invoke, story: Sto
     assert meter.reads(total, usd=71.76), shown
     ledger = hc("clusters", run_id).stdout
     assert "ResourcesUnavailableError: no H100 left" in ledger
-    assert meter.reads(re.search(r"together \$(\d+\.\d\d)", ledger), usd=47.84), ledger
+    assert meter.reads(re.search(r"total \$(\d+\.\d\d)", ledger), usd=47.84), ledger
     whole = hc("clusters").stdout
     runs = re.search(r"1 of 8 clusters, \$23\.92 an hour; all runs so far \$(\d+\.\d\d)", whole)
     assert meter.reads(runs, usd=47.84), whole
     assert run_id in whole
     with story.database.transaction() as session:
-        session.execute(update(Cluster).values(waits_for="it is still there: access denied"))
+        session.execute(update(Cluster).values(status_reason="it is still there: access denied"))
     for shown in (hc("clusters"), hc("clusters", run_id)):
         assert "it is still there: access denied" in " ".join(shown.stdout.split())
 
@@ -111,22 +111,25 @@ def test_what_was_learnt_of_clouds_is_listed_and_cleared(hc: Invoke, story: Stor
     [learnt] = from_json(hc("clouds", "--json"))["data"]
     assert "no H100 left" in hc("clusters").stdout
     planned = hc("plan", "--preset", "qwen3-8b-8xh100", *OWN, "--wait-prices", "0")
-    assert "H100:8 on lambda is asked for after the others until" in planned.stderr
+    assert "H100:8 on lambda is tried after the others until" in planned.stderr
     assert hc("clouds", "--clear", "cex_none").exit_code == Exit.NOT_FOUND
-    assert "no machines failed of late" in hc("clouds", "--clear", learnt["id"]).stdout
+    assert "no machines failed recently" in hc("clouds", "--clear", learnt["id"]).stdout
 
 
 def test_strays_are_listed_without_ending_any_and_ended_by_name(hc: Invoke, story: Story) -> None:
-    assert "No cluster is without an owner." in hc("strays").stdout
+    assert "There are no orphaned clusters." in hc("orphans").stdout
     with story.database.transaction() as session:
-        session.add(StrayCluster(name="hc-abcd-lost-1", met_at=utc_now()))
-    listed = from_json(hc("strays", "--json"))["data"][0]
-    assert listed["end_asked_at"] is None
-    assert "at the next sweep, for key:test" in hc("strays", "--end", "hc-abcd-lost-1").stdout
-    missing = hc("strays", "--end", "hc-abcd-mine-1")
+        session.add(OrphanedCluster(name="hc-abcd-lost-1", first_seen_at=utc_now()))
+    listed = from_json(hc("orphans", "--json"))["data"][0]
+    assert listed["terminate_requested_at"] is None
+    assert (
+        "at the next sweep, requested by key:test"
+        in hc("orphans", "--terminate", "hc-abcd-lost-1").stdout
+    )
+    missing = hc("orphans", "--terminate", "hc-abcd-mine-1")
     assert missing.exit_code == Exit.NOT_FOUND
-    assert "it is gone, or a run has it" in missing.stderr
-    assert hc("strays", "--end", "x", "--end-all").exit_code == Exit.USAGE
+    assert "it is terminated, or a run owns it" in missing.stderr
+    assert hc("orphans", "--terminate", "x", "--terminate-all").exit_code == Exit.USAGE
 
 
 @pytest.mark.parametrize(
@@ -168,17 +171,17 @@ def test_clusters_that_nobody_looks_after_are_told_of_everywhere(
     hc: Invoke, story: Story, served: Served, tmp_path: Path
 ) -> None:
     run_id = rented(story)
-    assert "Nobody has looked after" not in hc("clusters").stdout
+    assert "No worker has checked" not in hc("clusters").stdout
     assert doctors_finding(served, tmp_path / "state").level == "ok"
     with story.database.transaction() as session:
         [cluster] = session.query(Cluster).where(Cluster.run_id == run_id)
         cluster.due_at = utc_now() - timedelta(minutes=12)
     shown = " ".join(hc("clusters").stdout.split())
-    assert "Nobody has looked after 1 cluster for 12 min: nothing is rented" in shown
+    assert "No worker has checked 1 cluster for 12 min: no cluster is launched" in shown
     assert "worker --queues clusters" in shown
     with served.client() as client:
         [warning] = client.get("/v1/health/ready").json()["warnings"]
-    assert warning.startswith("Nobody has looked after 1 cluster for 12 min")
-    found = doctors_finding(served, tmp_path / "state")
-    assert (found.level, found.found) == ("warn", warning.partition(". ")[0])
-    assert "--queues clusters" in found.mend
+    assert warning.startswith("No worker has checked 1 cluster for 12 min")
+    check = doctors_finding(served, tmp_path / "state")
+    assert (check.level, check.detail) == ("warn", warning.partition(". ")[0])
+    assert "--queues clusters" in check.fix

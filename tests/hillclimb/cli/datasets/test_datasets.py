@@ -12,15 +12,15 @@ import pytest
 import yaml
 from click.testing import Result
 
-from hillclimb.cli.dataset_options import parse_end
+from hillclimb.cli.datasets.options import parse_end
 from hillclimb.cli.exits import Exit
+from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.spec.run import RunSpec
 from tests.api.datasets.samples import PLAYED, lines, task, tasks
+from tests.api.fixtures.story import Story
+from tests.api.fixtures.story import spec as story_spec
 from tests.api.results.test_prompts import rendered
-from tests.api.story import Story
-from tests.api.story import spec as story_spec
 from tests.hillclimb.cli.conftest import Invoke, from_json
-from trainer.contract.reasons import ReasonCode
-from trainer.contract.spec import RunSpec
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_the_split_that_pull_wrote_is_a_published_split(
     assert "is neither JSON nor JSON lines" in torn.stderr
     Path(plain).write_bytes(Path(split).read_bytes()[:-20])
     cut = hc("datasets", "create", "torn", str(file), "--published", str(plain))
-    assert "is damaged or cut off" in cut.stderr
+    assert "is damaged or truncated" in cut.stderr
 
 
 def test_a_split_of_one_task_is_no_table_by_key(hc: Invoke, tmp_path: Path) -> None:
@@ -105,28 +105,31 @@ def test_a_split_of_one_task_is_no_table_by_key(hc: Invoke, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("create", "x", "FILE", "--published", "SPLIT", "--policy", "rank"), "so --policy does"),
+        (
+            ("create", "x", "FILE", "--published", "SPLIT", "--policy", "rank"),
+            "so --policy has no effect",
+        ),
         (("create", "x", "FILE", "--published", "SPLIT", "--eval-ratio", "0.2"), "so --eval-ratio"),
         (("create", "x", "FILE", "--published", "SPLIT", "--held-out-env", "a"), "--held-out-env"),
         (
             ("create", "x", "FILE", "--eval-ratio", "0.2", "--set", "split.eval_ratio=0.1"),
-            "--eval-ratio and --set split.eval_ratio are one option: give it once",
+            "--eval-ratio and --set split.eval_ratio set the same option: use one of them",
         ),
         (
             ("create", "x", "FILE", "--env", "booking", "--set", "filters={modality: tool_use}"),
-            "--env does nothing beside --set filters, which sets all of it",
+            "--env has no effect with --set filters, which sets all of it",
         ),
         (
             ("create", "x", "FILE", "--held-out-env", "x", "--set", "split={policy: rank}"),
-            "--held-out-env does nothing beside --set split, which sets all of it",
+            "--held-out-env has no effect with --set split, which sets all of it",
         ),
         (
             ("create", "x", "FILE", "--published", "SPLIT", "--set", "split={policy: rank}"),
-            "--published does nothing beside --set split, which sets all of it",
+            "--published has no effect with --set split, which sets all of it",
         ),
-        (("lint", "fleet", "--tool-tokens", "github=9"), "--tool-tokens does nothing alone"),
+        (("lint", "fleet", "--tool-tokens", "github=9"), "--tool-tokens has no effect alone"),
         (("show", "fleet@1", "--versions"), "leave @1 out"),
-        (("rows", "fleet", "--key", "a", "--env", "github"), "--env does nothing"),
+        (("rows", "fleet", "--key", "a", "--env", "github"), "--env has no effect"),
     ],
 )
 def test_flags_that_contradict_each_other_are_refused(

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
-from hillclimb.cli import prompts
-from tests.hillclimb.test_client import client_of
+from hillclimb.cli.preflight import prompts
+from tests.hillclimb.client.payloads import run_json
+from tests.hillclimb.client.test_client import client_of
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +23,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def a_run(status: str, last_seq: int) -> httpx.Response:
-    return httpx.Response(200, json={"status": status, "last_seq": last_seq, "queue": None})
+    return httpx.Response(200, json=run_json(status=status, last_seq=last_seq))
 
 
 def test_a_preview_is_waited_for_as_long_as_it_gives_signs_of_life(clock: SimpleNamespace) -> None:
@@ -36,7 +37,7 @@ def test_a_preview_that_falls_silent_is_given_up(clock: SimpleNamespace) -> None
     silent = [a_run("running", 5)] * 5
     with (
         client_of(*silent, a_run("cancelling", 6)) as client,
-        pytest.raises(prompts.PreviewFailed, match="nothing was heard of run_1 for 300 s"),
+        pytest.raises(prompts.PreviewFailed, match="run_1 made no progress for 300 s"),
     ):
         prompts._await_end(client, "run_1", 300.0)
     assert clock.now == 400.0

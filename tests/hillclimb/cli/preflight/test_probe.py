@@ -8,10 +8,10 @@ from threading import Thread
 import pytest
 
 from hillclimb.cli.exits import Exit
-from tests.api.serving import Served
-from tests.api.story import Story, spec
+from hillclimb.protocol.end_reasons import ReasonCode
+from tests.api.fixtures.serving import Served
+from tests.api.fixtures.story import Story, spec
 from tests.hillclimb.cli.conftest import Invoke, from_json
-from trainer.contract.reasons import ReasonCode
 
 FOUND = {"booking": 4, "github": -1, "outlook": 0}
 

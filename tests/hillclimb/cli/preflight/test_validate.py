@@ -11,27 +11,27 @@ from threading import Thread
 import pytest
 from sqlalchemy import select
 
-from api.datasets import validated
-from api.datasets.validated import exclude_what_failed, waiting_runs
-from api.evals.newest import newest_event
-from api.evals.validation import TYPE
+from api.datasets import validation_exclusions
+from api.datasets.validation_exclusions import exclude_what_failed, waiting_runs
 from api.notices.deliver import Delivery
+from api.results.newest_event import newest_event
+from api.results.validation import TYPE
 from api.runs.journal import Draft, append
 from api.runs.store import lock_run
 from api.tables import Run
+from hillclimb.blobs.base import StoreError
+from hillclimb.blobs.disk import DiskStore
 from hillclimb.cli.exits import Exit
+from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.protocol.rundir import attempt_name, run_key
+from hillclimb.protocol.validation import VALIDATION_ROWS, TaskValidation, summarise_tasks
 from tests.api.datasets.samples import PLAYED, lines, tasks
+from tests.api.fixtures.story import Story
 from tests.api.results.test_validation import a_validation, rows, store_rows
-from tests.api.story import Story
 from tests.hillclimb.cli.conftest import Invoke, from_json
-from tests.hillclimb.cli.test_probe import submitted
-from trainer.contract.reasons import ReasonCode
-from trainer.contract.rundir import attempt_name, run_key
-from trainer.contract.validation import VALIDATION_ROWS, TaskValidation, summarise_tasks
-from trainer.stores.base import StoreError
-from trainer.stores.disk import DiskStore
-from worker import validations
-from worker.parts import Parts
+from tests.hillclimb.cli.preflight.test_probe import submitted
+from worker.context import WorkerContext
+from worker.runs import validations
 
 
 def a_finished_validation(story: Story, blobs: DiskStore) -> str:
@@ -51,7 +51,7 @@ def test_show_prints_numbers_and_the_reasons_of_failures(
     row = next(line.split() for line in shown.splitlines() if line.startswith("github "))
     assert row == ["github", "2", "0", "2", "0", "0"]
     assert "github-1: the verifier gives the untouched start state 1" in shown
-    assert "teacher: 9 requests (1 retries), 900 tokens read, 80 written" in shown
+    assert "teacher: 9 requests (1 retries), 900 input tokens, 80 output tokens" in shown
     as_json = from_json(hc("validate", "--show", run_id, "--json"))
     assert [row["task_key"] for row in as_json["rows"]] == [row.task_key for row in rows()]
     assert "validates tasks and trains nothing" in hc("show", run_id).stdout
@@ -85,9 +85,9 @@ def of_fleet(num_excluded: int = 2) -> list[TaskValidation]:
     ]
 
 
-def parts_with(story: Story, blobs: DiskStore) -> Parts:
+def parts_with(story: Story, blobs: DiskStore) -> WorkerContext:
     delivery = Delivery(database=story.database, slack=None, public_url="http://127.0.0.1:1")
-    return Parts(database=story.database, store=blobs, owner="worker-1", delivery=delivery)
+    return WorkerContext(database=story.database, store=blobs, owner="worker-1", delivery=delivery)
 
 
 def a_dataset(hc: Invoke, folder: Path) -> Path:
@@ -127,7 +127,7 @@ def test_what_failed_is_left_out_of_the_datasets_next_version(
     for _ in range(2):  # repeating it changes nothing
         said = hc("validate", "--show", run_id, "--exclude")
         assert said.exit_code == Exit.OK, said.stderr
-        assert "2 tasks are excluded from fleet: the next version leaves them out" in said.stdout
+        assert "2 tasks are excluded from fleet: the next version will not use them" in said.stdout
     listed = from_json(hc("datasets", "exclusions", "fleet", "--json"))["data"]
     assert [(each["key"], each["source"]) for each in listed] == [
         ("github-000", "validation"),
@@ -279,7 +279,7 @@ def test_a_validation_that_cannot_be_dealt_with_now_leaves_the_others_their_turn
     )
     story.finish(bad, 0)
     story.finish(good, 0)
-    monkeypatch.setattr(validated, "AT_ONCE", 1)
+    monkeypatch.setattr(validation_exclusions, "AT_ONCE", 1)
     parts = parts_with(story, BrokenFor(blobs.local_path("x").parent, bad, error))
     found = [validations.sweep(parts, now=story.now) for _ in range(60)]
     assert sum(found) == 2

@@ -12,10 +12,10 @@ import yaml
 from api.clusters import quotes
 from api.runs.journal import utc_now
 from hillclimb.cli.exits import Exit
-from hillclimb.stack.poll import wait_until
-from tests.api.story import Story
+from hillclimb.hardware.offers import Offer
+from hillclimb.stack.system.poll import wait_until
+from tests.api.fixtures.story import Story
 from tests.hillclimb.cli.conftest import Invoke, from_json
-from trainer.contract.clusters.offers import Offer
 
 OWN = (
     *("--set", "data={env_keys: [booking]}"),
@@ -64,9 +64,9 @@ def test_a_plan_prints_machines_arithmetic_and_costs(hc: Invoke) -> None:
     assert result.exit_code == Exit.OK, result.stderr
     assert json.loads(result.stdout)["name"] == "qwen3-8b-8xh100"
     assert "H100:8 on lambda" in result.stderr
-    assert "each layer's input, kept for computing it again" in result.stderr
+    assert "each layer's input, kept for recomputation" in result.stderr
     assert "a cluster costs unknown USD an hour" in result.stderr
-    assert "Prices are being asked for: plan again in a few seconds." in result.stderr
+    assert "Prices are being fetched: plan again in a few seconds." in result.stderr
 
 
 def test_a_plan_waits_for_prices_that_the_worker_asks_for(hc: Invoke, story: Story) -> None:
@@ -88,7 +88,7 @@ def test_a_plan_waits_for_prices_that_the_worker_asks_for(hc: Invoke, story: Sto
         result = hc("plan", "--preset", "qwen3-8b-8xh100", *OWN)
         work.result()
     assert "a cluster costs 23.92 USD an hour" in result.stderr
-    assert "Prices are of just now" in result.stderr
+    assert "Prices by the clouds' catalogs, just now" in result.stderr
 
 
 def test_a_run_that_cannot_fit_is_refused_with_the_arithmetic(hc: Invoke) -> None:
@@ -107,7 +107,7 @@ def test_a_model_of_ones_own_is_estimated_by_its_config(hc: Invoke, tmp_path: Pa
     spec.write_text(RENTED)
     unknown = hc("plan", str(spec), *AT_ONCE)
     assert "the shape of s3://bucket/model is only in its config" in unknown.stderr
-    assert "runpod has no gangs of several nodes" in unknown.stderr
+    assert "runpod supports no clusters of several nodes" in unknown.stderr
     config.write_text(
         json.dumps(
             {
@@ -125,7 +125,7 @@ def test_a_model_of_ones_own_is_estimated_by_its_config(hc: Invoke, tmp_path: Pa
     )
     known = hc("plan", str(spec), "--model-config", str(config), *AT_ONCE)
     assert known.exit_code == Exit.OK, known.stderr
-    assert "H100:8 on lambda: will do" in known.stderr
+    assert "H100:8 on lambda: eligible" in known.stderr
     # The trainer's reference counts 3.28 million parameters of this shape.
     assert "model: 3.28e6 parameters" in known.stderr
     config.write_text('{"model_type": "llama"}')

@@ -9,13 +9,21 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from hillclimb.blobs.base import BlobStore
+from hillclimb.blobs.locate import open_store
 from hillclimb.cli.commands import main
-from tests.api.serving import Served, serve
-from tests.api.story import Story
-from tests.stores.servers import BUCKET, KEY, REGION, SECRET, Fault, FaultyProxy, serve_rclone
-from trainer.contract.rundir import checkpoint_name, run_key
-from trainer.stores.base import BlobStore
-from trainer.stores.locate import open_store
+from hillclimb.protocol.rundir import checkpoint_name, run_key
+from tests.api.fixtures.serving import Served, serve
+from tests.api.fixtures.story import Story
+from tests.hillclimb.blobs.servers import (
+    BUCKET,
+    KEY,
+    REGION,
+    SECRET,
+    Fault,
+    FaultyProxy,
+    serve_rclone,
+)
 
 WEIGHTS = random.Random(0).randbytes(9 << 20)
 ENDPOINT = "s3://{bucket}/p?endpoint_url={url}&region={region}"
@@ -33,7 +41,7 @@ def rclone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def proxy(rclone: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy]:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    monkeypatch.setattr("hillclimb.cli.control.PULL_PAUSE_S", 0.0)
+    monkeypatch.setattr("hillclimb.cli.runs.control.PULL_PAUSE_S", 0.0)
     with FaultyProxy(rclone).serve() as running:
         yield running
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from hillclimb.cli.runs import warning_lines
+from hillclimb.cli.runs.runs import warning_lines
+from hillclimb.protocol.payloads.events import EventPayload
+from tests.hillclimb.client.payloads import event_payload
 
 
-def warned(message: str, step: int | None) -> dict[str, Any]:
-    return {"data": {"message": message} | ({} if step is None else {"step": step})}
+def warned(message: str, step: int | None) -> EventPayload:
+    data = {"message": message} | ({} if step is None else {"step": step})
+    return event_payload("run.warning", data)
 
 
 @pytest.mark.parametrize(

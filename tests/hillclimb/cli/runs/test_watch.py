@@ -6,9 +6,10 @@ import httpx
 import pytest
 
 from hillclimb.cli.exits import Exit
-from hillclimb.cli.watch import follow_run
-from hillclimb.client import Client
+from hillclimb.cli.runs.watch import follow_run
+from hillclimb.client.client import Client
 from hillclimb.stack.control import Connection
+from tests.hillclimb.client.payloads import run_json
 
 MESSAGE = "no space left in [runs/run_1]"
 
@@ -22,10 +23,10 @@ class Service:
     """One run whose stream stays open after what happened so far."""
 
     def __init__(self, status: str, *frames: str) -> None:
-        self.run = {
-            "id": "run_1", "name": "climb", "status": status, "attempt": 1,
-            "progress": {"step": 3, "total": 9}, "end_reason": {"message": MESSAGE},
+        reason = {
+            "code": "storage_full", "category": "infra", "retryable": False, "message": MESSAGE,
         }  # fmt: skip
+        self.run = run_json(status=status, attempt=1, end_reason=reason)
         self.frames = frames
 
     def __call__(self, request: httpx.Request) -> httpx.Response:

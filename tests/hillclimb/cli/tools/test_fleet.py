@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from hillclimb.cli.commands import main
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 def invoke(*words: str) -> Result:

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from hillclimb.cli.commands import main
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 def test_serve_says_where_it_listens_and_ends_with_the_command(tmp_path: Path) -> None:

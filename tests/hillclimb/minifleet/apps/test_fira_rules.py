@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import JsonValue
 
-from tests.trainer.envs.minifleet.playing import done, episode, refused
-from trainer.envs.minifleet.world import Row, World
+from hillclimb.minifleet.framework.world import Row, World
+from tests.hillclimb.minifleet.playing import done, episode, refused
 
 
 def ticket(world: World, **equal: str | int) -> Row:

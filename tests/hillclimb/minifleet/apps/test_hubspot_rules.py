@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.trainer.envs.minifleet.playing import done, episode, refused
-from trainer.envs.minifleet.env import MinifleetEnv
-from trainer.envs.minifleet.hubspot.tools import CLOSED, PIPELINES
-from trainer.envs.minifleet.world import Row, World
+from hillclimb.minifleet.apps.hubspot.tools import CLOSED, PIPELINES
+from hillclimb.minifleet.env import MinifleetEnv
+from hillclimb.minifleet.framework.world import Row, World
+from tests.hillclimb.minifleet.playing import done, episode, refused
 
 
 def target(env: MinifleetEnv, world: World) -> Row:

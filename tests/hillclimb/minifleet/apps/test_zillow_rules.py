@@ -6,9 +6,9 @@ import json
 
 from pydantic import JsonValue
 
-from tests.trainer.envs.minifleet.playing import done, episode, refused
-from trainer.envs.minifleet.env import MinifleetEnv
-from trainer.envs.minifleet.zillow.tools import SLOTS
+from hillclimb.minifleet.apps.zillow.tools import SLOTS
+from hillclimb.minifleet.env import MinifleetEnv
+from tests.hillclimb.minifleet.playing import done, episode, refused
 
 
 def goal_of(env: MinifleetEnv) -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from trainer.algo.actions import Actions
+from trainer.algo.loss.action_tokens import ActionTokens
 
 Rows = Sequence[Sequence[float]]
 """One row of log-probs per sequence."""
@@ -20,11 +20,11 @@ def micro_batch(
     weight: float = 1.0,
     proximal: Rows | None = None,
     reference: Rows | None = None,
-) -> tuple[torch.Tensor, Actions]:
+) -> tuple[torch.Tensor, ActionTokens]:
     """Log-probs with gradient and what belongs to them; every token weighs `weight`."""
     lengths = [len(row) for row in now]
     owners = torch.repeat_interleave(torch.arange(len(now)), torch.tensor(lengths))
-    actions = Actions(
+    actions = ActionTokens(
         behaviour_logprobs_A=_flat(behaviour),
         advantages_A=torch.tensor(advantages, dtype=torch.float64)[owners],
         weights_A=torch.full((sum(lengths),), weight, dtype=torch.float64),

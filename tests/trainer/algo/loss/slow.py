@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import torch
 from hypothesis import strategies as st
 
-from trainer.algo.actions import Actions
-from trainer.algo.loss import needs_proximal, needs_reference
-from trainer.algo.reduction import token_weights
+from hillclimb.spec.training.algorithm import AlgorithmSpec
+from trainer.algo.loss.action_tokens import ActionTokens
+from trainer.algo.loss.loss import needs_proximal, needs_reference
+from trainer.algo.loss.reduction import token_weights
 from trainer.algo.sequences import TrainingSequence
-from trainer.contract.algorithm import AlgorithmSpec
 
 MAX_LENGTH = 16
 """`rollout.max_sequence_length` of these tests."""
@@ -145,7 +145,7 @@ def training_sequence(num_actions: int) -> TrainingSequence:
 
 def tensors(
     rollouts: list[Rollout], shares: list[float], algorithm: AlgorithmSpec
-) -> tuple[torch.Tensor, Actions]:
+) -> tuple[torch.Tensor, ActionTokens]:
     """A micro-batch in float64: log-probs with gradient, and what belongs to them."""
 
     def flat(rows: list[tuple[float, ...]]) -> torch.Tensor:
@@ -154,7 +154,7 @@ def tensors(
     lengths = torch.tensor([len(each.now) for each in rollouts])
     proximal = flat([each.proximal for each in rollouts]) if needs_proximal(algorithm) else None
     reference = flat([each.reference for each in rollouts]) if needs_reference(algorithm) else None
-    actions = Actions(
+    actions = ActionTokens(
         behaviour_logprobs_A=flat([each.behaviour for each in rollouts]),
         advantages_A=flat([(each.advantage,) * len(each.now) for each in rollouts]),
         weights_A=flat([(s,) * len(r.now) for r, s in zip(rollouts, shares, strict=True)]),

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from tests.trainer.algo.micro import gradient_of, micro_batch
-from trainer.algo.loss import policy_loss
-from trainer.contract.algorithm import AlgorithmSpec, CispoSpec
+from hillclimb.spec.training.algorithm import AlgorithmSpec, CispoSpec
+from tests.trainer.algo.loss.micro import gradient_of, micro_batch
+from trainer.algo.loss.loss import policy_loss
 
 CISPO = AlgorithmSpec(
     policy_loss_type="cispo", cispo=CispoSpec(cispo_eps_clip_low=0.5, cispo_eps_clip_high=1.0)

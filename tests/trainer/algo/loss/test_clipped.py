@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from tests.trainer.algo.micro import gradient_of, micro_batch
-from trainer.algo.loss import policy_loss
-from trainer.contract.algorithm import AlgorithmSpec
+from hillclimb.spec.training.algorithm import AlgorithmSpec
+from tests.trainer.algo.loss.micro import gradient_of, micro_batch
+from trainer.algo.loss.loss import policy_loss
 
 DUAL = AlgorithmSpec(policy_loss_type="dual_clip", clip_ratio_c=2.0)
 

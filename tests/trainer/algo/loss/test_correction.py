@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.algo.micro import gradient_of, micro_batch
-from trainer.algo.correction import correct
-from trainer.algo.loss import needs_proximal, policy_loss
-from trainer.algo.stats import LossStats
-from trainer.contract.algorithm import AlgorithmSpec, OffPolicyCorrectionSpec
+from hillclimb.spec.training.algorithm import AlgorithmSpec, OffPolicyCorrectionSpec
+from tests.trainer.algo.loss.micro import gradient_of, micro_batch
+from trainer.algo.loss.correction import correct
+from trainer.algo.loss.loss import needs_proximal, policy_loss
+from trainer.algo.loss.stats import LossStats
 
 LOG_RATIOS = [[math.log(1.5), math.log(3.0)], [math.log(0.9), math.log(0.8)]]
 """Of the proximal policy over the one that sampled: products 4.5 and 0.72."""

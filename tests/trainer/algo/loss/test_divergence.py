@@ -8,10 +8,10 @@ from typing import Literal
 import pytest
 import torch
 
-from tests.trainer.algo.micro import gradient_of, micro_batch
-from trainer.algo.divergence import divergence
-from trainer.algo.loss import policy_loss
-from trainer.contract.algorithm import AlgorithmSpec
+from hillclimb.spec.training.algorithm import AlgorithmSpec
+from tests.trainer.algo.loss.micro import gradient_of, micro_batch
+from trainer.algo.loss.divergence import divergence
+from trainer.algo.loss.loss import policy_loss
 
 Kind = Literal["k1", "k2", "k3"]
 

@@ -7,10 +7,10 @@ import math
 import pytest
 import torch
 
-from tests.trainer.algo.micro import gradient_of, micro_batch
-from trainer.algo.gspo import gspo
-from trainer.algo.loss import policy_loss
-from trainer.contract.algorithm import AlgorithmSpec
+from hillclimb.spec.training.algorithm import AlgorithmSpec
+from tests.trainer.algo.loss.micro import gradient_of, micro_batch
+from trainer.algo.loss.gspo import gspo
+from trainer.algo.loss.loss import policy_loss
 
 GSPO = AlgorithmSpec(policy_loss_type="gspo", loss_reduction="sequence_mean")
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.trainer.algo.slow import training_sequence
-from trainer.algo.reduction import token_weights
-from trainer.contract.algorithm import AlgorithmSpec
+from hillclimb.spec.training.algorithm import AlgorithmSpec
+from tests.trainer.algo.loss.slow import training_sequence
+from trainer.algo.loss.reduction import token_weights
 
 Reduction = Literal["token_mean", "sequence_mean", "seq_mean_token_sum_norm"]
 

@@ -11,10 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.trainer.algo.slow import ROLLOUTS, Rollout, slow_loss, tensors, weights
-from trainer.algo.loss import policy_loss
-from trainer.algo.stats import LossStats
-from trainer.contract.algorithm import AlgorithmSpec
+from hillclimb.spec.training.algorithm import AlgorithmSpec
+from tests.trainer.algo.loss.slow import ROLLOUTS, Rollout, slow_loss, tensors, weights
+from trainer.algo.loss.loss import policy_loss
+from trainer.algo.loss.stats import LossStats
 
 KINDS: list[dict[str, Any]] = [
     {},

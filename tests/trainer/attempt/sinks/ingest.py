@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from trainer.contract.events import IngestBatch
+from hillclimb.protocol.events import IngestBatch
 
 
 @dataclass

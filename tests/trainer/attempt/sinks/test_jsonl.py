@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from trainer.contract.events import EVENTS, RunWarning
-from trainer.sinks.journal import Journal
-from trainer.sinks.jsonl import JsonlFile
+from hillclimb.protocol.events import EVENTS, RunWarning
+from trainer.attempt.sinks.journal import EventJournal
+from trainer.attempt.sinks.jsonl import JsonlFile
 
 
 @contextmanager
@@ -25,14 +25,14 @@ def files_end_at(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def warn(journal: Journal, message: str) -> None:
-    journal.emit(RunWarning, step=1, code="test", message=message)
+def warn(journal: EventJournal, message: str) -> None:
+    journal.emit(RunWarning(step=1, code="test", message=message))
 
 
 def test_an_event_that_does_not_fit_is_not_there_and_a_smaller_one_takes_its_number(
     tmp_path: Path,
 ) -> None:
-    journal = Journal(JsonlFile(tmp_path / "events.jsonl"))
+    journal = EventJournal(JsonlFile(tmp_path / "events.jsonl"))
     warn(journal, "first")
     with files_end_at(2000):
         with pytest.raises(OSError, match="too large"):

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-import trainer.sinks.push as push_module
-from tests.trainer.sinks.ingest import Ingest, serving
-from trainer.contract.events import RunWarning
-from trainer.sinks.journal import Journal
-from trainer.sinks.jsonl import JsonlFile
-from trainer.sinks.push import Push
+import trainer.attempt.sinks.push as push_module
+from hillclimb.protocol.events import RunWarning
+from tests.trainer.attempt.sinks.ingest import Ingest, serving
+from trainer.attempt.sinks.journal import EventJournal
+from trainer.attempt.sinks.jsonl import JsonlFile
+from trainer.attempt.sinks.push import Push
 
 WAIT_S = 20.0
 
@@ -25,14 +25,18 @@ def nobody() -> None:
     raise AssertionError("not superseded")
 
 
-def open_journal(path: Path, ingest: Ingest, on_superseded: Callable[[], None] = nobody) -> Journal:
+def open_journal(
+    path: Path, ingest: Ingest, on_superseded: Callable[[], None] = nobody
+) -> EventJournal:
     file = JsonlFile(path)
-    return Journal(file, [Push(path, url=ingest.url, token="tok", on_superseded=on_superseded)])
+    return EventJournal(
+        file, [Push(path, url=ingest.url, token="tok", on_superseded=on_superseded)]
+    )
 
 
-def warn(journal: Journal, count: int) -> None:
+def warn(journal: EventJournal, count: int) -> None:
     for _ in range(count):
-        journal.emit(RunWarning, step=0, code="test", message="m")
+        journal.emit(RunWarning(step=0, code="test", message="m"))
 
 
 def test_every_event_arrives_once_and_in_order(tmp_path: Path, ingest: Ingest) -> None:

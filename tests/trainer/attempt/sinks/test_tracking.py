@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 import wandb
 
-from tests.factories import ended, evaluated, make_spec, started, step
-from tests.trainer.short_run import ShortRun
-from tests.trainer.sinks.wandb_file import WandbRecord, read_wandb
-from trainer.contract.events import EvalCompleted, RunWarning, StepCompleted
-from trainer.contract.reasons import ReasonCode
-from trainer.contract.rundir import AttemptDir
+from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.protocol.events import EvalCompleted, RunWarning, StepCompleted
+from hillclimb.protocol.rundir import AttemptDir
+from tests.fixtures.factories import ended, evaluated, make_spec, started, step
+from tests.trainer.attempt.sinks.wandb_file import WandbRecord, read_wandb
+from tests.trainer.fixtures.short_run import ShortRun
+from trainer.attempt.sinks.journal import EventJournal
+from trainer.attempt.sinks.jsonl import JsonlFile
+from trainer.attempt.sinks.tracking import Tracker, Tracking
+from trainer.attempt.sinks.wandb_run import WandbPlan, tracking_sink
 from trainer.errors import SpecError
-from trainer.sinks.journal import Journal
-from trainer.sinks.jsonl import JsonlFile
-from trainer.sinks.tracking import Tracker, Tracking
-from trainer.sinks.wandb_run import WandbPlan, tracking_sink
 
 WAIT_S = 60.0
 
@@ -40,17 +40,14 @@ def tracked(plan: WandbPlan, environ: Mapping[str, str] = {}) -> WandbRecord:
     file = JsonlFile(plan.attempt_dir.events)
     sink = tracking_sink(plan, environ)
     assert sink is not None
-    journal = Journal(file, [sink])
+    journal = EventJournal(file, [sink])
     for event in (
         started(1, engine="torch"),
         evaluated(2, 0),
         step(3, 1, metrics={"reward/avg_raw_reward": 0.25}),
         ended(4, ReasonCode.COMPLETED),
     ):
-        fields = {n: getattr(event, n) for n in type(event).model_fields}
-        for stamp in ("type", "trainer_seq", "at"):
-            del fields[stamp]
-        journal.emit(type(event), **fields)
+        journal.emit(event)
     assert journal.close(drain_s=WAIT_S)
     return read_wandb(plan.attempt_dir.path)
 
@@ -138,10 +135,10 @@ def test_a_tracker_that_fails_is_reported_once_and_asked_no_more(
 ) -> None:
     tracker = Broken()
     path = tmp_path / "events.jsonl"
-    journal = Journal(JsonlFile(path), [Tracking(path, lambda: tracker)])
+    journal = EventJournal(JsonlFile(path), [Tracking(path, lambda: tracker)])
     with caplog.at_level(logging.WARNING, logger="trainer"):
         for number in range(1, 6):
-            journal.emit(StepCompleted, step=number, metrics={"x": 1.0}, outcomes=())
+            journal.emit(StepCompleted(step=number, metrics={"x": 1.0}, outcomes=()))
         assert not journal.close(drain_s=WAIT_S)
     assert tracker.num_logged == 2
     assert caplog.text.count("ConnectionError: gone") == 1
@@ -156,8 +153,8 @@ def test_a_tracker_that_hangs_does_not_hold_the_end_of_the_run(tmp_path: Path) -
         raise TimeoutError
 
     path = tmp_path / "events.jsonl"
-    journal = Journal(JsonlFile(path), [Tracking(path, hangs)])
-    journal.emit(RunWarning, step=0, code="test", message="m")
+    journal = EventJournal(JsonlFile(path), [Tracking(path, hangs)])
+    journal.emit(RunWarning(step=0, code="test", message="m"))
     assert not journal.close(drain_s=0.01)
     release.set()
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from trainer.engines.drawing import draw, uniforms
+from trainer.engines.torch.drawing import draw, uniforms
 from trainer.types import SamplingParams
 
 

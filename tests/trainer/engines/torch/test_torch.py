@@ -10,8 +10,8 @@ import pytest
 import torch
 from transformers import Qwen3ForCausalLM
 
-from tests.trainer.tiny import random_ids, reference_logprobs, tiny_model
-from trainer.engines.torch import TorchEngine, TorchEngineOptions
+from tests.trainer.fixtures.tiny import random_ids, reference_logprobs, tiny_model
+from trainer.engines.torch.engine import TorchEngine, TorchEngineOptions
 from trainer.errors import EngineError
 from trainer.types import Sample, SamplingParams
 
@@ -96,10 +96,10 @@ async def test_prompts_computed_piece_by_piece_give_the_same_tokens(
     model: Qwen3ForCausalLM, engine: TorchEngine, max_prefill_tokens: int
 ) -> None:
     small = engine_of(model, max_prefill_tokens=max_prefill_tokens)
-    pieces = await asyncio.gather(*(play(small, index, group=index % 2) for index in range(4)))
+    chunks = await asyncio.gather(*(play(small, index, group=index % 2) for index in range(4)))
     whole = await asyncio.gather(*(play(engine, index, group=index % 2) for index in range(4)))
     await small.close()
-    assert [item.token_ids for item in pieces] == [item.token_ids for item in whole]
+    assert [item.token_ids for item in chunks] == [item.token_ids for item in whole]
 
 
 async def test_greedy_equals_transformers_greedy(

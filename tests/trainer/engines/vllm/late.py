@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hillclimb.process.lazy_imports import gc_paused_import
 from trainer.engines.vllm import template
 from trainer.engines.vllm.options import VllmOptions
-from trainer.loading import importing
 
 if TYPE_CHECKING:
     from trainer.engines.vllm.engine import VllmEngine
@@ -23,13 +23,13 @@ NEEDS_VLLM = pytest.mark.skipif(
     importlib.util.find_spec("vllm") is None, reason="vLLM has no wheel for this machine"
 )
 """Of tests that do not import it themselves."""
-# The processes of `tests.trainer.forked` are forks of the same template.
-template._MODULES.append("tests.trainer.template")
+# The processes of `tests.trainer.fixtures.forked` are forks of the same template.
+template._MODULES.append("tests.trainer.fixtures.template")
 
 
 def import_vllm() -> ModuleType:
     """`trainer.engines.vllm.engine`; where vLLM does not import, the test is skipped."""
-    with importing():
+    with gc_paused_import():
         module: ModuleType = pytest.importorskip(
             "trainer.engines.vllm.engine", reason="vLLM does not import here"
         )

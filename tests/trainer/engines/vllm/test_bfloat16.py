@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.trainer.engines.late import start_vllm
+from tests.trainer.engines.vllm.late import start_vllm
 from trainer.engines.canary import canary_gap, canary_tokens, canary_tolerance
 from trainer.engines.vllm.options import VllmOptions
+from trainer.inputs.model.directory import load_policy
+from trainer.inputs.model.sources import assets_dir
 from trainer.learners.inline import InlineLearner
-from trainer.models import load_policy
-from trainer.sources import assets_dir
 from trainer.types import SamplingParams
-from trainer.weights.file import FileSync
+from trainer.weights.file_system import FileSystemSync
 
 # vLLM and its own dependencies warn of each other.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -31,7 +31,7 @@ async def test_in_bfloat16_it_samples_takes_weights_and_is_within_the_rounding(
         workarounds = {"enforce_eager", "enable_chunked_prefill"} & engine.arguments.keys()
         assert bool(workarounds) is not torch.cuda.is_available(), "they are for the CPU build"
         learner = InlineLearner(load_policy(MODEL))
-        await FileSync(learner, [engine], tmp_path / "weights").sync()
+        await FileSystemSync(learner, [engine], tmp_path / "weights").sync()
         ids = canary_tokens(load_policy(MODEL).config.vocab_size)
         gap = await canary_gap(
             engine, learner, ids, tolerance=canary_tolerance("float32", "bfloat16")

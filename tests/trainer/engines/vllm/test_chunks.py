@@ -11,17 +11,24 @@ from unittest.mock import patch
 import psutil
 import pytest
 
-from tests.trainer.engines.late import start_vllm
-from tests.trainer.engines.test_vllm import change
+from tests.trainer.engines.vllm.late import start_vllm
+from tests.trainer.engines.vllm.test_vllm import change
 from trainer.engines.canary import canary_gap, canary_tokens
 from trainer.engines.vllm.options import VllmOptions
 from trainer.errors import EngineError, WeightSyncMismatch
-from trainer.learners import sending
+from trainer.inputs.model.directory import load_policy
+from trainer.inputs.model.sources import resolve_source
 from trainer.learners.inline import InlineLearner
-from trainer.learners.sending import Sender
-from trainer.models import load_policy
-from trainer.sources import resolve_source
-from trainer.weights.pieces import CollectiveSync, LentSync, Piece, Pieces, PieceSync, in_pieces
+from trainer.learners.saved import sending
+from trainer.learners.saved.sending import Sender
+from trainer.weights.chunks import (
+    BroadcastSync,
+    ChunkSync,
+    IpcSync,
+    WeightChunk,
+    WeightChunks,
+    chunk_weights,
+)
 
 if TYPE_CHECKING:
     from trainer.engines.vllm.engine import VllmEngine
@@ -35,26 +42,26 @@ class Forgetful(InlineLearner):
 
     forgets = ""
 
-    async def pieces(self) -> Pieces:
-        whole = await super().pieces()
-        kept = (self._without(piece) for piece in whole.pieces)
-        return Pieces(whole.version, tuple(piece for piece in kept if piece))
+    async def chunks(self) -> WeightChunks:
+        whole = await super().chunks()
+        kept = (self._without(chunk) for chunk in whole.chunks)
+        return WeightChunks(whole.version, tuple(chunk for chunk in kept if chunk))
 
-    def _without(self, piece: Piece) -> Piece:
-        return tuple(tensor for tensor in piece if tensor.name != self.forgets)
+    def _without(self, chunk: WeightChunk) -> WeightChunk:
+        return tuple(tensor for tensor in chunk if tensor.name != self.forgets)
 
 
-@pytest.mark.parametrize("way", [CollectiveSync, LentSync])
+@pytest.mark.parametrize("way", [BroadcastSync, IpcSync])
 async def test_changed_weights_arrive_piece_by_piece_and_a_missing_tensor_is_noticed(
-    way: type[PieceSync], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    way: type[ChunkSync], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending, "in_pieces", partial(in_pieces, limit=1_000_000))
+    monkeypatch.setattr(sending, "chunk_weights", partial(chunk_weights, limit=1_000_000))
     model_dir = resolve_source("builtin:tiny-qwen3-a", tmp_path)
     learner = Forgetful(load_policy(model_dir))
-    num_pieces = len((await learner.pieces()).pieces)
+    num_pieces = len((await learner.chunks()).chunks)
     assert num_pieces > 3
     engine = start_vllm(
-        VllmOptions(model_dir=model_dir, max_length=256, num_sessions=8, by_pieces=True)
+        VllmOptions(model_dir=model_dir, max_length=256, num_sessions=8, by_chunks=True)
     )
     sync = way(learner, [engine])
     try:
@@ -76,30 +83,30 @@ async def test_changed_weights_arrive_piece_by_piece_and_a_missing_tensor_is_not
         with pytest.raises(WeightSyncMismatch):
             await canary_gap(engine, learner, TOKENS)
         assert list(engine._sockets.iterdir())
-        await fails_in_an_update(engine, (await learner.pieces()).pieces[0], way)
+        await fails_in_an_update(engine, (await learner.chunks()).chunks[0], way)
     finally:
         await engine.close()
     assert not engine._sockets.exists()
 
 
-async def drifts_on_its_way(learner: Forgetful, sync: PieceSync) -> None:
+async def drifts_on_its_way(learner: Forgetful, sync: ChunkSync) -> None:
     """What is broadcast or lent is not what the learner had, by as much as an update moves it."""
     sender = learner.rank.sender
     with (
-        patch.object(sender, "_flat", lambda piece: Sender._flat(sender, piece) + 1e-6),
-        pytest.raises(WeightSyncMismatch, match=r"embed_tokens.weight is another,.* more$"),
+        patch.object(sender, "_flat", lambda chunk: Sender._flat(sender, chunk) + 1e-6),
+        pytest.raises(WeightSyncMismatch, match=r"embed_tokens.weight differs,.* more$"),
     ):
         await sync.sync()
 
 
-async def fails_in_an_update(engine: VllmEngine, piece: Piece, way: type[PieceSync]) -> None:
+async def fails_in_an_update(engine: VllmEngine, chunk: WeightChunk, way: type[ChunkSync]) -> None:
     """What cannot be taken is an error, and so is a process that dies while it takes."""
-    await engine.begin_update()
-    if way is LentSync:
-        with pytest.raises(EngineError, match="did not take the weights"):
-            await engine.take_piece(piece, b"not a tensor")
+    await engine.start_update()
+    if way is IpcSync:
+        with pytest.raises(EngineError, match="did not load the weights"):
+            await engine.load_chunk(chunk, b"not a tensor")
         return
-    waiting = asyncio.create_task(engine.take_piece(piece, None))
+    waiting = asyncio.create_task(engine.load_chunk(chunk, None))
     await asyncio.sleep(0.5)
     assert not waiting.done()
     for process in psutil.Process().children(recursive=True):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.engines.late import NEEDS_VLLM
+from tests.trainer.engines.vllm.late import NEEDS_VLLM
 from trainer.engines.vllm.template import _Forks, begin_imports, end_imports
 
 pytestmark = NEEDS_VLLM

@@ -15,18 +15,18 @@ import pytest_asyncio
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.trainer.engines.late import NEEDS_VLLM, start_vllm
+from hillclimb.protocol.rundir import POLICY
+from tests.trainer.engines.vllm.late import NEEDS_VLLM, start_vllm
 from tests.trainer.weights.tampered import Tampered, drifted, nothing_of, one_bit_off, without
 from trainer.engines.canary import canary_gap, canary_tokens
 from trainer.engines.vllm.options import VllmOptions
 from trainer.errors import EngineError, WeightSyncMismatch
+from trainer.inputs.model.directory import load_policy
+from trainer.inputs.model.sources import assets_dir
 from trainer.learners.inline import InlineLearner
-from trainer.learners.models import LearnerOptions
-from trainer.learners.rank import POLICY
-from trainer.models import load_policy
-from trainer.sources import assets_dir
+from trainer.learners.model.models import LearnerOptions
 from trainer.types import Sample, SamplingParams
-from trainer.weights.file import FileSync, WritesWeights
+from trainer.weights.file_system import FileSystemSync, WritesWeights
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -54,7 +54,7 @@ class Pair:
         return await self.engine.sample(ids, wanted, session=session, prefix_key=session)  # type: ignore[attr-defined, no-any-return]
 
     async def sync(self, learner: WritesWeights | None = None) -> None:
-        await FileSync(learner or self.learner, [self.engine], self.shared).sync()  # type: ignore[list-item]
+        await FileSystemSync(learner or self.learner, [self.engine], self.shared).sync()  # type: ignore[list-item]
 
     def change(self, seed: int) -> None:
         change(self.learner, seed=seed)
@@ -167,7 +167,7 @@ async def test_a_sync_of_changed_weights_without_one_is_caught(
     version = (await pair.learner.write_weights(path)).version
     weights = {name: tensor for name, tensor in load_file(path).items() if name != left_out}
     save_file(weights, path)
-    await pair.engine.take_file(path, version)  # type: ignore[attr-defined]
+    await pair.engine.load_weights_file(path, version)  # type: ignore[attr-defined]
     with pytest.raises(WeightSyncMismatch, match="not transferred"):
         await canary_gap(pair.engine, pair.learner, canary_tokens(2048))  # type: ignore[arg-type]
     await pair.sync()
@@ -185,8 +185,8 @@ async def test_what_the_canary_lets_through_is_found_by_the_bits(pair: Pair) -> 
         for parameter in pair.learner.rank._models.parameters.values():
             parameter.to_local().add_(1e-6)
     tampers = {
-        ": .* is another, .* more$": (drifted(), nothing_of(old)),
-        f": {DOWN} is another$": (one_bit_off(DOWN),),
+        ": .* differs, .* more$": (drifted(), nothing_of(old)),
+        f": {DOWN} differs$": (one_bit_off(DOWN),),
         f": {DOWN} did not arrive$": (without(DOWN),),
         f": {NORM} did not arrive$": (without(NORM),),
         ": lm_head.weight did not arrive$": (without("lm_head.weight"),),
@@ -219,12 +219,12 @@ async def test_what_is_asked_for_while_weights_change_is_of_the_new_ones(
     pair.change(4)
     pair.learner.rank.version += 1
     version = (await pair.learner.write_weights(tmp_path / "w")).version
-    await engine.begin_update()  # type: ignore[attr-defined]
+    await engine.start_update()  # type: ignore[attr-defined]
     asked = asyncio.create_task(pair.sample(ids, session="new", stop_token_ids=()))
     gone = asyncio.create_task(pair.sample(ids, session="gone"))
     await asyncio.sleep(0.1)
     engine.release("gone")  # type: ignore[attr-defined]
-    await engine._take({"path": str(tmp_path / "w")})  # type: ignore[attr-defined]
+    await engine._load({"path": str(tmp_path / "w")})  # type: ignore[attr-defined]
     await engine.finish_update(version)  # type: ignore[attr-defined]
     with pytest.raises(EngineError, match="released"):
         await gone

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.trainer.engines.late import start_vllm
-from trainer.contract.sections import ModelSpec
+from hillclimb.spec.model import ModelSpec
+from tests.trainer.engines.vllm.late import start_vllm
 from trainer.engines.vllm.options import VllmOptions
+from trainer.inputs.model.directory import load_policy
+from trainer.inputs.model.rope import resolve_rope
+from trainer.inputs.model.sources import assets_dir
 from trainer.learners.inline import InlineLearner
-from trainer.models import load_policy
-from trainer.rope import resolve_rope
-from trainer.sources import assets_dir
 from trainer.types import SamplingParams
-from trainer.weights.file import FileSync
+from trainer.weights.file_system import FileSystemSync
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 MODEL = assets_dir() / "tiny-qwen3-a"
@@ -41,7 +41,7 @@ async def test_a_prompt_beyond_the_models_own_positions_is_scored_and_continued_
         scored = await engine.logprobs(ids)
         params = SamplingParams(temperature=1.0, max_new_tokens=24, stop_token_ids=(), seed=3)
         # Weights that are loaded anew leave the frequencies as they are.
-        await FileSync(learner, [engine], tmp_path).sync()
+        await FileSystemSync(learner, [engine], tmp_path).sync()
         synced = await engine.logprobs(ids)
         sample = await engine.sample(ids, params, session="s", prefix_key="s")
     finally:

@@ -9,19 +9,21 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from hillclimb.environment.base import ToolResult, ToolSpec
+from hillclimb.environment.task import Task
+from hillclimb.minifleet.experts import expert
+from hillclimb.minifleet.tasks import minifleet_tasks
 from tests.trainer.envs.fleet_server import API_KEY, SETTINGS, FleetServer, fleet_server
-from trainer.data.tasks import minifleet_tasks
-from trainer.envs.base import ToolResult, ToolSpec
-from trainer.envs.fleet.api import Account
 from trainer.envs.fleet.env import FleetEnv
-from trainer.envs.fleet.instances import Terms
+from trainer.envs.fleet.instances.instances import LeaseOptions
 from trainer.envs.fleet.provider import FleetProvider
-from trainer.envs.fleet.sizes import DEFAULT, Sizes
-from trainer.envs.minifleet.experts import expert
-from trainer.types import Task
+from trainer.envs.fleet.wire.api import FleetAccount
+from trainer.envs.fleet.wire.sizes import DEFAULT, Sizes
 
 TASK = minifleet_tasks(["booking"], "train", 1, seed=0)[0]
-TERMS = Terms(run_tag="hillclimb.run_x.1", ttl_s=600, heartbeat_interval_s=60, operation_s=20.0)
+LEASE = LeaseOptions(
+    run_tag="hillclimb.run_x.1", ttl_s=600, heartbeat_interval_s=60, operation_s=20.0
+)
 
 
 @asynccontextmanager
@@ -29,7 +31,7 @@ async def on_server(
     *,
     env_keys: Sequence[str] = ("booking", "github", "outlook"),
     max_instances: int = 8,
-    terms: Terms = TERMS,
+    lease: LeaseOptions = LEASE,
     partial_reward: bool = False,
     sizes: Sizes = DEFAULT,
     **settings: Any,
@@ -37,9 +39,9 @@ async def on_server(
     """A server of minifleet and a provider on it; both are closed at the end."""
     async with fleet_server(replace(SETTINGS, **settings)) as server:
         provider = FleetProvider(
-            Account(base_url=server.url, key=API_KEY),
+            FleetAccount(base_url=server.url, key=API_KEY),
             env_keys,
-            terms,
+            lease,
             max_instances=max_instances,
             partial_reward=partial_reward,
             sizes=sizes,

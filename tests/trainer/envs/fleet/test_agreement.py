@@ -10,10 +10,10 @@ from dataclasses import asdict, replace
 
 import pytest
 
+from hillclimb.minifleet.catalog import APPS, find_task
 from tests.trainer.envs.episodes import NUMBER, Episode, record
 from tests.trainer.envs.fleet.scene import on_server
 from trainer.envs.fleet.provider import FleetProvider
-from trainer.envs.minifleet.catalog import APPS, find_task
 
 
 async def replayed(provider: FleetProvider, episode: Episode) -> Episode:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tests.factories import spec_body
-from trainer.contract.spec import RunSpec
+from hillclimb.spec.run import RunSpec
+from tests.fixtures.factories import spec_body
 from trainer.envs.choose import choose_provider
-from trainer.envs.fleet.choice import account_of, fleet_provider, terms_of
+from trainer.envs.fleet.choice import account_of, fleet_provider, lease_options_of
 from trainer.envs.fleet.provider import FleetProvider
 from trainer.errors import SpecError
 
@@ -57,18 +57,20 @@ def test_a_missing_key_is_named_and_a_key_is_never_shown() -> None:
 
 
 def test_instances_outlive_rollouts_and_operations_are_shorter_than_calls() -> None:
-    terms = terms_of(spec(call_timeout_s=12.0, overrides={"booking": {"call_timeout_s": 9.0}}), "t")
-    assert terms.operation_s == pytest.approx(3.0)
+    lease = lease_options_of(
+        spec(call_timeout_s=12.0, overrides={"booking": {"call_timeout_s": 9.0}}), "t"
+    )
+    assert lease.operation_s == pytest.approx(3.0)
     # 300 s of trajectory, 60 s for retries, 12 s each for a last call and the verifier; a quarter
     # and a minute more
-    assert terms.ttl_s == int(1.25 * 384.0 + 60.0)
-    assert terms.body() == {
+    assert lease.ttl_s == int(1.25 * 384.0 + 60.0)
+    assert lease.body() == {
         "run_id": "t",
         "ttl_seconds": 540,
         "heartbeat_interval": 60,
         "created_from": "sdk",
     }
-    assert terms_of(spec({"region": "us-east-1"}), "t").body()["region"] == "us-east-1"
+    assert lease_options_of(spec({"region": "us-east-1"}), "t").body()["region"] == "us-east-1"
 
 
 @pytest.mark.parametrize(
@@ -76,13 +78,13 @@ def test_instances_outlive_rollouts_and_operations_are_shorter_than_calls() -> N
     [
         (
             {"fleet": {"ttl_s": 300}},
-            "fleet.ttl_s .300. must be larger than what a rollout may take",
+            "fleet.ttl_s .300. must be longer than a rollout may take",
         ),
         ({"fleet": {"operation_timeout_s": 30}}, "must be smaller than call_timeout_s"),
         ({"fleet": {"base_url": "ftp://x"}}, "should match pattern"),
         ({"fleet": {"base_url": "http://user:word@127.0.0.1"}}, "should match pattern"),
         ({"fleet": {"api_key": "x"}}, "Extra inputs are not permitted"),
-        ({"faults": {"call_error_rate": 0.1}}, "faults are injected into minifleet alone"),
+        ({"faults": {"call_error_rate": 0.1}}, "faults are injected into minifleet only"),
         (
             {"provider": "minifleet", "fleet": {"partial_reward": True}},
             "read by the provider fleet",
@@ -114,7 +116,7 @@ def test_shares_of_failed_tasks_that_would_pass_are_refused() -> None:
     fleet = {"base_url": LOCAL, "partial_reward": True}
     body = spec_body(environment={"provider": "fleet", "fleet": fleet})
     assert RunSpec.model_validate(body).environment.fleet.partial_reward
-    with pytest.raises(ValidationError, match=r"from eval.pass_threshold \(0.5\) on they would"):
+    with pytest.raises(ValidationError, match=r"at or above eval.pass_threshold \(0.5\) would"):
         RunSpec.model_validate(body | {"eval": {"pass_threshold": 0.5}})
 
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from hillclimb.environment.deadline import within
+from hillclimb.minifleet.catalog import APPS
+from hillclimb.minifleet.env import MinifleetEnv
+from hillclimb.minifleet.export import verifier_source
 from tests.trainer.envs.fleet.scene import TASK, on_server, play, with_payload
-from trainer.envs.deadline import within
 from trainer.envs.fleet.env import SUBMIT
-from trainer.envs.minifleet.catalog import APPS
-from trainer.envs.minifleet.env import MinifleetEnv
-from trainer.envs.minifleet.export import verifier_source
 from trainer.errors import SpecError
 
 
@@ -97,6 +97,6 @@ async def test_a_final_answer_ends_the_episode_where_the_prompt_asks_for_one() -
 async def test_tasks_that_need_a_screen_are_refused(modality: str) -> None:
     async with on_server() as (server, provider):
         env = provider.make(with_payload(task_modality=modality, verifier_code="x"))
-        with pytest.raises(SpecError, match=f"modality {modality}.*keep to tasks of modality"):
+        with pytest.raises(SpecError, match=f"modality {modality}.*use tasks of modality"):
             await env.reset()
         assert (await server.stats())["instances"]["created"] == 0

@@ -8,16 +8,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.factories import spec_body
+from hillclimb.protocol.rundir import AttemptDir, PidRecord, run_tag, run_tags
+from hillclimb.spec.run import RunSpec
+from tests.fixtures.factories import spec_body
 from tests.trainer.envs.fleet.scene import TASK, with_payload
 from tests.trainer.envs.fleet_server import API_KEY, fleet_server
 from tests.trainer.envs.odd_server import Said, odd_server
-from trainer.contract.rundir import AttemptDir, PidRecord, run_tag, run_tags
-from trainer.contract.spec import RunSpec
-from trainer.data.modality import refuse_screens
 from trainer.envs.choose import check_provider
 from trainer.envs.fleet import sweep
 from trainer.errors import EnvironmentOutage, SpecError
+from trainer.inputs.tasks.modality import refuse_screens
 
 
 def spec(url: str) -> RunSpec:
@@ -58,7 +58,9 @@ async def test_a_run_without_the_provider_asks_nobody() -> None:
 @pytest.mark.parametrize("modality", ["computer_use", "browser_use"])
 def test_tasks_that_need_a_screen_are_refused_when_they_are_loaded(modality: str) -> None:
     refuse_screens([TASK, with_payload()])
-    with pytest.raises(SpecError, match=f"modality {modality}, for which the model has to see"):
+    with pytest.raises(
+        SpecError, match=f"modality {modality}, for which the model needs screenshots"
+    ):
         refuse_screens([TASK, with_payload(task_modality=modality)])
 
 
@@ -71,14 +73,14 @@ async def test_a_sweep_takes_every_part_of_an_attempt_and_no_other_attempt(tmp_p
             await server.make(run_id=tag)
         environ = {"FLEET_API_KEY": API_KEY}
         swept = await asyncio.to_thread(sweep.sweep_run, tmp_path, 1, environ)
-        assert swept == sweep.Swept(num_deleted=2, left_alone=())
+        assert swept == sweep.InstanceSweep(num_deleted=2, skipped=())
         assert (await server.stats())["instances"]["running"] == 1
 
 
 def test_a_run_directory_without_attempts_or_of_another_provider_is_swept_already(
     tmp_path: Path,
 ) -> None:
-    nothing = sweep.Swept(num_deleted=0, left_alone=())
+    nothing = sweep.InstanceSweep(num_deleted=0, skipped=())
     assert sweep.sweep_run(tmp_path, None, {}) == nothing
     attempt = tmp_path / "attempt-2"
     attempt.mkdir()
@@ -108,11 +110,11 @@ async def test_a_sweep_of_a_run_leaves_those_alone_that_may_still_train(tmp_path
             await server.make(run_id=run_tag(tmp_path.name, number))
         environ = {"FLEET_API_KEY": API_KEY}
         swept = await asyncio.to_thread(sweep.sweep_run, tmp_path, None, environ)
-        assert swept == sweep.Swept(num_deleted=3, left_alone=(2, 3))
+        assert swept == sweep.InstanceSweep(num_deleted=3, skipped=(2, 3))
         left = await server.json("GET", "/v1/env/instances")
         assert {row["run_id"] for row in left} == {run_tag(tmp_path.name, n) for n in (2, 3)}
         named = await asyncio.to_thread(sweep.sweep_run, tmp_path, 2, environ)
-        assert named == sweep.Swept(num_deleted=1, left_alone=())
+        assert named == sweep.InstanceSweep(num_deleted=1, skipped=())
 
 
 @pytest.mark.parametrize(

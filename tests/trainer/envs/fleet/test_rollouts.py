@@ -8,18 +8,20 @@ from typing import Any
 
 import pytest
 
+from hillclimb.environment.task import Task
+from hillclimb.protocol.outcomes import OutcomeStatus, StopReason
+from hillclimb.spec.environment.environment import EnvironmentSpec
+from hillclimb.spec.training.rollout import RolloutSpec
 from tests.trainer.envs.fleet.scene import TASK, on_server, with_payload
-from tests.trainer.scripted import CHAT, DONE, ScriptedEngine, a_wave
-from trainer.contract.outcomes import OutcomeStatus, StopReason
-from trainer.contract.sections import EnvironmentSpec, RolloutSpec
+from tests.trainer.fixtures.scripted import CHAT, DONE, ScriptedEngine, a_request
 from trainer.envs.fleet import verification
 from trainer.envs.fleet.provider import FleetProvider
-from trainer.rollouts.collect import Collector
-from trainer.rollouts.roller import Roller, RolloutParts
-from trainer.rollouts.wave import Rollout, Wave
-from trainer.types import SamplingParams, Task
+from trainer.rollouts.groups.collector import Collector
+from trainer.rollouts.request import Rollout, RolloutRequest
+from trainer.rollouts.worker import RolloutParts, RolloutWorker
+from trainer.types import SamplingParams
 
-WAVE = replace(a_wave(12), temperatures={"booking": 1.0})
+REQUEST = replace(a_request(12), temperatures={"booking": 1.0})
 
 
 def says_done(_turn: int, _: SamplingParams) -> str:
@@ -31,7 +33,7 @@ async def rolled(
     task: Task = TASK,
     *,
     policy: object = says_done,
-    wave: Wave = WAVE,
+    request: RolloutRequest = REQUEST,
     **environment: float,
 ) -> tuple[Rollout, ...]:
     parts = RolloutParts(
@@ -45,8 +47,8 @@ async def rolled(
         seed=0,
         attempt=1,
     )
-    collector = Collector(Roller(parts), max_concurrent_rollouts=64)
-    return (await collector.collect([task], wave))[0]
+    collector = Collector(RolloutWorker(parts), max_concurrent_rollouts=64)
+    return (await collector.collect([task], request))[0]
 
 
 async def test_waiting_for_a_place_is_nobodys_time_and_no_fault() -> None:
@@ -88,7 +90,7 @@ async def test_a_verifier_that_declares_the_conversation_gets_it(
             provider,
             with_payload(verifier_code=source),
             policy=policy,
-            wave=replace(WAVE, n_samples_per_prompt=1),
+            request=replace(REQUEST, n_samples_per_prompt=1),
             verifier_timeout_s=1.5,
         )
     roles = [(m["role"], str(m["content"])) for m in sent[0].conversation]
@@ -111,7 +113,7 @@ async def test_a_final_answer_ends_the_rollout_and_is_graded() -> None:
 
     async with on_server() as (_, provider):
         (rollout,) = await rolled(
-            provider, asks, policy=policy, wave=replace(WAVE, n_samples_per_prompt=1)
+            provider, asks, policy=policy, request=replace(REQUEST, n_samples_per_prompt=1)
         )
     assert rollout.trajectory.stop_reason is StopReason.ENV_ENDED
     assert rollout.trajectory.outcome.score == 0.0

@@ -11,11 +11,11 @@ import pytest
 from mcp.client.session import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 
+from hillclimb.environment.base import ToolResult
+from hillclimb.environment.task import Task
+from hillclimb.minifleet.experts import expert
+from hillclimb.minifleet.tasks import minifleet_tasks
 from tests.trainer.envs.fleet_server import FleetServer, fleet_server
-from trainer.data.tasks import minifleet_tasks
-from trainer.envs.base import ToolResult
-from trainer.envs.minifleet.experts import expert
-from trainer.types import Task
 
 TASK = minifleet_tasks(["booking"], "train", 1, seed=0)[0]
 

@@ -11,13 +11,13 @@ import httpx
 import pytest
 from pydantic import ValidationError
 
+from hillclimb.minifleet.server.faults.injection import FaultCounter, RequestFaults
+from hillclimb.minifleet.server.faults.plan import FaultRule, WireFaults
+from hillclimb.minifleet.tasks import minifleet_tasks
 from tests.trainer.envs.fleet_server import FleetServer
-from tests.trainer.envs.minifleet.server.conftest import Clock
-from tests.trainer.envs.minifleet.server.test_episodes import execute
-from tests.trainer.envs.minifleet.server.test_tools import message
-from trainer.data.tasks import minifleet_tasks
-from trainer.envs.minifleet.server.strikes import Lane, Striker
-from trainer.envs.minifleet.server.wirefaults import FaultRule, WireFaults
+from tests.trainer.envs.minifleet_server.conftest import Clock
+from tests.trainer.envs.minifleet_server.test_episodes import execute
+from tests.trainer.envs.minifleet_server.test_tools import message
 
 TASK = minifleet_tasks(["booking"], "train", 1, seed=0)[0]
 CREATE = {"json": {"env_key": "booking"}}
@@ -146,9 +146,9 @@ async def test_bad_faults_are_refused_with_the_field(server: FleetServer) -> Non
 
 def drawn(seed: int, lanes: int = 200) -> list[tuple[bool, float]]:
     rule = FaultRule(error_rate=0.1, latency_s=0.05, latency_p99_s=0.5)
-    striker = Striker(lambda: 0.0)
+    striker = RequestFaults(lambda: 0.0)
     striker.replace(WireFaults(seed=seed, rules=(rule,)))
-    names = [Lane(f"{name}") for name in range(lanes)]
+    names = [FaultCounter(f"{name}") for name in range(lanes)]
     strikes = [striker.draw("tool_call", lane) for lane in names for _ in range(10)]
     return [(strike.error is not None, strike.delay_s) for strike in strikes]
 
@@ -163,12 +163,12 @@ def test_equal_seeds_give_equal_faults_at_the_rates_asked_for() -> None:
 
 
 def test_an_instances_faults_do_not_depend_on_other_instances() -> None:
-    striker = Striker(lambda: 0.0)
+    striker = RequestFaults(lambda: 0.0)
     striker.replace(WireFaults(rules=(FaultRule(error_rate=0.5),)))
-    alone, crowded = Lane("one"), Lane("one")
+    alone, crowded = FaultCounter("one"), FaultCounter("one")
     expected = [striker.draw("tool_call", alone).error is None for _ in range(50)]
     found = []
     for _ in range(50):
-        striker.draw("tool_call", Lane("another"))
+        striker.draw("tool_call", FaultCounter("another"))
         found.append(striker.draw("tool_call", crowded).error is None)
     assert found == expected

@@ -7,12 +7,12 @@ from typing import Any
 import httpx
 import pytest
 
+from hillclimb.environment.errors import EnvUnavailable
+from hillclimb.minifleet.catalog import APPS
+from hillclimb.minifleet.env import MinifleetEnv
+from hillclimb.minifleet.server.app import create_app
 from tests.trainer.envs.fleet_server import HEADERS, SETTINGS, FleetServer
-from tests.trainer.envs.minifleet.server.conftest import Clock
-from trainer.envs.minifleet.catalog import APPS
-from trainer.envs.minifleet.env import MinifleetEnv
-from trainer.envs.minifleet.server.app import create_app
-from trainer.errors import EnvUnavailable
+from tests.trainer.envs.minifleet_server.conftest import Clock
 
 
 async def status(server: FleetServer, instance: Any) -> str:

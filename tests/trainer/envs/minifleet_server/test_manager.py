@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from hillclimb.environment.base import ToolResult
+from hillclimb.environment.task import Task
+from hillclimb.minifleet.experts import expert
+from hillclimb.minifleet.tasks import minifleet_tasks
 from tests.trainer.envs.fleet_server import SETTINGS, FleetServer, fleet_server
-from trainer.data.tasks import minifleet_tasks
-from trainer.envs.base import ToolResult
-from trainer.envs.minifleet.experts import expert
-from trainer.envs.minifleet.provider import MinifleetProvider
-from trainer.types import Task
+from trainer.envs.minifleet import MinifleetProvider
 
 TASK = minifleet_tasks(["booking"], "train", 1, seed=0)[0]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from hillclimb.minifleet.server.app import create_app
+from hillclimb.minifleet.server.faults.plan import OPERATIONS, FaultRule, WireFaults
 from tests.trainer.envs.fleet_server import SETTINGS
-from trainer.envs.minifleet.server.app import create_app
-from trainer.envs.minifleet.server.wirefaults import OPERATIONS, FaultRule, WireFaults
 
-PAGE = (Path(__file__).parents[5] / "docs" / "fleet.md").read_text()
+PAGE = (Path(__file__).parents[4] / "docs" / "fleet.md").read_text()
 
 
 def test_every_fault_and_operation_is_on_the_page() -> None:

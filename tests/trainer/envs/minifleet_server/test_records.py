@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from hillclimb.datasets.read.reading import Reading
+from hillclimb.minifleet.catalog import APPS, find_task
+from hillclimb.minifleet.export import task_row, tasks_document
+from hillclimb.minifleet.tasks import minifleet_tasks
 from tests.trainer.envs.fleet_server import FleetServer
-from tests.trainer.envs.minifleet.server.test_episodes import bundle, execute
-from trainer.contract.datasets.reading import Reading
-from trainer.data.tasks import minifleet_tasks
-from trainer.envs.minifleet.catalog import APPS, find_task
-from trainer.envs.minifleet.export import task_row, tasks_document
+from tests.trainer.envs.minifleet_server.test_episodes import bundle, execute
 
 TASK = minifleet_tasks(["booking"], "eval", 1, seed=9)[0]
 

@@ -9,8 +9,8 @@ import pytest
 from mcp.client.session import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 
+from hillclimb.minifleet.catalog import APPS
 from tests.trainer.envs.fleet_server import SETTINGS, FleetServer, fleet_server
-from trainer.envs.minifleet.catalog import APPS
 
 
 async def send(server: FleetServer, made: Any, body: Any, status: int = 200, **more: Any) -> Any:
@@ -41,7 +41,7 @@ async def test_tools_are_listed_and_called_without_a_session(server: FleetServer
     ]
     hints = {tool["name"]: tool["annotations"] for tool in listed}
     assert hints == {
-        tool.spec.name: {"readOnlyHint": tool.only_looks} for tool in APPS["reddit"].tools
+        tool.spec.name: {"readOnlyHint": tool.is_read_only} for tool in APPS["reddit"].tools
     }
     called = await send(server, made, message("tools/call", name="no_such", arguments={}))
     assert called["id"] == 7

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
+from hillclimb.minifleet.catalog import APPS, find_task
+from hillclimb.minifleet.export import graded_task, verifier_source
+from hillclimb.minifleet.server.state.task_registry import TaskRegistry
+from hillclimb.minifleet.server.state.verifiers import ExecuteRequest, NotRegistered, resolve
+from hillclimb.minifleet.tasks import minifleet_tasks
 from tests.trainer.envs.fleet_server import FleetServer
-from tests.trainer.envs.minifleet.server.test_episodes import bundle, execute
-from tests.trainer.envs.minifleet.server.test_manager import solve
-from trainer.data.tasks import minifleet_tasks
-from trainer.envs.minifleet.catalog import APPS, find_task
-from trainer.envs.minifleet.export import graded_task, verifier_source
-from trainer.envs.minifleet.server.taskbook import TaskBook
-from trainer.envs.minifleet.server.verifiers import ExecuteRequest, NotRegistered, resolve
+from tests.trainer.envs.minifleet_server.test_episodes import bundle, execute
+from tests.trainer.envs.minifleet_server.test_manager import solve
 
 TASK = minifleet_tasks(["booking"], "train", 1, seed=0)[0]
 SOURCE = verifier_source(TASK)
@@ -102,7 +102,7 @@ async def test_a_broken_bundle_gets_a_sentence(server: FleetServer, sent: str) -
 
 
 def test_a_damaged_bundle_is_never_more_than_refused() -> None:
-    whole, rng, book = base64.b64decode(bundle(SOURCE)), random.Random(0), TaskBook(0)
+    whole, rng, book = base64.b64decode(bundle(SOURCE)), random.Random(0), TaskRegistry(0)
     refused = 0
     for _ in range(1000):
         damaged = bytearray(whole)

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from trainer.contract.openenv import OpenEnvServer
+from hillclimb.environment.errors import ToolTransport
+from hillclimb.environment.task import Task
+from hillclimb.spec.environment.openenv import OpenEnvServer
 from trainer.envs.openenv.actions import Actions, without_titles
 from trainer.envs.openenv.provider import OpenEnvProvider
-from trainer.errors import SpecError, ToolTransport
-from trainer.types import Task
+from trainer.errors import SpecError
 
 CALL = {"title": "CallToolAction", "properties": {"type": {"const": "call_tool"}}}
 TOOLS = Actions(schema=CALL)

@@ -14,24 +14,19 @@ from typing import Any
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
+from hillclimb.environment.base import Grade
+from hillclimb.environment.errors import EnvUnavailable, ToolTransport, VerifierUnavailable
+from hillclimb.environment.task import Task
+from hillclimb.protocol.outcomes import OutcomeStatus, StopReason
+from hillclimb.spec.environment.environment import EnvironmentSpec
+from hillclimb.spec.environment.openenv import OpenEnvServer
 from tests.trainer.envs.odd_server import Asked, Said, odd_server
 from tests.trainer.envs.openenv.servers import Served, countdown_server
-from tests.trainer.scripted import ScriptedEngine, a_collector, a_wave
-from trainer.contract.openenv import OpenEnvServer
-from trainer.contract.outcomes import OutcomeStatus, StopReason
-from trainer.contract.sections import EnvironmentSpec
-from trainer.envs.base import Grade
+from tests.trainer.fixtures.scripted import ScriptedEngine, a_collector, a_request
 from trainer.envs.openenv.env import OpenEnvEpisode
 from trainer.envs.openenv.provider import OpenEnvProvider, check_servers
-from trainer.envs.openenv.session import Refusal, Session
-from trainer.errors import (
-    EnvironmentOutage,
-    EnvUnavailable,
-    SpecError,
-    ToolTransport,
-    VerifierUnavailable,
-)
-from trainer.types import Task
+from trainer.envs.openenv.session import OpenEnvSession, SessionRefused
+from trainer.errors import EnvironmentOutage, SpecError
 
 WORD = {"RUN_SECRET_WORD": "Bearer countdown"}
 
@@ -211,8 +206,8 @@ async def test_a_server_that_repeats_a_secret_is_quoted_without_it() -> None:
     async with serve(repeat, "127.0.0.1", 0) as server:
         port = next(iter(server.sockets)).getsockname()[1]
         spec = OpenEnvServer(url=f"ws://127.0.0.1:{port}", headers={"X-API-Key": "RUN_SECRET_X"})
-        session = Session(spec, {"X-API-Key": "hunter2secret"})
-        with pytest.raises(Refusal, match=r"\[hidden\] may not"):
+        session = OpenEnvSession(spec, {"X-API-Key": "hunter2secret"})
+        with pytest.raises(SessionRefused, match=r"\[hidden\] may not"):
             await session.reset()
         await session.close()
 
@@ -313,14 +308,14 @@ async def test_rollouts_cut_off_leave_no_session_and_no_task(countdown: Served) 
     assert await played(countdown, [3]) == Grade(score=1.0)
 
 
-WAVE = replace(a_wave(), temperatures={"countdown": 1.0})
+REQUEST = replace(a_request(), temperatures={"countdown": 1.0})
 ACT = '<tool_call>{"name": "act", "arguments": {"take": %d}}</tool_call>'
 
 
 async def test_a_rollout_gets_its_prompt_from_the_server_and_keeps_it(countdown: Served) -> None:
     engine = ScriptedEngine(lambda _, __: ACT % 3)
     collector = a_collector(engine, a_provider(countdown))
-    ((found,),) = await collector.collect([a_task()], WAVE)
+    ((found,),) = await collector.collect([a_task()], REQUEST)
     assert found.trajectory.stop_reason is StopReason.ENV_ENDED
     assert found.trajectory.reward == 1.0
     assert found.trajectory.task.prompt == '{"left": 3, "hint": "seed 7"}'
@@ -332,7 +327,7 @@ async def test_a_call_that_hangs_is_an_infra_error_within_its_deadline(countdown
         call_timeout_s=0.2, reset_timeout_s=10.0, max_infra_retries=0, trajectory_timeout_s=20.0
     )
     collector = a_collector(engine, a_provider(countdown), environment=environment)
-    ((found,),) = await collector.collect([a_task(wrong="hang")], WAVE)
+    ((found,),) = await collector.collect([a_task(wrong="hang")], REQUEST)
     assert found.trajectory.outcome.status is OutcomeStatus.INFRA_ERROR
     assert found.infra_errors == ("tool_transport",)
 
@@ -351,7 +346,7 @@ async def test_a_server_that_dies_leaves_no_zero_and_its_rollouts_go_on_when_it_
         async with an_episode(served, wrong="no reward") as ungraded:
             await ungraded.call("act", {"take": 3})
             collector = a_collector(ScriptedEngine(policy), a_provider(served))
-            ((found,),) = await collector.collect([a_task()], WAVE)
+            ((found,),) = await collector.collect([a_task()], REQUEST)
             with pytest.raises(VerifierUnavailable, match="did not answer"):
                 await ungraded.score()
         assert found.infra_errors == ("tool_transport",)

@@ -8,20 +8,20 @@ from typing import Any
 
 import yaml
 
-from tests.trainer.data.test_dataset import register
+from hillclimb.blobs.disk import DiskStore
+from hillclimb.environment.base import EnvProvider
+from hillclimb.environment.task import Task
+from hillclimb.protocol.events import EvalCompleted, StepCompleted, TrainerStarted
+from hillclimb.protocol.outcomes import OutcomeStatus
+from hillclimb.spec.run import RunSpec
 from tests.trainer.envs.openenv.servers import ROOT, Served
-from tests.trainer.short_run import ShortRun
-from tests.trainer.test_previewing import Previewed
-from trainer.contract.events import EvalCompleted, StepCompleted, TrainerStarted
-from trainer.contract.outcomes import OutcomeStatus
-from trainer.contract.spec import RunSpec
-from trainer.data.dataset import dataset_tasks
-from trainer.data.seeded import seeded_eval_tasks, seeded_train_tasks
-from trainer.envs.base import EnvProvider
+from tests.trainer.fixtures.short_run import ShortRun
+from tests.trainer.inputs.tasks.test_dataset import register
+from tests.trainer.jobs.preview.test_preview import Previewed
 from trainer.envs.choose import choose_provider
 from trainer.envs.openenv.env import OpenEnvEpisode
-from trainer.stores.disk import DiskStore
-from trainer.types import Task
+from trainer.inputs.tasks.dataset import dataset_tasks
+from trainer.inputs.tasks.seeded import seeded_eval_tasks, seeded_train_tasks
 
 EXAMPLE = ROOT / "examples" / "search.yaml"
 FILE = ROOT / "examples" / "openenv_search" / "environment.py"

@@ -10,15 +10,10 @@ import torch
 from safetensors.torch import save_file
 from transformers import Qwen3Config
 
-from tests.trainer.tiny import tiny_config, tiny_model
+from tests.trainer.fixtures.tiny import tiny_config, tiny_model
 from trainer.errors import ModelUnavailable, SpecError
-from trainer.models import (
-    check_supported,
-    copy_tokenizer,
-    load_policy,
-    save_config,
-)
-from trainer.rollouts.tokenizer import load_tokenizer
+from trainer.inputs.model.directory import check_supported, copy_tokenizer, load_policy, save_config
+from trainer.rollouts.chat.tokenizer import load_tokenizer
 
 
 def test_weights_load_as_float32_whatever_they_were_saved_as(tmp_path: Path) -> None:

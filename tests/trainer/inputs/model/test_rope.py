@@ -10,12 +10,12 @@ import pytest
 import torch
 from transformers import Qwen3ForCausalLM
 
-from tests.trainer.tiny import random_ids, reference_logprobs, tiny_config, tiny_model
-from trainer.contract.sections import ModelSpec
-from trainer.engines.torch import TorchEngine, TorchEngineOptions
+from hillclimb.spec.model import ModelSpec
+from tests.trainer.fixtures.tiny import random_ids, reference_logprobs, tiny_config, tiny_model
+from trainer.engines.torch.engine import TorchEngine, TorchEngineOptions
 from trainer.errors import SpecError
-from trainer.models import load_config, load_policy, save_config
-from trainer.rope import resolve_rope
+from trainer.inputs.model.directory import load_config, load_policy, save_config
+from trainer.inputs.model.rope import resolve_rope
 
 YARN = ModelSpec.model_validate({"rope": {"factor": 4.0, "original_max_position_embeddings": 256}})
 

@@ -18,12 +18,12 @@ from typing import ClassVar
 import huggingface_hub.constants
 import pytest
 
-from trainer import sources
+from hillclimb.blobs import locate
+from hillclimb.blobs.base import BlobMissing, StoreError, StoreFull, StoreRefused
+from hillclimb.blobs.disk import DiskStore
 from trainer.errors import ModelUnavailable, StoreUnavailable
-from trainer.sources import ASSETS_VARIABLE, assets_dir, resolve_source
-from trainer.stores import locate
-from trainer.stores.base import BlobMissing, StoreError, StoreFull, StoreRefused
-from trainer.stores.disk import DiskStore
+from trainer.inputs.model import sources
+from trainer.inputs.model.sources import ASSETS_VARIABLE, assets_dir, resolve_source
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 
@@ -47,14 +47,14 @@ def test_without_the_variable_assets_are_those_of_the_checkout(
     monkeypatch.delenv(ASSETS_VARIABLE, raising=False)
     root = assets_dir().parent
     assert assets_dir().name == "assets"
-    assert (root / "trainer" / "models.py").is_file()
+    assert (root / "trainer" / "types.py").is_file()
 
 
 def test_from_a_wheel_they_are_beside_its_packages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(ASSETS_VARIABLE, raising=False)
-    monkeypatch.setattr(sources, "__file__", str(tmp_path / "trainer" / "sources.py"))
+    monkeypatch.setattr(sources, "__file__", str(tmp_path / "trainer/inputs/model/sources.py"))
     assert assets_dir() == tmp_path / "assets"
     (tmp_path / "hillclimb_assets").mkdir()
     assert assets_dir() == tmp_path / "hillclimb_assets"
@@ -93,7 +93,9 @@ def test_a_model_in_s3_is_brought_here_without_its_code(
     for name in (*wanted, "model.py", "old/config.json"):
         shelf.put(name, name.encode())
     asked: list[str] = []
-    monkeypatch.setattr("trainer.sources.open_store", lambda url: asked.append(url) or shelf)
+    monkeypatch.setattr(
+        "trainer.inputs.model.sources.open_store", lambda url: asked.append(url) or shelf
+    )
     directory = resolve_source("s3://models/qwen", tmp_path / "here")
     assert asked == ["s3://models/qwen"]
     assert sorted(path.name for path in directory.iterdir()) == wanted
@@ -103,10 +105,12 @@ def test_a_model_in_s3_is_brought_here_without_its_code(
 def test_an_s3_source_without_a_model_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer.sources.open_store", lambda _: locate.open_store(str(tmp_path)))
+    monkeypatch.setattr(
+        "trainer.inputs.model.sources.open_store", lambda _: locate.open_store(str(tmp_path))
+    )
     with pytest.raises(ModelUnavailable, match=r"no config\.json"):
         resolve_source("s3://models/none", tmp_path / "here")
-    with pytest.raises(ModelUnavailable, match="nowhere"):
+    with pytest.raises(ModelUnavailable, match="no directory to download"):
         resolve_source("s3://models/none")
 
 
@@ -132,7 +136,7 @@ def test_a_store_that_is_away_is_not_taken_for_a_wrong_source(
         raise fault
 
     monkeypatch.setattr(shelf, "get_file", fails)
-    monkeypatch.setattr("trainer.sources.open_store", lambda _: shelf)
+    monkeypatch.setattr("trainer.inputs.model.sources.open_store", lambda _: shelf)
     with pytest.raises(told, match=str(fault)):
         resolve_source("s3://models/qwen", tmp_path / "here")
 
@@ -210,12 +214,16 @@ def _ask(program: str, endpoint: str, home: Path) -> subprocess.CompletedProcess
         "HF_HUB_DISABLE_XET": "1",
     }
     return subprocess.run(
-        [sys.executable, "-c", f"from trainer.sources import resolve_source\n{program}"],
+        [
+            sys.executable,
+            "-c",
+            f"from trainer.inputs.model.sources import resolve_source\n{program}",
+        ],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
         check=False,
-        cwd=Path(__file__).resolve().parents[2],
+        cwd=Path(__file__).resolve().parents[4],
     )
 
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.scripted import CountingEnv, CountingProvider
-from tests.trainer.short_run import ShortRun
-from trainer.contract.events import CurriculumReweighted, StepCompleted
-from trainer.data.sampler import TaskSampler
-from trainer.data.sampling import Sampling
-from trainer.data.tasks import minifleet_tasks
+from hillclimb.environment.task import Task
+from hillclimb.minifleet.tasks import minifleet_tasks
+from hillclimb.protocol.events import CurriculumReweighted, StepCompleted
+from tests.trainer.fixtures.scripted import CountingEnv, CountingProvider
+from tests.trainer.fixtures.short_run import ShortRun
 from trainer.errors import CheckpointError
-from trainer.types import Task
+from trainer.inputs.tasks.sampler import TaskSampler
+from trainer.inputs.tasks.sampling import PromptSampling
 
 SIZES = {"train_tasks_per_env": 30, "train_tasks_by_env": {"booking": 10}}
 BATCH = {"schedule": {"total_steps": 4, "train_batch_size": 4, "mini_batch_size": 4}}
@@ -87,7 +87,7 @@ async def test_a_curriculum_shifts_prompts_as_its_journal_explains(tmp_path: Pat
     await run.train(provider=OnlyGithubTeaches())
     changes = {event.step: event for event in run.events(CurriculumReweighted)}
     tasks = minifleet_tasks(("booking", "github"), "train", {"booking": 10, "github": 30}, 0)
-    sampler = TaskSampler(tasks, 6, 0, Sampling.of(run.spec.data))
+    sampler = TaskSampler(tasks, 6, 0, PromptSampling.of(run.spec.data))
     for event in run.events(StepCompleted):
         expected = [task.key for task in sampler.next_step()]
         assert list(dict.fromkeys(row.task_key for row in event.outcomes)) == expected

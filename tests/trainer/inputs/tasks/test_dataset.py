@@ -12,22 +12,22 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.short_run import ShortRun
-from trainer.contract.data import DatasetRef
-from trainer.contract.datasets.files import SPLIT, TASKS, version_key
-from trainer.contract.datasets.policies import PublishedPolicy
-from trainer.contract.datasets.prepare import PrepareOptions, prepare
-from trainer.contract.datasets.reading import Reading
-from trainer.contract.datasets.rows import canonical_json
-from trainer.contract.datasets.stored import split_line
-from trainer.contract.datasets.table import is_minifleet_key
-from trainer.contract.events import EvalCompleted, StepCompleted, TrainerStarted
-from trainer.data.dataset import dataset_tasks
-from trainer.data.tasks import minifleet_tasks
-from trainer.envs.minifleet.export import task_row
-from trainer.envs.minifleet.provider import MinifleetProvider
+from hillclimb.blobs.disk import DiskStore
+from hillclimb.datasets.format.files import SPLIT, TASKS, version_key
+from hillclimb.datasets.format.rows import canonical_json
+from hillclimb.datasets.format.stored import split_line
+from hillclimb.datasets.format.table import is_minifleet_key
+from hillclimb.datasets.prepare import PrepareOptions, prepare
+from hillclimb.datasets.read.reading import Reading
+from hillclimb.datasets.split.policies import PublishedPolicy
+from hillclimb.minifleet.export import task_row
+from hillclimb.minifleet.tasks import minifleet_tasks
+from hillclimb.protocol.events import EvalCompleted, StepCompleted, TrainerStarted
+from hillclimb.spec.data import DatasetRef
+from tests.trainer.fixtures.short_run import ShortRun
+from trainer.envs.minifleet import MinifleetProvider
 from trainer.errors import DataError, SpecError
-from trainer.stores.disk import DiskStore
+from trainer.inputs.tasks.dataset import dataset_tasks
 
 TRAIN = minifleet_tasks(("booking", "github"), "train", 3, seed=1)
 EVAL = minifleet_tasks(("booking", "github"), "eval", 2, seed=1, held_out_share=0.5)
@@ -93,12 +93,12 @@ def test_files_that_are_not_those_of_the_version_are_refused(tmp_path: Path) -> 
     with pytest.raises(SpecError, match="submit the spec to the service"):
         dataset_tasks(store, DatasetRef(name="fleet"), envs, "minifleet")
     other = reference.model_copy(update={"digest": "0" * 64})
-    with pytest.raises(DataError, match="is not what the run was given"):
+    with pytest.raises(DataError, match="is not the one in the spec"):
         dataset_tasks(store, other, envs, "minifleet")
     key = version_key("dsv_1", SPLIT)
     lines = gzip.decompress(store.get(key)).replace(b'"split":"eval"', b'"split":"train"')
     store.put(key, gzip.compress(lines))
-    with pytest.raises(DataError, match="is not what the run was given"):
+    with pytest.raises(DataError, match="is not the one in the spec"):
         dataset_tasks(store, reference, envs, "minifleet")
     store.put(key, gzip.compress(lines)[:-9])
     with pytest.raises(DataError, match="is damaged"):

@@ -7,10 +7,10 @@ import json
 import pytest
 from pydantic import JsonValue
 
-from tests.trainer.scripted import a_task
-from trainer.data.pools import Pool
+from hillclimb.environment.task import Task
+from tests.trainer.fixtures.scripted import a_task
 from trainer.errors import CheckpointError
-from trainer.types import Task
+from trainer.inputs.tasks.pools import TaskPool
 
 TASKS = [a_task(f"t{index}") for index in range(7)]
 
@@ -20,7 +20,7 @@ def keys(drawn: list[Task]) -> list[str]:
 
 
 def test_every_epoch_holds_every_task_once_in_its_own_order() -> None:
-    pool = Pool("counting", TASKS, seed=0)
+    pool = TaskPool("counting", TASKS, seed=0)
     epochs = [keys(pool.draw(7)) for _ in range(3)]
     assert all(sorted(epoch) == [task.key for task in TASKS] for epoch in epochs)
     assert len({tuple(epoch) for epoch in epochs}) == 3
@@ -28,7 +28,7 @@ def test_every_epoch_holds_every_task_once_in_its_own_order() -> None:
 
 @pytest.mark.parametrize("count", range(1, 8))
 def test_no_draw_holds_a_task_twice_and_all_are_drawn_equally_often(count: int) -> None:
-    pool = Pool("counting", TASKS, seed=0)
+    pool = TaskPool("counting", TASKS, seed=0)
     drawn = [keys(pool.draw(count)) for _ in range(21)]
     assert all(len(set(draw)) == count for draw in drawn)
     everything = [key for draw in drawn for key in draw]
@@ -37,7 +37,7 @@ def test_no_draw_holds_a_task_twice_and_all_are_drawn_equally_often(count: int) 
 
 
 def test_what_was_drawn_is_counted() -> None:
-    pool = Pool("counting", TASKS, seed=0)
+    pool = TaskPool("counting", TASKS, seed=0)
     assert (pool.num_drawn, pool.num_covered) == (0, 0)
     pool.draw(5)
     assert (pool.num_drawn, pool.num_covered) == (5, 5)
@@ -47,10 +47,10 @@ def test_what_was_drawn_is_counted() -> None:
 
 @pytest.mark.parametrize("counts", [(), (3,), (7,), (3, 4), (6, 6, 6), (5, 5, 5, 5, 5), (2,) * 30])
 def test_a_restored_pool_goes_on_with_the_exact_next_task(counts: tuple[int, ...]) -> None:
-    pool = Pool("counting", TASKS, seed=4)
+    pool = TaskPool("counting", TASKS, seed=4)
     for count in counts:
         pool.draw(count)
-    resumed = Pool("counting", TASKS, seed=4)
+    resumed = TaskPool("counting", TASKS, seed=4)
     resumed.restore(json.loads(json.dumps(pool.state())))
     assert resumed.state() == pool.state()
     for count in (1, 5, 6, 7, 2, 4):
@@ -59,7 +59,7 @@ def test_a_restored_pool_goes_on_with_the_exact_next_task(counts: tuple[int, ...
 
 
 def test_a_position_after_a_billion_epochs_is_restored_without_replay() -> None:
-    pool = Pool("counting", TASKS, seed=4)
+    pool = TaskPool("counting", TASKS, seed=4)
     pool.restore({"epoch": 10**9, "position": 3, "late": [2, 5]})
     assert pool.num_drawn == 7 * (10**9 - 1) + 3
     assert keys(pool.draw(4))[-2:] in (["t2", "t5"], ["t5", "t2"])
@@ -82,4 +82,4 @@ def test_a_position_after_a_billion_epochs_is_restored_without_replay() -> None:
 )
 def test_a_malformed_state_is_refused(state: JsonValue) -> None:
     with pytest.raises(CheckpointError, match="malformed"):
-        Pool("counting", TASKS, seed=4).restore(state)
+        TaskPool("counting", TASKS, seed=4).restore(state)

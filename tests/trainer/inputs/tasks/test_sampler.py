@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
-from trainer.data.sampler import TaskSampler
-from trainer.data.tasks import minifleet_tasks
+from hillclimb.minifleet.tasks import minifleet_tasks
 from trainer.errors import CheckpointError, DataError
+from trainer.inputs.tasks.sampler import TaskSampler
 
 TASKS = minifleet_tasks(("booking", "github", "outlook"), "train", 10, 0)
 

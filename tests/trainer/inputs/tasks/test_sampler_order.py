@@ -6,8 +6,8 @@ import hashlib
 
 import pytest
 
-from trainer.data.sampler import TaskSampler
-from trainer.data.tasks import minifleet_tasks
+from hillclimb.minifleet.tasks import minifleet_tasks
+from trainer.inputs.tasks.sampler import TaskSampler
 
 TASKS = minifleet_tasks(("booking", "github", "outlook"), "train", 10, 0)
 

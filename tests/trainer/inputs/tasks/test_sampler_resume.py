@@ -9,21 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from tests.trainer.groups import a_group
-from trainer.contract.data import CurriculumSpec
-from trainer.contract.manifest import Manifest
-from trainer.contract.outcomes import OutcomeRow
-from trainer.data.sampler import UNSAMPLED_AFTER, TaskSampler
-from trainer.data.sampling import Sampling
-from trainer.data.tasks import minifleet_tasks
+from hillclimb.minifleet.tasks import minifleet_tasks
+from hillclimb.protocol.checkpoint_manifest import Manifest
+from hillclimb.protocol.outcomes import OutcomeRow
+from hillclimb.spec.data import CurriculumSpec
+from tests.trainer.fixtures.groups import a_group
 from trainer.errors import CheckpointError
+from trainer.inputs.tasks.sampler import UNSAMPLED_AFTER, TaskSampler
+from trainer.inputs.tasks.sampling import PromptSampling
 
 ENVS = ("booking", "github", "outlook", "reddit")
 TASKS = minifleet_tasks(ENVS, "train", {"booking": 4, "github": 9, "outlook": 25, "reddit": 60}, 0)
 EAGER = CurriculumSpec(interval=2, floor=0.1, half_life=3.0, min_change=0.0)
 
 SAMPLINGS = st.builds(
-    Sampling,
+    PromptSampling,
     mode=st.sampled_from(["balanced", "proportional", "hybrid"]),
     min_samples_per_env=st.integers(1, 3),
     curriculum=st.sampled_from([None, EAGER, CurriculumSpec()]),
@@ -60,7 +60,7 @@ def groups_of(step: int) -> list[list[OutcomeRow]]:
 )
 @settings(max_examples=80, deadline=None)
 def test_a_sampler_resumed_between_any_two_calls_goes_on_as_if_nothing_happened(
-    sampling: Sampling, prompts: int, calls: list[bool], seed: int
+    sampling: PromptSampling, prompts: int, calls: list[bool], seed: int
 ) -> None:
     """`calls`: True draws a step, False observes one; draws may run ahead, as they like."""
     if sampling.mode == "balanced" and sampling.curriculum is None:
@@ -92,7 +92,7 @@ def test_a_late_position_costs_no_replay() -> None:
 
 def test_a_warning_given_before_the_checkpoint_is_not_given_again() -> None:
     tasks = minifleet_tasks(("booking", "reddit"), "train", {"booking": 1, "reddit": 99}, 0)
-    sampling = Sampling(mode="proportional")
+    sampling = PromptSampling(mode="proportional")
     sampler = TaskSampler(tasks, 1, 0, sampling)
     for _ in range(UNSAMPLED_AFTER):
         sampler.next_step()
@@ -106,16 +106,19 @@ def test_a_warning_given_before_the_checkpoint_is_not_given_again() -> None:
 @pytest.mark.parametrize(
     ("other", "sentence"),
     [
-        (Sampling(), r"drawn with data\.sampling = hybrid: set it to that \(balanced asked for\)"),
-        (Sampling(mode="hybrid", min_samples_per_env=1), r"data\.min_samples_per_env = 2"),
         (
-            Sampling(mode="hybrid", min_samples_per_env=2, curriculum=EAGER),
+            PromptSampling(),
+            r"drawn with data\.sampling = hybrid: set it to that \(balanced asked for\)",
+        ),
+        (PromptSampling(mode="hybrid", min_samples_per_env=1), r"data\.min_samples_per_env = 2"),
+        (
+            PromptSampling(mode="hybrid", min_samples_per_env=2, curriculum=EAGER),
             r"data\.curriculum = None",
         ),
     ],
 )
-def test_a_position_under_other_settings_is_refused(other: Sampling, sentence: str) -> None:
-    state = TaskSampler(TASKS, 9, 0, Sampling(mode="hybrid", min_samples_per_env=2)).state()
+def test_a_position_under_other_settings_is_refused(other: PromptSampling, sentence: str) -> None:
+    state = TaskSampler(TASKS, 9, 0, PromptSampling(mode="hybrid", min_samples_per_env=2)).state()
     with pytest.raises(CheckpointError, match=sentence):
         TaskSampler.from_state(TASKS, state, prompts_per_step=9, seed=0, sampling=other)
 
@@ -123,7 +126,7 @@ def test_a_position_under_other_settings_is_refused(other: Sampling, sentence: s
 @pytest.mark.parametrize("part", ["pools", "shares", "settings", "curriculum"])
 @pytest.mark.parametrize("value", [None, {}, [], 3], ids=str)
 def test_a_malformed_part_of_the_state_is_refused(part: str, value: JsonValue) -> None:
-    sampling = Sampling(curriculum=EAGER)
+    sampling = PromptSampling(curriculum=EAGER)
     state = TaskSampler(TASKS, 8, 0, sampling).state() | {part: value}
     with pytest.raises(CheckpointError, match="malformed"):
         TaskSampler.from_state(TASKS, state, prompts_per_step=8, seed=0, sampling=sampling)

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.data.test_dataset import ROWS, SPLITS, TRAIN, register
-from tests.trainer.short_run import short_spec
-from tests.trainer.validation.runs import Validation
-from trainer.contract.spec import RunSpec
-from trainer.data.sets import load_tasks, some_train_tasks
+from hillclimb.blobs.disk import DiskStore
+from hillclimb.spec.run import RunSpec
+from tests.trainer.fixtures.short_run import short_spec
+from tests.trainer.inputs.tasks.test_dataset import ROWS, SPLITS, TRAIN, register
+from tests.trainer.jobs.validate.runs import Validation
 from trainer.errors import DataError
-from trainer.stores.disk import DiskStore
+from trainer.inputs.tasks.sets import load_tasks, some_train_tasks
 
 
 def a_spec(**data: Any) -> RunSpec:

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from trainer.data.shares import Shares
 from trainer.errors import CheckpointError
+from trainer.inputs.tasks.shares import Shares
 
 PLENTY = 10**6
 

@@ -14,26 +14,27 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tests.trainer.scripted import TOOLS, CountingEnv
-from tests.trainer.short_run import ShortRun
-from trainer.contract.events import (
+from hillclimb.environment.base import EnvProvider, ToolSpec
+from hillclimb.environment.deadline import remaining_s
+from hillclimb.environment.errors import EnvAtCapacity
+from hillclimb.environment.task import Task
+from hillclimb.protocol.events import (
     EVENTS,
     PhaseStarted,
     PromptsRendered,
     RunWarning,
     TrainerStarted,
 )
-from trainer.contract.prompts import PromptText
-from trainer.contract.rundir import prompts_file, run_key
-from trainer.envs.base import EnvProvider, ToolSpec
-from trainer.envs.deadline import remaining_s
-from trainer.errors import DataError, EnvAtCapacity
-from trainer.previewing import build_preview
-from trainer.probing.wiring import build_prober
-from trainer.rollouts.chat import Chat
-from trainer.stopping import StopRequested
-from trainer.types import Task
-from trainer.wiring import build_trainer
+from hillclimb.protocol.prompts import PromptText
+from hillclimb.protocol.rundir import prompts_file, run_key
+from tests.trainer.fixtures.scripted import TOOLS, CountingEnv
+from tests.trainer.fixtures.short_run import ShortRun
+from trainer.attempt.stop_signal import StopRequested
+from trainer.errors import DataError
+from trainer.jobs.preview.preview import build_preview
+from trainer.jobs.probe.wiring import build_prober
+from trainer.jobs.train.wiring import build_trainer
+from trainer.rollouts.chat.chat import Chat
 
 
 class Previewed(ShortRun):
@@ -74,7 +75,7 @@ class Unforeseen:
 
 async def test_a_preview_counts_every_task_and_keeps_those_asked_for(tmp_path: Path) -> None:
     run = Previewed(tmp_path, preview={"tasks_per_env": 2, "task_keys": ["github-eval-3"]})
-    with pytest.raises(DataError, match="'github-eval-3', which is no task of this run"):
+    with pytest.raises(DataError, match="'github-eval-3', which is not a task of this run"):
         await run.preview()
     run = Previewed(tmp_path / "b", preview={"tasks_per_env": 2})
     await run.preview()
@@ -94,7 +95,7 @@ async def test_a_preview_of_many_tasks_gives_signs_of_life_and_stops_when_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The service gives up on a trainer that says nothing."""
-    monkeypatch.setattr("trainer.prompting.SIGN_OF_LIFE_S", 0.01)
+    monkeypatch.setattr("trainer.jobs.prompt_preview.PROGRESS_S", 0.01)
     run = Previewed(tmp_path)
     counted = Slow(monkeypatch)
     await run.preview()
@@ -235,14 +236,14 @@ class Slowly(CountingEnv):
 async def test_a_full_account_is_waited_for_but_not_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer.prompting.PAUSE_S", 0.01)
+    monkeypatch.setattr("trainer.jobs.prompt_preview.CAPACITY_PAUSE_S", 0.01)
     run, provider = Previewed(tmp_path), Crowded(lambda: CountingEnv(goal=1), [], num_refusals=5)
     await run.preview(provider)
     assert set(run.told().environments) == {"booking", "github"}
     assert [env.num_closed for env in provider.envs] == [1] * 7
     assert (provider.num_held, provider.most_held) == (0, 1)
 
-    monkeypatch.setattr("trainer.prompting.PLACE_S", 0.05)
+    monkeypatch.setattr("trainer.jobs.prompt_preview.CAPACITY_WAIT_S", 0.05)
     run = Previewed(tmp_path / "b")
     await run.preview(Crowded(lambda: CountingEnv(goal=1), [], num_refusals=10**6))
     assert not run.told().environments
@@ -271,7 +272,7 @@ def until_signs_of_life(run: ShortRun, number: int) -> None:
 async def test_a_cancellation_reaches_a_run_whose_environments_are_still_starting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr("trainer.prompting.SIGN_OF_LIFE_S", 0.02)
+    monkeypatch.setattr("trainer.jobs.prompt_preview.PROGRESS_S", 0.02)
     run = ShortRun(tmp_path)
     run.spec = run.spec.model_copy(update={"kind": kind})
     provider = Unforeseen(lambda: Slowly(goal=1), [])

@@ -11,13 +11,11 @@ from typing import Any
 
 import pytest
 
-import trainer.probing.prober as prober_module
-import trainer.rollouts.wave as wave_module
-from tests.trainer.placement.test_ray_crew import workers
-from tests.trainer.scripted import CountingEnv, CountingProvider, solved_by_done
-from tests.trainer.short_run import ShortRun, saying_done_is_right
-from trainer.checkpoints import complete_checkpoints, find_latest
-from trainer.contract.events import (
+import trainer.jobs.probe.prober as prober_module
+import trainer.rollouts.request as request_module
+from hillclimb.environment.base import EnvProvider
+from hillclimb.environment.task import Task
+from hillclimb.protocol.events import (
     CheckpointSaved,
     ProbeCompleted,
     PromptsRendered,
@@ -25,17 +23,19 @@ from trainer.contract.events import (
     StepCompleted,
     TrainerStarted,
 )
-from trainer.contract.outcomes import OutcomeStatus, StopReason
-from trainer.contract.probereport import ProbeVerdict, report_rows
-from trainer.contract.prompts import PromptText
-from trainer.contract.rundir import run_key
-from trainer.envs.base import EnvProvider
+from hillclimb.protocol.outcomes import OutcomeStatus, StopReason
+from hillclimb.protocol.prompts import PromptText
+from hillclimb.protocol.rundir import run_key
+from hillclimb.stats.probe_report import ProbeVerdict, report_rows
+from tests.trainer.fixtures.scripted import CountingEnv, CountingProvider, solved_by_done
+from tests.trainer.fixtures.short_run import ShortRun, saying_done_is_right
+from tests.trainer.workers.ray.test_workers import workers
+from trainer.attempt.stop_signal import StopRequested
+from trainer.jobs.probe.prober import Prober
+from trainer.jobs.probe.wiring import build_prober
+from trainer.jobs.train.checkpoints import complete_checkpoints, find_latest
 from trainer.learners.rank import LearnerRank
-from trainer.probing.prober import Prober
-from trainer.probing.wiring import build_prober
-from trainer.rollouts.dump import read_trajectories
-from trainer.stopping import StopRequested
-from trainer.types import Task
+from trainer.rollouts.records.dump import read_trajectories
 
 K = 3
 PROBE: dict[str, dict[str, Any]] = {
@@ -165,7 +165,7 @@ async def test_a_probe_out_of_time_says_so(tmp_path: Path, monkeypatch: pytest.M
             return time.time() + self.leap_s
 
     clock = Clock()
-    monkeypatch.setattr(wave_module, "time", clock)
+    monkeypatch.setattr(request_module, "time", clock)
 
     def env(number: int) -> CountingEnv:
         clock.leap_s = 3600.0 if number == 9 else 0.0
@@ -181,13 +181,18 @@ async def test_a_probe_out_of_time_says_so(tmp_path: Path, monkeypatch: pytest.M
     begun = [row for row in found.outcomes if row.stop_reason is not StopReason.NOT_STARTED]
     assert Counter(row.env_key for row in begun) == {"booking": 6, "github": 4}
     (warning,) = [event for event in run.events(RunWarning) if event.code == "probe_budget"]
-    assert "14 of 24 rollouts were not begun" in warning.message
+    assert "14 of 24 rollouts were not started" in warning.message
     assert warning.message.endswith("raise probe.budget_minutes")
 
 
+@pytest.mark.parametrize(("step_timeout_s", "last_start_s"), [(1500.0, 1070.0), (424.0, 2.0)])
 async def test_a_probe_without_a_budget_begins_what_still_fits_its_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    step_timeout_s: float,
+    last_start_s: float,
 ) -> None:
+    """A rollout may take 420 s, and closing its environment 10 s more; some start in any case."""
     begun_at = time.time()
     leap_s = [0.0]
 
@@ -195,17 +200,20 @@ async def test_a_probe_without_a_budget_begins_what_still_fits_its_step(
         def time(self) -> float:
             return begun_at + leap_s[0]
 
-    monkeypatch.setattr(wave_module, "time", Clock())
+    monkeypatch.setattr(request_module, "time", Clock())
     fixed = SimpleNamespace(time=lambda: begun_at, perf_counter=time.perf_counter)
     monkeypatch.setattr(prober_module, "time", fixed)
 
     def env(number: int) -> CountingEnv:
-        # A rollout may take 300 + 60 + 30 s, and closing its environment 10 s more, so the last
-        # one begins 1070 s after the first.
-        leap_s[0] = {9: 1069.0, 10: 1071.0}.get(number, leap_s[0])
+        leap_s[0] = {9: last_start_s - 1.0, 10: last_start_s + 1.0}.get(number, leap_s[0])
         return solved_by_done(number)
 
-    run = Probe(tmp_path, environment={"max_turns": 1, "max_concurrent_rollouts": 1})
+    run = Probe(
+        tmp_path,
+        environment={"max_turns": 1, "max_concurrent_rollouts": 1},
+        schedule={"step_timeout_s": step_timeout_s},
+    )
+    assert run.spec.environment.longest_rollout_s == 420.0
     found = await run.run(CountingProvider(env))
     assert found.complete
     begun = [row for row in found.outcomes if row.stop_reason is not StopReason.NOT_STARTED]
@@ -283,12 +291,3 @@ async def test_on_ray_there_is_no_learner_and_the_rollouts_are_the_same(tmp_path
 
     assert what_happened(there) == what_happened(here)
     assert there.environments["booking"].reset.num == here.environments["booking"].reset.num
-
-
-@pytest.mark.parametrize(("step_s", "budget_s"), [(1500.0, 1070.0), (424.0, 2.0)])
-def test_a_rollout_begun_at_the_last_moment_is_closed_before_the_steps_deadline(
-    tmp_path: Path, step_s: float, budget_s: float
-) -> None:
-    run = Probe(tmp_path, schedule={"step_timeout_s": step_s})
-    assert run.spec.environment.longest_rollout_s == 420.0
-    assert prober_module._budget_s(run.spec) == budget_s

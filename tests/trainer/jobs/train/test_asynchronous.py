@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.trainer.scripted import CountingEnv
-from tests.trainer.short_run import ShortRun
-from trainer.algo.batch import BatchPlan, build_batch, judge
-from trainer.checkpoints import find_latest, read_saved
-from trainer.contract.events import StepCompleted
-from trainer.contract.rundir import checkpoint_name, run_key
-from trainer.envs.base import ToolSpec
-from trainer.rollouts.collect import as_groups
+from hillclimb.environment.base import ToolSpec
+from hillclimb.environment.task import Task
+from hillclimb.protocol.events import StepCompleted
+from hillclimb.protocol.rundir import checkpoint_name, run_key
+from tests.trainer.fixtures.scripted import CountingEnv
+from tests.trainer.fixtures.short_run import ShortRun
+from trainer.algo.batch import BatchPlan, build_batch, score_groups
+from trainer.attempt.stop_signal import StopRequested
+from trainer.jobs.train.checkpoints import find_latest, read_saved
+from trainer.rollouts.groups.collector import as_groups
 from trainer.rollouts.seeds import derive_seed
-from trainer.rollouts.training import training_temperatures, training_wave
-from trainer.stopping import StopRequested
-from trainer.types import Task
+from trainer.rollouts.training_request import training_request, training_temperatures
 
 STALE = {"total_steps": 6, "max_staleness_steps": 2}
 
@@ -79,8 +79,8 @@ async def test_a_stopped_asynchronous_run_goes_on_with_the_tasks_it_had_drawn(
     assert 0 < done < 6
     key = find_latest(run.store, run.run_id)
     assert key is not None
-    stream = read_saved(run.store, key).manifest.stream
-    pending = [task_key for _, task_key in stream["pending"]]
+    buffer = read_saved(run.store, key).manifest.buffer
+    pending = [task_key for _, task_key in buffer["pending"]]
     assert len(pending) >= 4
 
     await run.train(2, resume_from=key, provider=UnequallySlow())
@@ -114,20 +114,20 @@ async def test_without_staleness_the_stream_is_the_textbook_loop_bit_for_bit(
     other = ShortRun(tmp_path / "book", deterministic=True, eval=unevaluated)
     trainer = other.build()
     parts, spec = trainer._parts, other.spec
-    await parts.crew.weights.sync()
+    await parts.workers.weights.sync()
     for step in range(1, spec.schedule.total_steps + 1):
         tasks = parts.sampler.next_step()
-        groups = await parts.waves.collector.collect(tasks, training_wave(spec, step))
+        groups = await parts.rollout_service.collector.collect(tasks, training_request(spec, step))
         seed = derive_seed(spec.schedule.seed, "batch", step)
         plan = BatchPlan(
             mini_batch_size=spec.schedule.mini_batch_size,
             temperatures=training_temperatures(spec),
             seed=seed,
         )
-        judged = judge(as_groups(groups), spec.algorithm, seed=seed)
-        await parts.crew.learner.step(build_batch(judged, spec.algorithm, plan))
-        await parts.crew.weights.sync()
-    parts.crew.learner.begin_save(tmp_path / "saved")()
+        scored = score_groups(as_groups(groups), spec.algorithm, seed=seed)
+        await parts.workers.learner.step(build_batch(scored, spec.algorithm, plan))
+        await parts.workers.weights.sync()
+    parts.workers.learner.begin_save(tmp_path / "saved")()
     await other.finish_without_training(trainer)
     stored = run.store.get(run_key(run.run_id, checkpoint_name(4, 1)) + "/policy/model.safetensors")
     assert (tmp_path / "saved" / "policy" / "model.safetensors").read_bytes() == stored

@@ -19,14 +19,14 @@ import pytest
 import torch
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
-from tests.trainer import crashing
-from tests.trainer.forked import run_forked
+from hillclimb.blobs.disk import DiskStore
+from hillclimb.protocol.events import EVENTS, EvalCompleted, Event, StepCompleted, TrainerStarted
+from hillclimb.protocol.rundir import AttemptDir
+from tests.trainer.fixtures import crashing
+from tests.trainer.fixtures.forked import run_forked
 from trainer.__main__ import main
-from trainer.checkpoints import complete_checkpoints, read_saved
-from trainer.contract.events import EVENTS, EvalCompleted, Event, StepCompleted, TrainerStarted
-from trainer.contract.rundir import AttemptDir
-from trainer.rollouts.dump import read_trajectories
-from trainer.stores.disk import DiskStore
+from trainer.jobs.train.checkpoints import complete_checkpoints, read_saved
+from trainer.rollouts.records.dump import read_trajectories
 
 pytestmark = pytest.mark.long
 STEPS = 5
@@ -128,15 +128,15 @@ def by_the_command(given: Sequence[str]) -> subprocess.CompletedProcess[str]:
 
 def rollouts_of(run: Trained) -> dict[str, list[Any]]:
     """Every rollout of every wave, as its file has it; nothing but times and names of attempts."""
-    waves: dict[str, list[Any]] = {}
+    rollout_service: dict[str, list[Any]] = {}
     for attempt in run.attempts():
         for path in attempt.trajectories.glob("*.jsonl.gz"):
-            waves[path.name] = [
+            rollout_service[path.name] = [
                 {key: value for key, value in record.items() if key != "duration_s"}
                 | {"rollout_id": str(record["rollout_id"]).partition("/")[2]}
                 for record in read_trajectories(path)
             ]
-    return waves
+    return rollout_service
 
 
 def measured_of(run: Trained) -> dict[tuple[str, int, str], dict[str, float]]:
@@ -179,7 +179,7 @@ def orders_of(run: Trained) -> dict[int, Any]:
         step: read_saved(run.store, key).manifest for step, key in run.checkpoints().items()
     }
     return {
-        step: (each.sampler, each.stream, each.evaluated_step) for step, each in manifests.items()
+        step: (each.sampler, each.buffer, each.evaluated_step) for step, each in manifests.items()
     }
 
 

@@ -3,7 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from trainer.checkpoints import (
+from hillclimb.blobs.base import StoreError
+from hillclimb.blobs.disk import DiskStore
+from hillclimb.protocol.rundir import AttemptDir
+from trainer.errors import AttemptSuperseded, CheckpointError, StorageFull
+from trainer.jobs.train.checkpoints import (
     Checkpoints,
     Position,
     complete_checkpoints,
@@ -11,10 +15,6 @@ from trainer.checkpoints import (
     find_latest,
     read_saved,
 )
-from trainer.contract.rundir import AttemptDir
-from trainer.errors import AttemptSuperseded, CheckpointError, StorageFull
-from trainer.stores.base import StoreError
-from trainer.stores.disk import DiskStore
 
 
 def no_objection() -> None:
@@ -42,7 +42,7 @@ def here(tmp_path: Path) -> Fixture:
 
 
 def at(step: int, *, final: bool = False) -> Position:
-    return Position(step=step, sampler={"step": step}, stream={}, evaluated_step=None, final=final)
+    return Position(step=step, sampler={"step": step}, buffer={}, evaluated_step=None, final=final)
 
 
 def away(key: str) -> bytes:
@@ -166,7 +166,7 @@ def test_a_file_of_another_size_or_content_is_refused(
 ) -> None:
     saved = here.checkpoints().save(at(5), write)
     here.store.put(f"{saved.key}/policy/weights", damage)
-    with pytest.raises(CheckpointError, match="not what its manifest says"):
+    with pytest.raises(CheckpointError, match="does not match its manifest"):
         fetch(here.store, saved.key, tmp_path / "here")
 
 

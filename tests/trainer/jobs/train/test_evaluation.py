@@ -10,12 +10,9 @@ from typing import Any
 
 import pytest
 
-import trainer.evaluation as evaluation_module
-import trainer.rollouts.wave as wave_module
-from tests.trainer.scripted import CountingEnv, CountingProvider, a_task
-from tests.trainer.short_run import ShortRun
-from trainer.checkpoints import complete_checkpoints, find_latest
-from trainer.contract.events import (
+import trainer.jobs.train.evaluation as evaluation_module
+import trainer.rollouts.request as request_module
+from hillclimb.protocol.events import (
     CheckpointSaved,
     EvalCompleted,
     PhaseStarted,
@@ -23,13 +20,16 @@ from trainer.contract.events import (
     StepCompleted,
     TrainerStarted,
 )
-from trainer.contract.outcomes import OutcomeStatus, StopReason
-from trainer.contract.passrate import pass_table
-from trainer.engines.torch import TorchEngine
+from hillclimb.protocol.outcomes import OutcomeStatus, StopReason
+from hillclimb.stats.pass_rate import pass_table
+from tests.trainer.fixtures.scripted import CountingEnv, CountingProvider, a_task
+from tests.trainer.fixtures.short_run import ShortRun
+from trainer.engines.torch.engine import TorchEngine
 from trainer.errors import CheckpointError
-from trainer.evaluation import taking_turns
+from trainer.jobs.train.checkpoints import complete_checkpoints, find_latest
+from trainer.jobs.train.evaluation import interleave_environments
 from trainer.learners.rank import LearnerRank
-from trainer.rollouts.dump import read_trajectories
+from trainer.rollouts.records.dump import read_trajectories
 from trainer.types import Sample, SamplingParams
 
 BUDGET_MINUTES = 10.0
@@ -61,7 +61,7 @@ class _Clock:
 async def cut_off(root: Path, monkeypatch: pytest.MonkeyPatch, *, after: int) -> ShortRun:
     """A run whose first evaluation has time for `after` of its 8 rollouts."""
     clock = _Clock()
-    monkeypatch.setattr(wave_module, "time", clock)
+    monkeypatch.setattr(request_module, "time", clock)
 
     def env(number: int) -> CountingEnv:
         clock.leap_s = 3600.0 if number == after - 1 else 0.0
@@ -94,7 +94,7 @@ async def test_an_evaluation_out_of_time_has_outcomes_missing_and_no_zeros(
     assert (rate.bound_if_failed, rate.bound_if_passed) == (passed / 8, (passed + 3) / 8)
 
     (warning,) = [e for e in run.events(RunWarning) if e.code == "eval_budget"]
-    assert "3 of 8 rollouts were not begun and have no outcome" in warning.message
+    assert "3 of 8 rollouts were not started and have no outcome" in warning.message
     run.store.get_file(f"runs/{run.run_id}/attempt-1/{missing[0].trajectory}", tmp_path / "t.gz")
     assert len(read_trajectories(tmp_path / "t.gz")) == 8
 
@@ -104,7 +104,7 @@ async def test_a_late_end_of_one_decoding_takes_no_time_from_the_next(
 ) -> None:
     """The last rollout of the first one ends after the time of both."""
     clock = _Clock()
-    monkeypatch.setattr(wave_module, "time", clock)
+    monkeypatch.setattr(request_module, "time", clock)
     monkeypatch.setattr(evaluation_module, "time", clock)
 
     def env(number: int) -> CountingEnv:
@@ -160,7 +160,7 @@ async def test_each_decoding_draws_as_it_says(
 
 def test_environments_take_turns() -> None:
     tasks = [a_task("a0", "a"), a_task("a1", "a"), a_task("a2", "a"), a_task("b0", "b")]
-    assert [task.key for task in taking_turns(tasks)] == ["a0", "b0", "a1", "a2"]
+    assert [task.key for task in interleave_environments(tasks)] == ["a0", "b0", "a1", "a2"]
 
 
 @pytest.fixture

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.trainer.groups import a_group
-from tests.trainer.scripted import a_task
-from trainer.contract.data import CurriculumSpec
-from trainer.contract.events import EVENTS, CurriculumReweighted, Event, RunWarning
-from trainer.data.feedback import feed_back
-from trainer.data.sampler import UNSAMPLED_AFTER, TaskSampler
-from trainer.data.sampling import Sampling
-from trainer.sinks.journal import Journal
-from trainer.sinks.jsonl import JsonlFile
+from hillclimb.protocol.events import EVENTS, CurriculumReweighted, Event, RunWarning
+from hillclimb.spec.data import CurriculumSpec
+from tests.trainer.fixtures.groups import a_group
+from tests.trainer.fixtures.scripted import a_task
+from trainer.attempt.sinks.journal import EventJournal
+from trainer.attempt.sinks.jsonl import JsonlFile
+from trainer.inputs.tasks.sampler import UNSAMPLED_AFTER, TaskSampler
+from trainer.inputs.tasks.sampling import PromptSampling
+from trainer.jobs.train.feedback import feed_back
 
 TASKS = [
     *[a_task(f"a{index}", "a") for index in range(200)],
@@ -26,8 +26,8 @@ def events(path: Path) -> list[Event]:
 
 
 def test_an_environment_never_sampled_is_warned_of_once(tmp_path: Path) -> None:
-    journal = Journal(JsonlFile(tmp_path / "events.jsonl"))
-    sampler = TaskSampler(TASKS, 2, 0, Sampling(mode="proportional"))
+    journal = EventJournal(JsonlFile(tmp_path / "events.jsonl"))
+    sampler = TaskSampler(TASKS, 2, 0, PromptSampling(mode="proportional"))
     for step in range(1, UNSAMPLED_AFTER + 3):
         sampler.next_step()
         metrics = feed_back(sampler, journal, step, [])
@@ -41,9 +41,9 @@ def test_an_environment_never_sampled_is_warned_of_once(tmp_path: Path) -> None:
 
 
 def test_a_change_of_shares_is_an_event(tmp_path: Path) -> None:
-    journal = Journal(JsonlFile(tmp_path / "events.jsonl"))
+    journal = EventJournal(JsonlFile(tmp_path / "events.jsonl"))
     curriculum = CurriculumSpec(interval=2)
-    sampler = TaskSampler(TASKS, 6, 0, Sampling(mode="hybrid", curriculum=curriculum))
+    sampler = TaskSampler(TASKS, 6, 0, PromptSampling(mode="hybrid", curriculum=curriculum))
     for step in range(1, 4):
         groups = [a_group("a", f"a{step}", [0.0, 1.0]), a_group("b", f"b{step}", [1.0, 1.0])]
         metrics = feed_back(sampler, journal, step, groups)

@@ -1,14 +1,12 @@
 import asyncio
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from tests.trainer.scripted import CountingEnv, CountingProvider
-from tests.trainer.short_run import ShortRun
-from trainer.checkpoints import find_latest, read_saved
-from trainer.contract.events import (
+from hillclimb.protocol.events import (
     CheckpointSaved,
     EnvDegraded,
     EvalCompleted,
@@ -17,10 +15,13 @@ from trainer.contract.events import (
     StepCompleted,
     TrainerStarted,
 )
-from trainer.contract.outcomes import OutcomeRow
+from hillclimb.protocol.outcomes import OutcomeRow
+from tests.trainer.fixtures.scripted import CountingEnv, CountingProvider
+from tests.trainer.fixtures.short_run import ShortRun
+from trainer.attempt.stop_signal import StopRequested
 from trainer.errors import CheckpointError, EnvironmentOutage
-from trainer.rollouts.dump import read_trajectories
-from trainer.stopping import StopRequested
+from trainer.jobs.train.checkpoints import find_latest, read_saved
+from trainer.rollouts.records.dump import read_trajectories
 
 FIRST_OF_STEP_3 = 2 * 16 + 2 * 2 * 8 + 1
 """Rollouts of two steps and of two evaluations under two decodings, and one more."""
@@ -61,9 +62,25 @@ def test_a_run_says_what_it_does_in_order(whole: ShortRun) -> None:
     }
 
 
-def test_a_policy_rewarded_for_saying_done_learns_to_say_it(whole: ShortRun) -> None:
-    rates = [e.metrics["reward/avg_pass_at_1"] for e in whole.events(StepCompleted)]
-    assert max(rates[2:]) > rates[0]
+async def test_a_policy_rewarded_for_saying_done_learns_to_say_it(tmp_path: Path) -> None:
+    """Against the same run with a learning rate at which nothing is learned."""
+
+    async def final_rate(name: str, lr: float) -> float:
+        run = ShortRun(
+            tmp_path / name,
+            run_id="run_same",
+            optimizer={"lr": lr},
+            environment={"max_turns": 1},
+            schedule={"total_steps": 8},
+            eval={"before_training": False, "interval": 0},
+            checkpoints={"interval": 100},
+        )
+        await run.train()
+        rates = [e.metrics["reward/avg_pass_at_1"] for e in run.events(StepCompleted)]
+        return fmean(rates[-3:])
+
+    frozen, trained = await final_rate("frozen", 1e-9), await final_rate("trained", 0.01)
+    assert trained > frozen + 0.25
 
 
 def test_a_step_reports_under_the_names_of_the_field(whole: ShortRun) -> None:

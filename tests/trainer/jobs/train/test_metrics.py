@@ -2,9 +2,9 @@ from itertools import groupby
 
 import pytest
 
-from trainer.contract.outcomes import OutcomeRow, OutcomeStatus, StopReason
-from trainer.metrics import Metrics, eval_metrics
-from trainer.metrics import rollout_metrics as metrics_of_groups
+from hillclimb.protocol.outcomes import OutcomeRow, OutcomeStatus, StopReason
+from trainer.jobs.train.metrics import Metrics, eval_metrics
+from trainer.jobs.train.metrics import rollout_metrics as metrics_of_groups
 
 
 def row(task: str, sample: int, score: float | None, *, env: str = "booking") -> OutcomeRow:

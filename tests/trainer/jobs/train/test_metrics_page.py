@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from tests.factories import outcome
+from hillclimb.protocol.events import EvalCompleted, StepCompleted
+from tests.fixtures.factories import outcome
 from tests.trainer.envs.fleet_server import API_KEY, fleet_server_thread
+from tests.trainer.fixtures.scripted import ADD, DONE
+from tests.trainer.fixtures.short_run import ShortRun
 from tests.trainer.rollouts.test_episode import roll
-from tests.trainer.scripted import ADD, DONE
-from tests.trainer.short_run import ShortRun
-from trainer.contract.events import EvalCompleted, StepCompleted
 from trainer.envs.choose import choose_provider
-from trainer.learners.summary import speed_metrics
-from trainer.metrics import eval_metrics, rollout_metrics
-from trainer.rollouts.operations import latency_metrics
+from trainer.jobs.train.metrics import eval_metrics, rollout_metrics
+from trainer.learners.update.summary import speed_metrics
+from trainer.rollouts.records.operations import latency_metrics
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "metrics.md"
 A_GPU, A_KNOWN_GPU = "a GPU", "a GPU whose peak is known"
 ENVS, K = ("booking", "github"), 2
 SAMPLED = {"name": "sampled", "temperature": 1.0, "n_samples_per_prompt": K}

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.scripted import CountingEnv, CountingProvider
-from tests.trainer.short_run import ShortRun
-from trainer.contract.events import StepCompleted
-from trainer.contract.outcomes import OutcomeRow, OutcomeStatus
-from trainer.envs.base import ToolSpec
+from hillclimb.environment.base import ToolSpec
+from hillclimb.protocol.events import StepCompleted
+from hillclimb.protocol.outcomes import OutcomeRow, OutcomeStatus
+from tests.trainer.fixtures.scripted import CountingEnv, CountingProvider
+from tests.trainer.fixtures.short_run import ShortRun
 from trainer.errors import SpecError
 
 ODD = 20

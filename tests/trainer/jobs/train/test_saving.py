@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.short_run import ShortRun
-from trainer import process
+from hillclimb.blobs.base import StoreError
+from hillclimb.blobs.disk import DiskStore
+from hillclimb.environment.task import Task
+from hillclimb.protocol.events import CheckpointDeleted, CheckpointSaved, RunWarning, StepCompleted
+from tests.trainer.fixtures.short_run import ShortRun
 from trainer.algo.sequences import Batch
-from trainer.checkpoints import Position, find_latest
-from trainer.contract.events import CheckpointDeleted, CheckpointSaved, RunWarning, StepCompleted
 from trainer.errors import EngineError, LearnerError, StepTimeout, StorageFull, TrainerError
-from trainer.loop import Trainer
-from trainer.rollouts.roller import Roller
-from trainer.rollouts.wave import Rollout, Wave
-from trainer.saving import Saver
-from trainer.stores.base import StoreError
-from trainer.stores.disk import DiskStore
-from trainer.types import Task
+from trainer.jobs import process
+from trainer.jobs.train.checkpoints import Position, find_latest
+from trainer.jobs.train.loop import Trainer
+from trainer.jobs.train.saving import Saver
+from trainer.rollouts.request import Rollout, RolloutRequest
+from trainer.rollouts.worker import RolloutWorker
 
 
 class SlowLearner:
@@ -43,7 +43,7 @@ class SlowLearner:
 
 
 def at(step: int, *, final: bool = False) -> Position:
-    return Position(step=step, sampler={}, stream={}, evaluated_step=None, final=final)
+    return Position(step=step, sampler={}, buffer={}, evaluated_step=None, final=final)
 
 
 def saver_of(run: ShortRun, learner: SlowLearner) -> Saver:
@@ -102,10 +102,10 @@ async def test_the_wait_for_the_save_before_is_part_of_what_saving_took(tmp_path
     run, learner = ShortRun(tmp_path), SlowLearner()
     saver = saver_of(run, learner)
     await saver.save(at(2))
-    saver.clock.take()
+    saver.context.clock.take()
     threading.Timer(0.3, learner.gate.set).start()
     await saver.save(at(4))
-    assert saver.clock.take()["timing/save_checkpoints"] >= 0.3
+    assert saver.context.clock.take()["timing/save_checkpoints"] >= 0.3
     await saver.drain()
     run.journal.abandon()
 
@@ -156,7 +156,7 @@ async def test_a_deletion_that_is_cut_short_is_announced_and_finished_by_the_nex
 def failing_learner(run: ShortRun, after: Callable[[], object]) -> Trainer:
     """A trainer whose learner dies in step 2, while the save of step 1 is under way."""
     trainer = run.build()
-    learner = trainer._parts.crew.learner
+    learner = trainer._parts.workers.learner
     step = learner.step
 
     async def dying(batch: Batch) -> dict[str, float]:
@@ -212,7 +212,7 @@ async def test_a_failed_run_whose_store_hangs_ends_for_its_own_reason_and_is_not
     drain = trainer._parts.saver.drain
 
     async def hurried() -> None:
-        if trainer._parts.journal.phase == "train" and watchdog._deadline is not None:
+        if run.journal.phase == "train" and watchdog._deadline is not None:
             watchdog._deadline.reschedule(asyncio.get_running_loop().time() + 0.05)
         await drain()
 
@@ -234,14 +234,16 @@ async def test_the_last_step_is_saved_where_a_run_fails_between_two_updates(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: TrainerError, saved: list[int]
 ) -> None:
     sections = SAVES_OFTEN | {"checkpoints": {"interval": 100}}
-    run, roll = ShortRun(tmp_path, **sections), Roller.roll
+    run, roll = ShortRun(tmp_path, **sections), RolloutWorker.run_rollout
 
-    async def failing(self: Roller, task: Task, sample_index: int, wave: Wave) -> Rollout:
-        if wave.step == 2:
+    async def failing(
+        self: RolloutWorker, task: Task, sample_index: int, request: RolloutRequest
+    ) -> Rollout:
+        if request.step == 2:
             raise error
-        return await roll(self, task, sample_index, wave)
+        return await roll(self, task, sample_index, request)
 
-    monkeypatch.setattr(Roller, "roll", failing)
+    monkeypatch.setattr(RolloutWorker, "run_rollout", failing)
     with pytest.raises(type(error), match=str(error)):
         await run.train()
     assert [event.step for event in run.events(CheckpointSaved)] == saved
@@ -249,7 +251,7 @@ async def test_the_last_step_is_saved_where_a_run_fails_between_two_updates(
 
 async def test_a_save_that_cannot_write_says_why(tmp_path: Path) -> None:
     run = ShortRun(tmp_path)
-    rank = run.build()._parts.crew.learner.rank
+    rank = run.build()._parts.workers.learner.rank
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "learner").write_text("a file where a directory should be")
     with pytest.raises(OSError, match="learner"):

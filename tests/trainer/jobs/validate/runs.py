@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.trainer.short_run import ShortRun
-from trainer.contract.events import ValidationCompleted
-from trainer.contract.validation import TaskValidation
-from trainer.envs.base import EnvProvider
-from trainer.validation.rows import read_rows, rows_key
-from trainer.validation.validator import Validator
-from trainer.validation.wiring import build_validator, validation_tasks
+from hillclimb.environment.base import EnvProvider
+from hillclimb.protocol.events import ValidationCompleted
+from hillclimb.protocol.validation import TaskValidation
+from tests.trainer.fixtures.short_run import ShortRun
+from trainer.jobs.validate.rows import read_rows, rows_key
+from trainer.jobs.validate.validator import Validator
+from trainer.jobs.validate.wiring import build_validator, validation_tasks
 
 TWO_ENVS: dict[str, Any] = {
     "env_keys": ["booking", "github"],

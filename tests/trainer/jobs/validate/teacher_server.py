@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from trainer.envs.base import ToolCall, ToolResult
-from trainer.envs.minifleet.experts import expert
-from trainer.types import Task
+from hillclimb.environment.base import ToolCall, ToolResult
+from hillclimb.environment.task import Task
+from hillclimb.minifleet.experts import expert
 
 Reply = tuple[int, dict[str, str], bytes]
 GARBAGE = b"<html>not json</html>"

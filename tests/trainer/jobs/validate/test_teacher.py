@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.validation.runs import Validation
-from tests.trainer.validation.teacher_server import GARBAGE, TeacherServer, teaching
-from trainer.contract.preflight import TeacherSpec
-from trainer.contract.validation import Reason, TaskVerdict
+from hillclimb.protocol.validation import Reason, TaskVerdict
+from hillclimb.spec.preflight.preflight import TeacherSpec
+from tests.trainer.jobs.validate.runs import Validation
+from tests.trainer.jobs.validate.teacher_server import GARBAGE, TeacherServer, teaching
 from trainer.errors import SpecError
-from trainer.validation.endpoint import Endpoint
-from trainer.validation.errors import AskingOver
+from trainer.jobs.validate.endpoint import Endpoint
+from trainer.jobs.validate.errors import TeacherBudgetExhausted
 
 OVERLOADED = (529, {}, b"{}")
 LATER = (429, {"Retry-After": "0"}, b"{}")
@@ -110,9 +110,9 @@ async def test_an_endpoint_that_stays_away_or_answers_garbage_leaves_tasks_unkno
     assert found.summary.verdicts == {"unknown": 3, "valid": 3}
     assert found.summary.reasons == {"teacher_unavailable": 3}
     details = [row.detail or "" for row in run.rows() if row.reason is Reason.TEACHER_UNAVAILABLE]
-    assert "what is no JSON object" in details[0]
+    assert "something that is not a JSON object" in details[0]
     assert "answers 400: too long" in details[1]
-    assert "is no " in details[2]
+    assert "is not a " in details[2]
 
     server.faults = [OVERLOADED] * 100
     gone = await a_run(tmp_path / "b", server, protocol, max_retries=0).run()
@@ -165,7 +165,9 @@ async def test_an_endpoint_that_refuses_the_key_ends_the_run_and_never_shows_it(
     key = "k-" + "7" * 60
     server.faults = [(401, {}, f"Incorrect API key: {key}".encode())] * 50
     run = a_run(tmp_path, server, api_key_env="RUN_SECRET_TEACHER")
-    with pytest.raises(SpecError, match=r"refuses: .* answers 401: Incorrect API key: \[the key\]"):
+    with pytest.raises(
+        SpecError, match=r"rejects requests: .* answers 401: Incorrect API key: \[the key\]"
+    ):
         await run.run(environ={"RUN_SECRET_TEACHER": key})
     found = run.event()
     assert not found.complete
@@ -195,7 +197,7 @@ async def test_a_refusal_midway_ends_the_asking_and_keeps_what_was_found(
     assert found.summary.verdicts == {"valid": 2, "unknown": 4}
     assert found.summary.reasons == {"teacher_unavailable": 4}
     assert all(
-        "the teacher answered before, and refuses now:" in str(row.detail)
+        "the teacher answered before and rejects requests now:" in str(row.detail)
         for row in run.rows()
         if row.verdict is TaskVerdict.UNKNOWN
     )
@@ -203,7 +205,7 @@ async def test_a_refusal_midway_ends_the_asking_and_keeps_what_was_found(
 
 CUT = [
     ("openai", "length", "cut off at validation.teacher.max_output_tokens"),
-    ("openai", "content_filter", "filter held the teacher's answer back"),
+    ("openai", "content_filter", "filter blocked the teacher's answer"),
     ("openai", "refusal", "refuses to answer"),
     ("anthropic", "max_tokens", "cut off at validation.teacher.max_output_tokens"),
     ("anthropic", "model_context_window_exceeded", "does not fit the teacher's context"),
@@ -247,7 +249,7 @@ async def test_the_newer_name_of_the_limit_is_taken_where_the_older_is_refused(
 async def test_an_endpoint_that_stays_silent_is_let_alone_after_a_while(
     tmp_path: Path, server: TeacherServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer.validation.endpoint.MAX_SILENT", 3)
+    monkeypatch.setattr("trainer.jobs.validate.endpoint.MAX_SILENT", 3)
     server.faults = [OVERLOADED] * 100
     run = a_run(tmp_path, server, max_retries=0, concurrency=1)
     found = await run.run()
@@ -259,7 +261,7 @@ async def test_an_endpoint_that_stays_silent_is_let_alone_after_a_while(
 async def test_requests_that_an_episode_gives_up_count_as_silence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("trainer.validation.endpoint.MAX_SILENT", 3)
+    monkeypatch.setattr("trainer.jobs.validate.endpoint.MAX_SILENT", 3)
     asked = num_open = 0
 
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -277,7 +279,9 @@ async def test_requests_that_an_episode_gives_up_count_as_silence(
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
                 await endpoint.post("/chat/completions", {})
-    with pytest.raises(AskingOver, match=r"3 requests in a row had no answer.*episode was over"):
+    with pytest.raises(
+        TeacherBudgetExhausted, match=r"3 requests in a row had no answer.*episode was over"
+    ):
         async with asyncio.timeout(0.2):
             await endpoint.post("/chat/completions", {})
     assert asked == 3

@@ -13,25 +13,20 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from tests.trainer.scripted import CountingEnv
-from tests.trainer.validation.runs import Validation
-from trainer.contract.events import (
-    PhaseStarted,
-    RunWarning,
-    TrainerStarted,
-    ValidationCompleted,
-)
-from trainer.contract.sections import ScheduleSpec
-from trainer.contract.spec import MINIFLEET_ENV_KEYS
-from trainer.contract.validation import Check, Reason, TaskVerdict
-from trainer.envs.base import Env, ToolSpec
-from trainer.envs.minifleet.faults import Faults
-from trainer.envs.minifleet.provider import MinifleetProvider
+from hillclimb.environment.base import Env, ToolSpec
+from hillclimb.environment.task import Task
+from hillclimb.minifleet.faults import Faults
+from hillclimb.protocol.events import PhaseStarted, RunWarning, TrainerStarted, ValidationCompleted
+from hillclimb.protocol.validation import Reason, TaskCheck, TaskVerdict
+from hillclimb.spec.run import MINIFLEET_ENV_KEYS
+from tests.trainer.fixtures.scripted import CountingEnv
+from tests.trainer.fixtures.short_run import with_step_timeout
+from tests.trainer.jobs.validate.runs import Validation
+from trainer.attempt.stop_signal import StopRequested
+from trainer.envs.minifleet import MinifleetProvider
 from trainer.errors import AttemptSuperseded, StepTimeout
-from trainer.stopping import StopRequested
-from trainer.types import Task
-from trainer.validation.rows import rows_key
-from trainer.validation.validator import Validator
+from trainer.jobs.validate.rows import rows_key
+from trainer.jobs.validate.validator import Validator
 
 Payload = Mapping[str, JsonValue]
 
@@ -63,7 +58,7 @@ async def test_every_task_of_every_app_is_solved_by_its_recorded_calls(tmp_path:
     rows = run.rows()
     assert [row.task_key for row in rows] == [task.key for task in run.tasks()]
     assert {(r.replay, r.verifier_on_start, r.verifier_on_replay) for r in rows} == {
-        (Check.PASSED, Check.PASSED, Check.PASSED)
+        (TaskCheck.PASSED, TaskCheck.PASSED, TaskCheck.PASSED)
     }
     (started,) = run.events(TrainerStarted)
     assert (started.engine, started.num_parameters, started.num_train_tasks) == ("none", 0, 160)
@@ -82,13 +77,13 @@ async def test_what_fails_is_excluded_with_the_reason(tmp_path: Path) -> None:
     rows = {row.task_key: row for row in run.rows()}
     assert rows[untouched].reason is Reason.PASSES_UNTOUCHED
     assert rows[untouched].detail == "the verifier gives the untouched start state 1"
-    assert rows[untouched].verifier_on_start is Check.FAILED
+    assert rows[untouched].verifier_on_start is TaskCheck.FAILED
     assert rows[refused].reason is Reason.REPLAY_REFUSED
     assert "call 1, book_room, is refused:" in (rows[refused].detail or "")
     assert rows[pointless].reason is Reason.REPLAY_NOT_PASSED
-    assert rows[pointless].replay is Check.PASSED
+    assert rows[pointless].replay is TaskCheck.PASSED
     assert rows[no_call].detail == (
-        f"task {no_call}: metadata.tool_calls[0] is no call: it needs a name and an object of"
+        f"task {no_call}: metadata.tool_calls[0] is not a call: it needs a name and an object of"
         " arguments"
     )
     verdicts = Counter(row.verdict for row in rows.values())
@@ -121,7 +116,7 @@ async def test_without_recorded_calls_a_task_is_unproven(tmp_path: Path) -> None
     ]
     await run.finish(work)
     assert run.event().summary.verdicts == {"unproven": 2}
-    assert {row.replay for row in run.rows()} == {Check.ABSENT}
+    assert {row.replay for row in run.rows()} == {TaskCheck.ABSENT}
 
 
 class Stopping(MinifleetProvider):
@@ -134,7 +129,7 @@ class Stopping(MinifleetProvider):
     def make(self, task: Task) -> Env:  # type: ignore[override]
         self.count += 1
         if self.count == self.limit:
-            self.run.stop.supersede() if self.supersedes else self.run.stop.ask()
+            self.run.stop.fence() if self.supersedes else self.run.stop.ask()
         return super().make(task)
 
     limit: int = 0
@@ -184,15 +179,15 @@ class Asleep(CountingEnv):
 async def test_an_episode_that_takes_too_long_leaves_its_task_unknown_and_the_rest_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer.validation.validator.SIGN_OF_LIFE_S", 0.02)
+    monkeypatch.setattr("trainer.jobs.validate.validator.PROGRESS_S", 0.02)
     run = Validation(
         tmp_path,
         environment={"max_concurrent_rollouts": 1},
         schedule={"step_timeout_s": 500.0},
     )
     work = run.validator(Sleepy(env_keys=("booking", "github")))
-    work.checker.opener.episode_s = 0.1
-    work.watchdog.schedule = ScheduleSpec.model_construct(step_timeout_s=0.5, run_timeout_s=None)
+    work.checker.episodes.episode_s = 0.1
+    work.watchdog.context = with_step_timeout(work.context, 0.5)
     await run.finish(work)
     found = run.event()
     assert found.complete, "longer than a step in all, but something ended in each"
@@ -207,10 +202,10 @@ async def test_an_episode_that_takes_too_long_leaves_its_task_unknown_and_the_re
 async def test_where_nothing_ends_any_more_the_run_pauses_with_its_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer.validation.validator.SIGN_OF_LIFE_S", 0.02)
+    monkeypatch.setattr("trainer.jobs.validate.validator.PROGRESS_S", 0.02)
     run = Validation(tmp_path, environment={"max_concurrent_rollouts": 1})
     work = run.validator(Sleepy(env_keys=("booking", "github")))
-    work.watchdog.schedule = ScheduleSpec.model_construct(step_timeout_s=0.3, run_timeout_s=None)
+    work.watchdog.context = with_step_timeout(work.context, 0.3)
     with pytest.raises(StepTimeout, match="the checks of some tasks did not end"):
         await run.finish(work)
     found = run.event()
@@ -230,6 +225,6 @@ async def test_an_attempt_that_was_superseded_stores_and_reports_nothing(tmp_pat
 
 
 def test_a_validation_starts_without_what_models_need() -> None:
-    code = "import sys, trainer.__main__, trainer.validation.wiring; print(*sys.modules)"
+    code = "import sys, trainer.__main__, trainer.jobs.validate.wiring; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert set(done.stdout.split()).isdisjoint({"torch", "transformers", "vllm", "ray"})

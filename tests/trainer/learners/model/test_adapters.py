@@ -11,12 +11,13 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import Qwen3ForCausalLM
 
+from hillclimb.spec.training.learner import LearnerSpec
+from hillclimb.spec.training.optimizer import OptimizerSpec
+from tests.trainer.fixtures.tiny import random_ids, reference_logprobs, tiny_model
 from tests.trainer.learners.recorded import batch
-from tests.trainer.tiny import random_ids, reference_logprobs, tiny_model
-from trainer.contract.sections import LearnerSpec, OptimizerSpec
 from trainer.errors import CheckpointError, SpecError
-from trainer.learners.models import LearnerOptions, logprobs
-from trainer.learners.packing import plain
+from trainer.learners.model.models import LearnerOptions, logprobs
+from trainer.learners.packing.packing import pack_single
 from trainer.learners.rank import LearnerRank
 
 IDS = random_ids(40, seed=3)
@@ -116,9 +117,9 @@ def test_in_bfloat16_the_frozen_weights_take_half_and_the_adapters_learn_in_floa
 def test_with_adapters_off_the_model_is_its_own_reference(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("trainer.learners.models.needs_reference", lambda _: True)
+    monkeypatch.setattr("trainer.learners.model.models.needs_reference", lambda _: True)
     learner = rank()
-    micro = plain(IDS, device=torch.device("cpu"))
+    micro = pack_single(IDS, device=torch.device("cpu"))
     for _ in range(3):
         learner.step(batch())
     found = learner._models.reference_logprobs(micro)

@@ -8,12 +8,12 @@ import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from tests.trainer.tiny import VOCAB, random_ids, reference_logprobs
-from trainer.contract.algorithm import AlgorithmSpec
-from trainer.contract.sections import LearnerSpec
-from trainer.learners.models import LearnerOptions, Models, logprobs
-from trainer.learners.packing import plain
-from trainer.learners.policy import PolicyModule
+from hillclimb.spec.training.algorithm import AlgorithmSpec
+from hillclimb.spec.training.learner import LearnerSpec
+from tests.trainer.fixtures.tiny import VOCAB, random_ids, reference_logprobs
+from trainer.learners.model.models import LearnerOptions, Models, logprobs
+from trainer.learners.model.policy import PolicyModule
+from trainer.learners.packing.packing import pack_single
 from trainer.learners.rank import LearnerRank
 
 IDS = random_ids(1025, seed=1)
@@ -63,7 +63,7 @@ def check(policy: PolicyModule) -> None:
     frequencies = policy.causal_lm.model.rotary_emb.inv_freq
     assert frequencies.dtype is torch.float32
     assert torch.equal(frequencies, model().model.rotary_emb.inv_freq)
-    found = logprobs(policy, plain(IDS, device=torch.device("cpu")))
+    found = logprobs(policy, pack_single(IDS, device=torch.device("cpu")))
     gaps = (found - reference_logprobs(model(rounded=True), IDS)).abs()
     # Measured 0.013 for both; with frequencies in bfloat16 it was 0.030 and 0.150.
     assert 0.0 < gaps[NEAR].mean() < 0.02
@@ -79,5 +79,5 @@ def test_the_reference_keeps_its_positions_and_is_the_policy_at_first() -> None:
     held = models(KL, {})
     assert held.reference is not None
     check(held.reference)
-    micro = plain(IDS, device=torch.device("cpu"))
+    micro = pack_single(IDS, device=torch.device("cpu"))
     torch.testing.assert_close(held.reference_logprobs(micro), logprobs(held.policy, micro))

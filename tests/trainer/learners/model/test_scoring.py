@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from trainer.learners.scoring import token_logprobs
+from trainer.learners.model.scoring import token_logprobs
 
 A, D, V = 37, 16, 500
 CHUNKS = [1, 8, 36, 37, 1000]

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from trainer.algo.sequences import TrainingSequence
-from trainer.learners.packing import micro_batches
-from trainer.learners.partition import partition
+from trainer.learners.packing.packing import micro_batches
+from trainer.learners.packing.partition import partition
 
 CPU = torch.device("cpu")
 

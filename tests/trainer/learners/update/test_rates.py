@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trainer.contract.sections import OptimizerSpec
-from trainer.learners.rates import RateSchedule
+from hillclimb.spec.training.optimizer import OptimizerSpec
+from trainer.learners.update.rates import RateSchedule
 
 
 def rates(**settings: object) -> list[float]:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from trainer.algo.stats import LossStats
-from trainer.contract.algorithm import AlgorithmSpec
-from trainer.learners.summary import Update, speed_metrics, summary
+from hillclimb.spec.training.algorithm import AlgorithmSpec
+from trainer.algo.loss.stats import LossStats
+from trainer.learners.update.summary import Update, speed_metrics, summary
 
 FIRST = Update(
     stats=LossStats(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from trainer.contract.clusters.gpus import GPUS
-from trainer.learners.throughput import peak_flops
+from hillclimb.hardware.gpus import BFLOAT16_FLOPS, GPUS
+from trainer.learners.update.throughput import peak_flops
 
 DEVICES = {
     "H100": "NVIDIA H100 80GB HBM3",
@@ -25,7 +25,7 @@ DEVICES = {
     [
         ("NVIDIA GB200", 2.5e15),
         ("NVIDIA GH200 480GB", 989e12),
-        *((name, GPUS[known].bfloat16_flops) for known, name in DEVICES.items()),
+        *((name, BFLOAT16_FLOPS[known.removesuffix("-80GB")]) for known, name in DEVICES.items()),
         ("NVIDIA L40", None),
         ("NVIDIA GeForce RTX 4090", None),
     ],

@@ -9,16 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from trainer.node import fitness, gpus
-from trainer.node.allreduce import NO_CUDA
-from trainer.node.fitness import Demands, compiler_problem, inspect, memory_bytes
+from trainer.node.checks import gpus, node_check
+from trainer.node.checks.allreduce import NO_CUDA
+from trainer.node.checks.node_check import (
+    NodeRequirements,
+    check_node,
+    compiler_problem,
+    memory_bytes,
+)
 
 FIT = "0, GPU-a, H100, 4, 31, 0\n1, GPU-b, H100, 600, 40, [N/A]\n"
 
 
-def demands(folder: Path, **values: object) -> Demands:
+def demands(folder: Path, **values: object) -> NodeRequirements:
     needs = {"num_gpus": 0, "disk_gb": 0.0, "memory_gb": 0.0, "folder": folder}
-    return Demands.model_validate(needs | values)
+    return NodeRequirements.model_validate(needs | values)
 
 
 def smi(folder: Path, monkeypatch: pytest.MonkeyPatch, says: str, code: int = 0) -> None:
@@ -31,16 +36,16 @@ def smi(folder: Path, monkeypatch: pytest.MonkeyPatch, says: str, code: int = 0)
 
 
 def test_this_machine_is_fit_for_nothing_much(tmp_path: Path) -> None:
-    found = inspect(demands(tmp_path / "not there yet"), "127.0.0.1")
+    found = check_node(demands(tmp_path / "not there yet"), "127.0.0.1")
     assert found.unfit == ()
     assert memory_bytes() > 2**28
 
 
 def test_disk_and_memory_are_each_a_sentence(tmp_path: Path) -> None:
-    found = inspect(demands(tmp_path, disk_gb=9e5, memory_gb=8e5), "127.0.0.1")
+    found = check_node(demands(tmp_path, disk_gb=9e5, memory_gb=8e5), "127.0.0.1")
     disk, memory = found.unfit
-    assert disk.endswith("GB free, and 900000 are needed")
-    assert memory.endswith("GB of memory, and 800000 are needed")
+    assert disk.endswith("GB free and needs 900000")
+    assert memory.endswith("GB of memory and needs 800000")
 
 
 def test_a_compiler_has_to_work_and_not_only_be_there(
@@ -60,8 +65,8 @@ def test_gpus_that_are_well_are_told_with_their_temperature(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     smi(tmp_path, monkeypatch, FIT)
-    monkeypatch.setattr(fitness, "_all_reduce", lambda ranks: (None, f"summed over {ranks}"))
-    found = inspect(demands(tmp_path, num_gpus=2), "127.0.0.1")
+    monkeypatch.setattr(node_check, "_all_reduce", lambda ranks: (None, f"summed over {ranks}"))
+    found = check_node(demands(tmp_path, num_gpus=2), "127.0.0.1")
     assert found.unfit == ()
     assert found.remarks == ("2 GPUs (H100), 31 to 40 °C", "summed over 2")
 
@@ -69,18 +74,18 @@ def test_gpus_that_are_well_are_told_with_their_temperature(
 @pytest.mark.parametrize(
     ("says", "code", "sentence"),
     [
-        ("0, GPU-a, H100, 4, 31, 0\n", 0, "nvidia-smi shows 1 GPUs, and 2 are rented"),
-        (FIT.replace("31, 0", "31, 3"), 0, "GPU 0 (H100) has 3 memory errors"),
-        (FIT.replace("600", "40960"), 0, "GPU 1 (H100) has 40.0 GiB in use by something else"),
+        ("0, GPU-a, H100, 4, 31, 0\n", 0, "nvidia-smi lists 1 GPUs, and 2 are rented"),
+        (FIT.replace("31, 0", "31, 3"), 0, "GPU 0 (H100) has 3 uncorrected memory errors"),
+        (FIT.replace("600", "40960"), 0, "GPU 1 (H100) has 40.0 GiB in use by other processes"),
         ("No devices were found\n", 6, "nvidia-smi failed with 6: complaint"),
-        ("hello\n", 0, "which is no list of GPUs"),
+        ("hello\n", 0, "which is not a list of GPUs"),
     ],
 )
 def test_what_is_wrong_with_gpus_is_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, code: int, sentence: str
 ) -> None:
     smi(tmp_path, monkeypatch, says, code)
-    found = inspect(demands(tmp_path, num_gpus=2), "127.0.0.1")
+    found = check_node(demands(tmp_path, num_gpus=2), "127.0.0.1")
     assert any(sentence in each for each in found.unfit), found.unfit
 
 
@@ -89,7 +94,7 @@ def test_gpus_without_a_driver_and_a_driver_that_hangs(
 ) -> None:
     (tmp_path / "empty").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
-    with pytest.raises(gpus.SmiError, match="there is no nvidia-smi"):
+    with pytest.raises(gpus.SmiError, match="nvidia-smi, and so the driver, is not installed"):
         gpus.list_gpus({"PATH": str(tmp_path / "empty")})
     monkeypatch.undo()
     smi(tmp_path, monkeypatch, "")
@@ -109,7 +114,7 @@ def test_gpus_given_to_somebody_else_do_not_count(
 
 
 def all_reduce(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "trainer.node.allreduce", *arguments]
+    command = [sys.executable, "-m", "trainer.node.checks.allreduce", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
@@ -133,10 +138,10 @@ def test_rented_gpus_that_torch_does_not_see_make_a_machine_unfit(
     if torch.cuda.is_available():
         pytest.skip("there is CUDA here")
     smi(tmp_path, monkeypatch, FIT)
-    unfit, _ = fitness._gpus(2)
+    unfit, _ = node_check._gpus(2)
     assert unfit == [
-        "torch sees none of the 2 rented GPUs: its build has no CUDA, or one that the machine's"
+        "torch detects none of the 2 rented GPUs: its build has no CUDA, or one that the machine's"
         " driver is too old for"
     ]
-    monkeypatch.setenv(fitness.STAND_INS, "1")
-    assert fitness._gpus(2)[0] == []
+    monkeypatch.setenv(node_check.FAKE_GPUS_VARIABLE, "1")
+    assert node_check._gpus(2)[0] == []

@@ -9,12 +9,12 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from trainer.contract.launch import AttemptEnd
-from trainer.contract.reasons import ReasonCode
+from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.protocol.launch import EndReport
 from trainer.node.errors import AttemptOver, ServiceUnreachable, TokenUnknown
-from trainer.node.requests import Requests
+from trainer.node.transport.http import HttpTransport
 
-Answer = Callable[[int, str, bytes], Requests]
+Answer = Callable[[int, str, bytes], HttpTransport]
 PROBLEM = "application/problem+json"
 
 
@@ -23,7 +23,7 @@ def answering() -> Iterator[Answer]:
     """Factory: `answering(status, content_type, body)` is a client of a server that says so."""
     servers: list[HTTPServer] = []
 
-    def make(status: int, kind: str, body: bytes) -> Requests:
+    def make(status: int, kind: str, body: bytes) -> HttpTransport:
         class Says(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 self.rfile.read(int(self.headers["content-length"]))
@@ -40,7 +40,7 @@ def answering() -> Iterator[Answer]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         servers.append(server)
         url = f"http://127.0.0.1:{server.server_address[1]}"
-        return Requests(url, attempt_id="att_1", code="hcx_code")
+        return HttpTransport(url, attempt_id="att_1", code="hcx_code")
 
     yield make
     for server in servers:
@@ -56,7 +56,7 @@ def answering() -> Iterator[Answer]:
         (403, "application/json", b'{"code": "attempt_superseded"}'),
         (405, "text/html", b""),
         (404, PROBLEM, b'{"code": "not_found", "detail": "another version answers"}'),
-        (409, PROBLEM, b'{"code": "attempt_not_taken", "retryable": true}'),
+        (409, PROBLEM, b'{"code": "attempt_not_claimed", "retryable": true}'),
         (503, PROBLEM, b'{"code": "internal", "retryable": true}'),
         (401, PROBLEM, b"torn"),
     ],
@@ -74,7 +74,7 @@ def test_the_service_says_that_the_attempt_is_not_ours_to_take(
 ) -> None:
     body = json.dumps({"code": code, "detail": "leave"}).encode()
     with pytest.raises(AttemptOver, match="leave"):
-        answering(status, f"{PROBLEM}; charset=utf-8", body).exchange("n" * 16)
+        answering(status, f"{PROBLEM}; charset=utf-8", body).claim("n" * 16)
 
 
 def test_the_service_says_that_the_attempt_is_not_ours_any_more(answering: Answer) -> None:
@@ -90,7 +90,7 @@ def test_a_service_that_does_not_know_our_token_takes_no_attempt_from_us(answeri
     body = json.dumps({"code": "unknown_token", "detail": "who?"}).encode()
     requests = answering(401, f"{PROBLEM}; charset=utf-8", body)
     requests.token = "hca_token"
-    end = AttemptEnd(reason=ReasonCode.COMPLETED, message="done")
+    end = EndReport(reason=ReasonCode.COMPLETED, message="done")
     for say in (lambda: requests.heartbeat(is_preparing=False), lambda: requests.report_end(end)):
         with pytest.raises(TokenUnknown, match="who"):
             say()

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from trainer.contract.launch import Action, AttemptEnd, NodePlan
-from trainer.contract.reasons import ReasonCode
+from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.protocol.launch import Action, EndReport, NodePlan
 from trainer.node.errors import ServiceUnreachable, TokenUnknown
-from trainer.node.service import DISOWNED_S, TwoWays
+from trainer.node.transport.transport import DISOWNED_S, FallbackTransport
 
-END = AttemptEnd(reason=ReasonCode.COMPLETED, message="done")
+END = EndReport(reason=ReasonCode.COMPLETED, message="done")
 
 
 @dataclass(slots=True)
@@ -19,10 +19,10 @@ class Says:
     """A service that gives these answers to beats, one after the other, and the last for ever."""
 
     answers: list[Action | Exception | None]
-    ends: list[AttemptEnd] = field(default_factory=list)
+    ends: list[EndReport] = field(default_factory=list)
     num_beats: int = 0
 
-    def exchange(self, nonce: str) -> NodePlan:
+    def claim(self, nonce: str) -> NodePlan:
         raise NotImplementedError
 
     def heartbeat(self, *, is_preparing: bool) -> Action | None:
@@ -32,7 +32,7 @@ class Says:
             raise answer
         return answer
 
-    def report_end(self, end: AttemptEnd) -> None:
+    def report_end(self, end: EndReport) -> None:
         if isinstance(self.answers[0], Exception):
             raise self.answers[0]
         self.ends.append(end)
@@ -50,16 +50,18 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("trainer.node.service.time", clock)
+    monkeypatch.setattr("trainer.node.transport.transport.time", clock)
     return clock
 
 
 def test_a_token_that_is_unknown_for_a_while_leaves_the_trainer_alone(clock: Clock) -> None:
     unknown = TokenUnknown("who?")
     second = Says([None])
-    ways = TwoWays(first=Says([unknown, unknown, unknown, None, unknown, None]), second=second)
+    transports = FallbackTransport(
+        primary=Says([unknown, unknown, unknown, None, unknown, None]), fallback=second
+    )
     for _ in range(6):
-        assert ways.heartbeat(is_preparing=False) is None
+        assert transports.heartbeat(is_preparing=False) is None
         clock.now += DISOWNED_S / 2 - 1
     assert second.num_beats == 4, "the service reads what is said there"
 
@@ -68,24 +70,26 @@ def test_a_token_that_is_unknown_for_a_while_leaves_the_trainer_alone(clock: Clo
 def test_a_token_that_nobody_knows_for_long_stops_the_trainer(
     clock: Clock, second: Exception | None
 ) -> None:
-    ways = TwoWays(first=Says([TokenUnknown("who?")]), second=Says([None]))
-    assert ways.heartbeat(is_preparing=False) is None
+    transports = FallbackTransport(primary=Says([TokenUnknown("who?")]), fallback=Says([None]))
+    assert transports.heartbeat(is_preparing=False) is None
     clock.now += DISOWNED_S
-    ways.second = Says([second])
-    assert ways.heartbeat(is_preparing=False) == "stop"
-    ways.second = Says(["kill"])
-    assert ways.heartbeat(is_preparing=False) == "kill"
+    transports.fallback = Says([second])
+    assert transports.heartbeat(is_preparing=False) == "stop"
+    transports.fallback = Says(["kill"])
+    assert transports.heartbeat(is_preparing=False) == "kill"
 
 
 def test_no_answer_at_all_stops_nobody(clock: Clock) -> None:
     unknown, away = TokenUnknown("who?"), ServiceUnreachable("refused")
-    ways = TwoWays(first=Says([unknown, away, away, unknown, unknown]), second=Says([None]))
+    transports = FallbackTransport(
+        primary=Says([unknown, away, away, unknown, unknown]), fallback=Says([None])
+    )
     for _ in range(4):
-        assert ways.heartbeat(is_preparing=False) is None
+        assert transports.heartbeat(is_preparing=False) is None
         clock.now += DISOWNED_S
 
 
 def test_the_end_is_told_through_the_store_where_the_token_is_unknown() -> None:
     second = Says([None])
-    TwoWays(first=Says([TokenUnknown("who?")]), second=second).report_end(END)
+    FallbackTransport(primary=Says([TokenUnknown("who?")]), fallback=second).report_end(END)
     assert second.ends == [END]

@@ -8,12 +8,12 @@ import pytest
 from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer
 
-from trainer.envs.base import ToolSpec
-from trainer.rollouts.chat import Chat
-from trainer.rollouts.prompts import render_call, render_observation, render_system
-from trainer.types import Task
+from hillclimb.environment.base import ToolSpec
+from hillclimb.environment.task import Task
+from trainer.rollouts.chat.chat import Chat
+from trainer.rollouts.chat.prompts import render_call, render_observation, render_system
 
-MODEL = Path(__file__).parents[3] / "assets" / "tiny-qwen3-a"
+MODEL = Path(__file__).parents[4] / "assets" / "tiny-qwen3-a"
 TOOLS = (
     ToolSpec(
         name="search_hotels",

@@ -13,12 +13,12 @@ import tiktoken
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.trainer.kimi import SENTENCES, ids_of, peer_of, write_kimi_tokenizer
-from tests.trainer.rollouts.test_chat import TASK, TOOLS, TURNS
+from tests.trainer.fixtures.kimi import SENTENCES, ids_of, peer_of, write_kimi_tokenizer
+from tests.trainer.rollouts.chat.test_chat import TASK, TOOLS, TURNS
 from trainer.errors import ModelUnavailable
-from trainer.rollouts.chat import Chat, load_chat
-from trainer.rollouts.prompts import render_observation, render_system
-from trainer.rollouts.tokenizer import load_tokenizer
+from trainer.rollouts.chat.chat import Chat, load_chat
+from trainer.rollouts.chat.prompts import render_observation, render_system
+from trainer.rollouts.chat.tokenizer import load_tokenizer
 
 
 @pytest.fixture(scope="module")

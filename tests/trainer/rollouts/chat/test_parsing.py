@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from trainer.envs.base import ToolCall
-from trainer.rollouts.parsing import MAX_DEPTH, MalformedCall, parse_turn
-from trainer.rollouts.prompts import render_call
+from hillclimb.environment.base import ToolCall
+from trainer.rollouts.chat.parsing import MAX_DEPTH, MalformedCall, parse_turn
+from trainer.rollouts.chat.prompts import render_call
 
 
 def call(name: str = "search", **arguments: object) -> ToolCall:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from tests.trainer.rollouts.turns import ARGUMENTS, CALLS, NAMES, TAGS, TEXT, turns
-from trainer.envs.base import ToolCall
-from trainer.rollouts.parsing import MalformedCall, parse_turn
-from trainer.rollouts.prompts import render_call
+from hillclimb.environment.base import ToolCall
+from tests.trainer.rollouts.chat.turns import ARGUMENTS, CALLS, NAMES, TAGS, TEXT, turns
+from trainer.rollouts.chat.parsing import MalformedCall, parse_turn
+from trainer.rollouts.chat.prompts import render_call
 
 Call = ToolCall | MalformedCall
 

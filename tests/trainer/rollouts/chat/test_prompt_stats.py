@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
-from tests.trainer.scripted import byte_tokenizer
-from trainer.data.tasks import minifleet_tasks
-from trainer.envs.minifleet.catalog import APPS
-from trainer.rollouts.chat import Chat
-from trainer.rollouts.survey import Counting, Survey, survey
+from hillclimb.minifleet.catalog import APPS
+from hillclimb.minifleet.tasks import minifleet_tasks
+from tests.trainer.fixtures.scripted import byte_tokenizer
+from trainer.rollouts.chat.chat import Chat
+from trainer.rollouts.chat.prompt_stats import CountOptions, PromptStats, compute_prompt_stats
 
-MODEL = Path(__file__).parents[3] / "assets" / "tiny-qwen3-a"
+MODEL = Path(__file__).parents[4] / "assets" / "tiny-qwen3-a"
 TASKS = minifleet_tasks(("booking",), "train", {"booking": 12}, 0)
 TOOLS = tuple(tool.spec for tool in APPS["booking"].tools)
 
@@ -25,8 +25,8 @@ def chat() -> Chat:
     return Chat.from_directory(MODEL)
 
 
-def of(chat: Chat, tasks: object = TASKS, tools: object = TOOLS, **more: object) -> Survey:
-    return survey(tasks, tools, chat, **{"limit": 880, **more})  # type: ignore[arg-type]
+def of(chat: Chat, tasks: object = TASKS, tools: object = TOOLS, **more: object) -> PromptStats:
+    return compute_prompt_stats(tasks, tools, chat, **{"limit": 880, **more})  # type: ignore[arg-type]
 
 
 def test_tokens_are_those_that_are_sent(chat: Chat) -> None:
@@ -111,7 +111,7 @@ def test_what_tasks_share_is_encoded_once(
         monkeypatch.setattr(Chat, "cuts_between", lambda *_: False)
     heard: list[int] = []
     same = [replace(task, env_variables=TASKS[0].env_variables) for task in TASKS]
-    of(chat, same, counting=Counting(on_counted=lambda: heard.append(len(encoded))))
+    of(chat, same, counting=CountOptions(on_counted=lambda: heard.append(len(encoded))))
     assert sum('"name":' in text for text in encoded) == 2, "to count it for all, and to show one"
     assert len(heard) == 12
     encoded.clear()
@@ -122,7 +122,7 @@ def test_what_tasks_share_is_encoded_once(
 
 
 def test_a_prompt_is_shown_exactly_as_it_is_sent(chat: Chat) -> None:
-    (text,) = of(chat, shown=[TASKS[3].key]).texts
+    (text,) = of(chat, text_keys=[TASKS[3].key]).texts
     assert text.task_key == TASKS[3].key
     assert text.text == chat.decode(chat.encode_prompt(TASKS[3], TOOLS))
     assert text.text.startswith("<|im_start|>system\nYou are an agent working in the app booking.")
@@ -138,7 +138,7 @@ def test_prompts_beyond_the_limit_are_counted(chat: Chat) -> None:
 
 
 def test_a_few_tasks_are_counted_and_all_are_hashed(chat: Chat) -> None:
-    few = of(chat, counting=Counting(number=3)).prompts
+    few = of(chat, counting=CountOptions(number=3)).prompts
     assert (few.num_counted, few.num_tasks) == (3, 12)
     assert few.digest == of(chat).prompts.digest
 
@@ -159,6 +159,6 @@ def test_the_digest_changes_with_whatever_an_agent_reads_and_with_nothing_else(
         "tools": digest(TASKS, TOOLS[1:]),
         "tasks": digest(TASKS[1:]),
     }
-    monkeypatch.setattr("trainer.rollouts.prompts.PROMPT_VERSION", "next")
+    monkeypatch.setattr("trainer.rollouts.chat.prompts.PROMPT_VERSION", "next")
     changed["version"] = digest()
     assert len({first, *changed.values()}) == 6

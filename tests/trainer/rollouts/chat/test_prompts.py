@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainer.envs.base import ToolSpec
-from trainer.rollouts.parsing import parse_turn
-from trainer.rollouts.prompts import prompt_hash, render_call, render_observation, render_system
-from trainer.types import Task
+from hillclimb.environment.base import ToolSpec
+from hillclimb.environment.task import Task
+from trainer.rollouts.chat.parsing import parse_turn
+from trainer.rollouts.chat.prompts import (
+    prompt_hash,
+    render_call,
+    render_observation,
+    render_system,
+)
 
 TOOL = ToolSpec(
     name="search", description="by name", parameters={"type": "object", "properties": {}}

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.scripted import byte_tokenizer
-from trainer.rollouts.chat import Chat
-from trainer.rollouts.template import read_generation_prompt
+from tests.trainer.fixtures.scripted import byte_tokenizer
+from trainer.rollouts.chat.chat import Chat
+from trainer.rollouts.chat.template import read_generation_prompt
 
 CHATML = """{%- for message in messages %}
     {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' }}

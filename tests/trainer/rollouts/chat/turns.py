@@ -6,7 +6,7 @@ import json
 
 from hypothesis import strategies as st
 
-from trainer.rollouts.prompts import render_call
+from trainer.rollouts.chat.prompts import render_call
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 TAGS = (

@@ -5,24 +5,26 @@ from dataclasses import replace
 
 import pytest
 
-from tests.trainer.scripted import (
+from hillclimb.environment.task import Task
+from hillclimb.protocol.outcomes import OutcomeStatus, StopReason
+from hillclimb.spec.environment.environment import EnvironmentOverride, EnvironmentSpec
+from hillclimb.spec.training.rollout import RolloutSpec
+from tests.trainer.fixtures.scripted import (
     ADD,
     DONE,
     CountingEnv,
     CountingProvider,
     ScriptedEngine,
     a_collector,
+    a_request,
     a_task,
-    a_wave,
 )
-from trainer.contract.outcomes import OutcomeStatus, StopReason
-from trainer.contract.sections import EnvironmentOverride, EnvironmentSpec, RolloutSpec
 from trainer.errors import EngineError
-from trainer.rollouts.collect import as_groups
-from trainer.rollouts.limits import training_temperature
-from trainer.rollouts.outcomes import outcome_rows
-from trainer.rollouts.places import Places
-from trainer.types import Sample, SamplingParams, Task
+from trainer.rollouts.groups.collector import as_groups
+from trainer.rollouts.limits.limits import training_temperature
+from trainer.rollouts.limits.priority_semaphore import PrioritySemaphore
+from trainer.rollouts.records.outcomes import outcome_rows
+from trainer.types import Sample, SamplingParams
 
 
 def solve(turn: int, _: SamplingParams) -> str:
@@ -32,7 +34,7 @@ def solve(turn: int, _: SamplingParams) -> str:
 async def test_groups_come_in_the_order_of_tasks_and_samples() -> None:
     tasks = [a_task(f"t{i}") for i in range(5)]
     collector = a_collector(ScriptedEngine(solve), CountingProvider())
-    found = await collector.collect(tasks, a_wave(n=3))
+    found = await collector.collect(tasks, a_request(n=3))
     assert [group.task.key for group in as_groups(found)] == [task.key for task in tasks]
     assert [r.trajectory.sample_index for r in found[4]] == [0, 1, 2]
     assert found[4][2].trajectory.rollout_id == "1/1/train/train/t4/2"
@@ -42,7 +44,7 @@ async def test_no_more_rollouts_than_allowed_are_in_flight() -> None:
     engine = ScriptedEngine(solve)
     environment = EnvironmentSpec(max_concurrent_rollouts=3)
     collector = a_collector(engine, CountingProvider(), environment=environment)
-    await collector.collect([a_task(f"t{i}") for i in range(4)], a_wave(n=2))
+    await collector.collect([a_task(f"t{i}") for i in range(4)], a_request(n=2))
     assert engine.most_in_flight == 3
 
 
@@ -59,9 +61,9 @@ async def test_an_evaluation_gets_the_next_places_before_what_waits_for_later_st
 
     environment = EnvironmentSpec(max_concurrent_rollouts=2)
     collector = a_collector(ScriptedEngine(solve), Noted(), environment=environment)
-    ahead = asyncio.create_task(collector.collect([a_task(f"t{i}") for i in range(6)], a_wave()))
+    ahead = asyncio.create_task(collector.collect([a_task(f"t{i}") for i in range(6)], a_request()))
     await are_two.wait()
-    evaluation = replace(a_wave(), split="eval", decoding="sampled")
+    evaluation = replace(a_request(), split="eval", decoding="sampled")
     await collector.collect([a_task(f"e{i}") for i in range(3)], evaluation)
     assert begun[:5] == ["t0", "t1", "e0", "e1", "e2"]
     await ahead
@@ -69,15 +71,15 @@ async def test_an_evaluation_gets_the_next_places_before_what_waits_for_later_st
 
 
 async def test_whoever_leaves_while_waiting_costs_no_place() -> None:
-    places = Places(1)
+    places = PrioritySemaphore(1)
 
     async def hold(order: list[int], number: int, turn: int) -> None:
-        async with places.held(turn):
+        async with places.acquire(turn):
             order.append(number)
             await asyncio.sleep(0)
 
     order: list[int] = []
-    async with places.held(0):
+    async with places.acquire(0):
         waiting = [asyncio.create_task(hold(order, number, 1)) for number in range(4)]
         await asyncio.sleep(0)
         waiting[0].cancel()
@@ -85,7 +87,7 @@ async def test_whoever_leaves_while_waiting_costs_no_place() -> None:
     waiting[1].cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
     assert order == [2, 3]
-    async with asyncio.timeout(1.0), places.held(1):
+    async with asyncio.timeout(1.0), places.acquire(1):
         pass
 
 
@@ -93,7 +95,7 @@ async def test_every_request_has_a_seed_of_its_own_and_the_same_one_again() -> N
     async def seeds(run_seed: int, step: int) -> list[int]:
         engine = ScriptedEngine(solve)
         collector = a_collector(engine, CountingProvider(), seed=run_seed)
-        await collector.collect([a_task("a"), a_task("b")], a_wave(n=2, step=step))
+        await collector.collect([a_task("a"), a_task("b")], a_request(n=2, step=step))
         return [params.seed for _, params, _, _ in engine.requests]
 
     first = await seeds(0, 1)
@@ -106,7 +108,7 @@ async def test_every_request_has_a_seed_of_its_own_and_the_same_one_again() -> N
 async def test_rollouts_of_one_task_share_a_prefix_and_have_sessions_of_their_own() -> None:
     engine = ScriptedEngine(solve)
     collector = a_collector(engine, CountingProvider())
-    await collector.collect([a_task("a"), a_task("b")], a_wave(n=2))
+    await collector.collect([a_task("a"), a_task("b")], a_request(n=2))
     assert len({prefix for *_, prefix in engine.requests}) == 2
     assert len({session for _, _, session, _ in engine.requests}) == 4
     assert sorted(engine.released) == sorted({s for _, _, s, _ in engine.requests})
@@ -115,7 +117,7 @@ async def test_rollouts_of_one_task_share_a_prefix_and_have_sessions_of_their_ow
 async def test_an_infra_error_is_rolled_again_with_another_seed() -> None:
     engine = ScriptedEngine(solve)
     provider = CountingProvider(lambda i: CountingEnv(goal=1, call_errors=1 if i < 2 else 0))
-    ((found,),) = await a_collector(engine, provider).collect([a_task()], a_wave())
+    ((found,),) = await a_collector(engine, provider).collect([a_task()], a_request())
     assert found.trajectory.reward == 1.0
     assert found.trajectory.num_infra_retries == 2
     assert found.infra_errors == ("tool_transport", "tool_transport")
@@ -127,7 +129,7 @@ async def test_an_infra_error_that_stays_is_no_zero() -> None:
     provider = CountingProvider(lambda _: CountingEnv(goal=1, call_errors=9))
     environment = EnvironmentSpec(max_infra_retries=1)
     collector = a_collector(ScriptedEngine(solve), provider, environment=environment)
-    ((found,),) = await collector.collect([a_task()], a_wave())
+    ((found,),) = await collector.collect([a_task()], a_request())
     assert found.trajectory.outcome.status is OutcomeStatus.INFRA_ERROR
     assert found.trajectory.reward is None
     assert found.trajectory.stop_reason is StopReason.INFRA_ERROR
@@ -151,7 +153,7 @@ async def test_a_verifier_that_is_down_leaves_the_rollout_ungraded_and_says_why(
     collector = a_collector(
         ScriptedEngine(policy), provider, environment=EnvironmentSpec(max_infra_retries=0)
     )
-    ((found,),) = await collector.collect([a_task()], a_wave())
+    ((found,),) = await collector.collect([a_task()], a_request())
     assert found.trajectory.outcome.status is OutcomeStatus.UNGRADED
     assert found.trajectory.outcome.reason == "verifier_unavailable"
     assert found.trajectory.stop_reason is stop
@@ -163,7 +165,7 @@ async def test_a_bug_in_an_environment_ends_one_rollout_and_not_the_run() -> Non
     collector = a_collector(
         ScriptedEngine(solve), provider, environment=EnvironmentSpec(max_infra_retries=0)
     )
-    found = await collector.collect([a_task("a"), a_task("b")], a_wave())
+    found = await collector.collect([a_task("a"), a_task("b")], a_request())
     assert found[0][0].trajectory.outcome.reason == "unexpected_KeyError"
     assert found[1][0].trajectory.reward == 1.0
 
@@ -176,7 +178,7 @@ async def test_a_failing_engine_fails_the_wave_and_closes_every_environment() ->
     provider = CountingProvider()
     with pytest.raises(EngineError):
         await a_collector(Broken(solve), provider).collect(
-            [a_task(f"t{i}") for i in range(4)], a_wave(n=2)
+            [a_task(f"t{i}") for i in range(4)], a_request(n=2)
         )
     assert provider.envs
     assert all(env.num_closed == 1 for env in provider.envs)
@@ -186,8 +188,8 @@ async def test_rows_count_calls_errors_and_repeats() -> None:
     bad = '<tool_call>{"name": "nope", "arguments": {}}</tool_call>'
     turns = [ADD, ADD, bad, DONE]
     engine = ScriptedEngine(lambda turn, _: turns[turn])
-    ((found,),) = await a_collector(engine, CountingProvider()).collect([a_task()], a_wave())
-    (row,) = outcome_rows([found], a_wave(), trajectory_key="trajectories/x.jsonl.gz")
+    ((found,),) = await a_collector(engine, CountingProvider()).collect([a_task()], a_request())
+    (row,) = outcome_rows([found], a_request(), trajectory_key="trajectories/x.jsonl.gz")
     assert (row.num_turns, row.num_tool_calls, row.num_tool_errors) == (4, 3, 1)
     assert row.num_repeated_calls == 1
     assert row.num_tokens == sum(found.trajectory.action_mask)

@@ -6,28 +6,28 @@ from dataclasses import replace
 
 import pytest
 
-from tests.trainer.scripted import (
+from hillclimb.protocol.outcomes import Outcome, OutcomeStatus
+from tests.trainer.fixtures.scripted import (
     ADD,
     DONE,
     CountingEnv,
     CountingProvider,
     ScriptedEngine,
     a_collector,
+    a_request,
     a_task,
-    a_wave,
 )
-from trainer.contract.outcomes import Outcome, OutcomeStatus
 from trainer.errors import EnvironmentOutage, SpecError
-from trainer.rollouts.outage import refuse_outage
-from trainer.rollouts.unstarted import unstarted
-from trainer.rollouts.wave import Rollout
+from trainer.rollouts.groups.outage import refuse_outage
+from trainer.rollouts.records.skipped import unstarted
+from trainer.rollouts.request import Rollout
 
 
 async def a_rollout(code: str | None) -> Rollout:
     """A rollout that is solved, or has no grade for this reason."""
     engine = ScriptedEngine(lambda turn, _: (ADD, DONE)[turn])
     collector = a_collector(engine, CountingProvider(lambda _: CountingEnv(goal=1)))
-    ((found,),) = await collector.collect([a_task()], a_wave())
+    ((found,),) = await collector.collect([a_task()], a_request())
     if code is None:
         return found
     outcome = Outcome(status=OutcomeStatus.INFRA_ERROR, reason=code)
@@ -61,7 +61,7 @@ async def test_what_most_lack_decides_whether_the_spec_can_mend_it(
 
 
 async def test_a_few_missing_grades_and_what_was_never_begun_are_no_outage() -> None:
-    late = unstarted(a_task(), 0, a_wave(), attempt=1, why="late")
+    late = unstarted(a_task(), 0, a_request(), attempt=1, why="late")
     refuse_outage([late, late], max_infra_error_rate=0.0)
     rollouts = [await a_rollout(code) for code in (TOO_LONG, None)]
     refuse_outage([*rollouts, late], max_infra_error_rate=0.5)

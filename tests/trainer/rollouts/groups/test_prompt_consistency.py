@@ -6,18 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from tests.trainer.scripted import (
+from hillclimb.protocol.outcomes import OutcomeStatus, StopReason
+from hillclimb.spec.environment.environment import EnvironmentSpec
+from tests.trainer.fixtures.scripted import (
     DONE,
     CountingEnv,
     CountingProvider,
     ScriptedEngine,
     a_collector,
+    a_request,
     a_task,
-    a_wave,
 )
-from trainer.contract.outcomes import OutcomeStatus, StopReason
-from trainer.contract.sections import EnvironmentSpec
-from trainer.rollouts.wave import Rollout
+from trainer.rollouts.request import Rollout
 
 
 class Worded(CountingEnv):
@@ -39,7 +39,7 @@ async def a_group(words: str, fails: str = "") -> tuple[Rollout, ...]:
         CountingProvider(env),
         environment=EnvironmentSpec(max_infra_retries=0),
     )
-    return await collector.group(replace(a_task(), prompt=""), a_wave(n=len(words)))
+    return await collector.group(replace(a_task(), prompt=""), a_request(n=len(words)))
 
 
 @pytest.mark.parametrize(

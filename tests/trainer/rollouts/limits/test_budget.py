@@ -5,17 +5,23 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from typing import Literal
 
 import pytest
 
+from hillclimb.environment.base import Grade
+from hillclimb.environment.errors import (
+    EnvUnavailable,
+    RolloutDeadline,
+    ToolTransport,
+    VerifierUnavailable,
+)
+from hillclimb.protocol.outcomes import OutcomeStatus
+from hillclimb.spec.environment.environment import EnvironmentSpec
+from tests.trainer.fixtures.scripted import ADD, DONE, CountingEnv
 from tests.trainer.rollouts.test_episode import roll
-from tests.trainer.scripted import ADD, DONE, CountingEnv
-from trainer.contract.outcomes import OutcomeStatus
-from trainer.contract.sections import EnvironmentSpec
-from trainer.envs.base import Grade
-from trainer.errors import EnvUnavailable, RolloutDeadline, ToolTransport, VerifierUnavailable
-from trainer.rollouts.budget import PolicyTimeUp, RolloutClock, TimeBudget
-from trainer.rollouts.limits import Limits
+from trainer.rollouts.limits.budget import PolicyTimeUp, RolloutClock, TimeBudget
+from trainer.rollouts.limits.limits import RolloutLimits
 
 CALL_S, HANGS_S = 0.01, 60.0
 OUTER_S = 0.2
@@ -28,7 +34,7 @@ def a_budget(
     turn_s: float = 30.0,
     blocked: Callable[[], float] = lambda: 0.0,
 ) -> TimeBudget:
-    limits = Limits(
+    limits = RolloutLimits(
         max_turns=1, max_input_length=1, max_generate_length=1, max_sequence_length=2,
         call_timeout_s=CALL_S, reset_timeout_s=CALL_S, verifier_timeout_s=CALL_S,
         turn_timeout_s=turn_s, trajectory_timeout_s=trajectory_s, infra_retry_allowance_s=0.0,
@@ -77,11 +83,15 @@ async def test_a_hanging_call_is_the_environments_and_a_hanging_verifier_gives_n
             await asyncio.sleep(HANGS_S)
 
 
-async def test_an_environments_own_timeout_error_is_never_the_policys() -> None:
-    budget = a_budget(trajectory_s=CALL_S / 2)
-    budget.policy_s = 1.0
+@pytest.mark.parametrize("kind", ["reset", "call"])
+async def test_an_environments_own_timeout_error_is_never_the_policys(
+    kind: Literal["reset", "call"],
+) -> None:
+    """The trajectory's time ends before the operation's, and the policy used nearly all of it."""
+    budget = a_budget(trajectory_s=OUTER_S)
+    budget.policy_s = HANGS_S
     with pytest.raises(ToolTransport):
-        async with budget.environment("call", ToolTransport("late"), at_most_s=CALL_S):
+        async with budget.environment(kind, ToolTransport("late"), at_most_s=1.5 * OUTER_S):
             raise TimeoutError
 
 

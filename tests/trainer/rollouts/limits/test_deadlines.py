@@ -11,23 +11,23 @@ import pytest
 import torch
 from pydantic import JsonValue
 
-from tests.trainer.rollouts.test_episode import roll
-from tests.trainer.scripted import (
+from hillclimb.environment.base import Grade, ToolResult, ToolSpec
+from hillclimb.protocol.outcomes import OutcomeStatus, StopReason
+from hillclimb.spec.environment.environment import EnvironmentSpec
+from tests.trainer.fixtures.scripted import (
     ADD,
     DONE,
     CountingEnv,
     CountingProvider,
     ScriptedEngine,
     a_collector,
+    a_request,
     a_task,
-    a_wave,
 )
-from trainer.contract.outcomes import OutcomeStatus, StopReason
-from trainer.contract.sections import EnvironmentSpec
+from tests.trainer.rollouts.test_episode import roll
 from trainer.engines.base import EngineStats
-from trainer.envs.base import Grade, ToolResult, ToolSpec
 from trainer.errors import EngineError
-from trainer.rollouts.wave import Rollout
+from trainer.rollouts.request import Rollout
 from trainer.types import Sample, SamplingParams
 
 SHORT_S, LONG_S = 0.05, 60.0
@@ -149,7 +149,7 @@ async def test_tries_share_one_clock_and_a_bounded_allowance() -> None:
     )
     collector = a_collector(ScriptedEngine(lambda *_: DONE), provider, environment=environment)
     began = time.monotonic()
-    ((found,),) = await collector.collect([a_task()], a_wave())
+    ((found,),) = await collector.collect([a_task()], a_request())
     assert len(provider.envs) == 2
     assert found.infra_errors == ("env_unavailable", "env_deadline")
     assert found.trajectory.num_infra_retries == 1
@@ -172,7 +172,7 @@ async def test_time_that_earlier_tries_lost_is_never_the_policys() -> None:
         call_timeout_s=0.1, trajectory_timeout_s=0.15, infra_retry_allowance_s=0.0
     )
     collector = a_collector(Late(slow.policy), provider, environment=environment)
-    ((found,),) = await collector.collect([a_task()], a_wave())
+    ((found,),) = await collector.collect([a_task()], a_request())
     assert found.trajectory.outcome.status is OutcomeStatus.INFRA_ERROR
     assert found.infra_errors == ("env_unavailable", "env_deadline")
 
@@ -195,7 +195,7 @@ async def test_an_engine_that_hangs_is_no_slow_policy() -> None:
     environment = EnvironmentSpec(call_timeout_s=SHORT_S / 2, turn_timeout_s=SHORT_S)
     collector = a_collector(Dead(lambda *_: DONE), CountingProvider(), environment=environment)
     with pytest.raises(EngineError, match="the engine hangs: it drew no token for a whole turn"):
-        await collector.collect([a_task()], a_wave(n=4))
+        await collector.collect([a_task()], a_request(n=4))
 
 
 async def test_an_engine_that_draws_for_others_is_alive() -> None:
@@ -211,7 +211,7 @@ async def test_an_engine_that_draws_for_others_is_alive() -> None:
 
     environment = EnvironmentSpec(call_timeout_s=SHORT_S / 2, turn_timeout_s=SHORT_S)
     collector = a_collector(Busy(lambda *_: DONE), CountingProvider(), environment=environment)
-    ((found,),) = await collector.collect([a_task()], a_wave())
+    ((found,),) = await collector.collect([a_task()], a_request())
     assert found.trajectory.stop_reason is StopReason.POLICY_DEADLINE
 
 
@@ -224,6 +224,6 @@ async def test_without_deadlines_a_rollout_takes_the_time_it_takes(has_deadlines
         environment=EnvironmentSpec(call_timeout_s=SHORT_S / 10, max_infra_retries=0),
         has_deadlines=has_deadlines,
     )
-    (rollout,) = await collector.group(a_task(), a_wave())
+    (rollout,) = await collector.group(a_task(), a_request())
     expected = OutcomeStatus.INFRA_ERROR if has_deadlines else OutcomeStatus.GRADED
     assert rollout.trajectory.outcome.status is expected

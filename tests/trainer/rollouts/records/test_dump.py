@@ -4,30 +4,30 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from tests.trainer.scripted import (
+from hillclimb.environment.base import Grade, ToolResult
+from hillclimb.protocol.outcomes import OutcomeRow
+from tests.trainer.fixtures.scripted import (
     ADD,
     DONE,
     CountingEnv,
     CountingProvider,
     ScriptedEngine,
     a_collector,
+    a_request,
     a_task,
-    a_wave,
 )
-from trainer.contract.outcomes import OutcomeRow
-from trainer.envs.base import Grade, ToolResult
-from trainer.rollouts.dump import read_trajectories, wave_name, write_trajectories
-from trainer.rollouts.outcomes import outcome_rows
+from trainer.rollouts.records.dump import read_trajectories, trajectories_name, write_trajectories
+from trainer.rollouts.records.outcomes import outcome_rows
 
 
 async def test_a_trajectory_file_holds_everything_needed_to_train_on_it_again(
     tmp_path: Path,
 ) -> None:
     engine = ScriptedEngine(lambda turn, _: (ADD, DONE)[turn])
-    wave = a_wave(n=2, step=3)
-    (group,) = await a_collector(engine, CountingProvider()).collect([a_task()], wave)
-    path = tmp_path / f"{wave_name(wave)}.jsonl.gz"
-    write_trajectories(path, group, wave)
+    request = a_request(n=2, step=3)
+    (group,) = await a_collector(engine, CountingProvider()).collect([a_task()], request)
+    path = tmp_path / f"{trajectories_name(request)}.jsonl.gz"
+    write_trajectories(path, group, request)
     records = read_trajectories(path)
     assert path.name == "step-000003-train-train.jsonl.gz"
     assert len(records) == 2
@@ -42,9 +42,9 @@ async def test_a_trajectory_file_holds_everything_needed_to_train_on_it_again(
 
 async def test_equal_rollouts_make_equal_bytes(tmp_path: Path) -> None:
     engine = ScriptedEngine(lambda turn, _: (ADD, DONE)[turn])
-    (group,) = await a_collector(engine, CountingProvider()).collect([a_task()], a_wave())
+    (group,) = await a_collector(engine, CountingProvider()).collect([a_task()], a_request())
     for name in ("a", "b"):
-        write_trajectories(tmp_path / name, group, a_wave())
+        write_trajectories(tmp_path / name, group, a_request())
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
@@ -59,10 +59,10 @@ class HalfAnEmoji(CountingEnv):
 async def test_text_that_no_file_takes_does_not_end_a_run(tmp_path: Path) -> None:
     engine = ScriptedEngine(lambda turn, _: (ADD, DONE)[turn])
     provider = CountingProvider(lambda _: HalfAnEmoji(goal=1))
-    wave = a_wave()
-    (group,) = await a_collector(engine, provider).collect([a_task()], wave)
-    write_trajectories(tmp_path / "file", group, wave)
-    (row,) = outcome_rows(group, wave, trajectory_key="file")
+    request = a_request()
+    (group,) = await a_collector(engine, provider).collect([a_task()], request)
+    write_trajectories(tmp_path / "file", group, request)
+    (row,) = outcome_rows(group, request, trajectory_key="file")
     assert row.status == "graded"
     assert OutcomeRow.model_validate_json(row.model_dump_json()).reason == "missing: ?"
     assert "cut within ?" in json.dumps(read_trajectories(tmp_path / "file")[0]["turns"])

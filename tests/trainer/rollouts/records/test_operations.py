@@ -5,11 +5,12 @@ from collections.abc import Mapping
 import pytest
 from pydantic import JsonValue
 
+from hillclimb.environment.base import Grade, ToolResult, ToolSpec
+from hillclimb.spec.environment.environment import EnvironmentSpec
+from tests.trainer.fixtures.scripted import ADD, DONE, CountingEnv
 from tests.trainer.rollouts.test_episode import roll
-from tests.trainer.scripted import ADD, DONE, CountingEnv
-from trainer.contract.sections import EnvironmentSpec
-from trainer.envs.base import Grade, ToolResult, ToolSpec
-from trainer.rollouts.operations import EnvOperation, env_health, latency_metrics, percentile
+from trainer.rollouts.operation import EnvOperation
+from trainer.rollouts.records.operations import env_health, latency_metrics, percentile
 
 
 def kinds(operations: tuple[EnvOperation, ...]) -> list[tuple[str, bool]]:

@@ -15,11 +15,11 @@ import pytest
 
 ray = pytest.importorskip("ray", reason="Ray is not installed here")
 
-from tests.trainer.short_run import short_spec  # noqa: E402
+from tests.trainer.fixtures.short_run import short_spec  # noqa: E402
 from trainer.errors import PlacementError, SpecError  # noqa: E402
-from trainer.placement.cluster import Bundle, Cluster, existing_address  # noqa: E402
-from trainer.placement.crew import ray_crew  # noqa: E402
-from trainer.recipe import Recipe  # noqa: E402
+from trainer.workers.factory import WorkerFactory  # noqa: E402
+from trainer.workers.ray.cluster import Bundle, RayCluster, existing_address  # noqa: E402
+from trainer.workers.ray.workers import ray_workers  # noqa: E402
 
 HEAD = """
 import os, sys, time
@@ -87,7 +87,7 @@ def test_a_cluster_that_was_there_is_joined_and_goes_on(
     running: tuple[subprocess.Popen[str], str],
 ) -> None:
     head, address = running
-    cluster = Cluster([Bundle(1.0)], {"RAY_ADDRESS": address})
+    cluster = RayCluster([Bundle(1.0)], {"RAY_ADDRESS": address})
     assert ray.get_runtime_context().gcs_address == address
     cluster.leave()
     assert not ray.is_initialized()
@@ -95,17 +95,17 @@ def test_a_cluster_that_was_there_is_joined_and_goes_on(
     host, port = address.rsplit(":", 1)
     with socket.create_connection((host, int(port)), timeout=5):
         pass
-    again = Cluster([Bundle(2.0)], {"RAY_ADDRESS": address})
+    again = RayCluster([Bundle(2.0)], {"RAY_ADDRESS": address})
     again.leave()
 
 
 def test_a_cluster_that_is_too_small_or_not_there_is_a_clear_refusal(
     running: tuple[subprocess.Popen[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer.placement.cluster.READY_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("trainer.workers.ray.cluster.READY_TIMEOUT_S", 1.0)
     _, address = running
     with pytest.raises(PlacementError, match="has 2 CPUs and 0 GPUs and cannot hold"):
-        Cluster([Bundle(1.0), Bundle(7.0)], {"RAY_ADDRESS": address})
+        RayCluster([Bundle(1.0), Bundle(7.0)], {"RAY_ADDRESS": address})
     assert not ray.is_initialized()
 
 
@@ -114,7 +114,7 @@ def test_a_run_is_not_spread_over_machines_unasked(
     running: tuple[subprocess.Popen[str], str], tmp_path: Path
 ) -> None:
     _, address = running
-    recipe = Recipe(
+    factory = WorkerFactory(
         spec=short_spec(tmp_path, placement={"type": "ray"}),
         model_dir=tmp_path,
         vocab_size=1,
@@ -122,7 +122,7 @@ def test_a_run_is_not_spread_over_machines_unasked(
         attempt=1,
     )
     with pytest.raises(SpecError, match="has 2 machines"):
-        ray_crew(recipe, {"RAY_ADDRESS": address})
+        ray_workers(factory, {"RAY_ADDRESS": address})
     assert not ray.is_initialized()
 
 
@@ -131,7 +131,7 @@ def test_a_cluster_of_its_own_leaves_nothing_and_takes_no_signal() -> None:
     before_all = signal.signal(signal.SIGTERM, lambda number, _frame: asked.append(number))
     before = set(Path("/tmp").glob("hillclimb-ray-*"))
     began = time.monotonic()
-    cluster = Cluster([Bundle(1.0), Bundle(1.0), Bundle(1.0)], {})
+    cluster = RayCluster([Bundle(1.0), Bundle(1.0), Bundle(1.0)], {})
     assert time.monotonic() - began < 120
     address = ray.get_runtime_context().gcs_address
     assert address.startswith("127.0.0.1:")

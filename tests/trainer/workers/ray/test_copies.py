@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.placement.test_ray_crew import workers
-from tests.trainer.scripted import CountingProvider, solved_by_done
-from tests.trainer.short_run import ShortRun
-from trainer.contract.events import StepCompleted
-from trainer.loop import Trainer
+from hillclimb.protocol.events import StepCompleted
+from tests.trainer.fixtures.scripted import CountingProvider, solved_by_done
+from tests.trainer.fixtures.short_run import ShortRun
+from tests.trainer.workers.ray.test_workers import workers
+from trainer.jobs.train.loop import Trainer
 
 
 @pytest.mark.long
@@ -26,7 +26,7 @@ async def test_two_engines_share_the_rollouts_get_the_weights_and_end(tmp_path: 
     )
     trainer = run.build(provider=CountingProvider(solved_by_done))
     assert [len(workers(name)) for name in ("Engine", "Learner", "Rollout")] == [2, 1, 2]
-    engines = trainer._parts.crew.engines
+    engines = trainer._parts.workers.engines
     await trainer.train()
     assert [engine.weight_version for engine in engines] == [2, 2]
     assert all(engine.stats().num_sampled_tokens > 0 for engine in engines)

@@ -8,11 +8,11 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed here")
 
-from tests.trainer.engines.late import NEEDS_VLLM
-from tests.trainer.placement.test_ray_crew import kill_one, with_events, workers
-from tests.trainer.scripted import CountingProvider, solved_by_done
-from tests.trainer.short_run import ShortRun
-from trainer.contract.events import StepCompleted
+from hillclimb.protocol.events import StepCompleted
+from tests.trainer.engines.vllm.late import NEEDS_VLLM
+from tests.trainer.fixtures.scripted import CountingProvider, solved_by_done
+from tests.trainer.fixtures.short_run import ShortRun
+from tests.trainer.workers.ray.test_workers import kill_one, with_events, workers
 from trainer.errors import EngineError
 
 pytestmark = [NEEDS_VLLM, pytest.mark.long]
@@ -34,7 +34,7 @@ async def test_a_run_takes_its_weights_and_ends_with_its_engine(
     )
     trainer = run.build(provider=CountingProvider(solved_by_done))
     with pytest.raises(EngineError, match="a worker process died"):
-        await with_events(trainer, run, {3: lambda: kill_one("EngineWorker")})
+        await with_events(trainer, run, {3: lambda: kill_one("EngineActor")})
     steps = run.events(StepCompleted)
     assert [event.step for event in steps] == [1, 2]
     assert all(event.metrics["policy/canary_logprobs_abs_diff_mean"] < 1e-4 for event in steps)

@@ -9,12 +9,12 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed here")
 
+from hillclimb.protocol.events import StepCompleted
+from hillclimb.protocol.outcomes import OutcomeStatus
 from tests.trainer.envs.fleet_server import API_KEY, HEADERS, fleet_server_thread
-from tests.trainer.placement.test_ray_crew import workers
-from tests.trainer.short_run import ShortRun
-from trainer.contract.events import StepCompleted
-from trainer.contract.outcomes import OutcomeStatus
-from trainer.wiring import build_trainer
+from tests.trainer.fixtures.short_run import ShortRun
+from tests.trainer.workers.ray.test_workers import workers
+from trainer.jobs.train.wiring import build_trainer
 
 NUM_WORKERS, MAX_INSTANCES = 2, 3
 
@@ -45,7 +45,7 @@ async def test_rollout_workers_share_instances_and_leave_none(
             eval={"before_training": False, "interval": 0},
         )
         trainer = build_trainer(run.begin())
-        assert len(workers("RolloutWorker")) == NUM_WORKERS
+        assert len(workers("RolloutActor")) == NUM_WORKERS
         await run.finish(trainer)
         async with httpx.AsyncClient(base_url=url, headers=HEADERS) as server:
             found = (await server.get("/admin/stats")).raise_for_status().json()["instances"]

@@ -9,12 +9,12 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed here")
 
-from trainer.contract.placement import PlacementSpec
-from trainer.contract.sections import EngineSpec
-from trainer.placement import cluster, crew
-from trainer.rollouts.stream import StreamOptions
+from hillclimb.spec.training.engine import EngineSpec
+from hillclimb.spec.training.placement import PlacementSpec
+from trainer.rollouts.groups.buffer import BufferOptions
+from trainer.workers.ray import cluster, workers
 
-PAGE = (Path(__file__).resolve().parents[3] / "docs" / "placement.md").read_text()
+PAGE = (Path(__file__).resolve().parents[4] / "docs" / "placement.md").read_text()
 
 
 def test_the_page_names_every_place_and_every_transport() -> None:
@@ -25,11 +25,11 @@ def test_the_page_names_every_place_and_every_transport() -> None:
 
 
 def test_the_page_has_the_numbers_and_names_of_the_code() -> None:
-    assert f"(at most {crew._MAX_RESTARTS} times)" in PAGE
+    assert f"(at most {workers._MAX_RESTARTS} times)" in PAGE
     assert f"`{cluster.PORT}`, {cluster.DEFAULT_PORT} if not set" in PAGE
     assert f"`{cluster.ADDRESS}`" in PAGE
     assert f"`{cluster.NODE_IPS}`" in PAGE
     for staleness in range(9):
-        options = StreamOptions(batch_size=1, last_step=9, max_staleness_steps=staleness)
+        options = BufferOptions(batch_size=1, last_step=9, max_staleness_steps=staleness)
         assert options.ahead == -(-staleness // 2)
         assert options.slack == staleness - options.ahead

@@ -17,13 +17,14 @@ pytest.importorskip("ray", reason="Ray is not installed here")
 
 from ray.exceptions import ActorDiedError, RayTaskError
 
+from hillclimb.environment.errors import EngineRestarted
 from trainer.engines.base import EngineStats
-from trainer.errors import EngineError, EngineRestarted, LearnerError, StorageFull
-from trainer.placement import proxies
-from trainer.placement.actors import EngineWorker, LearnerWorker
-from trainer.placement.lives import IDLE
-from trainer.placement.proxies import RemoteLearner, SpreadEngine
-from trainer.rollouts.liveness import Request, refuse_dead_engine
+from trainer.errors import EngineError, LearnerError, StorageFull
+from trainer.rollouts.limits.liveness import Request, refuse_dead_engine
+from trainer.workers.ray import proxies
+from trainer.workers.ray.actors import EngineActor, LearnerActor
+from trainer.workers.ray.proxies import RemoteLearner, SpreadEngine
+from trainer.workers.ray.restarts import IDLE
 
 
 class Copy:
@@ -34,7 +35,7 @@ class Copy:
         self.ready_since = -math.inf
         self.asked: list[str] = []
 
-    async def look(self) -> bool:
+    async def health_check(self) -> bool:
         self.asked.append("look")
         return self.state != "away"
 
@@ -106,7 +107,7 @@ HANGS, ANSWERS = Rank(torch.zeros(1), FOREVER), Rank(torch.zeros(1))
 async def test_a_rank_that_fails_is_the_cause_and_those_that_wait_for_it_are_not_waited_for(
     ranks: list[Rank], error: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proxies, "DEATH_S", 0.1)
+    monkeypatch.setattr(proxies, "DEATH_REPORT_S", 0.1)
     learner = RemoteLearner(ranks, 1)
     with pytest.raises(error, match=message):
         await asyncio.wait_for(learner.logprobs((1, 2)), 5.0)
@@ -125,7 +126,7 @@ def test_a_full_disk_is_named_in_the_rank_that_meets_it(method: str, tmp_path: P
         def write_weights(self, _: Path) -> None:
             full()
 
-    worker = LearnerWorker(None, 0, 1)  # type: ignore[arg-type]
+    worker = LearnerActor(None, 0, 1)  # type: ignore[arg-type]
     worker._rank = FullDisk()  # type: ignore[assignment]
     arguments = [tmp_path / "x"]
     if method == "finish_save":
@@ -138,10 +139,10 @@ def test_a_worker_computes_with_one_thread_whatever_ray_was_started_with() -> No
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        LearnerWorker(None, 0, 1)  # type: ignore[arg-type]
+        LearnerActor(None, 0, 1)  # type: ignore[arg-type]
         assert torch.get_num_threads() == 1
         torch.set_num_threads(2)
-        EngineWorker(None)  # type: ignore[arg-type]
+        EngineActor(None)  # type: ignore[arg-type]
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)

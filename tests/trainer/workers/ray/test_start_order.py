@@ -11,43 +11,43 @@ import pytest
 
 ray = pytest.importorskip("ray", reason="Ray is not installed here")
 
-from tests.trainer.placement.test_cluster import TWO_MACHINES, running  # noqa: E402
-from tests.trainer.scripted import CountingProvider, solved_by_done  # noqa: E402
-from tests.trainer.short_run import ShortRun, short_spec  # noqa: E402
+from tests.trainer.fixtures.scripted import CountingProvider, solved_by_done  # noqa: E402
+from tests.trainer.fixtures.short_run import ShortRun, short_spec  # noqa: E402
+from tests.trainer.workers.ray.test_cluster import TWO_MACHINES, running  # noqa: E402
 from trainer.errors import SpecError  # noqa: E402
-from trainer.placement import crew  # noqa: E402
-from trainer.placement.actors import EngineFacts, EngineWorker, LearnerWorker  # noqa: E402
-from trainer.recipe import Recipe  # noqa: E402
+from trainer.workers.factory import WorkerFactory  # noqa: E402
+from trainer.workers.ray import workers  # noqa: E402
+from trainer.workers.ray.actors import EngineActor, EngineFacts, LearnerActor  # noqa: E402
 
 __all__ = ["running"]
 pytestmark = pytest.mark.long
 STARTED = "engine-started"
 
 
-class SlowEngine(EngineWorker):
+class SlowEngine(EngineActor):
     """In place of a vLLM that looks for a while how much of the GPU is free."""
 
     async def start(self) -> EngineFacts:
         """Take a second."""
         await asyncio.sleep(1.0)
-        (self._recipe.attempt_dir / STARTED).touch()
+        (self._factory.attempt_dir / STARTED).touch()
         return EngineFacts(name="slow", fallback=None)
 
 
-class LookingRank(LearnerWorker):
+class LookingRank(LearnerActor):
     """Says whether the engine had started when it was told to load the model."""
 
     def start(self, address: str) -> int:
         """Look, and load nothing."""
         del address
-        raise SpecError(f"started: {(self._recipe.attempt_dir / STARTED).exists()}")
+        raise SpecError(f"started: {(self._factory.attempt_dir / STARTED).exists()}")
 
 
 async def test_a_rank_loads_nothing_onto_a_gpu_before_the_engine_beside_it_has_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crew, "EngineWorker", SlowEngine)
-    monkeypatch.setattr(crew, "LearnerWorker", LookingRank)
+    monkeypatch.setattr(workers, "EngineActor", SlowEngine)
+    monkeypatch.setattr(workers, "LearnerActor", LookingRank)
     run = ShortRun(
         tmp_path,
         experimental=True,
@@ -63,13 +63,13 @@ async def test_a_rank_loads_nothing_onto_a_gpu_before_the_engine_beside_it_has_s
 def test_a_rank_that_does_not_see_the_attempts_directory_is_told_before_it_loads(
     running: tuple[subprocess.Popen[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Elsewhere(LearnerWorker):
+    class Elsewhere(LearnerActor):
         """A rank on a machine with a disk of its own."""
 
-        def __init__(self, recipe: Recipe, rank: int, size: int) -> None:
-            super().__init__(replace(recipe, attempt_dir=tmp_path / "its-own"), rank, size)
+        def __init__(self, factory: WorkerFactory, rank: int, size: int) -> None:
+            super().__init__(replace(factory, attempt_dir=tmp_path / "its-own"), rank, size)
 
-    monkeypatch.setattr(crew, "LearnerWorker", Elsewhere)
+    monkeypatch.setattr(workers, "LearnerActor", Elsewhere)
     _, address = running
     spec = short_spec(
         tmp_path,
@@ -77,8 +77,10 @@ def test_a_rank_that_does_not_see_the_attempts_directory_is_told_before_it_loads
         placement={"type": "ray", "learner_ranks": 1},
         engine={"weight_transport": "disk"},
     )
-    recipe = Recipe(spec=spec, model_dir=tmp_path, vocab_size=1, attempt_dir=tmp_path, attempt=1)
+    factory = WorkerFactory(
+        spec=spec, model_dir=tmp_path, vocab_size=1, attempt_dir=tmp_path, attempt=1
+    )
     with pytest.raises(SpecError, match=r"learner-0 does not see .* share a disk"):
-        crew.ray_crew(recipe, {"RAY_ADDRESS": address})
+        workers.ray_workers(factory, {"RAY_ADDRESS": address})
     assert not ray.is_initialized()
     assert list(tmp_path.iterdir()) == []

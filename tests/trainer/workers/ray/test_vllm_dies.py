@@ -10,12 +10,12 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed here")
 
-from tests.trainer.engines.late import NEEDS_VLLM
-from tests.trainer.placement.test_ray_crew import with_events, workers
-from tests.trainer.scripted import CountingProvider, solved_by_done
-from tests.trainer.short_run import ShortRun
-from trainer.contract.events import RunWarning, StepCompleted
-from trainer.contract.outcomes import StopReason
+from hillclimb.protocol.events import RunWarning, StepCompleted
+from hillclimb.protocol.outcomes import StopReason
+from tests.trainer.engines.vllm.late import NEEDS_VLLM
+from tests.trainer.fixtures.scripted import CountingProvider, solved_by_done
+from tests.trainer.fixtures.short_run import ShortRun
+from tests.trainer.workers.ray.test_workers import with_events, workers
 
 SHORT_S = 5.0
 """A rollout's time: less than vLLM takes to start."""
@@ -24,7 +24,7 @@ pytestmark = [NEEDS_VLLM, pytest.mark.long]
 
 def kill_vllm() -> None:
     """Kill the process in which vLLM computes: the actor around it lives on."""
-    (actor,) = workers("EngineWorker")
+    (actor,) = workers("EngineActor")
     (core,) = [each for each in actor.children(recursive=True) if "VLLM" in each.name()]
     os.kill(core.pid, signal.SIGKILL)
 

@@ -15,18 +15,20 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed here")
 
-from tests.trainer.scripted import CountingProvider, solved_by_done
-from tests.trainer.short_run import ShortRun
-from trainer.contract.events import (
+from hillclimb.protocol.events import (
     CheckpointSaved,
+    Event,
+    PhaseStarted,
     RunWarning,
     StepCompleted,
     TrainerStarted,
 )
-from trainer.contract.outcomes import StopReason
+from hillclimb.protocol.outcomes import StopReason
+from tests.trainer.fixtures.scripted import CountingProvider, solved_by_done
+from tests.trainer.fixtures.short_run import ShortRun
 from trainer.engines.canary import canary_gap
 from trainer.errors import CheckpointError, LearnerError, PlacementError
-from trainer.loop import Trainer
+from trainer.jobs.train.loop import Trainer
 
 SHORT_S = 3.0
 """A rollout's time: less than a process of Ray's takes to start."""
@@ -62,13 +64,14 @@ async def with_events(
     seen: set[int] = set()
     emit = run.journal.emit
 
-    def watching(kind: type, *, step: int, **fields: object) -> None:
-        emit(kind, step=step, **fields)  # type: ignore[arg-type]
-        if step in at and step not in seen and fields.get("phase") == phase:
-            seen.add(step)
-            asyncio.get_running_loop().call_later(0.05, at[step])
+    def watching(event: Event) -> None:
+        emit(event)
+        begins = isinstance(event, PhaseStarted) and event.phase == phase
+        if begins and event.step in at and event.step not in seen:
+            seen.add(event.step)
+            asyncio.get_running_loop().call_later(0.05, at[event.step])
 
-    run.journal.emit = watching  # type: ignore[method-assign, assignment]
+    run.journal.emit = watching  # type: ignore[method-assign]
     await run.finish(trainer)
 
 
@@ -80,7 +83,7 @@ async def test_a_run_goes_on_without_engine_and_rollout_worker_and_ends_without_
     run = a_run(tmp_path, steps=6)
     trainer = run.build(provider=CountingProvider(solved_by_done))
     assert [len(workers(name)) for name in ("Engine", "Learner", "Rollout")] == [1, 2, 1]
-    kills = {2: "EngineWorker", 3: "RolloutWorker", 6: "LearnerWorker"}
+    kills = {2: "EngineActor", 3: "RolloutActor", 6: "LearnerActor"}
     with pytest.raises(LearnerError, match="a rank of the learner died"):
         await with_events(
             trainer, run, {step: partial(kill_one, name) for step, name in kills.items()}
@@ -118,9 +121,9 @@ async def test_an_engine_that_dies_in_the_last_evaluation_is_told_and_checked(
         checked.append(await canary_gap(*args, **kwargs))
         return checked[-1]
 
-    monkeypatch.setattr("trainer.loop.canary_gap", counting)
+    monkeypatch.setattr("trainer.jobs.train.loop.canary_gap", counting)
     trainer = run.build(provider=CountingProvider(solved_by_done))
-    await with_events(trainer, run, {1: partial(kill_one, "EngineWorker")}, phase="eval")
+    await with_events(trainer, run, {1: partial(kill_one, "EngineActor")}, phase="eval")
     said = [event.message for event in run.events(RunWarning) if event.code == "worker_restarted"]
     assert len(said) == 1
     assert said[0].startswith("engine 0 died")
@@ -132,7 +135,7 @@ async def test_an_engine_that_dies_in_the_last_evaluation_is_told_and_checked(
 async def test_workers_that_do_not_start_are_no_hang(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer.placement.crew.START_S", 0.2)
+    monkeypatch.setattr("trainer.workers.ray.workers.START_S", 0.2)
     with pytest.raises(PlacementError, match=r"did not start in 0\.2 s"):
         a_run(tmp_path).build(provider=CountingProvider(solved_by_done))
     assert workers("") == []
@@ -161,7 +164,7 @@ async def test_a_checkpoint_that_is_not_there_is_told_before_a_worker_is_placed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     placed: list[object] = []
-    monkeypatch.setattr("trainer.placement.crew.ray_crew", placed.append)
+    monkeypatch.setattr("trainer.workers.ray.workers.ray_workers", placed.append)
     run = a_run(tmp_path, ranks=1)
     with pytest.raises(CheckpointError, match="not a complete checkpoint"):
         run.build(resume_from=f"runs/{run.run_id}/checkpoints/global_step_9")

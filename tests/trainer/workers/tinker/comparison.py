@@ -10,17 +10,18 @@ import torch
 from safetensors.torch import load_file
 from tinker import types
 
+from hillclimb.spec.training.algorithm import AlgorithmSpec
+from hillclimb.spec.training.learner import LearnerSpec
+from hillclimb.spec.training.optimizer import OptimizerSpec
+from tests.trainer.fixtures.tiny import tiny_model
 from tests.trainer.learners.recorded import recorded_batches
-from tests.trainer.tinker.local import RANK
-from tests.trainer.tiny import tiny_model
+from tests.trainer.workers.tinker.local import RANK
 from trainer.algo.sequences import Batch
-from trainer.contract.algorithm import AlgorithmSpec
-from trainer.contract.sections import LearnerSpec, OptimizerSpec
-from trainer.learners.models import LearnerOptions
+from trainer.learners.model.models import LearnerOptions
 from trainer.learners.rank import LearnerRank
-from trainer.tinker.datum import data_of, loss_of
-from trainer.tinker.learner import TinkerLearner
-from trainer.tinker_server.base import ALPHA
+from trainer.tinker_server.model.base import ALPHA
+from trainer.workers.tinker.datum import data_of, loss_of
+from trainer.workers.tinker.learner import TinkerLearner
 
 ADAPTER = "adapter/adapter_model.safetensors"
 OPTIMIZER = OptimizerSpec(lr=1e-2, max_grad_norm=None, weight_decay=0.01)

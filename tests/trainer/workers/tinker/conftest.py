@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.tinker.leftovers import collect_after_each_file_of
-from tests.trainer.tinker.local import (
+from tests.trainer.workers.tinker.leftovers import collect_after_each_file_of
+from tests.trainer.workers.tinker.local import (
     SDK_LEAVES_SOCKETS,
     open_service,
     tinker_server,
     write_model,
 )
-from trainer.tinker.service import TinkerService
+from trainer.workers.tinker.service import TinkerService
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -1,4 +1,9 @@
-"""Collects the connections that Tinker's SDK never closes, where nobody is told of them."""
+"""Ends the sessions and collects the connections that Tinker's SDK leaves to the process's end.
+
+A session's heartbeat task refers to its client, so no garbage collection ends it. Its retries draw
+from `random` in a thread, which hypothesis takes for a strategy that does (a flaky failure of
+whatever test runs then).
+"""
 
 from __future__ import annotations
 
@@ -13,14 +18,21 @@ import pytest
 
 def collect_what_the_sdk_leaves() -> None:
     """Collect all of it: a client that goes sets another one free."""
-    told, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
+            _end_sessions()
             for _ in range(5):
                 gc.collect()
     finally:
-        sys.unraisablehook = told
+        sys.unraisablehook = hook
+
+
+def _end_sessions() -> None:
+    for each in gc.get_objects():
+        if type(each).__name__ == "InternalClientHolder":
+            each.close()
 
 
 def collect_after_each_file_of(folder: Path) -> Callable[..., Generator[None, object, object]]:

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.tiny import VOCAB, tiny_model
-from trainer.contract.algorithm import AlgorithmSpec
-from trainer.contract.sections import OptimizerSpec
-from trainer.contract.tinker import TinkerSpec
-from trainer.tinker.account import Account
-from trainer.tinker.learner import TinkerLearner, TinkerOptions
-from trainer.tinker.service import TinkerService, Wanted
+from hillclimb.spec.backend.tinker import TinkerSpec
+from hillclimb.spec.training.algorithm import AlgorithmSpec
+from hillclimb.spec.training.optimizer import OptimizerSpec
+from tests.trainer.fixtures.tiny import VOCAB, tiny_model
 from trainer.tinker_server.serving import serving
-from trainer.tinker_server.settings import ServerSettings
+from trainer.tinker_server.settings import TinkerServerSettings
+from trainer.workers.tinker.account import TinkerAccount
+from trainer.workers.tinker.learner import TinkerLearner, TinkerOptions
+from trainer.workers.tinker.service import ModelRequest, TinkerService
 
 KEY, NAME = "tml-tests", "local/tiny"
 RANK = 8
@@ -42,7 +42,7 @@ def tinker_server(
 ) -> Iterator[str]:
     """Serve in a thread with an event loop of its own and yield the base URL."""
     named = {"model_name": NAME} | settings
-    given = ServerSettings(model_dir=model_dir, state_dir=state_dir, api_key=KEY, **named)
+    given = TinkerServerSettings(model_dir=model_dir, state_dir=state_dir, api_key=KEY, **named)
     urls: list[str] = []
     ready, loop = threading.Event(), asyncio.new_event_loop()
     stop = asyncio.Event()
@@ -69,21 +69,21 @@ def port_of(url: str) -> int:
 
 
 def write_model(directory: Path) -> Path:
-    """The model of `tests.trainer.tiny` as a directory."""
+    """The model of `tests.trainer.fixtures.tiny` as a directory."""
     tiny_model().save_pretrained(directory)
     return directory
 
 
 def open_service(url: str, *, name: str = "run_a-a1", **tinker: Any) -> TinkerService:
     spec = TinkerSpec.model_validate({"lora_rank": RANK, "call_timeout_s": 60.0} | tinker)
-    wanted = Wanted(
+    wanted = ModelRequest(
         base_model=spec.base_model or NAME,
         tinker=spec,
         max_sequence_length=200,
         seed=5,
         name=name,
     )
-    return TinkerService(Account(base_url=url, key=KEY), wanted)
+    return TinkerService(TinkerAccount(base_url=url, key=KEY), wanted)
 
 
 def make_learner(service: TinkerService, **settings: Any) -> TinkerLearner:

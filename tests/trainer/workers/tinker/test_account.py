@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from trainer.contract.tinker import DEFAULT_BASE_URL, TinkerSpec
+from hillclimb.spec.backend.tinker import DEFAULT_BASE_URL, TinkerSpec
 from trainer.errors import SpecError
-from trainer.tinker.account import account_of
+from trainer.workers.tinker.account import account_of
 
 LOCAL, AWAY = "http://127.0.0.1:8730", "https://tinker.example"
 KEY = {"TINKER_API_KEY": "tml-secret"}

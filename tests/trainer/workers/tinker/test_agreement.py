@@ -8,8 +8,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from hillclimb.spec.training.algorithm import AlgorithmSpec
+from tests.trainer.fixtures.tiny import random_ids
 from tests.trainer.learners.recorded import batch
-from tests.trainer.tinker.comparison import (
+from tests.trainer.workers.tinker.comparison import (
     ADAPTER,
     OPTIMIZER,
     STEPS,
@@ -20,11 +22,9 @@ from tests.trainer.tinker.comparison import (
     our_learner,
     step_along_gradient,
 )
-from tests.trainer.tinker.local import make_learner
-from tests.trainer.tiny import random_ids
-from trainer.contract.algorithm import AlgorithmSpec
-from trainer.timing import SCORING
-from trainer.tinker.service import TinkerService
+from tests.trainer.workers.tinker.local import make_learner
+from trainer.attempt.timing import SCORING
+from trainer.workers.tinker.service import TinkerService
 
 MEASURED = {"policy/tokens_per_second", f"timing/{SCORING}"}
 """Depends on how busy the machine is."""

@@ -13,7 +13,7 @@ from tinker.lib.retryable_exception import RetryableException
 from tinker.types import RequestErrorCategory
 
 from trainer.errors import EngineError, LearnerError, SpecError, TrainerError
-from trainer.tinker.calls import answering, aside, awaited, blocking
+from trainer.workers.tinker.calls import answering, aside, awaited, blocking
 
 REQUEST = httpx.Request("POST", "http://127.0.0.1/api/v1/asample")
 

@@ -8,14 +8,14 @@ import pytest
 import torch
 from tinker import types
 
+from hillclimb.spec.training.algorithm import AlgorithmSpec, CispoSpec
+from tests.trainer.fixtures.tiny import VOCAB
 from tests.trainer.learners.recorded import batch
-from tests.trainer.tiny import VOCAB
-from trainer.algo.reduction import token_weights
+from trainer.algo.loss.reduction import token_weights
 from trainer.algo.sequences import TrainingSequence
-from trainer.contract.algorithm import AlgorithmSpec, CispoSpec
 from trainer.errors import LearnerError
-from trainer.learners.packing import micro_batches
-from trainer.tinker.datum import DatumOptions, data_of, loss_of, scored
+from trainer.learners.packing.packing import micro_batches
+from trainer.workers.tinker.datum import DatumOptions, data_of, loss_of, scored
 
 SEQUENCES = batch().mini_batches[0]
 REDUCTIONS = ("token_mean", "sequence_mean", "seq_mean_token_sum_norm")
@@ -97,12 +97,18 @@ FIRST = SEQUENCES[0]
 STRANGE = {
     "shorter log-probs": ({"logprobs": FIRST.logprobs[:-1]}, "a sequence of tokens, mask"),
     "a longer mask": ({"action_mask": (*FIRST.action_mask, True)}, "a sequence of tokens, mask"),
-    "a token that is none": ({"token_ids": (*FIRST.token_ids[:-1], VOCAB)}, "none of the 64"),
+    "a token that is none": (
+        {"token_ids": (*FIRST.token_ids[:-1], VOCAB)},
+        "outside the model's vocabulary of 64",
+    ),
     "another temperature": ({"temperature": 0.7}, "drawn at temperature 0.7"),
     "no number": ({"logprobs": (*FIRST.logprobs[:-1], float("nan"))}, "NaN or infinite"),
     "a probability above 1": ({"logprobs": (*FIRST.logprobs[:-1], 0.5)}, "is positive"),
     "an advantage that is none": ({"advantage": float("inf")}, "an advantage is no number"),
-    "a first token drawn": ({"action_mask": (True, *FIRST.action_mask[1:])}, "from nothing"),
+    "a first token drawn": (
+        {"action_mask": (True, *FIRST.action_mask[1:])},
+        "without a prompt before it",
+    ),
 }
 
 

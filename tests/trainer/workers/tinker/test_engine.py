@@ -11,15 +11,16 @@ import pytest
 import torch
 from tinker import types
 
+from hillclimb.environment.errors import SampleUnusable
+from tests.trainer.fixtures.tiny import random_ids, reference_logprobs, tiny_model
 from tests.trainer.learners.recorded import batch
-from tests.trainer.tinker.local import make_learner
-from tests.trainer.tiny import random_ids, reference_logprobs, tiny_model
+from tests.trainer.workers.tinker.local import make_learner
 from trainer.engines.canary import canary_gap
-from trainer.errors import EngineError, SampleUnusable, SpecError
-from trainer.tinker.engine import TinkerEngine
-from trainer.tinker.service import TinkerService
-from trainer.tinker.sync import TinkerSync
+from trainer.errors import EngineError, SpecError
 from trainer.types import Sample, SamplingParams
+from trainer.workers.tinker.engine import TinkerEngine
+from trainer.workers.tinker.service import TinkerService
+from trainer.workers.tinker.sync import TinkerSync
 
 PROMPT = tuple(random_ids(12, seed=1))
 PARAMS = SamplingParams(temperature=1.0, max_new_tokens=20, stop_token_ids=(3,), seed=2**63 + 5)

@@ -9,8 +9,11 @@ import pytest
 import torch
 from peft import PeftModel
 
+from hillclimb.blobs.base import StoreError
+from hillclimb.protocol.rundir import checkpoint_name
+from tests.trainer.fixtures.tiny import random_ids, reference_logprobs, tiny_model
 from tests.trainer.learners.recorded import batch
-from tests.trainer.tinker.local import (
+from tests.trainer.workers.tinker.local import (
     NAME,
     RANK,
     make_learner,
@@ -19,13 +22,10 @@ from tests.trainer.tinker.local import (
     tinker_server,
     write_model,
 )
-from tests.trainer.tiny import random_ids, reference_logprobs, tiny_model
 from trainer.algo.sequences import Batch
-from trainer.contract.rundir import checkpoint_name
 from trainer.errors import CheckpointError, LearnerError, SpecError
-from trainer.stores.base import StoreError
-from trainer.tinker.saved import read_state
-from trainer.tinker.service import TinkerService
+from trainer.workers.tinker.saved import read_state
+from trainer.workers.tinker.service import TinkerService
 
 IDS = random_ids(40, seed=3)
 
@@ -220,7 +220,7 @@ def test_an_adapter_that_cannot_be_copied_leaves_the_checkpoint_for_later(
     service: TinkerService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learner = make_learner(service)
-    monkeypatch.setattr("trainer.tinker.saved.ADAPTER_FILES", ("adapter_model.bin",))
+    monkeypatch.setattr("trainer.workers.tinker.saved.ADAPTER_FILES", ("adapter_model.bin",))
     with pytest.raises(StoreError, match="adapter could not be copied"):
         learner.begin_save(tmp_path)()
     monkeypatch.undo()

@@ -10,18 +10,14 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.short_run import ShortRun
-from tests.trainer.tinker.local import KEY, NAME, port_of, tinker_server
-from tests.trainer.tiny_model import write_tiny_model
-from trainer.contract.events import (
-    CheckpointSaved,
-    EvalCompleted,
-    StepCompleted,
-    TrainerStarted,
-)
-from trainer.errors import CheckpointError, SampleUnusable, SpecError, TrainerError
-from trainer.stores.base import StoreError
-from trainer.stores.disk import DiskStore
+from hillclimb.blobs.base import StoreError
+from hillclimb.blobs.disk import DiskStore
+from hillclimb.environment.errors import SampleUnusable
+from hillclimb.protocol.events import CheckpointSaved, EvalCompleted, StepCompleted, TrainerStarted
+from tests.trainer.fixtures.short_run import ShortRun
+from tests.trainer.fixtures.tiny_model import write_tiny_model
+from tests.trainer.workers.tinker.local import KEY, NAME, port_of, tinker_server
+from trainer.errors import CheckpointError, SpecError, TrainerError
 
 POSITIONS = 1600
 
@@ -201,7 +197,7 @@ async def test_rollouts_without_log_probs_are_rolled_again_and_never_learned_fro
     def unusable(*given: object) -> None:
         raise SampleUnusable("no log-probs")
 
-    monkeypatch.setattr("trainer.tinker.engine._usable", unusable)
+    monkeypatch.setattr("trainer.workers.tinker.engine._usable", unusable)
     await run.train()
     (step,) = run.events(StepCompleted)
     assert step.metrics["policy/num_sequences"] == 0.0

@@ -15,8 +15,14 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from trainer.stores.base import StoreError
-from trainer.tinker.saved import bring_adapter, checkpoint_of, is_of_run, place_of, state_name
+from hillclimb.blobs.base import StoreError
+from trainer.workers.tinker.saved import (
+    checkpoint_of,
+    download_adapter,
+    is_of_run,
+    place_of,
+    state_name,
+)
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 LAYER = "base_model.model.model.layers.0"
@@ -75,7 +81,7 @@ def test_the_adapter_is_taken_and_nothing_else(tmp_path: Path, mode: str) -> Non
     files = {f"deep/{CONFIG}": config, f"../../{WEIGHTS}": FACTORS, "../evil": b"x"}
     target = tmp_path / "here" / "adapter"
     with served(archive(files, mode)) as (url, asked):
-        bring_adapter(url, target, timeout_s=10.0)
+        download_adapter(url, target, timeout_s=10.0)
     assert {path.name for path in target.iterdir()} == {CONFIG, WEIGHTS}
     assert (target / WEIGHTS).read_bytes() == FACTORS
     assert json.loads((target / CONFIG).read_bytes()) == COMPLETE
@@ -89,7 +95,7 @@ def test_the_layers_that_a_server_does_not_name_are_read_off_the_weights(
 ) -> None:
     files = {CONFIG: json.dumps({"r": 2, **said}).encode(), WEIGHTS: FACTORS}
     with served(archive(files)) as (url, _):
-        bring_adapter(url, tmp_path, timeout_s=10.0)
+        download_adapter(url, tmp_path, timeout_s=10.0)
     assert json.loads((tmp_path / CONFIG).read_bytes()) == {
         "r": 2,
         "target_modules": ["q_proj", "up_proj"],
@@ -113,7 +119,7 @@ def test_what_is_no_adapter_is_said_and_leaves_nothing_half(tmp_path: Path, cont
         served(content) as (url, _),
         pytest.raises(StoreError, match="the adapter could not be copied from the Tinker server"),
     ):
-        bring_adapter(url, tmp_path, timeout_s=10.0)
+        download_adapter(url, tmp_path, timeout_s=10.0)
     assert not (tmp_path / "archive.part").exists()
 
 

@@ -17,10 +17,11 @@ from hypothesis.stateful import (
 
 from tests.worker.clusters.scripted import ORPHANED_S, ScriptedClouds
 from tests.worker.clusters.ticking import MAX_ACTIONS, CutOff, tick
-from worker.clusters import fold
-from worker.clusters.base import JobState
-from worker.clusters.decide import LAUNCH_GRACE, AskDown
+from worker.clusters import transitions
+from worker.clusters.decide import TerminateCluster
 from worker.clusters.view import ClusterState, ClusterView
+from worker.deadlines import LAUNCH_GRACE
+from worker.skypilot.port import JobState
 
 
 class ClustersOfARun(RuleBasedStateMachine):
@@ -43,18 +44,18 @@ class ClustersOfARun(RuleBasedStateMachine):
     def commit(self, view: ClusterView) -> None:
         if view.cause is not None:
             # The attempt ends with the cluster.
-            view = replace(view, is_wanted=False)
+            view = replace(view, is_needed=False)
         index = next(i for i, row in enumerate(self.rows) if row.name == view.name)
         # What other writers own is not a tick's to write.
         theirs = self.rows[index]
         self.rows[index] = replace(
-            fold.begin(view),
-            is_wanted=view.is_wanted and theirs.is_wanted,
-            node_heard_at=theirs.node_heard_at,
+            transitions.begin(view),
+            is_needed=view.is_needed and theirs.is_needed,
+            node_heartbeat_at=theirs.node_heartbeat_at,
         )
 
     @rule()
-    @precondition(lambda self: not self.row.is_wanted and len(self.rows) < 4)
+    @precondition(lambda self: not self.row.is_needed and len(self.rows) < 4)
     def next_attempt(self) -> None:
         number = len(self.rows) + 1
         self.rows.append(ClusterView(name=f"hc-run-{number}", job_name=f"att_{number}"))
@@ -62,7 +63,7 @@ class ClustersOfARun(RuleBasedStateMachine):
     @rule(cut_after=st.integers(0, MAX_ACTIONS), which=st.integers(0, 3))
     def step(self, cut_after: int, which: int) -> None:
         index = min(which, len(self.rows) - 1)
-        before = [row for row in self.rows[:index] if row.state is not ClusterState.GONE]
+        before = [row for row in self.rows[:index] if row.state is not ClusterState.TERMINATED]
         view = replace(self.rows[index], has_predecessor=bool(before))
         open_before = self.clouds.under_way(view.name)
         launched = self.clouds.num_launches
@@ -75,7 +76,7 @@ class ClustersOfARun(RuleBasedStateMachine):
             assert self.clouds.num_launches == launched + 1
             listed = [r for r in self.clouds.requests if r.name == view.name]
             assert len(listed) <= 1 or open_before == 0
-        if any(isinstance(action, AskDown) for action in taken):
+        if any(isinstance(action, TerminateCluster) for action in taken):
             self.downed.add(view.name)
 
     @rule(seconds=st.sampled_from([1.0, 3.0, 15.0, 40.0, 130.0]))
@@ -86,17 +87,17 @@ class ClustersOfARun(RuleBasedStateMachine):
     def sweep(self) -> None:
         if self.clouds.is_away:
             return
-        looked = self.clouds.sightings() if not self.clouds.loses_answers else None
+        looked = self.clouds.list_clusters() if not self.clouds.loses_answers else None
         if looked is not None:
             for index, row in enumerate(self.rows):
-                if row.state is ClusterState.UP:
+                if row.state is ClusterState.RUNNING:
                     found = looked.get(row.name)
-                    self.rows[index] = fold.sweep(row, found, self.clouds.now)
+                    self.rows[index] = transitions.apply_sweep(row, found, self.clouds.now)
 
     @rule()
     def hear_the_node(self) -> None:
         if self.row.name in self.clouds.clusters:
-            self.rows[-1] = replace(self.row, node_heard_at=self.clouds.now)
+            self.rows[-1] = replace(self.row, node_heartbeat_at=self.clouds.now)
 
     @rule(is_away=st.booleans())
     def come_and_go(self, is_away: bool) -> None:
@@ -128,7 +129,7 @@ class ClustersOfARun(RuleBasedStateMachine):
 
     @rule()
     def cancel(self) -> None:
-        self.rows[-1] = replace(self.row, is_wanted=False)
+        self.rows[-1] = replace(self.row, is_needed=False)
 
     @invariant()
     def at_most_one_cluster(self) -> None:
@@ -140,19 +141,19 @@ class ClustersOfARun(RuleBasedStateMachine):
 
     @invariant()
     def gone_means_gone(self) -> None:
-        gone = {row.name for row in self.rows if row.state is ClusterState.GONE}
+        gone = {row.name for row in self.rows if row.state is ClusterState.TERMINATED}
         assert gone.isdisjoint(self.clouds.clusters)
         assert not any(self.clouds.under_way(name) for name in gone)
 
     def teardown(self) -> None:
         """Whatever happened: once nobody wants it and the clouds answer, nothing is left."""
         self.clouds.is_away = self.clouds.loses_answers = False
-        self.rows = [replace(row, is_wanted=False) for row in self.rows]
+        self.rows = [replace(row, is_needed=False) for row in self.rows]
         for _ in range(120):
             for row in list(self.rows):
                 tick(row, self.clouds, self.commit)
             self.clouds.pass_time(5.0)
-        assert [row.state for row in self.rows] == [ClusterState.GONE] * len(self.rows)
+        assert [row.state for row in self.rows] == [ClusterState.TERMINATED] * len(self.rows)
         assert self.clouds.clusters == {}
         assert not [r for r in self.clouds.requests if r.state.value == "working"]
 

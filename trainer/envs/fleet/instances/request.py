@@ -1,7 +1,7 @@
-"""From a task to what is asked of the platform for it.
+"""The creation request of a task's instance, and its verifier.
 
-A dataset's task brings everything in its payload. One without a verifier, such as a minifleet task
-made from its key, is looked up on the platform, once.
+A dataset's task has everything in its payload. One without a verifier, such as a minifleet task
+generated from its key, is read from the platform, once.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from trainer.data.modality import refuse_screens
-from trainer.envs.fleet.api import FleetApi, Json
-from trainer.envs.fleet.faults import WireFault
-from trainer.envs.fleet.persistence import Persistence
+from hillclimb.environment.task import Task
 from trainer.envs.fleet.verification import Verifier, of_source
-from trainer.types import Task
+from trainer.envs.fleet.wire.api import FleetApi, Json
+from trainer.envs.fleet.wire.faults import WireFault
+from trainer.envs.fleet.wire.retry import CallRetry
+from trainer.inputs.tasks.modality import refuse_screens
 
-KEPT = 10_000
-"""Tasks remembered: the rollouts of a group, and of later epochs, look up nothing."""
+MAX_CACHED = 10_000
+"""Cached tasks: the other rollouts of a group, and later epochs, send no request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What an episode of a task needs."""
+class InstanceRequest:
+    """Instance and verifier that an episode of a task needs."""
 
     env_key: str
     env_version: str | None
@@ -34,83 +34,83 @@ class Wish:
     data_version: str | None
     env_variables: Mapping[str, str]
     verifier: Verifier | None
-    """None: nothing can grade the task."""
+    """None: the task cannot be graded."""
 
     def body(self) -> Json:
-        """Return the part of `POST /v1/env/instances` that the task decides."""
-        wanted: Json = {
+        """Return the task's part of the body of `POST /v1/env/instances`."""
+        body: Json = {
             "env_key": self.env_key,
             "env_version": self.env_version,
             "data_key": self.data_key,
             "data_version": self.data_version,
             "env_variables": dict(self.env_variables) or None,
         }
-        return {key: value for key, value in wanted.items() if value is not None}
+        return {key: value for key, value in body.items() if value is not None}
 
 
 @dataclass(slots=True)
-class Wishes:
-    """Knows what tasks need."""
+class InstanceRequests:
+    """Builds the requests of tasks, with a cache of the platform's tasks."""
 
     api: FleetApi
-    _looked_up: OrderedDict[str, Json] = field(default_factory=OrderedDict)
-    _asking: dict[str, asyncio.Lock] = field(default_factory=dict)
-    """The rollouts of a group begin at once: one of them asks, the others wait for it."""
+    _cache: OrderedDict[str, Json] = field(default_factory=OrderedDict)
+    _locks: dict[str, asyncio.Lock] = field(default_factory=dict)
+    """The rollouts of a group start together: one sends the request, the others wait for it."""
 
-    async def of(self, task: Task, persistence: Persistence) -> Wish:
-        """Return what an episode of `task` needs.
+    async def of(self, task: Task, retry: CallRetry) -> InstanceRequest:
+        """Return the request of an episode of `task`.
 
         Raises:
             SpecError: the task needs images.
-            WireFault: the platform does not say.
+            WireFault: the platform does not return the task.
         """
         refuse_screens([task])
-        found = dict(task.payload)
-        if _source(found) is None:
-            known = await self._look_up(task.key, persistence)
-            found = {**known, **{key: value for key, value in found.items() if value is not None}}
-        source = _source(found)
-        return Wish(
+        fields = dict(task.payload)
+        if _source(fields) is None:
+            row = await self._platform_task(task.key, retry)
+            fields = {**row, **{key: value for key, value in fields.items() if value is not None}}
+        source = _source(fields)
+        return InstanceRequest(
             env_key=task.env_key,
-            env_version=_text(found, "env_version") or _text(found, "version"),
-            data_key=_text(found, "data_key") or _text(found, "data_id"),
-            data_version=_text(found, "data_version"),
+            env_version=_text(fields, "env_version") or _text(fields, "version"),
+            data_key=_text(fields, "data_key") or _text(fields, "data_id"),
+            data_version=_text(fields, "data_version"),
             env_variables=task.env_variables,
             verifier=of_source(task.key, source) if source else None,
         )
 
-    async def _look_up(self, key: str, persistence: Persistence) -> Json:
-        async with self._asking.setdefault(key, asyncio.Lock()):
+    async def _platform_task(self, key: str, retry: CallRetry) -> Json:
+        async with self._locks.setdefault(key, asyncio.Lock()):
             try:
-                return await self._ask(key, persistence)
+                return await self._fetch(key, retry)
             finally:
-                self._asking.pop(key, None)
+                self._locks.pop(key, None)
 
-    async def _ask(self, key: str, persistence: Persistence) -> Json:
-        row = self._looked_up.get(key)
+    async def _fetch(self, key: str, retry: CallRetry) -> Json:
+        row = self._cache.get(key)
         if row is None:
             try:
-                row = await persistence.insist(f"task {key}", lambda: self.api.task(key))
+                row = await retry.call(f"task {key}", lambda: self.api.task(key))
             except WireFault as fault:
                 if fault.kind != "not_found":
                     raise
                 row = {}
-            self._looked_up[key] = row
-            if len(self._looked_up) > KEPT:
-                self._looked_up.popitem(last=False)
+            self._cache[key] = row
+            if len(self._cache) > MAX_CACHED:
+                self._cache.popitem(last=False)
         return row
 
 
-def _source(found: Mapping[str, JsonValue]) -> str | None:
-    """Return the verifier's source, wherever a dataset's row or the platform's has it."""
-    verifier = found.get("verifier")
+def _source(fields: Mapping[str, JsonValue]) -> str | None:
+    """Return the verifier's source from a dataset's row or the platform's."""
+    verifier = fields.get("verifier")
     return (
-        _text(found, "verifier_code")
-        or _text(found, "verifier_func")
+        _text(fields, "verifier_code")
+        or _text(fields, "verifier_func")
         or (_text(verifier, "code") if isinstance(verifier, dict) else None)
     )
 
 
-def _text(found: Mapping[str, JsonValue], key: str) -> str | None:
-    value = found.get(key)
+def _text(fields: Mapping[str, JsonValue], key: str) -> str | None:
+    value = fields.get(key)
     return value if isinstance(value, str) and value else None

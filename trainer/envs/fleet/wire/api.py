@@ -1,8 +1,8 @@
-"""Fleet's REST calls, each of them once; who tries again, and how long, is not decided here.
+"""Client of Fleet's REST API; each method sends one request, the caller retries.
 
 Source: the wire contract (`GET/POST/DELETE /v1/env/instances`, manager reset, verifiers, account).
 Every request carries an `X-Request-ID`; a creation keeps its id over repetitions, so that the
-server can tell a repetition from a second wish.
+server can tell a retry from a second creation.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 import httpx
 from pydantic import JsonValue
 
-from trainer.contract.hosts import is_private
-from trainer.envs.fleet.faults import (
+from hillclimb.spec.hosts import is_private
+from trainer.envs.fleet.wire.faults import (
     DUPLICATE,
     WireFault,
     odd,
@@ -26,8 +26,8 @@ from trainer.envs.fleet.faults import (
     of_response,
     of_size,
 )
-from trainer.envs.fleet.persistence import IDLE_S
-from trainer.envs.fleet.sizes import DEFAULT, Sizes
+from trainer.envs.fleet.wire.retry import IDLE_S
+from trainer.envs.fleet.wire.sizes import DEFAULT, Sizes
 from trainer.errors import SpecError
 
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
@@ -35,14 +35,14 @@ Json = dict[str, JsonValue]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
-    """Where the platform is and with which key it is asked."""
+class FleetAccount:
+    """The platform's address and the API key."""
 
     base_url: str
     key: str = field(repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse what would show the key, or could not carry it."""
+        """Refuse an address that would expose the key, and a key that no header carries."""
         if not is_private(self.base_url):
             raise SpecError(
                 f"the platform is at {self.base_url}, and the key travels over https only: give an"
@@ -56,7 +56,7 @@ class Account:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers of every request; a body that is not packed cannot grow when it is unpacked."""
+        """Headers of every request; an uncompressed body cannot grow when it is read."""
         return {
             "Authorization": f"Bearer {self.key}",
             "User-Agent": "hillclimb",
@@ -65,8 +65,8 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Instance:
-    """A running environment: what of it the trainer needs."""
+class FleetInstance:
+    """An instance of an environment: id, status and addresses."""
 
     id: str
     status: str
@@ -75,21 +75,21 @@ class Instance:
 
     @property
     def mcp_url(self) -> str:
-        """Where its tools are."""
+        """Address of its MCP endpoint."""
         return f"{self.root_url.rstrip('/')}/mcp"
 
 
 class FleetApi:
-    """The platform's HTTP face. Every method raises `WireFault` when it gets no good answer."""
+    """Client of the platform. Every method raises `WireFault` without a good response."""
 
-    def __init__(self, account: Account, sizes: Sizes = DEFAULT) -> None:
+    def __init__(self, account: FleetAccount, sizes: Sizes = DEFAULT) -> None:
         self.account = account
         self._sizes = sizes
         self.tls = ssl.create_default_context()
-        """Made once: every connection to an instance takes it, and loading the roots is slow."""
+        """Shared by all connections to instances: loading the root certificates is slow."""
         self._client = httpx.AsyncClient(
             headers=account.headers,
-            timeout=None,  # noqa: S113 - every call is bounded by `Persistence`
+            timeout=None,  # noqa: S113 - `CallRetry` bounds every call
             limits=httpx.Limits(
                 max_connections=None, max_keepalive_connections=64, keepalive_expiry=IDLE_S
             ),
@@ -97,41 +97,41 @@ class FleetApi:
         )
         self._gate: Mapping[str, str] = {}
 
-    async def create(self, wish: Json, request_id: str) -> Instance:
-        """Make an instance, or adopt the one that an earlier request of this id has made."""
+    async def create(self, body: Json, request_id: str) -> FleetInstance:
+        """Create an instance, or return the one that an earlier request of this id created."""
         try:
-            return _instance(await self._ask("POST", "/v1/env/instances", wish, request_id))
+            return _instance(await self._ask("POST", "/v1/env/instances", body, request_id))
         except WireFault as fault:
-            made = _made_before(fault)
-            if made is None:
+            instance_id = _duplicate_of(fault)
+            if instance_id is None:
                 raise
         try:
-            return await self.instance(made)
+            return await self.instance(instance_id)
         except WireFault as fault:
-            # Whatever this answer is: the creation was carried out.
+            # Whatever the response: the creation was carried out.
             fault.may_be_done = True
             raise
 
-    async def created(self, wish: Json, request_id: str) -> str:
-        """Return the id of the instance of a creation; it is made now if it was not before."""
+    async def created(self, body: Json, request_id: str) -> str:
+        """Return the id of a creation's instance, which is created now if it was not before."""
         try:
-            found = await self._ask("POST", "/v1/env/instances", wish, request_id)
+            answer = await self._ask("POST", "/v1/env/instances", body, request_id)
         except WireFault as fault:
-            made = _made_before(fault)
-            if made is None:
+            instance_id = _duplicate_of(fault)
+            if instance_id is None:
                 raise
-            return made
-        name = found.get("instance_id")
+            return instance_id
+        name = answer.get("instance_id")
         if not isinstance(name, str):
             raise odd("the answer to a creation names no instance")
         return name
 
-    async def instance(self, instance_id: str) -> Instance:
-        """Return how an instance is."""
+    async def instance(self, instance_id: str) -> FleetInstance:
+        """Return an instance with its status."""
         return _instance(await self._ask("GET", f"/v1/env/instances/{instance_id}"))
 
     async def delete(self, instance_id: str) -> None:
-        """Delete an instance; one that is gone already is deleted."""
+        """Delete an instance; it is no error where it has ended already."""
         try:
             await self._ask("DELETE", f"/v1/env/instances/{instance_id}")
         except WireFault as fault:
@@ -144,9 +144,9 @@ class FleetApi:
 
     async def instances_of(self, run_tag: str) -> tuple[str, ...]:
         """Return the ids of the instances of a run that still run."""
-        found = await self._ask_any("GET", "/v1/env/instances", params={"run_id": run_tag})
+        answer = await self._ask_any("GET", "/v1/env/instances", params={"run_id": run_tag})
         rows: list[Json] = []
-        for row in found if isinstance(found, list) else [None]:
+        for row in answer if isinstance(answer, list) else [None]:
             if not isinstance(row, dict) or not isinstance(row.get("instance_id"), str):
                 raise odd("the answer is no list of instances")
             rows.append(row)
@@ -158,13 +158,13 @@ class FleetApi:
         )
 
     async def heartbeat(self, instance_id: str) -> None:
-        """Say that somebody still wants an instance."""
+        """Send a heartbeat for an instance."""
         await self._ask("POST", f"/v1/env/instances/{instance_id}/heartbeat", {})
 
-    async def reset(self, instance: Instance) -> None:
-        """Put an instance into its start state; a gated cluster's manager gets the token it wants.
+    async def reset(self, instance: FleetInstance) -> None:
+        """Put an instance into its start state; a gated cluster's manager gets its runner token.
 
-        Such a manager answers 404 to whoever comes without.
+        Such a manager answers 404 to a request without it.
         """
         url = f"{instance.manager_url.rstrip('/')}/reset"
         gate = self._gate
@@ -174,7 +174,7 @@ class FleetApi:
             if fault.status != 404:
                 raise
             if self._gate == gate:
-                # Nobody else has fetched a token meanwhile, or the one we have is not right.
+                # No other episode has fetched a token meanwhile, or the current one is wrong.
                 token = (await self._ask("GET", "/v1/runner-auth/token")).get("token")
                 if not isinstance(token, str) or gate == {"X-Runner-Token": token}:
                     raise
@@ -189,9 +189,9 @@ class FleetApi:
             raise odd("the answer to the reset does not say whether it was done")
 
     async def task(self, key: str) -> Json:
-        """Return a task as the platform has it, with its verifier."""
-        found = await self._ask("GET", "/v1/tasks", params={"task_keys": key})
-        rows = found.get("tasks")
+        """Return the platform's row of a task, with its verifier."""
+        answer = await self._ask("GET", "/v1/tasks", params={"task_keys": key})
+        rows = answer.get("tasks")
         if not isinstance(rows, list):
             raise odd("the answer holds no list of tasks")
         for row in rows:
@@ -209,7 +209,7 @@ class FleetApi:
         return answer
 
     async def execute(self, verification: Json) -> Json:
-        """Run a verifier over there and return what came out."""
+        """Run a verifier on the platform and return its response."""
         answer = await self._ask("POST", "/v1/verifiers/execute", verification)
         if not isinstance(answer.get("success"), bool):
             raise odd("the answer does not say whether the verifier ran")
@@ -265,7 +265,7 @@ class FleetApi:
 
 
 async def _content(response: httpx.Response, max_bytes: int) -> bytes:
-    """Return the body of an answer; one that is too large is not read to its end."""
+    """Return the body of an answer; one above the size limit is not read to its end."""
     parts: list[bytes] = []
     num_bytes = 0
     async for part in response.aiter_bytes():
@@ -276,17 +276,17 @@ async def _content(response: httpx.Response, max_bytes: int) -> bytes:
     return b"".join(parts)
 
 
-def _made_before(fault: WireFault) -> str | None:
-    """Return the instance that an earlier request of the same id has made, if that is the fault."""
-    made = fault.detail.get("instance_id")
-    return made if fault.kind == DUPLICATE and isinstance(made, str) else None
+def _duplicate_of(fault: WireFault) -> str | None:
+    """Return the instance of an earlier request of the same id, if that is the fault."""
+    instance_id = fault.detail.get("instance_id")
+    return instance_id if fault.kind == DUPLICATE and isinstance(instance_id, str) else None
 
 
 def _read(content: bytes) -> JsonValue:
     if not content.strip():
         return {}
     try:
-        found: JsonValue = json.loads(content)
+        answer: JsonValue = json.loads(content)
     except ValueError as error:
         raise WireFault(
             kind="no_json",
@@ -294,15 +294,15 @@ def _read(content: bytes) -> JsonValue:
             is_transient=True,
             may_be_done=True,
         ) from error
-    return found
+    return answer
 
 
-def _instance(found: Json) -> Instance:
-    urls = found.get("urls")
+def _instance(answer: Json) -> FleetInstance:
+    urls = answer.get("urls")
     urls = urls if isinstance(urls, dict) else {}
     manager = urls.get("manager")
     manager = manager if isinstance(manager, dict) else {}
-    root, api, name = urls.get("root"), manager.get("api"), found.get("instance_id")
+    root, api, name = urls.get("root"), manager.get("api"), answer.get("instance_id")
     if not (isinstance(root, str) and isinstance(api, str) and isinstance(name, str)):
         raise WireFault(
             kind="no_instance",
@@ -318,4 +318,4 @@ def _instance(found: Json) -> Instance:
                 is_transient=False,
                 may_be_done=True,
             )
-    return Instance(id=name, status=str(found.get("status")), root_url=root, manager_url=api)
+    return FleetInstance(id=name, status=str(answer.get("status")), root_url=root, manager_url=api)

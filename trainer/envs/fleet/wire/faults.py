@@ -1,9 +1,8 @@
-"""What can go wrong on Fleet's wire, by class, with the two facts that decide about a repetition.
+"""Faults of Fleet's API by class, with the two facts that decide on a retry.
 
-`is_transient`: the same request may well succeed later. What the server says (`retryable` in the
-body) wins over what its status usually means. `may_be_done`: the request may have been carried out
-although no answer came, so only a request that changes nothing, or that carries an id the server
-knows it by, may be sent again.
+`is_transient`: the same request may succeed later. The server's `retryable` in the body overrides
+the default of its status. `may_be_done`: the request may have been carried out although no response
+came, so only a read-only request, or one with an id that the server recognises, may be repeated.
 
 Source: the wire contract's table of errors (detail is a text or `{error_type, message, ...}`).
 """
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from trainer.storable import storable
+from hillclimb.environment.sanitize import sanitize_unicode
 
 INSTANCE_LIMIT = "instance_limit_exceeded"
 DUPLICATE = "duplicate_request_id"
@@ -26,7 +25,7 @@ UNREACHABLE = "unreachable"
 DROPPED = "dropped"
 ODD, TOO_LARGE, REDIRECT = "odd_answer", "too_large", "redirect"
 OVERLOAD = frozenset({TIMEOUT, "rate_limit", INSTANCE_LIMIT})
-"""Classes after which fewer instances should be held at once."""
+"""Classes after which fewer instances should run at once."""
 
 HIDDEN = "[the API key]"
 MAX_SHOWN = 300
@@ -65,19 +64,19 @@ _BY_STATUS: Mapping[int, _Meaning] = {
 
 @dataclass(eq=False, kw_only=True)
 class WireFault(Exception):
-    """One request came to nothing."""
+    """One request failed."""
 
     kind: str
-    """Its class; counted where nothing here knows it (`is_known`)."""
+    """Its class; counted where this module does not name it (`is_known`)."""
     message: str
     is_transient: bool
     may_be_done: bool
     status: int | None = None
     retry_after_s: float | None = None
-    """What the server asks to wait, if it does."""
+    """The server's `Retry-After` (seconds), if any."""
     is_known: bool = True
     detail: Mapping[str, JsonValue] = field(default_factory=dict)
-    """What the body said beside the message."""
+    """Further fields of the body."""
 
     def __str__(self) -> str:
         status = f" ({self.status})" if self.status else ""
@@ -85,39 +84,39 @@ class WireFault(Exception):
 
     @property
     def is_overload(self) -> bool:
-        """Whether the server had too much to do."""
+        """True for a timeout or a limit of the server."""
         return self.kind in OVERLOAD
 
 
 @dataclass(eq=False, kw_only=True)
-class Refused(Exception):
-    """The server answered, and the answer is that the call is wrong: the policy's own mistake."""
+class CallRefused(Exception):
+    """The server refuses the call as wrong: a mistake of the policy."""
 
     message: str
 
 
 def of_response(status: int, headers: Mapping[str, str], body: bytes, key: str = "") -> WireFault:
-    """Return what an answer with a status other than 2xx means.
+    """Return the fault of a response whose status is not 2xx.
 
-    `key`: what was sent as API key, and is shown to nobody although a server repeats it.
+    `key`: the API key, which is redacted where the server repeats it.
     """
     if 300 <= status < 400:
         return _redirect(status, headers.get("location", "nowhere"))
     body = body.replace(key.encode(), HIDDEN.encode()) if key else body
-    said = _parse(body)
-    detail = said.get("detail", said.get("error", said))
+    content = _parse(body)
+    detail = content.get("detail", content.get("error", content))
     inner = detail if isinstance(detail, dict) else {}
     name = next((v for k in ("error_type", "error") if isinstance(v := inner.get(k), str)), None)
     usual = _BY_STATUS.get(status) or _is(f"http_{status}", transient=status >= 500, done=True)
     retryable = next(
-        (v for v in (inner.get("retryable"), said.get("retryable")) if v is not None), None
+        (v for v in (inner.get("retryable"), content.get("retryable")) if v is not None), None
     )
     is_transient = retryable if isinstance(retryable, bool) else usual.is_transient
     return WireFault(
         kind=name if name in (INSTANCE_LIMIT, DUPLICATE) else usual.kind,
         message=_message(detail, inner, body),
         is_transient=is_transient,
-        # A server that asks for the request again knows that it did not carry it out.
+        # A server that requests a retry did not carry out the request.
         may_be_done=usual.may_be_done and retryable is not True,
         status=status,
         retry_after_s=_seconds(headers.get("retry-after")),
@@ -127,12 +126,12 @@ def of_response(status: int, headers: Mapping[str, str], body: bytes, key: str =
 
 
 def odd(message: str) -> WireFault:
-    """Return what an answer means that has a good status and is not what the contract says."""
+    """Return the fault of a successful response that violates the contract."""
     return WireFault(kind=ODD, message=message, is_transient=False, may_be_done=True)
 
 
 def of_network(error: BaseException, *, was_sent: bool) -> WireFault:
-    """Return what an error of the connection means; `was_sent` unless no byte can have left."""
+    """Return the fault of a connection error; `was_sent` unless no byte can have left."""
     return WireFault(
         kind=DROPPED if was_sent else UNREACHABLE,
         message=f"{type(error).__name__}: {error}".strip(": "),
@@ -142,7 +141,7 @@ def of_network(error: BaseException, *, was_sent: bool) -> WireFault:
 
 
 def of_size(max_bytes: int) -> WireFault:
-    """Return what an answer means that is larger than what is taken."""
+    """Return the fault of a response above the size limit."""
     return WireFault(
         kind=TOO_LARGE,
         message=f"the answer has more than {max_bytes} bytes (max_message_mib)",
@@ -151,18 +150,18 @@ def of_size(max_bytes: int) -> WireFault:
     )
 
 
-def of_timeout(what: str, seconds: float) -> WireFault:
-    """Return what an operation that did not answer in time means."""
+def of_timeout(operation: str, seconds: float) -> WireFault:
+    """Return the fault of an operation without a response in time."""
     return WireFault(
         kind=TIMEOUT,
-        message=f"{what} did not answer in {seconds:.1f} s",
+        message=f"{operation} did not answer in {seconds:.1f} s",
         is_transient=True,
         may_be_done=True,
     )
 
 
 def of_unknown(error: Exception) -> WireFault:
-    """Return what an error that nothing here foresaw means: it is recorded by its class."""
+    """Return the fault of an unexpected error, recorded by its class."""
     return WireFault(
         kind=type(error).__name__,
         message=str(error)[:MAX_SHOWN],
@@ -173,7 +172,7 @@ def of_unknown(error: Exception) -> WireFault:
 
 
 def _redirect(status: int, location: str) -> WireFault:
-    """Requests carry the key and change things: they go where they were sent, or nowhere."""
+    """Return the fault of a redirect: requests carry the key and are sent to no other address."""
     return WireFault(
         kind=REDIRECT,
         message=f"the server leads to {location[:MAX_SHOWN]}, where requests do not follow",
@@ -185,22 +184,22 @@ def _redirect(status: int, location: str) -> WireFault:
 
 def _parse(body: bytes) -> dict[str, JsonValue]:
     try:
-        said = json.loads(body)
+        content = json.loads(body)
     except ValueError:
         return {}
-    return said if isinstance(said, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _message(detail: JsonValue, inner: Mapping[str, JsonValue], body: bytes) -> str:
-    said = inner.get("message") or inner.get("error_type") or inner.get("error")
+    message = inner.get("message") or inner.get("error_type") or inner.get("error")
     if isinstance(detail, str):
-        said = detail
-    text = said if isinstance(said, str) else body[: 4 * MAX_SHOWN].decode(errors="replace")
-    return storable(text[:MAX_SHOWN]) or "no message"
+        message = detail
+    text = message if isinstance(message, str) else body[: 4 * MAX_SHOWN].decode(errors="replace")
+    return sanitize_unicode(text[:MAX_SHOWN]) or "no message"
 
 
 def _seconds(text: str | None) -> float | None:
-    """Read `Retry-After` in seconds; its other form, a date, is not used by Fleet."""
+    """Read `Retry-After` in seconds; Fleet does not use its other form, a date."""
     try:
         value = float(text or "")
     except ValueError:

@@ -1,6 +1,6 @@
-"""From a tool's result as MCP carries it to the answer the agent reads.
+"""Conversion of a tool's MCP result to the observation of the agent.
 
-Fleet's tools say in three ways that something went wrong: `isError`, a JSON object with a truthy
+Fleet's tools report an error in three ways: `isError`, a JSON object with a truthy
 `error` or the status `failed`, and a text that begins with `Error:`.
 """
 
@@ -13,13 +13,13 @@ from collections.abc import Mapping
 
 from pydantic import JsonValue
 
-from trainer.envs.base import ToolResult, shortened
+from hillclimb.environment.base import ToolResult, shortened
 
 _PREFIX = "error:"
 
 
 def tool_result(wire: Mapping[str, JsonValue], max_chars: int) -> ToolResult:
-    """Return the answer that a `CallToolResult` holds, with at most `max_chars` of its text."""
+    """Return the result of a `CallToolResult`, with at most `max_chars` of its text."""
     texts: list[str] = []
     images: list[bytes] = []
     blocks = wire.get("content")
@@ -30,7 +30,7 @@ def tool_result(wire: Mapping[str, JsonValue], max_chars: int) -> ToolResult:
     if not texts and not images and structured is not None:
         texts.append(json.dumps(structured, ensure_ascii=False))
     text = "\n".join(texts)
-    is_error = wire.get("isError") is True or _says_error(text)
+    is_error = wire.get("isError") is True or _is_error_text(text)
     if is_error and text[: len(_PREFIX)].lower() == _PREFIX:
         # The observation of an error begins with these words anyway.
         text = text[len(_PREFIX) :].strip()
@@ -54,15 +54,15 @@ def _read(block: Mapping[str, JsonValue], texts: list[str], images: list[bytes])
         texts.append(json.dumps(dict(block), ensure_ascii=False))
 
 
-def _says_error(text: str) -> bool:
+def _is_error_text(text: str) -> bool:
     if text[: len(_PREFIX)].lower() == _PREFIX:
         return True
     if not text.startswith("{"):
         return False
     try:
-        said = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         return False
-    if not isinstance(said, dict):
+    if not isinstance(value, dict):
         return False
-    return bool(said.get("error")) or said.get("status") == "failed" or bool(said.get("isError"))
+    return bool(value.get("error")) or value.get("status") == "failed" or bool(value.get("isError"))

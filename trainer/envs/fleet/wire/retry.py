@@ -1,8 +1,8 @@
-"""Trying again within the time that is left: exponential backoff with jitter.
+"""Retries of Fleet's operations within the remaining time: exponential back-off with jitter.
 
-Each try is bounded by the operation's own deadline and by what remains of the caller's, whichever
-is shorter. There is no count of tries: the outer deadline decides. When it leaves no room for
-another try the fault itself is raised, so that the outcome names the cause and not the deadline.
+Each attempt is bounded by the operation's own timeout and by what remains of the caller's deadline,
+whichever is shorter. Attempts are not counted: the deadline decides. When it leaves no room for
+another attempt the fault itself is raised, so the outcome names the cause and not the deadline.
 """
 
 from __future__ import annotations
@@ -18,131 +18,128 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from trainer.envs.deadline import remaining_s, within
-from trainer.envs.fleet.faults import Refused, WireFault, of_timeout, of_unknown
+from hillclimb.environment.deadline import remaining_s, within
+from hillclimb.environment.retry import ExponentialBackoff, retry_async
+from trainer.envs.fleet.wire.faults import CallRefused, WireFault, of_timeout, of_unknown
 
 T = TypeVar("T")
 
-FIRST_S, FACTOR, LONGEST_S = 0.2, 2.0, 5.0
-"""Pauses between tries, before jitter takes up to half of them (seconds)."""
-PATIENCE_S = 90.0
-"""How long is tried where no caller sets a deadline, and only there; as long as Fleet's own client
-gives a call."""
+BACKOFF = ExponentialBackoff(first_s=0.2, longest_s=5.0)
+DEFAULT_DEADLINE_S = 90.0
+"""Deadline of an operation whose caller sets none; as long as Fleet's own client gives a call."""
 LEAST_S = 0.05
-"""A try shorter than this is not begun."""
+"""An attempt with less time than this is not started."""
 IDLE_S = 4.0
-"""An idle connection is used again for so long: servers close theirs after five seconds and more,
-and a request that meets a closing connection may or may not have been carried out."""
+"""Keep-alive of idle connections: servers close theirs after five seconds and more, and a request
+on a closing connection may or may not have been carried out."""
 LATE_S = 0.25
-"""A timer later than this tells of a loop that was blocked, as by an engine that computes in it."""
+"""A timer that fires later than this shows that the event loop was blocked, as by an engine."""
 _log = logging.getLogger(__name__)
 
 
-class Load(Protocol):
-    """Who is told how the server copes."""
+class LoadObserver(Protocol):
+    """Observes how the server copes, such as a limiter."""
 
-    def went_well(self) -> None:
-        """Hear that an operation was answered."""
+    def on_success(self) -> None:
+        """Observe an operation that was answered."""
         ...
 
-    def overloaded(self, fault: WireFault) -> None:
-        """Hear of a timeout, or of a limit that was met."""
+    def on_overload(self, fault: WireFault) -> None:
+        """Observe a timeout, or a limit of the server."""
         ...
 
 
 @dataclass(slots=True)
 class Meter:
-    """What an episode took; `unknown` counts faults of classes that nothing foresaw."""
+    """Counters of an episode; `unknown` counts faults of classes that `faults.py` does not name."""
 
     counts: Counter[str] = field(default_factory=Counter)
     unknown: Counter[str] = field(default_factory=Counter)
 
     def count(self, name: str) -> None:
-        """Count one."""
+        """Increment a counter."""
         self.counts[name] += 1
 
 
 @dataclass(slots=True, kw_only=True)
-class Persistence:
-    """Tries the operations of one episode until they work."""
+class CallRetry:
+    """Retries the operations of one episode, within the caller's deadline."""
 
     operation_s: float
-    """Longest single try (seconds)."""
+    """Timeout of one attempt (seconds)."""
     meter: Meter
-    load: Load
+    load: LoadObserver
     rng: random.Random = field(default_factory=random.Random)
 
-    async def insist(
+    async def call(
         self,
-        what: str,
+        name: str,
         operation: Callable[[], Awaitable[T]],
         *,
         may_repeat: Callable[[WireFault], bool] = lambda _: True,
         at_most_s: float | None = None,
     ) -> T:
-        """Return what `operation` returns, tried again while its faults are worth it.
+        """Return the result of `operation`, retried while its faults are transient.
 
-        `at_most_s`: longest single try, where it is not `operation_s`.
+        `at_most_s`: timeout of one attempt, where it is not `operation_s`.
 
         Raises:
-            WireFault: the fault is not transient, `may_repeat` forbids another try, or no time is
-                left for one.
+            WireFault: the fault is not transient, `may_repeat` forbids another attempt, or no time
+                remains for one.
         """
-        pause = FIRST_S
-        with within(PATIENCE_S if math.isinf(remaining_s()) else math.inf):
-            while True:
-                try:
-                    result = await self._once(what, operation, at_most_s or self.operation_s)
-                except WireFault as fault:
-                    wait = self._note(what, fault, pause)
-                    if not fault.is_transient or not may_repeat(fault):
-                        raise
-                    if wait + LEAST_S >= remaining_s():
-                        raise
-                    await asyncio.sleep(wait)
-                    self.meter.count("retries")
-                    pause = min(pause * FACTOR, LONGEST_S)
-                else:
-                    self.load.went_well()
-                    return result
 
-    async def _once(self, what: str, operation: Callable[[], Awaitable[T]], at_most_s: float) -> T:
+        async def attempt(number: int) -> T:
+            if number:
+                self.meter.count("retries")
+            result = await self._once(name, operation, at_most_s or self.operation_s)
+            self.load.on_success()
+            return result
+
+        def pause_s(fault: WireFault, number: int) -> float | None:
+            self._record(name, fault)
+            if not fault.is_transient or not may_repeat(fault):
+                return None
+            pause = max(fault.retry_after_s or 0.0, BACKOFF.pause_s(number, self.rng))
+            return None if pause + LEAST_S >= remaining_s() else pause
+
+        with within(DEFAULT_DEADLINE_S if math.isinf(remaining_s()) else math.inf):
+            return await retry_async(attempt, faults=WireFault, pause_s=pause_s)
+
+    async def _once(self, name: str, operation: Callable[[], Awaitable[T]], at_most_s: float) -> T:
         seconds = max(min(at_most_s, remaining_s()), LEAST_S)
         try:
             async with _bounded(seconds) as deadline:
                 return await operation()
         except TimeoutError as late:
             if deadline.expired():
-                raise of_timeout(what, seconds) from late
+                raise of_timeout(name, seconds) from late
             raise of_unknown(late) from late
-        except (WireFault, Refused):
+        except (WireFault, CallRefused):
             raise
         except Exception as error:
             raise of_unknown(error) from error
 
-    def _note(self, what: str, fault: WireFault, pause: float) -> float:
-        """Count a fault, tell the limiter, and return how long to wait before the next try."""
+    def _record(self, name: str, fault: WireFault) -> None:
+        """Count a fault, and report an overload to the limiter."""
         if fault.is_overload:
             self.meter.count("timeouts" if fault.kind == "timeout" else "limits")
-            self.load.overloaded(fault)
+            self.load.on_overload(fault)
         if not fault.is_known:
             self.meter.unknown[fault.kind] += 1
-            _log.warning("%s: nothing foresaw %s\n%s", what, fault, _where(fault))
-        asked = fault.retry_after_s or 0.0
-        return max(asked, pause * self.rng.uniform(0.5, 1.0))
+            _log.warning("%s: unknown error %s\n%s", name, fault, _traceback(fault))
 
 
-def _where(fault: WireFault) -> str:
-    """Return where it came from: our own reading of an answer, say. Words could be secret."""
+def _traceback(fault: WireFault) -> str:
+    """Return the traceback of the cause, without its message, which may hold secrets."""
     cause = fault.__cause__
     return "".join(traceback.format_tb(cause.__traceback__)) if cause else ""
 
 
 @asynccontextmanager
 async def _bounded(seconds: float) -> AsyncIterator[asyncio.Timeout]:
-    """Bound what is in the block; after a loop that was blocked, what came in meanwhile goes first.
+    """Bound the block; after the loop was blocked, responses that came meanwhile go first.
 
-    Else the timer, due together with the answer, would turn each long computation into a timeout.
+    Else the timer, due together with the response, would turn a long computation into a timeout.
     """
     loop = asyncio.get_running_loop()
     due = loop.time() + seconds

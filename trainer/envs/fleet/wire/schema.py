@@ -1,4 +1,4 @@
-"""From a tool as MCP lists it to a tool as the model sees it.
+"""Conversion of a tool from MCP's list to the specification for the model.
 
 The schema is brought into the plain form that Fleet's own client gives models: no `title` and no
 `default`, no `anyOf` with null, no `prefixItems`. Names of properties are names, not keywords: a
@@ -12,7 +12,7 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from trainer.envs.base import ToolSpec
+from hillclimb.environment.base import ToolSpec
 
 _DROPPED = frozenset({"title", "default", "$schema"})
 _NAMED = frozenset(
@@ -21,7 +21,7 @@ _NAMED = frozenset(
         *("dependentRequired", "dependentSchemas"),
     }
 )
-"""Keywords whose keys are names that somebody chose."""
+"""Keywords whose keys are property names."""
 _DATA = frozenset({"enum", "const", "examples", "example"})
 """Keywords whose values are no schemas."""
 
@@ -39,7 +39,7 @@ def tool_spec(wire: Mapping[str, JsonValue]) -> ToolSpec:
 
 
 def changes_nothing(wire: Mapping[str, JsonValue]) -> bool:
-    """Tell whether a tool says that calling it twice is like calling it once.
+    """Tell whether a tool's annotations declare that a repeated call has no further effect.
 
     MCP's annotations are hints; a tool without them counts as one that changes something.
     """
@@ -72,14 +72,14 @@ def _without_null(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
     if not isinstance(choices, list):
         return schema
     rest = {key: value for key, value in schema.items() if key != "anyOf"}
-    kept = [each for each in choices if each != {"type": "null"}]
-    if len(kept) == 1 and isinstance(kept[0], dict):
-        return {**kept[0], **rest}
-    return {**rest, "anyOf": kept} if kept else rest
+    alternatives = [each for each in choices if each != {"type": "null"}]
+    if len(alternatives) == 1 and isinstance(alternatives[0], dict):
+        return {**alternatives[0], **rest}
+    return {**rest, "anyOf": alternatives} if alternatives else rest
 
 
 def _without_prefix(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """Say of a tuple what its items may be, not which of them is where."""
+    """Replace the positional schemas of a tuple by one schema of its items."""
     prefix = schema.get("prefixItems")
     if not isinstance(prefix, list):
         return schema

@@ -14,23 +14,23 @@ from typing import Any
 from trainer.__main__ import main
 from trainer.errors import NonFiniteUpdate
 from trainer.learners.inline import InlineLearner
-from trainer.rollouts.roller import Roller
+from trainer.rollouts.worker import RolloutWorker
 
 NUM_ENDED = 2
 
 
 def send(number: signal.Signals) -> None:
-    roll, num_ended = Roller.roll, 0
+    roll, num_ended = RolloutWorker.run_rollout, 0
 
-    async def rolled(self: Roller, task: Any, sample_index: int, wave: Any) -> Any:
+    async def rolled(self: RolloutWorker, task: Any, sample_index: int, request: Any) -> Any:
         nonlocal num_ended
-        rollout = await roll(self, task, sample_index, wave)
+        rollout = await roll(self, task, sample_index, request)
         num_ended += 1
         if num_ended == NUM_ENDED:
             os.kill(os.getpid(), number)
         return rollout
 
-    Roller.roll = rolled  # type: ignore[method-assign]
+    RolloutWorker.run_rollout = rolled  # type: ignore[method-assign]
 
 
 def fail() -> None:

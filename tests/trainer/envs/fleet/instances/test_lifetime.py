@@ -17,24 +17,24 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.trainer.envs.fleet.leaving import run
-from tests.trainer.envs.fleet.scene import TASK, TERMS, on_server, with_payload
+from hillclimb.environment.deadline import within
+from hillclimb.environment.errors import EnvUnavailable
+from hillclimb.minifleet.tasks import minifleet_tasks
+from hillclimb.protocol.rundir import AttemptDir, ExitRecord
+from tests.trainer.envs.fleet.instances.leaving import run
+from tests.trainer.envs.fleet.scene import LEASE, TASK, on_server, with_payload
 from tests.trainer.envs.fleet_server import API_KEY, HEADERS, fleet_server_thread
-from tests.trainer.forked import run_forked
-from tests.trainer.short_run import short_spec
-from tests.trainer.tiny_model import write_tiny_model
-from trainer.contract.rundir import AttemptDir, ExitRecord
-from trainer.data.tasks import minifleet_tasks
-from trainer.envs.deadline import within
-from trainer.envs.fleet import instances
-from trainer.envs.fleet.api import Account, FleetApi
-from trainer.envs.fleet.faults import WireFault
-from trainer.envs.fleet.limiter import Limiter
-from trainer.envs.fleet.persistence import Meter, Persistence
+from tests.trainer.fixtures.forked import run_forked
+from tests.trainer.fixtures.short_run import short_spec
+from tests.trainer.fixtures.tiny_model import write_tiny_model
+from trainer.envs.fleet.instances import instances
+from trainer.envs.fleet.instances.limiter import Limiter
 from trainer.envs.fleet.provider import FleetProvider
-from trainer.errors import EnvUnavailable
+from trainer.envs.fleet.wire.api import FleetAccount, FleetApi
+from trainer.envs.fleet.wire.faults import WireFault
+from trainer.envs.fleet.wire.retry import CallRetry, Meter
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[5]
 KNOWN = with_payload(verifier_code="def verify(env):\n    return 1\n")
 """A task that need not be looked up: its first request is the creation."""
 OTHER = minifleet_tasks(["github"], "train", 1, seed=0)[0]
@@ -113,7 +113,7 @@ def test_what_a_killed_trainer_holds_is_swept_by_name(
     assert code == -signal.SIGKILL
     num_left = stats(server)["running"]
     assert num_left > 0
-    command = [sys.executable, "-m", "trainer.sweep", "--run-dir", str(where.run_dir)]
+    command = [sys.executable, "-m", "trainer.envs.sweep", "--run-dir", str(where.run_dir)]
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     # Nobody wrote down which process it was: it may still run.
     careful = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
@@ -131,7 +131,7 @@ def test_what_a_killed_trainer_holds_is_swept_by_name(
 
 
 async def test_heartbeats_keep_an_instance_and_silence_ends_it() -> None:
-    async with on_server(terms=replace(TERMS, heartbeat_interval_s=2)) as (server, provider):
+    async with on_server(lease=replace(LEASE, heartbeat_interval_s=2)) as (server, provider):
         env = provider.make(TASK)
         await env.reset()
         await asyncio.sleep(3.2)
@@ -139,11 +139,11 @@ async def test_heartbeats_keep_an_instance_and_silence_ends_it() -> None:
         # As after a kill: nobody sends heartbeats any more.
         platform = provider._platform
         assert platform is not None
-        assert platform.instances._beating is not None
-        platform.instances._beating.cancel()
+        assert platform.instances._heartbeat_task is not None
+        platform.instances._heartbeat_task.cancel()
         await asyncio.sleep(2.4)
         assert (await server.stats())["instances"]["ended"] == {"heartbeat_missed": 1}
-        with pytest.raises(EnvUnavailable, match="the instance is gone"):
+        with pytest.raises(EnvUnavailable, match="the instance has ended"):
             await env.call("search", {})
         await env.close()
 
@@ -164,8 +164,8 @@ async def background_of(provider: FleetProvider) -> None:
     """Wait for what is deleted in the background, and what that leads to."""
     platform = provider._platform
     assert platform is not None
-    while platform.instances._strays:
-        await asyncio.gather(*platform.instances._strays)
+    while platform.instances._background:
+        await asyncio.gather(*platform.instances._background)
 
 
 async def test_a_creation_that_outlasts_the_deadline_leaves_no_instance() -> None:
@@ -217,13 +217,13 @@ async def test_in_a_storm_few_ask_at_once_what_their_creations_made(
 
     storm = await asyncio.start_server(refuse, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{storm.sockets[0].getsockname()[1]}"
-    api = FleetApi(Account(base_url=url, key=API_KEY))
-    held = instances.Instances(api, replace(TERMS, heartbeat_interval_s=1))
-    patience = Persistence(operation_s=1.0, meter=Meter(), load=Limiter(1))
+    api = FleetApi(FleetAccount(base_url=url, key=API_KEY))
+    num_owned = instances.FleetInstances(api, replace(LEASE, heartbeat_interval_s=1))
+    patience = CallRetry(operation_s=1.0, meter=Meter(), load=Limiter(1))
 
     async def make() -> None:
         with within(0.1):
-            await held.make({"env_key": "booking"}, patience, Limiter(1))
+            await num_owned.make({"env_key": "booking"}, patience, Limiter(1))
 
     found = await asyncio.gather(*(make() for _ in range(20)), return_exceptions=True)
     assert {type(each) for each in found} == {WireFault}
@@ -233,21 +233,21 @@ async def test_in_a_storm_few_ask_at_once_what_their_creations_made(
     await asyncio.sleep(0.7)
     assert 1 <= most_open <= instances.UNDOS
     await asyncio.sleep(0.5)
-    assert len(held._strays) == instances.UNDOS, "the others are left to their silence"
+    assert len(num_owned._background) == instances.UNDOS, "the others are left to their silence"
     with suppress(WireFault):
-        await held.close()
+        await num_owned.close()
     await api.close()
     storm.close()
     while num_open:  # noqa: ASYNC110 - else the loop ends before them
         await asyncio.sleep(0.01)
 
 
-QUICK = replace(TERMS, operation_s=0.2)
+QUICK = replace(LEASE, operation_s=0.2)
 """A creation that takes longer is asked for again, and is then told which instance it makes."""
 
 
 async def test_an_instance_that_does_not_come_to_run_in_time_is_deleted() -> None:
-    async with on_server(terms=QUICK) as (server, provider):
+    async with on_server(lease=QUICK) as (server, provider):
         await server.faults({"on": ["create"], "latency_s": 3.0})
         env = provider.make(KNOWN)
         with pytest.raises(EnvUnavailable, match="is pending"), within(1.2):
@@ -256,16 +256,16 @@ async def test_an_instance_that_does_not_come_to_run_in_time_is_deleted() -> Non
         await background_of(provider)
         stats = (await server.stats())["instances"]
         assert (stats["created"], stats["ended"]) == (1, {"deleted": 1})
-        assert provider.account_limiter.held == 0
+        assert provider.account_limiter.num_owned == 0
 
 
 @pytest.mark.parametrize("how", ["ended", "cancelled"])
 async def test_an_instance_that_never_runs_is_held_by_nobody(how: str) -> None:
-    async with on_server(terms=QUICK) as (server, provider):
+    async with on_server(lease=QUICK) as (server, provider):
         await server.faults({"on": ["create"], "latency_s": 3.0})
         env = provider.make(KNOWN)
         resetting = asyncio.create_task(env.reset())
-        while provider.account_limiter.held == 0:  # noqa: ASYNC110 - nobody tells
+        while provider.account_limiter.num_owned == 0:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.02)
         (row,) = await server.json("GET", "/v1/env/instances")
         assert row["status"] == "pending"
@@ -278,16 +278,16 @@ async def test_an_instance_that_never_runs_is_held_by_nobody(how: str) -> None:
             with pytest.raises(asyncio.CancelledError):
                 await resetting
         await background_of(provider)
-        assert provider.account_limiter.held == 0
+        assert provider.account_limiter.num_owned == 0
         assert (await server.stats())["instances"]["running"] == 0
         platform = provider._platform
         assert platform is not None
-        assert platform.instances._held == {}
+        assert platform.instances._owned == {}
 
 
 async def test_a_heartbeat_that_hangs_is_no_other_instances_end() -> None:
-    terms = replace(TERMS, heartbeat_interval_s=2)
-    async with on_server(terms=terms) as (server, provider):
+    lease = replace(LEASE, heartbeat_interval_s=2)
+    async with on_server(lease=lease) as (server, provider):
         kept, lost = provider.make(TASK), provider.make(OTHER)
         await kept.reset()
         await lost.reset()
@@ -301,7 +301,7 @@ async def test_a_heartbeat_that_hangs_is_no_other_instances_end() -> None:
 
 
 async def test_a_deletion_that_fails_is_tried_again_and_at_last_by_name() -> None:
-    async with on_server(terms=replace(TERMS, heartbeat_interval_s=1)) as (server, provider):
+    async with on_server(lease=replace(LEASE, heartbeat_interval_s=1)) as (server, provider):
         env, other = provider.make(TASK), provider.make(TASK)
         await env.reset()
         await other.reset()
@@ -316,5 +316,5 @@ async def test_a_deletion_that_fails_is_tried_again_and_at_last_by_name() -> Non
 
 
 def test_a_rollout_worker_is_waited_for_until_its_provider_has_given_up() -> None:
-    crew = pytest.importorskip("trainer.placement.crew", reason="Ray is not installed here")
-    assert crew.LEAVE_S > instances.CLOSE_S
+    workers = pytest.importorskip("trainer.workers.ray.workers", reason="Ray is not installed here")
+    assert workers.ROLLOUTS_CLOSE_S > instances.CLOSE_S

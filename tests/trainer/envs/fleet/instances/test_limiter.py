@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.envs.fleet.scene import TASK, TERMS, on_server
-from trainer.envs.fleet.faults import INSTANCE_LIMIT, WireFault, of_timeout
-from trainer.envs.fleet.limiter import COOLDOWN_S, Limiter, Share
+from hillclimb.environment.errors import EnvAtCapacity
+from tests.trainer.envs.fleet.scene import LEASE, TASK, on_server
+from trainer.envs.fleet.instances.limiter import COOLDOWN_S, Limiter, Share
 from trainer.envs.fleet.provider import FleetProvider
-from trainer.errors import EnvAtCapacity
+from trainer.envs.fleet.wire.faults import INSTANCE_LIMIT, WireFault, of_timeout
 
 
 class Clock:
@@ -30,16 +30,16 @@ def test_a_timeout_takes_a_quarter_once_per_cooldown_and_a_round_of_answers_give
     clock = Clock()
     limiter = Limiter(16, clock=clock)
     for _ in range(5):
-        limiter.overloaded(LATE)
+        limiter.on_overload(LATE)
     assert limiter.limit == 12.0
-    limiter.went_well()
+    limiter.on_success()
     assert limiter.limit == 12.0, "not within the cooldown"
     clock.now += COOLDOWN_S
     for _ in range(12):
-        limiter.went_well()
+        limiter.on_success()
     assert limiter.limit == pytest.approx(13.0, abs=0.1)
     for _ in range(1000):
-        limiter.went_well()
+        limiter.on_success()
     assert limiter.limit == 16.0
 
 
@@ -47,13 +47,13 @@ def test_many_timeouts_leave_one() -> None:
     clock = Clock()
     limiter = Limiter(16, clock=clock)
     for _ in range(50):
-        limiter.overloaded(LATE)
+        limiter.on_overload(LATE)
         clock.now += COOLDOWN_S
     assert limiter.limit == 1.0
 
 
 @pytest.mark.parametrize(
-    ("in_use", "held", "detail", "limit"),
+    ("in_use", "num_owned", "detail", "limit"),
     [
         # The platform says nothing more: what is held.
         (16, 5, {}, 5.0),
@@ -65,24 +65,24 @@ def test_many_timeouts_leave_one() -> None:
     ],
 )
 def test_a_full_account_leaves_us_what_others_do_not_hold(
-    in_use: int, held: int, detail: dict[str, Any], limit: float
+    in_use: int, num_owned: int, detail: dict[str, Any], limit: float
 ) -> None:
     limiter = Limiter(16, clock=Clock())
-    limiter.in_use, limiter.held = in_use, held
+    limiter.in_use, limiter.num_owned = in_use, num_owned
     fault = WireFault(
         kind=INSTANCE_LIMIT, message="", is_transient=False, may_be_done=False, detail=detail
     )
-    limiter.overloaded(fault)
+    limiter.on_overload(fault)
     assert (limiter.limit, limiter.num_limits) == (limit, 1)
 
 
 def test_an_environment_shrinks_by_its_own_timeouts_and_all_share_the_account() -> None:
     account = Limiter(32, clock=Clock())
     one, other = (Share(Limiter(16, clock=Clock()), account) for _ in range(2))
-    one.overloaded(LATE)
+    one.on_overload(LATE)
     assert (one.limit, other.limit) == (12, 16)
-    account.held = 3
-    one.overloaded(FULL)
+    account.num_owned = 3
+    one.on_overload(FULL)
     assert (one.limit, other.limit) == (3, 3)
 
 
@@ -116,7 +116,7 @@ async def test_a_waiter_that_is_cancelled_in_the_pause_passes_its_turn_on() -> N
     async with limiter.slot():
         woken, next_in_line = (asyncio.create_task(hold()) for _ in range(2))
         await asyncio.sleep(0)
-        limiter.overloaded(FULL)
+        limiter.on_overload(FULL)
     # The first has its turn, and waits until the account may have room again.
     await asyncio.sleep(0)
     woken.cancel()
@@ -142,7 +142,7 @@ async def episode(provider: FleetProvider) -> int:
 
 
 async def test_the_accounts_limit_is_found_and_kept_to() -> None:
-    async with on_server(max_instances=32, terms=TERMS, instance_limit=4) as (server, provider):
+    async with on_server(max_instances=32, lease=LEASE, instance_limit=4) as (server, provider):
         refused = await asyncio.gather(*(episode(provider) for _ in range(40)))
         stats = await server.stats()
     assert stats["instances"]["created"] == 40

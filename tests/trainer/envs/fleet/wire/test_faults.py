@@ -8,15 +8,20 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.envs.fleet.scene import TASK, TERMS, go_on, on_server, play
-from trainer.envs.deadline import within
-from trainer.envs.fleet import persistence
+from hillclimb.environment.deadline import within
+from hillclimb.environment.errors import (
+    EnvAtCapacity,
+    EnvUnavailable,
+    ToolTransport,
+    VerifierUnavailable,
+)
+from hillclimb.minifleet.catalog import APPS
+from tests.trainer.envs.fleet.scene import LEASE, TASK, go_on, on_server, play
 from trainer.envs.fleet.env import FleetEnv
-from trainer.envs.minifleet.catalog import APPS
-from trainer.errors import EnvAtCapacity, EnvUnavailable, ToolTransport, VerifierUnavailable
+from trainer.envs.fleet.wire import retry
 
-TOOL = next(tool.spec.name for tool in APPS["booking"].tools if not tool.only_looks)
-QUICK = replace(TERMS, operation_s=0.4)
+TOOL = next(tool.spec.name for tool in APPS["booking"].tools if not tool.is_read_only)
+QUICK = replace(LEASE, operation_s=0.4)
 
 
 def rule(on: str, **faults: Any) -> dict[str, Any]:
@@ -96,7 +101,7 @@ async def test_what_the_server_calls_hopeless_is_not_repeated() -> None:
 
 
 async def test_a_call_that_hangs_ends_before_the_callers_deadline_and_says_why() -> None:
-    async with on_server(terms=QUICK) as (server, provider):
+    async with on_server(lease=QUICK) as (server, provider):
         env = provider.make(TASK)
         await env.reset()
         await server.faults(rule("tool_call", hang_rate=1.0))
@@ -127,7 +132,7 @@ async def test_the_time_left_bounds_a_try() -> None:
 
 def headers_of(env: FleetEnv) -> list[Any]:
     """The headers of every request of the open session from now on."""
-    inner, seen = env._session._wire._inner, []
+    inner, seen = env._session._transport._inner, []
     send = inner.handle_async_request
 
     async def spy(request: Any) -> Any:
@@ -160,7 +165,7 @@ async def test_an_instance_that_is_gone_is_not_a_transport_fault() -> None:
         await env.reset()
         await server.json("POST", f"/admin/instances/{env._instance.id}/expire")
         began = time.monotonic()
-        with pytest.raises(EnvUnavailable, match="the instance is gone"):
+        with pytest.raises(EnvUnavailable, match="the instance has ended"):
             await env.call(TOOL, {})
         assert time.monotonic() - began < 1.0
         await env.close()
@@ -195,7 +200,7 @@ async def test_patience_without_a_deadline_shortens_no_deadline(
     async with on_server() as (server, provider):
         env = provider.make(TASK)
         await play(env)
-        monkeypatch.setattr(persistence, "PATIENCE_S", 0.4)
+        monkeypatch.setattr(retry, "DEFAULT_DEADLINE_S", 0.4)
         await server.faults(rule("verify", error_rate=1.0, error_status=503, for_s=1.0))
         with within(20.0):
             assert (await env.score()).score == 1.0

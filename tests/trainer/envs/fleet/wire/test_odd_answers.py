@@ -11,25 +11,25 @@ from typing import Any
 
 import pytest
 
+from hillclimb.minifleet.experts import expert
 from tests.trainer.envs.fleet.scene import TASK, on_server, with_payload
 from tests.trainer.envs.odd_server import Asked, Said, odd_server
-from trainer.envs.fleet.api import Account, FleetApi, Instance
-from trainer.envs.fleet.faults import Refused, WireFault
-from trainer.envs.fleet.limiter import Limiter
-from trainer.envs.fleet.mcp_session import McpSession
-from trainer.envs.fleet.persistence import Meter, Persistence
-from trainer.envs.fleet.sizes import Sizes
+from trainer.envs.fleet.instances.limiter import Limiter
+from trainer.envs.fleet.instances.request import InstanceRequests
 from trainer.envs.fleet.verification import of_source
-from trainer.envs.fleet.wishes import Wishes
-from trainer.envs.minifleet.experts import expert
+from trainer.envs.fleet.wire.api import FleetAccount, FleetApi, FleetInstance
+from trainer.envs.fleet.wire.faults import CallRefused, WireFault
+from trainer.envs.fleet.wire.mcp_session import McpSession
+from trainer.envs.fleet.wire.retry import CallRetry, Meter
+from trainer.envs.fleet.wire.sizes import Sizes
 
 KEY = "very-secret-key"
 SMALL = Sizes(max_message_bytes=1 << 20, max_output_chars=100)
 Operation = Callable[[FleetApi, str], Awaitable[object]]
 
 
-def instance(url: str) -> Instance:
-    return Instance(id="i", status="running", root_url=url, manager_url=f"{url}/api/v1/env")
+def instance(url: str) -> FleetInstance:
+    return FleetInstance(id="i", status="running", root_url=url, manager_url=f"{url}/api/v1/env")
 
 
 OPERATIONS: dict[str, Operation] = {
@@ -48,7 +48,7 @@ OPERATIONS: dict[str, Operation] = {
 async def asked(operation: str, said: Said, sizes: Sizes = SMALL) -> WireFault:
     """Ask a server that says the same to everything; return what is raised."""
     async with odd_server(said) as (url, _):
-        api = FleetApi(Account(base_url=url, key=KEY), sizes)
+        api = FleetApi(FleetAccount(base_url=url, key=KEY), sizes)
         try:
             with pytest.raises(WireFault) as caught:
                 await OPERATIONS[operation](api, url)
@@ -105,7 +105,7 @@ def echo(request: Asked) -> Said:
 
 async def test_a_key_that_a_server_repeats_is_shown_nowhere() -> None:
     async with odd_server(echo) as (url, seen):
-        api = FleetApi(Account(base_url=url, key=KEY))
+        api = FleetApi(FleetAccount(base_url=url, key=KEY))
         with pytest.raises(WireFault, match="bad headers") as caught:
             await api.me()
         await api.close()
@@ -132,11 +132,11 @@ async def test_a_verifier_is_found_where_the_wire_has_it() -> None:
     source = "def verify(env):\n    return 1\n"
     row = {"key": TASK.key, "verifier": {"key": "v", "sha256": "x", "code": source}}
     async with odd_server(Said(body=json.dumps({"tasks": [row]}).encode())) as (url, _):
-        api = FleetApi(Account(base_url=url, key=KEY))
-        persistence = Persistence(operation_s=5.0, meter=Meter(), load=Limiter(1))
-        wish = await Wishes(api).of(with_payload(), persistence)
+        api = FleetApi(FleetAccount(base_url=url, key=KEY))
+        retry = CallRetry(operation_s=5.0, meter=Meter(), load=Limiter(1))
+        request = await InstanceRequests(api).of(with_payload(), retry)
         await api.close()
-    assert wish.verifier == of_source(TASK.key, source)
+    assert request.verifier == of_source(TASK.key, source)
 
 
 class Tools:
@@ -176,7 +176,7 @@ class Tools:
 
 async def called(
     said: Said, *, session: str | None = None, method: str = "call"
-) -> WireFault | Refused:
+) -> WireFault | CallRefused:
     """Call a tool of such a server; return what is raised."""
     async with odd_server(Tools(said, session=session)) as (url, _):
         tools = McpSession(
@@ -188,7 +188,7 @@ async def called(
         )
         await tools.open()
         try:
-            with pytest.raises((WireFault, Refused)) as caught:
+            with pytest.raises((WireFault, CallRefused)) as caught:
                 await (tools.tools() if method == "list" else tools.call("t", {}))
         finally:
             await tools.close()
@@ -251,7 +251,7 @@ async def test_a_mistake_of_our_own_is_told_with_where_it_is(
     async def read_wrongly() -> object:
         raise KeyError(KEY)
 
-    persistence = Persistence(operation_s=1.0, meter=Meter(), load=Limiter(1))
+    retry = CallRetry(operation_s=1.0, meter=Meter(), load=Limiter(1))
     with pytest.raises(WireFault):
-        await persistence.insist("reading", read_wrongly, may_repeat=lambda _: False)
+        await retry.call("reading", read_wrongly, may_repeat=lambda _: False)
     assert "in read_wrongly" in caplog.text

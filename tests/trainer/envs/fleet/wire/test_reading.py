@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from trainer.envs.base import ToolResult
-from trainer.envs.fleet.faults import of_response
-from trainer.envs.fleet.results import tool_result
-from trainer.envs.fleet.schema import changes_nothing, normalised, tool_spec
+from hillclimb.environment.base import ToolResult
+from trainer.envs.fleet.wire.faults import of_response
+from trainer.envs.fleet.wire.results import tool_result
+from trainer.envs.fleet.wire.schema import changes_nothing, normalised, tool_spec
 
 
 @pytest.mark.parametrize(

@@ -9,22 +9,22 @@ from typing import Any
 
 import pytest
 
-from tests.factories import make_spec
-from tests.trainer.scripted import CountingEnv, CountingProvider
-from tests.trainer.short_run import ShortRun
-from tests.trainer.tiny_model import write_tiny_model
-from trainer.contract.events import (
+from hillclimb.environment.base import Grade
+from hillclimb.protocol.events import (
     CheckpointDeleted,
     CheckpointSaved,
     EvalCompleted,
     StepCompleted,
     TrainerStarted,
 )
-from trainer.contract.outcomes import OutcomeRow
-from trainer.envs.base import Grade
+from hillclimb.protocol.outcomes import OutcomeRow
+from tests.fixtures.factories import make_spec
+from tests.trainer.fixtures.scripted import CountingEnv, CountingProvider
+from tests.trainer.fixtures.short_run import ShortRun
+from tests.trainer.fixtures.tiny_model import write_tiny_model
 from trainer.errors import ModelUnavailable, SpecError
-from trainer.rollouts.dump import read_trajectories
-from trainer.wiring import is_inline, refuse_gpu
+from trainer.jobs.assembly import is_inline, refuse_gpu
+from trainer.rollouts.records.dump import read_trajectories
 
 SMALL: dict[str, dict[str, Any]] = {
     "environment": {"max_turns": 1},

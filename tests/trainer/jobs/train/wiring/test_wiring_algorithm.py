@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.short_run import ShortRun
-from trainer.checkpoints import find_latest
-from trainer.contract.events import StepCompleted
+from hillclimb.protocol.events import StepCompleted
+from tests.trainer.fixtures.short_run import ShortRun
+from trainer.jobs.train.checkpoints import find_latest
 
 QUICK = {
     "eval": {"before_training": False, "interval": 0},

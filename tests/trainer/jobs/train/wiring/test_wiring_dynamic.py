@@ -9,12 +9,12 @@ from zlib import crc32
 
 import pytest
 
-from tests.trainer.scripted import CountingEnv
-from tests.trainer.short_run import ShortRun
-from trainer.checkpoints import find_latest
-from trainer.contract.events import RunWarning, StepCompleted
-from trainer.stopping import StopRequested
-from trainer.types import Task
+from hillclimb.environment.task import Task
+from hillclimb.protocol.events import RunWarning, StepCompleted
+from tests.trainer.fixtures.scripted import CountingEnv
+from tests.trainer.fixtures.short_run import ShortRun
+from trainer.attempt.stop_signal import StopRequested
+from trainer.jobs.train.checkpoints import find_latest
 
 N = 4
 """Rollouts per prompt."""

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from tests.trainer.short_run import ShortRun
-from trainer.checkpoints import find_latest
-from trainer.contract.events import StepCompleted
-from trainer.contract.sections import YarnSpec
+from hillclimb.protocol.events import StepCompleted
+from hillclimb.spec.model import YarnSpec
+from tests.trainer.fixtures.short_run import ShortRun
 from trainer.errors import SpecError
+from trainer.jobs.train.checkpoints import find_latest
 
 YARN = YarnSpec(factor=2.0, original_max_position_embeddings=1600)
 LORA = {"rank": 2, "alpha": 4}
@@ -32,7 +32,7 @@ async def test_every_key_of_the_learner_and_the_optimizer_reaches_the_learner(
     schedule = {"lr_warmup_steps": 2, "total_steps": 7, "seed": 5}
     run = ShortRun(tmp_path, learner=learner, optimizer=optimizer, schedule=schedule)
     trainer = run.build()
-    options = trainer._parts.crew.learner.rank._options
+    options = trainer._parts.workers.learner.rank._options
     assert options.learner == run.spec.learner
     assert options.optimizer == run.spec.optimizer
     assert options.algorithm == run.spec.algorithm

@@ -1,0 +1,1 @@
+"""Admission: turns a spec into a run, or refuses it with a sentence."""

@@ -1,0 +1,123 @@
+"""Admits specs: submits, plans and resumes runs, each in one call and one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from api.admission import submit as submission
+from api.admission.rental import RentalSettings, refuse_unrentable, rental_warnings, rents
+from api.admission.resume import resume
+from api.clusters import quotes
+from api.runs import store
+from api.runs.journal import utc_now
+from api.runs.stored_spec import spec_of
+from api.tables import Run, idempotency
+from api.tables.database import Database
+from api.tables.idempotency import RequestKey, StoredResponse
+from api.tables.identity import Principal
+from hillclimb.spec.run import RunSpec
+
+CREATED, OK = 201, 200
+"""HTTP statuses of a new run and of a run that goes on, stored with the idempotency key."""
+
+Describe = Callable[[Session, Run], dict[str, Any]]
+"""Returns a run as the JSON of the response."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admitted:
+    """The response for an admitted run."""
+
+    response: StoredResponse
+    is_replayed: bool = False
+    """True for a repeated request: the response is the first one's, and nothing was stored."""
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return str(self.response.response["id"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """Admits runs to the queue by this service's settings."""
+
+    database: Database
+    rental: RentalSettings
+    describe: Describe
+
+    def submit(self, spec: RunSpec, caller: Principal, request: RequestKey | None) -> Admitted:
+        """Store a queued run; a repeated `request` returns the first response.
+
+        Raises what `submit.submit` does, NoEligibleHardware where this service cannot rent the
+        run's nodes, and IdempotencyKeyReused.
+        """
+        refuse_unrentable(spec, self.rental)
+        self._request_prices(spec)
+
+        def create(session: Session, now: datetime) -> tuple[Run, int]:
+            run = submission.submit(
+                session, spec, project_id=caller.project_id, actor=caller.actor, now=now
+            )
+            return run, CREATED
+
+        return self._once(request, create)
+
+    def plan(self, spec: RunSpec, caller: Principal) -> submission.Plan:
+        """Return what submitting the spec would do; raises what `submit.plan` does."""
+        self._request_prices(spec)
+        with self.database.transaction() as session:
+            return submission.plan(
+                session,
+                spec,
+                project_id=caller.project_id,
+                now=utc_now(),
+                rental=rental_warnings(spec, self.rental),
+            )
+
+    def resume(self, run_id: str, caller: Principal, request: RequestKey | None) -> Admitted:
+        """Resume a run from its newest checkpoint; a repeated `request` returns the first response.
+
+        Raises what `resume` does, RunNotFound, NoEligibleHardware where this service cannot rent
+        the run's nodes, and IdempotencyKeyReused.
+        """
+
+        def go_on(session: Session, now: datetime) -> tuple[Run, int]:
+            run = store.lock_run(session, run_id, project_id=caller.project_id)
+            refuse_unrentable(spec_of(run), self.rental)
+            resumed = resume(session, run, actor=caller.actor, now=now)
+            return resumed, OK if resumed.id == run_id else CREATED
+
+        return self._once(request, go_on)
+
+    def _once(
+        self,
+        request: RequestKey | None,
+        work: Callable[[Session, datetime], tuple[Run, int]],
+    ) -> Admitted:
+        """Do `work` and store its response under the request's key, in one transaction."""
+        with self.database.transaction() as session:
+            stored = idempotency.begin(session, request) if request else None
+            if stored is not None:
+                return Admitted(response=stored, is_replayed=True)
+            run, status = work(session, utc_now())
+            session.flush()
+            response = StoredResponse(status=status, response=self.describe(session, run))
+            if request:
+                idempotency.finish(session, request, response)
+        return Admitted(response=response)
+
+    def _request_prices(self, spec: RunSpec) -> None:
+        """Request the prices of the spec's machines from the worker.
+
+        In a transaction of its own: the request stays even where the spec is refused.
+        """
+        skypilot = spec.backend.skypilot
+        if skypilot is not None and rents(spec) and self.rental.clouds:
+            with self.database.transaction() as session:
+                quotes.request(session, skypilot, now=utc_now())

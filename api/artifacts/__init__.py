@@ -1,1 +1,0 @@
-"""What a run left in the blob store: trajectories, checkpoints, logs."""

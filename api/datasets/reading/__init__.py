@@ -1,0 +1,1 @@
+"""Reads dataset versions: rows, facts for clients, lint and differences."""

@@ -1,1 +1,0 @@
-"""Figures read from outcomes: summaries for events, eval tables, and the before/after report."""

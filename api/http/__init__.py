@@ -1,0 +1,1 @@
+"""HTTP: routes, payloads, problems, pages and live streams over the domains."""

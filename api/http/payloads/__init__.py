@@ -1,0 +1,1 @@
+"""Payloads: the JSON that clients receive."""

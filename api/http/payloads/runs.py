@@ -1,0 +1,76 @@
+"""Builds the payloads of runs and plans from their rows."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from api.admission.submit import Plan
+from api.clusters.overview import forecast_of_run
+from api.http.payloads.hardware import describe_hardware
+from api.runs import store
+from api.runs.end_reasons import end_reason
+from api.runs.journal import utc_now
+from api.runs.status import WAITING, RunStatus
+from api.scheduling import queue
+from api.tables import Attempt, Run
+from hillclimb.protocol.payloads.runs import (
+    PlanPayload,
+    ProgressPayload,
+    QueuePayload,
+    RunPayload,
+    RunSummary,
+)
+
+
+def summarise_run(run: Run) -> RunSummary:
+    """Return the run as lists show it."""
+    return RunSummary.model_validate(_facts(run))
+
+
+def describe_run(session: Session, run: Run) -> RunPayload:
+    """Return the whole run, with its attempts and, while it waits, its place and the reason."""
+    attempts: list[Attempt] = list(store.list_attempts(session, run.id))
+    more = {"queue": _queue(session, run), "attempts": attempts, "spec": run.spec}
+    cost = forecast_of_run(session, run, now=utc_now())
+    return RunPayload.model_validate({**_facts(run), **more, "cost": cost})
+
+
+def describe_plan(plan: Plan, *, now: datetime) -> PlanPayload:
+    """Return a plan as JSON; `hardware` is null where no machine is rented."""
+    max_hours = plan.max_hours
+    return PlanPayload(
+        spec=plan.spec,
+        config_hash=plan.config_hash,
+        warnings=plan.warnings,
+        dataset=plan.dataset,
+        hardware=describe_hardware(plan.hardware, plan.quoted, max_hours, now=now)
+        if plan.hardware is not None and max_hours is not None
+        else None,
+        queue=QueuePayload(position=plan.queue_position, reason=plan.queue_reason),
+    )
+
+
+def run_as_json(session: Session, run: Run) -> dict[str, Any]:
+    """Return the whole run as the JSON of a response."""
+    return describe_run(session, run).model_dump(mode="json")
+
+
+def _facts(run: Run) -> dict[str, Any]:
+    facts = {name: getattr(run, name) for name in RunSummary.model_fields if hasattr(run, name)}
+    reason = end_reason(run.end_code, run.end_message) if run.end_code else None
+    progress = ProgressPayload(
+        step=run.progress_step,
+        total=run.progress_total,
+        eta_s=run.progress_eta_s,
+        phase=run.progress_phase,
+    )
+    return {**facts, "end_reason": reason, "progress": progress}
+
+
+def _queue(session: Session, run: Run) -> QueuePayload | None:
+    if RunStatus(run.status) not in WAITING:
+        return None
+    return QueuePayload.model_validate(queue.queue_position(session, run, now=utc_now()))

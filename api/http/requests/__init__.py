@@ -1,0 +1,1 @@
+"""Requests: their context, bodies, cursors and the threads that serve them."""

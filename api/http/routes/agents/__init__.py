@@ -1,0 +1,1 @@
+"""Routes that trainers, runners and cluster nodes call."""

@@ -1,0 +1,1 @@
+"""Routes about rented clusters, clouds and hardware presets."""

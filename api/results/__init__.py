@@ -1,0 +1,1 @@
+"""Results of a run: metrics, evaluations, probes, validations and stored artifacts."""

@@ -1,0 +1,1 @@
+"""Artifacts in the blob store: trajectories, checkpoints, logs, prompts."""

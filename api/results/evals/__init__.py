@@ -1,0 +1,1 @@
+"""Evaluations: summaries, tables and the before/after report, computed from outcomes."""

@@ -1,1 +1,0 @@
-"""HTTP faces: parse, one call into the domain, answer."""

@@ -1,0 +1,1 @@
+"""Scheduling: assigns runs to runners or clusters, records their progress, ends attempts."""

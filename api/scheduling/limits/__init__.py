@@ -1,0 +1,1 @@
+"""Limits on a running run: its budget and the lifetime of its cluster."""

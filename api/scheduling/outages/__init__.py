@@ -1,0 +1,1 @@
+"""Outages of the service itself: extended deadlines, and the deferral of idle runs."""

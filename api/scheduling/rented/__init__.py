@@ -1,0 +1,1 @@
+"""The first node of a rented cluster: its bootstrap token and its reports."""

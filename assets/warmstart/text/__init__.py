@@ -1,0 +1,1 @@
+"""Text for the tiny models: demonstrations, copy documents, vocabulary."""

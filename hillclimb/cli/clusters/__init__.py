@@ -1,0 +1,1 @@
+"""Commands about rented clusters, budgets and clouds."""

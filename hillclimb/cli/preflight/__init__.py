@@ -1,0 +1,1 @@
+"""Commands that check environments, prompts and tasks before training."""

@@ -1,0 +1,1 @@
+"""Commands that submit, watch, read and control runs."""

@@ -1,0 +1,1 @@
+"""Datasets: rows, filters, splits, lint and diff, without a database or a network."""

@@ -1,0 +1,1 @@
+"""Selects the rows of a version: filters, duplicates, exclusions."""

@@ -1,0 +1,1 @@
+"""The stored form of a dataset version: rows, files, digests, lineage."""

@@ -1,0 +1,1 @@
+"""Lint: finds properties of a version that make training on it useless."""

@@ -1,0 +1,1 @@
+"""Parses task files in every form that Fleet has exported."""

@@ -1,0 +1,1 @@
+"""Splits the tasks of a version into train and eval."""

@@ -1,0 +1,1 @@
+"""The environment port: tasks, tools, grades, and the errors of a rollout."""

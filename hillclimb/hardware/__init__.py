@@ -1,0 +1,1 @@
+"""Hardware: which machines carry a run, whether it fits, and its cost."""

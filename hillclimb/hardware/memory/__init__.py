@@ -1,0 +1,1 @@
+"""Memory estimates of learner, engine and machine, with the arithmetic shown."""

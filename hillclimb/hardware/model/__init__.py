@@ -1,0 +1,1 @@
+"""Model shapes: parameters, context length, possible tensor-parallel sizes."""

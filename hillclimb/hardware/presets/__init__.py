@@ -1,0 +1,1 @@
+"""Presets: whole specs of earlier runs."""

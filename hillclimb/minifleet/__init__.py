@@ -1,0 +1,1 @@
+"""Minifleet: miniature Fleet apps with tasks, tools and verifiers."""

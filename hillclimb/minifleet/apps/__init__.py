@@ -1,0 +1,1 @@
+"""The miniature apps, one folder each."""

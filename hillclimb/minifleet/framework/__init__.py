@@ -1,0 +1,1 @@
+"""The parts that every miniature app is built from."""

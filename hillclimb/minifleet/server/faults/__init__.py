@@ -1,0 +1,1 @@
+"""Injected faults of the server: the plan and its execution."""

@@ -1,0 +1,1 @@
+"""Routes of the server, one file per part of the Fleet API."""

@@ -1,0 +1,1 @@
+"""State of the server: instances, databases, tasks, verifiers."""

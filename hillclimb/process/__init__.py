@@ -1,0 +1,1 @@
+"""Trainer processes: launch, identity, redaction, exit report, cleanup."""

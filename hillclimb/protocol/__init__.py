@@ -1,0 +1,1 @@
+"""The protocol between trainer and service: events, outcomes, launch plans, file names."""

@@ -1,0 +1,1 @@
+"""The run spec: its sections and the rules between them."""

@@ -1,0 +1,1 @@
+"""Spec sections: where the trainer runs (runner, cluster, Tinker server)."""

@@ -1,0 +1,1 @@
+"""Spec sections: environments and their providers."""

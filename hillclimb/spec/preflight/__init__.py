@@ -1,0 +1,1 @@
+"""Spec sections: runs that train nothing (probe, validate, preview)."""

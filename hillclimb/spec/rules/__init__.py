@@ -1,0 +1,1 @@
+"""Rules over a whole run spec."""

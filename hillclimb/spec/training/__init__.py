@@ -1,0 +1,1 @@
+"""Spec sections: sampling, loss, optimizer, schedule, evaluation."""

@@ -1,0 +1,70 @@
+"""The section `engine`: the inference engine, its precision, memory and weight transport."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from hillclimb.spec.section import Section, reject_unused
+
+
+class EngineSpec(Section):
+    """The inference engine that samples rollouts: its type, precision, memory and copies."""
+
+    type: Literal["auto", "vllm", "torch"] = "auto"
+    """`vllm`: vLLM, in its own processes. `torch`: the portable engine, in the trainer's process
+    or, with `placement.type` ray, in a worker's; float32 only. `auto`: vLLM if it can be imported,
+    else torch; the event `trainer.started` names the one in use."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Precision of sampling; bfloat16 needs vLLM."""
+    weight_transport: Literal["auto", "shm", "disk", "lora", "ipc", "nccl"] = "auto"
+    """Transport of weights from the learner to vLLM: `shm` a file in shared memory, `disk` a file
+    in the run's directory, `lora` only the adapter, by shared memory (needs `learner.lora` and
+    `type` vllm). `ipc`: each engine shares a GPU with a rank of the learner and reads its memory.
+    `nccl`: broadcast to engines on separate GPUs. `auto`: shm. The torch engine in the trainer's
+    process reads them from memory."""
+    kv_cache_gib: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Memory of vLLM's KV cache on a CPU (GiB)."""
+    gpu_memory_utilization: Annotated[float, Field(gt=0.0, le=1.0)] = 0.85
+    """Share of a GPU's memory for vLLM's weights and KV cache; read on GPUs only."""
+    tensor_parallel_size: Annotated[int, Field(ge=1, le=64)] = 1
+    """GPUs per copy of the model (count); more than one was never run and needs
+    `experimental: true`."""
+    data_parallel_size: Annotated[int, Field(ge=1, le=256)] = 1
+    """Copies of the engine, each in its own process with its own GPUs; rollouts of one task stay on
+    one copy."""
+
+    @property
+    def is_direct(self) -> bool:
+        """Tell whether weights go from process to process without being stored."""
+        return self.weight_transport in ("ipc", "nccl")
+
+    @model_validator(mode="after")
+    def _transports_need_vllm(self) -> Self:
+        if (self.weight_transport == "lora" or self.is_direct) and self.type != "vllm":
+            raise ValueError(
+                f"weight_transport {self.weight_transport} needs vLLM, and engine.type"
+                f" {self.type} may use another engine: set engine.type to vllm"
+            )
+        if self.weight_transport == "ipc" and self.tensor_parallel_size > 1:
+            raise ValueError(
+                "weight_transport ipc hands a whole model to one GPU: set tensor_parallel_size to"
+                " 1, or the transport to nccl"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _precision_fits(self) -> Self:
+        if self.type == "torch" and self.dtype != "float32":
+            raise ValueError(
+                "the torch engine samples in float32 only: set engine.dtype to float32 or"
+                " engine.type to vllm"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _memory_is_read(self) -> Self:
+        by_vllm = ("kv_cache_gib", "gpu_memory_utilization", "tensor_parallel_size")
+        reject_unused(self, by_vllm, only=("type", "auto", "vllm"))
+        return self

@@ -1,0 +1,45 @@
+"""The section `learner`: precision, memory and adapters of the gradient computation."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from hillclimb.spec.section import Section
+
+
+class LoraSpec(Section):
+    """Low-rank adapters (Hu et al. 2021, arXiv:2106.09685) on a frozen model."""
+
+    rank: Annotated[int, Field(ge=1, le=512)] = 16
+    """Rank of the two factors; engines must support at least this rank."""
+    alpha: Annotated[int, Field(ge=1, le=4096)] = 32
+    """The product of the factors is scaled by alpha / rank."""
+    target_modules: Annotated[
+        tuple[
+            Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
+            ...,
+        ],
+        Field(min_length=1, max_length=7),
+    ] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    """Linear layers with an adapter."""
+
+
+class LearnerSpec(Section):
+    """Computation of the gradient; only `lora` and rounding change what is learned."""
+
+    policy_dtype: Literal["float32", "bfloat16"] = "float32"
+    """Precision of forward and backward pass. Master weights, accumulated gradients and optimizer
+    are float32 either way."""
+    activation_checkpointing: bool = False
+    """Recompute each layer in the backward pass instead of storing its activations."""
+    max_micro_tokens: Annotated[int, Field(ge=1, le=4_000_000)] = 4096
+    """Packed tokens of one forward and backward pass of a rank; a single sequence may be longer."""
+    logprob_chunk_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
+    """Action tokens whose logits over the vocabulary are in memory at once."""
+    lora: LoraSpec | None = None
+    """Train adapters; null trains every weight. A checkpoint needs the same `model.source`."""
+    cpu_offload: bool = False
+    """Keep master weights, gradients and optimizer state in the machine's memory, and run the
+    optimizer there: a GPU then holds only what the pass needs. Slower, with the same result."""

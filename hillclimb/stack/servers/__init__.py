@@ -1,0 +1,1 @@
+"""Servers of the embedded stack and their readiness probes."""

@@ -1,0 +1,1 @@
+"""Operating-system parts: processes, ports, executables."""

@@ -1,0 +1,1 @@
+"""Statistics: pass rates, paired tests, verdicts, power."""

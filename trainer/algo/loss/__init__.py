@@ -1,0 +1,1 @@
+"""The policy loss and its parts, one idea per file."""

@@ -1,0 +1,1 @@
+"""An attempt of a run as a process: context, stop signal, deadlines, event sinks."""

@@ -1,1 +1,0 @@
-"""What control plane and trainer agree on: pydantic and the standard library, nothing else."""

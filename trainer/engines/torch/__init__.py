@@ -1,0 +1,1 @@
+"""The portable engine: continuous batching in plain torch."""

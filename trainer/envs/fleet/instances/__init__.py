@@ -1,0 +1,1 @@
+"""Fleet instances: requests, leases, concurrency limit."""

@@ -1,0 +1,1 @@
+"""The wire of Fleet: REST calls, MCP sessions, faults, retries."""

@@ -1,0 +1,1 @@
+"""Tasks of a run and the order in which training draws them."""

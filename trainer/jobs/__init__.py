@@ -1,0 +1,1 @@
+"""Jobs of the trainer, one folder per kind of run."""

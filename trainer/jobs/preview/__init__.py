@@ -1,0 +1,1 @@
+"""Preview: renders the prompts of all tasks without a model."""

@@ -1,0 +1,1 @@
+"""Probe: rolls out training tasks on a fixed policy before training."""

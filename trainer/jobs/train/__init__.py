@@ -1,0 +1,1 @@
+"""Training: the GRPO loop, evaluation and checkpoints."""

@@ -1,0 +1,1 @@
+"""Validation: checks every task by recorded calls, verifier and teacher."""

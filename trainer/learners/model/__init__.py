@@ -1,0 +1,1 @@
+"""The policy module: transformer, adapters, sharding, log-probabilities."""

@@ -1,0 +1,1 @@
+"""Learner state on disk and weights sent to engines."""

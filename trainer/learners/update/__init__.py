@@ -1,0 +1,1 @@
+"""The optimizer step: clipping, learning rate, metrics, throughput."""

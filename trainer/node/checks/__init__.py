@@ -1,0 +1,1 @@
+"""Node checks: GPUs, disk, all-reduce, and the whole gang before training."""

@@ -1,0 +1,1 @@
+"""State of a node on its disk: journal, logs, secrets, orphaned processes."""

@@ -1,0 +1,1 @@
+"""Transports between node and service: HTTP, or the blob store."""

@@ -1,1 +1,0 @@
-"""Probes: rollouts of training tasks on a fixed policy, before anything is trained."""

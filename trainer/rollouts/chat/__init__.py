@@ -1,0 +1,1 @@
+"""Chat formatting: templates, tokenizers, prompts, tool-call parsing."""

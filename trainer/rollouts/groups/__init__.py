@@ -1,0 +1,1 @@
+"""Groups of rollouts: collection, buffer, staleness, resampling."""

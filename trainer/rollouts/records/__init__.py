@@ -1,0 +1,1 @@
+"""Records of finished rollouts: trajectory files, outcome rows, operation statistics."""

@@ -1,0 +1,1 @@
+"""The served model: base, adapters, losses, samplers."""

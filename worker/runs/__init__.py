@@ -1,0 +1,1 @@
+"""Reconciles runs: drives them, relays their events, reaps the orphaned."""

@@ -1,0 +1,1 @@
+"""SkyPilot as a cloud provider: the port, its adapter, node set-up."""
