@@ -6,11 +6,13 @@ PEERS := .venv-peers/bin
 PIP := -m pip install --quiet --disable-pip-version-check
 export HILLCLIMB_HOME ?= $(CURDIR)
 DEMO_ARGS ?=
+# Tests that import the trainer; all others run in the control plane's environment.
+TRAINER_TESTS := tests/trainer tests/assets
 # Some environments forbid bytecode. The tests and the stack start hundreds of processes, and without
 # it each compiles our code anew: the API takes 4.5 instead of 3.3 s of CPU until it answers.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup lock lock-gpu demo up down status test test-long check bench e2e fuzz rent search-environment
+.PHONY: mutants help setup lock lock-gpu demo up down status test test-long check bench e2e fuzz rent search-environment
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -40,6 +42,15 @@ setup: .venv/.ready .venv-trainer/.ready ## make both virtual environments (quic
 	@$(PEERS)/python $(PIP) --no-deps -r requirements/peers.txt 2>.venv-peers/pip.log || { cat .venv-peers/pip.log; exit 1; }
 	@touch $@
 
+# mutmut brings its own click and rich; the code under test comes from the other environments.
+.venv-mutants/.ready: requirements/mutants.txt
+	@test -x .venv-mutants/bin/python || $(PYTHON) -m venv .venv-mutants
+	@.venv-mutants/bin/python $(PIP) --no-deps -r requirements/mutants.txt 2>.venv-mutants/pip.log || { cat .venv-mutants/pip.log; exit 1; }
+	@touch $@
+
+mutants: setup .venv-mutants/.ready ## change one expression at a time where numbers and decisions are made; tests must notice (hours)
+	@.venv-mutants/bin/python .ci/mutants.py $(MUTANTS_ARGS)
+
 lock: ## write requirements/*.txt from what the environments hold
 	@$(CONTROL)/python requirements/lock.py $(CONTROL)/python requirements/control.txt
 	@$(CONTROL)/python requirements/lock.py $(TRAINER)/python requirements/trainer.txt
@@ -64,24 +75,26 @@ search-environment: .venv-peers/.ready ## serve the OpenEnv environment of examp
 	@$(PEERS)/python -m uvicorn --app-dir examples/openenv_search environment:app --port 8765
 
 test: setup .venv-peers/.ready ## the default test suite, both environments
-	@$(CONTROL)/python -m pytest tests --ignore=tests/trainer -m "not long" -n 2 --dist loadfile --no-loadscope-reorder
-	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest tests/trainer -m "not long" -n 2 --no-loadscope-reorder
+	@$(CONTROL)/python -m pytest tests $(addprefix --ignore=,$(TRAINER_TESTS)) -m "not long" -n 2 --dist loadfile --no-loadscope-reorder
+	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest $(TRAINER_TESTS) -m "not long" -n 2 --no-loadscope-reorder
 
 test-long: setup .venv-peers/.ready ## what takes longest: whole stacks, services and Ray's workers that are killed part by part
-	@$(CONTROL)/python -m pytest tests --ignore=tests/trainer -m long -n 2 --dist loadfile --no-loadscope-reorder
-	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest tests/trainer -m long -n 2 --no-loadscope-reorder
+	@$(CONTROL)/python -m pytest tests $(addprefix --ignore=,$(TRAINER_TESTS)) -m long -n 2 --dist loadfile --no-loadscope-reorder
+	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest $(TRAINER_TESTS) -m long -n 2 --no-loadscope-reorder
 
 fuzz: setup ## thousands of inputs per claim about what agents write, hundreds of histories of clusters
-	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest tests/trainer/rollouts/test_parsing_fuzz.py --hypothesis-profile=fuzz --hypothesis-show-statistics
-	@$(CONTROL)/python -m pytest tests/worker/clusters/test_machine.py --hypothesis-profile=fuzz --hypothesis-show-statistics
+	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest tests/trainer/rollouts/chat/test_parsing_fuzz.py --hypothesis-profile=fuzz --hypothesis-show-statistics
+	@$(CONTROL)/python -m pytest tests/worker/clusters/decisions/test_machine.py --hypothesis-profile=fuzz --hypothesis-show-statistics
 
 check: setup ## lint, types, import contracts
 	@$(CONTROL)/ruff check .
 	@$(CONTROL)/ruff format --check .
-	@$(CONTROL)/mypy -p api -p worker -p hillclimb -p trainer.contract -p trainer.stores
+	@$(CONTROL)/mypy -p api -p worker -p hillclimb
 	@$(TRAINER)/mypy -p trainer
 	@$(TRAINER)/mypy benchmarks/trainer/agent_loop.py benchmarks/engine_throughput.py benchmarks/learner_step.py benchmarks/gpu/learner.py benchmarks/envs/collection.py benchmarks/envs/overhead.py
 	@$(CONTROL)/lint-imports
+	@$(CONTROL)/python .ci/structure.py --check
+	@$(CONTROL)/python .ci/words.py
 
 bench: setup ## three training seeds, two warm starts, the shuffled-reward control (long)
 	@$(CONTROL)/python benchmarks/learning.py

@@ -16,7 +16,7 @@ import psutil
 
 TITLES = ("ray::", "VLLM::")
 MARKS = ("HILLCLIMB_STATE_DIR", "HILLCLIMB_STACK_OWNER")
-ROOTS = (Path("/tmp"), Path("/dev/shm"))  # noqa: S108 - where trainer/leftovers.py is used
+ROOTS = (Path("/tmp"), Path("/dev/shm"))
 
 
 def processes_of(checkout: Path) -> list[psutil.Process]:

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from api.settings import Settings
-from trainer.handover.launch import NOT_THE_TRAINERS
+from hillclimb.process.launcher import WITHHELD_VARIABLES
 from worker.runner.settings import RunnerSettings
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +37,7 @@ def test_the_runner_gets_what_it_reads_and_no_key_of_the_service() -> None:
     )
     settings = RunnerSettings.from_environment(given | IMAGE)
     assert settings.api_url == "http://api:8710"
-    assert set(given) & NOT_THE_TRAINERS == {"HILLCLIMB_RUNNER_TOKEN"}
+    assert set(given) & WITHHELD_VARIABLES == {"HILLCLIMB_RUNNER_TOKEN"}
 
 
 def test_the_clouds_credentials_are_in_a_volume_of_one_service_alone() -> None:

@@ -1,7 +1,6 @@
 """The budgets of the code base: files of one idea, functions that fit a screen."""
 
 import ast
-import statistics
 import subprocess
 from pathlib import Path
 
@@ -34,11 +33,6 @@ def num_lines(path: Path) -> int:
 def test_no_python_file_is_longer_than_500_lines() -> None:
     files = [path for path in tracked(".") if path.suffix == ".py"]
     assert {str(p.relative_to(ROOT)): num_lines(p) for p in files if num_lines(p) > 500} == {}
-
-
-def test_the_median_source_file_has_at_most_120_lines() -> None:
-    lengths = [num_lines(path) for path in sources() if path.name != "__init__.py"]
-    assert statistics.median(lengths) <= 120
 
 
 def test_no_function_is_longer_than_60_lines() -> None:

@@ -1,0 +1,176 @@
+"""Mutates the code that numbers and decisions depend on, and counts the mutants that tests kill.
+
+`python .ci/mutants.py [TARGET ...]` copies the tree to a temporary folder, lets mutmut change one
+expression at a time, and runs the target's tests on each. It fails when fewer than 90 % of the
+mutants are killed that `tests/mutants.json` does not list as equivalent, each with its reason. A
+mutant is known there by its function and its changed line, so that other edits do not rename it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+EQUIVALENT = ROOT / "tests" / "mutants.json"
+MUTMUT = ROOT / ".venv-mutants" / "bin" / "mutmut"
+MIN_KILLED = 0.9
+COPIED = ("api", "hillclimb", "trainer", "worker", "tests", "assets", "docs", "pyproject.toml")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Files to mutate, the tests that have to notice, and the environment they need."""
+
+    package: str
+    files: tuple[str, ...]
+    tests: tuple[str, ...]
+    environment: str = ".venv"
+
+
+TARGETS = {
+    "statistics": Target(
+        package="hillclimb",
+        files=(
+            "hillclimb/stats/pass_rate.py",
+            "hillclimb/stats/verdict.py",
+            "hillclimb/stats/paired.py",
+            "hillclimb/stats/power.py",
+        ),
+        tests=("tests/hillclimb/stats",),
+    ),
+    "splits": Target(
+        package="hillclimb",
+        files=("hillclimb/datasets/split/*",),
+        tests=("tests/hillclimb/datasets",),
+    ),
+    "run states": Target(
+        package="api",
+        files=("api/runs/status.py", "api/runs/end_reasons.py", "api/scheduling/finalize.py"),
+        tests=("tests/api/runs", "tests/api/scheduling"),
+    ),
+    "clusters": Target(
+        package="worker",
+        files=("worker/clusters/decide.py", "worker/clusters/fold.py"),
+        tests=("tests/worker/clusters/decisions",),
+    ),
+    "losses": Target(
+        package="trainer",
+        files=("trainer/algo/loss/*", "trainer/algo/advantage.py", "trainer/algo/batch.py"),
+        tests=("tests/trainer/algo",),
+        environment=".venv-trainer",
+    ),
+    "packing": Target(
+        package="trainer",
+        files=("trainer/learners/packing/*",),
+        tests=("tests/trainer/learners/packing", "tests/trainer/learners/test_rank.py"),
+        environment=".venv-trainer",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One change: the function it is in and the changed lines."""
+
+    function: str
+    before: str
+    after: str
+
+    @property
+    def key(self) -> str:
+        """A name that does not depend on other mutants."""
+        return f"{self.function}: {self.before} -> {self.after}"
+
+
+def run(name: str, target: Target, children: int) -> tuple[int, list[Mutant]]:
+    """Mutate one target; return the number of mutants and the survivors."""
+    with tempfile.TemporaryDirectory(prefix="hillclimb-mutants-") as folder:
+        root = Path(folder)
+        for entry in COPIED:
+            copy = shutil.copytree if (ROOT / entry).is_dir() else shutil.copy
+            copy(ROOT / entry, root / entry)
+        (root / "setup.cfg").write_text(_settings(target))
+        environment = {**os.environ, "PYTHONPATH": str(_packages(target.environment))}
+        options = ["run", "--max-children", str(children)]
+        with (root / "log").open("w") as log:
+            done = subprocess.run(
+                [MUTMUT, *options], cwd=root, env=environment, stdout=log, stderr=log, check=False
+            )
+        if done.returncode:
+            raise SystemExit(f"mutants: {name}: {(root / 'log').read_text()[-2000:]}")
+        results = _mutmut(root, environment, "results", "--all", "true").splitlines()
+        names = [line.split(":")[0].strip() for line in results if line.endswith(": survived")]
+        survivors = [_read(each, _mutmut(root, environment, "show", each)) for each in names]
+        return len([line for line in results if "__mutmut_" in line]), survivors
+
+
+def _packages(environment: str) -> Path:
+    return next((ROOT / environment / "lib").glob("python3.*")) / "site-packages"
+
+
+def _mutmut(root: Path, environment: dict[str, str], *arguments: str) -> str:
+    done = subprocess.run(
+        [MUTMUT, *arguments], cwd=root, env=environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def _settings(target: Target) -> str:
+    lists = {
+        "source_paths": (target.package,),
+        "only_mutate": target.files,
+        "pytest_add_cli_args_test_selection": target.tests,
+        "pytest_add_cli_args": ("-p", "no:cacheprovider", "-m", "not long"),
+        "also_copy": COPIED,
+    }
+    body = "\n".join(f"{key}=\n    " + "\n    ".join(values) for key, values in lists.items())
+    return f"[mutmut]\n{body}\nmutate_only_covered_lines=true\n"
+
+
+def _read(name: str, difference: str) -> Mutant:
+    """Read the diff that `mutmut show` prints."""
+    lines = difference.splitlines()
+    removed = " ".join(line[1:].strip() for line in lines if re.match(r"-(?!--)", line))
+    added = " ".join(line[1:].strip() for line in lines if re.match(r"\+(?!\+\+)", line))
+    return Mutant(_function(name), removed, added)
+
+
+def _function(name: str) -> str:
+    """`a.b.x_f__mutmut_3` is `a.b.f`, and `a.b.xǁCǁm__mutmut_3` is `a.b.C.m`."""
+    plain = re.sub(r"__mutmut_\d+$", "", name)
+    return re.sub(r"\.xǁ(\w+)ǁ", r".\1.", re.sub(r"\.x_(?=\w)", ".", plain))
+
+
+def main() -> int:
+    """Print the share of killed mutants of each target; 1 if one is below the limit."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("targets", nargs="*", default=list(TARGETS))
+    parser.add_argument("--children", type=int, default=2)
+    arguments = parser.parse_args()
+    equivalent: dict[str, str] = json.loads(EQUIVALENT.read_text())
+    failed = False
+    for name in arguments.targets:
+        total, survivors = run(name, TARGETS[name], arguments.children)
+        alive = [each for each in survivors if each.key not in equivalent]
+        relevant = total - (len(survivors) - len(alive))
+        killed = (relevant - len(alive)) / relevant
+        failed |= killed < MIN_KILLED
+        print(
+            f"{name}: {killed:.1%} of {relevant} mutants killed, {len(alive)} survive", flush=True
+        )
+        for each in alive:
+            print(f"  {each.key}", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
