@@ -24,12 +24,12 @@ from api.app import create_app
 from api.settings import Settings
 from hillclimb.cli.commands import main as cli
 from hillclimb.cli.exits import Exit
-from trainer.contract.clusters.features import FEATURES
-from trainer.contract.clusters.plan import hardware_plan
-from trainer.contract.clusters.presets import preset, presets
-from trainer.contract.spec import RunSpec
-from trainer.envs.minifleet.app import App
-from trainer.envs.minifleet.catalog import APPS
+from hillclimb.hardware.features import FEATURES
+from hillclimb.hardware.plan import hardware_plan
+from hillclimb.hardware.presets.presets import preset, presets
+from hillclimb.minifleet.catalog import APPS
+from hillclimb.minifleet.framework.app import App
+from hillclimb.spec.run import RunSpec
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
@@ -109,7 +109,7 @@ def cli_page() -> str:
         Exit.REFUSED: "the service refused: bad spec, wrong state, missing right",
         Exit.NOT_FOUND: "the run, checkpoint or rollout does not exist",
         Exit.RUN_PAUSED: "the run that was waited for is paused, until somebody resumes it",
-        Exit.INTERRUPTED: "Ctrl-C; what was watched goes on",
+        Exit.INTERRUPTED: "Ctrl-C; the watched run continues",
     }
     lines += [f"| {code.value} | {code.name.lower()} | {meanings[code]} |" for code in Exit]
     for name, command in _commands("hillclimb", cli):
@@ -182,7 +182,7 @@ def apps_page() -> str:
 
 def _app(app: App) -> Iterator[str]:
     """Yield what an app's own code says of its entities, rules, tools and requests."""
-    tools = importlib.import_module(f"trainer.envs.minifleet.{app.key}.tools")
+    tools = importlib.import_module(f"hillclimb.minifleet.apps.{app.key}.tools")
     about = [_sentence(part) for part in (tools.__doc__ or "").split("\n\n")]
     yield from (f"## {app.key}", "", about[0], "", *about[1:], "")
     yield from ("| tool | arguments | what it does |", "|---|---|---|")
@@ -274,7 +274,7 @@ def _presets() -> Iterator[str]:
     for each in presets().values():
         plan = hardware_plan(RunSpec.model_validate(each.spec))
         assert plan is not None
-        machines = ", ".join(dict.fromkeys(str(c.accelerators) for c in plan.taken))
+        machines = ", ".join(dict.fromkeys(str(c.accelerators) for c in plan.eligible))
         first = plan.candidates[0].estimate
         assert first is not None
         rank = next(line for line in first.lines if line.startswith("learner, each of"))
