@@ -1,7 +1,7 @@
-"""One environment, one policy, to a stop reason.
+"""Episode: the policy acts in one environment until a stop reason, then the verifier grades.
 
-What the policy causes is graded, be it with 0.0: too many turns, too many tokens, too slow. What
-the environment causes leaves as a `RolloutError`; only `worker.py` turns that into data.
+An end that the policy caused (too many turns or tokens, too slow) is graded 0.0. A failure of the
+environment is raised as a `RolloutError`, which only `worker.py` turns into data.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from trainer.types import Sample, SamplingParams, Turn
 
 _FAILED = Outcome(status=OutcomeStatus.GRADED, score=0.0)
 _BY_THE_VERIFIER = (StopReason.DONE, StopReason.ENV_ENDED)
-"""Endings whose score the verifier gives; every other ending is graded 0.0."""
+"""Stop reasons after which the verifier grades; after all others the score is 0.0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,14 +51,14 @@ class TurnSampling:
 
     temperature: float
     seed: int
-    """Of the rollout; each turn derives its own."""
+    """Seed of the rollout; each turn derives its own from it."""
     session: str
     prefix_key: str
     top_p: float = 1.0
 
 
 class Episode:
-    """One rollout, written into `transcript`: what happened is there also after an error."""
+    """One episode; `transcript` has its turns and tokens also after an error."""
 
     def __init__(
         self,
@@ -81,9 +81,9 @@ class Episode:
         """Run the episode to its end and grade it.
 
         Raises:
-            RolloutError: the environment failed, or its verifier did, or there is no prompt, or it
-                does not fit the input limit, which is no fault of the policy.
-            EngineError: sampling failed, or the engine no longer answers.
+            RolloutError: the environment or its verifier failed, or the prompt is missing or above
+                the input limit.
+            EngineError: sampling failed, or the engine no longer responds.
         """
         try:
             tools = await self._reset()
@@ -99,7 +99,7 @@ class Episode:
         if not self._task.prompt:
             self._ask_environment()
         prompt, limit = self._chat.encode_prompt(self._task, tools), self._limits.max_input_length
-        # Also one that is too long: who looks for the reason finds it.
+        # A prompt that is too long is recorded too, for whoever looks into the trajectory.
         self._transcript.start(prompt)
         self._transcript.num_tools = len(tools)
         if len(prompt) > limit:
@@ -112,7 +112,7 @@ class Episode:
         """Take the prompt from the environment, for a task that has none."""
         prompt = self._env.prompt if isinstance(self._env, ProvidesPrompt) else ""
         if not prompt:
-            raise NoPrompt(f"{self._task.key} has no prompt, and its environment gave none")
+            raise NoPrompt(f"{self._task.key} has no prompt, and its environment provided none")
         self._transcript.prompt = prompt
         self._task = replace(self._task, prompt=prompt)
 
@@ -137,7 +137,7 @@ class Episode:
         return await self._act(text)
 
     async def _act(self, text: str) -> StopReason | None:
-        """Carry out what a turn says; None when the conversation goes on."""
+        """Execute the calls of a turn and append the results; None if the episode continues."""
         parsed = parse_turn(text)
         results = await self._call_all(text, parsed)
         if any(result.ends_episode for result in results):
@@ -187,20 +187,20 @@ class Episode:
         self._budget.refuse_late()
         request = Request.to(self._engine, session=draw.session, prefix_key=draw.prefix_key)
         try:
-            async with self._budget.policy(lambda: request.met_a_restart):
-                sample = await self._drawn(token_ids, params, draw)
+            async with self._budget.policy(lambda: request.was_restarted):
+                sample = await self._sample_engine(token_ids, params, draw)
         except (PolicyTimeUp, RolloutDeadline):
-            # A slow policy is graded 0; an engine that hangs, or is started again, must not be.
+            # A slow policy is graded 0.0; a turn lost by a hanging or restarted engine must not be.
             turn_s = self._limits.turn_timeout_s
             await refuse_dead_engine(request, token_ids, turn_s=turn_s)
             raise
         self._transcript.append_sample(sample)
         return sample
 
-    async def _drawn(
+    async def _sample_engine(
         self, token_ids: tuple[int, ...], params: SamplingParams, draw: TurnSampling
     ) -> Sample:
-        """Ask the engine; what it did not foresee is its fault too, never the environment's."""
+        """Sample one turn; an unexpected error is the engine's fault, never the environment's."""
         try:
             return await self._engine.sample(
                 token_ids, params, session=draw.session, prefix_key=draw.prefix_key
@@ -218,25 +218,25 @@ class Episode:
             return await self._env.call(call.name, call.arguments)
 
     async def _grade(self) -> Grade:
-        """Grade the state; an episode that ended in time is graded even if its time is over now."""
+        """Grade the state, even after the deadline: the episode itself ended in time."""
         if isinstance(self._env, SupportsTranscript):
             self._env.set_transcript(self._transcript.conversation(self._task.prompt))
         async with self._budget.grading(VerifierUnavailable("the verifier took too long")):
             grade = await self._env.score()
         if grade.score is None:
-            self._budget.note_no_grade()
+            self._budget.record_missing_grade()
         return grade
 
 
 def _as_outcome(grade: Grade) -> Outcome:
     if grade.score is None:
-        reason = grade.reason or "the verifier gave no score"
+        reason = grade.reason or "the verifier returned no score"
         return Outcome(status=OutcomeStatus.UNGRADED, reason=reason)
     return Outcome(status=OutcomeStatus.GRADED, score=grade.score, reason=grade.reason)
 
 
 def _joined(results: Sequence[ToolResult]) -> tuple[str, bool]:
-    """One observation from the answers of a turn; in a mixed one each error says so itself."""
+    """Join a turn's results into one observation; among successes, errors get a prefix."""
     if len(results) == 1 or all(result.is_error for result in results):
         return "\n".join(result.text for result in results), results[0].is_error
     return "\n".join(f"Error: {r.text}" if r.is_error else r.text for r in results), False

@@ -10,11 +10,10 @@ Kind = Literal["reset", "call", "verification"]
 
 @dataclass(frozen=True, slots=True)
 class EnvOperation:
-    """One operation: the time to its answer (seconds), and whether it failed.
+    """One operation: the time until its response (seconds), and whether it failed.
 
-    It failed if there was an infra error, or no score in the verifier's answer.
-
-    Seconds in which the event loop could not have received the answer are not counted.
+    An operation failed if it raised an infra error, or if the verifier returned no score. Seconds
+    in which the event loop could not receive the response are not counted.
     """
 
     kind: Kind

@@ -23,9 +23,9 @@ class RolloutRequest:
     temperatures: Mapping[str, float]
     """Sampling temperature by environment key."""
     top_p: float = 1.0
-    """Share of the probability that is drawn from."""
+    """Nucleus sampling: tokens are drawn from the top this much of the probability mass."""
     begin_until: float | None = None
-    """Seconds since the epoch from which on no rollout is begun any more."""
+    """Time after which no rollout starts (seconds since the epoch); None: no limit."""
 
     @property
     def is_over(self) -> bool:
@@ -35,25 +35,25 @@ class RolloutRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
-    """A finished rollout with what it took."""
+    """A finished rollout: its trajectory, and the turns, time and tries that it took."""
 
     trajectory: Trajectory
     num_turns: int
     duration_s: float
     """From the first try to the end (seconds)."""
     infra_errors: tuple[str, ...]
-    """Error codes met on the way, of tries that were repeated too."""
+    """Codes of its infra errors, over all tries."""
     measures: Mapping[str, float] = field(default_factory=dict)
-    """What its environments say that it took (`hillclimb.environment.base.ReportsMetrics`), over
-    all tries."""
+    """Metrics of its environments over all tries
+    (`hillclimb.environment.base.ReportsMetrics`)."""
     operations: tuple[EnvOperation, ...] = ()
-    """What was asked of the environment, in order, of tries that were repeated too."""
+    """The operations on the environment over all tries, in order."""
     num_tools: int = 0
     """Tools that the environment offered (count)."""
 
 
 class RolloutRunner(Protocol):
-    """Makes one rollout at a time, any number of them at once: here, or in other processes."""
+    """Port that runs rollouts, in this process or in others; calls may be concurrent."""
 
     async def run_rollout(self, task: Task, sample_index: int, request: RolloutRequest) -> Rollout:
         """Run one sample of `task` to its end; errors of its environment are in the result.

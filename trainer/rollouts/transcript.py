@@ -25,15 +25,15 @@ class Transcript:
     turns: list[Turn] = field(default_factory=list)
     prompt_length: int = 0
     prompt: str = ""
-    """The task in words, where they came from the environment."""
+    """The task's prompt, if the environment provided it."""
     num_turns: int = 0
     """Model turns begun; `turns` has one entry per call, so it may be longer."""
     num_tools: int = 0
     """Tools that the environment offered."""
     stop_reason: StopReason | None = None
-    """Why the turns ended, once they have: known before the grade is."""
+    """The reason for the end of the turns, known before the grade."""
     operations: list[EnvOperation] = field(default_factory=list)
-    """What was asked of the environment, in order."""
+    """The operations on the environment, in order."""
 
     def start(self, prompt_ids: Sequence[int]) -> None:
         """Begin with the prompt."""
@@ -56,7 +56,7 @@ class Transcript:
         self.num_turns += 1
 
     def conversation(self, prompt: str) -> list[dict[str, JsonValue]]:
-        """Return what was said as messages: the task, then turns and what they were answered."""
+        """Return the messages: the task, then model turns and observations in turn."""
         messages: list[dict[str, JsonValue]] = [{"role": "user", "content": prompt}]
         for turn in self.turns:
             if turn.response:

@@ -1,8 +1,8 @@
-"""One rollout, again after an infra error: the edge where errors become data.
+"""Rollout worker: runs a rollout, retries it after an infra error, and turns errors into data.
 
-Nothing an environment does gets past this file. A `RolloutError`, or an error nobody foresaw, ends
-one try, which is then rolled again a few times; only a `TrainerError` (the engine failed, be it by
-an error nobody foresaw: `Episode` names it) and cancellation go on.
+No exception of an environment passes this file: a `RolloutError`, or an unexpected one, ends one
+try, which is repeated a few times. Only `TrainerError` and cancellation propagate; `Episode` wraps
+every failure of the engine in the former.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from trainer.rollouts.chat.chat import Chat
 from trainer.rollouts.episode import Episode, TurnSampling
 from trainer.rollouts.limits.budget import RolloutClock, TimeBudget
 from trainer.rollouts.limits.limits import limits_for, without_deadlines
-from trainer.rollouts.limits.liveness import until_back
+from trainer.rollouts.limits.liveness import wait_until_ready
 from trainer.rollouts.operation import EnvOperation
 from trainer.rollouts.records.skipped import rollout_id, unstarted
 from trainer.rollouts.request import Rollout, RolloutRequest
@@ -44,16 +44,15 @@ from trainer.rollouts.seeds import derive_seed
 from trainer.rollouts.transcript import RolloutIdentity, Transcript
 
 CLOSE_TIMEOUT_S = 10.0
-_NOBODYS = (EnvAtCapacity.code, EngineRestarted.code)
-"""What ends a try by no fault: it is rolled again as often as it takes, under a clock that stood.
-"""
-NOT_STARTED = "the time to begin it was over"
+_UNCHARGED_ERRORS = (EnvAtCapacity.code, EngineRestarted.code)
+"""Errors that nobody is charged for: the try is repeated without limit, its time not counted."""
+NOT_STARTED = "the time limit for starting it had passed"
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutParts:
-    """Parts that rollouts are run with; one value per run."""
+    """Parts that all rollouts of a run share."""
 
     engine: Engine
     chat: Chat
@@ -63,7 +62,7 @@ class RolloutParts:
     seed: int
     attempt: int
     has_deadlines: bool = True
-    """False lets every rollout take the time it takes, so that no clock decides its outcome."""
+    """False removes all deadlines, so that no clock decides an outcome (deterministic runs)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +82,7 @@ class RolloutWorker:
         self._parts = parts
 
     async def run_rollout(self, task: Task, sample_index: int, request: RolloutRequest) -> Rollout:
-        """Roll one sample, again after an infra error, until it ends or the retries are used up."""
+        """Run one sample of a task, retried after infra errors while retries and time are left."""
         parts = self._parts
         limits = limits_for(task.env_key, parts.environment, parts.rollout)
         clock = RolloutClock(limits if parts.has_deadlines else without_deadlines(limits))
@@ -98,17 +97,19 @@ class RolloutWorker:
                     skipped = unstarted(
                         task, sample_index, request, attempt=parts.attempt, why=NOT_STARTED
                     )
-                    # A try that an engine's restart made void did ask for something.
+                    # Operations of a try that was void because the engine restarted.
                     return replace(skipped, operations=tuple(operations))
                 _add(measures, {"slot_wait_s": clock.queued_s - queued_s})
                 draw = self._draw(task, sample_index, request, retry=len(errors), num_void=num_void)
                 result = await self._try(task, draw, clock, measures)
-            if result.error in _NOBODYS:
-                # Of a place that was not free nothing was asked.
+            if result.error in _UNCHARGED_ERRORS:
+                # `EnvAtCapacity` ends a try before any operation, so there are none to record.
                 if result.error == EngineRestarted.code:
                     operations += result.transcript.operations
-                    await until_back(parts.engine, session=draw.session, prefix_key=draw.prefix_key)
-                clock.turn_back(begun_s)
+                    await wait_until_ready(
+                        parts.engine, session=draw.session, prefix_key=draw.prefix_key
+                    )
+                clock.discount_since(begun_s)
                 num_void += 1
                 continue
             retries = len(errors)
@@ -116,7 +117,7 @@ class RolloutWorker:
             errors += [result.error] if result.error else []
             if result.error is None or retries >= parts.environment.max_infra_retries:
                 break
-            clock.lose()
+            clock.count_as_lost()
             if clock.left_s <= 0.0:
                 break
         identity = RolloutIdentity(
@@ -135,27 +136,27 @@ class RolloutWorker:
         )
 
     async def close(self) -> None:
-        """Give back what the environments' provider holds; it fails quietly, and says so."""
+        """Release the provider's resources; a failure is only logged."""
         provider = self._parts.provider
         if isinstance(provider, AsyncCloseable):
             try:
                 await provider.close()
-            except Exception:  # noqa: BLE001 - what is left is swept by name afterwards
+            except Exception:  # noqa: BLE001 - a sweep deletes the remaining instances by tag
                 _log.exception("closing the environments' provider")
 
     @asynccontextmanager
     async def _slot(self, task: Task, clock: RolloutClock) -> AsyncIterator[None]:
-        """Hold a place for an episode, where there are only so many; the clock stands meanwhile."""
+        """Hold a slot for an episode, if the provider limits them; the wait counts as queueing."""
         async with AsyncExitStack() as stack:
             if isinstance(self._parts.provider, LimitsConcurrency):
-                with clock.standing_still():
+                with clock.paused():
                     await stack.enter_async_context(self._parts.provider.slot(task))
             yield
 
     async def _try(
         self, task: Task, draw: TurnSampling, clock: RolloutClock, measures: dict[str, float]
     ) -> _Try:
-        """Roll once; whatever the environment raises is in what is returned, its figures are added.
+        """Run one try: errors of the environment are in the result, its metrics in `measures`.
 
         Raises:
             TrainerError: the engine failed, or the task cannot be done.
@@ -196,7 +197,7 @@ class RolloutWorker:
     def _draw(
         self, task: Task, sample_index: int, request: RolloutRequest, *, retry: int, num_void: int
     ) -> TurnSampling:
-        """Sampling parameters of a try; each try has its own session on the engine."""
+        """Return the sampling parameters of a try, with its own session on the engine."""
         void = f"+{num_void}" if num_void else ""
         place = (self._parts.seed, request.step, request.split, request.decoding, task.key)
         return TurnSampling(
@@ -215,7 +216,7 @@ def _measures(env: Env) -> Mapping[str, float]:
 
 
 def _add(measures: dict[str, float], more: Mapping[str, float]) -> None:
-    """Add counts and seconds of a try; of what is neither, such as a limit, the last one stands."""
+    """Add a try's counts and seconds; any other value, such as a limit, replaces the earlier."""
     for name, value in more.items():
         sums = name.startswith("num_") or name.endswith("_s")
         measures[name] = measures.get(name, 0.0) + value if sums else value
@@ -231,9 +232,9 @@ def _infra_error(code: str, transcript: Transcript) -> _Try:
 
 
 async def _close(env: Env, session: str) -> None:
-    """Close an environment whatever happens to it, within a time limit."""
+    """Close an environment within a time limit; a failure is only logged."""
     try:
         async with asyncio.timeout(CLOSE_TIMEOUT_S):
             await env.close()
-    except Exception:  # noqa: BLE001 - the rollout edge: the outcome stands already
+    except Exception:  # noqa: BLE001 - the rollout edge: the outcome is known already
         _log.exception("closing the environment of %s", session)

@@ -91,7 +91,7 @@ class Restarting(ScriptedEngine):
 
 @pytest.fixture(autouse=True)
 def _short_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(liveness, "LOOK_AGAIN_S", 0.02)
+    monkeypatch.setattr(liveness, "HEALTH_CHECK_PAUSE_S", 0.02)
 
 
 def short(**more: Any) -> EnvironmentSpec:

@@ -62,7 +62,7 @@ class OpenEpisode:
         timeout = VerifierUnavailable("the verifier took too long")
         grade = await _within(self.env.score, self.limits.verifier_timeout_s, timeout)
         if grade.score is None:
-            raise VerifierUnavailable(grade.reason or "the verifier gave no score")
+            raise VerifierUnavailable(grade.reason or "the verifier returned no score")
         return grade.score
 
 

@@ -1,12 +1,12 @@
-"""Groups for one training step after another, rolled out ahead of the learner within a bound.
+"""Rollout buffer: rolls groups out ahead of the learner, within a bound of staleness.
 
 Every group has a slot, numbered 0, 1, 2 ... over the life of the run; step t (from 1) takes
 `batch_size` of them. With a bound of S steps slots are opened ahead of the step that takes them,
 and a slow one may be taken later than others; no trajectory that is trained on was begun more than
-S versions before. With S = 0 a step's slots are opened when it begins and all are waited for: the
+S versions before. With S = 0 a step opens its slots when it begins and waits for all of them: the
 synchronous algorithm is this code, not another one.
 
-The bound: A = ceil(S / 2) batches are opened ahead and D = S - A steps are left to a slow group.
+The bound: A = ceil(S / 2) batches are opened ahead, and a slow group may be D = S - A steps late.
 Slot j opens at version j // batch_size - A at the earliest and is taken by step j // batch_size +
 1 + D at the latest, so what is trained on at step t (version t - 1) is at most A + D = S old. A
 step never has to take more than `batch_size`: all slots before its window were taken in time.
@@ -39,11 +39,11 @@ class BufferOptions:
     batch_size: int
     """Groups per step."""
     last_step: int
-    """The run's; nothing is rolled out for later ones."""
+    """The run's last step: no slot is opened for a later one."""
     max_staleness_steps: int = 0
     """Versions between the weights that began a trajectory and those that learn from it."""
     resampling: ResamplePolicy = field(default_factory=ResamplePolicy)
-    """What is drawn again; the bound holds for it too, since it only begins later."""
+    """The groups that are resampled; the bound holds for these too, since they begin later."""
 
     @property
     def ahead(self) -> int:
@@ -63,14 +63,14 @@ class RolloutBatch:
     groups: tuple[RolloutGroup, ...]
     """In the order of their slots."""
     dropped: tuple[RolloutGroup, ...] = ()
-    """Rolled out for this step too, and drawn again."""
+    """Groups that were rolled out for this step and replaced by resampling."""
     num_in_flight: int = 0
     """Groups that later steps will take, finished or not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Draw:
-    """A task with the ordinal of the draw that it came in: with it goes every seed of its group."""
+    """A task with the ordinal of its draw, from which the group's seeds are derived."""
 
     task: Task
     ordinal: int
@@ -79,25 +79,25 @@ class _Draw:
 @dataclass(slots=True)
 class _Slot:
     draws: list[_Draw]
-    """The last one is under way or finished, the others came to `dropped`."""
+    """The last one is rolled out now or finished, the groups of the others are in `dropped`."""
     dropped: list[RolloutGroup] = field(default_factory=list)
     filling: asyncio.Task[RolloutGroup] | None = None
 
     @property
     def is_filled(self) -> bool:
-        """Raises what the rollouts met."""
+        """True once the slot has its group. Raises the error that ended its rollouts."""
         done = self.filling is not None and self.filling.done()
         return done and self.group is not None
 
     @property
     def group(self) -> RolloutGroup:
         if self.filling is None:
-            raise AssertionError("a slot is filled from its first moment on")
+            raise AssertionError("a slot gets its task of rollouts when it is opened")
         return self.filling.result()
 
 
 class RolloutBuffer:
-    """Opens slots, keeps their rollouts going, and hands out a batch per step."""
+    """Opens slots, runs their rollouts in the background, and returns a batch per step."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class RolloutBuffer:
         request_of: Callable[[int], RolloutRequest],
         options: BufferOptions,
     ) -> None:
-        """`draw_tasks` gives one batch of tasks; `request_of` the request of such a draw."""
+        """`draw_tasks` draws one batch of tasks; `request_of` returns the request of a draw."""
         self._collector = collector
         self._draw_tasks = draw_tasks
         self._request_of = request_of
@@ -122,10 +122,10 @@ class RolloutBuffer:
         return self._options.batch_size
 
     async def next_batch(self, step: int) -> RolloutBatch:
-        """Return the groups of a step; the rollouts of later steps go on meanwhile.
+        """Return the groups of a step; rollouts of later steps continue in the background.
 
         Raises:
-            TrainerError: a rollout met a failure that is not its environment's.
+            TrainerError: a rollout failed for a reason other than its environment.
         """
         options = self._options
         self._open_until(min(step + options.ahead, options.last_step) * options.batch_size)
@@ -154,13 +154,13 @@ class RolloutBuffer:
                 # Overdue slots are the oldest ones, so they are among the first.
                 return sorted(filled)[: options.batch_size]
             filling = [slot.filling for slot in self._slots.values() if slot.filling is not None]
-            under_way = [each for each in filling if not each.done()]
-            await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+            unfinished = [task for task in filling if not task.done()]
+            await asyncio.wait(unfinished, return_when=asyncio.FIRST_COMPLETED)
 
     def state(self) -> dict[str, JsonValue]:
-        """Return the draws and the tasks drawn that no step has taken; `restore` goes on there.
+        """Return the number of draws and the drawn tasks that no step has taken, for `restore`.
 
-        Tasks that a slot has dropped are among them: no step has reported their rollouts.
+        Tasks that a slot has dropped are included: no step has reported their rollouts.
         """
         drawn = [draw for _, slot in sorted(self._slots.items()) for draw in slot.draws]
         drawn += self._drawn
@@ -168,14 +168,14 @@ class RolloutBuffer:
         return {"num_draws": self._num_draws, "pending": pending}
 
     def restore(self, step: int, state: Mapping[str, JsonValue], tasks: Mapping[str, Task]) -> None:
-        """Go on after `step`; the groups that were pending are rolled out again.
+        """Resume after `step`; pending groups are rolled out again.
 
         Raises:
             CheckpointError: the state is malformed, or its tasks are not among `tasks`.
         """
         num_draws, pending = state.get("num_draws"), state.get("pending")
         if not isinstance(num_draws, int) or not isinstance(pending, list):
-            raise CheckpointError("the state of the rollout stream is malformed")
+            raise CheckpointError("the state of the rollout buffer is malformed")
         for entry in pending:
             match entry:
                 case [int(ordinal), str(key)] if key in tasks:
@@ -186,10 +186,10 @@ class RolloutBuffer:
         self._num_draws = num_draws
 
     async def close(self) -> None:
-        """Cancel what is under way."""
+        """Cancel all rollouts."""
         filling = [slot.filling for slot in self._slots.values() if slot.filling is not None]
-        for each in filling:
-            each.cancel()
+        for task in filling:
+            task.cancel()
         await asyncio.gather(*filling, return_exceptions=True)
         self._slots.clear()
 

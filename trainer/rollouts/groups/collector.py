@@ -1,4 +1,4 @@
-"""Rollouts of many tasks at once: bounded, and in a fixed order."""
+"""Collector: runs the rollouts of many tasks concurrently, and returns them in a fixed order."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Collector:
     async def group(self, task: Task, request: RolloutRequest) -> tuple[Rollout, ...]:
         """Return the rollouts of one task, in the order of its samples; raises as `collect`.
 
-        They are learned from together: one that was asked something else is an infra error.
+        A group shares one baseline, so a rollout with another prompt becomes an infra error.
         """
         samples = [(task, index) for index in range(request.n_samples_per_prompt)]
         return with_one_prompt(await self._gather(samples, request))

@@ -11,12 +11,12 @@ from trainer.errors import EnvironmentOutage, SpecError
 from trainer.rollouts.request import Rollout
 
 _NO_PROMPT = (
-    " has no prompt, and its environment gave none when it was reset: give the task one, or let the"
-    " environment's reset answer with it"
+    " has no prompt, and its environment's reset returned none: add a prompt to the task, or return"
+    " one from the environment's reset"
 )
 _DIFFERS = (
-    " got another prompt for each of its rollouts: let the environment's reset, and its list of"
-    " tools, say the same for the same task and seed"
+    " got another prompt for each of its rollouts: make the environment's reset and its list of"
+    " tools return the same for the same task and seed"
 )
 
 
@@ -46,7 +46,7 @@ def refuse_outage(rollouts: Sequence[Rollout], *, max_infra_error_rate: float) -
 
 
 def _remedy(missing: Sequence[Rollout]) -> str | None:
-    """Say what to change in the spec or its tasks, where that is what most of them lack."""
+    """Return the change of spec or tasks that would fix most of the missing grades, or None."""
     for code in (PromptTooLong.code, NoPrompt.code, PromptDiffers.code):
         affected = [each.trajectory for each in missing if _reason(each) == code]
         if 2 * len(affected) <= len(missing):

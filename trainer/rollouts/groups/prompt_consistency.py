@@ -1,7 +1,7 @@
-"""One question per group: a baseline compares answers to the same one.
+"""One prompt per group: a baseline compares responses to the same prompt.
 
-Tools and words may come from the environment, one instance of which may list other tools, or say
-something else when it is reset, than those of the other rollouts of its group.
+Tools and prompt may come from the environment, whose instances may list different tools, or
+return different prompts, within one group.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ _log = logging.getLogger(__name__)
 
 
 def with_one_prompt(group: Sequence[Rollout]) -> tuple[Rollout, ...]:
-    """Return the rollouts of a task; those graded on another prompt than most are infra errors.
+    """Return the rollouts of a task; graded ones with another prompt than most are infra errors.
 
-    Where two prompts are as frequent, that of the earlier sample stays.
+    Of two equally frequent prompts, the earlier sample's wins.
     """
     graded = [rollout for rollout in group if rollout.trajectory.reward is not None]
     prompts = Counter(_prompt(rollout) for rollout in graded)
     if len(prompts) <= 1:
         return tuple(group)
     ((common, _),) = prompts.most_common(1)
-    return tuple(_judged(rollout, common) for rollout in group)
+    return tuple(_checked(rollout, common) for rollout in group)
 
 
-def _judged(rollout: Rollout, common: tuple[int, ...]) -> Rollout:
+def _checked(rollout: Rollout, common: tuple[int, ...]) -> Rollout:
     trajectory = rollout.trajectory
     if trajectory.reward is None or _prompt(rollout) == common:
         return rollout
-    _log.info("rollout %s: its prompt is not that of its group", trajectory.rollout_id)
+    _log.info("rollout %s: its prompt differs from its group's", trajectory.rollout_id)
     return replace(
         rollout,
         trajectory=replace(

@@ -22,7 +22,7 @@ class ResamplePolicy:
     accepts: Callable[[Sequence[RolloutGroup]], bool] = lambda _batch: True
     """True if a batch is worth a step; otherwise all its slots draw another task."""
     max_draws: int = 1
-    """Tasks that one slot may draw, and batches that one step may; the last is kept as it is."""
+    """Tasks that one slot, and batches that one step, may draw; the last is always accepted."""
 
     @classmethod
     def of(cls, rule: DynamicSamplingSpec | None) -> ResamplePolicy:

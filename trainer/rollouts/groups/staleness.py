@@ -11,8 +11,8 @@ from trainer.types import Trajectory
 def staleness_metrics(batch: RolloutBatch, *, version: int, bound: int) -> dict[str, float]:
     """Return `async/...` for the groups that the weights of `version` are about to learn from.
 
-    The staleness of a trajectory is that of its oldest drawn token, in versions; the stream keeps
-    it within `bound`, and every one beyond it is counted here.
+    The staleness of a trajectory is that of its oldest drawn token, in versions; the buffer keeps
+    it within `bound`, and trajectories beyond it are counted here.
     """
     versions_of = [
         versions

@@ -1,11 +1,10 @@
-"""Deadlines of one rollout, nested: call < turn < trajectory. Whoever used up the time answers.
+"""Deadlines of one rollout, nested: call < turn < trajectory. Whoever used most time is at fault.
 
-A rollout that is rolled again goes on under the same clock: what earlier tries took is time that
-the environment used. A step and a run have theirs in `trainer/attempt/watchdog.py`; what an
-environment does within a call is bounded by the call's.
+A retried rollout keeps its clock: the time of its failed tries is charged to the environment. The
+deadlines of steps and runs are in `trainer/attempt/watchdog.py`.
 
-An engine may compute in the event loop's own thread. While it does, no answer of an environment
-can be received, so those seconds are never counted as the environment's.
+An engine may compute in the event loop's own thread. Meanwhile the loop cannot receive a response
+of the environment, so those seconds are never charged to the environment.
 """
 
 from __future__ import annotations
@@ -28,31 +27,30 @@ class PolicyTimeUp(Exception):
 
 @dataclass(slots=True)
 class RolloutClock:
-    """Start of a rollout, and the time its tries have taken so far (seconds)."""
+    """Clock of a rollout over all its tries (seconds)."""
 
     limits: RolloutLimits
     started: float = field(default_factory=time.monotonic)
     lost_s: float = 0.0
-    """By tries that came to nothing, for faults of the environment."""
+    """Time of the tries that failed by the environment's fault."""
     queued_s: float = 0.0
-    """Spent in a queue for a free environment, or for an engine that died and was started again:
-    time that nobody used."""
+    """Wait for a free environment or for an engine that restarts; charged to nobody."""
 
-    def lose(self) -> None:
+    def count_as_lost(self) -> None:
         """Count all the time so far as lost."""
         self.lost_s = self.elapsed_s
 
     @contextmanager
-    def standing_still(self) -> Iterator[None]:
-        """Count what is in the block as queueing, which moves every deadline of the rollout."""
+    def paused(self) -> Iterator[None]:
+        """Count the block as queueing, which postpones every deadline of the rollout."""
         began = time.monotonic()
         try:
             yield
         finally:
             self.queued_s += time.monotonic() - began
 
-    def turn_back(self, elapsed_s: float) -> None:
-        """Count everything since `elapsed_s` as queueing: the try came to nothing by no fault."""
+    def discount_since(self, elapsed_s: float) -> None:
+        """Count everything since `elapsed_s` as queueing: neither side caused the try to fail."""
         self.queued_s += self.elapsed_s - elapsed_s
 
     @property
@@ -62,7 +60,7 @@ class RolloutClock:
 
     @property
     def left_s(self) -> float:
-        """Seconds until the trajectory's deadline, which a second try is allowed to pass a bit."""
+        """Seconds until the trajectory's deadline; retries get `infra_retry_allowance_s` more."""
         allowance = self.limits.infra_retry_allowance_s if self.lost_s else 0.0
         return self.limits.trajectory_timeout_s + allowance - self.elapsed_s
 
@@ -78,7 +76,7 @@ class _Turn:
 
 @dataclass(slots=True)
 class TimeBudget:
-    """The time of one try at a trajectory, and how it was spent (seconds)."""
+    """The time of one try, charged to the policy or to the environment (seconds)."""
 
     clock: RolloutClock
     loop_blocked_s: Callable[[], float] = lambda: 0.0
@@ -86,7 +84,7 @@ class TimeBudget:
     policy_s: float = 0.0
     env_s: float = 0.0
     operations: list[EnvOperation] = field(default_factory=list)
-    """What was asked of the environment, in order."""
+    """The operations on the environment, in order."""
     _turn: _Turn | None = None
     _call_expired: bool = False
 
@@ -101,7 +99,7 @@ class TimeBudget:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Bound what is in the block, a model turn with its calls, by `turn_timeout_s` too."""
+        """Bound the block, a model turn with its calls, by `turn_timeout_s` too."""
         self._turn = _Turn(time.monotonic(), self.policy_s, self.env_s)
         try:
             yield
@@ -109,10 +107,10 @@ class TimeBudget:
             self._turn = None
 
     @asynccontextmanager
-    async def policy(self, is_nobodys: Callable[[], bool] = lambda: False) -> AsyncIterator[None]:
-        """Spend the policy's time: sampling one turn.
+    async def policy(self, is_uncharged: Callable[[], bool] = lambda: False) -> AsyncIterator[None]:
+        """Charge the block, which samples one turn, to the policy.
 
-        Where `is_nobodys` says so once it is sampled, no deadline counts the time that it took.
+        If `is_uncharged` returns True after the block, its time counts as queueing instead.
 
         Raises:
             PolicyTimeUp: the trajectory's or the turn's time is over and was mostly the policy's.
@@ -120,13 +118,13 @@ class TimeBudget:
         """
         began = time.monotonic()
         try:
-            async with asyncio.timeout(self._left()):
+            async with asyncio.timeout(self._remaining_s()):
                 yield
         except TimeoutError:
             self.policy_s += time.monotonic() - began
             raise self._time_up() from None
         took_s = time.monotonic() - began
-        if not is_nobodys():
+        if not is_uncharged():
             self.policy_s += took_s
             return
         self.clock.queued_s += took_s
@@ -137,21 +135,21 @@ class TimeBudget:
     async def environment(
         self, kind: Kind, on_timeout: RolloutError, *, at_most_s: float
     ) -> AsyncIterator[None]:
-        """Spend the environment's time: one operation, bounded by its own deadline alone.
+        """Charge the block, one operation, to the environment, bounded by its own deadline alone.
 
-        A call that was cut by the turn's or the trajectory's time would be the fault of whoever had
-        been slow before, though it might never have been answered. Whether their time is over
-        is asked before an operation and after it (`refuse_late`). A reset is cut by it: nothing
-        but the environment was asked for anything before.
+        Turn and trajectory do not cut a call off: the party that was slow before would be blamed
+        for a call that may never have got a response. Their deadlines are checked before the
+        operation and after it (`refuse_late`). A reset is cut off by them: only the environment
+        has used time before it.
 
         Raises:
             RolloutError: `on_timeout`, when the operation itself took too long.
             PolicyTimeUp: the trajectory's or the turn's time is over and was mostly the policy's.
             RolloutDeadline: it is over and was mostly the environment's.
         """
-        left, spent = self._left(), self._stopwatch()
+        left, spent = self._remaining_s(), self._stopwatch()
         cut_s = left if kind == "reset" else None
-        with self._noting(kind, spent):
+        with self._recorded(kind, spent):
             try:
                 async with asyncio.timeout(cut_s) as deadline:
                     limit_s = at_most_s if cut_s is None else min(cut_s, at_most_s)
@@ -159,7 +157,7 @@ class TimeBudget:
                         yield
             except TimeoutError:
                 self.env_s += spent()
-                # An environment may raise a TimeoutError of its own: that is no deadline of ours.
+                # The environment's own code may raise TimeoutError too, without any deadline here.
                 if self._call_expired or not deadline.expired():
                     raise on_timeout from None
                 raise self._time_up() from None
@@ -167,13 +165,13 @@ class TimeBudget:
 
     @asynccontextmanager
     async def grading(self, on_timeout: RolloutError) -> AsyncIterator[None]:
-        """Wait for a grade, at most `verifier_timeout_s`; the trajectory's time may be over.
+        """Bound the block, a verification, by `verifier_timeout_s`, even after the deadline.
 
         Raises:
             RolloutError: `on_timeout`, when the grade took too long.
         """
         limit_s, spent = self.limits.verifier_timeout_s, self._stopwatch()
-        with self._noting("verification", spent):
+        with self._recorded("verification", spent):
             try:
                 async with asyncio.timeout(None) as deadline:
                     with self._call_limit(deadline, spent, limit_s), within(limit_s):
@@ -188,15 +186,15 @@ class TimeBudget:
             PolicyTimeUp: the trajectory's or the turn's time is over and was mostly the policy's.
             RolloutDeadline: it is over and was mostly the environment's.
         """
-        self._left()
+        self._remaining_s()
 
-    def note_no_grade(self) -> None:
-        """Write down that the verification that was last gave no grade, though it answered."""
+    def record_missing_grade(self) -> None:
+        """Record the last verification as failed: its response had no grade."""
         self.operations[-1] = replace(self.operations[-1], failed=True)
 
     @contextmanager
-    def _noting(self, kind: Kind, spent: Callable[[], float]) -> Iterator[None]:
-        """Write down the operation in the block, whatever becomes of it."""
+    def _recorded(self, kind: Kind, spent: Callable[[], float]) -> Iterator[None]:
+        """Record the operation in the block, also when it fails."""
         try:
             yield
         except Exception:
@@ -205,7 +203,7 @@ class TimeBudget:
         self.operations.append(EnvOperation(kind, spent(), failed=False))
 
     def _stopwatch(self) -> Callable[[], float]:
-        """Seconds from now on in which the event loop was free to receive an answer."""
+        """Return a stopwatch of the seconds in which the event loop could receive a response."""
         began, blocked = time.monotonic(), self.loop_blocked_s()
         return lambda: time.monotonic() - began - (self.loop_blocked_s() - blocked)
 
@@ -215,8 +213,8 @@ class TimeBudget:
     ) -> Iterator[None]:
         """Expire `deadline` once `spent` passes `at_most_s`.
 
-        A loop that was late for another reason, such as a busy machine, finds answer and timer due
-        together: the answer goes first.
+        If a busy machine delays the loop, response and timer become due together. `call_soon`
+        then puts the expiry behind the response.
         """
         loop = asyncio.get_running_loop()
         timer: asyncio.Handle
@@ -237,7 +235,7 @@ class TimeBudget:
         finally:
             timer.cancel()
 
-    def _left(self) -> float:
+    def _remaining_s(self) -> float:
         left = self.clock.left_s
         if self._turn is not None:
             left = min(left, self._turn.started + self.limits.turn_timeout_s - time.monotonic())

@@ -23,11 +23,11 @@ class RolloutLimits:
     turn_timeout_s: float
     trajectory_timeout_s: float
     infra_retry_allowance_s: float
-    """Added to `trajectory_timeout_s` for a rollout that is rolled again."""
+    """Added to `trajectory_timeout_s` for a retry."""
 
 
 def without_deadlines(limits: RolloutLimits) -> RolloutLimits:
-    """Return the same limits of turns and tokens, with all the time in the world."""
+    """Return the same limits of turns and tokens, without any of time."""
     return replace(
         limits,
         call_timeout_s=math.inf,
@@ -58,6 +58,6 @@ def limits_for(env_key: str, environment: EnvironmentSpec, rollout: RolloutSpec)
 
 
 def training_temperature(env_key: str, environment: EnvironmentSpec, rollout: RolloutSpec) -> float:
-    """Return the temperature training rollouts are drawn at in one environment."""
+    """Return the sampling temperature of training rollouts in one environment."""
     override = environment.overrides.get(env_key, EnvironmentOverride())
     return override.temperature or rollout.temperature

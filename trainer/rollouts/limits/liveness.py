@@ -1,4 +1,4 @@
-"""Telling a policy that is slow from an engine that hangs, or that died and is started again."""
+"""Liveness of the engine: tells a slow policy from an engine that hangs or restarted."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from trainer.engines.base import Engine, HasCopies, Restartable
 from trainer.errors import EngineError
 
 PATIENCE_S = 30.0
-"""How long an engine may take to score a few tokens, unless a turn has less time."""
-LOOK_AGAIN_S = 1.0
-"""How often it is asked for an engine that is away."""
+"""Time in which a live engine scores a few tokens, unless a turn has less (seconds)."""
+HEALTH_CHECK_PAUSE_S = 1.0
+"""Pause between health checks of an engine that restarts (seconds)."""
 _NUM_TOKENS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Of whom a turn is asked, since when, and what that engine had drawn before (tokens)."""
+    """A turn's request: its engine, start, and the tokens that the engine had drawn before."""
 
     engine: Engine
     began: float
@@ -28,22 +28,22 @@ class Request:
 
     @classmethod
     def to(cls, engine: Engine, *, session: str, prefix_key: str) -> Request:
-        """Return the request that a session makes now."""
+        """Return the request that a session sends now, to its copy of the engine."""
         copy = _serving(engine, session, prefix_key)
         return cls(copy, time.monotonic(), copy.stats().num_sampled_tokens)
 
     @property
-    def met_a_restart(self) -> bool:
+    def was_restarted(self) -> bool:
         """True if the engine became ready only after the request began."""
         return isinstance(self.engine, Restartable) and self.engine.ready_since > self.began
 
 
 async def refuse_dead_engine(request: Request, token_ids: Sequence[int], *, turn_s: float) -> None:
-    """Return if the engine was there all the time and has drawn a token, or still answers.
+    """Refuse an engine that restarted or hangs; one that drew a token or still scores passes.
 
     Raises:
-        EngineRestarted: it died since the request began: it starts again, or has done so.
-        EngineError: it has drawn nothing, and it does not answer.
+        EngineRestarted: the engine died after the request began.
+        EngineError: the engine has drawn nothing and does not respond.
     """
     await _refuse_restarted(request)
     if request.engine.stats().num_sampled_tokens > request.num_drawn:
@@ -61,22 +61,22 @@ async def refuse_dead_engine(request: Request, token_ids: Sequence[int], *, turn
     await _refuse_restarted(request)
 
 
-async def until_back(engine: Engine, *, session: str, prefix_key: str) -> None:
-    """Return once what a session is asked of can draw; the step's deadline bounds the wait.
+async def wait_until_ready(engine: Engine, *, session: str, prefix_key: str) -> None:
+    """Wait until the session's copy of the engine can sample; only the step's deadline bounds it.
 
     Raises:
-        EngineError: it died more often than it is started again.
+        EngineError: it died more often than it is restarted.
     """
     copy = _serving(engine, session, prefix_key)
     while isinstance(copy, Restartable) and not await copy.health_check():  # noqa: ASYNC110 - a process
-        await asyncio.sleep(LOOK_AGAIN_S)
+        await asyncio.sleep(HEALTH_CHECK_PAUSE_S)
 
 
 async def _refuse_restarted(request: Request) -> None:
     if not isinstance(request.engine, Restartable):
         return
-    if not await request.engine.health_check() or request.met_a_restart:
-        raise EngineRestarted("the engine died during a turn, and is started again")
+    if not await request.engine.health_check() or request.was_restarted:
+        raise EngineRestarted("the engine died during a turn and restarts")
 
 
 def _serving(engine: Engine, session: str, prefix_key: str) -> Engine:

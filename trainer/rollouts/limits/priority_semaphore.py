@@ -10,10 +10,10 @@ from itertools import count
 
 
 class PrioritySemaphore:
-    """At most `number` are held at once; of those waiting the lowest `turn` is next, then age.
+    """Semaphore of `number` slots; the waiter with the lowest `turn` is next, then the oldest.
 
-    `asyncio.Semaphore` serves in order of arrival alone: an evaluation would stand behind every
-    rollout that was begun ahead for later steps.
+    `asyncio.Semaphore` serves in order of arrival alone: an evaluation would wait for every
+    rollout that was started ahead for later steps.
     """
 
     def __init__(self, number: int) -> None:
@@ -23,7 +23,7 @@ class PrioritySemaphore:
 
     @asynccontextmanager
     async def acquire(self, turn: int) -> AsyncIterator[None]:
-        """Hold a place in the block."""
+        """Hold a slot within the block."""
         await self._acquire(turn)
         try:
             yield
@@ -39,7 +39,7 @@ class PrioritySemaphore:
         try:
             await slot
         except asyncio.CancelledError:
-            # It may have been given the place in the moment in which it was cancelled.
+            # A release may have assigned the slot just before the cancellation: pass it on.
             if slot.done() and not slot.cancelled():
                 self._release()
             raise

@@ -23,7 +23,7 @@ def trajectories_name(request: RolloutRequest) -> str:
 
 
 def write_trajectories(path: Path, rollouts: Sequence[Rollout], request: RolloutRequest) -> None:
-    """Write one line per rollout, in the given order; the bytes depend on the content alone.
+    """Write one line per rollout, in the order of `rollouts`; equal content gives equal bytes.
 
     `logprobs` and `weight_versions` list the drawn tokens only, in the order of the ones in
     `action_mask`; log-probs are rounded to 6 decimals.

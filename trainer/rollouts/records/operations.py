@@ -13,14 +13,14 @@ from trainer.rollouts.request import Rollout
 
 
 def env_health(rollouts: Iterable[Rollout]) -> dict[str, EnvHealth]:
-    """Return how each environment behaved, by its key; rollouts never begun say nothing."""
+    """Return the health of each environment, by its key, from the rollouts that were started."""
     return {key: _health(group) for key, group in _by_env(rollouts).items()}
 
 
 def latency_metrics(rollouts: Iterable[Rollout]) -> dict[str, float]:
-    """Return the time to the answer of a tool call per environment (seconds), where one was made.
+    """Return the latency of tool calls per environment that had any (seconds).
 
-    Retried tries count too, and calls that never were answered count with the time waited.
+    Calls of failed tries count too, and calls without a response count with the time waited.
     """
     metrics: dict[str, float] = {}
     for env_key, group in _by_env(rollouts).items():

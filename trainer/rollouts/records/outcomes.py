@@ -1,4 +1,4 @@
-"""From rollouts to the rows that every percentage is made of."""
+"""Outcome rows of rollouts, from which every percentage is computed."""
 
 from __future__ import annotations
 

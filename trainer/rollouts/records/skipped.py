@@ -1,4 +1,4 @@
-"""Rollouts that never ended: rows for them say so, and nobody takes them for zeros."""
+"""Skipped rollouts: ungraded rows for rollouts that were never started or never ended."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def rollout_id(attempt: int, request: RolloutRequest, task: Task, sample_index: 
 def unstarted(
     task: Task, sample_index: int, request: RolloutRequest, *, attempt: int, why: str
 ) -> Rollout:
-    """Return the rollout that was not begun, or not ended, for a reason outside of it."""
+    """Return an ungraded rollout that was not started, or not ended, for the reason `why`."""
     identity = RolloutIdentity(
         rollout_id=rollout_id(attempt, request, task, sample_index),
         sample_index=sample_index,

@@ -45,9 +45,9 @@ DIFFERS = "prompt_differs"
          r"3 of 3 .* counting: prompt_too_long: the prompt of t0 has \d+ tokens, more than"
          r" rollout\.max_input_length: raise it"),
         ([NO_PROMPT, NO_PROMPT, None], SpecError,
-         "2 of 3 .* t0 has no prompt, and its environment gave none when it was reset: give"),
+         "2 of 3 .* t0 has no prompt, and its environment's reset returned none: add"),
         ([DIFFERS, DIFFERS, DIFFERS, None], SpecError,
-         "3 of 4 .* t0 got another prompt for each of its rollouts: let the environment's reset"),
+         "3 of 4 .* t0 got another prompt for each of its rollouts: make the environment's reset"),
         ([TOO_LONG, TRANSPORT], EnvironmentOutage, "2 of 2 "),
         ([TRANSPORT, TRANSPORT, TOO_LONG], EnvironmentOutage, "most often counting: tool_tra"),
     ],
