@@ -1,1 +1,1 @@
-"""Admission: turns a spec into a run, or refuses it with a sentence."""
+"""Admission: turns a spec into a run, or rejects it with a reason."""

@@ -23,7 +23,7 @@ from api.tables.identity import Principal
 from hillclimb.spec.run import RunSpec
 
 CREATED, OK = 201, 200
-"""HTTP statuses of a new run and of a run that goes on, stored with the idempotency key."""
+"""HTTP statuses of a new run and of a resumed one, stored with the idempotency key."""
 
 Describe = Callable[[Session, Run], dict[str, Any]]
 """Returns a run as the JSON of the response."""
@@ -87,13 +87,13 @@ class Admission:
         the run's nodes, and IdempotencyKeyReused.
         """
 
-        def go_on(session: Session, now: datetime) -> tuple[Run, int]:
+        def resume_run(session: Session, now: datetime) -> tuple[Run, int]:
             run = store.lock_run(session, run_id, project_id=caller.project_id)
             refuse_unrentable(spec_of(run), self.rental)
             resumed = resume(session, run, actor=caller.actor, now=now)
             return resumed, OK if resumed.id == run_id else CREATED
 
-        return self._once(request, go_on)
+        return self._once(request, resume_run)
 
     def _once(
         self,
@@ -115,7 +115,7 @@ class Admission:
     def _request_prices(self, spec: RunSpec) -> None:
         """Request the prices of the spec's machines from the worker.
 
-        In a transaction of its own: the request stays even where the spec is refused.
+        In its own transaction: the request is kept even when the spec is rejected.
         """
         skypilot = spec.backend.skypilot
         if skypilot is not None and rents(spec) and self.rental.clouds:

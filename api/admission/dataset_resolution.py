@@ -1,4 +1,4 @@
-"""From the dataset that a spec names to the version that its run gets."""
+"""Resolves the dataset of a spec to the version and environments of its run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
 from api.admission.dataset_rules import MEASURED, admit, listed
-from api.admission.env_keys import refuse_strange_keys
+from api.admission.env_keys import refuse_foreign_keys
 from api.datasets import store
 from api.datasets.errors import DatasetNotFound, DatasetUnusable
 from api.datasets.tool_token_counts import tools_like
@@ -27,13 +27,13 @@ TRAINED_ON = ("train", "probe")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolution:
-    """A spec whose dataset is a certain version, and what its user should know about that."""
+    """A spec with a fixed dataset version, and the warnings for its user."""
 
     spec: RunSpec
     warnings: tuple[str, ...] = ()
-    """What the run does otherwise than one might expect; stored with it as events."""
+    """Deviations of the run from its spec; stored with it as events."""
     lint: tuple[str, ...] = ()
-    """What is wrong with the version itself; stored with the run too."""
+    """Lint errors of the version; stored as events too."""
     dataset: dict[str, Any] | None = None
     """The version with its environments, as a plan shows them; null without a dataset."""
 
@@ -47,17 +47,21 @@ def resolve(
     is_resumed: bool = False,
     keeps_environments: bool = False,
 ) -> Resolution:
-    """Return the spec with the version's id and digest, and with the environments the run gets.
+    """Return the spec with the version's id and digest and with the run's environments.
 
-    An environment that is excluded or in quarantine is left out with a warning where the spec
-    names no environments. Where it names that one, it is refused for training and evaluation, and
-    let through with a warning for other kinds of runs: they find out whether it works again; so is
-    one that goes on after its end (`is_resumed`), whose environments were named for it then, and
-    one that goes on from a run of these same environments (`keeps_environments`), whose result
-    would mean something else without one of them. A spec without a dataset comes back as it is.
+    An excluded or quarantined environment is left out with a warning if the spec names no
+    environments. If the spec names it, training and evaluation runs are rejected; three cases get
+    only a warning:
+
+    - other kinds of runs, which test whether the environment works again;
+    - a resumed run (`is_resumed`), whose environments were fixed when it was submitted;
+    - a run that continues another one with the same environments (`keeps_environments`), whose
+      figures would not compare without one of them.
+
+    A spec without a dataset is returned unchanged.
 
     Raises:
-        DatasetUnusable: the version does not exist, or the run cannot work with it.
+        DatasetUnusable: the version does not exist, or the run cannot use it.
     """
     reference = spec.data.dataset
     if reference is None:
@@ -72,7 +76,7 @@ def resolve(
     _check_tasks(resolved, reference, table)
     measured = tools_like(session, project_id, resolved)
     lint = admit(resolved, version, table, measured, is_resumed=is_resumed)
-    warnings += _worth_knowing(dataset, version, table, in_force)
+    warnings += _task_warnings(dataset, version, table, in_force)
     return Resolution(
         spec=resolved,
         warnings=tuple(warnings),
@@ -91,15 +95,15 @@ def _find(
 
 
 def _check_same(reference: DatasetRef, version: DatasetVersion) -> None:
-    """Refuse a reference that was filled in for another version than the one it now names."""
+    """Reject a reference whose id or digest belongs to another version."""
     for name, requested, actual in (
         ("id", reference.id, version.id),
         ("digest", reference.digest, version.digest),
     ):
         if requested is not None and requested != actual:
             raise DatasetUnusable(
-                f"data.dataset.{name} is {requested}, but {reference} has {actual}: leave id and"
-                " digest out, the service fills them in"
+                f"data.dataset.{name} is {requested}, but {reference} has {actual}: omit id and"
+                " digest, the service fills them in"
             )
 
 
@@ -111,29 +115,34 @@ def _choose_environments(
     *,
     refuses: bool,
 ) -> tuple[list[str], list[str]]:
-    """Return the environments the run gets and a warning for each that was left out."""
-    there: Mapping[str, Any] = version.facts["envs"]
+    """Return the run's environments, and a warning for each barred one."""
+    available: Mapping[str, Any] = version.facts["envs"]
     named = spec.data.env_keys
-    strangers = [key for key in named if key not in there]
-    if strangers:
+    unknown = [key for key in named if key not in available]
+    if unknown:
         raise DatasetUnusable(
-            f"data.env_keys names {listed(strangers)}, which {spec.data.dataset} does not have; it"
-            f" has {listed(sorted(there))}"
+            f"data.env_keys names {listed(unknown)}, which {spec.data.dataset} does not have; it"
+            f" has {listed(sorted(available))}"
         )
-    barred = {each.key: each for each in in_force if each.scope == "env" and each.key in there}
+    barred = {
+        exclusion.key: exclusion
+        for exclusion in in_force
+        if exclusion.scope == "env" and exclusion.key in available
+    }
     refused = next((barred[key] for key in named if key in barred), None)
     if refused is not None and refuses:
         raise DatasetUnusable(
-            f"data.env_keys names {refused.key}, which is {_barred(refused)}: leave it out, or lift"
-            f" that with `hillclimb datasets include {dataset.name} --env {refused.key}`"
+            f"data.env_keys names {refused.key}, which is {_barred(refused)}: remove it, or lift"
+            f" the exclusion with `hillclimb datasets include {dataset.name} --env {refused.key}`"
         )
-    chosen = list(named) or [key for key in sorted(there) if key not in barred]
+    chosen = list(named) or [key for key in sorted(available) if key not in barred]
     if not chosen:
+        reasons = [f"{key} is {_barred(exclusion)}" for key, exclusion in sorted(barred.items())]
         raise DatasetUnusable(
             f"every environment of {spec.data.dataset} is excluded or in quarantine:"
-            f" {listed([f'{key} is {_barred(each)}' for key, each in sorted(barred.items())])}"
+            f" {listed(reasons)}"
         )
-    verb = "is taken though" if named else "is left out:"
+    verb = "is used although" if named else "is left out:"
     keys = sorted(set(barred) & set(chosen)) if named else sorted(barred)
     return chosen, [f"{key} {verb} it is {_barred(barred[key])}." for key in keys]
 
@@ -147,7 +156,7 @@ def _barred(exclusion: DatasetExclusion) -> str:
 def _with_version(
     spec: RunSpec, dataset: Dataset, version: DatasetVersion, keys: Sequence[str]
 ) -> RunSpec:
-    """Fill in version and environments, and check the spec as if its user had."""
+    """Return the spec with version and environments filled in, validated again."""
     body = spec.model_dump(mode="json")
     body["data"]["env_keys"] = list(keys)
     body["data"]["dataset"] = {
@@ -166,15 +175,15 @@ def _with_version(
 
 
 def _check_tasks(spec: RunSpec, reference: DatasetRef, table: Mapping[str, Any]) -> None:
-    """Refuse what the version's numbers of tasks do not serve, and modalities we cannot show."""
-    refuse_strange_keys(spec, reference, table)
+    """Reject a version with too few tasks for the spec, or with modalities we cannot render."""
+    refuse_foreign_keys(spec, reference, table)
     for key, facts in table.items():
         images = {name: n for name, n in facts["modalities"].items() if name != "tool_use"}
         for modality, count in images.items():
             raise DatasetUnusable(
                 f"{count} tasks of {key} in {reference} are {modality}: they need an image"
                 " processor and image tokens, which the trainer does not have yet. Build a version"
-                " of tool_use tasks only, or leave the environment out of data.env_keys"
+                " of tool_use tasks only, or remove the environment from data.env_keys"
             )
     train = {key: facts["train"] for key, facts in table.items() if facts["train"]}
     num_eval = sum(facts["eval"] for facts in table.values())
@@ -182,7 +191,7 @@ def _check_tasks(spec: RunSpec, reference: DatasetRef, table: Mapping[str, Any])
         raise DatasetUnusable(
             f"{reference} has no eval task in {listed(list(table))}: nothing could be measured."
             " Build a version with a larger split.eval_ratio or a smaller split.min_eval_per_env,"
-            " under a fresh name where earlier versions trained on its tasks"
+            " under a new name if earlier versions trained on its tasks"
         )
     if not train and spec.kind in TRAINED_ON:
         raise DatasetUnusable(f"{reference} has no training task in {listed(list(table))}")
@@ -195,7 +204,7 @@ def _check_tasks(spec: RunSpec, reference: DatasetRef, table: Mapping[str, Any])
         raise DatasetUnusable(f"with the tasks of {reference}: {error}") from error
 
 
-def _worth_knowing(
+def _task_warnings(
     dataset: Dataset,
     version: DatasetVersion,
     table: Mapping[str, Any],
@@ -210,20 +219,22 @@ def _worth_knowing(
     warnings = []
     if without:
         warnings.append(
-            f"{listed(without)} {'has' if len(without) == 1 else 'have'} no eval task: what is"
-            " learned there is not measured."
+            f"{listed(without)} {'has' if len(without) == 1 else 'have'} no eval task:"
+            " progress there is not measured."
         )
     if few:
         warnings.append(
-            f"fewer than {MIN_DIFFERENT} different eval tasks in {listed(few)}: no change shows"
-            " there by itself."
+            f"fewer than {MIN_DIFFERENT} different eval tasks in {listed(few)}: too few to"
+            " prove a change there."
         )
-    later = [each for each in in_force if each.scope == "task"]
-    later = [each for each in later if each.created_at > version.created_at]
+    later = [
+        exclusion
+        for exclusion in in_force
+        if exclusion.scope == "task" and exclusion.created_at > version.created_at
+    ]
     if later:
         warnings.append(
             f"{len(later)} exclusion(s) of {dataset.name} are newer than version {version.number},"
-            " which still has those tasks unless they were never in it: create a new version to"
-            " leave them out."
+            " which may still have those tasks: create a new version to leave them out."
         )
     return warnings

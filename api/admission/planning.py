@@ -1,4 +1,4 @@
-"""Plans the hardware that a spec would rent; refuses a spec that no machine can carry out."""
+"""Plans the hardware that a spec would rent; rejects a spec that no machine can execute."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from hillclimb.spec.run import RunSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """Machines that will do, and what a user should know."""
+    """The hardware plan of an accepted spec, with its warnings."""
 
     plan: HardwarePlan | None
-    """None where the spec rents nothing."""
+    """None for a spec that rents no machines."""
     warnings: tuple[str, ...]
 
 
 def check(spec: RunSpec, offers: tuple[Offer, ...] | None = None) -> Checked:
-    """Look at the machines that a spec asks for.
+    """Return the hardware plan of a spec, with warnings.
 
     Raises:
-        NoEligibleHardware: none of them can carry it out.
+        NoEligibleHardware: no candidate can execute the run.
     """
     plan = hardware_plan(spec, offers)
     if plan is None:
@@ -36,41 +36,41 @@ def check(spec: RunSpec, offers: tuple[Offer, ...] | None = None) -> Checked:
     if plan.refusal is not None:
         raise NoEligibleHardware(plan.refusal)
     left_out = (
-        f"{each.candidate.label} is left out: {each.why_not}."
-        for each in plan.candidates
-        if each.why_not is not None
+        f"{candidate.candidate.label} is left out: {candidate.why_not}."
+        for candidate in plan.candidates
+        if candidate.why_not is not None
     )
     unknown = dict.fromkeys(
         problem
-        for each in plan.candidates
-        if each.estimate is not None and each.estimate.fits is None
-        for problem in each.estimate.problems
+        for candidate in plan.candidates
+        if candidate.estimate is not None and candidate.estimate.fits is None
+        for problem in candidate.estimate.problems
     )
-    sentences = (*left_out, *(f"{each}." for each in unknown))
+    sentences = (*left_out, *(f"{problem}." for problem in unknown))
     return Checked(
         plan=plan,
         warnings=(
             *sentences,
-            *_doubts(plan.candidates, spec),
-            *_idle(plan.candidates, spec),
-            *_left_standing(plan, spec),
+            *_machine_warnings(plan.candidates, spec),
+            *_idle_gpu_warnings(plan.candidates, spec),
+            *_autodown_warnings(plan, spec),
         ),
     )
 
 
-def _left_standing(plan: HardwarePlan, spec: RunSpec) -> tuple[str, ...]:
-    """Say where a cluster that nobody ends would stay up, idle or not."""
+def _autodown_warnings(plan: HardwarePlan, spec: RunSpec) -> tuple[str, ...]:
+    """Warn of clouds that do not stop an idle cluster by themselves."""
     assert spec.backend.skypilot is not None
     warning = autodown_warning(plan.eligible, spec.backend.skypilot.idle_minutes)
     return () if warning is None else (warning,)
 
 
-def _doubts(candidates: tuple[CandidatePlan, ...], spec: RunSpec) -> tuple[str, ...]:
-    """Say of which machines it is not known whether the trainer would work there."""
+def _machine_warnings(candidates: tuple[CandidatePlan, ...], spec: RunSpec) -> tuple[str, ...]:
+    """Warn of candidates on which the trainer was never tested."""
     skypilot = spec.backend.skypilot
     assert skypilot is not None
     eligible = tuple(each.candidate for each in candidates if each.why_not is None)
-    doubts = dict.fromkeys(
+    warnings = dict.fromkeys(
         sentence
         for each in eligible
         for sentence in (
@@ -78,11 +78,11 @@ def _doubts(candidates: tuple[CandidatePlan, ...], spec: RunSpec) -> tuple[str, 
             prebuilt_warning(each, skypilot),
         )
     )
-    return tuple(f"{each}." for each in doubts if each is not None)
+    return tuple(f"{sentence}." for sentence in warnings if sentence is not None)
 
 
-def _idle(candidates: tuple[CandidatePlan, ...], spec: RunSpec) -> tuple[str, ...]:
-    """Say where GPUs would be paid for that nothing uses."""
+def _idle_gpu_warnings(candidates: tuple[CandidatePlan, ...], spec: RunSpec) -> tuple[str, ...]:
+    """Warn of candidates with more GPUs than the run uses."""
     skypilot = spec.backend.skypilot
     assert skypilot is not None
     needed = 0

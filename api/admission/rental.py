@@ -1,4 +1,4 @@
-"""Refuses a spec whose clusters this service cannot provision, or whose nodes could not work."""
+"""Rejects a spec whose clusters this service cannot provision, or whose nodes could not work."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def rents(spec: RunSpec) -> bool:
 
 
 def refuse_unrentable(spec: RunSpec, settings: RentalSettings) -> None:
-    """Refuse a run that this service could not rent nodes for, or whose nodes could not work.
+    """Reject a run that this service could not rent nodes for, or whose nodes could not work.
 
     Raises:
         NoEligibleHardware: the service rents nothing, nodes cannot reach the API or the blob store,
@@ -51,20 +51,20 @@ def refuse_unrentable(spec: RunSpec, settings: RentalSettings) -> None:
 
 
 def rental_warnings(spec: RunSpec, settings: RentalSettings) -> tuple[str, ...]:
-    """Return the warning of a plan that this service would refuse to submit."""
+    """Return the warning of a plan that this service would reject on submission."""
     try:
         refuse_unrentable(spec, settings)
     except NoEligibleHardware as error:
         reason = str(error).removesuffix(".")
-        return (f"This service would refuse the run with its present settings: {reason}.",)
+        return (f"This service would reject the run with its present settings: {reason}.",)
     return ()
 
 
 def _refuse_unreachable(spec: RunSpec, *, api_url: str, blobs_url: str) -> None:
-    """Refuse nodes that could reach neither the API nor the blob store at these addresses.
+    """Reject nodes that could reach neither the API nor the blob store at these addresses.
 
-    They would be billed until they give up, or lose the checkpoints that they save. An `api_url`
-    is refused, too, over which others on the network could read the secrets of a node.
+    They would be billed until they give up, or lose the checkpoints that they save. Also rejects
+    an `api_url` over which others on the network could read the secrets of a node.
     """
     sky = spec.backend.skypilot
     if sky is None or not rents(spec):

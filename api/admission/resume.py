@@ -18,13 +18,14 @@ from hillclimb.spec.training.lineage import LineageSpec, ResumedFrom
 
 
 def resume(session: Session, run: Run, *, actor: str, now: datetime) -> Run:
-    """Go on from the newest checkpoint: the same run if it is paused, a new one if it ended.
+    """Resume from the newest checkpoint: the same run if it is paused, a new run if it ended.
 
-    The new one has what is left of the budget, also of what earlier resumes of the run took.
+    The new run gets the remaining budget, less the share of earlier resumes of the same run.
 
-    Raises NothingToResume without a complete checkpoint and for a run that ended and trains
-    nothing, InvalidTransition for a run that is still at work or has finished every step, and
-    where nothing is left of its budget, SpecOutdated where this version refuses its spec.
+    Raises:
+        NothingToResume: no complete checkpoint, or the run ended and trains nothing.
+        InvalidTransition: the run is still active, has finished every step, or has no budget left.
+        SpecOutdated: this version rejects its spec.
     """
     status = RunStatus(run.status)
     if status is RunStatus.PAUSED:
@@ -40,8 +41,8 @@ def resume(session: Session, run: Run, *, actor: str, now: datetime) -> Run:
     kind = run.spec["kind"]
     if kind != "train":
         raise NothingToResume(
-            f"Run {run.id} is of kind {kind}, which saves nothing to go on from: submit its spec"
-            " again instead."
+            f"Run {run.id} is of kind {kind}, which saves no checkpoints: submit its spec again"
+            " instead."
         )
     if status is RunStatus.SUCCEEDED:
         raise InvalidTransition(
@@ -56,11 +57,11 @@ def resume(session: Session, run: Run, *, actor: str, now: datetime) -> Run:
     source = ResumedFrom(run_id=run.id, step=checkpoint.step, attempt=checkpoint.attempt)
     spec = spec_of(run)
     _refuse_exhausted(session, run, now=now)
-    goes_on = {
+    update = {
         "lineage": LineageSpec(resumed_from=source),
         "budget": budgets.remaining_of(session, run, now=now),
     }
-    spec = spec.model_copy(update=goes_on)
+    spec = spec.model_copy(update=update)
     return submit(session, spec, project_id=run.project_id, actor=actor, now=now, is_resumed=True)
 
 

@@ -1,4 +1,4 @@
-"""From a spec to a run: checked, resolved, stored with its first event."""
+"""Submits a spec: checks and resolves it, and stores the run with its first events."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class Plan:
     dataset: dict[str, Any] | None
     """Version and numbers of tasks per environment; null where tasks are generated."""
     hardware: HardwarePlan | None
-    """The machines that it would rent; None where it rents none."""
+    """The machines that it would rent; None for a run that rents none."""
     max_hours: float | None
-    """The longest that a cluster of it stays up; None without `backend.skypilot`."""
+    """Maximum lifetime of a cluster; None without `backend.skypilot`."""
     quoted: Quotes
-    """What is known of their prices."""
+    """Price quotes of the candidates."""
     queue_position: int
-    """The place it would get; 1 is next."""
+    """Its position in the queue; 1 is next."""
     queue_reason: str | None
-    """Why it would wait; null when its turn would be now."""
+    """Why it would wait; null if it would start now."""
 
 
 def submit(
@@ -59,13 +59,13 @@ def submit(
 ) -> Run:
     """Store a queued run and its first events.
 
-    `is_resumed` is for a run that goes on: what its dataset's environments came to since it was
-    submitted first does not stop it, and is told.
+    For a resumed run (`is_resumed`), exclusions of its environments since the first submission are
+    warnings, not errors.
 
     Raises:
-        CheckpointNotFound: an unknown lineage.
+        CheckpointNotFound: `lineage.resumed_from` names no complete checkpoint.
         DatasetUnusable: the spec names a dataset that the run cannot use.
-        NoEligibleHardware: none of the machines that it asks for can carry it out.
+        NoEligibleHardware: no candidate can execute the run.
     """
     _check_lineage(session, spec, project_id)
     checked = planning.check(spec, _quoted(session, spec, now=now).offers)
@@ -102,8 +102,8 @@ def submit(
     session.add(run)
     session.flush()
     created = _created(run, is_resumed=is_resumed)
-    warnings = [("lineage", each) for each in _may_be_deleted(session, spec)]
-    append(session, run, [created, *_sentences(warnings, resolution, checked, at=now)])
+    warnings = [("lineage", sentence) for sentence in _deletion_warning(session, spec)]
+    append(session, run, [created, *_warning_events(warnings, resolution, checked, at=now)])
     return run
 
 
@@ -150,9 +150,9 @@ def plan(
         config_hash=config_hash(spec),
         warnings=(
             *_warnings(spec),
-            *_may_be_deleted(session, spec),
+            *_deletion_warning(session, spec),
             *checked.warnings,
-            *_learnt(session, spec, now=now),
+            *_exclusion_warnings(session, spec, now=now),
             *resolution.warnings,
             *resolution.lint,
             *rental,
@@ -171,8 +171,8 @@ def _quoted(session: Session, spec: RunSpec, *, now: datetime) -> Quotes:
     return quotes.quotes_of(session, skypilot, now=now) if skypilot is not None else Quotes()
 
 
-def _learnt(session: Session, spec: RunSpec, *, now: datetime) -> tuple[str, ...]:
-    """Return which machines would be asked for last; where the cheapest is taken none are."""
+def _exclusion_warnings(session: Session, spec: RunSpec, *, now: datetime) -> tuple[str, ...]:
+    """Warn of candidates that a cloud exclusion would move to the end of the spec's order."""
     skypilot = spec.backend.skypilot
     if skypilot is None or skypilot.choose != "ordered":
         return ()
@@ -184,17 +184,17 @@ def resolve(spec: RunSpec) -> dict[str, Any]:
     return spec.model_dump(mode="json")
 
 
-def _sentences(
+def _warning_events(
     warnings: Sequence[tuple[str, str]],
     resolution: dataset_resolution.Resolution,
     checked: planning.Checked,
     *,
     at: datetime,
 ) -> list[Draft]:
-    """Return the warnings, by code, with those of the dataset, of lint and of machines."""
-    sentences = [*warnings, *(("dataset", each) for each in resolution.warnings)]
-    sentences += [("dataset_lint", each) for each in resolution.lint]
-    sentences += [("hardware", each) for each in checked.warnings]
+    """Return an event for each warning: the passed ones, then dataset, lint and hardware."""
+    sentences = [*warnings, *(("dataset", warning) for warning in resolution.warnings)]
+    sentences += [("dataset_lint", warning) for warning in resolution.lint]
+    sentences += [("hardware", warning) for warning in checked.warnings]
     return [
         Draft(type="run.warning", at=at, data={"code": code, "message": sentence})
         for code, sentence in sentences
@@ -215,8 +215,8 @@ def _check_lineage(session: Session, spec: RunSpec, project_id: str) -> None:
         )
 
 
-def _may_be_deleted(session: Session, spec: RunSpec) -> list[str]:
-    """Say so where the run that wrote the checkpoint may delete it before this one reads it."""
+def _deletion_warning(session: Session, spec: RunSpec) -> list[str]:
+    """Warn if the run that wrote the checkpoint may delete it before this one reads it."""
     source = spec.lineage.resumed_from
     if source is None:
         return []
@@ -224,35 +224,35 @@ def _may_be_deleted(session: Session, spec: RunSpec) -> list[str]:
     if RunStatus(writer.status) in TERMINAL:
         return []
     return [
-        f"Run {source.run_id} has not ended and deletes what is older than its newest"
-        f" {writer.spec['checkpoints']['keep_last']} checkpoints: step {source.step} may be gone"
-        " before this run has read it, which then fails."
+        f"Run {source.run_id} has not ended and keeps only its newest"
+        f" {writer.spec['checkpoints']['keep_last']} checkpoints: if it deletes step {source.step}"
+        " before this run has read it, this run fails."
     ]
 
 
 def _keeps_environments(session: Session, spec: RunSpec) -> bool:
-    """Return whether the run resumes one of the same version and environments.
+    """Return True if the run resumes one of the same dataset version and environments.
 
-    Where that run's user named none, the service filled them in: nobody asked for them by name.
+    The service may have filled these in: then no user named an excluded one on purpose.
     """
     source, dataset = spec.lineage.resumed_from, spec.data.dataset
     if source is None or dataset is None or dataset.id is None:
         return False
     before = session.get_one(Run, source.run_id).spec["data"]
-    was = before.get("dataset")
-    is_same = was is not None and was["id"] == dataset.id
+    dataset_before = before.get("dataset")
+    is_same = dataset_before is not None and dataset_before["id"] == dataset.id
     return is_same and set(before["env_keys"]) == set(spec.data.env_keys)
 
 
 def _total_steps(spec: RunSpec) -> int:
-    """Return the step at which the run is done; an evaluation stands there from the start."""
+    """Return the run's last step; for a run that trains nothing, the step of its checkpoint."""
     if spec.kind == "train":
         return spec.schedule.total_steps
     return spec.lineage.resumed_from.step if spec.lineage.resumed_from else 0
 
 
 def _warnings(spec: RunSpec) -> list[str]:
-    """Return sentences about settings that are allowed but rarely meant."""
+    """Return warnings about settings that are allowed but rarely intended."""
     faulty = spec.environment.faults != type(spec.environment.faults)()
     injected = ["environment.faults is set: failures are injected on purpose."] if faulty else []
     warnings = injected + _money_warnings(spec)
@@ -263,11 +263,11 @@ def _money_warnings(spec: RunSpec) -> list[str]:
     sky, budget = spec.backend.skypilot, spec.budget
     if sky is None or budget is None or budget.usd is None or budget.hours is not None:
         return []
-    clouds = sorted({each.cloud for each in sky.candidates if each.cloud in OWN_NETWORKS})
+    clouds = {candidate.cloud for candidate in sky.candidates} & set(OWN_NETWORKS)
     return [
-        f"budget.usd bounds nothing on {each} unless SkyPilot's settings name a price there:"
+        f"budget.usd limits nothing on {cloud} unless SkyPilot's settings name a price there:"
         " set budget.hours too."
-        for each in clouds
+        for cloud in sorted(clouds)
     ]
 
 
@@ -275,7 +275,7 @@ def _training_warnings(spec: RunSpec) -> list[str]:
     warnings = []
     if not spec.eval.before_training:
         warnings.append(
-            "eval.before_training is false: there will be nothing to compare the result with."
+            "eval.before_training is false: the result will have no baseline to compare with."
         )
     if spec.algorithm.shuffle_rewards:
         warnings.append(

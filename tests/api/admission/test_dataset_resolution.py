@@ -142,7 +142,7 @@ def test_a_newer_exclusion_of_a_task_is_told(database: Database) -> None:
     [
         ({"data": {"dataset": "fleat"}}, "There is no dataset 'fleat'"),
         ({"data": {"dataset": "fleet@3"}}, "has no version 3; it has versions 1 to 2"),
-        ({"data": {"dataset": {"name": "fleet", "version": 1, "id": "dsv_2"}}}, "leave id and"),
+        ({"data": {"dataset": {"name": "fleet", "version": 1, "id": "dsv_2"}}}, "omit id and"),
         ({"data": {"dataset": "fleet", "env_keys": ["outlook"]}}, "outlook, which fleet does not"),
         ({"data": {"dataset": "fleet"}}, "26 tasks of ticketmaster in fleet are computer_use"),
         ({"data": {"dataset": "fleet", "env_keys": ["reddit"]}}, "no eval task in reddit"),
@@ -183,7 +183,7 @@ def test_a_probe_may_look_whether_an_environment_works_again(database: Database)
     bar(database, "reddit", days=1)
     found = resolved(database, kind="probe", data={"dataset": "fleet", "env_keys": ["reddit"]})
     assert found.spec.data.env_keys == ("reddit",)
-    assert found.warnings[0].startswith("reddit is taken though it is in quarantine until")
+    assert found.warnings[0].startswith("reddit is used although it is in quarantine until")
 
 
 def test_an_evaluation_needs_no_training_tasks(database: Database) -> None:
@@ -207,7 +207,7 @@ def test_what_lint_calls_an_error_stops_what_is_measured_unless_it_is_allowed(
         resolved(database, kind=kind, data=ZILLOW)
     assert str(refusal.value) == (
         "lint finds in fleet@2: leak in zillow (2 of 6): exclude one of each pair, or set"
-        " filters.copies to drop. Mend that, or allow it with data.allow_lint: [leak]"
+        " filters.copies to drop. Fix that, or allow it with data.allow_lint: [leak]"
     )
     allowed = resolved(database, kind=kind, data={**ZILLOW, "allow_lint": ["leak"]})
     (told,) = allowed.lint
@@ -231,7 +231,7 @@ def test_eval_tasks_count_by_what_they_ask(database: Database) -> None:
     beside = resolved(database, data={"dataset": "fleet", "env_keys": ["booking", "hubspot"]})
     assert beside.lint == ()
     assert beside.warnings == (
-        "fewer than 6 different eval tasks in hubspot (1): no change shows there by itself.",
+        "fewer than 6 different eval tasks in hubspot (1): too few to prove a change there.",
     )
 
 
@@ -244,5 +244,5 @@ def test_a_run_that_goes_on_keeps_its_environments_whatever_became_of_them(
     with database.transaction() as session:
         found = resolve(session, spec, project_id=PROJECT, now=NOW, is_resumed=True)
     assert found.spec.data.env_keys == ("booking", "zillow")
-    assert found.warnings[0].startswith("zillow is taken though it is in quarantine until")
+    assert found.warnings[0].startswith("zillow is used although it is in quarantine until")
     assert found.lint[0].startswith("lint finds leak in zillow")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from api.admission.env_keys import refuse_strange_keys
+from api.admission.env_keys import refuse_foreign_keys
 from api.datasets.errors import DatasetUnusable
 from hillclimb.datasets.format.lineage import SplitRow
 from hillclimb.datasets.format.table import count_by_env
@@ -26,7 +26,7 @@ def table(keys: dict[str, Any]) -> dict[str, Any]:
 
 def test_keys_that_minifleet_cannot_have_are_refused_for_it_and_for_it_alone() -> None:
     spec = make_spec()
-    refuse_strange_keys(spec, FLEET, table(KEYS | {"task_9f": "excluded"}))
+    refuse_foreign_keys(spec, FLEET, table(KEYS | {"task_9f": "excluded"}))
     for strange in (
         "task_9f",
         "github/train/x/000001",
@@ -34,9 +34,9 @@ def test_keys_that_minifleet_cannot_have_are_refused_for_it_and_for_it_alone() -
         "booking/test/x/000001",
     ):
         with pytest.raises(
-            DatasetUnusable, match="1 of 3 tasks of booking in fleet@3 are none that"
+            DatasetUnusable, match="1 of 3 tasks of booking in fleet@3 are not mini"
         ):
-            refuse_strange_keys(spec, FLEET, table(KEYS | {strange: "train"}))
+            refuse_foreign_keys(spec, FLEET, table(KEYS | {strange: "train"}))
     elsewhere = {"provider": "fleet", "fleet": {"base_url": "http://127.0.0.1:9"}}
-    refuse_strange_keys(make_spec(environment=elsewhere), FLEET, table({"task_9f": "train"}))
-    refuse_strange_keys(spec, FLEET, {"booking": {"train": 3, "eval": 2}})
+    refuse_foreign_keys(make_spec(environment=elsewhere), FLEET, table({"task_9f": "train"}))
+    refuse_foreign_keys(spec, FLEET, {"booking": {"train": 3, "eval": 2}})

@@ -17,8 +17,8 @@ def test_who_evaluates_a_checkpoint_of_a_run_at_work_hears_that_it_may_be_delete
     source = {"resumed_from": {"run_id": writer, "step": 1, "attempt": 1}}
     (warning,) = warnings(stage, stage.submit(kind="eval", lineage=source))
     message = (
-        f"Run {writer} has not ended and deletes what is older than its newest 2 checkpoints: step"
-        " 1 may be gone before this run has read it, which then fails."
+        f"Run {writer} has not ended and keeps only its newest 2 checkpoints: if it deletes step 1"
+        " before this run has read it, this run fails."
     )
     assert warning == {"code": "lineage", "message": message}
     stage.push(plan, make.ended(3))

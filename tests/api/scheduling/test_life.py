@@ -483,7 +483,7 @@ def test_what_trains_nothing_has_nothing_to_resume(
     stage.push(plan, make.ended(2, reason, "left"))
     stage.end(runner_id, plan, reason, last_seq=2)
     assert stage.status(run_id) == ("succeeded" if finishes else "cancelled")
-    with pytest.raises(NothingToResume, match=f"of kind {kind}, which saves nothing to go on"):
+    with pytest.raises(NothingToResume, match=f"of kind {kind}, which saves no checkpoints"):
         stage.resume(run_id)
 
 

@@ -190,7 +190,7 @@ def test_a_later_quarantine_does_not_keep_a_checkpoint_from_being_evaluated(
     assert hc(*quarantine).exit_code == 0
     evaluated = from_json(hc("eval", run_id, "--json"))
     assert evaluated["spec"]["data"]["env_keys"] == ["booking", "github"]
-    assert "github is taken though it is in quarantine" in hc("show", evaluated["id"]).stdout
+    assert "github is used although it is in quarantine" in hc("show", evaluated["id"]).stdout
     named = hc("eval", run_id, "--set", "data.env_keys=[github]")
     assert named.exit_code == Exit.REFUSED
     assert "data.env_keys names github, which is in quarantine" in named.stderr

@@ -95,7 +95,7 @@ def test_money_that_bounds_nothing_is_told_before_anything_is_rented() -> None:
         return [each for each in _warnings(made) if "budget.usd" in each]
 
     assert told(usd=10.0) == [
-        "budget.usd bounds nothing on slurm unless SkyPilot's settings name a price there:"
+        "budget.usd limits nothing on slurm unless SkyPilot's settings name a price there:"
         " set budget.hours too."
     ]
     assert told(usd=10.0, hours=1.0) == []

@@ -286,12 +286,12 @@ async def test_machines_that_would_be_cut_off_are_not_rented(
         assert refused.status_code == 422
         assert says in refused.json()["detail"]
         planned = (await client.post("/v1/runs/plan", json=body(LAMBDA))).json()
-        (told,) = (each for each in planned["warnings"] if "would refuse the run" in each)
+        (told,) = (each for each in planned["warnings"] if "would reject the run" in each)
         assert refused.json()["detail"].removesuffix(".") in told
         own = await client.post("/v1/runs", json=body(LAMBDA | {"infra": "slurm/own"}))
         assert own.status_code == 201, own.text
         planned = await client.post("/v1/runs/plan", json=body(LAMBDA | {"infra": "slurm/own"}))
-        assert not any("would refuse the run" in each for each in planned.json()["warnings"])
+        assert not any("would reject the run" in each for each in planned.json()["warnings"])
 
 
 @pytest.mark.parametrize(

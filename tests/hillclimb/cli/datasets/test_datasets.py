@@ -191,7 +191,7 @@ def test_an_ended_run_goes_on_though_its_environment_is_in_quarantine_now(
     assert resumed["id"] != run_id
     assert resumed["spec"]["data"]["env_keys"] == ["booking", "github"]
     (told,) = from_json(hc("show", resumed["id"], "--json"))["warnings"]
-    assert told.startswith("github is taken though it is in quarantine until")
+    assert told.startswith("github is used although it is in quarantine until")
     named = hc("submit", str(spec), "--set", "data.env_keys=[booking,github]")
     assert (named.exit_code, "in quarantine" in named.stderr) == (Exit.REFUSED, True)
 
