@@ -41,6 +41,80 @@ def tokens(sequences: list[TrainingSequence], members: list[int]) -> int:
     return prompt + sum(len(sequences[each].token_ids) - 1 - prompt for each in members)
 
 
+def lone(*sizes: int) -> list[TrainingSequence]:
+    """Rollouts of one prompt each, with so many packed tokens."""
+    return [family(at, 1, size) for at, size in enumerate(sizes)]
+
+
+def family(prompt: int, prompt_length: int, packed: int) -> TrainingSequence:
+    """A rollout of this prompt, with so many packed tokens; its last one is not computed."""
+    length = packed + 1
+    return TrainingSequence(
+        token_ids=(prompt,) * prompt_length + (9,) * (length - prompt_length),
+        action_mask=(False,) * prompt_length + (True,) * (length - prompt_length),
+        logprobs=(0.0,) * length,
+        prompt_length=prompt_length,
+        advantage=1.0,
+        temperature=1.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "packs"),
+    [
+        (10, [[[0], [1], [2]]]),
+        (9, [[[0], [1]], [[2]]]),
+        (6, [[[0], [1]], [[2]]]),
+        (5, [[[0]], [[1]], [[2]]]),
+        (3, [[[0]], [[1]], [[2]]]),
+    ],
+)
+def test_a_pack_is_filled_to_the_last_token(max_tokens: int, packs: list[list[list[int]]]) -> None:
+    assert partition(lone(3, 3, 4), num_ranks=1, max_tokens=max_tokens) == [packs]
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "packs"),
+    [
+        (5, [[[0, 2, 1]]]),
+        (4, [[[0, 2]], [[1]]]),
+        (3, [[[0, 2]], [[1]]]),
+        (2, [[[0]], [[2]], [[1]]]),
+    ],
+)
+def test_a_prompt_is_repeated_where_its_rollouts_do_not_fit(
+    max_tokens: int, packs: list[list[list[int]]]
+) -> None:
+    """A prompt of one token; its rollouts add 1, 2 and 1, shortest first: 2, 3 and 5 in all."""
+    sequences = [family(0, 1, 2), family(0, 1, 3), family(0, 1, 2)]
+    assert partition(sequences, num_ranks=1, max_tokens=max_tokens) == [packs]
+
+
+def test_the_largest_groups_are_dealt_first_and_each_rank_begins_with_its_smallest() -> None:
+    """5 to the first rank; 4 and then 3 to the second one; the other 3 to the first: 8 and 7."""
+    sequences = lone(5, 4, 3, 3)
+    assert partition(sequences, num_ranks=2, max_tokens=8) == [[[[2], [0]]], [[[3], [1]]]]
+    assert partition(sequences, num_ranks=2, max_tokens=7) == [[[[2]], [[0]]], [[[3], [1]]]]
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "max_tokens", "shares"),
+    [
+        (1, 5, [[[[0, 1, 2, 3]]]]),
+        (2, 5, [[[[2, 3]]], [[[0, 1]]]]),
+        (3, 5, [[[[0], [3]]], [[[2]]], [[[1]]]]),
+        (2, 2, [[[[1]], [[3]]], [[[0]], [[2]]]]),
+    ],
+)
+def test_a_prompt_is_cut_into_the_share_of_a_rank_rounded_up(
+    num_ranks: int, max_tokens: int, shares: list[list[list[list[int]]]]
+) -> None:
+    """A prompt and four rollouts of one token each: 5 in all, so 3 for each of two ranks."""
+    sequences = [family(0, 1, 2)] * 4
+    found = partition(sequences, num_ranks=num_ranks, max_tokens=max_tokens)
+    assert found == shares
+
+
 @pytest.mark.parametrize("num_ranks", [1, 2, 3, 8])
 @pytest.mark.parametrize("max_tokens", [1, 100, 100_000])
 def test_each_sequence_is_computed_exactly_once(num_ranks: int, max_tokens: int) -> None:
