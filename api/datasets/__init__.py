@@ -1,1 +1,1 @@
-"""Datasets: immutable versions of tasks with their split, and what is kept out of them."""
+"""Datasets: immutable versions of tasks with their split, and their exclusions."""

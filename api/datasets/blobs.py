@@ -1,7 +1,7 @@
 """Stores, reads and deletes the files of a dataset version in the blob store.
 
-Beside the three files of `hillclimb/datasets/format/files.py` nothing is stored: a version exists
-when its row in the database does, and that is written last. Files without one are swept.
+A version has the three files of `hillclimb/datasets/format/files.py`. It exists once its database
+row does, which is written last; a sweep deletes files without a row.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from hillclimb.blobs.base import BlobMissing, BlobStore
 from hillclimb.datasets.format.files import LINEAGE, PREFIX, SPLIT, TASKS, version_key
 
 ORPHAN_AGE = timedelta(hours=1)
-"""Far more than the making of a version may take: a younger one may still get its row."""
+"""Far longer than creating a version may take: a younger one may still get its row."""
 
 
 def put_version(store: BlobStore, version_id: str, folder: Path) -> None:
-    """Store the files of a version; its id is new, so nothing can be there yet."""
+    """Store the files of a version; its id is new, so the prefix is empty."""
     for name in (TASKS, SPLIT, LINEAGE):
         store.put_file(version_key(version_id, name), folder / name)
 
@@ -35,7 +35,7 @@ def delete_version(store: BlobStore, version_id: str) -> None:
 
 
 def fetch(store: BlobStore, version_id: str, name: str, target: Path) -> None:
-    """Bring a file of a version here; raises DatasetNotFound when it is gone."""
+    """Download a file of a version to `target`; raises DatasetNotFound when it is missing."""
     try:
         store.get_file(version_key(version_id, name), target)
     except BlobMissing as error:
@@ -44,7 +44,7 @@ def fetch(store: BlobStore, version_id: str, name: str, target: Path) -> None:
 
 @contextmanager
 def local_copy(store: BlobStore, version_id: str, name: str) -> Iterator[Path]:
-    """Give the path of a file of a version: its own where the store is a directory."""
+    """Yield a local path of a file of a version, downloaded unless the store is a directory."""
     key = version_key(version_id, name)
     local = store.local_path(key)
     if local is not None and local.is_file():
@@ -57,7 +57,7 @@ def local_copy(store: BlobStore, version_id: str, name: str) -> Iterator[Path]:
 
 
 def sweep_orphans(database: Database, store: BlobStore, *, now: datetime) -> int:
-    """Delete the files of versions that were never finished; return how many versions."""
+    """Delete the files of versions that never got a row; return the number of versions."""
     ids = {key.split("/")[1] for key in store.list(PREFIX)}
     old = {each for each in ids if (born := born_at(each)) and born < now - ORPHAN_AGE}
     if not old:

@@ -1,8 +1,7 @@
-"""Makes versions: read in a process of its own, files first, the row in the database last.
+"""Creates dataset versions: builds them in a separate process, stores files first, the row last.
 
-Two creations at once may both be built on the same past. The one that comes second finds another
-number of versions than it began with, and is built again: its split must know the first one's. So
-is one that finds other exclusions in force than it was built with.
+A creation builds on a snapshot of its dataset. If another version or other exclusions were stored
+meanwhile, it builds again: its split must respect that of the other version.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ from hillclimb.datasets.format.files import LINEAGE, SPLIT, TASKS
 from hillclimb.datasets.prepare import PrepareOptions
 
 MAX_ROUNDS = 3
-"""How often a creation is built anew because another one came in between."""
+"""Builds of one creation, while other creations store versions in between."""
 SOURCE = "source"
 UPLOAD = "upload"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workshop:
+class CreationContext:
     """Parts of the service that creating a version uses."""
 
     database: Database
@@ -63,70 +62,69 @@ class Order:
     actor: str
     request: VersionRequest
     upload: Path | None
-    """The file as it was sent; null when the request names a source."""
+    """The uploaded file; null when the request names a source."""
     key: RequestKey | None = None
-    """Makes the request repeatable."""
+    """Idempotency key of the request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Past:
-    """The dataset as it was when the build began."""
+class _Snapshot:
+    """The dataset at the start of a build."""
 
     num_versions: int
     parent_id: str | None
     heads: tuple[str, ...]
-    """Ids of the versions whose lineages count, each of which has all before it."""
+    """Ids of the versions whose lineage files cover all earlier versions."""
     ancestors: tuple[str, ...]
-    """Ids of all these: for versions that were made before lineages were stored."""
+    """Ids of all earlier versions: for heads without a lineage file."""
     in_force: tuple[dict[str, Any], ...]
-    """What the dataset excludes."""
+    """Exclusions of the dataset that versions built now leave out."""
     now: datetime
     source_id: str | None
-    """Id of the version whose tasks are taken."""
+    """Id of the version that is the source of the tasks; null for other sources."""
     measured: dict[str, Any]
-    """Tokens of tools that runs counted, for lint."""
+    """Token counts of tools from runs, for lint."""
 
 
-def create_version(shop: Workshop, order: Order) -> tuple[StoredResponse, bool]:
-    """Make a version, or find the one that the same tasks and options made before.
+def create_version(context: CreationContext, order: Order) -> tuple[StoredResponse, bool]:
+    """Create a version, or return the existing one of the same tasks and options.
 
-    Returns the answer (201 for a new version, 200 for an old one) and whether it was given before
-    under the same idempotency key.
+    Returns the response (201 for a new version, 200 for an existing one) and whether it is a
+    replay under the same idempotency key.
 
     Raises:
         DatasetRejected, DatasetTooLarge, DatasetsBusy: as `process.run_job`; also both or neither
             of upload and source.
-        DatasetNotFound: the parent or the version to take tasks from is not there.
+        DatasetNotFound: the parent, or the version that is the source, does not exist.
         SourceRefused: the service may not fetch from the source.
-        IdempotencyKeyReused: the key came with another request.
+        IdempotencyKeyReused: the key was used with another request.
     """
     _check_source(order)
     exclusions.check_ends(order.request.exclusions, now=utc_now())
     for _ in range(MAX_ROUNDS):
         with tempfile.TemporaryDirectory(prefix="hillclimb-dataset-") as name:
-            with shop.database.transaction() as session:
+            with context.database.transaction() as session:
                 if order.key and (stored := idempotency.find(session, order.key)):
                     return stored, True
-                past = _past(session, order)
-            result = _build(shop, order, past, Path(name))
-            if (answer := _publish(shop, order, past, result, Path(name))) is not None:
+                snapshot = _snapshot(session, order)
+            result = _build(context, order, snapshot, Path(name))
+            if (answer := _publish(context, order, snapshot, result, Path(name))) is not None:
                 return answer
     raise DatasetsBusy(
-        f"Versions and exclusions of {order.name} keep being made: try again in a minute."
+        f"Other versions and exclusions of {order.name} keep being stored: try again in a minute."
     )
 
 
 def _check_source(order: Order) -> None:
     if order.upload is None and order.request.source is None:
         raise DatasetRejected(
-            "There are no tasks: send them as the body, or name where they are in the option"
-            " `source`."
+            "The request has no tasks: send them as the body, or set the option `source`."
         )
     if order.upload is not None and order.request.source is not None:
-        raise DatasetRejected("There are tasks and a `source` to fetch others from: give one.")
+        raise DatasetRejected("The request has both tasks and a `source`: send one of them.")
 
 
-def _past(session: Session, order: Order) -> _Past:
+def _snapshot(session: Session, order: Order) -> _Snapshot:
     now = utc_now()
     try:
         dataset: Dataset | None = store.find_dataset(session, order.project_id, order.name)
@@ -140,7 +138,7 @@ def _past(session: Session, order: Order) -> _Past:
     parent = chosen or newest
     heads = tuple(dict.fromkeys(each.id for each in (newest, chosen) if each))
     lines = [store.ancestry(session, each) for each in (newest, chosen) if each]
-    return _Past(
+    return _Snapshot(
         num_versions=dataset.num_versions if dataset else 0,
         parent_id=parent.id if parent else None,
         heads=heads,
@@ -155,7 +153,7 @@ def _past(session: Session, order: Order) -> _Past:
 def _in_force(
     session: Session, dataset: Dataset | None, now: datetime
 ) -> tuple[dict[str, Any], ...]:
-    """Return the exclusions of a dataset that count for versions built now."""
+    """Return the exclusions of a dataset that versions built now leave out."""
     stored = store.list_exclusions(session, dataset, now=now) if dataset else []
     return _dumped(map(exclusions.as_contract, stored))
 
@@ -173,70 +171,77 @@ def _version_named(session: Session, project_id: str, name: str | None) -> Datas
     return store.find_version(session, project_id, dataset, int(number))[1]
 
 
-def _build(shop: Workshop, order: Order, past: _Past, folder: Path) -> dict[str, Any]:
-    """Bring everything into the folder and run the process on it."""
+def _build(
+    context: CreationContext, order: Order, snapshot: _Snapshot, folder: Path
+) -> dict[str, Any]:
+    """Put the inputs into the folder and run the build process on it."""
     source = folder / SOURCE
     if order.upload is not None:
         source.symlink_to(order.upload)
-    elif past.source_id is not None:
-        blobs.fetch(shop.store, past.source_id, TASKS, source)
+    elif snapshot.source_id is not None:
+        blobs.fetch(context.store, snapshot.source_id, TASKS, source)
     else:
         address = str(order.request.source)
-        sources.fetch_source(address, shop.prefixes, source, max_bytes=shop.max_bytes)
+        sources.fetch_source(address, context.prefixes, source, max_bytes=context.max_bytes)
     job = {
         "options": order.request.prepare_options(),
-        "exclusions": [*_dumped(order.request.exclusions), *past.in_force],
-        "lineage": _bring_lineage(shop.store, past, folder),
-        "now": past.now.isoformat(),
-        "measured": past.measured,
+        "exclusions": [*_dumped(order.request.exclusions), *snapshot.in_force],
+        "lineage": _fetch_lineage(context.store, snapshot, folder),
+        "now": snapshot.now.isoformat(),
+        "measured": snapshot.measured,
     }
-    return process.run_job("build", folder, job, shop.limits)
+    return process.run_job("build", folder, job, context.limits)
 
 
-def _bring_lineage(blob_store: BlobStore, past: _Past, folder: Path) -> tuple[tuple[str, ...], ...]:
-    """Bring what earlier versions did; return the names of the files of each line of ancestors."""
+def _fetch_lineage(
+    blob_store: BlobStore, snapshot: _Snapshot, folder: Path
+) -> tuple[tuple[str, ...], ...]:
+    """Download the splits of earlier versions; return the file names of each line of ancestors."""
     try:
-        for version_id in past.heads:
+        for version_id in snapshot.heads:
             blobs.fetch(blob_store, version_id, LINEAGE, folder / version_id)
     except DatasetNotFound:
-        for version_id in past.ancestors:
+        for version_id in snapshot.ancestors:
             blobs.fetch(blob_store, version_id, SPLIT, folder / version_id)
-        return (past.ancestors,)
-    return tuple((version_id,) for version_id in past.heads)
+        return (snapshot.ancestors,)
+    return tuple((version_id,) for version_id in snapshot.heads)
 
 
 def _publish(
-    shop: Workshop, order: Order, past: _Past, result: dict[str, Any], folder: Path
+    context: CreationContext,
+    order: Order,
+    snapshot: _Snapshot,
+    result: dict[str, Any],
+    folder: Path,
 ) -> tuple[StoredResponse, bool] | None:
-    """Store the version; None when another one was stored since the building began.
-
-    None also when other exclusions are in force by now.
-    """
-    with shop.database.transaction() as session:
-        if _has_other_exclusions(session, order, past):
+    """Store the version; None when another version or other exclusions were stored meanwhile."""
+    with context.database.transaction() as session:
+        if _has_other_exclusions(session, order, snapshot):
             return None
         if answer := _existing(session, order, _identity(order.request, result)):
             return answer
     version_id = new_id("dsv")
-    blobs.put_version(shop.store, version_id, folder)
-    with shop.database.transaction() as session:
-        answer = _insert(session, order, past, result, version_id)
+    blobs.put_version(context.store, version_id, folder)
+    with context.database.transaction() as session:
+        answer = _insert(session, order, snapshot, result, version_id)
     if answer is None or answer[0].response["id"] != version_id:
-        # After an error nobody knows whether the row is there: then the sweep decides.
-        blobs.delete_version(shop.store, version_id)
+        # After an error the row may exist or not: then the sweep decides.
+        blobs.delete_version(context.store, version_id)
     return answer
 
 
 def _insert(
-    session: Session, order: Order, past: _Past, result: dict[str, Any], version_id: str
+    session: Session, order: Order, snapshot: _Snapshot, result: dict[str, Any], version_id: str
 ) -> tuple[StoredResponse, bool] | None:
     dataset = store.lock_dataset(session, order.project_id, order.name, actor=order.actor)
-    if dataset.num_versions != past.num_versions or _has_other_exclusions(session, order, past):
+    if dataset.num_versions != snapshot.num_versions or _has_other_exclusions(
+        session, order, snapshot
+    ):
         return None
     if order.key and (stored := idempotency.begin(session, order.key)):
         return stored, True
     dataset.num_versions += 1
-    version = _row(order, dataset, past, result, version_id)
+    version = _row(order, dataset, snapshot, result, version_id)
     session.add(version)
     session.flush()
     session.refresh(version)
@@ -248,16 +253,16 @@ def _insert(
     return answer, False
 
 
-def _has_other_exclusions(session: Session, order: Order, past: _Past) -> bool:
+def _has_other_exclusions(session: Session, order: Order, snapshot: _Snapshot) -> bool:
     try:
         dataset = store.find_dataset(session, order.project_id, order.name)
     except DatasetNotFound:
         return False
-    return _in_force(session, dataset, past.now) != past.in_force
+    return _in_force(session, dataset, snapshot.now) != snapshot.in_force
 
 
 def _existing(session: Session, order: Order, identity: str) -> tuple[StoredResponse, bool] | None:
-    """Answer with the version that the same tasks and options made before, if there is one."""
+    """Return the existing version of the same tasks and options; None without one."""
     try:
         dataset = store.find_dataset(session, order.project_id, order.name)
     except DatasetNotFound:
@@ -276,7 +281,7 @@ def _existing(session: Session, order: Order, identity: str) -> tuple[StoredResp
 
 
 def _row(
-    order: Order, dataset: Dataset, past: _Past, result: dict[str, Any], version_id: str
+    order: Order, dataset: Dataset, snapshot: _Snapshot, result: dict[str, Any], version_id: str
 ) -> DatasetVersion:
     counts = {name: result[name] for name in ("num_tasks", "num_train", "num_eval", "size_bytes")}
     apart = {*counts, "digest", "findings"}
@@ -285,7 +290,7 @@ def _row(
         project_id=order.project_id,
         dataset_id=dataset.id,
         number=dataset.num_versions,
-        parent_id=past.parent_id,
+        parent_id=snapshot.parent_id,
         digest=result["digest"],
         identity=_identity(order.request, result),
         source=order.request.source or UPLOAD,
@@ -298,10 +303,10 @@ def _row(
 
 
 def _identity(request: VersionRequest, result: dict[str, Any]) -> str:
-    """Return what is the same for the same tasks, split, options and named parent.
+    """Return a hash of the tasks, split, options and named parent.
 
-    The parent counts: what it evaluated on must never become training here, even where this version
-    has none of its tasks.
+    The parent counts: its eval tasks must never become training tasks here, even in later versions
+    that descend from one without any of them.
     """
     stored = request.stored()
     options = {name: stored[name] for name in (*PrepareOptions.model_fields, "parent")}

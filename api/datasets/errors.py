@@ -1,13 +1,13 @@
-"""Refusals of the datasets domain; `api/http/problems.py` alone knows the HTTP status of each.
+"""Errors of the datasets domain; `api/http/problems.py` alone maps each to an HTTP status.
 
 RegistryError
 ├── DatasetNotFound       no such dataset or version in the caller's project
 ├── TaskNotFound          the version has no such task
 ├── ExclusionNotFound     the dataset has no such exclusion
-├── SourceRefused         the service may not fetch from the address, or nothing is there
-├── DatasetRejected       the file of tasks or its options are wrong; one entry per mistake
-├── DatasetTooLarge       reading the file takes more memory, room or time than is allowed
-├── DatasetsBusy          other files are being read already
+├── SourceRefused         the service may not fetch from the address, or it has no file
+├── DatasetRejected       the file of tasks or its options are invalid; one entry per mistake
+├── DatasetTooLarge       reading the file takes more memory, disk or time than allowed
+├── DatasetsBusy          too many other files are being read
 └── DatasetUnusable       a run cannot use the dataset as its spec asks
 """
 
@@ -19,7 +19,7 @@ from hillclimb.protocol.spec_problems import SpecProblem
 
 
 class RegistryError(Exception):
-    """Base; the message is a sentence for the user."""
+    """Base class; the message is a sentence for the user."""
 
 
 class DatasetNotFound(RegistryError):
@@ -35,15 +35,15 @@ class ExclusionNotFound(RegistryError):
 
 
 class SourceRefused(RegistryError):
-    """The service may not fetch from this address, or nothing is there."""
+    """The service may not fetch from the address, or it has no file."""
 
 
 class DatasetTooLarge(RegistryError):
-    """Reading the file takes more memory, room or time than is allowed."""
+    """Reading the file takes more memory, disk or time than allowed."""
 
 
 class DatasetsBusy(RegistryError):
-    """Other files are being read already."""
+    """Too many other files are being read."""
 
 
 class DatasetUnusable(RegistryError):
@@ -51,7 +51,7 @@ class DatasetUnusable(RegistryError):
 
 
 class DatasetRejected(RegistryError):
-    """The file of tasks or its options are wrong."""
+    """The file of tasks or its options are invalid."""
 
     def __init__(self, message: str, problems: Sequence[SpecProblem] = ()) -> None:
         super().__init__(message)

@@ -1,8 +1,8 @@
 """Exclusions of a dataset: single tasks and whole environments, each with a reason.
 
-A task is left out of every version built while its exclusion is in force. So is an environment
-that is excluded for good; one in quarantine (its exclusion has an end) stays in the versions, which
-outlive the quarantine, and no run gets its tasks before the end.
+Versions built while an exclusion is in force leave its task out, and its environment if the
+exclusion has no end. With an end the environment is in quarantine: it stays in versions, which
+outlive the quarantine, and until then no run gets its tasks.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ def add(
     actor: str,
     with_version: bool = False,
 ) -> list[DatasetExclusion]:
-    """Keep these out from now on; one that is kept out already gets the new reason and end.
+    """Add exclusions; one that exists gets the new reason and end.
 
-    The dataset's row is locked until the transaction ends: a version that is being stored either
-    has been built with these, or is older than they are. `with_version`: they come with a version,
-    and are as old as it is.
+    Locks the dataset's row until the transaction ends: a version that is being stored is either
+    built with these exclusions or older than they are. `with_version` gives them the version's
+    time.
 
     Raises:
-        DatasetRejected: one would put an environment in quarantine that no version has.
+        DatasetRejected: no version has an environment that would be in quarantine.
     """
     store.lock(session, dataset)
     _check_environments(session, dataset, drafts)
@@ -61,48 +61,48 @@ def add(
     changed: dict[str, Any] = {
         name: statement.excluded[name] for name in ("reason", "source", "expires_at", "created_by")
     }
-    # One that was over begins anew; one in force has been since it was made.
-    is_over = DatasetExclusion.expires_at <= now
-    changed["created_at"] = case((is_over, now), else_=DatasetExclusion.created_at)
+    # An expired exclusion starts anew; one in force keeps its time.
+    is_expired = DatasetExclusion.expires_at <= now
+    changed["created_at"] = case((is_expired, now), else_=DatasetExclusion.created_at)
     upsert = statement.on_conflict_do_update(
         index_elements=["dataset_id", "scope", "key"], set_=changed
     )
-    exclusions_in_force = session.scalars(
+    added = session.scalars(
         upsert.returning(DatasetExclusion), execution_options={"populate_existing": True}
     )
-    return sorted(exclusions_in_force, key=lambda each: (each.scope, each.key))
+    return sorted(added, key=lambda exclusion: (exclusion.scope, exclusion.key))
 
 
 def check_ends(drafts: Sequence[Exclusion], *, now: datetime) -> None:
-    """Refuse exclusions that would be over as soon as they are made.
+    """Reject exclusions that have expired already.
 
     Raises:
-        DatasetRejected: one of them ends in the past.
+        DatasetRejected: an exclusion ends in the past.
     """
-    late = next((draft for draft in drafts if not draft.is_active(now)), None)
-    if late is not None:
+    expired = next((draft for draft in drafts if not draft.is_active(now)), None)
+    if expired is not None:
         raise DatasetRejected(
-            f"The exclusion of {late.key!r} ends at {late.expires_at}, which is over: give a later"
-            " end, or none."
+            f"The exclusion of {expired.key!r} ends at {expired.expires_at}, which is in the past:"
+            " set a later end, or none."
         )
 
 
 def remove(session: Session, dataset: Dataset, exclusion_id: str) -> None:
-    """Let it in again, from the next version or run on; raises ExclusionNotFound."""
-    mine = (DatasetExclusion.dataset_id == dataset.id) & (DatasetExclusion.id == exclusion_id)
-    result = session.execute(delete(DatasetExclusion).where(mine))
+    """Delete an exclusion, effective with the next version or run; raises ExclusionNotFound."""
+    condition = (DatasetExclusion.dataset_id == dataset.id) & (DatasetExclusion.id == exclusion_id)
+    result = session.execute(delete(DatasetExclusion).where(condition))
     assert isinstance(result, CursorResult)
     if not result.rowcount:
         raise ExclusionNotFound(f"Dataset {dataset.name!r} has no exclusion {exclusion_id!r}.")
 
 
 def counts_at_building(exclusion: Exclusion) -> bool:
-    """Return whether a new version leaves it out; a quarantined environment stays in."""
+    """Return True if new versions leave it out; an environment in quarantine stays in them."""
     return exclusion.scope == "task" or exclusion.expires_at is None
 
 
 def as_contract(exclusion: DatasetExclusion) -> Exclusion:
-    """Return a stored exclusion as the value that versions are built with."""
+    """Return a stored exclusion as the value that the version builder uses."""
     return Exclusion.model_validate(
         {name: getattr(exclusion, name) for name in Exclusion.model_fields}
     )
@@ -126,13 +126,13 @@ def exclusion_facts(exclusion: DatasetExclusion, *, now: datetime) -> dict[str, 
 
 
 def _check_environments(session: Session, dataset: Dataset, drafts: Sequence[Exclusion]) -> None:
-    """Refuse quarantines of environments that no version has: no run could ever be spared them."""
-    named = {each.key for each in drafts if not counts_at_building(each)}
-    there = store.environments(session, dataset) if named else frozenset()
-    if strangers := sorted(named - there):
-        close = difflib.get_close_matches(strangers[0], there, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(sorted(there)[:20])}"
+    """Reject a quarantine of an environment that no version has: it would have no effect."""
+    named = {draft.key for draft in drafts if not counts_at_building(draft)}
+    known = store.environments(session, dataset) if named else frozenset()
+    if unknown := sorted(named - known):
+        close = difflib.get_close_matches(unknown[0], known, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(sorted(known)[:20])}"
         raise DatasetRejected(
-            f"No version of {dataset.name} has an environment {printable(strangers[0])!r} to put in"
+            f"No version of {dataset.name} has an environment {printable(unknown[0])!r} to put in"
             f" quarantine; {hint}"
         )

@@ -34,7 +34,7 @@ VERSION = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}@[1-9][0-9]{0,6}"
 
 def _checked_version(name: str) -> str:
     if not re.fullmatch(VERSION, name):
-        raise ValueError(f"{name!r} is no version: write NAME@3, with its number")
+        raise ValueError(f"{name!r} is not a version: write NAME@3, with its number")
     return name
 
 
@@ -50,13 +50,13 @@ SECTIONS: Mapping[str, type[BaseModel]] = {"filters": FilterOptions, "lint": Lin
 
 
 class VersionRequest(PrepareOptions):
-    """Options of a new version; what is left out takes the default."""
+    """Options of a new version; omitted ones take their default."""
 
     source: Annotated[Storable, Field(min_length=1, max_length=2048)] | None = None
-    """Where the tasks are when they are not sent along: an address that the operator allows, or
+    """Source of the tasks if the request has no file: an address that the operator allows, or
     `NAME@3` for the tasks of another version."""
     exclusions: Annotated[tuple[Exclusion, ...], Field(max_length=MAX_AT_ONCE)] = ()
-    """Kept out from now on, like those added by themselves."""
+    """Added to the exclusions of the dataset, as by `POST …/exclusions`."""
     parent: VersionName | None = None
     """A version, of any dataset of the project, whose eval tasks never become training tasks here;
     the dataset's own earlier versions always count."""
@@ -64,7 +64,7 @@ class VersionRequest(PrepareOptions):
     @field_validator("split", mode="before")
     @classmethod
     def _published_splits_come_in_every_form(cls, split: object) -> object:
-        """Read the table as the command line does: by key, by split, or as rows."""
+        """Accept the forms of the command line: by key, by split, or as rows."""
         if isinstance(split, dict) and split.get("policy") == "published" and "splits" in split:
             return {**split, "splits": read_published(split["splits"]).splits}
         return split
@@ -80,11 +80,11 @@ class VersionRequest(PrepareOptions):
         return self
 
     def prepare_options(self) -> dict[str, Any]:
-        """Return what the tasks are prepared with, as JSON."""
+        """Return the options for preparing the tasks, as JSON."""
         return self.model_dump(mode="json", include=set(PrepareOptions.model_fields))
 
     def stored(self) -> dict[str, Any]:
-        """Return the options as they are stored with the version: a published split by its hash."""
+        """Return the options to store with the version; a published split as its hash."""
         options = self.model_dump(mode="json", exclude={"exclusions"})
         if isinstance(self.split, PublishedPolicy):
             canonical = json.dumps(self.split.splits, sort_keys=True).encode()
@@ -97,7 +97,7 @@ class VersionRequest(PrepareOptions):
 
 
 def parse_request(body: bytes) -> VersionRequest:
-    """Return the options in a JSON document; none at all are the defaults.
+    """Return the options in a JSON document; an empty one means the defaults.
 
     Raises:
         DatasetRejected: one entry per mistake.
@@ -107,12 +107,12 @@ def parse_request(body: bytes) -> VersionRequest:
     except ValidationError as error:
         details = error.errors(include_url=False, include_input=False)[:50]
         problems = [_problem(tuple(detail["loc"]), detail) for detail in details]
-        sentences = "; ".join(f"{each.pointer}: {each.message}" for each in problems[:3])
+        sentences = "; ".join(f"{problem.pointer}: {problem.message}" for problem in problems[:3])
         raise DatasetRejected(sentences, problems) from error
 
 
 def _problem(loc: tuple[int | str, ...], detail: Mapping[str, Any]) -> SpecProblem:
-    """Return a mistake with where it is in the document: the policy's name is no part of it."""
+    """Return a mistake with its JSON pointer, which omits the policy's name."""
     model: type[BaseModel] = VersionRequest
     path: list[str] = []
     for part in loc:

@@ -1,7 +1,7 @@
-"""Fetches a file of tasks from where the operator allows it.
+"""Fetches a file of tasks from a source that the operator allows.
 
-The service reads with the operator's credentials: an address that a user makes up could name any
-bucket they open. So a source is allowed by its prefix, and nothing else of it is up to the user.
+The service reads with the operator's credentials, so an arbitrary address could name any bucket
+that they open. Sources are therefore allowed by prefix, and users choose only the rest of the path.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ SCHEMES = ("s3", "file")
 
 
 def allowed_prefixes(setting: str) -> tuple[str, ...]:
-    """Return the prefixes in a setting: addresses with white space between."""
+    """Return the prefixes in a setting: addresses separated by white space."""
     return tuple(setting.split())
 
 
 def is_address(source: str) -> bool:
-    """Return whether a source is an address and not the name of a version."""
+    """Return True if a source is an address and not the name of a version."""
     return "://" in source
 
 
@@ -35,7 +35,7 @@ def fetch_source(address: str, prefixes: Sequence[str], target: Path, *, max_byt
 
     Raises:
         SourceRefused: no prefix covers the address, or there is no file.
-        DatasetTooLarge: the file is larger than an upload may be.
+        DatasetTooLarge: the file exceeds the size limit of uploads.
         StoreError: the store does not answer.
     """
     store_url, key = _allowed(address, prefixes)
@@ -43,7 +43,7 @@ def fetch_source(address: str, prefixes: Sequence[str], target: Path, *, max_byt
     try:
         if (size := source.size(key)) > max_bytes:
             raise DatasetTooLarge(
-                f"{address} has {size:,} bytes, and at most {max_bytes:,} are read: compress it,"
+                f"{address} has {size:,} bytes, and the limit is {max_bytes:,}: compress it,"
                 " or raise HILLCLIMB_DATASET_MAX_MB."
             )
         source.get_file(key, target)
@@ -52,17 +52,17 @@ def fetch_source(address: str, prefixes: Sequence[str], target: Path, *, max_byt
     except StoreRefused as error:
         log.warning("datasets: %s cannot be read: %s", address, error)
         raise SourceRefused(
-            f"{address} cannot be read as the service is set up (credentials, bucket or region):"
-            " ask its operator, or upload the file."
+            f"The service cannot read {address} (credentials, bucket or region): ask its operator,"
+            " or upload the file."
         ) from error
 
 
 def _allowed(address: str, prefixes: Sequence[str]) -> tuple[str, str]:
-    """Return the store of the prefix that covers an address, and the key in it."""
+    """Return the store of the allowed prefix of an address, and the key in it."""
     parts = urlsplit(address)
     if parts.scheme not in SCHEMES or parts.query or parts.fragment:
         raise SourceRefused(
-            f"{address} is no source: write s3://BUCKET/PATH or file:///PATH, without a query."
+            f"{address} is not a source: write s3://BUCKET/PATH or file:///PATH, without a query."
         )
     for prefix in prefixes:
         allowed = urlsplit(prefix)
@@ -74,10 +74,10 @@ def _allowed(address: str, prefixes: Sequence[str]) -> tuple[str, str]:
             try:
                 return urlunsplit(allowed._replace(fragment="")), checked_key(inside)
             except StoreError as error:
-                raise SourceRefused(f"{address} is no address of a file.") from error
+                raise SourceRefused(f"{address} is not the address of a file.") from error
     readable = ", ".join(urlunsplit(urlsplit(each)._replace(query="")) for each in prefixes)
     raise SourceRefused(
         f"{address} is not among the sources that this service may read"
-        f" ({readable or 'there are none'}): upload the file, or have the operator add its prefix"
+        f" ({readable or 'none'}): upload the file, or ask the operator to add its prefix"
         " to HILLCLIMB_DATASET_SOURCES."
     )

@@ -1,4 +1,4 @@
-"""Every query of the datasets domain; each takes the project it may see."""
+"""Queries of the datasets domain; each takes the project that it may read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from api.tables import Dataset, DatasetExclusion, DatasetVersion
 from api.tables.ids import new_id
 
 Position = tuple[datetime, str]
-"""Where a page of datasets ends: `created_at` and id of its last one."""
+"""The end of a page: `created_at` and id of its last dataset."""
 
 
 def find_dataset(session: Session, project_id: str, name: str) -> Dataset:
@@ -27,7 +27,7 @@ def find_dataset(session: Session, project_id: str, name: str) -> Dataset:
 
 
 def lock_dataset(session: Session, project_id: str, name: str, *, actor: str) -> Dataset:
-    """Return the dataset, made if it was not there, locked until the transaction ends."""
+    """Return the dataset, created if missing, locked until the transaction ends."""
     row = {
         "id": new_id("ds"),
         "project_id": project_id,
@@ -41,7 +41,7 @@ def lock_dataset(session: Session, project_id: str, name: str, *, actor: str) ->
 
 
 def lock(session: Session, dataset: Dataset) -> None:
-    """Lock the dataset until the transaction ends: versions and exclusions come one by one."""
+    """Lock the dataset until the transaction ends: serializes versions and exclusions."""
     query = select(Dataset.id).where(Dataset.id == dataset.id)
     session.execute(query.with_for_update(key_share=True))
 
@@ -58,10 +58,10 @@ def list_datasets(
 
 
 def newest_versions(session: Session, datasets: Collection[Dataset]) -> dict[str, DatasetVersion]:
-    """Return the newest version of each of these datasets that has one, by the dataset's id."""
-    places = [(each.id, each.num_versions) for each in datasets]
-    place = tuple_(DatasetVersion.dataset_id, DatasetVersion.number)
-    rows = session.scalars(select(DatasetVersion).where(place.in_(places)))
+    """Return the newest versions of these datasets by dataset id; those without one are absent."""
+    newest = [(dataset.id, dataset.num_versions) for dataset in datasets]
+    key = tuple_(DatasetVersion.dataset_id, DatasetVersion.number)
+    rows = session.scalars(select(DatasetVersion).where(key.in_(newest)))
     return {version.dataset_id: version for version in rows}
 
 
@@ -82,7 +82,7 @@ def find_version(
 
     Raises:
         DatasetNotFound: the project has no such dataset, or the dataset no such version; the
-            message says which versions there are.
+            message lists the existing versions.
     """
     dataset = find_dataset(session, project_id, name)
     target = dataset.num_versions if number is None else number
@@ -97,7 +97,7 @@ def find_version(
 
 
 def same_version(session: Session, dataset: Dataset, identity: str) -> DatasetVersion | None:
-    """Return the version that was made of the same rows, split and options."""
+    """Return the version of the same rows, split and options, or null."""
     query = select(DatasetVersion).where(
         DatasetVersion.dataset_id == dataset.id, DatasetVersion.identity == identity
     )
@@ -105,12 +105,12 @@ def same_version(session: Session, dataset: Dataset, identity: str) -> DatasetVe
 
 
 def newest_version(session: Session, dataset: Dataset) -> DatasetVersion | None:
-    """Return the version with the highest number, if there is one."""
+    """Return the version with the highest number, or null."""
     return newest_versions(session, [dataset]).get(dataset.id)
 
 
 def ancestry(session: Session, version: DatasetVersion) -> tuple[str, ...]:
-    """Return the ids of a version, of the earlier ones of its name and of all they descend from."""
+    """Return the ids of a version, the earlier ones of its dataset, and all their ancestors."""
     older, ids, unread = aliased(DatasetVersion), set[str](), {version.id}
     while unread:
         query = (
@@ -118,9 +118,9 @@ def ancestry(session: Session, version: DatasetVersion) -> tuple[str, ...]:
             .join(DatasetVersion, older.dataset_id == DatasetVersion.dataset_id)
             .where(DatasetVersion.id.in_(unread), older.number <= DatasetVersion.number)
         )
-        lines = session.execute(query).all()
-        ids |= {each.id for each in lines}
-        unread = {each.parent_id for each in lines if each.parent_id} - ids
+        rows = session.execute(query).all()
+        ids |= {row.id for row in rows}
+        unread = {row.parent_id for row in rows if row.parent_id} - ids
     return tuple(sorted(ids))
 
 
@@ -132,14 +132,14 @@ def environments(session: Session, dataset: Dataset) -> frozenset[str]:
 
 
 def known_versions(session: Session, ids: Collection[str]) -> set[str]:
-    """Return which of these ids are versions, of any project: for the sweep of blobs."""
+    """Return those of these ids that are versions of any project: for the sweep of blobs."""
     return set(session.scalars(select(DatasetVersion.id).where(DatasetVersion.id.in_(ids))))
 
 
 def list_exclusions(
     session: Session, dataset: Dataset, *, now: datetime | None = None
 ) -> Sequence[DatasetExclusion]:
-    """Return what is kept out, by scope and key; with `now` only what is in force then."""
+    """Return the exclusions by scope and key; with `now` only those in force then."""
     query = select(DatasetExclusion).where(DatasetExclusion.dataset_id == dataset.id)
     if now is not None:
         ends = DatasetExclusion.expires_at

@@ -1,7 +1,7 @@
 """Token counts of tools, measured in runs of a project; lint uses them by default.
 
-Every trainer tells the tokens of its prompts before its first rollout, and a preview does nothing
-else; the newest word about an environment counts.
+Every trainer reports the token counts of its prompts before its first rollout, and a preview
+reports nothing else; the newest report on an environment counts.
 """
 
 from __future__ import annotations
@@ -17,48 +17,50 @@ from api.tables import Run, RunEvent
 from hillclimb.datasets.lint.tool_tokens import ToolCount
 from hillclimb.spec.run import RunSpec
 
-MAX_TOLD = 200
-"""Newest words that are looked at; an environment that none of them names counts as unknown."""
+MAX_REPORTS = 200
+"""Newest reports that are read; an environment in none of them counts as unknown."""
 
 
 def tools_in_project(session: Session, project_id: str, dataset: str) -> dict[str, ToolCount]:
-    """Return the newest counts by environment, those of runs on the dataset before any others."""
+    """Return the newest counts by environment; runs on the dataset come first."""
     reports = _reports(session, project_id)
     own = [
-        each for each in reports if (each[1]["data"].get("dataset") or {}).get("name") == dataset
+        report
+        for report in reports
+        if (report[1]["data"].get("dataset") or {}).get("name") == dataset
     ]
     return _newest([*own, *reports])
 
 
 def tools_like(session: Session, project_id: str, spec: RunSpec) -> dict[str, ToolCount]:
-    """Return the newest counts of runs whose model and environments are those of the spec."""
+    """Return the newest counts of runs with the spec's model and environment provider."""
     same = (spec.model.source, spec.environment.provider)
     reports = _reports(session, project_id)
     return _newest(
         [
-            each
-            for each in reports
-            if (each[1]["model"]["source"], each[1]["environment"]["provider"]) == same
+            report
+            for report in reports
+            if (report[1]["model"]["source"], report[1]["environment"]["provider"]) == same
         ]
     )
 
 
-_Told = tuple[str, Mapping[str, Any], Mapping[str, Any]]
-"""A run's id, its spec, and what it said of its prompts."""
+_PromptReport = tuple[str, Mapping[str, Any], Mapping[str, Any]]
+"""A run's id, its spec, and the token counts of its prompts by environment."""
 
 
-def _reports(session: Session, project_id: str) -> list[_Told]:
+def _reports(session: Session, project_id: str) -> list[_PromptReport]:
     query = (
         select(Run.id, Run.spec, RunEvent.data["environments"])
         .join(RunEvent, (RunEvent.run_id == Run.id) & (RunEvent.type == RENDERED))
         .where(Run.project_id == project_id)
         .order_by(Run.created_at.desc(), Run.id.desc(), RunEvent.seq.desc())
-        .limit(MAX_TOLD)
+        .limit(MAX_REPORTS)
     )
     return [(run_id, spec, envs) for run_id, spec, envs in session.execute(query)]
 
 
-def _newest(reports: list[_Told]) -> dict[str, ToolCount]:
+def _newest(reports: list[_PromptReport]) -> dict[str, ToolCount]:
     counts: dict[str, ToolCount] = {}
     for run_id, spec, envs in reports:
         for env_key, prompts in envs.items():

@@ -1,7 +1,7 @@
-"""Leaves out what a validation found to fail, where its spec says so (`validation.exclude`).
+"""Excludes the tasks that failed a validation whose spec has `validation.exclude`.
 
-It happens once per report, after the run's end: the rows of its newest report are a file in the
-blob store, and the event `validation.excluded` after it says that they were dealt with.
+The worker does this once per report, after the run's end: the rows of its newest report are a file
+in the blob store, and a later event `validation.excluded` marks them as processed.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from hillclimb.datasets.filter.exclusions import Exclusion, exclude_failed
 
 EXCLUDED = "validation.excluded"
 RECENT = timedelta(days=7)
-"""Runs that ended before were dealt with, or never can be."""
+"""Runs that ended earlier were processed, or never can be."""
 AT_ONCE = 20
 MAX_IN_STATEMENT = 1000
-"""Exclusions that one statement inserts."""
+"""Exclusions per INSERT."""
 
 
 def waiting_runs(session: Session, *, now: datetime) -> Sequence[str]:
-    """Return ended validations that are to exclude what failed and have not done so yet.
+    """Return ids of ended validations whose failed tasks are not excluded yet.
 
-    They come by chance, so that many which cannot be dealt with do not keep the others out.
+    In random order: runs that cannot be processed never block the others.
     """
     query = select(Run.id).where(
         Run.status.in_([status.value for status in TERMINAL]),
@@ -52,10 +52,10 @@ def waiting_runs(session: Session, *, now: datetime) -> Sequence[str]:
 def exclude_what_failed(
     database: Database, blobs: BlobStore, run_id: str, *, now: datetime
 ) -> int | None:
-    """Exclude the tasks that the run found to fail; returns how many are new.
+    """Exclude the tasks that failed in the run; returns the number of new exclusions.
 
-    None when somebody else did meanwhile, or a newer report came. A task that is kept out for good
-    keeps its reason; one that would have come back by itself stays out now.
+    None when another worker did so meanwhile, or a newer report arrived. A permanent exclusion
+    keeps its reason; a temporary one becomes permanent.
 
     Raises:
         StoreError: the store does not answer; nothing was done.
@@ -71,17 +71,17 @@ def exclude_what_failed(
         rows = read_rows(blobs, validation.key, verdict="excluded", env=None)
         failed = [exclude_failed(row) for row in islice(rows, num_tasks + 1)]
         if len(failed) > num_tasks:
-            failed, problem = [], "The rows of the validation are more than its dataset has tasks."
+            failed, problem = [], "The validation has more rows than its dataset has tasks."
     except NoSuchValidation as error:
         problem = str(error)
     except ValidationError:
-        problem = "The rows of the validation name a task that no dataset can have."
+        problem = "The validation's rows name a task that no dataset can have."
     with database.transaction() as session:
         run = lock_run(session, run_id)
-        done = newest_event(session, run_id, EXCLUDED)
+        excluded = newest_event(session, run_id, EXCLUDED)
         report = newest_event(session, run_id, TYPE)
-        is_done = done is not None and done.seq > validation.report_seq
-        if is_done or report is None or report.seq != validation.report_seq:
+        is_processed = excluded is not None and excluded.seq > validation.report_seq
+        if is_processed or report is None or report.seq != validation.report_seq:
             return None
         name = run.spec["data"]["dataset"]["name"]
         num_new = _add(session, run, name, failed, now=now)
@@ -96,9 +96,13 @@ def _add(
 ) -> int:
     dataset = store.find_dataset(session, run.project_id, name)
     in_force = store.list_exclusions(session, dataset, now=now)
-    # One with an end is over some day, and nobody would look at this validation again.
-    known = {each.key for each in in_force if each.scope == "task" and each.expires_at is None}
-    fresh = [each for each in failed if each.key not in known]
+    # A temporary exclusion expires, and this validation is not processed again.
+    permanent = {
+        exclusion.key
+        for exclusion in in_force
+        if exclusion.scope == "task" and exclusion.expires_at is None
+    }
+    fresh = [exclusion for exclusion in failed if exclusion.key not in permanent]
     for start in range(0, len(fresh), MAX_IN_STATEMENT):
         part = fresh[start : start + MAX_IN_STATEMENT]
         exclusions.add(session, dataset, part, actor=f"run:{run.id}")
@@ -106,9 +110,9 @@ def _add(
 
 
 def _has_new_report() -> ColumnElement[bool]:
-    """Return whether a report of the run is unprocessed; the last may arrive after its end."""
-    report, done = aliased(RunEvent), aliased(RunEvent)
-    is_done = exists().where(
-        done.run_id == report.run_id, done.type == EXCLUDED, done.seq > report.seq
+    """A condition on `Run`: a report is unprocessed; the last may arrive after the run's end."""
+    report, excluded = aliased(RunEvent), aliased(RunEvent)
+    is_processed = exists().where(
+        excluded.run_id == report.run_id, excluded.type == EXCLUDED, excluded.seq > report.seq
     )
-    return exists().where(report.run_id == Run.id, report.type == TYPE, ~is_done)
+    return exists().where(report.run_id == Run.id, report.type == TYPE, ~is_processed)

@@ -22,7 +22,7 @@ SUMMARY = (
 
 
 def dataset_facts(dataset: Dataset, newest: DatasetVersion | None) -> dict[str, Any]:
-    """Return a dataset with its newest version in short."""
+    """Return a dataset with a summary of its newest version."""
     return {
         "object": "dataset",
         "id": dataset.id,
@@ -35,7 +35,7 @@ def dataset_facts(dataset: Dataset, newest: DatasetVersion | None) -> dict[str, 
 
 
 def version_summary(dataset: Dataset, version: DatasetVersion) -> dict[str, Any]:
-    """Return a version as lists show it."""
+    """Return the summary of a version, for lists."""
     facts = {name: getattr(version, name) for name in SUMMARY}
     severities = [finding["severity"] for finding in version.lint["findings"]]
     return {
@@ -50,7 +50,7 @@ def version_summary(dataset: Dataset, version: DatasetVersion) -> dict[str, Any]
 
 
 def version_facts(dataset: Dataset, version: DatasetVersion) -> dict[str, Any]:
-    """Return a version whole: its environments, its options, what was left out, its lint."""
+    """Return a version in full: environments, options, exclusions, lint findings."""
     return version_summary(dataset, version) | {
         "options": version.options,
         **{name: _sorted(value) for name, value in version.facts.items()},
@@ -59,5 +59,5 @@ def version_facts(dataset: Dataset, version: DatasetVersion) -> dict[str, Any]:
 
 
 def _sorted(value: Any) -> Any:  # noqa: ANN401 (any JSON)
-    """Return an object in order of name, which JSONB does not keep."""
+    """Return an object sorted by name: JSONB does not keep the order."""
     return dict(sorted(value.items())) if isinstance(value, dict) else value

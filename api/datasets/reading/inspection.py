@@ -25,9 +25,9 @@ def lint(
     *,
     measured: Mapping[str, ToolCount],
 ) -> list[dict[str, Any]]:
-    """Return the findings in a version under these options, errors first.
+    """Return the lint findings of a version under these options, errors first.
 
-    `measured` are tools that runs counted: those that the options leave out.
+    `measured` has token counts of tools from runs, for those that the options do not name.
 
     Raises:
         DatasetNotFound: the version's files are gone.
@@ -35,11 +35,13 @@ def lint(
     """
     with tempfile.TemporaryDirectory(prefix="hillclimb-dataset-") as name:
         folder = Path(name)
-        _bring(store, version, folder)
+        _fetch_files(store, version, folder)
         job = {
             "options": options.model_dump(mode="json"),
             "made": [
-                each for each in version.lint["findings"] if each["code"] in build_version.CODES
+                finding
+                for finding in version.lint["findings"]
+                if finding["code"] in build_version.CODES
             ],
             "measured": as_json(measured),
         }
@@ -48,21 +50,21 @@ def lint(
 
 
 def as_json(measured: Mapping[str, ToolCount]) -> dict[str, Any]:
-    """Return the counts as a job carries them."""
+    """Return the counts as JSON, for a job."""
     return {key: count.model_dump() for key, count in measured.items()}
 
 
 def diff(
     store: BlobStore, before: DatasetVersion, after: DatasetVersion, limits: JobLimits
 ) -> dict[str, Any]:
-    """Return what changed between two versions; raises as `lint`."""
+    """Return the differences between two versions; raises as `lint`."""
     with tempfile.TemporaryDirectory(prefix="hillclimb-dataset-") as name:
         folder = Path(name)
-        _bring(store, before, folder / "before")
-        _bring(store, after, folder / "after")
+        _fetch_files(store, before, folder / "before")
+        _fetch_files(store, after, folder / "after")
         return run_job("diff", folder, {}, limits)
 
 
-def _bring(store: BlobStore, version: DatasetVersion, folder: Path) -> None:
+def _fetch_files(store: BlobStore, version: DatasetVersion, folder: Path) -> None:
     for name in (TASKS, SPLIT):
         blobs.fetch(store, version.id, name, folder / name)

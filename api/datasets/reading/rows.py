@@ -1,7 +1,7 @@
 """Reads the tasks of a version: a page by key, or one.
 
-The two files of a version are in one order, by key, and are unpacked as they are read: a page costs
-at most one pass over the version and holds no more than the page.
+The two files of a version are sorted by key and decompressed while they are read: a page costs at
+most one pass over the version, and only the page is in memory.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class TaskFilters:
     env: str | None = None
     split: str | None = None
     search: str | None = None
-    """Part of the key, in any case."""
+    """Part of the key, case-insensitive."""
 
     def admits(self, place: Json) -> bool:
-        """Return whether a task matches, by its line of the split table."""
+        """Return True if a task matches, by its line of the split table."""
         if self.split is not None and place["split"] != self.split:
             return False
         return self.search is None or self.search.casefold() in place["key"].casefold()

@@ -1,1 +1,1 @@
-"""Work on large files, in a process of its own with bounded memory and time."""
+"""Work on large files, in separate processes with bounded memory and time."""

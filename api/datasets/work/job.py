@@ -1,7 +1,7 @@
 """Runs one job on dataset files: `python -m api.datasets.work.job KIND FOLDER MEMORY_MB`.
 
-It reads `job.json` in the folder, writes `result.json` there, and knows neither the database nor
-the blob store.
+The process reads `job.json` in the folder, writes `result.json` there, and uses neither the
+database nor the blob store.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from hillclimb.datasets.read.reading import Reading
 CHUNK_BYTES = 1 << 18
 GZIP_MAGIC = b"\x1f\x8b"
 MAX_SHOWN = 50
-"""Mistakes that one answer lists; all are counted."""
+"""Mistakes that a response lists; all are counted."""
 MAX_LISTED = 1000
 """Duplicates, copies and differences that a result lists; all are counted."""
 MAX_REASONS = 100
-"""Distinct reasons for exclusions that a version counts by themselves; its split has them all."""
+"""Reasons for exclusions that a version counts separately; its split has all of them."""
 GZIP_LEVEL = 3
 
 
 class Rejected(Exception):
-    """The tasks or the options are wrong: `process.run_job` raises it as DatasetRejected."""
+    """The tasks or the options are invalid: `process.run_job` raises it as DatasetRejected."""
 
     def __init__(self, message: str, problems: Iterable[RowProblem] = ()) -> None:
         super().__init__(message)
@@ -60,11 +60,11 @@ class Rejected(Exception):
 
 
 class _TooLong(Exception):
-    """A compressed file holds more than may be read."""
+    """A compressed file exceeds the limit when decompressed."""
 
 
 def build(folder: Path, job: Mapping[str, Any]) -> dict[str, Any]:
-    """Make a version of the file `source`: writes its two files, returns what is stored with it."""
+    """Build a version of the file `source`: write its three files and return its facts."""
     reading = Reading()
     lineage = Lineage.joined(
         Lineage.of(read_splits(folder / name) for name in line) for line in job["lineage"]
@@ -91,14 +91,14 @@ def build(folder: Path, job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def relint(folder: Path, job: Mapping[str, Any]) -> dict[str, Any]:
-    """Hold a stored version against other options."""
+    """Lint a stored version under other options."""
     split = {row.key: row for row in read_splits(folder / SPLIT)}
     rows = tuple(read_rows(folder / TASKS))
     table = count_by_env(rows, split)
     options = LintOptions.model_validate(job["options"])
-    made = [Finding.model_validate(each) for each in job["made"]]
-    findings = lint(rows, split, table, options, made, _measured(job))
-    return {"findings": [each.model_dump(mode="json") for each in findings]}
+    stored = [Finding.model_validate(finding) for finding in job["made"]]
+    findings = lint(rows, split, table, options, stored, _measured(job))
+    return {"findings": [finding.model_dump(mode="json") for finding in findings]}
 
 
 def diff(folder: Path, _job: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,10 +145,10 @@ def _facts(prepared: Prepared, reading: Reading) -> dict[str, Any]:
 
 
 def _first(reasons: Counter[str]) -> dict[str, int]:
-    """Return the most frequent reasons, in order of name, and the rest as one."""
+    """Return the most frequent reasons, sorted by name, and the others as one."""
     frequent = dict(reasons.most_common(MAX_REASONS))
-    rest = reasons.total() - sum(frequent.values())
-    return dict(sorted(frequent.items())) | ({"other reasons": rest} if rest else {})
+    num_other = reasons.total() - sum(frequent.values())
+    return dict(sorted(frequent.items())) | ({"other reasons": num_other} if num_other else {})
 
 
 def _measured(job: Mapping[str, Any]) -> dict[str, ToolCount]:
@@ -160,31 +160,31 @@ def _refuse_problems(reading: Reading) -> None:
         return
     problems = reading.problems[:MAX_SHOWN]
     more = reading.num_problems - len(problems)
-    rest = f" (and {more} more)" if more else ""
-    raise Rejected("; ".join(each.sentence for each in problems[:3]) + rest, problems)
+    suffix = f" (and {more} more)" if more else ""
+    raise Rejected("; ".join(problem.sentence for problem in problems[:3]) + suffix, problems)
 
 
 def _chunks(path: Path, max_mb: int) -> Iterator[bytes]:
-    """Yield a file in pieces, unpacked if it is compressed; raises _TooLong beyond `max_mb`."""
-    left = max_mb * 1_000_000
+    """Yield a file in chunks, decompressed if needed; raises _TooLong beyond `max_mb`."""
+    remaining = max_mb * 1_000_000
     with path.open("rb") as plain:
         is_gzip = plain.read(2) == GZIP_MAGIC
         plain.seek(0)
         with closing(gzip.open(plain, "rb") if is_gzip else plain) as file:
             try:
                 while chunk := file.read(CHUNK_BYTES):
-                    left -= len(chunk)
-                    if left < 0:
+                    remaining -= len(chunk)
+                    if remaining < 0:
                         raise _TooLong
                     yield chunk
             except (EOFError, gzip.BadGzipFile, zlib.error) as error:
                 raise Rejected(
-                    f"the compressed file is damaged or cut off ({error}): send it again"
+                    f"the compressed file is damaged or truncated ({error}): send it again"
                 ) from error
 
 
 def _write(path: Path, lines: Iterable[bytes]) -> int:
-    """Write lines, compressed the same way wherever that is; return their size in bytes."""
+    """Write lines to a file, compressed reproducibly; return their size in bytes."""
     size = 0
     with path.open("wb") as raw, _compressor(raw) as packed:
         for line in lines:
@@ -204,7 +204,7 @@ KINDS: Mapping[str, Callable[[Path, Mapping[str, Any]], dict[str, Any]]] = {
 
 
 def main(kind: str, folder: Path, memory_mb: int) -> int:
-    """Do the work and return the exit code."""
+    """Run the job and return the exit code."""
     resource.setrlimit(resource.RLIMIT_AS, (memory_mb << 20, memory_mb << 20))
     try:
         result = KINDS[kind](folder, json.loads((folder / JOB).read_text()))

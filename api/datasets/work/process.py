@@ -1,8 +1,8 @@
-"""Runs the heavy work on datasets in processes of their own, bounded in memory and time.
+"""Runs heavy work on datasets in separate processes, bounded in memory and time.
 
-A file of tasks takes seconds of pure Python: in a thread it would hold up every event stream. The
-process gets a folder and nothing else: `job.json` and the files that it names go in, files and
-`result.json` come out. It has none of the service's secrets in its environment.
+Reading a file of tasks takes seconds of pure Python: in a thread it would block every event stream.
+The process gets only a folder: `job.json` and the input files go in, output files and `result.json`
+come out. Its environment has none of the service's secrets.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from hillclimb.protocol.spec_problems import SpecProblem
 JOB, RESULT, LOG = "job.json", "result.json", "log"
 AT_ONCE = 2
 WAIT_S = 30.0
-"""How long a request waits for others to be done before it is sent away."""
+"""A request waits this long for a free process before it is rejected."""
 PASSED_ON = ("PATH", "PYTHONPATH", "VIRTUAL_ENV", "HILLCLIMB_STATE_DIR", "SYSTEMROOT", "TMPDIR")
-"""The state directory is the mark by which the embedded stack finds processes of its own."""
+"""The embedded stack recognizes its own processes by the state directory."""
 OUT_OF_MEMORY, REJECTED, TOO_LONG = 12, 22, 27
 """Exit codes of `api.datasets.work.job`."""
 ROOT = Path(__file__).resolve().parents[3]
@@ -44,16 +44,16 @@ class JobLimits:
     """Address space."""
     deadline_s: float
     max_unpacked_mb: int
-    """Of a file of tasks that is read."""
+    """Decompressed size of a file of tasks."""
 
 
 def run_job(kind: str, folder: Path, job: Mapping[str, Any], limits: JobLimits) -> dict[str, Any]:
-    """Do `kind` of work on the files in `folder` and return its result.
+    """Run a job of this kind on the files in `folder` and return its result.
 
     Raises:
-        DatasetRejected: the tasks or the options are wrong.
-        DatasetTooLarge: the memory or the time was not enough.
-        DatasetsBusy: other files were being read for too long.
+        DatasetRejected: the tasks or the options are invalid.
+        DatasetTooLarge: the job exceeded its memory or time.
+        DatasetsBusy: no process was free within `WAIT_S`.
     """
     arguments = {**job, "max_unpacked_mb": limits.max_unpacked_mb}
     (folder / JOB).write_text(json.dumps(arguments, default=str))
@@ -79,8 +79,8 @@ def run_job(kind: str, folder: Path, job: Mapping[str, Any], limits: JobLimits) 
             ).returncode
         except subprocess.TimeoutExpired as error:
             raise DatasetTooLarge(
-                f"The tasks take longer than {limits.deadline_s:.0f} s: split the file in two"
-                " datasets, or raise HILLCLIMB_DATASET_DEADLINE_S."
+                f"Reading the tasks takes over {limits.deadline_s:.0f} s: split the file into"
+                " two datasets, or raise HILLCLIMB_DATASET_DEADLINE_S."
             ) from error
     return _result(code, folder, limits)
 
@@ -88,12 +88,12 @@ def run_job(kind: str, folder: Path, job: Mapping[str, Any], limits: JobLimits) 
 def _result(code: int, folder: Path, limits: JobLimits) -> dict[str, Any]:
     if code == OUT_OF_MEMORY:
         raise DatasetTooLarge(
-            f"The tasks take more than {limits.memory_mb} MB of memory: split the file in two"
-            " datasets, or raise HILLCLIMB_DATASET_MEMORY_MB."
+            f"The tasks take more than {limits.memory_mb} MB of memory to read: split the file into"
+            " two datasets, or raise HILLCLIMB_DATASET_MEMORY_MB."
         )
     if code == TOO_LONG:
         raise DatasetTooLarge(
-            f"The file holds more than {limits.max_unpacked_mb} MB when it is unpacked: split it in"
+            f"The file has more than {limits.max_unpacked_mb} MB when decompressed: split it into"
             " two datasets, or raise HILLCLIMB_DATASET_UNPACKED_MB."
         )
     if code not in (0, REJECTED):
@@ -101,14 +101,14 @@ def _result(code: int, folder: Path, limits: JobLimits) -> dict[str, Any]:
         raise RuntimeError(f"the process that reads datasets ended with {code}")
     result: dict[str, Any] = json.loads((folder / RESULT).read_text())
     if code == REJECTED:
-        problems = [SpecProblem(**each) for each in result["problems"]]
+        problems = [SpecProblem(**problem) for problem in result["problems"]]
         raise DatasetRejected(result["message"], problems)
     return result
 
 
 @contextmanager
 def turn() -> Iterator[None]:
-    """Hold one of the places for processes; raises DatasetsBusy when none gets free."""
+    """Reserve a process slot for the block; raises DatasetsBusy when none becomes free."""
     if not _turns.acquire(timeout=WAIT_S):
         raise DatasetsBusy("Other files of tasks are being read: try again in a minute.")
     try:
@@ -118,7 +118,7 @@ def turn() -> Iterator[None]:
 
 
 def environment() -> dict[str, str]:
-    """Return what the process sees of ours."""
+    """Return the process's environment variables."""
     return {name: os.environ[name] for name in PASSED_ON if name in os.environ} | {
         "PYTHONUTF8": "1",
         "PYTHONDONTWRITEBYTECODE": "1",

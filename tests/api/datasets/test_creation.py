@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from api.datasets import blobs, creation, exclusions, store
-from api.datasets.creation import Order, Workshop
+from api.datasets.creation import CreationContext, Order
 from api.datasets.errors import DatasetRejected, DatasetsBusy
 from api.datasets.request import VersionRequest
 from api.datasets.work import process
@@ -30,8 +30,8 @@ NO_DATE = Exclusion(scope="task", key="booking-001", reason="no date")
 
 
 @pytest.fixture
-def shop(database: Database, tmp_path: Path) -> Workshop:
-    return Workshop(
+def shop(database: Database, tmp_path: Path) -> CreationContext:
+    return CreationContext(
         database=database,
         store=DiskStore(tmp_path / "blobs"),
         limits=JobLimits(memory_mb=2048, deadline_s=60, max_unpacked_mb=100),
@@ -41,7 +41,7 @@ def shop(database: Database, tmp_path: Path) -> Workshop:
 
 
 @pytest.fixture
-def make(shop: Workshop, tmp_path: Path) -> Callable[..., dict[str, Any]]:
+def make(shop: CreationContext, tmp_path: Path) -> Callable[..., dict[str, Any]]:
     def make(rows: list[dict[str, Any]], name: str = "fleet", **options: Any) -> dict[str, Any]:
         upload = tmp_path / "tasks.jsonl"
         upload.write_bytes(lines(rows))
@@ -99,7 +99,7 @@ def test_an_exclusion_made_while_a_version_is_built_counts_for_it(
 
 def test_a_version_is_given_up_when_its_exclusions_keep_changing(
     make: Callable[..., dict[str, Any]],
-    shop: Workshop,
+    shop: CreationContext,
     database: Database,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -108,7 +108,7 @@ def test_a_version_is_given_up_when_its_exclusions_keep_changing(
         monkeypatch,
         lambda n: exclude(database, NO_DATE.model_copy(update={"reason": f"no {n}"})) and None,
     )
-    with pytest.raises(DatasetsBusy, match="Versions and exclusions of fleet keep being made"):
+    with pytest.raises(DatasetsBusy, match="versions and exclusions of fleet keep being stored"):
         make([*ROWS, *tasks(reddit=20)])
     assert {key.split("/")[1] for key in shop.store.list("datasets")} == {first["id"]}
 
@@ -150,7 +150,7 @@ def test_a_quarantine_of_an_environment_that_no_version_has_is_refused(
 
 
 def test_one_file_holds_all_that_came_before(
-    make: Callable[..., dict[str, Any]], shop: Workshop, monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., dict[str, Any]], shop: CreationContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A version's lineage has its ancestors', so only the newest and the parent are read."""
     built = while_built(monkeypatch, lambda _: None)
@@ -174,7 +174,7 @@ def test_one_file_holds_all_that_came_before(
 
 
 def test_what_one_name_trained_on_is_no_eval_task_because_another_evaluated_on_it(
-    make: Callable[..., dict[str, Any]], shop: Workshop
+    make: Callable[..., dict[str, Any]], shop: CreationContext
 ) -> None:
     rows = tasks(reddit=60)
     first = make(rows, split={"policy": "rank", "eval_ratio": 0.0})
@@ -190,7 +190,7 @@ def test_what_one_name_trained_on_is_no_eval_task_because_another_evaluated_on_i
 
 
 def test_versions_without_a_stored_lineage_are_read_one_by_one(
-    make: Callable[..., dict[str, Any]], shop: Workshop, monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., dict[str, Any]], shop: CreationContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = [make(tasks(reddit=60), "other"), make(tasks(zillow=60), "other")]
     made += [make(ROWS, parent="other@2"), make(tasks(github=90))]

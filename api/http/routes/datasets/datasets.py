@@ -15,7 +15,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from sqlalchemy.orm import Session
 
 from api.datasets import blobs, creation, store
-from api.datasets.creation import Order, Workshop
+from api.datasets.creation import CreationContext, Order
 from api.datasets.errors import (
     DatasetNotFound,
     DatasetRejected,
@@ -119,7 +119,7 @@ async def create_version(
             if idempotency_key
             else None,
         )
-        make = partial(creation.create_version, workshop(services), order)
+        make = partial(creation.create_version, creation_context(services), order)
         answer, replayed = await services.lanes.works.run(make)
     number = answer.response["number"]
     headers = {"Location": f"/v1/datasets/{name}/versions/{number}"}
@@ -369,9 +369,9 @@ def limits(services: Services) -> JobLimits:
     )
 
 
-def workshop(services: Services) -> Workshop:
+def creation_context(services: Services) -> CreationContext:
     """Return what making versions needs."""
-    return Workshop(
+    return CreationContext(
         database=services.database,
         store=services.store,
         limits=limits(services),

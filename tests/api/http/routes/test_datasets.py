@@ -163,7 +163,7 @@ async def test_mistakes_are_named_by_row_and_field_and_nothing_is_stored(
     assert len(many.json()["errors"]) == 50
     assert "more)" in many.json()["detail"]
     refused = await create(client, gzip.compress(lines(ROWS))[:-20])
-    assert "damaged or cut off" in refused.json()["detail"]
+    assert "damaged or truncated" in refused.json()["detail"]
     assert (await client.get("/v1/datasets")).json()["data"] == []
     assert DiskStore(tmp_path / "blobs").list("datasets") == ()
 
@@ -179,7 +179,7 @@ async def test_mistakes_are_named_by_row_and_field_and_nothing_is_stored(
         ({"splits": {}}, "/options/splits: unknown key 'splits'; did you mean 'split'?"),
         ({"filters": {"env_keys": []}}, "env_keys is empty"),
         ({"source": "fleet"}, "neither an address such as s3://BUCKET/PATH nor a version"),
-        ({"parent": "fleet"}, "'fleet' is no version: write NAME@3"),
+        ({"parent": "fleet"}, "'fleet' is not a version: write NAME@3"),
     ],
 )
 async def test_wrong_options_are_refused_before_the_file_is_read(
@@ -203,7 +203,7 @@ async def test_a_published_split_comes_in_a_form(client: httpx.AsyncClient) -> N
     assert version["options"]["split"]["num_tasks"] == 100
     for form, sentence in (
         ({"task": ("x", b"[]")}, "The form has a part 'task'"),
-        ({"options": ("x", b"{}")}, "There are no tasks: send them"),
+        ({"options": ("x", b"{}")}, "The request has no tasks: send them"),
     ):
         refused = await client.post(VERSIONS, files=form)
         assert sentence in refused.json()["detail"]
@@ -250,7 +250,7 @@ async def test_what_is_excluded_is_left_out_of_the_next_version_with_its_reason(
     over = {**drafts[1], "expires_at": "2026-01-01T00:00:00Z"}
     refused = await client.post(path, json={"exclusions": [over]})
     assert (refused.status_code, refused.json()["code"]) == (422, "invalid_dataset")
-    assert "which is over: give a later end" in refused.json()["detail"]
+    assert "which is in the past: set a later end" in refused.json()["detail"]
     second = await created(client, b"", source="fleet@1")
     assert second["excluded"] == {"validation: no date": 1}
     assert second["envs"]["github"]["excluded"] == 0, "a quarantine ends, a version does not"
@@ -306,7 +306,7 @@ async def test_a_source_is_read_only_where_the_operator_allows(
     assert version["source"] == f"{allowed}/all.json"
     for source, sentence in (
         (f"file://{tmp_path}/secret.json", "is not among the sources"),
-        (f"{allowed}/../secret.json", "is no address of a file"),
+        (f"{allowed}/../secret.json", "is not the address of a file"),
         (f"{allowed}x/all.json", "is not among the sources"),
         ("s3://bucket/ab/all.json", f"may read (s3://bucket/a, {allowed})"),
         ("s3://bucket/a/x?endpoint_url=http://evil", "without a query"),
