@@ -80,6 +80,9 @@ class Keeper:
         cluster = Record(self.folder / "clusters" / body["name"])
         try:
             self._carry(body, cluster)
+        except BaseException as fault:
+            self._note(body, state="failed", message=repr(fault))
+            raise
         finally:
             end_descendants()
             if self.leaving:
@@ -118,7 +121,7 @@ class Keeper:
                 place = Path(target.replace("~", home, 1))
                 place.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(source, place)
-            place = Path(body["secrets_at"].replace("~", home, 1))
+            place = Path(body["secrets_path"].replace("~", home, 1))
             place.parent.mkdir(parents=True, exist_ok=True)
             write_json(place, body["secrets"])
         for node in list(self._start(body, cluster, body["setup"], "setup")):

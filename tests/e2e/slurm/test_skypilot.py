@@ -181,7 +181,7 @@ def test_a_gang_of_two_nodes_starts_ray_on_both(
         files={"~/driver.py": str(driver)},
         envs={"PYTHON": str(slurm.python_with(packages)), "PLACE": str(place), "PLAIN": "seen"},
         secrets={"SECRET": SECRET},
-        secrets_at="~/secrets/att_1.json",
+        secrets_path="~/secrets/att_1.json",
         idle_minutes=30,
     )
     with phases.phase("gang: launch asked"):
