@@ -59,7 +59,11 @@ TARGETS = {
             "hillclimb/stats/paired.py",
             "hillclimb/stats/power.py",
         ),
-        tests=("tests/hillclimb/stats",),
+        tests=(
+            "tests/hillclimb/stats/test_pass_rate.py",
+            "tests/hillclimb/stats/test_power.py",
+            "tests/hillclimb/stats/test_verdict.py",
+        ),
     ),
     "splits": Target(
         package="hillclimb",

@@ -118,6 +118,64 @@ def test_rollouts_that_vary_within_tasks_narrow_the_interval_up_to_independent_o
     assert interval([0.0] * 10, max_trials=80) == wilson(0.0, 10)
 
 
+def test_the_effective_number_of_trials_by_hand() -> None:
+    """Variance 10 * 0.0625 / 9 around 0.5: 0.25 * 10 / 0.06944 = 36 trials."""
+    spread = [0.25, 0.75] * 5
+    assert interval(spread, max_trials=80) == pytest.approx(wilson(0.5, 36.0), rel=1e-12)
+    assert interval(spread, max_trials=30) == wilson(0.5, 30.0)
+    assert interval(spread, max_trials=5) == wilson(0.5, 10.0), "a task is a trial at least"
+    assert interval([0.5], max_trials=8) == wilson(0.5, 8.0)
+    assert interval([1.0], max_trials=8) == wilson(1.0, 1.0)
+
+
+def test_wilsons_interval_by_hand_stays_within_zero_and_one() -> None:
+    # z^2 = 3.8415: centre 0.5, half 1.96 * sqrt(0.0125 + 0.0024009) / 1.19207
+    assert wilson(0.5, 20.0) == pytest.approx((0.29930, 0.70070), abs=1e-5)
+    # centre (0.1 + 0.192073) / 1.384146, half 1.96 * sqrt(0.009 + 0.0096036) / 1.384146
+    assert wilson(0.1, 10.0) == pytest.approx((0.01788, 0.40415), abs=1e-5)
+    for trials in range(1, 200):
+        assert wilson(0.0, trials)[0] == pytest.approx(0.0, abs=1e-12)
+        assert wilson(1.0, trials)[1] == pytest.approx(1.0, abs=1e-12)
+        assert wilson(0.0, trials)[0] >= 0.0
+        assert wilson(1.0, trials)[1] <= 1.0
+
+
+def test_at_k_a_trial_is_k_rollouts_and_tasks_with_fewer_are_only_counted() -> None:
+    """Ten tasks of one pass in four: pass@2 is 1 - C(3, 2) / C(4, 2) = 1/2, and 40 / 2 trials."""
+    outcomes = [
+        row(f"t{task}", float(sample == 0), sample=sample)
+        for task in range(10)
+        for sample in range(4)
+    ]
+    outcomes += [row("few", score, sample=at) for at, score in enumerate((1.0, None, None))]
+    rate = pass_rate(count_tasks(outcomes, pass_threshold=1.0), k=2)
+    assert (rate.k, rate.value) == (2, 0.5)
+    assert (rate.low, rate.high) == pytest.approx((0.29930, 0.70070), abs=1e-5)
+    assert (rate.num_tasks, rate.num_tasks_total) == (10, 11)
+    assert (rate.num_graded, rate.num_rollouts) == (41, 43)
+    # With its missing ones the eleventh task has three: 1 - C(2, 2) / C(3, 2) = 2/3, or 1.
+    assert rate.bound_if_failed == pytest.approx((5 + 2 / 3) / 11)
+    assert rate.bound_if_passed == pytest.approx(6 / 11)
+
+
+def test_every_rate_of_a_table_is_at_k() -> None:
+    outcomes = [
+        row("a", float(sample == 0), sample=sample, env=env, held_out=env == "github")
+        for env in ("booking", "github")
+        for sample in range(4)
+    ]
+    found = pass_table(outcomes, pass_threshold=1.0, k=2)
+    rates = [*found.by_env.values(), found.overall, found.seen_templates, found.held_out_templates]
+    assert [(rate.k, rate.value, rate.num_tasks) for rate in rates] == [
+        (2, 0.5, 1),
+        (2, 0.5, 1),
+        (2, 0.5, 2),
+        (2, 0.5, 1),
+        (2, 0.5, 1),
+    ]
+    assert pass_table(outcomes, pass_threshold=1.0).overall.value == 0.25
+
+
 def test_variance_per_prompt_is_the_population_variance() -> None:
     assert variance_per_prompt([[1, 1, 0, 0]]) == 0.25
     assert variance_per_prompt([[1, 0, 0, 0]]) == 0.1875
@@ -159,6 +217,24 @@ def test_very_many_changes_use_the_normal_distribution_and_stay_close_to_exact()
     assert MAX_EXACT_BITS < 5050 * 5052 * 5051
     p = sign_flip_p_value([Fraction(1)] * gained + [Fraction(-1)] * lost)
     assert p == pytest.approx(mcnemar_exact(gained, lost), rel=0.05)
+
+
+@pytest.mark.parametrize(("signs", "p_value"), [((3, 4), 0.161513), ((3, -4), 0.841481)])
+def test_the_normal_distribution_has_the_variance_of_the_steps(
+    signs: tuple[int, int], p_value: float
+) -> None:
+    """Steps of 3 and 4 have the deviation 5: z is 7 / 5, or 1 / 5. A third one is next to none."""
+    differences = [*map(Fraction, signs), Fraction(1, 10**12)]
+    assert sign_flip_p_value(differences) == pytest.approx(p_value, abs=1e-5)
+
+
+def test_the_exact_distribution_is_used_up_to_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two steps of one: 2 * 4 * 3 = 24 bits moved; both signs alike in two of four ways."""
+    differences = [Fraction(1), Fraction(1)]
+    monkeypatch.setattr("hillclimb.stats.paired.MAX_EXACT_BITS", 24)
+    assert sign_flip_p_value(differences) == 0.5
+    monkeypatch.setattr("hillclimb.stats.paired.MAX_EXACT_BITS", 23)
+    assert sign_flip_p_value(differences) == pytest.approx(0.157299, abs=1e-6)  # erfc(1)
 
 
 def test_the_table_splits_by_environment_and_by_template() -> None:

@@ -75,3 +75,35 @@ def test_more_tasks_show_smaller_changes(lost: float) -> None:
     assert shown == sorted(shown, reverse=True)
     assert all(0.0 < change <= 1.0 - 2 * lost for change in shown)
     assert math.isclose(paired_size(shown[-1], lost), 10_000, rel_tol=1e-6)
+
+
+@pytest.mark.parametrize(("before", "gain"), [(0.0, 0.5), (0.5, 0.5), (0.2, 0.3)])
+def test_the_detectable_rise_takes_as_many_tasks_as_there_are(before: float, gain: float) -> None:
+    """The search ends where the formula says so, up to the largest rise that there is."""
+    needed = unpaired_size(before, before + gain)
+    found = detectable_unpaired(math.ceil(needed), before=before)
+    assert found is not None
+    assert found <= gain
+    assert unpaired_size(before, before + found) == pytest.approx(math.ceil(needed), rel=1e-6)
+
+
+def test_a_rise_from_zero_to_one_takes_two_tasks_in_each_arm() -> None:
+    """m = 1/2: (1.95996 sqrt(0.5) + 0.84162 * 0)^2 = 1.9207 of it, so two; none is one too few."""
+    assert unpaired_size(0.0, 1.0) == pytest.approx(1.92073, abs=1e-5)
+    assert detectable_unpaired(2, before=0.0) is not None
+    assert detectable_unpaired(1, before=0.0) is None
+    assert detectable_unpaired(0, before=0.0) is None
+
+
+def test_a_paired_gain_has_room_only_beside_what_is_lost() -> None:
+    """All of six tasks gained: 3.8415 tasks by the formula; with 0.4 lost 0.2 is the most."""
+    assert paired_size(1.0, 0.0) == pytest.approx(3.84146, abs=1e-5)
+    six = detectable_paired(6, lost=0.0)
+    assert six is not None
+    assert paired_size(six, 0.0) == pytest.approx(6.0, rel=1e-9)
+    # c = 1: (1.95996 + 0.84162 sqrt(0.96))^2 / 0.04 = 193.85
+    assert paired_size(0.2, 0.4) == pytest.approx(193.85, abs=0.01)
+    assert detectable_paired(193, lost=0.4) is None
+    most = detectable_paired(194, lost=0.4)
+    assert most is not None
+    assert 0.199 < most <= 0.2

@@ -1,0 +1,143 @@
+"""Rule v1 at its limits, and what a comparison compares with what."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from hillclimb.protocol.outcomes import OutcomeRow
+from hillclimb.stats.pass_rate import count_tasks
+from hillclimb.stats.verdict import Verdict, compare_rows, decide
+from tests.hillclimb.stats.test_pass_rate import row, rows
+
+SAME = Fraction(0)
+UP = Fraction(1, 16)
+DOWN = Fraction(-1, 16)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "differences", "verdict"),
+    [
+        (0.5, 0.5, [SAME] * 9, Verdict.INCONCLUSIVE),
+        (0.5, 0.5, [SAME] * 10, Verdict.FLAT),
+        (0.9, 0.95, [SAME] * 10, Verdict.SATURATED),
+        (0.95, 0.9, [SAME] * 10, Verdict.SATURATED),
+        (0.89, 1.0, [SAME] * 10, Verdict.FLAT),
+        (1.0, 0.89, [SAME] * 10, Verdict.FLAT),
+        (0.05, 0.05, [SAME] * 10, Verdict.FAILING),
+        (0.06, 0.06, [SAME] * 10, Verdict.FLAT),
+        (0.0, 0.06, [SAME] * 10, Verdict.FLAT),
+        # Six of one sign: p = 2 / 64. Five: p = 2 / 32.
+        (0.5, 0.6, [UP] * 6 + [SAME] * 4, Verdict.IMPROVED),
+        (0.5, 0.6, [UP] * 5 + [SAME] * 5, Verdict.FLAT),
+        (0.6, 0.5, [DOWN] * 6 + [SAME] * 4, Verdict.REGRESSED),
+        (0.6, 0.5, [DOWN] * 5 + [SAME] * 5, Verdict.FLAT),
+        # What was lost counts before what is left, and what is left before what was won.
+        (1.0, 0.95, [DOWN] * 6 + [SAME] * 4, Verdict.REGRESSED),
+        (0.1, 0.01, [DOWN] * 6 + [SAME] * 4, Verdict.REGRESSED),
+        (0.91, 0.95, [UP] * 6 + [SAME] * 4, Verdict.SATURATED),
+        (0.0, 0.04, [UP] * 6 + [SAME] * 4, Verdict.IMPROVED),
+    ],
+)
+def test_the_rule_holds_at_its_limits(
+    before: float, after: float, differences: list[Fraction], verdict: Verdict
+) -> None:
+    assert decide(before, after, differences) is verdict
+
+
+def two_kinds() -> tuple[list[OutcomeRow], list[OutcomeRow]]:
+    """Twelve tasks of seen templates get better, ten of held-out ones stay as they were."""
+    old = rows([0.0] * 12) + rows([1.0] + [0.0] * 9, env="github", held_out=True)
+    new = rows([1.0] * 12) + rows([1.0] + [0.0] * 9, env="github", held_out=True)
+    return old, new
+
+
+def test_seen_and_held_out_templates_are_compared_apart() -> None:
+    table = compare_rows(*two_kinds(), pass_threshold=1.0)
+    seen, held_out = table.seen_templates, table.held_out_templates
+    assert (seen.before.value, seen.after.value, seen.delta) == (0.0, 1.0, 1.0)
+    assert (held_out.before.value, held_out.after.value, held_out.delta) == (0.1, 0.1, 0.0)
+    assert (seen.num_paired, held_out.num_paired, table.overall.num_paired) == (12, 10, 22)
+    assert (seen.verdict, held_out.verdict) == (Verdict.IMPROVED, Verdict.FLAT)
+
+
+def test_each_environment_is_compared_with_itself() -> None:
+    """Both call their tasks t000 and so on."""
+    table = compare_rows(*two_kinds(), pass_threshold=1.0)
+    assert list(table.by_env) == ["booking", "github"]
+    booking, github = table.by_env["booking"], table.by_env["github"]
+    assert (booking.num_gained, booking.num_lost, booking.verdict) == (12, 0, Verdict.IMPROVED)
+    assert (github.num_gained, github.num_lost, github.verdict) == (0, 0, Verdict.FLAT)
+    assert table.overall.delta == pytest.approx(12 / 22)
+
+
+def test_an_environment_of_one_evaluation_alone_is_in_the_table_without_a_change() -> None:
+    table = compare_rows(rows([1.0]), rows([1.0], env="github"), pass_threshold=1.0)
+    assert list(table.by_env) == ["booking", "github"]
+    for each in table.by_env.values():
+        assert (each.num_paired, each.delta, each.p_value) == (0, None, None)
+        assert each.verdict is Verdict.NO_EVAL
+
+
+def test_a_score_passes_from_the_threshold_on_in_both_evaluations() -> None:
+    old, new = rows([0.4, 0.5]), rows([0.5, 0.4])
+    half = compare_rows(old, new, pass_threshold=0.5).overall
+    assert (half.before.value, half.after.value) == (0.5, 0.5)
+    assert (half.num_gained, half.num_lost, half.delta) == (1, 1, 0.0)
+
+
+def test_a_task_without_a_grade_on_one_side_is_in_no_pair() -> None:
+    found = compare_rows(
+        rows([1.0, None, 0.0, 0.0]), rows([0.0, 1.0, None, 1.0]), pass_threshold=1.0
+    ).overall
+    assert (found.num_paired, found.num_gained, found.num_lost) == (2, 1, 1)
+
+
+def test_a_change_is_one_of_shares_where_a_task_has_several_rollouts() -> None:
+    """From 1 of 2 to 3 of 4 is a quarter, from 1 of 1 to 1 of 2 minus a half."""
+    old = [row("a", 1.0), row("a", 0.0, sample=1), row("b", 1.0)]
+    new = [row("a", score, sample=at) for at, score in enumerate((1.0, 1.0, 1.0, 0.0))]
+    new += [row("b", 1.0), row("b", 0.0, sample=1)]
+    found = compare_rows(old, new, pass_threshold=1.0).overall
+    assert found.delta == -0.125
+    # However 1/4 and 1/2 are signed, their sum is at least 1/4 away from 0.
+    assert found.p_value == 1.0
+
+
+@pytest.mark.parametrize("missing", ["before", "after"])
+def test_one_evaluation_without_any_grade_gives_no_verdict(missing: str) -> None:
+    graded, none = rows([1.0] * 20), rows([None] * 20)
+    old, new = (none, graded) if missing == "before" else (graded, none)
+    assert compare_rows(old, new, pass_threshold=1.0).overall.verdict is Verdict.NO_EVAL
+
+
+def test_missing_outcomes_of_both_sides_are_tried_in_every_way() -> None:
+    """0 of 14 before and 6 of 14 after, with one more of each side missing.
+
+    Both missing ones passed, or both failed: still six gained and none lost. The one before passed
+    and the one after failed: p = 2 * 8 / 128 of seven changes.
+    """
+    old, new = [0.0] * 14, [1.0] * 6 + [0.0] * 8
+    before, after = rows([*old, None]), rows([*new, None])
+    assert compare_rows(rows(old), rows(new), pass_threshold=1.0).overall.verdict is (
+        Verdict.IMPROVED
+    )
+    for shaky in ((before, rows([*new, 0.0])), (before, after)):
+        found = compare_rows(*shaky, pass_threshold=1.0).overall
+        assert found.verdict is Verdict.INCONCLUSIVE
+    sure = compare_rows(rows([*old, 0.0]), after, pass_threshold=1.0).overall
+    assert sure.verdict is Verdict.IMPROVED
+
+
+def test_a_count_completed_in_one_way_keeps_its_task_and_misses_nothing() -> None:
+    (count,) = count_tasks(
+        [row("a", 1.0, held_out=True), row("a", None, sample=1), row("a", None, sample=2)],
+        pass_threshold=1.0,
+    )
+    failed, passed = count.with_missing(passed=False), count.with_missing(passed=True)
+    assert (failed.num_graded, failed.num_passed, failed.num_missing) == (3, 1, 0)
+    assert (passed.num_graded, passed.num_passed, passed.num_missing) == (3, 3, 0)
+    for each in (failed, passed):
+        assert (each.task_key, each.env_key, each.template) == ("a", "booking", "held")
+        assert each.held_out_template
