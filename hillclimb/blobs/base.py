@@ -1,10 +1,10 @@
-"""The store port: where files go that outlive the machine. No torch, usable by every process.
+"""The blob store port: storage for files that outlive the machine; imports no torch.
 
 Errors:
-    StoreError          the store did not do what was asked
+    StoreError          an operation failed
     ├── BlobMissing     no blob under that key
     ├── StoreFull       no space, or over quota
-    └── StoreRefused    never will as things are set up: credentials, bucket, region, clock
+    └── StoreRefused    retries cannot help: credentials, bucket, region, clock
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class StoreError(Exception):
-    """The store did not do what was asked."""
+    """An operation of the store failed."""
 
 
 class BlobMissing(StoreError):
@@ -31,30 +31,30 @@ class StoreFull(StoreError):
 
 
 class StoreRefused(StoreError):
-    """The store will not serve us until something is set up otherwise; the message says what."""
+    """The store refuses us until its set-up changes; the message names the change."""
 
 
 class BlobStore(Protocol):
     """Bytes under keys such as `runs/run_1/attempt-1/events/000001.jsonl`.
 
-    A blob is there whole or not at all. A prefix means whole path segments: `a/b` covers `a/b` and
+    A blob is complete or absent. A prefix matches whole path segments: `a/b` covers `a/b` and
     `a/b/c`, never `a/bc`. All methods block and raise `StoreError`; async callers use a thread.
     """
 
     def check(self) -> None:
-        """Find out now what would fail later: that the store is there and can `put_if_absent`.
+        """Check that the store exists and supports `put_if_absent`, before a run depends on it.
 
         Raises:
-            StoreRefused: it cannot serve us; the message says what to change.
+            StoreRefused: its set-up must change; the message says how.
         """
         ...
 
     def put(self, key: str, data: bytes) -> None:
-        """Store `data`, replacing what was there."""
+        """Store `data`, replacing the blob if it exists."""
         ...
 
     def put_file(self, key: str, path: Path) -> None:
-        """Store a file's content, replacing what was there; large files are sent in parts."""
+        """Store a file's content, replacing the blob if it exists; large files go in parts."""
         ...
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
@@ -89,7 +89,7 @@ class BlobStore(Protocol):
         ...
 
     def get_file(self, key: str, path: Path) -> None:
-        """Write a blob to `path`, whole or not at all, making its parents.
+        """Write a blob to `path`, complete or not at all, and create parent directories.
 
         Raises:
             BlobMissing: there is none.
@@ -97,7 +97,7 @@ class BlobStore(Protocol):
         ...
 
     def exists(self, key: str) -> bool:
-        """Tell whether there is a blob under exactly this key."""
+        """Tell whether a blob of exactly this key exists."""
         ...
 
     def list(self, prefix: str) -> tuple[str, ...]:
@@ -105,19 +105,18 @@ class BlobStore(Protocol):
         ...
 
     def delete_prefix(self, prefix: str) -> int:
-        """Delete every blob under a prefix (not empty) and return how many there were."""
+        """Delete every blob under a prefix (not empty) and return their number."""
         ...
 
     def presign(self, key: str, *, method: Method, expires_s: int) -> str | None:
-        """Return an address at which anyone can GET or PUT the blob until it expires.
+        """Return a URL at which anyone can GET or PUT the blob for `expires_s` seconds.
 
-        None when the store has no addresses: its blobs are read and written here. Whether there is
-        a blob to GET is not looked up.
+        None for a store without URLs, whose blobs are local files. The blob need not exist.
         """
         ...
 
     def local_path(self, key: str) -> Path | None:
-        """Return where the blob lies on this machine, or None when the store is elsewhere."""
+        """Return the blob's path on this machine, or None for a remote store."""
         ...
 
 

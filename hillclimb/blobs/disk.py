@@ -12,23 +12,23 @@ from pathlib import Path
 from hillclimb.blobs.base import Method, StoreRefused, checked_key
 from hillclimb.blobs.files import PART, partial, translated
 
-_OF_THE_MOMENT = (
+_TRANSIENT = (
     errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN,
     errno.ENOTCONN, errno.EBUSY, errno.EMFILE, errno.ENFILE,
 )  # fmt: skip
-"""What may be over soon: space, a disk, a mount from elsewhere, this process's files."""
+"""Transient errors: a full or unresponsive disk or mount, too many open files."""
 
 
 class DiskStore:
-    """Blobs under `root`, which is made when missing."""
+    """Stores blobs as files under `root`, which `check` creates."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
     def check(self) -> None:
-        """Make the directory, and see that files can be written and linked there.
+        """Create the directory, and check that files can be written and hard-linked there.
 
-        A full disk, or one that does not answer, is a fault of the moment and not refused.
+        A full or unresponsive disk is a transient fault, which raises StoreError or StoreFull.
         """
         with translated("check"):
             self._check_writing(self._root / "check")
@@ -40,27 +40,27 @@ class DiskStore:
                 part.touch()
                 self._check_link(part, link)
         except OSError as error:
-            if error.errno in _OF_THE_MOMENT:
+            if error.errno in _TRANSIENT:
                 raise
             raise StoreRefused(
                 f"nothing can be written to {self._root} ({error.strerror or error}): choose"
-                " another directory for the store, or give this user the right"
+                " another directory for the store, or give this user write permission"
             ) from error
 
     def _check_link(self, part: Path, link: Path) -> None:
         try:
             link.hardlink_to(part)
         except OSError as error:
-            if error.errno in _OF_THE_MOMENT:
+            if error.errno in _TRANSIENT:
                 raise
             raise StoreRefused(
-                f"no hard link can be made in {self._root} ({error.strerror or error}), and by one"
-                " of two attempts that save at once is told which was first: choose a directory on"
-                " a file system that has them for the store"
+                f"no hard link can be made in {self._root} ({error.strerror or error}), which"
+                " decides which of two attempts that save at once was first: choose a directory"
+                " for the store on a file system with hard links"
             ) from error
 
     def put(self, key: str, data: bytes) -> None:
-        """Store `data`, replacing what was there."""
+        """Store `data`, replacing the blob if it exists."""
         self._place(key, lambda part: part.write_bytes(data))
 
     def put_file(self, key: str, path: Path) -> None:
@@ -68,7 +68,7 @@ class DiskStore:
         self._place(key, lambda part: shutil.copyfile(path, part))
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
-        """Store `data` unless the key exists: a hard link, which fails where a file is."""
+        """Store `data` unless the key exists, by a hard link, which never replaces a file."""
         target = self._path(key)
         with translated(key), _written(target, lambda part: part.write_bytes(data)) as part:
             try:
@@ -103,7 +103,7 @@ class DiskStore:
             part.replace(path)
 
     def exists(self, key: str) -> bool:
-        """Tell whether there is a blob under exactly this key."""
+        """Tell whether a blob of exactly this key exists."""
         with translated(key):
             return self._path(key).is_file()
 
@@ -132,11 +132,11 @@ class DiskStore:
         return len(keys)
 
     def presign(self, key: str, *, method: Method, expires_s: int) -> None:
-        """Return None: a directory has no address that others could use."""
+        """Return None: a directory has no URLs."""
         checked_key(key)
 
     def local_path(self, key: str) -> Path | None:
-        """Return the blob's file."""
+        """Return the path of the blob's file, which may be missing."""
         return self._path(key)
 
     def _path(self, key: str) -> Path:
@@ -151,7 +151,7 @@ class DiskStore:
 
 @contextmanager
 def _written(target: Path, write: Callable[[Path], object]) -> Iterator[Path]:
-    """A finished, flushed file beside `target`; gone afterwards unless it was renamed."""
+    """Yield a written and synced file beside `target`; delete it unless the block renames it."""
     with partial(target) as part:
         write(part)
         with part.open("rb") as handle:
@@ -160,7 +160,7 @@ def _written(target: Path, write: Callable[[Path], object]) -> Iterator[Path]:
 
 
 def _unless_gone(error: OSError) -> None:
-    """A directory that is deleted while others are listed has nothing to list."""
+    """Ignore a directory that was deleted during the listing; raise other errors."""
     if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
         raise error
 

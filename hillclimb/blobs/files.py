@@ -1,4 +1,4 @@
-"""Local files that stores write: whole or not at all, with the system's errors as ours."""
+"""Atomic local files of the stores, and translation of the system's errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PART = ".part-"
 
 @contextmanager
 def partial(target: Path) -> Iterator[Path]:
-    """A name beside `target` to write to; the file is gone afterwards unless it was renamed."""
+    """Yield a path beside `target` to write to; delete the file unless the block renames it."""
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.parent / f"{PART}{uuid.uuid4().hex}"
     try:
@@ -27,7 +27,7 @@ def partial(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def translated(key: str) -> Iterator[None]:
-    """Name the system's errors in the block by what they mean for the blob."""
+    """Translate the system's errors in the block into ours: missing, full, or failed."""
     try:
         yield
     except (FileNotFoundError, IsADirectoryError) as error:

@@ -1,4 +1,4 @@
-"""From the address of a store to the store."""
+"""Opens the blob store of an address: a directory or a bucket."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ _S3_SETTINGS = frozenset({"endpoint_url", "region", "public_url"})
 def open_store(url: str, retry: RetryPolicy | None = None) -> BlobStore:
     """Return the store at `url`: a directory, `file:///dir`, or `s3://bucket/prefix`.
 
-    An S3 address may name another service: `s3://bucket/prefix?endpoint_url=http://host:9000`, its
-    `region`, and as `public_url` the address under which others reach it, for links. `retry` bounds
-    the retries of its requests. No request is made here: `BlobStore.check` makes the first.
+    An S3 address may name another service (`s3://bucket/prefix?endpoint_url=http://host:9000`), its
+    `region`, and a `public_url`, the service's address for other machines in presigned URLs.
+    `retry` bounds the retries of requests. No request is made here; the first is
+    `BlobStore.check`.
 
     Raises:
-        StoreError: the address is of no known kind.
-        StoreRefused: no service can be at that address.
+        StoreError: the kind of store is unknown.
+        StoreRefused: the address is invalid.
     """
     parts = urlsplit(url)
     if parts.scheme == "s3":

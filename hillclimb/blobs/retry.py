@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 class RetryPolicy:
     """Retries transient faults for `total_s`, with back-off.
 
-    One request may be in flight when the time is over: it ends with its own timeouts.
+    A request in flight when the time is over ends by its own timeouts.
     """
 
     total_s: float = 120.0

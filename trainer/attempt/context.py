@@ -26,7 +26,7 @@ class AttemptContext:
     stop: StopSignal
     clock: Clock
     resume_from: str | None
-    """Blob key of a complete checkpoint, of this run or of another."""
+    """Blob key of the complete checkpoint to resume from, of this run or another."""
     on_blocked: Callable[[StepTimeout], None] = lambda _: None
     """Called from another thread when the event loop hangs; see `Watchdog`."""
 
@@ -40,7 +40,7 @@ class AttemptContext:
         return run_key(self.run_id, *parts)
 
     def tag(self, part: TagPart = "rollouts") -> str:
-        """Return the attempt's name on platforms that run instances for it."""
+        """Return the tag of the attempt's resources on platforms, such as instances."""
         return run_tag(self.run_id, self.dir.attempt, part)
 
 

@@ -1,4 +1,4 @@
-"""Arithmetic that gives the same bits every time."""
+"""Deterministic arithmetic: the same inputs give the same bits."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import torch
 
 
 def make_deterministic(seed: int) -> None:
-    """Let this process compute on one thread, by algorithms that always sum in the same order.
+    """Make torch compute on one thread, by algorithms that always sum in the same order.
 
-    The random state of torch begins at `seed`; a checkpoint that is loaded later replaces it.
-    How many threads share a sum decides its rounding, so a run that goes on elsewhere, or under
-    another `--threads`, must use as many as it began with.
+    The random state of torch starts at `seed`; a checkpoint that is loaded later replaces it. The
+    number of threads that share a sum decides its rounding, so every attempt must use the same
+    number, whatever machine or `--threads` it gets.
     """
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(mode=True)

@@ -1,4 +1,4 @@
-"""`exit.json`, which says why the trainer left, also when that is a full disk."""
+"""The exit record (`exit.json`): the reason of the trainer's exit, written even to a full disk."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from contextlib import suppress
 from hillclimb.protocol.rundir import AttemptDir, ExitRecord
 
 MAX_MESSAGE = 2000
-"""Characters of a message that are kept."""
+"""Longest message of a record (characters)."""
 _RESERVED_BYTES = 16 * 1024
-"""More than any record takes: four bytes a character, escapes doubled."""
+"""More than any record needs: four bytes per character, escapes doubled."""
 
 
 def reserve_exit(attempt_dir: AttemptDir) -> None:
-    """Take the record's space on the disk now; a disk that is full already takes none."""
+    """Reserve the record's space on the disk; on a disk that is already full, do nothing."""
     with suppress(OSError), attempt_dir.exit.with_suffix(".part").open("wb") as handle:
         handle.write(b" " * _RESERVED_BYTES)
         handle.flush()
@@ -23,10 +23,10 @@ def reserve_exit(attempt_dir: AttemptDir) -> None:
 
 
 def write_exit(attempt_dir: AttemptDir, record: ExitRecord) -> None:
-    """Write the record over its reserved space; where even that fails, standard error says so."""
+    """Write the record into its reserved space; if even that fails, report it on standard error."""
     part = attempt_dir.exit.with_suffix(".part")
     try:
-        # Not truncated first: another writer could take the space that would set free.
+        # Overwrite before truncating: another writer could take the space that truncating frees.
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT, 0o644)
         with os.fdopen(descriptor, "wb") as handle:
             handle.write(record.model_dump_json().encode())

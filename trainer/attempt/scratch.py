@@ -1,4 +1,4 @@
-"""Folders that a process deletes at its end, and those that a killed one could not."""
+"""Scratch folders: named after their process, and deleted after it was killed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the kernel's name for shared me
 
 
 def scratch_path(root: Path, prefix: str) -> Path:
-    """Name a folder in `root` after this process; those that dead processes left are deleted."""
+    """Return a path in `root` named after this process, and delete the folders of dead ones."""
     remove_leftovers(root, prefix)
     return root / f"{prefix}{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def remove_leftovers(root: Path, prefix: str) -> None:
-    """Delete the folders of processes that are not there any more."""
+    """Delete the folders of processes that no longer exist."""
     for folder in root.glob(f"{prefix}*"):
         pid = re.match(rf"{re.escape(prefix)}(\d+)-", folder.name)
         if pid and not _is_there(int(pid[1])):
@@ -31,9 +31,9 @@ def remove_leftovers(root: Path, prefix: str) -> None:
 
 
 def cleanup_stale(attempt_dir: AttemptDir) -> None:
-    """Free the disk of what earlier attempts of the run had brought here, and could not delete.
+    """Delete the models, weights and fetched checkpoints of the run's ended attempts.
 
-    Events, logs and trajectories stay, and so does everything of an attempt that may still train.
+    Their events, logs and trajectories stay. An attempt that may still train keeps everything.
     """
     for earlier in _ended_before(attempt_dir):
         for name in (RESUME, MODEL, WEIGHTS):
@@ -41,9 +41,10 @@ def cleanup_stale(attempt_dir: AttemptDir) -> None:
 
 
 def remove_earlier_copies(attempt_dir: AttemptDir, step: int) -> None:
-    """Free the disk of earlier attempts' checkpoints up to `step`, of which the store has a later.
+    """Delete the local checkpoints of ended attempts up to `step`.
 
-    Not before it has: what the store never took may be all that is left of the training.
+    Call it once the store has a checkpoint of `step`: until then a local copy that was never
+    uploaded may be the only one.
     """
     for earlier in _ended_before(attempt_dir):
         for copy in earlier.run_dir.glob(checkpoint_name("*", earlier.attempt)):
@@ -54,7 +55,7 @@ def remove_earlier_copies(attempt_dir: AttemptDir, step: int) -> None:
 
 
 def _ended_before(attempt_dir: AttemptDir) -> Iterator[AttemptDir]:
-    """Yield the earlier attempts that can train no more."""
+    """Yield the earlier attempts that have ended."""
     for number in range(1, attempt_dir.attempt):
         earlier = AttemptDir(attempt_dir.run_dir, number)
         if has_ended(earlier):
@@ -62,7 +63,7 @@ def _ended_before(attempt_dir: AttemptDir) -> Iterator[AttemptDir]:
 
 
 def _is_there(pid: int) -> bool:
-    """Ask by a signal that does nothing: not every system lists its processes in /proc."""
+    """Tell whether a process exists, by signal 0: not every system has /proc."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 class StopRequested(Exception):
-    """The trainer was asked to stop; it saves a checkpoint and exits."""
+    """A stop was requested: the trainer saves a checkpoint and exits."""
 
 
 class StopSignal:
@@ -31,37 +31,37 @@ class StopSignal:
         self._is_supervised = False
         self.is_superseded = False
 
-    def listen(self, *, is_held: bool = False) -> None:
-        """Take SIGTERM and SIGINT as requests; the second one ends the process at once.
+    def listen(self, *, is_supervised: bool = False) -> None:
+        """Handle SIGTERM and SIGINT as stop requests; the second signal ends the process at once.
 
-        `is_held`: not the second one. Whoever ends a cluster's job may tell each of its processes,
-        and the node tells its trainer too; it kills one that is late.
+        With `is_supervised` a second signal is ignored: the end of a cluster's job may signal each
+        of its processes, and the node signals its trainer too. The node kills a late trainer.
         """
-        self._is_supervised = is_held
+        self._is_supervised = is_supervised
         for number in _SIGNALS:
             self._loop.add_signal_handler(number, self._on_signal, number)
 
-    def ask(self) -> None:
-        """Ask to stop; from the event loop's thread."""
+    def request_stop(self) -> None:
+        """Request a stop; call it from the event loop's thread."""
         self._requested.set()
 
     def fail(self, failure: TrainerError) -> None:
-        """Ask to stop for a reason of our own; from the event loop's thread."""
+        """Request a stop that ends the run with `failure`; call it from the event loop's thread."""
         self._failure = self._failure or failure
         self._requested.set()
 
     def fence(self) -> None:
-        """Say that a newer attempt owns the run; from any thread."""
+        """Record that a newer attempt owns the run, and stop; call it from any thread."""
         self.is_superseded = True
         self._loop.call_soon_threadsafe(self._requested.set)
 
     def check(self) -> None:
-        """Raise what was asked for, if anything.
+        """Raise if a stop was requested.
 
         Raises:
             AttemptSuperseded: a newer attempt owns the run.
-            StopRequested: someone asked to stop.
-            TrainerError: what `fail` was given.
+            TrainerError: the failure passed to `fail`.
+            StopRequested: any other stop.
         """
         self.check_superseded()
         if self._failure is not None:
@@ -70,19 +70,15 @@ class StopSignal:
             raise StopRequested
 
     def check_superseded(self) -> None:
-        """Raise when a newer attempt owns the run; from any thread.
-
-        Raises:
-            AttemptSuperseded: it does.
-        """
+        """Raise AttemptSuperseded if a newer attempt owns the run; call it from any thread."""
         if self.is_superseded:
             raise AttemptSuperseded("a newer attempt owns the run")
 
     async def race(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Return the result of `work`, or cancel it as soon as someone asks to stop.
+        """Return the result of `work`, or cancel it when a stop is requested.
 
         Raises:
-            AttemptSuperseded, StopRequested: as `check`.
+            AttemptSuperseded, TrainerError, StopRequested: as `check`.
         """
         working, requested = asyncio.create_task(work), asyncio.create_task(self._requested.wait())
         try:
@@ -100,5 +96,7 @@ class StopSignal:
             if self._is_supervised:
                 return
             os._exit(EXIT_AT_ONCE)
-        _log.warning("%s: stopping after a checkpoint; once more ends at once", number.name)
-        self.ask()
+        _log.warning(
+            "%s: stopping after a checkpoint; a second signal ends the process at once", number.name
+        )
+        self.request_stop()

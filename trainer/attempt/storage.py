@@ -1,4 +1,4 @@
-"""A full disk is one error, whichever library met it."""
+"""Turns every library's error for a full disk into `StorageFull`."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from hillclimb.blobs.base import DISK_FULL, StoreFull
 from trainer.errors import StorageFull
 
 _NEARLY_NOTHING = 1024 * 1024
-"""Free bytes below which a failed write is put down to the full disk."""
+"""Free bytes below which a failed write is attributed to the full disk."""
 
 
 @contextmanager
 def raise_storage_full(directory: Path) -> Iterator[None]:
-    """Turn "no space left" in the block, in any guise, into `StorageFull`.
+    """Raise `StorageFull` for a full disk in the block.
 
-    torch and safetensors report a full disk as errors of their own without a code, so a failure
-    while next to nothing is free under `directory` counts as one too.
+    torch and safetensors report a full disk by errors of their own, without a code. Any failure
+    while almost no space is free under `directory` therefore counts as one.
     """
     try:
         yield

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 SCORING = "fwd_logprobs_values_reward"
-"""SkyRL's name for scoring by other policies than the one that is trained."""
+"""SkyRL's name for scoring by the proximal and reference policies."""
 _RECENT = 10
 """Steps and evaluations whose mean predicts the next ones."""
 
@@ -64,7 +64,7 @@ class Clock:
         self._evals.append(elapsed_s)
 
     def take(self) -> dict[str, float]:
-        """Return `timing/{phase}` since the last call, and start anew."""
+        """Return `timing/{phase}` (seconds) since the last call, and reset the phases."""
         timings = {f"timing/{name}": seconds for name, seconds in self._phases.items()}
         self._phases.clear()
         return timings

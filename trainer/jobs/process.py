@@ -97,7 +97,7 @@ async def run_attempt(options: ProcessOptions) -> int:
     forever: the process must exit without waiting for it.
     """
     stop, clock = StopSignal(), Clock()
-    stop.listen(is_held=options.environ.get(HELD) == "1")
+    stop.listen(is_supervised=options.environ.get(HELD) == "1")
     attempt_dir = options.dir
     attempt_dir.path.mkdir(parents=True, exist_ok=True)
     attempt_dir.exit.unlink(missing_ok=True)

@@ -42,7 +42,7 @@ def explain(refusal: S3Refusal, place: BucketAddress) -> str | None:
     if refusal.code in _REGION:
         right = refusal.region or "another region"
         return (
-            f"bucket {place.bucket!r} is in {right}, and {place.region} was asked: write"
+            f"bucket {place.bucket!r} is in {right}, but the request went to {place.region}: write"
             f" region={refusal.region or 'REGION'} into the store's address"
         )
     if refusal.code == "RequestTimeTooSkewed":

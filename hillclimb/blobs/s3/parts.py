@@ -37,9 +37,9 @@ def plan_parts(size: int) -> tuple[Part, ...]:
 
 
 def at_once(carry: Callable[[Part], T], parts: Sequence[Part]) -> list[T]:
-    """Return what `carry` returned for each part, in order.
+    """Call `carry` for each part, several at once, and return the results in order.
 
-    After the first failure no further part starts; it is raised when those in flight have ended.
+    After the first failure no further part starts; it is raised once those in flight have ended.
     """
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="parts") as pool:
         futures = [pool.submit(carry, part) for part in parts]

@@ -40,12 +40,12 @@ _NEXT_UPLOADS = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMa
 
 
 class S3Store:
-    """Blobs under `s3://bucket/prefix`; credentials and defaults come from the usual AWS places.
+    """Stores blobs under `s3://bucket/prefix`; boto3 finds credentials and defaults as usual.
 
-    `public_url` is the service's address for other machines, used in presigned addresses.
+    `public_url` is the service's address for other machines, used in presigned URLs.
 
     Raises:
-        StoreRefused: the address cannot be one of a service.
+        StoreRefused: the service's address is invalid.
     """
 
     def __init__(
@@ -70,15 +70,15 @@ class S3Store:
         self._service = S3Service(client=client, place=place, retry=retry)
         self._prefix = prefix.strip("/")
         self._is_conditional = False
-        self._is_there = False
-        """The bucket; a HEAD does not tell its absence from a blob's."""
+        self._is_bucket_known = False
+        """True once the bucket is known to exist; a HEAD fails alike without bucket and blob."""
 
     def check(self) -> None:
-        """Check that the bucket exists, that we may use it, and that one of two writers wins."""
+        """Check that the bucket exists, permits our requests, and supports conditional writes."""
         self._require_conditional_writes()
 
     def put(self, key: str, data: bytes) -> None:
-        """Store `data`, replacing what was there."""
+        """Store `data`, replacing the blob if it exists."""
         self._service.ask("put_object", self._key(key), Body=data)
 
     def put_file(self, key: str, path: Path) -> None:
@@ -127,7 +127,7 @@ class S3Store:
             local.replace(path)
 
     def exists(self, key: str) -> bool:
-        """Tell whether there is a blob under exactly this key."""
+        """Tell whether a blob of exactly this key exists."""
         try:
             self._head(key)
         except BlobMissing:
@@ -147,7 +147,7 @@ class S3Store:
         return tuple(sorted(key[cut:] for key in inside if key[cut:] != PROBE))
 
     def delete_prefix(self, prefix: str) -> int:
-        """Delete every blob under a prefix, many per request, and uploads cut short there."""
+        """Delete every blob under a prefix, many per request, and its unfinished uploads."""
         checked_key(prefix)
         keys = self.list(prefix)
         for start in range(0, len(keys), DELETE_AT_ONCE):
@@ -156,7 +156,7 @@ class S3Store:
         return len(keys)
 
     def presign(self, key: str, *, method: Method, expires_s: int) -> str | None:
-        """Return an address that carries our right to this one blob; at most a week."""
+        """Return a URL that permits this one operation on this blob, for at most a week."""
         operation = "get_object" if method == "GET" else "put_object"
         with self._service.translated(key):
             address: str = self._signer.generate_presigned_url(
@@ -167,19 +167,20 @@ class S3Store:
             return address
 
     def local_path(self, key: str) -> Path | None:
-        """Return None: the blob is elsewhere."""
+        """Return None: the blob is remote."""
         checked_key(key)
         return None
 
     def _require_conditional_writes(self) -> None:
-        """Refuse a service on which the last of two writers would win silently.
+        """Refuse a service on which the second of two writers would silently overwrite the first.
 
         Raises:
-            StoreRefused: it does not support `If-None-Match`, or ignores it.
+            StoreRefused: the service does not support `If-None-Match`, or ignores it.
         """
         if self._is_conditional:
             return
-        # The first write may be the one that makes the probe; a second one never may.
+        # The first write creates the probe, if it is new. If a second one succeeds too, the
+        # service ignores `If-None-Match`.
         if self._put_once(PROBE, b"") and self._put_once(PROBE, b""):
             raise self._unconditional()
         self._is_conditional = True
@@ -301,7 +302,7 @@ class S3Store:
         try:
             return self._service.ask("head_object", self._key(key))
         except BlobMissing:
-            if not self._is_there:
+            if not self._is_bucket_known:
                 self._ask_why(key)
             raise
         except StoreError as error:
@@ -313,7 +314,7 @@ class S3Store:
         """Raise the error of bucket or credentials, if that is the cause."""
         options = {"Bucket": self._service.bucket, "Prefix": self._key(key), "MaxKeys": 1}
         self._service.call(key, lambda _: self._service.client.list_objects_v2(**options))
-        self._is_there = True
+        self._is_bucket_known = True
 
     def _delete(self, prefix: str, keys: Sequence[str]) -> None:
         left = tuple(keys)

@@ -24,7 +24,7 @@ async def test_work_that_ends_is_returned() -> None:
 
 async def test_a_request_cancels_the_work_and_waits_until_it_is_gone() -> None:
     stop, cancelled = StopSignal(), list[str]()
-    asyncio.get_running_loop().call_soon(stop.ask)
+    asyncio.get_running_loop().call_soon(stop.request_stop)
     with pytest.raises(StopRequested):
         await stop.race(forever(cancelled))
     assert cancelled == ["yes"]
@@ -54,7 +54,7 @@ async def test_without_a_request_nothing_is_raised() -> None:
 
 async def test_a_trainer_that_is_held_takes_many_signals_for_one_request() -> None:
     stop = StopSignal()
-    stop.listen(is_held=True)
+    stop.listen(is_supervised=True)
     try:
         for _ in range(3):
             os.kill(os.getpid(), signal.SIGTERM)

@@ -8,7 +8,7 @@ from typing import Protocol
 class Sink(Protocol):
     """Carries the attempt's events elsewhere, in a thread of its own. Never raises, never blocks.
 
-    Sinks read `events.jsonl`, which is written first: what they miss now they find there later.
+    Sinks read `events.jsonl`, which is written first, so a sink can always catch up later.
     """
 
     def wake(self) -> None:
@@ -16,5 +16,5 @@ class Sink(Protocol):
         ...
 
     def close(self, timeout_s: float) -> bool:
-        """Carry the rest within `timeout_s`, stop, and return whether all of it arrived."""
+        """Send the remaining events within `timeout_s` and stop; True if all arrived."""
         ...

@@ -1,4 +1,4 @@
-"""`events.jsonl`: the first and certain record of an attempt."""
+"""The event file (`events.jsonl`): the primary record of an attempt's events."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hillclimb.protocol.events import EVENTS, Event
 
 
 class JsonlFile:
-    """Appends events to a file, one per line, unbuffered: what failed is never written later.
+    """Appends events to a file, one per line, unbuffered: a failed write leaves nothing behind.
 
-    On a file that a former process of the same attempt wrote, numbering goes on after its last
-    whole line; a torn line at the end (the process was killed while writing) is cut off. What
-    `mask` knows never gets into the file, and so to nobody who is sent its lines.
+    In the file of an earlier process of the same attempt, numbering continues after the last
+    complete line; a partial line at the end (the process was killed while writing) is cut off.
+    `mask` redacts secrets before they are written, so no sink can send them.
     """
 
     def __init__(self, path: Path, mask: Redactor | None = None) -> None:
@@ -51,7 +51,7 @@ class JsonlFile:
 
 
 def _complete(path: Path) -> int:
-    """Cut a torn last line and return the number of the last event, 0 for none."""
+    """Cut off a partial last line and return the number of the last event, 0 for none."""
     if not path.exists():
         return 0
     with path.open("r+b") as handle:

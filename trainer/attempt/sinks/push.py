@@ -1,4 +1,4 @@
-"""Pushes events to the service while training goes on. A dead service never stops a run."""
+"""Pushes events to the service while training continues; a dead service never stops a run."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _log = logging.getLogger(__name__)
 class Push:
     """Sends `events.jsonl` in batches to an ingest URL, from a thread of its own.
 
-    The service answers how far it has the attempt; sending goes on from there, so nothing is lost
-    and nothing counts twice. `on_superseded` is called once, from that thread, when the service
-    refuses the attempt; nothing is sent afterwards.
+    The service replies with the last event it has stored, and sending continues after it, so no
+    event is lost or counted twice. `on_superseded` is called once, from that thread, when a newer
+    attempt owns the run; nothing is sent afterwards.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Push:
         self._complaint = ""
         self._news = threading.Event()
         self._closing = threading.Event()
-        self._given_up = threading.Event()
+        self._stopped_sending = threading.Event()
         self._thread = threading.Thread(target=self._work, name="push", daemon=True)
         self._thread.start()
 
@@ -53,17 +53,17 @@ class Push:
         self._news.set()
 
     def close(self, timeout_s: float) -> bool:
-        """Send the rest within `timeout_s` and stop; True when the service has all of it."""
+        """Send the remaining events within `timeout_s` and stop; True if the service has all."""
         deadline = time.monotonic() + timeout_s
         self._closing.set()
         self._news.set()
         self._thread.join(max(0.0, deadline - time.monotonic()))
         is_done = not self._thread.is_alive()
-        self._given_up.set()
+        self._stopped_sending.set()
         return is_done and not self._batch()
 
     def _work(self) -> None:
-        while not self._given_up.is_set():
+        while not self._stopped_sending.is_set():
             batch = self._batch()
             if batch:
                 self._try_to_send(batch)
@@ -94,7 +94,7 @@ class Push:
             headers={"Content-Type": "application/json"},
         )
         if reply.is_client_error and _problem_code(reply) == SUPERSEDED:
-            self._given_up.set()
+            self._stopped_sending.set()
             self._on_superseded()
         elif reply.is_success:
             self._accept(lines, IngestReply.model_validate_json(reply.content))
@@ -102,7 +102,7 @@ class Push:
             self._back_off(f"HTTP {reply.status_code}: {reply.text[:200]}")
 
     def _accept(self, lines: list[bytes], reply: IngestReply) -> None:
-        """Move on, or back to the start when the service lost events that it once had."""
+        """Advance past the stored events, or go back to the start if the service lost some."""
         self._wait_s, self._complaint = FIRST_WAIT_S, ""
         first = EVENTS.validate_json(lines[0]).trainer_seq
         self._acknowledged = reply.last_trainer_seq
@@ -116,12 +116,12 @@ class Push:
         elif self._tail.offset:
             self._tail = Tail(self._tail.path)
         else:
-            self._back_off("the service accepted nothing")
+            self._back_off("the service stored none of them")
 
     def _back_off(self, complaint: str) -> None:
-        """Wait, longer each time; said once per kind of trouble."""
+        """Wait, longer each time; log each kind of problem once."""
         if complaint != self._complaint:
-            _log.warning("events are not accepted (%s): trying on", complaint)
+            _log.warning("the service did not accept events (%s); retrying", complaint)
             self._complaint = complaint
         wait = self._wait_s * random.uniform(0.5, 1.0)
         self._wait_s = min(2.0 * self._wait_s, LONGEST_WAIT_S)
@@ -132,7 +132,7 @@ class Push:
 
 
 def _problem_code(reply: httpx.Response) -> str | None:
-    """The `code` of a problem+json body."""
+    """Return the `code` of a problem+json body, if it has one."""
     try:
         body = reply.json()
     except ValueError:

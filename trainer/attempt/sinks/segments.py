@@ -1,6 +1,6 @@
 """Mirrors events and logs to the blob store as numbered segments.
 
-The service reads them when pushes do not reach it, and for the tail of an attempt that died.
+The relay reads them when pushes do not reach the service, and for the tail of a dead attempt.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ INTERVAL_S = 3.0
 MAX_BYTES = 4_000_000
 MAX_LINES = 100_000
 POSITIONS = "segments.json"
-"""In the attempt's directory: how far each file was mirrored, so a restart goes on from there."""
+"""In the attempt's directory: the position in each file from which a restart continues."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class _Mirrored:
-    """A file, and the number its next segment gets."""
+    """A file that is mirrored, and the number of its next segment."""
 
     tail: Tail
     key: Callable[[int], str]
@@ -37,11 +37,11 @@ class _Mirrored:
 
 
 class Segments:
-    """Copies what is new every few seconds, from a thread of its own.
+    """Copies new lines of events and log every few seconds, from a thread of its own.
 
-    A segment that was stored but not noted is stored again under its number, with at least the
-    same lines: readers see each line once, in order. Secrets that `mask` knows stay here: they are
-    masked in the log, and in events when these are written, which leaves lines that are JSON.
+    If the process dies between storing a segment and recording its position, the segment is stored
+    again under its number with at least the same lines, so readers see each line once, in order.
+    `mask` redacts the log here. Events are redacted when they are written, which keeps them JSON.
     """
 
     def __init__(
@@ -76,10 +76,10 @@ class Segments:
         self._thread.start()
 
     def wake(self) -> None:
-        """Do nothing: the thread looks by itself, and segments should not be tiny."""
+        """Do nothing: the thread polls, so that segments do not become tiny."""
 
     def close(self, timeout_s: float) -> bool:
-        """Mirror the rest and stop; True when the store has all of it."""
+        """Mirror the remaining lines within `timeout_s` and stop; True if the store has all."""
         deadline = time.monotonic() + timeout_s
         self._closing.set()
         self._thread.join(max(0.0, deadline - time.monotonic()))
@@ -102,7 +102,7 @@ class Segments:
             self._complaint = ""
         except Exception as error:  # noqa: BLE001 - the sink edge: training goes on whatever fails
             if not self._complaint:
-                _log.warning("segments are not stored (%s): trying on", error)
+                _log.warning("segments could not be stored (%s); retrying", error)
             self._complaint = str(error)
 
     def _note(self) -> None:
@@ -123,7 +123,7 @@ class Segments:
                 name: (positions[name]["offset"], positions[name]["number"]) for name in self._files
             }
         except (ValueError, KeyError, TypeError) as error:
-            _log.warning("%s is torn (%s): mirroring from the start", self._positions, error)
+            _log.warning("%s is invalid (%s); mirroring from the start", self._positions, error)
             return
         for name, (offset, number) in restored.items():
             self._files[name].tail.offset, self._files[name].number = offset, number

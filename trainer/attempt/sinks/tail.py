@@ -1,4 +1,4 @@
-"""Reads what was appended to a file since the last time."""
+"""Tail of a growing file: reads the lines appended since the last position."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Tail:
         self.offset = offset
 
     def lines(self, *, max_bytes: int, max_lines: int) -> list[bytes]:
-        """Return the next whole lines without moving: at least one when there is one."""
+        """Return the next complete lines without advancing: at least one, if there is one."""
         whole_lines: list[bytes] = []
         size = 0
         if not self.path.exists():
@@ -30,5 +30,5 @@ class Tail:
         return whole_lines
 
     def advance(self, lines: list[bytes]) -> None:
-        """Move behind lines that were returned."""
+        """Advance past lines that `lines` returned."""
         self.offset += sum(map(len, lines))

@@ -25,26 +25,26 @@ _log = logging.getLogger(__name__)
 
 
 class Tracker(Protocol):
-    """One run of an experiment tracker; methods raise what they like."""
+    """Port to one run of an experiment tracker; its methods may raise any error."""
 
     def describe(self, facts: Mapping[str, object]) -> None:
-        """Add to what the run was made of."""
+        """Add facts to the run's config."""
         ...
 
     def log(self, metrics: Mapping[str, float], *, step: int) -> None:
-        """Add values of one global step; steps never fall."""
+        """Add the values of one global step; steps never decrease."""
         ...
 
     def finish(self, summary: Mapping[str, object], *, succeeded: bool) -> None:
-        """Say how it ended and hand over the rest."""
+        """Set the run's end and upload all remaining values."""
         ...
 
 
 class Tracking:
     """Follows `events.jsonl` in a thread of its own, from the first event.
 
-    `open_tracker` is called in that thread. Whatever fails there is said once, and the tracker
-    hears no more; the events themselves are in the journal.
+    `open_tracker` is called in that thread. The first failure is logged and ends the tracking; the
+    events themselves are in the journal.
     """
 
     def __init__(self, events: Path, open_tracker: Callable[[], Tracker]) -> None:
@@ -61,7 +61,7 @@ class Tracking:
         self._news.set()
 
     def close(self, timeout_s: float) -> bool:
-        """Hand over the rest within `timeout_s`; True when the tracker has all of it."""
+        """Send the remaining events within `timeout_s`; True if the tracker has all."""
         deadline = time.monotonic() + timeout_s
         self._closing.set()
         self._news.set()
@@ -72,7 +72,7 @@ class Tracking:
         try:
             self._carry(self._open_tracker())
         except Exception as error:  # noqa: BLE001 - the sink edge: training goes on whatever fails
-            _log.warning("the tracker gets no more of this attempt: %s: %s", _kind(error), error)
+            _log.warning("tracking of this attempt stopped: %s: %s", _kind(error), error)
 
     def _carry(self, tracker: Tracker) -> None:
         ended: TrainerEnded | None = None
@@ -80,7 +80,7 @@ class Tracking:
             is_closing = self._closing.is_set()
             lines = self._tail.lines(max_bytes=MAX_BYTES, max_lines=MAX_EVENTS)
             for event in map(EVENTS.validate_json, lines):
-                tell(tracker, event)
+                send_event(tracker, event)
                 ended = event if isinstance(event, TrainerEnded) else ended
             self._tail.advance(lines)
             if not lines and is_closing:
@@ -94,11 +94,11 @@ class Tracking:
         self._has_all = True
 
 
-def tell(tracker: Tracker, event: Event) -> None:
-    """Give a tracker what one event measured.
+def send_event(tracker: Tracker, event: Event) -> None:
+    """Send a tracker the metrics of one event.
 
-    Names are those of the event, but those of an evaluation begin with `eval_{decoding}/`
-    instead of `eval/`: figures of two decodings never share a curve.
+    Their names are the event's, except that an evaluation's begin with `eval_{decoding}/` instead
+    of `eval/`, so that two decodings never share a curve.
     """
     if isinstance(event, TrainerStarted):
         facts = event.model_dump(mode="json", exclude={"type", "at", "trainer_seq", "step"})

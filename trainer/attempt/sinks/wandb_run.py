@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 API_KEY = "WANDB_API_KEY"
 INIT_TIMEOUT_S, FINISH_TIMEOUT_S = 30.0, 8.0
-"""The second is shorter than the trainer's own wait for its sinks."""
+"""Time-outs of W&B; the second is shorter than the trainer's own wait for its sinks."""
 _log = logging.getLogger(__name__)
 
 
@@ -29,11 +29,11 @@ class WandbPlan:
     spec: RunSpec
     attempt_dir: AttemptDir
     resume_from: str | None
-    """Blob key of the checkpoint that the attempt goes on from."""
+    """Blob key of the checkpoint that the attempt resumes from."""
 
     @property
     def run_id(self) -> str:
-        """The id of the attempt's W&B run: the same one when the attempt is restarted."""
+        """The id of the attempt's W&B run, which stays the same when the attempt restarts."""
         return _wandb_id(self.attempt_dir.run_dir.name, self.attempt_dir.attempt)
 
     @property
@@ -42,7 +42,7 @@ class WandbPlan:
         return self.spec.tracking.wandb.group or self.attempt_dir.run_dir.name
 
     def config(self) -> dict[str, object]:
-        """Return the resolved spec and where the attempt stands among its run's."""
+        """Return the resolved spec, and the attempt's place among the run's attempts."""
         run_id, attempt = self.attempt_dir.run_dir.name, self.attempt_dir.attempt
         lineage = {
             "run_id": run_id,
@@ -54,10 +54,10 @@ class WandbPlan:
 
 
 def tracking_sink(plan: WandbPlan, environ: Mapping[str, str]) -> Tracking | None:
-    """Return the sink that the spec asks for; None when it asks for none.
+    """Return the spec's tracking sink; None if tracking is disabled.
 
     Raises:
-        SpecError: it asks for W&B online, and there is no key in the environment.
+        SpecError: the mode is online and the environment has no key.
     """
     mode = plan.spec.tracking.wandb.mode
     if mode == "disabled":
@@ -71,27 +71,27 @@ def tracking_sink(plan: WandbPlan, environ: Mapping[str, str]) -> Tracking | Non
 
 
 def open_wandb(plan: WandbPlan) -> Tracker:
-    """Start the attempt's W&B run; offline when the server cannot be reached or refuses.
+    """Start the attempt's W&B run, offline if the server cannot be reached or refuses.
 
     Raises:
-        Exception: whatever `wandb` raises where not even files can be written.
+        Exception: any error of `wandb` if not even its files can be written.
     """
     if plan.spec.tracking.wandb.mode == "online":
         try:
             return _WandbTracker(_start(plan, "online"))
         except Exception as error:  # noqa: BLE001 - the sink edge: figures are kept in files instead
-            _log.warning("W&B takes no figures now, they are kept for `wandb sync`: %s", error)
+            _log.warning("W&B is offline; metrics are stored for `wandb sync`: %s", error)
             _end_helper()
     return _WandbTracker(_start(plan, "offline"))
 
 
 def _start(plan: WandbPlan, mode: Literal["online", "offline"]) -> wandb.Run:
-    # W&B sends reports about itself, even for runs that are kept offline, unless told not to.
+    # By default W&B sends error reports about itself, even for offline runs.
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-    # Importing it takes seconds and is for attempts that are tracked only.
+    # The import takes seconds, which only tracked attempts should pay.
     import wandb  # noqa: PLC0415
 
-    # It would log the whole config, and failures that are said by us.
+    # Its logger repeats the whole config, and failures that this module logs itself.
     logging.getLogger("wandb").setLevel(logging.CRITICAL)
     wandb_spec = plan.spec.tracking.wandb
     return wandb.init(
@@ -122,7 +122,7 @@ def _start(plan: WandbPlan, mode: Literal["online", "offline"]) -> wandb.Run:
 
 
 def _end_helper() -> None:
-    """End W&B's process: until then it holds the run's id, and may hold the end of the file."""
+    """End W&B's process, which until then locks the run's id and may buffer the end of its file."""
     import wandb  # noqa: PLC0415 (as above)
 
     wandb.teardown()
@@ -137,11 +137,11 @@ class _WandbTracker:
         self._run.config.update(dict(facts), allow_val_change=True)  # type: ignore[no-untyped-call]
 
     def log(self, metrics: Mapping[str, float], *, step: int) -> None:
-        """Add values to the row of `step`, which is complete when the next step's come."""
+        """Add values to the row of `step`, which W&B closes when the next step's values arrive."""
         self._run.log({**metrics, "trainer/global_step": step}, step=step)
 
     def finish(self, summary: Mapping[str, object], *, succeeded: bool) -> None:
-        """End the run. Raises TimeoutError when the server did not take the rest in time."""
+        """End the run. Raises TimeoutError if the remaining values were not uploaded in time."""
         self._run.summary.update(dict(summary))
         try:
             self._run.finish(exit_code=0 if succeeded else 1)

@@ -19,7 +19,7 @@ from hillclimb.environment.errors import ToolTransport
 ACT = "act"
 LIST_TOOLS: dict[str, Any] = {"type": "list_tools"}
 _TRANSPORT = ("timeout", "transport_error")
-"""OpenEnv's types of tool errors in which the tool did not answer."""
+"""OpenEnv's types of tool errors in which the tool did not respond."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Actions:
 
     @property
     def are_tools(self) -> bool:
-        """True where the server has MCP tools, by the schema of its actions."""
+        """True if the server has MCP tools, according to the schema of its actions."""
         own = self._own_fields()
         kind = own.get("type", {}).get("const")
         return kind in ("call_tool", "list_tools") or (
@@ -40,7 +40,7 @@ class Actions:
         )
 
     def tools(self, observation: Mapping[str, Any]) -> tuple[ToolSpec, ...]:
-        """Return the tools; `observation` is the answer to `LIST_TOOLS`, where they are MCP's."""
+        """Return the tools; `observation` is the response to `LIST_TOOLS`, used for MCP tools."""
         if self.are_tools:
             return tuple(
                 ToolSpec(
@@ -62,10 +62,10 @@ class Actions:
         return dict(arguments)
 
     def result(self, observation: Mapping[str, Any], *, ends_episode: bool) -> ToolResult:
-        """Return the answer to a call.
+        """Return the result of a call.
 
         Raises:
-            ToolTransport: the tool did not answer the environment.
+            ToolTransport: the environment got no response from the tool.
         """
         error = observation.get("error") if self.are_tools else None
         if isinstance(error, dict):
@@ -111,7 +111,7 @@ def complaint(errors: list[dict[str, Any]]) -> str:
 
 
 def without_titles(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a JSON Schema without pydantic's titles, which repeat the names in other letters."""
+    """Return a JSON Schema without pydantic's titles, which only repeat the fields' names."""
     return {
         key: {name: _untitled(inner) for name, inner in value.items()}
         if key in ("properties", "$defs") and isinstance(value, dict)
@@ -128,7 +128,7 @@ def _untitled(value: Any) -> Any:  # noqa: ANN401 - JSON
 
 
 def _tool_text(result: Any) -> str:  # noqa: ANN401 - JSON
-    """Return the text of an MCP result: its blocks, one below the other."""
+    """Return the text of an MCP result: its blocks, one per line."""
     blocks = result.get("content") if isinstance(result, dict) else None
     if not isinstance(blocks, list):
         return _plain(result)

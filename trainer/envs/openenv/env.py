@@ -31,7 +31,7 @@ _Answer = TypeVar("_Answer")
 
 
 class OpenEnvEpisode:
-    """An `Env` over one session of a server; its `prompt` is what the server's reset says.
+    """An `Env` over one session of a server; its `prompt` is the observation of the reset.
 
     Args:
         server: settings of the spec.
@@ -60,7 +60,7 @@ class OpenEnvEpisode:
 
     @property
     def prompt(self) -> str:
-        """The text of the observation that `reset` got."""
+        """The text of the reset's observation."""
         return self._prompt
 
     async def reset(self) -> tuple[ToolSpec, ...]:
@@ -69,14 +69,14 @@ class OpenEnvEpisode:
         A server without a free session is retried for as long as the caller waits.
         """
         self._actions = actions = await self._load_actions()
-        first = await _answer(self._begin(), EnvUnavailable)
+        first = await _await_response(self._begin(), EnvUnavailable)
         if first.done:
             raise EnvUnavailable("the episode was over when it began")
         self._prompt = sanitize_unicode(actions.text(first.observation))
         self._record(first)
         listed: dict[str, Any] = {}
         if actions.are_tools:
-            answer = await _answer(self._running().step(LIST_TOOLS), EnvUnavailable)
+            answer = await _await_response(self._running().step(LIST_TOOLS), EnvUnavailable)
             listed = answer.observation
         self._tools = actions.tools(listed)
         return self._tools
@@ -90,7 +90,7 @@ class OpenEnvEpisode:
             return ToolResult(text=f"no tool {name}, use one of {', '.join(names)}", is_error=True)
         try:
             step = self._running().step(self._actions.action(name, arguments))
-            answer = await _answer(step, ToolTransport)
+            answer = await _await_response(step, ToolTransport)
         except ToolTransport as fault:
             refusal = fault.__cause__
             if not isinstance(refusal, SessionRefused) or refusal.code != _INVALID:
@@ -104,21 +104,21 @@ class OpenEnvEpisode:
         return replace(result, text=self._shortened(result.text))
 
     async def score(self) -> Grade:
-        """Return the episode's reward as the spec has it added up, never cut to fit [0, 1].
+        """Return the sum or the last of the rewards, as the spec says; outside [0, 1] no grade.
 
-        Where no step had a reward, the server's state may have one (`reward`). Where there is none
-        at all, a server that ended the episode owes it; a model that ended it early gets 0.
+        If no step had a reward, the server's state may have one (`reward`). If it has none either,
+        an episode that the server ended is ungraded, and one that the model ended early gets 0.0.
         """
         rewards = list(self._rewards)
         if not rewards:
-            state = await _answer(self._running().state(), VerifierUnavailable)
+            state = await _await_response(self._running().state(), VerifierUnavailable)
             rewards = [state["reward"]] if state.get("reward") is not None else []
         if not rewards and self._is_over:
             return Grade(score=None, reason="the server ended the episode without a reward")
         if not rewards:
             return Grade(score=0.0, reason="the model stopped before the server gave a reward")
         if not all(isinstance(each, bool | int | float) for each in rewards):
-            return Grade(score=None, reason="the server gave a reward that is no number")
+            return Grade(score=None, reason="the server gave a reward that is not a number")
         numbers = [float(each) for each in rewards if isinstance(each, bool | int | float)]
         total = math.fsum(numbers) if self._server.reward == "sum" else numbers[-1]
         if not 0.0 <= total <= 1.0:
@@ -127,7 +127,7 @@ class OpenEnvEpisode:
         return Grade(score=total)
 
     async def close(self) -> None:
-        """End the session, which also frees the server's side of it."""
+        """End the session on both sides."""
         session, self._session, self._tools = self._session, None, ()
         if session is not None:
             await session.close()
@@ -141,7 +141,7 @@ class OpenEnvEpisode:
             except SessionRefused as refusal:
                 if refusal.code != _FULL:
                     raise
-                _log.info("%s: %s; asking again", self._server.url, refusal.message)
+                _log.info("%s: %s; retrying", self._server.url, refusal.message)
             await self.close()
             await asyncio.sleep(wait_s)
             wait_s = min(2.0 * wait_s, _LONGEST_WAIT_S)
@@ -160,7 +160,7 @@ class OpenEnvEpisode:
         return self._session
 
 
-async def _answer(awaitable: Awaitable[_Answer], kind: type[RolloutError]) -> _Answer:
+async def _await_response(awaitable: Awaitable[_Answer], kind: type[RolloutError]) -> _Answer:
     """Await a response of the server.
 
     Raises:

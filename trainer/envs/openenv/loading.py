@@ -1,4 +1,4 @@
-"""openenv-core's client without its server, which the trainer's environment cannot hold."""
+"""Imports openenv-core's client without its server, whose dependencies conflict with vLLM's."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _CORE = "openenv.core"
 
 @contextmanager
 def client_alone() -> Iterator[None]:
-    """Let modules of `openenv.core` be imported within, without what stands in its `__init__`.
+    """Skip the `__init__` of `openenv.core` when its modules are imported in the block.
 
-    In openenv-core 0.3.0 that is the server: FastAPI and fastmcp, which wants mcp below 2 where
-    vLLM wants 2. The client needs websockets, requests and pydantic. What is imported afterwards
-    finds the package as it is.
+    In openenv-core 0.3.0 it imports the server: FastAPI and fastmcp, which requires mcp below 2,
+    whereas vLLM requires mcp 2. The client needs websockets, requests and pydantic only. Imports
+    after the block find the ordinary package.
 
     Raises:
         ModuleNotFoundError: openenv-core is not installed.

@@ -30,21 +30,21 @@ _log = logging.getLogger(__name__)
 
 
 class _Connecting(connect):
-    """A connection to the address of the spec and to no other, whatever the server says.
+    """A connection that follows no redirect.
 
-    websockets takes `Authorization` out of the headers for another server, and no other header: the
-    secrets of a spec may be in any.
+    For another server websockets drops the header `Authorization` only, and a spec may have
+    secrets in any header.
     """
 
     def process_redirect(self, exc: Exception) -> Exception:
-        """Return the redirect as the error that it is here."""
+        """Return the redirect itself, which is raised as an error."""
         return exc
 
 
 class SessionRefused(Exception):
     """The server answered with an error.
 
-    `code` is one of OpenEnv's `WSErrorCode`; `errors` are pydantic's where an action was not valid.
+    `code` is one of OpenEnv's `WSErrorCode`; `errors` are pydantic's for an invalid action.
     """
 
     def __init__(self, code: str, message: str, errors: list[dict[str, Any]]) -> None:
@@ -55,11 +55,11 @@ class SessionRefused(Exception):
 
 
 class OpenEnvSession(GenericEnvClient):
-    """A client that never outlives its episode; waiting is bounded by whoever waits.
+    """A client for one episode, without timeouts of its own: the caller bounds each wait.
 
     Raises, from `reset`, `step` and `state`:
-        Refusal: the server answered with an error.
-        FAULTS: no answer came.
+        SessionRefused: the server responded with an error.
+        FAULTS: no response came.
     """
 
     def __init__(self, server: OpenEnvServer, headers: Mapping[str, str]) -> None:
@@ -72,13 +72,14 @@ class OpenEnvSession(GenericEnvClient):
         )
         self._headers = dict(headers)
         self._is_waiting = False
-        """An answer is due: after a cancelled wait the next message would be taken for another."""
+        """True until the response to the last message has arrived. After a cancelled wait it would
+        be mistaken for the response to the next message."""
 
     async def connect(self) -> OpenEnvSession:
         """Open the connection, around any proxy when the server is on this machine.
 
-        openenv-core's own takes no headers, and changes `NO_PROXY` of the whole process meanwhile.
-        There is no keep-alive: a server busy with a long call must not be taken for a dead one.
+        openenv-core's own method takes no headers, and temporarily changes the whole process's
+        `NO_PROXY`. Keep-alive is off: a server busy with a long call must not be taken for dead.
         """
         if self._ws is None:
             self._ws = await _Connecting(
@@ -92,10 +93,10 @@ class OpenEnvSession(GenericEnvClient):
         return self
 
     async def close(self) -> None:
-        """Say goodbye and wait until the server has ended the session; cut off one that is silent.
+        """Send `close` and wait until the server ends the session; cut a silent server off.
 
-        openenv-core's own closes at once, which leaves the server to find nobody there: it logs an
-        error for each session, and the session counts a while longer.
+        openenv-core's own method disconnects at once: the server then logs an error per session,
+        and counts the session against its limit for a while.
         """
         connection, self._ws = self._ws, None
         if connection is None:
@@ -106,19 +107,19 @@ class OpenEnvSession(GenericEnvClient):
                     await connection.send(json.dumps({"type": "close"}))
                     await connection.wait_closed()
         except FAULTS:
-            _log.debug("%s did not say goodbye", self._ws_url)
+            _log.debug("%s did not confirm the end of a session", self._ws_url)
         finally:
             connection.transport.abort()
 
     async def _send_and_receive(self, message: dict[str, Any]) -> dict[str, Any]:
         await self._ensure_connected()
         if self._is_waiting:
-            raise ConnectionError("an earlier answer is still due")
+            raise ConnectionError("the response to an earlier message is still outstanding")
         self._is_waiting = True
         try:
             await self._send(message)
         except ConnectionClosed:
-            # A server that refuses a session says why and closes: its word is still to be read.
+            # A server that refuses a session sends the reason before it closes: read that.
             response = await self._receive()
         else:
             response = await self._receive()

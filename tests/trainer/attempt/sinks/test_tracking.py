@@ -106,7 +106,7 @@ def test_a_server_that_refuses_leaves_the_figures_in_files(
     with caplog.at_level(logging.WARNING, logger="trainer"):
         record = tracked(a_plan(tmp_path, mode="online"), {"WANDB_API_KEY": "k" * 40})
     assert record.history[1]["reward/avg_raw_reward"] == 0.25
-    assert caplog.text.count("kept for `wandb sync`") == 1
+    assert caplog.text.count("stored for `wandb sync`") == 1
     wandb.teardown()
     server.shutdown()
     server.server_close()

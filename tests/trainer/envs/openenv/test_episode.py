@@ -301,7 +301,7 @@ async def test_rollouts_cut_off_leave_no_session_and_no_task(countdown: Served) 
         for call, episode in zip(calls, episodes, strict=True):
             call.cancel()
             await asyncio.gather(call, return_exceptions=True)
-            with pytest.raises(ToolTransport, match="an earlier answer is still due"):
+            with pytest.raises(ToolTransport, match="response to an earlier message"):
                 await episode.call("act", {"take": 1})
             await episode.close()
     assert asyncio.all_tasks() == {asyncio.current_task()}

@@ -114,7 +114,7 @@ async def test_a_preview_of_many_tasks_gives_signs_of_life_and_stops_when_asked(
     stopped, before = Previewed(tmp_path / "b"), counted.number
     working = asyncio.create_task(stopped.preview())
     await asyncio.to_thread(counted.until, before + 5)
-    stopped.stop.ask()
+    stopped.stop.request_stop()
     with pytest.raises(StopRequested):
         await working
     assert counted.number < before + 68
@@ -279,7 +279,7 @@ async def test_a_cancellation_reaches_a_run_whose_environments_are_still_startin
     build = build_trainer if kind == "train" else build_prober
     working = asyncio.create_task(run.finish(build(run.begin(), provider)))
     await asyncio.to_thread(until_signs_of_life, run, 3)
-    run.stop.ask()
+    run.stop.request_stop()
     with pytest.raises(StopRequested):
         await asyncio.wait_for(working, timeout=5.0)
     assert {event.phase for event in run.events(PhaseStarted)} == {"prompts"}

@@ -133,7 +133,7 @@ async def test_what_had_ended_by_a_stop_is_reported_and_the_rest_is_missing(tmp_
 
     def stop_at_the_eighth(number: int) -> CountingEnv:
         if number == 7:
-            run.stop.ask()
+            run.stop.request_stop()
         return solved_by_done(number)
 
     provider.make_env = stop_at_the_eighth

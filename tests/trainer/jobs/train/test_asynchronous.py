@@ -72,7 +72,7 @@ async def test_a_stopped_asynchronous_run_goes_on_with_the_tasks_it_had_drawn(
     tmp_path: Path,
 ) -> None:
     run, provider = ShortRun(tmp_path, schedule=STALE), UnequallySlow()
-    provider.on_made = lambda number: run.stop.ask() if number == 120 else None
+    provider.on_made = lambda number: run.stop.request_stop() if number == 120 else None
     with pytest.raises(StopRequested):
         await run.finish(run.build(provider=provider))
     done = len(run.events(StepCompleted))

@@ -149,7 +149,7 @@ async def test_stopping_and_resuming_gives_the_same_run_bit_for_bit(
         nonlocal num_rollouts
         num_rollouts += 1
         if num_rollouts == FIRST_OF_STEP_3:
-            run.stop.ask()
+            run.stop.request_stop()
         return CountingEnv(goal=0)
 
     provider = CountingProvider(env)

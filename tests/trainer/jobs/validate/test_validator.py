@@ -129,7 +129,7 @@ class Stopping(MinifleetProvider):
     def make(self, task: Task) -> Env:  # type: ignore[override]
         self.count += 1
         if self.count == self.limit:
-            self.run.stop.fence() if self.supersedes else self.run.stop.ask()
+            self.run.stop.fence() if self.supersedes else self.run.stop.request_stop()
         return super().make(task)
 
     limit: int = 0

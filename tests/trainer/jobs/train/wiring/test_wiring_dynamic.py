@@ -145,7 +145,7 @@ async def test_a_stopped_run_goes_on_with_the_prompts_that_no_step_has_reported(
 ) -> None:
     run = a_run(tmp_path, steps=5, staleness=staleness, type=kind)
     contrast = Contrast(2)
-    contrast.on_made = lambda number: run.stop.ask() if number == 140 else None
+    contrast.on_made = lambda number: run.stop.request_stop() if number == 140 else None
     with pytest.raises(StopRequested):
         await run.finish(run.build(provider=contrast))
     done = len(run.events(StepCompleted))
