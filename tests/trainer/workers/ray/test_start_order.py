@@ -80,7 +80,7 @@ def test_a_rank_that_does_not_see_the_attempts_directory_is_told_before_it_loads
     factory = WorkerFactory(
         spec=spec, model_dir=tmp_path, vocab_size=1, attempt_dir=tmp_path, attempt=1
     )
-    with pytest.raises(SpecError, match=r"learner-0 does not see .* share a disk"):
+    with pytest.raises(SpecError, match=r"learner-0 cannot read .* share a disk"):
         workers.ray_workers(factory, {"RAY_ADDRESS": address})
     assert not ray.is_initialized()
     assert list(tmp_path.iterdir()) == []

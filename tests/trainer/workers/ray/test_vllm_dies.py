@@ -52,5 +52,5 @@ async def test_a_run_goes_on_when_vllms_own_process_dies(tmp_path: Path) -> None
     assert steps[1].metrics["policy/canary_logprobs_abs_diff_mean"] < 1e-4
     said = [event.message for event in run.events(RunWarning) if event.code == "worker_restarted"]
     assert len(said) == 1
-    assert said[0].startswith("engine 0 died and was started again")
+    assert said[0].startswith("engine 0 died and was restarted")
     assert workers("") == []
