@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from enum import StrEnum
 
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
@@ -12,23 +11,11 @@ from sqlalchemy.orm import Session
 from api.clusters.names import cluster_name, deployment_tag
 from api.tables import Attempt, Cluster, LaunchTry, ProjectLimits, Run
 from api.tables.ids import new_id
+from hillclimb.protocol.payloads.statuses import ClusterState as ClusterState
 from hillclimb.spec.backend.skypilot import SkyPilotSpec
 
 MAX_CLUSTERS = 8
 """Default limit of a project's clusters at once."""
-
-
-class ClusterState(StrEnum):
-    """The state of a cluster in our records; `terminated` absorbs."""
-
-    PENDING = "pending"
-    """No launch is known to be under way."""
-    PROVISIONING = "provisioning"
-    """A launch request is under way."""
-    RUNNING = "running"
-    TERMINATING = "terminating"
-    """The service terminates it, and repeats that until its cloud reports nothing of it."""
-    TERMINATED = "terminated"
 
 
 def uses_blob_channel() -> ColumnElement[bool]:

@@ -1,4 +1,4 @@
-"""`/v1/health`: whether the process lives, and whether what it needs does."""
+"""`/v1/health`: liveness of the process, readiness of its dependencies."""
 
 from __future__ import annotations
 
@@ -14,28 +14,20 @@ from api.http.requests.context import Services, ServicesDep
 from api.queue import BrokerUnreachable
 from api.runs.journal import utc_now
 from api.tables.database import SCHEMA_REVISION, revision_fault
+from hillclimb.protocol.payloads.service import ReadyPayload
 
 router = APIRouter(prefix="/v1/health", tags=["health"])
 
 
 class Alive(BaseModel):
-    """The process answers."""
+    """The process is alive."""
 
     status: Literal["ok"] = "ok"
 
 
-class Ready(BaseModel):
-    """Everything a request needs is there."""
-
-    status: Literal["ready"] = "ready"
-    database_revision: str
-    warnings: list[str]
-    """What is wrong beside the requests: sentences for the operator."""
-
-
 @router.get("", operation_id="health", summary="Is the process alive?")
 def health() -> Alive:
-    """Answer without asking anyone."""
+    """Respond without using any dependency."""
     return Alive()
 
 
@@ -45,21 +37,21 @@ def health() -> Alive:
     summary="Can requests be served?",
     responses={**documented(UNAVAILABLE)},
 )
-def ready(services: ServicesDep) -> Ready:
-    """Ask the database, its schema and the broker; warn where nobody looks after clusters."""
+def ready(services: ServicesDep) -> ReadyPayload:
+    """Check the database, its schema and the broker; warn if no worker checks the clusters."""
     faults = [fault for fault in (_database_fault(services), _broker_fault(services)) if fault]
     if faults:
         raise Problem(UNAVAILABLE, " ".join(faults))
     with services.database.transaction() as session:
         warning = cloud_worker_warning(session, now=utc_now())
-    return Ready(database_revision=SCHEMA_REVISION, warnings=[warning] if warning else [])
+    return ReadyPayload(database_revision=SCHEMA_REVISION, warnings=[warning] if warning else [])
 
 
 def _database_fault(services: Services) -> str | None:
     try:
         revision = services.database.revision()
     except OperationalError:
-        return "The database does not answer."
+        return "The database does not respond."
     return revision_fault(revision)
 
 
@@ -67,5 +59,5 @@ def _broker_fault(services: Services) -> str | None:
     try:
         services.task_queue.check()
     except BrokerUnreachable:
-        return "The broker does not answer."
+        return "The broker does not respond."
     return None

@@ -54,3 +54,29 @@ class CloudExclusionPayload(Payload):
     reason: str
     created_at: datetime
     until: datetime
+
+
+class CloudExclusionList(Payload):
+    """The cloud exclusions in force."""
+
+    object: Literal["list"] = "list"
+    data: list[CloudExclusionPayload]
+
+
+class BudgetPayload(Payload):
+    """The budgets of a run and of its project."""
+
+    data: list[AllowancePayload]
+    spent: SpentPayload
+    """The cost of this run alone."""
+
+
+class LimitsPayload(Payload):
+    """Limits of all runs of a project together; null: no limit."""
+
+    usd: float | None = None
+    hours: float | None = None
+    max_clusters: int
+    """Clusters at once."""
+    since: datetime | None = None
+    """Time from which spending counts."""

@@ -1,4 +1,4 @@
-"""The states of runs and attempts, and the categories of end reasons."""
+"""The states of runs, attempts and clusters, and the categories of end reasons."""
 
 from __future__ import annotations
 
@@ -55,3 +55,16 @@ class Category(StrEnum):
     INFRA = "infra"
     CAPACITY = "capacity"
     INTERNAL = "internal"
+
+
+class ClusterState(StrEnum):
+    """The state of a cluster in our records; `terminated` absorbs."""
+
+    PENDING = "pending"
+    """No launch is known to be under way."""
+    PROVISIONING = "provisioning"
+    """A launch request is under way."""
+    RUNNING = "running"
+    TERMINATING = "terminating"
+    """The service terminates it, and repeats that until its cloud reports nothing of it."""
+    TERMINATED = "terminated"

@@ -1,17 +1,15 @@
-"""`/v1/presets`: whole specs to start from."""
+"""`/v1/presets`: complete specs to start from."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
-
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict
 
 from api.clusters.errors import PresetNotFound
 from api.http.problems import KINDS, documented
 from api.http.requests.context import Reader
 from api.tables.identity import NotAllowed, NotAuthenticated
 from hillclimb.hardware.presets.presets import NoSuchPreset, Preset, preset, presets
+from hillclimb.protocol.payloads.service import PresetList, PresetPayload
 
 router = APIRouter(
     prefix="/v1/presets",
@@ -20,30 +18,7 @@ router = APIRouter(
 )
 
 
-class PresetPayload(BaseModel):
-    """A spec by name."""
-
-    model_config = ConfigDict(frozen=True)
-
-    object: Literal["preset"] = "preset"
-    name: str
-    about: str
-    spec: dict[str, Any]
-    """The body for `POST /v1/runs`, as it is written: without defaults."""
-    text: str
-    """The same as YAML, with its comments."""
-
-
-class PresetList(BaseModel):
-    """All presets, by name."""
-
-    model_config = ConfigDict(frozen=True)
-
-    object: Literal["list"] = "list"
-    data: list[PresetPayload]
-
-
-@router.get("", operation_id="list_presets", summary="List specs to start from")
+@router.get("", operation_id="list_presets", summary="List presets")
 def list_presets(caller: Reader) -> PresetList:
     """Return every preset."""
     del caller
@@ -53,11 +28,11 @@ def list_presets(caller: Reader) -> PresetList:
 @router.get(
     "/{name}",
     operation_id="get_preset",
-    summary="Get a spec to start from",
+    summary="Get a preset",
     responses={**documented(KINDS[PresetNotFound])},
 )
 def get_preset(caller: Reader, name: str) -> PresetPayload:
-    """Return one preset."""
+    """Return a preset by name."""
     del caller
     try:
         return _payload(preset(name))

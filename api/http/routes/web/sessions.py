@@ -1,8 +1,8 @@
-"""Signs a browser in: by a form, or by a one-time code that a key holder minted."""
+"""Signs browsers in, by a form or by a one-time code that the owner of a key created."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -22,6 +22,7 @@ from api.http.problems import KINDS, documented
 from api.http.requests.context import RawBody, Services, ServicesDep, principal_with
 from api.runs.journal import utc_now
 from api.tables.identity import NotAuthenticated, Principal, Scope, authenticate
+from hillclimb.protocol.payloads.service import SessionCodePayload
 
 router = APIRouter(tags=["browser"])
 
@@ -31,20 +32,19 @@ KeyHolder = Annotated[Principal, Depends(principal_with(Scope.RUNS_READ))]
 @router.post(
     "/v1/session-codes",
     operation_id="create_session_code",
-    summary="Mint a link that signs a browser in once",
+    summary="Create a one-time sign-in link",
     status_code=201,
     responses={**documented(KINDS[NotAuthenticated])},
 )
-def create_session_code(services: ServicesDep, caller: KeyHolder) -> dict[str, Any]:
+def create_session_code(services: ServicesDep, caller: KeyHolder) -> SessionCodePayload:
     """Return a code for `GET /login?code=…&next=/runs/…`; it works once, within `expires_in_s`."""
     with services.database.transaction() as session:
         code = mint_code(session, caller, now=utc_now())
-    return {
-        "object": "session_code",
-        "code": code,
-        "login_url": f"{services.settings.link_base}/login?code={code}",
-        "expires_in_s": CODE_S,
-    }
+    return SessionCodePayload(
+        code=code,
+        login_url=f"{services.settings.link_base}/login?code={code}",
+        expires_in_s=CODE_S,
+    )
 
 
 @router.get("/login", include_in_schema=False)
@@ -54,7 +54,7 @@ def login_page(
     code: Annotated[str | None, Query(max_length=100)] = None,
     next: Annotated[str, Query(max_length=300)] = "/",
 ) -> Response:
-    """Show the form, or use up a code and go on."""
+    """Show the form, or redeem a code and redirect."""
     if code is None:
         return _form(next)
     try:
@@ -81,7 +81,7 @@ def login(request: Request, services: ServicesDep, body: RawBody) -> Response:
 
 @router.post("/logout", include_in_schema=False)
 def logout() -> Response:
-    """Forget the session in this browser."""
+    """End the session of this browser."""
     response = RedirectResponse("/login", status_code=303)
     response.delete_cookie(COOKIE)
     return response
@@ -106,6 +106,6 @@ def _enter(request: Request, services: Services, principal: Principal, target: s
 
 
 def _local(target: str) -> str:
-    """Return a path of this site: never another site's address."""
+    """Return the target if it is a path of this site, else `/`."""
     is_path = target.startswith("/") and not target.startswith(("//", "/\\"))
     return target if is_path and target.isprintable() and "\\" not in target else "/"

@@ -1,0 +1,1 @@
+"""Payloads of the results of runs."""

@@ -1,0 +1,67 @@
+"""Payloads of evaluations."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from hillclimb.protocol.payloads.base import Payload
+
+
+class PassAtN(Payload):
+    """pass@k for k above 1, in [0, 1]."""
+
+    k: int
+    value: float | None
+    low: float
+    high: float
+
+
+class RatePayload(Payload):
+    """pass@1 of a group of tasks, with interval, bounds and counts; rates are in [0, 1]."""
+
+    pass_at_1: float | None
+    """Mean over tasks; null without a graded rollout."""
+    low: float
+    """Lower end of the 95 % interval."""
+    high: float
+    """Upper end of the 95 % interval."""
+    n: int
+    """Graded rollouts."""
+    passes: int
+    """Graded rollouts that passed."""
+    num_tasks: int
+    num_rollouts: int
+    coverage: float
+    """Share of rollouts with a grade."""
+    bound_if_failed: float
+    """The rate if every rollout without a grade had failed."""
+    bound_if_passed: float
+    """The rate if every rollout without a grade had passed."""
+    pass_at_n: PassAtN | None
+    """Null where each task was sampled once."""
+
+
+class EvalPayload(Payload):
+    """One evaluation: a step under one decoding."""
+
+    step: int
+    attempt: int
+    decoding: str
+    temperature: float
+    n_samples_per_prompt: int
+    pass_threshold: float
+    duration_s: float
+    created_at: datetime
+    all: RatePayload
+    envs: dict[str, RatePayload]
+    seen_templates: RatePayload
+    held_out_templates: RatePayload
+
+
+class EvalList(Payload):
+    """The evaluations of a run, by step and decoding."""
+
+    object: Literal["list"] = "list"
+    data: list[EvalPayload]
+    has_more: bool

@@ -1,0 +1,92 @@
+"""Payloads of the before/after report."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from hillclimb.protocol.payloads.base import Payload
+
+Span = tuple[float, float]
+"""Low and high end."""
+
+
+class FailurePayload(Payload):
+    """One cause of failed rollouts, with its numbers before and after."""
+
+    meaning: str
+    """Words that complete "the policy …"."""
+    before: int
+    after: int
+
+
+class ComparisonPayload(Payload):
+    """The paired comparison of two evaluations over a group of tasks; rates are in [0, 1]."""
+
+    before: float | None
+    after: float | None
+    before_interval: Span
+    """95 % interval."""
+    after_interval: Span
+    before_bounds: Span
+    """The rate if all rollouts without a grade had failed, and if all had passed."""
+    after_bounds: Span
+    before_coverage: float
+    """Share of rollouts with a grade."""
+    after_coverage: float
+    delta: float | None
+    p_value: float | None
+    n: int
+    """Tasks graded on both sides."""
+    num_gained: int
+    num_lost: int
+    verdict: str
+    """`improved`, `regressed`, `saturated`, `failing` or `inconclusive`."""
+
+
+class EnvComparison(ComparisonPayload):
+    """The comparison in one environment."""
+
+    failures: dict[str, FailurePayload]
+    """By cause."""
+
+
+class DecodingComparison(EnvComparison):
+    """The comparison over all tasks under one decoding."""
+
+    temperature: float
+    n_samples_per_prompt: int
+    pass_threshold: float
+    seen_templates: ComparisonPayload
+    held_out_templates: ComparisonPayload
+
+
+class ReportPayload(Payload):
+    """The before/after report; each decoding's comparison stands under the decoding's name."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[
+        str, Annotated[DecodingComparison | Any, Field(union_mode="left_to_right")]
+    ] = Field(init=False)
+
+    object: Literal["report"] = "report"
+    run_id: str
+    before_step: int
+    after_step: int
+    rule: str
+    """Version of the rule of the verdicts."""
+    decodings: list[str]
+    environments: dict[str, dict[str, EnvComparison]]
+    """By environment and decoding."""
+    training_seconds: float
+
+    @property
+    def comparisons(self) -> dict[str, DecodingComparison]:
+        """The comparisons over all tasks, by decoding."""
+        extra = self.__pydantic_extra__
+        return {
+            name: comparison
+            for name in self.decodings
+            if isinstance(comparison := extra.get(name), DecodingComparison)
+        }

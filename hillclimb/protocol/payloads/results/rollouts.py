@@ -1,0 +1,110 @@
+"""Payloads of rollouts: outcomes in lists, one rollout in full."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import ConfigDict
+
+from hillclimb.protocol.outcomes import OutcomeStatus, StopReason
+from hillclimb.protocol.payloads.base import Payload
+
+
+class OutcomePayload(Payload):
+    """The outcome of one rollout."""
+
+    object: Literal["trajectory"] = "trajectory"
+    run_id: str
+    rollout_id: str
+    attempt: int
+    step: int
+    split: str
+    decoding: str
+    """`train`, `probe`, or the decoding of an evaluation."""
+    task_key: str
+    env_key: str
+    template: str
+    held_out_template: bool
+    sample_index: int
+    status: OutcomeStatus
+    score: float | None
+    reason: str | None
+    """Reason for a missing grade."""
+    stop_reason: StopReason
+    num_turns: int
+    num_tool_calls: int
+    num_tool_errors: int
+    num_repeated_calls: int
+    num_tokens: int
+    """Tokens sampled by the policy."""
+    num_infra_retries: int
+    duration_s: float
+    trajectory_line: int
+    """Zero-based line in the file of trajectories."""
+    passed: bool | None
+    """Null without a grade."""
+    cause: str | None
+    """Cause of the failure of a graded rollout."""
+
+
+class RolloutPayload(OutcomePayload):
+    """One rollout of a list."""
+
+    trajectory: str
+    """Key of the file of trajectories, relative to the attempt."""
+
+
+class RolloutList(Payload):
+    """One page of rollouts, newest step first."""
+
+    object: Literal["list"] = "list"
+    data: list[RolloutPayload]
+    has_more: bool
+    next_cursor: str | None
+
+
+class StoredTask(Payload):
+    """The task of a stored trajectory."""
+
+    model_config = ConfigDict(extra="allow")
+
+    key: str
+    env_key: str
+    prompt: str
+    env_variables: dict[str, str]
+
+
+class StoredTurn(Payload):
+    """One model turn and the environment's response, as text."""
+
+    model_config = ConfigDict(extra="allow")
+
+    response: str
+    tool_name: str | None
+    tool_arguments: dict[str, Any] | None
+    observation: str | None
+    is_error: bool
+
+
+class StoredTrajectory(Payload):
+    """A trajectory as the trainer wrote it, with all that it wrote."""
+
+    model_config = ConfigDict(extra="allow")
+
+    task: StoredTask
+    turns: list[StoredTurn]
+    token_ids: list[int]
+    action_mask: list[int]
+    """1 where the policy sampled the token."""
+    logprobs: list[float]
+    """One for each sampled token."""
+    weight_versions: list[int]
+    """One for each sampled token."""
+
+
+class RolloutWithTrajectory(OutcomePayload):
+    """One rollout in full."""
+
+    file: str
+    """Key of the file of trajectories, relative to the attempt."""
+    trajectory: StoredTrajectory
