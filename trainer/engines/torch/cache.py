@@ -39,17 +39,22 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Block:
-    """Neighbouring own rows attended together, each padded to the longest."""
+    """Adjacent own rows `start` ... `stop` - 1 attended together, each padded to the longest."""
 
     start: int
     stop: int
     longest: int
+    """Positions of the longest row."""
     mask: torch.Tensor
+    """[rows * K, 1, longest]; see `_length_mask`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Partial:
-    """Attention over part of the positions: unnormalised output, score maximum, weight sum."""
+    """Attention over part of the positions, [..., H] or [..., 1] per query.
+
+    With scores s and m their maximum: `output` = sum exp(s - m) v, `total` = sum exp(s - m).
+    """
 
     output: torch.Tensor
     maximum: torch.Tensor
@@ -63,7 +68,10 @@ class Cache:
         self, *, num_layers: int, num_rows: int, num_kv_heads: int, length: int, head_dim: int,
         device: torch.device,
     ) -> None:  # fmt: skip
-        """Reserve the storage; the operating system commits pages when they are written."""
+        """Reserve the storage; the operating system commits pages when they are written.
+
+        Keys and values are [layers, 2 * num_rows, K, length, H] each.
+        """
         shape = (num_layers, 2 * num_rows, num_kv_heads, length, head_dim)
         self.keys = torch.zeros(shape, device=device)
         self.values = torch.zeros(shape, device=device)
@@ -142,8 +150,8 @@ class _DecodingBatch:
             ranks.append(members.get(span.prefix_row, 0))
             members[span.prefix_row] = ranks[-1] + 1
         self._group = max(members.values())
-        # `Sessions` hands out the lowest rows first, so the range up to the highest one in use is
-        # short; it is a view of the store, and no keys are gathered.
+        # `Sessions` allocates the lowest rows first, so the range up to the highest one in use is
+        # short. Slicing it gives a view of the store: no keys are copied.
         self._num_prefixes = max(members) + 1
         prefix_lengths = torch.zeros(self._num_prefixes, dtype=torch.long)
         prefix_rows = torch.tensor([span.prefix_row for span in spans])
@@ -157,12 +165,12 @@ class _DecodingBatch:
         self._own_index = torch.tensor([place[span.row] for span in spans], device=device)
 
     def attend(self, q_RQH: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-        """Attention of one new token per row over its prefix and its own positions, [R, Q, H]."""
+        """Attend from one new token per row to its prefix and its own positions; [R, Q, H]."""
         heads, kv_heads = q_RQH.shape[1], keys.shape[1]
         q_RKJH = q_RQH.reshape(len(q_RQH), kv_heads, heads // kv_heads, -1)
         prefix = self._attend_prefix(q_RKJH, keys, values)
         own = self._attend_own(q_RKJH, keys, values)
-        # Softmax over both parts from the partial ones: bring both to one maximum, then add up.
+        # Merge the partial softmaxes exactly: rescale both to the common maximum, then add.
         maximum = torch.maximum(prefix.maximum, own.maximum)
         prefix_scale = (prefix.maximum - maximum).exp_()
         own_scale = (own.maximum - maximum).exp_()
@@ -177,7 +185,8 @@ class _DecodingBatch:
         _, kv_heads, per_kv, size = q_RKJH.shape
         q = q_RKJH.new_zeros(num * group, kv_heads, per_kv, size)
         q.index_copy_(0, self._prefix_index, q_RKJH)
-        # Query heads that share a key/value head, of all rows of a group, become one matrix.
+        # Stack the query heads that share a key/value head, of all rows of a group, into one
+        # matrix [group * J, H] per prefix row and key/value head.
         q = q.view(num, group, kv_heads, per_kv, size).transpose(1, 2)
         q = q.reshape(num * kv_heads, group * per_kv, size)
         length = self._prefix_mask.shape[-1]
@@ -247,7 +256,7 @@ def _attend_part(
 def _attend_span(
     span: Span, mask: torch.Tensor, q_NQH: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
 ) -> torch.Tensor:
-    """Attention of several new tokens of one row; [N, Q, H]."""
+    """Attend from several new tokens of one row; returns [N, Q, H]."""
     stop = span.start + span.length
 
     def visible(store: torch.Tensor) -> torch.Tensor:
@@ -262,14 +271,14 @@ def _attend_span(
 
 
 def _causal_mask(span: Span, device: torch.device) -> torch.Tensor:
-    """True where a new token may look, [length, prefix_length + start + length]."""
+    """True where a new token attends, bool [length, prefix_length + start + length]."""
     before = span.prefix_length + span.start
     columns = torch.arange(before + span.length, device=device)
     return columns <= before + torch.arange(span.length, device=device).unsqueeze(1)
 
 
 def _length_mask(lengths: torch.Tensor, num_kv_heads: int) -> torch.Tensor:
-    """0 inside each row's length and `_MASKED` behind it, [rows * K, 1, longest]."""
+    """Return 0 within each row's length and `_MASKED` after it, [rows * K, 1, longest]."""
     columns = torch.arange(max(1, int(lengths.max())))
     outside = columns >= lengths.repeat_interleave(num_kv_heads).unsqueeze(1)
     return torch.zeros(outside.shape).masked_fill_(outside, _MASKED).unsqueeze(1)

@@ -1,7 +1,7 @@
 """Qwen3 as plain tensor code over packed tokens, for sampling only.
 
-Written apart from transformers on purpose: no padding, fused projections, and the caller decides
-what each token attends to. Agreement with transformers is a test, not an assumption.
+Independent of transformers on purpose: no padding, fused projections, and the caller decides what
+each token attends to. A test compares it with transformers.
 
 Legend: N packed tokens, D hidden size, Q query heads, K key/value heads, H head size, V vocabulary.
 """
@@ -33,22 +33,29 @@ class Attend(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
+    """Weights of one layer; projections are [outputs, inputs], F is the width of the MLP."""
+
     norm_D: torch.Tensor
     qkv: torch.Tensor
+    """Queries, keys and values in one product, [(Q + 2 K) H, D]."""
     q_norm_H: torch.Tensor
     k_norm_H: torch.Tensor
     qk_norm: torch.Tensor
     """Both norms repeated per head, [Q + K, H]; `load` refreshes it."""
     out: torch.Tensor
+    """[D, Q H]."""
     mlp_norm_D: torch.Tensor
     gate_up: torch.Tensor
+    """Gate and up projection in one product, [2 F, D]."""
     down: torch.Tensor
+    """[D, F]."""
 
 
 class Decoder:
     """Weights of one model and its forward pass.
 
-    The head is stored apart even when it is tied: the served weights are exactly the loaded ones.
+    The head has its own tensor even where it is tied to the embedding, so that a weight sync
+    compares every tensor that the learner sends.
     """
 
     def __init__(self, config: Qwen3Config, *, max_length: int, device: torch.device) -> None:
@@ -77,7 +84,7 @@ class Decoder:
         return self._targets.keys()
 
     def loaded(self, like: Mapping[str, torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield the decoder's own weights under the names of `like`, in the precision of `like`."""
+        """Yield the decoder's copies of the tensors in `like`, in the precision of `like`."""
         for name, tensor in like.items():
             yield name, self._targets[name].to(tensor.dtype)
 
@@ -92,6 +99,7 @@ class Decoder:
             if target is None or target.shape != tensor.shape:
                 raise EngineError(f"the model has no weight {name} of shape {list(tensor.shape)}")
             target.copy_(tensor.detach())
+        # `qk_norm` holds copies, not views: the loaded norms must be written into it again.
         for layer in self._layers:
             layer.qk_norm[: self.num_heads] = layer.q_norm_H
             layer.qk_norm[self.num_heads :] = layer.k_norm_H
@@ -117,7 +125,7 @@ class Decoder:
     def _project(
         self, layer: _Layer, x_ND: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Queries [N, Q, H], keys and values [N, K, H] each: normed, rotated.
+        """Return queries [N, Q, H], keys and values [N, K, H]; the first two normed and rotated.
 
         One product for all three, and one norm and rotation for queries and keys together: on small
         models the number of operations costs more than their size.

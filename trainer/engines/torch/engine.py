@@ -146,7 +146,7 @@ class TorchEngine:
             future=asyncio.get_running_loop().create_future(),
         )
         if any(each.session_name == session for each in self._waiting + self._running):
-            # Its caller died and retries: two requests would write keys and values to the same row.
+            # The caller died and retries: two requests would write keys and values to one row.
             self.release(session)
         self._waiting.append(request)
         self._start()
@@ -200,7 +200,7 @@ class TorchEngine:
         return WeightDigests(version, dict.fromkeys(self._decoder.names, NOTHING) | digests)
 
     async def load_weights_file(self, path: Path, version: int) -> WeightDigests:
-        """`update` with the tensors of a safetensors file.
+        """Load new weights from a safetensors file; see `update`.
 
         Raises:
             EngineError: the file cannot be read, or a weight is unknown or of another shape.
@@ -225,7 +225,7 @@ class TorchEngine:
         self._wake.set()
 
     def _fail_all(self, task: asyncio.Task[None]) -> None:
-        """Fail every request, whatever ended the task: no answer will come."""
+        """Fail every request once the background task has ended: nothing would complete them."""
         cause = None if task.cancelled() else task.exception()
         for request in self._waiting + self._running:
             if not request.future.done():
@@ -249,14 +249,14 @@ class TorchEngine:
             with torch.inference_mode():
                 num_finished = self._step()
             self._busy_s += time.perf_counter() - started
-            # The step blocked the loop: rollouts get their turn here.
+            # The step blocked the event loop: let the rollouts run before the next one.
             for _ in range(_YIELDS_AFTER_A_FINISH if num_finished else 1):
                 await asyncio.sleep(0)
 
     def _admit(self) -> None:
-        """Move waiting requests to the running ones, first come first served, as rows allow."""
+        """Move waiting requests to the running ones in order of arrival, while rows are free."""
         if self._updating.locked():
-            # Admitting nobody lets the running ones drain, so that `update` gets its turn.
+            # `update` waits until no request is running: admitting more could delay it for ever.
             return
         blocked: list[_Request] = []
         for request in self._waiting:
@@ -284,7 +284,8 @@ class TorchEngine:
         assert session is not None
         assert pending is not None
         prefix = session.prefix
-        # The first session of a group pays for the prefix; for its siblings it counts as cached.
+        # The statistics charge the prefix to the group's first session; for the others it counts
+        # as cached.
         is_first = prefix.num_users == 1 and not prefix.is_ready
         num_new = len(pending) + (len(prefix.token_ids) if is_first else 0)
         self._num_cached += len(request.prompt_ids) - num_new
@@ -299,8 +300,8 @@ class TorchEngine:
         hidden = self._forward(decoding, longer)
         ready: list[_Request] = []
         last: list[int] = []
-        # `hidden` is [N, D] in the order of the work; a token is drawn from the last row of each
-        # request whose prompt is complete.
+        # `hidden` is [N, D] in the order of the work. A token is drawn from the last position of
+        # each request whose prompt is complete.
         position = 0
         for item, tokens in decoding + longer:
             position += len(tokens)
@@ -329,11 +330,12 @@ class TorchEngine:
             elif budget > 0 and prefix.is_ready:
                 longer.append((request, request.pending[:budget]))
                 budget -= len(longer[-1][1])
-            # A prefix that several waiting requests share is computed once; they follow later.
+            # A prefix that several requests share is computed once; their own tokens follow in a
+            # later step.
             elif budget > 0 and prefix.row not in prefixes:
                 prefixes.add(prefix.row)
-                rest = prefix.token_ids[prefix.num_computed :]
-                longer.append((prefix, list(rest[:budget])))
+                uncomputed = prefix.token_ids[prefix.num_computed :]
+                longer.append((prefix, list(uncomputed[:budget])))
                 budget -= len(longer[-1][1])
         return decoding, longer
 
@@ -400,7 +402,7 @@ def _span(item: _Request | Prefix, length: int) -> Span:
 def _attend_causally(
     layer: int, q_NQH: torch.Tensor, k_NKH: torch.Tensor, v_NKH: torch.Tensor
 ) -> torch.Tensor:
-    """`Attend` over one sequence that is computed whole."""
+    """Attend within one sequence that is computed in a single pass, without the cache."""
     del layer
     q, k, v = (tensor.transpose(0, 1).unsqueeze(0) for tensor in (q_NQH, k_NKH, v_NKH))
     output = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)

@@ -73,12 +73,12 @@ def _for_this_machine() -> dict[str, Any]:
     if not current_platform.is_cpu():
         return {}
     return {
-        # The cache shares whole blocks: with the 128 tokens of a CPU build most of what a turn has
-        # to compute is what the turn before had computed already.
+        # vLLM caches whole blocks only: with a CPU build's 128 tokens a turn would mostly compute
+        # again what the turn before had computed.
         "block_size": 32,
         "enforce_eager": True,
-        # A seeded request whose prompt is cut over two steps crashes vLLM 0.32 on a CPU (its
-        # generators have no offset to rewind), so prompts are computed whole.
+        # vLLM 0.32 on a CPU crashes at a seeded request whose prompt is split over two steps: its
+        # generators have no offset to rewind.
         "enable_chunked_prefill": False,
     }
 
@@ -86,8 +86,8 @@ def _for_this_machine() -> dict[str, Any]:
 class VllmEngine:
     """An `Engine` whose model runs in vLLM's own processes.
 
-    The prefix cache is salted by weight version: a conversation that goes on after an update is
-    computed anew under the new weights. At temperature 0 log-probs are those at temperature 1.
+    The prefix cache is salted by weight version: a conversation that continues after an update is
+    computed again under the new weights. At temperature 0 log-probs are those at temperature 1.
     """
 
     def __init__(self, options: VllmOptions) -> None:
@@ -213,8 +213,8 @@ class VllmEngine:
     async def load_weights_file(self, path: Path, version: int) -> WeightDigests:
         """Load every weight from a safetensors file, or an adapter from a directory.
 
-        Requests in flight pause and then go on. Tokens sampled before keep their version, and their
-        cache: only later requests are computed by the new weights alone.
+        Requests in flight pause and then continue: their earlier tokens keep version and cache.
+        Only later requests are computed by the new weights alone.
 
         Raises:
             EngineError: vLLM failed.
@@ -247,7 +247,7 @@ class VllmEngine:
         await self._make_ready({"address": address, "first": first, "size": size})
 
     async def start_update(self) -> None:
-        """Pause requests in flight, and bring the layers into the form that is loaded.
+        """Pause requests in flight, and bring the layers into the form in which they are loaded.
 
         Raises:
             EngineError: vLLM failed.
@@ -284,7 +284,7 @@ class VllmEngine:
         await self._call(self._llm.pause_generation(mode="keep", clear_cache=False))
 
     async def _digests(self, version: int, method: str, *args: object) -> WeightDigests:
-        """Ask every process that holds the model for digests; where they differ, join them by "or".
+        """Collect the digests of all of the model's processes; join different ones by "or".
 
         A joined digest equals none of the learner's, so the comparison names the tensor.
         """
@@ -307,12 +307,13 @@ class VllmEngine:
         self._is_settled.set()
 
     async def _settled(self) -> None:
-        """Wait while weights change: a request submitted meanwhile is computed by the new ones.
+        """Wait until a change of weights is over; new requests are computed by the new weights.
 
-        Its cache salt has to be that of the new version, or it would find the old one's cache.
+        The version must be final before a request takes it as its cache salt: with the old salt
+        it would find keys and values of the old weights.
 
         Raises:
-            EngineError: vLLM's process died of the change.
+            EngineError: vLLM's process died during the change.
         """
         while not self._is_settled.is_set():
             if self.is_dead:
@@ -322,7 +323,7 @@ class VllmEngine:
                     await self._is_settled.wait()
 
     async def _call(self, call: Coroutine[Any, Any, T]) -> T:
-        """Await a call to vLLM's process; raise when the process dies: it then never answers."""
+        """Await a call to vLLM's process, which would never return once the process has died."""
         task = asyncio.create_task(call)
         try:
             while not task.done() and not self.is_dead:
@@ -347,21 +348,21 @@ class VllmEngine:
         """Stop vLLM's processes."""
         for abort in self._aborts:
             abort.cancel()
-        # vLLM closes its sockets and leaves their context, which it sees through an asyncio one, to
-        # the garbage collector.
+        # vLLM closes its sockets but leaves the ZeroMQ context behind its asyncio one to the
+        # garbage collector: destroy it here.
         sockets = getattr(getattr(self._llm.engine_core, "ctx", None), "_shadow_obj", None)
         await asyncio.to_thread(self._llm.shutdown)
         if sockets is not None:
             sockets.destroy(linger=0)
         shutil.rmtree(self._sockets, ignore_errors=True)
-        # Its finalizer uses modules that the interpreter unloads at its exit.
+        # Delete it now: its finalizer uses modules that the interpreter unloads at exit.
         del self._llm
 
     async def _computed(self, prompt_ids: Sequence[int], prefix_key: str) -> None:
-        """Wait until a group's shared prompt is cached; the first session of the group computes it.
+        """Wait until a group's shared prompt is cached; the group's first session computes it.
 
-        vLLM shares computed blocks, not those still to be computed: the rollouts of a group arrive
-        at once, and each would compute the whole prompt.
+        vLLM shares blocks only once they are computed. The rollouts of a group arrive at once, so
+        each would compute the whole prompt.
         """
         if prefix_key not in self._prefixes:
             once = VllmSampling(
@@ -379,6 +380,8 @@ class VllmEngine:
         await asyncio.shield(self._prefixes[prefix_key])
 
     async def _make_ready(self, group: dict[str, Any] | None = None) -> None:
+        # vLLM's weight transfer is initialised once, lazily: `init_group` has to come before it
+        # for a broadcast, and every other call may be the first.
         async with self._starting:
             if not self._is_ready:
                 request = WeightTransferInitRequest(init_info=group or {})
@@ -396,6 +399,7 @@ class VllmEngine:
         self._in_flight.setdefault(session, set()).add(name)
         try:
             await self._settled()
+            # `release` may have removed the request during the wait.
             if name not in self._in_flight.get(session, ()):
                 raise EngineError(f"session {session} was released")
             prompt = tokens_input(list(token_ids), cache_salt=str(self._version))
@@ -412,14 +416,14 @@ class VllmEngine:
     def _leave(self, session: str, name: str) -> None:
         names = self._in_flight.get(session, set())
         if name not in names:
-            # `release` has removed it already, and counted its seconds.
+            # `release` has removed the request already, and counted its seconds.
             return
         if len(names) == 1:
             self._forget(session)
         names.discard(name)
 
     def _forget(self, session: str) -> set[str]:
-        """Remove a session's requests; with the last one in flight the busy seconds end."""
+        """Remove and return a session's requests; without any in flight the busy seconds end."""
         names = self._in_flight.pop(session, set())
         if names and not self._in_flight:
             self._busy_s += time.perf_counter() - self._busy_since
@@ -439,7 +443,7 @@ def _logprobs(completion: CompletionOutput) -> tuple[float, ...]:
 
 
 def _logprob(token: int, row: Mapping[int, Logprob] | None) -> float:
-    # Skipping one would assign all later log-probs to other tokens.
+    # Skipping a missing one would assign all later log-probs to the wrong tokens.
     assert row is not None, "a token without a log-probability"
     return row[token].logprob
 

@@ -1,7 +1,7 @@
 """Weight transfer into vLLM: from a file, or straight from the learner's processes.
 
 Runs inside vLLM's workers. A sync is `start_weight_update`, `update_weights` per file or chunk, and
-`finish_weight_update`; in between the layers are not fit for a forward pass.
+`finish_weight_update`; in between the layers cannot run a forward pass.
 
 Source: vLLM's native weight-transfer API (`vllm.distributed.weight_transfer`, 0.32), whose built-in
 backends need GPUs.
@@ -80,7 +80,7 @@ class _LayerwiseTransfer(WeightTransferEngine[_Init, _Update], Generic[_Init, _U
         leave_out_computed_layers()
         initialize_layerwise_reload(self.model)  # type: ignore[no-untyped-call, unused-ignore]
         self.digests: dict[str, str] = {}
-        # Names as the modules have them: `load_weights` returns those that it wrote to.
+        # `load_weights` returns these names, of the fused modules, for what it has written.
         self._not_loaded = {name for name, _ in self.model.named_parameters()}
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
@@ -91,20 +91,20 @@ class _LayerwiseTransfer(WeightTransferEngine[_Init, _Update], Generic[_Init, _U
 
     def load(self, weights: list[tuple[str, torch.Tensor]]) -> None:
         """Load tensors under their Hugging Face names."""
-        # Of the tensors as they arrived: layers fuse and repack them, after which no digest of
-        # the learner's would fit.
+        # Digest the tensors as they arrive: layers then fuse and repack them, and no digest would
+        # equal the learner's.
         self.digests |= tensor_digests(weights)
-        # Every vLLM model has the method; its declared type is that of a plain module.
+        # Every vLLM model has this method, but the declared type is a plain module.
         load: Callable[..., set[str]] = getattr(self.model, "load_weights")  # noqa: B009
         self._not_loaded -= load(weights)
 
     def finish_weight_update(self) -> None:
-        """Repack the layers for the kernels, and record the parameters that got nothing."""
+        """Repack the layers for the kernels, and record the parameters that were not loaded."""
         finalize_layerwise_reload(self.model, self.model_config)  # type: ignore[no-untyped-call]
         self.digests |= dict.fromkeys(self._not_loaded, NOTHING)
 
     def shutdown(self) -> None:
-        """Keep nothing."""
+        """Do nothing: the transfer has no resources."""
 
 
 class FileTransfer(_LayerwiseTransfer[FileInit, FileUpdate]):
@@ -114,7 +114,7 @@ class FileTransfer(_LayerwiseTransfer[FileInit, FileUpdate]):
     update_info_cls = FileUpdate
 
     def init_transfer_engine(self, init_info: FileInit) -> None:
-        """Prepare nothing."""
+        """Do nothing: a file needs no connection."""
 
     def receive_weights(self, update_info: FileUpdate) -> None:
         """Load every tensor of the file."""
@@ -191,5 +191,5 @@ class WeightsExtension:
 
 
 def _is_same(own: torch.Tensor, sent: torch.Tensor, scale: float) -> bool:
-    """Tell whether `own` is what was sent, in vLLM's precision and with the scale multiplied in."""
+    """Tell whether `own` equals the tensor `sent` times `scale`, in vLLM's precision."""
     return torch.equal(own, sent.to(own) * scale)

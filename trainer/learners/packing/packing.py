@@ -40,8 +40,8 @@ class MicroBatch:
 
     token_ids_N: torch.Tensor
     positions_N: torch.Tensor
-    """Position of each token in its own sequence, for the rotary embedding: each branch goes on
-    from the end of the prompt, wherever it lies in the stream."""
+    """Position of each token in its own sequence, for the rotary embedding: every branch continues
+    at the end of the prompt, wherever the branch is in the stream."""
     prefix_groups: tuple[PrefixGroup, ...]
     sources_A: torch.Tensor
     """Index in the stream of the token *before* each action: its hidden state predicts it."""
@@ -49,8 +49,8 @@ class MicroBatch:
     temperatures_A: torch.Tensor
     actions: ActionTokens
     is_empty: bool = False
-    """A filler for a rank that has fewer micro-batches: it joins the collectives (FSDP would hang
-    without it) and learns nothing."""
+    """True for a filler of a rank with fewer micro-batches than others: it takes part in the
+    collectives, without which FSDP would hang, and contributes no gradient."""
 
 
 def micro_batches(
@@ -66,7 +66,7 @@ def micro_batches(
 
     `weights` holds, per sequence of the mini-batch, the loss weight of each of its action tokens;
     `version` is that of the policy that the step begins with. Every rank gets the same number of
-    micro-batches: one with less work gets empty ones at the end.
+    micro-batches, with empty ones at the end if it has less work.
     """
     rank, num_ranks = ranks
     shares = partition(sequences, num_ranks=num_ranks, max_tokens=max_tokens)
@@ -172,12 +172,12 @@ class _Stream:
         )
 
     def _add_branch(self, sequence: TrainingSequence, weight: float, *, prompt_start: int) -> int:
-        """Append the tokens after the prompt and their actions; return how many were computed."""
+        """Append a sequence's branch and its actions; return the branch's length in the stream."""
         actions, prompt_length = self._actions, sequence.prompt_length
         branch_start = len(self._token_ids)
-        # A token is predicted by the hidden state of the one before it. The first of a branch
-        # follows the prompt's last token, which is not its neighbour in the stream but for the
-        # first branch; all others follow their neighbour.
+        # `sources` are indices in the stream of the hidden states that predict the actions. Within
+        # a branch that is the token before. The branch's first token is predicted by the prompt's
+        # last one, which precedes it in the stream for the first branch only.
         prompt_end = prompt_start + prompt_length - 1
         for offset, at in enumerate(range(prompt_length, len(sequence.token_ids))):
             if sequence.action_mask[at]:
@@ -189,7 +189,7 @@ class _Stream:
                 actions.weights.append(weight)
                 actions.sequences.append(self._num_sequences)
                 actions.is_current.append(sequence.is_current(at, self._version))
-        # The last token predicts nothing that is trained on, so it is not computed.
+        # The last token is a target but predicts nothing, so the stream does not contain it.
         branch = sequence.token_ids[prompt_length:-1]
         self._token_ids += branch
         self._positions += range(prompt_length, prompt_length + len(branch))

@@ -28,10 +28,10 @@ def partition(
     for index, sequence in enumerate(sequences):
         prompt = sequence.token_ids[: sequence.prompt_length]
         by_prompt.setdefault(prompt, []).append(index)
-    # More ranks than groups: smaller parts give every rank work, at the price of prompts computed
-    # more than once.
-    whole = sum(_size(members, sequences) for members in by_prompt.values())
-    limit = max_tokens if num_ranks == 1 else min(max_tokens, -(-whole // num_ranks))
+    # With several ranks no part exceeds a rank's fair share. Otherwise one large group could leave
+    # ranks idle; the price is that a split group's prompt is computed more than once.
+    total = sum(_size(members, sequences) for members in by_prompt.values())
+    limit = max_tokens if num_ranks == 1 else min(max_tokens, -(-total // num_ranks))
     prefix_groups = [
         part for members in by_prompt.values() for part in _split(members, sequences, limit)
     ]
@@ -65,9 +65,10 @@ def _split(
 def _deal(
     prefix_groups: Sequence[Members], sequences: Sequence[TrainingSequence], num_ranks: int
 ) -> list[list[Members]]:
-    """Deal the largest group first, to the rank with the fewest tokens; return each rank's by size.
+    """Assign each group, the largest first, to the rank with the fewest tokens.
 
-    Greedy longest-processing-time scheduling (Graham 1969).
+    Returns each rank's groups, the smallest first. Greedy longest-processing-time scheduling
+    (Graham 1969).
     """
     shares: list[list[Members]] = [[] for _ in range(num_ranks)]
     loads = [0] * num_ranks
@@ -81,7 +82,7 @@ def _deal(
 def _packs(
     prefix_groups: Sequence[Members], sequences: Sequence[TrainingSequence], max_tokens: int
 ) -> list[Pack]:
-    """Fill packs in the order of size: groups of similar length share one."""
+    """Fill packs in order of size, so that groups of similar length share one."""
     packs: list[Pack] = []
     used = max_tokens
     for members in prefix_groups:
