@@ -43,8 +43,8 @@ from api.tables.identity import RUNNER_SCOPES, USER_SCOPES, ensure_key
 from hillclimb.blobs.locate import open_store
 from hillclimb.blobs.retry import RetryPolicy
 
-STORE_PATIENCE = RetryPolicy(total_s=10.0)
-"""A request retries the blob store no longer than its caller waits."""
+STORE_RETRIES = RetryPolicy(total_s=10.0)
+"""Limit of the retries of the blob store within one request."""
 ROUTERS = (
     health.router,
     schemas.router,
@@ -102,7 +102,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         settings=settings,
         database=database,
         task_queue=app.state.task_queue or celery,
-        store=open_store(settings.blobs_url, STORE_PATIENCE),
+        store=open_store(settings.blobs_url, STORE_RETRIES),
         lanes=DatasetPools(),
         node_secrets=node_secrets(settings.node_secrets, os.environ),
     )

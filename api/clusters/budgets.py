@@ -111,7 +111,7 @@ def remaining_of(session: Session, run: Run, *, now: datetime) -> BudgetSpec | N
     if any(each is not None and each <= 0.0 for each in remaining.values()):
         raise InvalidTransition(
             f"Nothing remains of the budget of run {run.id}: the runs that were resumed from it"
-            " have the rest. Resume one of those, or extend this run's budget"
+            " have it all. Resume one of those, or extend this run's budget"
             f" (POST /v1/runs/{run.id}/budget, hillclimb budget)."
         )
     return BudgetSpec.model_validate(run.spec["budget"] | remaining)

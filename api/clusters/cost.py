@@ -83,15 +83,13 @@ class CostForecast:
 
 def forecast(clusters: Sequence[Cluster], *, eta_s: float | None, now: datetime) -> CostForecast:
     """Return a run's costs by its clusters, oldest first; `eta_s` is its trainer's newest."""
-    paid = [
-        each for each in clusters if each.billed_from is not None and each.terminated_at is None
-    ]
-    prices = [each.hourly_usd for each in paid]
+    billed = [c for c in clusters if c.billed_from is not None and c.terminated_at is None]
+    prices = [cluster.hourly_usd for cluster in billed]
     known = [price for price in prices if price is not None]
     last = next((c.hourly_usd for c in reversed(clusters) if c.hourly_usd is not None), None)
-    rate = sum(known) if paid and len(known) == len(prices) else last
+    rate = sum(known) if billed and len(known) == len(prices) else last
     return CostForecast(
-        spent=total(of_cluster(each, now=now) for each in clusters),
+        spent=total(of_cluster(cluster, now=now) for cluster in clusters),
         hourly_usd=sum(known) if len(known) == len(prices) else None,
         eta_s=eta_s,
         left_usd=None if eta_s is None or rate is None else eta_s / SECONDS_PER_HOUR * rate,

@@ -1,4 +1,4 @@
-"""Turns whatever a route raises into problem+json."""
+"""Error handlers: every exception of a route becomes problem+json."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(DataError, _unstorable)
     for unavailable in (OperationalError, PoolTimeout):
         app.add_exception_handler(unavailable, _unavailable)
-    app.add_exception_handler(StoreError, _store_away)
+    app.add_exception_handler(StoreError, _store_unavailable)
     for error in DOMAIN_ERRORS:
         app.add_exception_handler(error, _domain)
 
@@ -91,7 +91,7 @@ def _http(request: Request, error: Exception) -> Response:
 
 
 def _methods(request: Request) -> list[str]:
-    """Return every method that the path has; the router itself names only one route's."""
+    """Return all methods of the path; the router itself names those of one route."""
     return [
         method
         for method in METHODS
@@ -126,11 +126,11 @@ def _unstorable(request: Request, _error: Exception) -> Response:
     return respond(request, MALFORMED, "The request has a value that cannot be stored or compared.")
 
 
-def _store_away(request: Request, error: Exception) -> Response:
-    log.warning("request %s: the store is away: %s", request.state.request_id, error)
-    return respond(request, UNAVAILABLE, "The store of files does not answer; try again soon.")
+def _store_unavailable(request: Request, error: Exception) -> Response:
+    log.warning("request %s: the blob store is unavailable: %s", request.state.request_id, error)
+    return respond(request, UNAVAILABLE, "The blob store does not respond; try again soon.")
 
 
 def _unavailable(request: Request, error: Exception) -> Response:
-    log.warning("request %s: the database is away: %s", request.state.request_id, error)
-    return respond(request, UNAVAILABLE, "The database does not answer; try again soon.")
+    log.warning("request %s: the database is unavailable: %s", request.state.request_id, error)
+    return respond(request, UNAVAILABLE, "The database does not respond; try again soon.")

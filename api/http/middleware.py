@@ -1,4 +1,4 @@
-"""The outermost edge of a request: its id, the size of its body, and the catch for bugs."""
+"""Outermost middleware: request ids, limits of body sizes, and the handler of unexpected errors."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ ACCEPTED_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 MAX_BODY_BYTES = 1_000_000
 MAX_BODY_BYTES_AT: Mapping[str, int] = {"/v1/ingest": 8_000_000}
 UPLOAD = re.compile(r"/v1/datasets/[^/]+/versions")
-"""The path whose body goes to a file as it arrives: its size is a setting."""
+"""The path whose body is streamed to a file: its limit is a setting."""
 EXCLUSIONS = re.compile(r"/v1/datasets/[^/]+/exclusions")
 MAX_EXCLUSIONS_BYTES = 10_000_000
-"""As many exclusions as one request may have, each with a long reason."""
+"""Room for the largest number of exclusions of a request, each with a long reason."""
 
 log = logging.getLogger(__name__)
 
 
 class _BodyTooLarge(Exception):
-    """More bytes arrived than the path allows."""
+    """The body exceeds the limit of its path."""
 
 
 class RequestEdge:
-    """Gives every response a request id; answers 413 and 500 as problem+json.
+    """Adds a request id to every response; responds with 413 and 500 as problem+json.
 
-    A 500 says nothing but its id; the log has the traceback under the same id.
+    A 500 has only the id; the log has the traceback under the same id.
     """
 
     def __init__(self, app: ASGIApp, max_upload_bytes: int) -> None:
@@ -42,7 +42,7 @@ class RequestEdge:
         self._max_upload_bytes = max_upload_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request through; lifespan and others go by untouched."""
+        """Handle an HTTP request; pass other kinds of connections through."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -54,7 +54,7 @@ class RequestEdge:
             pass
         except Exception:
             log.exception("request %s failed", exchange.request_id)
-            await exchange.answer(INTERNAL, "The service made a mistake; it has been logged.")
+            await exchange.answer(INTERNAL, "Internal error; it has been logged.")
         if exchange.is_too_large:
             limit = f"{exchange.max_bytes:,} bytes"
             await exchange.answer(TOO_LARGE, f"The body may have at most {limit}.")
@@ -68,7 +68,7 @@ class RequestEdge:
 
 
 class _Exchange:
-    """One request and its response as they pass by."""
+    """One request and its response on their way through."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, max_bytes: int) -> None:
         self._receive, self._send = receive, send
@@ -83,13 +83,13 @@ class _Exchange:
         scope.setdefault("state", {})["request_id"] = self.request_id
 
     def check_length(self) -> None:
-        """Refuse a body that says it is too large before reading any of it."""
+        """Reject a body whose Content-Length is too large, before reading it."""
         length = self._headers.get("content-length", "")
         if length.isdecimal() and int(length) > self.max_bytes:
             self._refuse()
 
     async def receive(self) -> Message:
-        """Pass on what the client sends, counting."""
+        """Receive a message of the client and count its bytes."""
         message = await self._receive()
         self._num_bytes += len(message.get("body", b""))
         if self._num_bytes > self.max_bytes:
@@ -97,7 +97,7 @@ class _Exchange:
         return message
 
     async def send(self, message: Message) -> None:
-        """Pass on what the application answers, unless its body was cut off."""
+        """Send a message of the application, unless the body was too large."""
         if self.is_too_large and not self._has_started:
             return
         if message["type"] == "http.response.start":
@@ -106,7 +106,7 @@ class _Exchange:
         await self._send(message)
 
     async def answer(self, kind: Kind, detail: str) -> None:
-        """Answer with a problem, unless an answer is already on its way."""
+        """Respond with a problem, unless a response has started."""
         if self._has_started:
             return
         self._has_started = True

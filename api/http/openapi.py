@@ -1,4 +1,4 @@
-"""The OpenAPI document: what FastAPI finds, plus the bodies that routes parse themselves."""
+"""The OpenAPI document: FastAPI's, plus the bodies that routes parse themselves."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         },
     },
     "IngestBatch": {
-        "summary": "A phase begins",
+        "summary": "A phase starts",
         "value": {
             "events": [
                 {
@@ -64,7 +64,7 @@ def upload_body() -> dict[str, Any]:
 
 
 def install(app: FastAPI) -> None:
-    """Make `app.openapi()` build the whole document, once."""
+    """Make `app.openapi()` build the full document, once."""
 
     def build() -> dict[str, Any]:
         if app.openapi_schema is None:

@@ -1,4 +1,4 @@
-"""Every refusal as RFC 9457 problem+json; the only file that knows domain errors and HTTP both."""
+"""Maps every error to RFC 9457 problem+json; the only module of both domain errors and HTTP."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from hillclimb.protocol.spec_problems import SpecProblem
 
 CONTENT_TYPE = "application/problem+json"
 TYPE_BASE = "https://hillclimb.dev/problems/"
-"""Stable names of problems; nothing needs to be reachable there."""
+"""Prefix of problem types: identifiers, not addresses."""
 
 
 class FieldError(BaseModel):
@@ -88,7 +88,7 @@ class Kind:
 
 
 class Problem(Exception):
-    """A refusal that a route raises itself."""
+    """A problem that a route raises itself."""
 
     def __init__(self, kind: Kind, detail: str, errors: Sequence[SpecProblem] = ()) -> None:
         super().__init__(detail)
@@ -102,18 +102,16 @@ def _kind(status: HTTPStatus, code: str, title: str, *, retryable: bool = False)
 
 
 MALFORMED = _kind(HTTPStatus.BAD_REQUEST, "malformed", "The request cannot be read")
-NOT_FOUND = _kind(HTTPStatus.NOT_FOUND, "not_found", "There is nothing here")
+NOT_FOUND = _kind(HTTPStatus.NOT_FOUND, "not_found", "Not found")
 METHOD_NOT_ALLOWED = _kind(
-    HTTPStatus.METHOD_NOT_ALLOWED, "method_not_allowed", "The method does not fit the path"
+    HTTPStatus.METHOD_NOT_ALLOWED, "method_not_allowed", "The path does not support the method"
 )
 TOO_LARGE = _kind(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large", "The body is too large")
 INVALID = _kind(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid", "The request is not valid")
 INVALID_SPEC = _kind(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_spec", "The run spec is not valid")
-INTERNAL = _kind(
-    HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "The service made a mistake", retryable=True
-)
+INTERNAL = _kind(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "Internal error", retryable=True)
 UNAVAILABLE = _kind(
-    HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", "A part of the service is away", retryable=True
+    HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", "A dependency is unavailable", retryable=True
 )
 
 KINDS: dict[type[Exception], Kind] = {
@@ -122,7 +120,7 @@ KINDS: dict[type[Exception], Kind] = {
         HTTPStatus.CONFLICT, "invalid_transition", "The run's status does not allow it"
     ),
     NothingToResume: _kind(
-        HTTPStatus.CONFLICT, "nothing_to_resume", "There is no checkpoint to go on from"
+        HTTPStatus.CONFLICT, "nothing_to_resume", "There is no checkpoint to resume from"
     ),
     SpecOutdated: _kind(
         HTTPStatus.CONFLICT, "spec_outdated", "The run's stored spec is no longer valid"
@@ -131,12 +129,15 @@ KINDS: dict[type[Exception], Kind] = {
         HTTPStatus.UNPROCESSABLE_ENTITY, "checkpoint_not_found", "No such checkpoint"
     ),
     LeaseLost: _kind(
-        HTTPStatus.CONFLICT, "lease_lost", "Another worker has the run", retryable=True
+        HTTPStatus.CONFLICT, "lease_lost", "Another worker holds the lease", retryable=True
     ),
     AttemptNotFound: _kind(HTTPStatus.NOT_FOUND, "attempt_not_found", "No such attempt"),
-    AttemptSuperseded: _kind(HTTPStatus.CONFLICT, "attempt_superseded", "The attempt is over"),
+    AttemptSuperseded: _kind(HTTPStatus.CONFLICT, "attempt_superseded", "The attempt has ended"),
     AttemptNotClaimed: _kind(
-        HTTPStatus.CONFLICT, "attempt_not_claimed", "The first node has not asked", retryable=True
+        HTTPStatus.CONFLICT,
+        "attempt_not_claimed",
+        "The attempt is not claimed yet",
+        retryable=True,
     ),
     UnknownToken: _kind(HTTPStatus.UNAUTHORIZED, "unknown_token", "The token is not valid"),
     UnsupportedSchema: _kind(
@@ -144,13 +145,13 @@ KINDS: dict[type[Exception], Kind] = {
     ),
     RunnerNotFound: _kind(HTTPStatus.NOT_FOUND, "runner_not_found", "No such runner"),
     IdempotencyKeyReused: _kind(
-        HTTPStatus.CONFLICT, "idempotency_key_reused", "The idempotency key is taken"
+        HTTPStatus.CONFLICT, "idempotency_key_reused", "The idempotency key was used before"
     ),
     CursorRejected: _kind(
-        HTTPStatus.BAD_REQUEST, "cursor_rejected", "The cursor does not fit the list"
+        HTTPStatus.BAD_REQUEST, "cursor_rejected", "The cursor is not valid for this list"
     ),
     NotAuthenticated: _kind(HTTPStatus.UNAUTHORIZED, "not_authenticated", "No valid API key"),
-    NotAllowed: _kind(HTTPStatus.FORBIDDEN, "not_allowed", "The key does not allow it"),
+    NotAllowed: _kind(HTTPStatus.FORBIDDEN, "not_allowed", "The key lacks the scope"),
     ArtifactNotFound: _kind(HTTPStatus.NOT_FOUND, "artifact_not_found", "No such artifact"),
     NoSuchEval: _kind(HTTPStatus.NOT_FOUND, "no_such_eval", "No such evaluation"),
     DatasetNotFound: _kind(HTTPStatus.NOT_FOUND, "dataset_not_found", "No such dataset or version"),
@@ -166,7 +167,10 @@ KINDS: dict[type[Exception], Kind] = {
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "dataset_too_large", "The file is too large"
     ),
     DatasetsBusy: _kind(
-        HTTPStatus.SERVICE_UNAVAILABLE, "datasets_busy", "Other files are read", retryable=True
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "datasets_busy",
+        "Other files are in progress",
+        retryable=True,
     ),
     DatasetUnusable: _kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "dataset_unusable", "The run cannot use the dataset"
@@ -176,11 +180,11 @@ KINDS: dict[type[Exception], Kind] = {
         HTTPStatus.NOT_FOUND, "no_such_validation", "The run has reported no validation"
     ),
     NoEligibleHardware: _kind(
-        HTTPStatus.UNPROCESSABLE_ENTITY, "no_eligible_hardware", "No machine can carry out the run"
+        HTTPStatus.UNPROCESSABLE_ENTITY, "no_eligible_hardware", "No machine can execute the run"
     ),
     PresetNotFound: _kind(HTTPStatus.NOT_FOUND, "preset_not_found", "No such preset"),
     CloudExclusionNotFound: _kind(
-        HTTPStatus.NOT_FOUND, "cloud_exclusion_not_found", "Nothing such was learnt of the clouds"
+        HTTPStatus.NOT_FOUND, "cloud_exclusion_not_found", "No such cloud exclusion"
     ),
     OrphanNotFound: _kind(HTTPStatus.NOT_FOUND, "orphan_not_found", "No such orphaned cluster"),
     NoBudget: _kind(HTTPStatus.CONFLICT, "no_budget", "The run has no budget"),
@@ -204,7 +208,7 @@ BY_STATUS = {
 
 
 def kind_of(error: Exception) -> Kind:
-    """Return what a domain error means over HTTP; an error outside the tables is `internal`."""
+    """Return the kind of problem of a domain error; `internal` for an error without a row."""
     return next((KINDS[cls] for cls in type(error).__mro__ if cls in KINDS), INTERNAL)
 
 
@@ -226,7 +230,7 @@ def body_of(
 
 
 def headers_of(kind: Kind) -> dict[str, str]:
-    """Return the headers that go with the problem; clients of several makes obey the first."""
+    """Return the extra headers of a problem; SDKs of several vendors obey `x-should-retry`."""
     headers = {"x-should-retry": "true" if kind.retryable else "false"}
     if kind.status is HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = 'Bearer realm="hillclimb"'

@@ -1,1 +1,1 @@
-"""Notices to people: message bodies, the outbox, and Slack's Web API."""
+"""Notices: Slack messages, their delivery from the outbox, and Slack's Web API."""

@@ -1,8 +1,8 @@
-"""Delivers the outbox: load and render in one transaction, post without one, apply in another.
+"""Delivers the outbox: claims and renders in transactions, posts without one, records in another.
 
-At least once: a deliverer that dies between Slack's answer and the write-back posts again. Messages
-of a run go out in order, the first opens a thread and the rest answer in it. Nothing here can touch
-a run beyond a warning in its events.
+At least once: after a crash between Slack's response and the recording, the message is posted
+again. Messages of a run are posted in order: the first opens a thread, the others reply to it.
+Delivery changes nothing of a run except for a warning in its events.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ FIRST_BACKOFF_S = 5.0
 MAX_BACKOFF_S = 600.0
 BUDGET_S = 10.0
 JITTER = 0.2
-"""Waits vary by this share both ways, so that messages held up together do not return together."""
+"""Random share of each back-off, so that messages that failed together are not retried together."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """Parts that delivery uses: the database, Slack (null: no token), and how to link to a run."""
+    """Parts that delivery uses: the database, Slack (null without a token), the base of links."""
 
     database: Database
     slack: Slack | None
@@ -63,24 +63,24 @@ class _Ready:
 
 
 def deliver_due(delivery: Delivery, *, limit: int = 50) -> int:
-    """Try every message that is due, at most `limit`, and return how many were delivered.
+    """Try up to `limit` due messages, and return the number of delivered ones.
 
-    Begins no message after `BUDGET_S`: a Slack that hangs must not hold the worker's processes,
-    which runs wait for; the next call goes on.
+    Starts no message after `BUDGET_S`: if Slack hangs, it must not block worker processes that runs
+    need. The next call continues.
     """
     owner = secrets.token_hex(8)
     num_delivered = 0
     until = delivery.clock() + timedelta(seconds=BUDGET_S)
     for _ in range(limit):
-        claim = _take(delivery, owner) if delivery.clock() < until else None
+        claim = _claim(delivery, owner) if delivery.clock() < until else None
         if claim is None:
             break
         num_delivered += _deliver(delivery, claim)
     return num_delivered
 
 
-def _take(delivery: Delivery, owner: str) -> Claim | None:
-    """Claim in a transaction of its own: a message that cannot be rendered uses up its tries."""
+def _claim(delivery: Delivery, owner: str) -> Claim | None:
+    """Claim a message in its own transaction, so that failed rendering counts as a try too."""
     with delivery.database.transaction() as session:
         return claim_next(session, owner=owner, now=delivery.clock())
 
@@ -105,7 +105,7 @@ def _deliver(delivery: Delivery, claim: Claim) -> bool:
         _give_up(delivery, claim, state=SKIPPED, why="the service has no Slack bot token")
         return False
     if claim.num_attempts > MAX_ATTEMPTS:
-        _give_up(delivery, claim, state=DEAD, why="every try ended without an answer")
+        _give_up(delivery, claim, state=DEAD, why="no try got a response")
         return False
     ready = _prepare(delivery, claim)
     thread_ts = ready.thread.ts if ready.thread else None
@@ -114,10 +114,10 @@ def _deliver(delivery: Delivery, claim: Claim) -> bool:
     except RateLimited as error:
         _postpone(delivery, ready.claim, seconds=error.retry_after_s, why=str(error), counts=False)
     except SlackRefused as error:
-        _give_up(delivery, ready.claim, state=DEAD, why=f"Slack refused it: {error}")
+        _give_up(delivery, ready.claim, state=DEAD, why=f"Slack rejected it: {error}")
     except SlackUnavailable as error:
         if ready.claim.num_attempts >= MAX_ATTEMPTS:
-            _give_up(delivery, ready.claim, state=DEAD, why=f"Slack did not take it: {error}")
+            _give_up(delivery, ready.claim, state=DEAD, why=f"Slack was unavailable: {error}")
         else:
             wait_s = backoff_s(ready.claim.num_attempts, delivery.rng)
             _postpone(delivery, ready.claim, seconds=wait_s, why=str(error), counts=True)
@@ -128,7 +128,7 @@ def _deliver(delivery: Delivery, claim: Claim) -> bool:
 
 
 def backoff_s(num_attempts: int, rng: random.Random) -> float:
-    """Return the wait after that many failed tries: doubling, capped, with jitter."""
+    """Return the back-off after so many failed tries: exponential, capped, with jitter."""
     wait_s = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** (num_attempts - 1))
     return wait_s * rng.uniform(1.0 - JITTER, 1.0 + JITTER)
 
@@ -148,7 +148,7 @@ def _delivered(delivery: Delivery, claim: Claim, posted: Posted) -> None:
 
 
 def _postpone(delivery: Delivery, claim: Claim, *, seconds: float, why: str, counts: bool) -> None:
-    """Put the message back; a wait that Slack asked for is not held against it."""
+    """Schedule the next try; only where `counts` this one counts toward the maximum."""
     with delivery.database.transaction() as session:
         message = find_claimed(session, claim)
         if message is None:
@@ -163,7 +163,7 @@ def _postpone(delivery: Delivery, claim: Claim, *, seconds: float, why: str, cou
 
 def _give_up(delivery: Delivery, claim: Claim, *, state: str, why: str) -> None:
     with delivery.database.transaction() as session:
-        # The run before its message: the order in which the writer of events takes them.
+        # Locks the run before its message, in the same order as the writer of events.
         run = lock_run(session, claim.run_id)
         message = find_claimed(session, claim)
         if message is None:
@@ -172,10 +172,13 @@ def _give_up(delivery: Delivery, claim: Claim, *, state: str, why: str) -> None:
             select(exists().where(OutboxMessage.run_id == run.id, OutboxMessage.state == state))
         )
         _close(message, state, error=why)
-        log.warning("%s message of %s given up: %s", claim.kind, run.id, why)
-        # Streams of an ended run are closed: nothing is told behind the end. Once is enough.
+        log.warning("%s message of %s not delivered: %s", claim.kind, run.id, why)
+        # Streams of an ended run are closed, so it gets no more events. One warning is enough.
         if is_first and run.ended_at is None:
-            warning = {"code": f"slack_{state}", "message": f"Slack was not told: {why}."}
+            warning = {
+                "code": f"slack_{state}",
+                "message": f"A Slack message was not delivered: {why}.",
+            }
             append(session, run, [Draft(type="run.warning", data=warning)])
 
 

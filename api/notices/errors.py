@@ -1,18 +1,18 @@
-"""Errors of telling people.
+"""Errors of notices.
 
 NoticeError
-├── RateLimited        wait as long as Slack says, then again
-├── SlackUnavailable   no usable answer: again, later and later
-└── SlackRefused       this message will never be accepted
+├── RateLimited        Slack asks to wait; then retry
+├── SlackUnavailable   no usable response; retry with a back-off
+└── SlackRefused       Slack will never accept this message
 """
 
 
 class NoticeError(Exception):
-    """Base of the errors in `api.notices`."""
+    """Base class of the errors in `api.notices`."""
 
 
 class RateLimited(NoticeError):
-    """Slack asked to wait `retry_after_s` seconds."""
+    """Slack asks to wait `retry_after_s` seconds."""
 
     def __init__(self, *, retry_after_s: float) -> None:
         super().__init__(f"rate limited for {retry_after_s:g} s")
@@ -20,8 +20,8 @@ class RateLimited(NoticeError):
 
 
 class SlackUnavailable(NoticeError):
-    """Slack could not be reached or had a fault of its own."""
+    """Slack could not be reached, or failed internally."""
 
 
 class SlackRefused(NoticeError):
-    """Slack refused the message for a reason that repeating does not change."""
+    """Slack rejected the message, and would again."""

@@ -1,4 +1,4 @@
-"""Slack message bodies as pure functions: facts in, Block Kit and fallback text out."""
+"""Builds Slack messages from facts: Block Kit and fallback text, as pure functions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MAX_ENVS = 20
-"""Rows of the mini table; Slack cuts a section at 3000 characters."""
+"""Rows of the table; Slack limits a section to 3000 characters."""
 
 STATUS_EMOJI = {
     "succeeded": ":white_check_mark:",
@@ -18,7 +18,7 @@ STATUS_EMOJI = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """Facts about a run that every message states."""
+    """Facts about a run that every message has."""
 
     run_id: str
     name: str
@@ -28,7 +28,7 @@ class RunFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateLine:
-    """One row of the mini table: a pass@1 with its n and interval (shares in [0, 1])."""
+    """One row of the table: a pass@1 with its n and interval (shares in [0, 1])."""
 
     label: str
     n: int
@@ -41,14 +41,14 @@ class RateLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """A body for `chat.postMessage`, without channel and thread."""
+    """The body of `chat.postMessage`, without channel and thread."""
 
     text: str
     blocks: Sequence[Mapping[str, Any]]
 
 
 def started(run: RunFacts, *, model: str, env_keys: Sequence[str], engine: str) -> Message:
-    """The message that opens the run's thread."""
+    """Return the message that opens the run's thread."""
     return Message(
         text=f"Run {run.name} started ({run.total_steps} steps)",
         blocks=(
@@ -65,7 +65,7 @@ def started(run: RunFacts, *, model: str, env_keys: Sequence[str], engine: str) 
 
 
 def evaluated(run: RunFacts, *, step: int, decoding: str, lines: Sequence[RateLine]) -> Message:
-    """One evaluation under one decoding; the last line is the overall figure."""
+    """Return the message about an evaluation with one decoding; the last line is overall."""
     overall = _share(lines[-1].rate) if lines else "no outcomes"
     return Message(
         text=f"{run.name}: eval at step {step} of {run.total_steps}, {decoding}: {overall}",
@@ -80,18 +80,18 @@ def evaluated(run: RunFacts, *, step: int, decoding: str, lines: Sequence[RateLi
 
 
 def budget(run: RunFacts, *, sentence: str) -> Message:
-    """So much of a budget is used."""
+    """Return the message about the used share of a budget."""
     return Message(
         text=f"{run.name}: {sentence}",
         blocks=(
             _section(f":moneybag: *{_escape(run.name)}*: {_escape(sentence)}"),
-            _context(f"give more with `hillclimb budget {run.run_id} --add-usd` · {_link(run)}"),
+            _context(f"extend it with `hillclimb budget {run.run_id} --add-usd` · {_link(run)}"),
         ),
     )
 
 
 def warning(run: RunFacts, *, sentence: str) -> Message:
-    """Something that somebody has to look after."""
+    """Return the message about a problem that a person has to fix."""
     return Message(
         text=f"{run.name}: {sentence}",
         blocks=(
@@ -102,7 +102,7 @@ def warning(run: RunFacts, *, sentence: str) -> Message:
 
 
 def machines(run: RunFacts, *, status: str, reason: str, detail: str) -> Message:
-    """The run lost its machines and recovers, or rests because of money or time."""
+    """Return the message about a run that lost its cluster, or was paused by a limit."""
     emoji = ":arrows_counterclockwise:" if status == "recovering" else ":double_vertical_bar:"
     adds = detail.strip().rstrip(".") not in reason
     return Message(
@@ -123,7 +123,7 @@ def ended(
     detail: str,
     tables: Mapping[str, Sequence[RateLine]],
 ) -> Message:
-    """The end of a run, with first and last evaluation per decoding."""
+    """Return the message about the end of a run, with first and last evaluation per decoding."""
     emoji = STATUS_EMOJI.get(status, ":grey_question:")
     tables_blocks = [
         block
@@ -143,7 +143,7 @@ def ended(
 
 
 def _table(lines: Sequence[RateLine]) -> str:
-    """Return a code block with aligned columns."""
+    """Return the table as a code block with aligned columns."""
     if not lines:
         return "no outcomes"
     visible = [*lines[: MAX_ENVS - 1], lines[-1]] if len(lines) > MAX_ENVS else lines
@@ -169,7 +169,7 @@ def _share(value: float | None) -> str:
 
 
 def _escape(text: str) -> str:
-    """Return text that Slack shows as it is: its three control characters are entities."""
+    """Return the text with Slack's three control characters escaped."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 

@@ -1,4 +1,4 @@
-"""From a queued message to its body: reads the run, the event and, at the end, the report."""
+"""Renders outbox messages from the run, its event and, at its end, the report."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hillclimb.protocol.end_reasons import ReasonCode
 
 
 def render(session: Session, claim: Claim, *, public_url: str) -> Message:
-    """Return the body of the message, with figures as they are in the database now."""
+    """Return the body of a message, with the current figures of the database."""
     run = session.get_one(Run, claim.run_id)
     event = session.get_one(RunEvent, (claim.run_id, claim.payload["seq"]))
     facts = RunFacts(
@@ -67,7 +67,7 @@ def _line(label: str, rate: Mapping[str, Any]) -> RateLine:
 
 
 def _machines(facts: RunFacts, event: RunEvent) -> Message:
-    """Return the loss as the event worded it; the run may have changed since."""
+    """Return the message from the event alone: the run may have changed since."""
     reason = event.data["reason"]
     return messages.machines(
         facts,

@@ -1,4 +1,4 @@
-"""Slack's Web API, one method: post a message, and say plainly what came of it."""
+"""Client of Slack's Web API: posts messages and classifies errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEFAULT_RETRY_AFTER_S = 30.0
 TRANSIENT_ERRORS = frozenset(
     {"internal_error", "fatal_error", "service_unavailable", "request_timeout", "team_added_to_org"}
 )
-"""Answers with `ok: false` that a later try may not get; every other one is final."""
+"""Error codes of Slack that a retry may not get; all others are final."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +33,12 @@ class Slack(Protocol):
     """Posts messages."""
 
     def post(self, channel: str, message: Message, *, thread_ts: str | None) -> Posted:
-        """Post, as a reply when `thread_ts` is given; raises a `NoticeError`."""
+        """Post a message, as a reply with `thread_ts`; raises a `NoticeError`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlackApi:
-    """The real thing over HTTP; `base_url` points at a fake one in tests."""
+    """Slack's Web API over HTTP; tests set `base_url` to a fake."""
 
     token: str
     base_url: str = "https://slack.com/api"
@@ -49,8 +49,8 @@ class SlackApi:
 
         Raises:
             RateLimited: Slack asks to wait.
-            SlackUnavailable: no answer, or one that may differ next time.
-            SlackRefused: the answer will be the same for this message.
+            SlackUnavailable: no response, or one that may differ next time.
+            SlackRefused: Slack will never accept this message.
         """
         body: dict[str, Any] = {
             "channel": channel,
@@ -83,7 +83,7 @@ class SlackApi:
 
 @cache
 def _certificates() -> ssl.SSLContext:
-    """Return what Slack is checked against, read once and not for each message: it takes 50 ms."""
+    """Return the TLS context, loaded once: it takes 50 ms."""
     return httpx.create_ssl_context()
 
 
@@ -91,9 +91,9 @@ def _accepted(response: httpx.Response) -> Mapping[str, Any]:
     try:
         answer = response.json()
     except ValueError as error:
-        raise SlackUnavailable("the answer is not JSON") from error
+        raise SlackUnavailable("the response is not JSON") from error
     if not isinstance(answer, dict):
-        raise SlackUnavailable("the answer is not an object")
+        raise SlackUnavailable("the response is not an object")
     if answer.get("ok") is True and "ts" in answer:
         return answer
     code = str(answer.get("error", "unknown_error"))

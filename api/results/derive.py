@@ -33,7 +33,7 @@ Row: TypeAlias = dict[str, Any]
 
 
 def to_draft(event: Event, attempt: int, *, pass_threshold: float) -> Draft:
-    """Return the event for the journal: outcomes replaced by what they sum up to."""
+    """Return the event for the journal: its outcomes are replaced by a summary."""
     data = clean(event.model_dump_json(exclude=ENVELOPE))
     if isinstance(event, StepCompleted | EvalCompleted):
         threshold = event.pass_threshold if isinstance(event, EvalCompleted) else pass_threshold
@@ -66,7 +66,7 @@ def derive(session: Session, run: Run, attempt: int, events: Sequence[Event]) ->
 
 
 def clean(text: str) -> Row:
-    """Parse JSON and drop U+0000, which PostgreSQL cannot store and no reader needs."""
+    """Parse JSON without U+0000, which PostgreSQL cannot store and no reader needs."""
     parsed: Row = json.loads(text)
     if "\\u0000" not in text:
         return parsed
@@ -85,7 +85,7 @@ def _without_nul(value: Any) -> Any:  # noqa: ANN401 (any JSON)
 
 
 def _probe_facts(event: ProbeCompleted, *, health: Row) -> Row:
-    """Return a probe's event with sums and verdicts in place of its rows, and its health."""
+    """Return a probe's event with totals and verdicts in place of its rows, and its health."""
     report = report_rows(
         event.outcomes, pass_threshold=event.pass_threshold, group_size=event.group_size
     )
@@ -144,7 +144,7 @@ def _delete_checkpoint(session: Session, run_id: str, path: str, *, at: datetime
 
 
 def _upsert(session: Session, model: type[Base], rows: Iterable[Row]) -> None:
-    """Insert rows; the last one given for a primary key wins."""
+    """Insert rows; the last one for a primary key wins."""
     table = model.__table__
     assert isinstance(table, Table)
     names = [column.name for column in table.primary_key]

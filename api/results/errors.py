@@ -1,22 +1,22 @@
-"""Errors of the eval figures.
+"""Errors of the results of runs.
 
 EvalError
-├── NoSuchEval     there is no evaluation at that step
+├── NoSuchEval          the run has no evaluation at that step
 ├── NoSuchProbe         the run has reported no probe
-└── NoSuchValidation    the run has reported no validation, or its rows are gone
+└── NoSuchValidation    the run has reported no validation, or its rows are missing
 """
 
 
 class EvalError(Exception):
-    """Base of the errors in `api.evals`."""
+    """Base class of the errors in `api.results`."""
 
 
 class NoSuchEval(EvalError):
-    """No evaluation was stored where one was asked for."""
+    """The run has no evaluation at the requested step."""
 
 
 class NoSuchProbe(EvalError):
-    """The run has reported no probe; the message says why that may be."""
+    """The run has reported no probe; the message has a hint."""
 
 
 class NoSuchValidation(EvalError):

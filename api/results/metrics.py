@@ -1,4 +1,4 @@
-"""The metric series of a run, chosen by name patterns; the highest attempt per step counts."""
+"""Metric series of a run, selected by name patterns; the highest attempt per step counts."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class MetricFilters:
     """Filters of metric points; steps are inclusive, null is open."""
 
     names: Sequence[str] = ("*",)
-    """Patterns with `*`, `?` and `[...]`; a name that matches any of them is chosen."""
+    """Patterns with `*`, `?` and `[...]`; selects names that match any of them."""
     from_step: int | None = None
     to_step: int | None = None
 
 
 def read_metrics(session: Session, run_id: str, filters: MetricFilters) -> list[dict[str, Any]]:
     """Return one series per name and decoding, `points` being `{step, attempt, value}` by step."""
-    known = session.scalars(select(Metric.name).where(Metric.run_id == run_id).distinct()).all()
-    names = [n for n in known if any(fnmatchcase(n, pattern) for pattern in filters.names)]
+    stored = session.scalars(select(Metric.name).where(Metric.run_id == run_id).distinct()).all()
+    names = [n for n in stored if any(fnmatchcase(n, pattern) for pattern in filters.names)]
     query = (
         select(Metric)
         .where(Metric.run_id == run_id, Metric.name.in_(names))

@@ -1,4 +1,4 @@
-"""The event that reports the whole of a run which trains nothing."""
+"""The newest event of a type: it has the results of a run that trains nothing."""
 
 from __future__ import annotations
 

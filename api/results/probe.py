@@ -21,13 +21,13 @@ FACTS = (
     "complete", "n_samples_per_prompt", "group_size", "pass_threshold", "temperatures",
     "duration_s",
 )  # fmt: skip
-"""What the answer takes from the event as it is."""
+"""Keys that are copied from the event unchanged."""
 
 
 def read_probe(session: Session, run: Run) -> dict[str, Any]:
     """Return the newest attempt's probe.
 
-    `environments` holds per key the verdict, the shares of groups with signal and `health`.
+    `environments` has per key the verdict, the shares of groups with signal and `health`.
 
     Raises:
         NoSuchProbe: the run has not reported one.

@@ -1,4 +1,4 @@
-"""Initial prompts of a run's agents as its trainer reported them, and their changes."""
+"""Initial prompts of a run's agents as reported by its trainer, and warnings of changes."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ def newest_prompts(session: Session, run_id: str) -> RunEvent | None:
 def changed_prompts(
     session: Session, run: Run, attempt: int, event: PromptsRendered
 ) -> Draft | None:
-    """Return a warning if the prompts are not those of the run's earlier attempts, or its parent's.
+    """Return a warning if the prompts differ from those of an earlier attempt or the parent run.
 
-    Each environment is compared with the newest attempt that knew it. Null also where nothing was
-    told before, or where the parent has other tasks.
+    Compares each environment with the newest attempt that reported it. Null also without an earlier
+    report, or if the parent has other tasks.
     """
-    before = _known(session, run.id)
-    whose = "an earlier attempt" if before else ""
+    before = _reported(session, run.id)
+    source = "an earlier attempt" if before else ""
     if not before:
-        before, whose = _of_parent(session, run)
+        before, source = _of_parent(session, run)
     changed = sorted(
         env_key
         for env_key, prompts in event.environments.items()
         if env_key in before
-        # A probe has some of its parent's tasks: that says nothing of their prompts.
+        # A probe has only some of its parent's tasks: digests then differ without a change.
         and before[env_key].num_tasks == prompts.num_tasks
         and before[env_key].digest != prompts.digest
     )
@@ -45,8 +45,8 @@ def changed_prompts(
     versions = sorted({before[env_key].version for env_key in changed} - {event.version})
     wording = f" (wording {', '.join(versions)} then, {event.version} now)" if versions else ""
     message = (
-        f"the prompts of {', '.join(changed)} are not those of {whose}{wording}: figures from then"
-        " and now do not compare"
+        f"the prompts of {', '.join(changed)} are not those of {source}{wording}: do not compare"
+        " figures from then and now"
     )
     data = {"step": event.step, "code": "prompts_changed", "message": message}
     return Draft(type="run.warning", actor=SERVICE, at=event.at, attempt=attempt, data=data)
@@ -61,8 +61,8 @@ class _Rendered:
     version: str
 
 
-def _known(session: Session, run_id: str) -> dict[str, _Rendered]:
-    """Return what was told last of each environment: not every attempt could ask all of them."""
+def _reported(session: Session, run_id: str) -> dict[str, _Rendered]:
+    """Return the newest report of each environment: an attempt may lack some of them."""
     query = select(RunEvent).where(RunEvent.run_id == run_id, RunEvent.type == RENDERED)
     return {
         env_key: _Rendered(
@@ -74,9 +74,9 @@ def _known(session: Session, run_id: str) -> dict[str, _Rendered]:
 
 
 def _of_parent(session: Session, run: Run) -> tuple[dict[str, _Rendered], str]:
-    """The prompts of the run that this one goes on from, and its name, if it has the same tasks."""
+    """Return the prompts and the id of the parent run, if it has the same tasks."""
     source = run.spec["lineage"]["resumed_from"]
     parent = session.get(Run, source["run_id"]) if source else None
     if parent is None or parent.spec["data"] != run.spec["data"]:
         return {}, ""
-    return _known(session, parent.id), parent.id
+    return _reported(session, parent.id), parent.id

@@ -22,18 +22,18 @@ from hillclimb.protocol.validation import TaskValidation
 TYPE: str = ValidationCompleted.model_fields["type"].default
 MAX_PACKED_BYTES = 32 * 2**20
 MAX_UNPACKED_BYTES = 128 * 2**20
-"""Of the file of rows, which a trainer writes and nobody else has looked at; a task takes a few
-hundred bytes."""
+"""Limit of the decompressed rows, which a trainer writes unchecked; a task takes a few hundred
+bytes."""
 _TOO_LARGE = (
-    "The rows of the validation are too large to be read here"
-    f" ({MAX_UNPACKED_BYTES // 2**20} MB at most when unpacked): validate fewer tasks at once, with"
+    "The validation has too many rows to be read here"
+    f" ({MAX_UNPACKED_BYTES // 2**20} MB at most when decompressed): validate fewer tasks with"
     " validation.tasks_per_env or fewer data.env_keys."
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """A validation's facts, and where its rows are."""
+class Validation:
+    """A validation's facts, and the blob key of its rows."""
 
     facts: dict[str, Any]
     key: str
@@ -41,7 +41,7 @@ class Found:
     """Position of the report among the run's events."""
 
 
-def find_validation(session: Session, run: Run) -> Found:
+def find_validation(session: Session, run: Run) -> Validation:
     """Return the newest attempt's validation, without its rows.
 
     Raises:
@@ -54,7 +54,7 @@ def find_validation(session: Session, run: Run) -> Found:
         raise NoSuchValidation(f"Run {run.id} has reported no validation{hint}.")
     data: dict[str, Any] = event.data
     dataset = run.spec["data"].get("dataset")
-    return Found(
+    return Validation(
         facts={
             "object": "validation",
             "run_id": run.id,
@@ -79,7 +79,7 @@ def read_rows(
     Raises:
         NoSuchValidation: the rows are not in the store, lie outside of the run's folder, are more
             than a service reads, or are damaged.
-        StoreError: the store does not answer.
+        StoreError: the store does not respond.
     """
     for line in _lines(_packed(store, key)):
         try:
@@ -104,13 +104,13 @@ def _packed(store: BlobStore, key: str) -> bytes:
 
 
 def _lines(packed: bytes) -> Iterator[bytes]:
-    """Yield the lines of a packed file, and hold one of them at a time."""
-    left = MAX_UNPACKED_BYTES
+    """Yield the lines of a compressed file, one in memory at a time."""
+    remaining = MAX_UNPACKED_BYTES
     try:
         with gzip.open(io.BytesIO(packed)) as file:
-            while line := file.readline(left + 1):
-                left -= len(line)
-                if left < 0:
+            while line := file.readline(remaining + 1):
+                remaining -= len(line)
+                if remaining < 0:
                     raise NoSuchValidation(_TOO_LARGE)
                 yield line
     except (OSError, EOFError, zlib.error) as error:

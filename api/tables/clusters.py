@@ -118,7 +118,7 @@ class LaunchTry(Base):
     sku: Mapped[str | None]
     hourly_usd: Mapped[float | None]
     outcome: Mapped[str]
-    """`running`, `refused`, `ineligible` or `failed`."""
+    """`up`, `refused`, `ineligible` or `failed`."""
     error_class: Mapped[str | None]
     message: Mapped[str | None]
 

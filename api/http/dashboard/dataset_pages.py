@@ -22,7 +22,7 @@ SEVERITY_TONES = {"error": "bad", "warning": "warn", "info": ""}
 
 
 def list_contents(session: Session, datasets: Sequence[Dataset]) -> dict[str, Any]:
-    """Return a line for each dataset, with its newest version where it has one."""
+    """Return the contents of the list page: each dataset with its newest version, if any."""
     newest = store.newest_versions(session, datasets)
     return {
         "datasets": [
@@ -40,7 +40,7 @@ def list_contents(session: Session, datasets: Sequence[Dataset]) -> dict[str, An
 def version_contents(
     session: Session, dataset: Dataset, version: DatasetVersion, *, now: datetime
 ) -> dict[str, Any]:
-    """Return what the page of a version needs, with what is kept out of its dataset just now."""
+    """Return the contents of a version's page, with the current exclusions of its dataset."""
     facts = version_facts(dataset, version)
     envs = [{"env_key": key, **counts} for key, counts in facts["envs"].items()]
     in_force = store.list_exclusions(session, dataset, now=now)
@@ -62,12 +62,15 @@ def version_contents(
 
 
 def diff_contents(diff: Mapping[str, Any], *, name: str, base: int, number: int) -> dict[str, Any]:
-    """Return what the page of a difference needs, its lists cut to a page's length."""
+    """Return the contents of the page of a difference, its lists cut at `MAX_SHOWN`."""
     groups = [
-        ("moved", [_moved(each) for each in _first(diff, "moved")]),
-        ("changed", [_line_of(one, ", ".join(one["fields"])) for one in _first(diff, "changed")]),
-        ("added", [_line_of(each, each["split"]) for each in _first(diff, "added")]),
-        ("removed", [_line_of(each, each["split"]) for each in _first(diff, "removed")]),
+        ("moved", [_moved(task) for task in _first(diff, "moved")]),
+        (
+            "changed",
+            [_line_of(task, ", ".join(task["fields"])) for task in _first(diff, "changed")],
+        ),
+        ("added", [_line_of(task, task["split"]) for task in _first(diff, "added")]),
+        ("removed", [_line_of(task, task["split"]) for task in _first(diff, "removed")]),
     ]
     return {
         "dataset": name,
@@ -89,11 +92,11 @@ def _line(dataset: Dataset, version: DatasetVersion) -> dict[str, Any]:
 
 
 def _policy(options: Mapping[str, Any]) -> str:
-    """Return the split policy in words: its name and the setting that people ask for first."""
+    """Return the split policy as text: its name and its most important setting."""
     split = options.get("split", {})
     ratio = split.get("eval_ratio")
-    named = str(split.get("policy", ""))
-    return f"{named}, eval_ratio {ratio:g}" if ratio is not None else named
+    name = str(split.get("policy", ""))
+    return f"{name}, eval_ratio {ratio:g}" if ratio is not None else name
 
 
 def _first(diff: Mapping[str, Any], kind: str) -> list[dict[str, Any]]:
@@ -101,8 +104,8 @@ def _first(diff: Mapping[str, Any], kind: str) -> list[dict[str, Any]]:
     return first
 
 
-def _line_of(task: Mapping[str, Any], what: str) -> dict[str, Any]:
-    return {"key": task["key"], "env_key": task["env_key"], "what": what}
+def _line_of(task: Mapping[str, Any], change: str) -> dict[str, Any]:
+    return {"key": task["key"], "env_key": task["env_key"], "change": change}
 
 
 def _moved(task: Mapping[str, Any]) -> dict[str, Any]:

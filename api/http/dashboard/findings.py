@@ -1,4 +1,4 @@
-"""Findings of a run that trains nothing, as plain values for the run page."""
+"""Results of a run that trains nothing, as plain values for its page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hillclimb.protocol.validation import TaskVerdict
 from hillclimb.stats.probe_report import ProbeVerdict
 
 EVENTS = {"probe": probe.TYPE, "validate": validation.TYPE, "preview": RENDERED}
-"""The event that reports the whole of a run, by its kind."""
+"""Type of the event that reports the results of a run, by its kind."""
 TONES = {
     ProbeVerdict.INFORMATIVE: "good",
     ProbeVerdict.SATURATED: "warn",
@@ -25,10 +25,10 @@ TONES = {
 VERDICTS = tuple(verdict.value for verdict in TaskVerdict)
 
 
-def found_contents(session: Session, run: Run) -> dict[str, Any] | None:
-    """Return what the run found, `kind` being its kind; null for runs of other kinds.
+def results_contents(session: Session, run: Run) -> dict[str, Any] | None:
+    """Return the results of a probe, validation or preview; null for runs of other kinds.
 
-    `data` is null until it has reported.
+    `data` is null until the run has reported.
     """
     kind = run.spec.get("kind", "train")
     if kind not in EVENTS:

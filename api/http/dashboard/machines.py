@@ -1,4 +1,4 @@
-"""Machines and costs on pages, as plain values; the figures are those of the API."""
+"""Machines and costs as plain values for pages; the figures equal those of the API."""
 
 from __future__ import annotations
 
@@ -26,42 +26,43 @@ TONES = {
 }
 OUTCOMES = {"up": "good", "refused": "warn", "ineligible": "", "failed": "bad"}
 BAR_WIDTH = 240
-"""Of a budget's bar, in its own units."""
+"""Width of a budget bar in SVG units."""
 
 
 def machines_contents(session: Session, run: Run, *, now: datetime) -> dict[str, Any] | None:
-    """Return what the run page says of machines; null for a run that rents none."""
+    """Return the contents of the machines section; null for a run that rents none."""
     if queue_class_of(run) is not QueueClass.CLUSTER:
         return None
     clusters = store.of_run(session, run.id)
-    ledger = store.launch_tries_of(session, [each.id for each in clusters])
+    tries = store.launch_tries_of(session, [cluster.id for cluster in clusters])
     cost = forecast_of_run(session, run, now=now)
-    lost = [
-        each for each in clusters[:-1] if each.billed_from is not None and each.cause is not None
-    ]
+    num_lost = sum(
+        cluster.billed_from is not None and cluster.cause is not None for cluster in clusters[:-1]
+    )
     return {
-        "clusters": [_cluster(each, now=now) for each in reversed(clusters)],
+        "clusters": [_cluster(cluster, now=now) for cluster in reversed(clusters)],
         "now": _cluster(clusters[-1], now=now) if clusters else None,
         "cost": None if cost is None else _cost(cost.spent),
         "hourly": _usd(cost.hourly_usd) if cost else "–",
         "left": _usd(cost.left_usd) if cost else "–",
         "whole": _usd(cost.whole_usd) if cost else "–",
         "budgets": [
-            _budget(each, shares_of(run)) for each in budgets.allowances(session, run, now=now)
+            _budget(allowance, shares_of(run))
+            for allowance in budgets.allowances(session, run, now=now)
         ],
-        "offers": [_offer(each) for each in reversed(ledger)],
-        "num_recoveries": len(lost),
+        "offers": [_offer(launch_try) for launch_try in reversed(tries)],
+        "num_recoveries": num_lost,
         "max_recoveries": run.spec["backend"]["skypilot"]["max_recoveries"],
     }
 
 
 def clusters_contents(session: Session, project_id: str, *, now: datetime) -> dict[str, Any]:
-    """Return what the page of a project's clusters says."""
+    """Return the contents of a project's clusters page."""
     summary = overview(session, project_id, now=now)
     shares = BudgetSpec.model_fields["warn_at"].default
     return {
-        "live": [_row(each, now=now) for each in summary.live],
-        "past": [_row(each, now=now) for each in summary.past],
+        "live": [_row(cluster_cost, now=now) for cluster_cost in summary.live],
+        "past": [_row(cluster_cost, now=now) for cluster_cost in summary.past],
         "cost": _cost(summary.spent),
         "hours": f"{summary.spent.hours:,.2f} h",
         "hourly": _usd(summary.hourly_usd),
@@ -76,16 +77,16 @@ def clusters_contents(session: Session, project_id: str, *, now: datetime) -> di
 
 
 def _row(cluster_cost: ClusterCost, *, now: datetime) -> dict[str, Any]:
-    whose = {
+    owner = {
         "run_id": cluster_cost.run.id,
         "run_name": cluster_cost.run.name,
         "status": cluster_cost.run.status,
     }
-    return _cluster(cluster_cost.cluster, now=now) | whose
+    return _cluster(cluster_cost.cluster, now=now) | owner
 
 
 def _cluster(cluster: Cluster, *, now: datetime) -> dict[str, Any]:
-    had = cluster.billed_from
+    start = cluster.billed_from
     return {
         "name": cluster.name,
         "state": cluster.state,
@@ -94,7 +95,7 @@ def _cluster(cluster: Cluster, *, now: datetime) -> dict[str, Any]:
         "machines": f"{cluster.num_nodes} × {cluster.sku}" if cluster.sku else "–",
         "hourly": _usd(cluster.hourly_usd),
         "running_at": cluster.running_at,
-        "lived": "–" if had is None else _duration((cluster.terminated_at or now) - had),
+        "lived": "–" if start is None else _duration((cluster.terminated_at or now) - start),
         "ends_at": None if cluster.terminated_at else cluster.wall_limit_at,
         "cost": _cost(of_cluster(cluster, now=now)),
         "why": status_message(cluster) or "",
@@ -116,12 +117,12 @@ def _offer(offer: LaunchTry) -> dict[str, Any]:
 
 
 def where(source: Cluster | LaunchTry) -> str:
-    """Return cloud and region."""
+    """Return cloud and region as text."""
     return " · ".join(part for part in (source.infra, source.region) if part) or "–"
 
 
 def _budget(allowance: Allowance, shares: Sequence[float]) -> dict[str, Any]:
-    """A bar's length is cut at its end: the figures say how far beyond it is."""
+    """Return a budget with its bar, which ends at 100 %; the figures may be above."""
     tone = "good"
     if allowance.share >= min(shares, default=1.0):
         tone = "warn"

@@ -1,4 +1,4 @@
-"""Contents of the pages as plain values, for templates and for the page's script."""
+"""Contents of run pages as plain values, for templates and for the page's script."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from api.http.dashboard.findings import EVENTS, found_contents
+from api.http.dashboard.findings import EVENTS, results_contents
 from api.http.dashboard.machines import machines_contents
 from api.http.live.reader import envelope
 from api.runs.end_reasons import REASONS
@@ -21,19 +21,19 @@ from api.tables import Run, RunEvent
 from hillclimb.protocol.end_reasons import ReasonCode
 
 MAX_STEPS = 1500
-"""Training steps embedded in a page; of longer runs every n-th is."""
+"""Training steps embedded in a page; of longer runs only every n-th."""
 REWARD = "reward/avg_raw_reward"
-QUIET_TYPES = ("phase.started",)
-"""Events that only say what is going on now; the page hears of new ones."""
+TRANSIENT_TYPES = ("phase.started",)
+"""Events about the present only: the page gets new ones from the stream."""
 
 
 def run_contents(session: Session, run: Run, *, now: datetime) -> dict[str, Any]:
-    """Return what the run page needs: the run, its configuration, and the script's first state."""
+    """Return the contents of the run page: the run, its spec, and the script's initial state."""
     return {
         "run": run,
         "kind": run.spec.get("kind", "train"),
         "dataset": run.spec["data"].get("dataset"),
-        "found": found_contents(session, run),
+        "results": results_contents(session, run),
         "machines": machines_contents(session, run, now=now),
         "banner": run_banner(session, run, now=now),
         "config": json.dumps(run.spec, indent=2, ensure_ascii=False),
@@ -41,18 +41,18 @@ def run_contents(session: Session, run: Run, *, now: datetime) -> dict[str, Any]
             "run": _run_state(run),
             "report": EVENTS.get(run.spec.get("kind", "train")),
             "env_keys": list(run.spec["data"]["env_keys"]),
-            "decodings": [one["name"] for one in run.spec["eval"]["decodings"]],
+            "decodings": [item["name"] for item in run.spec["eval"]["decodings"]],
             "events": [_embedded(event) for event in _events(session, run)],
         },
     }
 
 
 def run_banner(session: Session, run: Run, *, now: datetime) -> dict[str, str]:
-    """Return one sentence on where the run stands and its tone (`good`, `warn`, `bad` or none)."""
+    """Return a sentence on the run's status, with its tone (`good`, `warn`, `bad` or none)."""
     status = RunStatus(run.status)
     if status in WAITING:
         place = queue_position(session, run, now=now)
-        text = f"Place {place.position} in the queue. {place.reason or 'Its turn is now.'}"
+        text = f"Position {place.position} in the queue. {place.reason or 'It starts next.'}"
         return {"tone": "warn" if run.end_code else "", "text": f"{_why(run)} {text}".strip()}
     if run.end_code is not None:
         return {"tone": _TONES.get(status, "warn"), "text": _why(run)}
@@ -63,7 +63,7 @@ def run_banner(session: Session, run: Run, *, now: datetime) -> dict[str, str]:
 
 
 def _why(run: Run) -> str:
-    """Return what the run's end reason says, with its own message where that adds something."""
+    """Return the wording of the run's end reason, with its message where that adds something."""
     if run.end_code is None:
         return ""
     wording = REASONS[ReasonCode(run.end_code)].wording
@@ -82,7 +82,7 @@ _SENTENCES = {
 }
 _ON_CLUSTERS = {
     RunStatus.PROVISIONING: "Its machines are being rented and set up.",
-    RunStatus.STARTING: "The machines are there; the trainer is starting.",
+    RunStatus.STARTING: "The machines are up; the trainer is starting.",
 }
 
 
@@ -125,7 +125,7 @@ def _run_state(run: Run) -> dict[str, Any]:
 
 
 def _events(session: Session, run: Run) -> Sequence[RunEvent]:
-    """Return the run's events up to the `last_seq` that the page is told, thinned where long."""
+    """Return the run's events up to its `last_seq`, with a part of the steps of a long run."""
     every = max(1, run.progress_total // MAX_STEPS)
     step = RunEvent.data["step"].as_integer()
     query = (
@@ -133,7 +133,7 @@ def _events(session: Session, run: Run) -> Sequence[RunEvent]:
         .where(
             RunEvent.run_id == run.id,
             RunEvent.seq <= run.last_seq,
-            RunEvent.type.not_in(QUIET_TYPES),
+            RunEvent.type.not_in(TRANSIENT_TYPES),
             (RunEvent.type != "step.completed") | (step % every == 0),
         )
         .order_by(RunEvent.seq)
@@ -142,7 +142,7 @@ def _events(session: Session, run: Run) -> Sequence[RunEvent]:
 
 
 def _embedded(event: RunEvent) -> dict[str, Any]:
-    """Return the envelope without what the page does not draw."""
+    """Return the event as JSON, without data that the page does not draw."""
     data = event.data
     if event.type == "step.completed":
         fields = {key: data.get(key) for key in ("step", "eta_s", "all", "envs")}

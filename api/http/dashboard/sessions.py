@@ -1,6 +1,6 @@
-"""Browser sessions: a signed cookie for reading, and one-time codes that hand one out.
+"""Browser sessions: signed read-only cookies, and one-time codes that open them.
 
-A session names the API key it was opened with and ends with it, so revoking the key is enough.
+A session names its API key and ends with it, so revoking the key is enough.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ COOKIE = "hillclimb_session"
 SESSION_S = 12 * 3600
 CODE_S = 300
 PURPOSE = b"hillclimb browser session v1\n"
-"""Keeps signatures made for anything else with the same secret from being sessions."""
+"""Part of what is signed: other signatures with the same secret are no sessions."""
 
 
 def open_session(principal: Principal, *, secret: str, now: datetime) -> str:
-    """Return a cookie value that stands for the principal for `SESSION_S` seconds."""
+    """Return the cookie of a session that is valid for `SESSION_S` seconds."""
     claims = {"key": principal.key_id, "until": int(now.timestamp()) + SESSION_S}
     payload = base64.urlsafe_b64encode(json.dumps(claims).encode())
     return f"{payload.decode()}.{_sign(payload, secret)}"
 
 
 def read_session(session: Session, cookie: str, *, secret: str, now: datetime) -> Principal:
-    """Return who a cookie stands for; raises NotAuthenticated when it is false, old or revoked."""
+    """Return the principal of a cookie; raises NotAuthenticated if it is forged, old or revoked."""
     payload, _, signature = cookie.partition(".")
     if not hmac.compare_digest(signature.encode(), _sign(payload.encode(), secret).encode()):
         raise NotAuthenticated("The session is not valid: sign in again.")
@@ -48,7 +48,7 @@ def read_session(session: Session, cookie: str, *, secret: str, now: datetime) -
 
 
 def mint_code(session: Session, principal: Principal, *, now: datetime) -> str:
-    """Return a code that opens one session as the principal within `CODE_S` seconds."""
+    """Return a code that opens one session of the principal within `CODE_S` seconds."""
     session.execute(delete(SessionCode).where(SessionCode.expires_at < now))
     code = secrets.token_urlsafe(24)
     session.add(
@@ -63,14 +63,14 @@ def mint_code(session: Session, principal: Principal, *, now: datetime) -> str:
 
 
 def redeem_code(session: Session, code: str, *, now: datetime) -> Principal:
-    """Use up a code and return who minted it; raises NotAuthenticated when it does not work."""
+    """Redeem a code and return its principal; raises NotAuthenticated for an invalid one."""
     key_id = session.scalar(
         delete(SessionCode)
         .where(SessionCode.sha256 == _digest(code), SessionCode.expires_at >= now)
         .returning(SessionCode.key_id)
     )
     if key_id is None:
-        raise NotAuthenticated("This link was used before or is too old: ask for a new one.")
+        raise NotAuthenticated("This link was used before or has expired: create a new one.")
     return _principal(session, key_id)
 
 

@@ -1,4 +1,4 @@
-"""Templates to HTML: everything escaped, unknown names an error."""
+"""Renders templates to HTML: values are escaped, unknown names are errors."""
 
 from __future__ import annotations
 

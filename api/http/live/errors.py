@@ -1,13 +1,13 @@
-"""Errors of the live part.
+"""Errors of live streams.
 
 LiveError
-└── ReadFailed    the events table could not be read; the stream waits or is re-opened
+└── ReadFailed    the events table could not be read; the stream waits or the client reconnects
 """
 
 
 class LiveError(Exception):
-    """Base of the errors in `api.http.live`."""
+    """Base class of the errors in `api.http.live`."""
 
 
 class ReadFailed(LiveError):
-    """The database did not answer."""
+    """The database did not respond."""

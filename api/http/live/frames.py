@@ -7,15 +7,15 @@ from collections.abc import Mapping
 import orjson
 
 RETRY = b"retry: 2000\n\n"
-"""Tells the browser to reconnect two seconds after a broken connection."""
+"""Makes browsers reconnect two seconds after a broken connection."""
 PING = b": ping\n\n"
-"""A comment, sent when nothing else is: proxies and clients learn that the line is alive."""
+"""A comment, sent during silence, so that proxies and clients keep the connection open."""
 END = b"event: end\ndata: {}\n\n"
-"""The last frame of a run's stream; it has no id because no row stands behind it."""
+"""The last frame of a run's stream; it has no id because it is no event."""
 
 
 def encode(envelope: Mapping[str, object]) -> bytes:
-    """Return the frame of one event: `id` is its `seq`, `event` its `type`, `data` all of it.
+    """Return the frame of one event: `id` is its `seq`, `event` its `type`, `data` the envelope.
 
     JSON escapes line breaks, so the data is always one line.
     """

@@ -1,8 +1,8 @@
-"""Fan-out of a process: every watched run has one feed, every feed reads once per wake-up.
+"""Hub of a process: every watched run has one feed, and every feed reads once per wake-up.
 
-The table is the truth and a wake-up only says "look again". A feed hands the same encoded bytes
-to all of its clients through bounded queues; a client that falls behind loses its queue, not its
-events: it is told to read the table from where it stands.
+The table is the truth; a wake-up only causes a read. A feed passes the same encoded bytes to all of
+its clients through bounded queues. A client that falls behind loses its queue, but no events: it
+reads the table from its own position.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from dataclasses import dataclass, field
 from api.http.live.errors import ReadFailed
 
 QUEUE_BATCHES = 64
-"""Batches a client may be behind before it is sent back to the table."""
+"""Batches a client may be behind before it must read the table itself."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameBatch:
-    """Consecutive events of a run, encoded; `first > last` when there are none.
+    """Consecutive events of a run, encoded; `first > last` without any.
 
-    `ended` is true when the run has ended and `last` is its last event.
+    `ended` is True when the run has ended and `last` is its last event.
     """
 
     first: int
@@ -34,16 +34,16 @@ class FrameBatch:
 
     @property
     def is_empty(self) -> bool:
-        """True when it holds no event."""
+        """True when it has no event."""
         return self.first > self.last
 
 
 Read = Callable[[str, int], Awaitable[FrameBatch]]
-"""`read(run_id, after)` gives the next events from the table; raises ReadFailed."""
+"""`read(run_id, after)` returns the next events of the table; raises ReadFailed."""
 
 
 class Subscriber:
-    """One listener's mailbox: batches, or `None` for "look at my flags"."""
+    """One client's queue of batches; `None` in it means that a flag changed."""
 
     def __init__(self, feed: Feed, *, queue_batches: int) -> None:
         self.feed = feed
@@ -62,12 +62,12 @@ class Subscriber:
             self._replace_all()
 
     def close(self) -> None:
-        """Wake the client for good."""
+        """Wake the client to end its stream."""
         self.is_closed = True
         self._replace_all()
 
     def caught_up(self) -> None:
-        """Forget the lag: the client is about to read the table itself."""
+        """Reset the lag: the client is about to read the table itself."""
         self.is_lagging = False
 
     async def next(self, timeout_s: float) -> FrameBatch | None:
@@ -82,10 +82,10 @@ class Subscriber:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Feed:
-    """The clients of one run and how far the run has been read for them.
+    """The clients of one run, and the position up to which the feed has read its events.
 
-    `cursor` is unset until the first client has caught up with the table by itself, so that a
-    long history is never pushed through queues.
+    `cursor` is unset until the first client has caught up with the table by itself: a long history
+    never passes through queues.
     """
 
     run_id: str
@@ -96,14 +96,14 @@ class Feed:
     task: asyncio.Task[None] | None = None
 
     def start(self, cursor: int) -> None:
-        """Begin to follow after `cursor`, unless the feed already follows."""
+        """Follow the run after `cursor`, unless the feed already does."""
         if self.cursor is None:
             self.cursor = cursor
             if self.is_dirty:
                 self.wake()
 
     def wake(self) -> None:
-        """Read the table soon; wake-ups during a read cause one more read, not one each."""
+        """Schedule a read of the table; all wake-ups during a read cause one more read."""
         self.is_dirty = True
         if self.cursor is not None and self.task is None:
             self.task = asyncio.create_task(self._pump(self.cursor))
@@ -116,7 +116,7 @@ class Feed:
                 if batch.is_empty and not batch.ended:
                     continue
                 self.cursor = cursor = batch.last
-                # A full page may have a successor that no wake-up will announce.
+                # Behind a full page there may be events that no wake-up announces.
                 self.is_dirty = not batch.ended
                 for client in tuple(self.clients):
                     client.offer(batch)
@@ -130,7 +130,7 @@ class Feed:
 
 
 class Hub:
-    """All feeds of this process."""
+    """The feeds of this process, by run."""
 
     def __init__(self, read: Read, *, queue_batches: int = QUEUE_BATCHES) -> None:
         self.read = read
@@ -139,7 +139,7 @@ class Hub:
         self._feeds: dict[str, Feed] = {}
 
     def join(self, run_id: str) -> Subscriber:
-        """Return a mailbox for the run; the caller catches up, then calls `client.feed.start`."""
+        """Subscribe to a run; the caller catches up, then calls `client.feed.start`."""
         feed = self._feeds.setdefault(run_id, Feed(run_id=run_id, read=self.read))
         client = Subscriber(feed, queue_batches=self._queue_batches)
         feed.clients.add(client)
@@ -148,7 +148,7 @@ class Hub:
         return client
 
     def leave(self, client: Subscriber) -> None:
-        """Forget the mailbox, and the feed with its last one."""
+        """Unsubscribe a client; the last one ends its feed."""
         feed = client.feed
         feed.clients.discard(client)
         if not feed.clients:
@@ -157,13 +157,13 @@ class Hub:
                 feed.task.cancel()
 
     def wake(self, run_id: str) -> None:
-        """Tell the run's feed, if anyone watches it, that there is something new."""
+        """Wake the feed of a run, if it has one."""
         feed = self._feeds.get(run_id)
         if feed is not None:
             feed.wake()
 
     def wake_all(self) -> None:
-        """Re-read every watched run: after a time in which wake-ups may have been lost."""
+        """Wake all feeds, after a time in which wake-ups may have been lost."""
         for feed in tuple(self._feeds.values()):
             feed.wake()
 
@@ -176,5 +176,5 @@ class Hub:
 
     @property
     def num_clients(self) -> int:
-        """Streams open now."""
+        """Number of open streams."""
         return sum(len(feed.clients) for feed in self._feeds.values())

@@ -1,4 +1,4 @@
-"""Everything live that starts and stops with the application."""
+"""Starts and stops the hub and its listener with the application."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from api.tables.database import Database
 
 @asynccontextmanager
 async def run_hub(database: Database, database_url: str) -> AsyncIterator[Hub]:
-    """Give the process's hub, listening; ends every stream at the stop signal or on leaving."""
+    """Yield the process's hub while it listens; the stop signal and the exit end every stream."""
     hub = Hub(TableReader(database=database).read)
     listener = asyncio.create_task(listen(database_url, hub), name="listen")
     try:

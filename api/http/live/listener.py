@@ -1,6 +1,6 @@
-"""The process's one LISTEN connection: notifications in, wake-ups out.
+"""Listener of a process: one LISTEN connection, whose notifications wake the hub.
 
-It also shows others that the process is there (`api.runs.api_liveness`).
+The connection also shows workers that the process is alive (`api.runs.api_liveness`).
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from api.runs.journal import CHANNEL
 from api.tables.database import CONNECT_TIMEOUT_S
 
 SWEEP_INTERVAL_S = 15.0
-"""Watched runs are re-read this often even in silence: a lost wake-up costs seconds, not a page."""
+"""Interval of unconditional wake-ups: a lost notification delays events by seconds only."""
 GONE_S = 30.0
-"""The server ends the connection of a process from which it hears nothing for so long: its host is
-gone, or it stands still. Twice the interval, which says something each time, and half of a
-runner's lease (`api.runs.deadlines.RUNNER_LEASE_S`)."""
+"""PostgreSQL closes a connection that is idle for this long: its host is cut off or its process
+hangs. Twice `SWEEP_INTERVAL_S`, after which a live process queries, and half of a runner's lease
+(`api.runs.deadlines.RUNNER_LEASE_S`)."""
 RECONNECT_INTERVAL_S = 1.0
 ANSWER_S = 5.0
-"""A connection on which the server does not answer for so long is given up: whoever only listens
-would not notice that nobody is there (a failover, an idle connection that was dropped)."""
+"""Timeout of the regular query: a connection that only listens would not notice that its server is
+gone (a failover, a dropped idle connection)."""
 
 log = logging.getLogger(__name__)
 
@@ -35,10 +35,10 @@ class Wakes(Protocol):
     """Receives the wake-ups."""
 
     def wake(self, run_id: str) -> None:
-        """Something new in this run."""
+        """Announce new events of a run."""
 
     def wake_all(self) -> None:
-        """Something new may have been missed anywhere."""
+        """Announce that events of any run may have been missed."""
 
 
 async def listen(database_url: str, hub: Wakes) -> None:
@@ -60,11 +60,11 @@ async def _listen_once(conninfo: str, hub: Wakes) -> None:
         conninfo, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S
     )
     try:
-        # Before the lock: it is never held by a connection that could outlive its process for long.
+        # Before the lock, so that no connection with it can outlive its process for long.
         await connection.execute(sql.SQL("SET idle_session_timeout = {}").format(f"{GONE_S:g}s"))
         await connection.execute(ACQUIRE_LOCK)
         await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(CHANNEL)))
-        # What was committed between the loss and this LISTEN was announced to nobody.
+        # Nothing announced the commits between the loss and this LISTEN.
         hub.wake_all()
         while True:
             async for notification in connection.notifies(timeout=SWEEP_INTERVAL_S):
@@ -74,5 +74,5 @@ async def _listen_once(conninfo: str, hub: Wakes) -> None:
                 await connection.execute("SELECT 1")
             hub.wake_all()
     finally:
-        # Not `close`, which may wait for a server that does not answer.
+        # Not `close`, which may wait for a server that does not respond.
         connection.pgconn.finish()

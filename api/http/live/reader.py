@@ -21,7 +21,7 @@ from api.tables.database import Database
 PAGE = 500
 """Events per read."""
 MAX_READS = 8
-"""Reads at once: replays of many clients must leave connections for everybody else."""
+"""Concurrent reads: replays of many clients must leave connections for other requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class TableReader:
     limiter: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(MAX_READS))
 
     async def read(self, run_id: str, after: int) -> FrameBatch:
-        """Return the events after `after`; one beyond the newest event counts as the newest."""
+        """Return the events after `after`, which is at most the newest event."""
         return await anyio.to_thread.run_sync(self._read, run_id, after, limiter=self.limiter)
 
     def _read(self, run_id: str, after: int) -> FrameBatch:
@@ -46,8 +46,8 @@ class TableReader:
 def read_batch(session: Session, run_id: str, after: int) -> FrameBatch:
     """Return up to a page of events after `after`, encoded.
 
-    The run is read before its events: an event seen here but not counted there is delivered, and
-    the end is only announced behind the last event that was counted.
+    Reads the run before its events: later events may be returned too, and the end is announced
+    only after the last event that the run counted.
     """
     query = select(Run.last_seq, Run.ended_at).where(Run.id == run_id)
     last_seq, ended_at = session.execute(query).one()
@@ -68,7 +68,7 @@ def read_batch(session: Session, run_id: str, after: int) -> FrameBatch:
 
 
 def envelope(event: RunEvent) -> Mapping[str, object]:
-    """Return the event as every reader gets it: page, stream and dashboard alike."""
+    """Return the event as JSON, the same for pages, streams and the dashboard."""
     return {
         "seq": event.seq,
         "id": event.id,

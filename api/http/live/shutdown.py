@@ -1,7 +1,7 @@
-"""Ends streams when the process is asked to stop.
+"""Ends streams at the stop signal of the process.
 
-A server waits for its open responses before it runs the application's shutdown, and a stream is
-open until its run ends; so the streams must hear of the signal itself.
+The server waits for open responses before it runs the application's shutdown, and a stream is open
+until its run ends: streams must react to the signal itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One client's stream: replay from the table, then follow the feed, never twice, never a gap."""
+"""One client's stream: replays the table, then follows the feed, without repeats or gaps."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ async def follow(
 ) -> AsyncGenerator[bytes, None]:
     """Yield the frames of the events after `after` until the run's end, then the end frame.
 
-    Stops without an end frame when the service shuts down or the database does not answer: the
-    client comes back with the id of the last event it saw.
+    Stops without an end frame when the service shuts down or the database does not respond: the
+    client reconnects with the id of its last event.
     """
     client = hub.join(run_id)
     try:
@@ -49,7 +49,7 @@ async def follow(
 async def _follow_feed(
     client: Subscriber, cursor: int, ping_interval_s: float
 ) -> AsyncIterator[tuple[bytes, int]]:
-    """Yield what the feed brings until the client has to look at the table again."""
+    """Yield the frames of the feed until the client has to read the table again."""
     while True:
         try:
             batch = await client.next(ping_interval_s)
@@ -66,7 +66,7 @@ async def _follow_feed(
 
 
 def _continues(batch: FrameBatch, cursor: int) -> bool:
-    """Say whether the batch follows on `cursor` exactly, or lies wholly before it."""
+    """Return True if the batch starts right after `cursor`, or ends at or before it."""
     if batch.is_empty:
         return batch.last == cursor
     return batch.first == cursor + 1 or batch.last <= cursor

@@ -1,4 +1,4 @@
-"""Builds the hardware of a plan as a payload."""
+"""Builds the hardware payload of a plan."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hillclimb.protocol.payloads.hardware import (
 def describe_hardware(
     plan: HardwarePlan, quoted: Quotes, max_hours: float, *, now: datetime
 ) -> HardwarePayload:
-    """Return a plan's part about machines."""
+    """Return the hardware plan with its prices as a payload."""
     return HardwarePayload(
         candidates=tuple(_candidate(each) for each in plan.candidates),
         prices=PricesPayload(

@@ -26,12 +26,12 @@ from hillclimb.protocol.payloads.runs import (
 
 
 def summarise_run(run: Run) -> RunSummary:
-    """Return the run as lists show it."""
+    """Return the summary of a run, for lists."""
     return RunSummary.model_validate(_facts(run))
 
 
 def describe_run(session: Session, run: Run) -> RunPayload:
-    """Return the whole run, with its attempts and, while it waits, its place and the reason."""
+    """Return a run in full: with its attempts and, while it waits, its queue position."""
     attempts: list[Attempt] = list(store.list_attempts(session, run.id))
     more = {"queue": _queue(session, run), "attempts": attempts, "spec": run.spec}
     cost = forecast_of_run(session, run, now=utc_now())
@@ -39,7 +39,7 @@ def describe_run(session: Session, run: Run) -> RunPayload:
 
 
 def describe_plan(plan: Plan, *, now: datetime) -> PlanPayload:
-    """Return a plan as JSON; `hardware` is null where no machine is rented."""
+    """Return a plan as JSON; `hardware` is null for a run that rents no machines."""
     max_hours = plan.max_hours
     return PlanPayload(
         spec=plan.spec,
@@ -54,7 +54,7 @@ def describe_plan(plan: Plan, *, now: datetime) -> PlanPayload:
 
 
 def run_as_json(session: Session, run: Run) -> dict[str, Any]:
-    """Return the whole run as the JSON of a response."""
+    """Return a run in full as the JSON of a response."""
     return describe_run(session, run).model_dump(mode="json")
 
 

@@ -10,11 +10,11 @@ from hillclimb.protocol.spec_problems import SpecProblem, explain, sentence_of
 from hillclimb.spec.run import RunSpec
 
 MAX_SHOWN = 50
-"""Mistakes listed in one answer."""
+"""Mistakes that a response lists."""
 
 
 def parse_spec(body: bytes) -> RunSpec:
-    """Return the spec; raises Problem with one entry per mistake, or where the JSON breaks."""
+    """Return the spec; raises Problem with one entry per mistake, or for invalid JSON."""
     _refuse_nul(body)
     try:
         return RunSpec.model_validate_json(body)
@@ -23,7 +23,7 @@ def parse_spec(body: bytes) -> RunSpec:
 
 
 def parse_batch(body: bytes) -> IngestBatch:
-    """Return the batch; raises Problem with one entry per mistake, or where the JSON breaks."""
+    """Return the batch; raises Problem with one entry per mistake, or for invalid JSON."""
     try:
         return IngestBatch.model_validate_json(body)
     except ValidationError as error:

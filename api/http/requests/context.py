@@ -79,9 +79,10 @@ Token = Annotated[str, Depends(bearer_token)]
 
 
 def principal_with(scope: Scope) -> Callable[..., Principal]:
-    """Return the dependency that admits keys with `scope` and gives the caller.
+    """Return a dependency that requires a key with `scope` and returns the caller.
 
-    A browser's session stands for its key, for reading only: no other site's form can act by it.
+    A browser session is accepted in place of its key only for reading, so a form of another site
+    can change nothing.
     """
 
     def admit(request: Request, services: ServicesDep, credentials: Credentials) -> Principal:
@@ -105,7 +106,7 @@ RunnerKey = Annotated[Principal, Depends(principal_with(Scope.RUNNER))]
 
 
 async def read_body(request: Request) -> bytes:
-    """Return the raw body; its size was limited at the edge."""
+    """Return the raw body, whose size `RequestEdge` limits."""
     return await request.body()
 
 

@@ -24,12 +24,12 @@ def sign_cursor(position: list[str], filters: Mapping[str, object], *, secret: s
 def read_cursor(cursor: str, filters: Mapping[str, object], *, secret: str) -> list[str]:
     """Return the position in a cursor.
 
-    Raises CursorRejected for one that was altered, made up, or made for other filters.
+    Raises CursorRejected for a cursor that was altered, forged, or created for other filters.
     """
     try:
         raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError) as error:
-        raise CursorRejected("The cursor is not one that this service gave out.") from error
+        raise CursorRejected("The cursor was not created by this service.") from error
     signature, payload = raw[:SIGNATURE_BYTES], raw[SIGNATURE_BYTES:]
     if not hmac.compare_digest(signature, _signature(payload, filters, secret)):
         raise CursorRejected("The cursor belongs to a list with other filters, or was altered.")

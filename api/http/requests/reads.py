@@ -1,4 +1,4 @@
-"""Loads the run of a read request, in the caller's project, with a session."""
+"""Loads the run of a read request in the caller's project."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ RunId = Annotated[str, Path(examples=["run_06dzk3m8v5q2w9x4t7r1c0n6ab"])]
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     **documented(KINDS[NotAuthenticated], KINDS[NotAllowed], KINDS[RunNotFound], INVALID)
 }
-"""Problems that every one of these routes may answer with."""
+"""Problems that every one of these routes may respond with."""
 
 
 @contextmanager
 def open_run(services: Services, caller: Reader, run_id: str) -> Iterator[tuple[Session, Run]]:
-    """Give a session and the run; raises RunNotFound also for runs of other projects."""
+    """Yield a session and the run; raises RunNotFound also for runs of other projects."""
     with services.database.transaction() as session:
         yield session, store.get_run(session, caller.project_id, run_id)
 

@@ -1,8 +1,8 @@
-"""Threads of their own for requests that take long, so that short ones never wait for them.
+"""Separate thread pools for slow requests, so that fast ones never wait for them.
 
-The web framework runs ordinary functions in forty threads which all routes share. Forty requests
-that each read a version from end to end, or wait for their file's turn, would hold up everything
-else, from the health of the service to the trainers' reports.
+The web framework runs synchronous routes in forty shared threads. Forty requests that each read a
+whole version, or wait for a free process, would block all other routes, from health checks to
+ingest.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class BoundedPool:
-    """So many threads for one kind of work, and so many requests that may wait for one of them."""
+    """A limited number of threads for one kind of work, and of requests that wait for one."""
 
     def __init__(self, *, threads: int, waiting: int) -> None:
         self._limiter = CapacityLimiter(threads)
@@ -28,21 +28,21 @@ class BoundedPool:
 
     @property
     def num_waiting(self) -> int:
-        """Requests that wait for a thread."""
+        """Number of requests that wait for a thread."""
         return self._limiter.statistics().tasks_waiting
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Return what `work` does in one of the threads; raises DatasetsBusy when too many wait."""
+        """Return the result of `work`, run in a thread; raises DatasetsBusy when too many wait."""
         if self.num_waiting >= self._waiting:
-            raise DatasetsBusy("Too many requests for datasets are waiting: try again in a minute.")
+            raise DatasetsBusy("Too many dataset requests are waiting: try again in a minute.")
         return await run_sync(work, limiter=self._limiter)
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetPools:
-    """The kinds of work on datasets that take long."""
+    """Thread pools for slow work on datasets."""
 
     works: BoundedPool = field(default_factory=lambda: BoundedPool(threads=6, waiting=12))
-    """Making, linting and comparing versions: seconds to minutes, two at once (`process`)."""
+    """Creating, linting and comparing versions: seconds to minutes, two at once (`process`)."""
     reads: BoundedPool = field(default_factory=lambda: BoundedPool(threads=6, waiting=60))
     """Pages and files of versions: up to a pass over all of its tasks."""

@@ -1,4 +1,4 @@
-"""Receives a file of any size: to disk as it arrives, never into memory."""
+"""Receives uploads of any size: streams them to disk, never into memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from api.http.problems import MALFORMED, TOO_LARGE, Problem
 FORM = "multipart/form-data"
 WRITE_BYTES = 1 << 20
 MAX_OPTIONS_BYTES = 64_000_000
-"""Of the options beside a file: a published split of a million tasks fits."""
+"""Limit of the options of an upload: a published split of a million tasks fits."""
 PARTS = ("options", "tasks")
 EMPTY = hashlib.sha256().hexdigest()
 
@@ -28,11 +28,11 @@ class Upload:
     """The contents of an upload."""
 
     options: bytes
-    """A JSON document, empty when there was none."""
+    """A JSON document; empty without one."""
     path: Path | None
-    """The file; null when there was none."""
+    """The file; null without one."""
     sha256: str
-    """Of the file."""
+    """SHA-256 of the file."""
 
 
 async def receive(request: Request, folder: Path, options: str | None) -> Upload:
@@ -42,7 +42,7 @@ async def receive(request: Request, folder: Path, options: str | None) -> Upload
     `options` comes from the query.
 
     Raises:
-        Problem: the form has other parts or cannot be read, or the client went away.
+        Problem: the form has other parts or cannot be read, or the client disconnected.
     """
     path = folder / "upload"
     text = (options or "").encode()
@@ -52,7 +52,7 @@ async def receive(request: Request, folder: Path, options: str | None) -> Upload
         with path.open("wb") as file:
             sha256 = await _to_file(request, file)
     except ClientDisconnect as error:
-        raise Problem(MALFORMED, "The connection ended before the file did.") from error
+        raise Problem(MALFORMED, "The connection was closed before the end of the file.") from error
     return _upload(text, path, sha256)
 
 
@@ -74,10 +74,10 @@ async def _to_file(request: Request, file: BinaryIO) -> str:
 
 async def _from_form(request: Request, path: Path, options: bytes) -> Upload:
     async with request.form(max_files=2, max_fields=2) as form:
-        strangers = sorted(set(form) - set(PARTS))
-        if strangers:
+        unknown_parts = sorted(set(form) - set(PARTS))
+        if unknown_parts:
             raise Problem(
-                MALFORMED, f"The form has a part {strangers[0]!r}: send `tasks` and `options`."
+                MALFORMED, f"The form has a part {unknown_parts[0]!r}: send `tasks` and `options`."
             )
         text, file = form.get("options"), form.get("tasks")
         if isinstance(text, UploadFile):

@@ -13,5 +13,5 @@ router = APIRouter(prefix="/v1/schemas", tags=["schemas"])
 
 @router.get("/run-spec", operation_id="run_spec_schema", summary="JSON Schema of a run spec")
 def run_spec_schema() -> dict[str, Any]:
-    """Return the schema (2020-12); it needs no key."""
+    """Return the schema (JSON Schema 2020-12); requires no key."""
     return json_schema()

@@ -1,4 +1,4 @@
-"""Checkpoints of a run: which there are, what is in one, and its files."""
+"""Checkpoints of a run: their list, manifests and files."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from hillclimb.protocol.rundir import MANIFEST, run_key
 
 CHUNK_BYTES = 1 << 20
 FETCH_BYTES = 8 << 20
-"""Of a file that is elsewhere, asked for at once and held in memory."""
+"""Size of a request to a remote store; the response is held in memory."""
 ADDRESS_S = 3600
-"""How long an address of a file works (seconds)."""
+"""Lifetime of the address of a file (seconds)."""
 NO_FILE = frozenset({errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG})
-"""What a file system says of a name under which no file can be."""
+"""Errors of a file system for a name that has no file."""
 
 
 def list_checkpoints(session: Session, run_id: str) -> Sequence[Checkpoint]:
@@ -39,7 +39,7 @@ def list_checkpoints(session: Session, run_id: str) -> Sequence[Checkpoint]:
 
 
 def find_checkpoint(session: Session, run_id: str, step: int) -> Checkpoint:
-    """Return the checkpoint at a step; raises ArtifactNotFound, which names those there are."""
+    """Return the checkpoint at a step; raises ArtifactNotFound, which lists the others."""
     checkpoints = list_checkpoints(session, run_id)
     for checkpoint in checkpoints:
         if checkpoint.step == step:
@@ -49,20 +49,20 @@ def find_checkpoint(session: Session, run_id: str, step: int) -> Checkpoint:
 
 
 def read_manifest(store: BlobStore, checkpoint: Checkpoint) -> Any:  # noqa: ANN401 (any JSON)
-    """Return the checkpoint's manifest; raises ArtifactNotFound when its file is gone or torn."""
+    """Return the checkpoint's manifest; raises ArtifactNotFound if it is missing or damaged."""
     key = run_key(checkpoint.run_id, checkpoint.path, MANIFEST)
     try:
         return json.loads(store.get(key))
     except BlobMissing as error:
-        raise ArtifactNotFound(f"The manifest of step {checkpoint.step} is gone.") from error
+        raise ArtifactNotFound(f"The manifest of step {checkpoint.step} is missing.") from error
     except ValueError as error:
         raise ArtifactNotFound(f"The manifest of step {checkpoint.step} is damaged.") from error
 
 
 def file_address(store: BlobStore, checkpoint: Checkpoint, path: str) -> str | None:
-    """Return an address at which anyone can fetch one file of the checkpoint for a while.
+    """Return a temporary public address of one file of the checkpoint.
 
-    None where the store has no addresses. Raises what `open_file` does.
+    None for a store without addresses. Raises as `open_file`.
     """
     with _named(checkpoint, path) as key:
         store.size(key)
@@ -78,14 +78,14 @@ def open_file(
 
     Raises:
         ArtifactNotFound: the checkpoint has no such file, or `path` is not inside it.
-        StoreError: the store does not answer.
+        StoreError: the store does not respond.
     """
     with _named(checkpoint, path) as key:
         size, local = store.size(key), store.local_path(key)
         start = first_byte if first_byte < size else 0
         if local is None:
             return size, start, _fetch(store, key, start, size)
-        # An open file outlives its name: retention may delete it while it is read.
+        # An open file outlives its name: retention may delete it during the read.
         file = local.open("rb")
         file.seek(start)
         return size, start, _read(file)
@@ -93,25 +93,25 @@ def open_file(
 
 @contextmanager
 def _named(checkpoint: Checkpoint, path: str) -> Iterator[str]:
-    """Give the key of a file; what cannot be one, or is none, is said to be missing."""
-    gone = ArtifactNotFound(f"The checkpoint at step {checkpoint.step} has no file {path!r}.")
+    """Yield the key of a file; raises ArtifactNotFound for an invalid or missing one."""
+    missing = ArtifactNotFound(f"The checkpoint at step {checkpoint.step} has no file {path!r}.")
     try:
         key = checked_key(run_key(checkpoint.run_id, checkpoint.path, path))
     except StoreError as error:
-        raise gone from error
+        raise missing from error
     try:
         yield key
     except BlobMissing as error:
-        raise gone from error
+        raise missing from error
     except (OSError, StoreError) as error:
         cause = error.__cause__ if isinstance(error, StoreError) else error
         if isinstance(cause, OSError) and cause.errno in NO_FILE:
-            raise gone from error
+            raise missing from error
         raise
 
 
 def stream_file(path: Path) -> tuple[int, Iterator[bytes]]:
-    """Return the size and the content, in chunks, of a file, which may go as soon as it is open."""
+    """Return the size and the chunks of a file, which may be deleted once this returns."""
     return path.stat().st_size, _read(path.open("rb"))
 
 

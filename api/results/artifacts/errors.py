@@ -1,13 +1,13 @@
 """Errors of the stored artifacts.
 
 ArtifactError
-└── ArtifactNotFound    no such trajectory, checkpoint, file or attempt; its file is gone or torn
+└── ArtifactNotFound    no such trajectory, checkpoint, file or attempt, or its file is damaged
 """
 
 
 class ArtifactError(Exception):
-    """Base of the errors in `api.artifacts`."""
+    """Base of the errors in `api.results.artifacts`."""
 
 
 class ArtifactNotFound(ArtifactError):
-    """There is nothing under that name; the message is a sentence for the user."""
+    """No artifact of that name; the message is a sentence for the user."""

@@ -1,7 +1,7 @@
-"""Finding lines in a log by level, component, environment or text, a bounded stretch at once.
+"""Searches a log by level, component, environment or text, a bounded part per page.
 
-A record is a line that the trainer or a node logged, with the lines that follow it and are none:
-tracebacks, what a library printed. Lines of Ray's workers begin with who said them.
+A record is a line that the trainer or a node logged, with the unlogged lines after it: tracebacks
+and output of libraries. Lines of Ray's workers begin with the name of their process.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from hillclimb.blobs.base import BlobStore
 Level = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 LEVELS: tuple[str, ...] = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 SCAN_BYTES = 8 << 20
-"""Searched for one page, at most about so much: a search of a long log takes several pages."""
+"""Approximate size of the log searched per page: a search of a long log takes several pages."""
 RECORD_BYTES = 64 << 10
-"""A record ends here at the latest, and the lines that follow are one of their own: progress bars
-and what libraries print may go on for gigabytes without a line that is the trainer's."""
+"""Maximum size of a record; further lines form another one: progress bars and output of libraries
+may have gigabytes without a line of the trainer."""
 _WHO = rb"(?:\x1b\[[0-9;]*m)*(?:\([^)\n]*\))?(?:\x1b\[[0-9;]*m)*\s*"
 _HEAD = re.compile(
     rb"^" + _WHO + rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d+ (?P<level>[A-Z]+) (?P<name>[\w.]+): "
@@ -32,21 +32,21 @@ class LogFilter:
     """Conditions on a log record; None does not filter."""
 
     level: Level | None = None
-    """At least this."""
+    """Lowest level."""
     component: str | None = None
-    """Of the logger's name, from its beginning; `trainer.` may be left out."""
+    """Prefix of the logger's name; `trainer.` may be omitted."""
     environment: str | None = None
-    """A word of the record."""
+    """A word in the record."""
     text: str | None = None
-    """Anywhere in the record, in capitals or not."""
+    """Part of the record, case-insensitive."""
 
     @property
-    def asks(self) -> bool:
-        """Return whether any condition is set."""
+    def is_active(self) -> bool:
+        """True when a condition is set."""
         return any((self.level, self.component, self.environment, self.text))
 
-    def takes(self, record: bytes) -> bool:
-        """Say whether a record is wanted."""
+    def matches(self, record: bytes) -> bool:
+        """Return True if a record fulfils all conditions."""
         head = _HEAD.match(record)
         level, name = (head["level"].decode(), head["name"].decode()) if head else ("", "")
         if self.level and (level not in LEVELS or _rank(level) < _rank(self.level)):
@@ -64,17 +64,17 @@ class LogFilter:
 def search_log(
     store: BlobStore, run_id: str, attempt: int, filter_: LogFilter, *, after: int, limit: int
 ) -> LogPage:
-    """Return records behind `after` that are wanted, up to about `limit` bytes of them.
+    """Return the matching records after position `after`, up to about `limit` bytes.
 
-    A page may be empty and have more behind it: it is what one request may search.
+    A page may be empty and have more behind it: one request searches only a part of the log.
     """
     lines: list[bytes] = []
     room, scanned, position = limit, 0, after
     for record, end in _records(store, run_id, attempt, after=after):
-        is_wanted = filter_.takes(record)
-        if is_wanted and lines and len(record) > room:
+        is_match = filter_.matches(record)
+        if is_match and lines and len(record) > room:
             return _page(lines, position, has_more=True)
-        if is_wanted:
+        if is_match:
             lines.append(record)
             room -= len(record)
         scanned += len(record)

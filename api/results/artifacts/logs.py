@@ -1,4 +1,4 @@
-"""A run's log: the numbered segments of an attempt, read as one text from any position."""
+"""Reads a run's log: the numbered segments of an attempt as one text, from any position."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from hillclimb.blobs.base import BlobMissing, BlobStore
 from hillclimb.protocol.rundir import log_segment, run_key
 
 SEGMENT_BITS = 32
-"""A position is `segment << 32 | offset`: it rises, fits a JSON number, and names the one segment
-to read, so that following a log costs one read however long it has become."""
+"""A position is `segment << 32 | offset`: it grows, fits a JSON number, and names the segment to
+read, so that following a log costs one read however long it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPage:
-    """Part of a log and where the next part begins."""
+    """Part of a log and the position of the next part."""
 
     text: str
     next_offset: int
     has_more: bool
-    """True when more was there already; a follower then asks again at once."""
+    """True when more is available already: a follower then requests it at once."""
 
 
 def read_log(store: BlobStore, run_id: str, attempt: int, *, after: int, limit: int) -> LogPage:
-    """Return up to `limit` bytes of the attempt's log behind `after` (0: from the start).
+    """Return up to `limit` bytes of the attempt's log after position `after` (0: the start).
 
-    Bytes that are no UTF-8 come as U+FFFD; a page never ends inside a character.
+    Invalid UTF-8 becomes U+FFFD; a page never ends inside a character.
     """
     first, offset = max(1, after >> SEGMENT_BITS), after & ((1 << SEGMENT_BITS) - 1)
     parts: list[bytes] = []
@@ -66,7 +66,7 @@ def segments(
 
 
 def _whole_characters(data: bytes) -> bytes:
-    """Cut a last character of which bytes are missing, unless nothing would be left."""
+    """Cut an incomplete last character, unless nothing else would remain."""
     for back in range(1, min(4, len(data)) + 1):
         byte = data[-back]
         if byte & 0xC0 == 0x80:

@@ -1,4 +1,4 @@
-"""The prompts that a trainer kept in full."""
+"""Reads the prompts that a trainer stored in full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rollouts of a run: a list from the outcomes table, one in full from the blob store."""
+"""Rollouts of a run: lists from the outcomes table, trajectories from the blob store."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hillclimb.protocol.outcomes import OutcomeStatus
 from hillclimb.protocol.rundir import attempt_name, run_key
 
 Position = tuple[int, str]
-"""Where a page ends: step and rollout id of its last row."""
+"""The end of a page: step and rollout id of its last row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ def list_outcomes(
     after: Position | None,
     limit: int,
 ) -> Sequence[OutcomeRecord]:
-    """Return up to `limit` outcomes behind the position, newest step first."""
+    """Return up to `limit` outcomes after the position, newest step first."""
     query = select(OutcomeRecord).where(OutcomeRecord.run_id == run.id)
     columns = {
         OutcomeRecord.env_key: filters.env,
@@ -87,16 +87,16 @@ def read_trajectory(store: BlobStore, outcome: OutcomeRecord) -> Any:  # noqa: A
         ArtifactNotFound: its file is not in the store (not yet, or no longer), or is damaged.
     """
     key = run_key(outcome.run_id, attempt_name(outcome.attempt), outcome.trajectory)
-    gone = ArtifactNotFound(f"The trajectory of {outcome.rollout_id} is not in the store.")
+    missing = ArtifactNotFound(f"The trajectory of {outcome.rollout_id} is not in the store.")
     try:
         data = store.get(key)
     except BlobMissing as error:
-        raise gone from error
+        raise missing from error
     try:
         lines = gzip.decompress(data).splitlines()
         line = next(islice(lines, outcome.trajectory_line, None), None)
         if line is None:
-            raise gone
+            raise missing
         return json.loads(line)
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise ArtifactNotFound(f"The file of {outcome.rollout_id} is damaged.") from error
@@ -114,5 +114,5 @@ def outcome_facts(outcome: OutcomeRecord, *, threshold: float) -> dict[str, Any]
 
 
 def pass_threshold(run: Run) -> float:
-    """Return the score from which on a rollout of the run passes."""
+    """Return the lowest score with which a rollout of the run passes."""
     return float(run.spec["eval"]["pass_threshold"])

@@ -1,4 +1,4 @@
-"""Causes of failed rollouts, one per rollout, in a few words."""
+"""Causes of failed rollouts: one per rollout, with its wording."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MEANINGS: Mapping[str, str] = MappingProxyType(
         "too_slow": "used up the trajectory's time",
     }
 )
-"""Every cause with the words that complete "the policy …"."""
+"""Each cause with a phrase that completes "the policy …"."""
 
 _CAUSES: Mapping[str, str] = MappingProxyType(
     {
@@ -37,8 +37,8 @@ _CAUSES: Mapping[str, str] = MappingProxyType(
 def cause_of(stop_reason: str, *, has_repeated_calls: bool) -> str:
     """Return the cause of a graded rollout that did not pass.
 
-    Repetition counts as the cause only where the rollout ran into the turn limit: a rollout that
-    repeated a call and then said it was done failed by its final state.
+    Repetition is the cause only of a rollout that reached the turn limit: one that repeated a call
+    and then reported to be done failed by its final state.
     """
     cause = _CAUSES.get(stop_reason, "wrong_state")
     return "repeated_calls" if cause == "no_done" and has_repeated_calls else cause
@@ -47,7 +47,7 @@ def cause_of(stop_reason: str, *, has_repeated_calls: bool) -> str:
 def failure_table(
     before: Iterable[FailureGroup], after: Iterable[FailureGroup]
 ) -> dict[str, dict[str, Any]]:
-    """Return `{cause: {"meaning", "before", "after"}}`, the most frequent cause before first."""
+    """Return `{cause: {"meaning", "before", "after"}}`, ordered by frequency before."""
     old, new = _count(before), _count(after)
     causes = sorted(set(old) | set(new), key=lambda cause: (-old[cause], -new[cause], cause))
     return {

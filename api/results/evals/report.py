@@ -1,4 +1,4 @@
-"""Before and after: the answer of the report route and the content of `demo-report.json`."""
+"""The before/after report: response of its route and content of `demo-report.json`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hillclimb.stats.pass_rate import PassRate, TaskCount
 from hillclimb.stats.verdict import VERDICT_RULE, Comparison, compare
 
 Fallback = Callable[[set[int]], int]
-"""Chooses a step where none was asked for: `min` or `max`."""
+"""Chooses the step if the request names none: `min` or `max`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ def build_report(
         },
         "training_seconds": training_seconds(session, run_id),
     }
-    # A decoding may be called like one of the fixed keys; those then win.
+    # A decoding may have the name of a fixed key, which then wins.
     return decodings | fixed
 
 

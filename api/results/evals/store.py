@@ -1,4 +1,4 @@
-"""Every query of the eval figures; a read takes the highest attempt per step and decoding."""
+"""Queries of the eval figures; they read the highest attempt per step and decoding."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hillclimb.stats.pass_rate import TaskCount
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureGroup:
-    """Failed rollouts of one environment that ended alike."""
+    """Failed rollouts of one environment that ended in the same way."""
 
     env_key: str
     stop_reason: str
@@ -28,7 +28,7 @@ class FailureGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeBatch:
-    """Outcomes that belong together: of one evaluation, or of one probe."""
+    """The outcomes of one evaluation or one probe."""
 
     run_id: str
     split: str
@@ -38,7 +38,7 @@ class OutcomeBatch:
     pass_threshold: float
 
     def where(self) -> tuple[ColumnElement[bool], ...]:
-        """Return the conditions that its outcomes, and no others, fulfil."""
+        """Return the conditions that select exactly its outcomes."""
         return (
             OutcomeRecord.run_id == self.run_id,
             OutcomeRecord.split == self.split,
@@ -49,7 +49,7 @@ class OutcomeBatch:
 
 
 def list_evals(session: Session, run_id: str) -> Sequence[Eval]:
-    """Return the evaluations that count, by step and decoding, the hottest decoding first."""
+    """Return the evaluations by step and decoding, the highest temperature first."""
     query = (
         select(Eval)
         .where(Eval.run_id == run_id)
@@ -77,7 +77,7 @@ def count_batch(session: Session, batch: OutcomeBatch) -> list[TaskCount]:
 
 
 def count_failures(session: Session, run_id: str, evaluation: Eval) -> list[FailureGroup]:
-    """Return the graded rollouts of one evaluation that did not pass, grouped by how they ended."""
+    """Return the graded rollouts of one evaluation that did not pass, grouped by their end."""
     repeated = OutcomeRecord.num_repeated_calls > 0
     query = (
         select(OutcomeRecord.env_key, OutcomeRecord.stop_reason, repeated, func.count())
@@ -95,9 +95,9 @@ def count_failures(session: Session, run_id: str, evaluation: Eval) -> list[Fail
 
 
 def training_seconds(session: Session, run_id: str) -> float:
-    """Return the seconds spent in training steps by all attempts, steps done twice included.
+    """Return the seconds of all attempts in training steps, repeated steps included.
 
-    Summed from the steps' own timings: a killed attempt never says how long it took.
+    The sum of the steps' own timings: a killed attempt reports no duration.
     """
     query = select(func.sum(Metric.value)).where(
         Metric.run_id == run_id, Metric.name == "timing/step", Metric.decoding == "train"

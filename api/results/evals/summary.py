@@ -1,6 +1,6 @@
 """Summaries of outcomes for events: counts and rates instead of the rows themselves.
 
-The rows live in the outcomes table; an event stays small enough to stream to every reader.
+The rows are in the outcomes table; an event stays small enough to stream to every client.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hillclimb.stats.pass_rate import TaskCount, count_tasks, pass_rate
 def summarise(outcomes: Sequence[OutcomeRow], *, pass_threshold: float) -> dict[str, Any]:
     """Return `{"num_outcomes", "all": rate, "envs": {env_key: rate}, "stop_reasons"}`.
 
-    A rate is what `rate_facts` gives; `envs` is sorted by key.
+    A rate is the return value of `rate_facts`; `envs` is sorted by key.
     """
     counts = count_tasks(outcomes, pass_threshold=pass_threshold)
     return {
@@ -28,9 +28,9 @@ def summarise(outcomes: Sequence[OutcomeRow], *, pass_threshold: float) -> dict[
 
 
 def rate_facts(counts: Sequence[TaskCount]) -> dict[str, Any]:
-    """Return pass@1 of the tasks as JSON, with all that is needed to judge it.
+    """Return pass@1 of the tasks as JSON, with n, coverage, interval and bounds.
 
-    Shares are in [0, 1]; `n` counts graded rollouts and `passes` those among them that passed.
+    Shares are in [0, 1]; `n` counts graded rollouts and `passes` those that passed.
     """
     rate = pass_rate(counts)
     return {
@@ -56,7 +56,7 @@ def by_env(counts: Sequence[TaskCount]) -> dict[str, list[TaskCount]]:
 
 
 def count_stops(outcomes: Sequence[OutcomeRow]) -> dict[str, int]:
-    """Return how many rollouts stopped for each reason; those without a grade by their status."""
+    """Count rollouts by stop reason; those without a grade by status."""
     counts: dict[str, int] = defaultdict(int)
     for row in outcomes:
         graded = row.status is OutcomeStatus.GRADED

@@ -1,4 +1,4 @@
-"""The eval table of a run: one row per step and decoding, each with every group of tasks."""
+"""The eval table of a run: one row per step and decoding, with every group of tasks."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from hillclimb.stats.pass_rate import TaskCount, pass_rate
 def eval_table(session: Session, run_id: str) -> list[dict[str, Any]]:
     """Return the evaluations of a run by step and decoding, with their rates.
 
-    Each holds `all`, `envs`, `seen_templates` and `held_out_templates`; a group is pass@1 as
-    `rate_facts` gives it and, where a task was sampled more than once, `pass_at_n` with its k.
+    Each has `all`, `envs`, `seen_templates` and `held_out_templates`; a group has
+    pass@1 as from `rate_facts` and, if tasks were sampled more than once, `pass_at_n` with its k.
     """
     evals = list_evals(session, run_id)
     counts = count_outcomes(session, run_id, evals)

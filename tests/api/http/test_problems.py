@@ -158,13 +158,16 @@ async def test_our_own_sentence_of_a_body_stands_without_pydantics_words(
 ) -> None:
     answer = await client.post("/v1/runs/run_x/budget", json={})
     problem = check(answer, 422, "invalid")
-    assert problem["detail"] == "body: nothing is added: give usd or hours, above 0"
+    assert problem["detail"] == "body: nothing is added: set usd or hours above 0"
 
 
 @pytest.mark.parametrize(
     ("since", "sentence"),
     [
-        ("2999-01-01T00:00:00Z", "since is to come, and nothing would count until then: 2999"),
+        ("2999-01-01T00:00:00Z", "since is in the future, no spending would count until then: 29"),
+            "2999-01-01T00:00:00Z",
+            "since is in the future, no spending would count until then: 2999",
+        ),
         ("2026-01-01T00:00:00", "body since: Input should have timezone info"),
     ],
 )
@@ -232,4 +235,4 @@ async def test_health_is_alive_without_its_parts_and_ready_only_with_them(
     }
     task_queue.is_away = True
     problem = check(await client.get("/v1/health/ready"), 503, "unavailable")
-    assert problem["detail"] == "The broker does not answer."
+    assert problem["detail"] == "The broker does not respond."

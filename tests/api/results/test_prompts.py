@@ -98,7 +98,7 @@ def test_prompts_are_read_over_http_with_their_tokens(
         none = client.get(path, params={"task": "booking-2"}).json()
         unknown = client.get(path, params={"tsk": "x"})
     assert (early.status_code, early.json()["code"]) == (404, "artifact_not_found")
-    assert "told nothing of its prompts yet" in early.json()["detail"]
+    assert "reported no prompts yet" in early.json()["detail"]
     assert unstored.status_code == 404
     assert (found["version"], found["attempt"], found["max_input_length"]) == ("1", 1, 400)
     assert found["environments"]["github"]["total_tokens"] == spread(420)

@@ -122,7 +122,7 @@ def test_rows_that_unpack_to_more_than_the_service_reads_are_not_read(
     with served.client() as client:
         answer = client.get(f"/v1/runs/{run_id}/validation", params={"limit": 0})
     assert answer.status_code == 404
-    assert "too large to be read here" in answer.json()["detail"]
+    assert "too many rows to be read here" in answer.json()["detail"]
 
 
 def test_rows_outside_of_the_runs_folder_are_not_read(story: Story, served: Served) -> None:

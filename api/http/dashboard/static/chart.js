@@ -70,7 +70,7 @@ function curve({ points, color, thin, dots }, x, y) {
   return group;
 }
 
-// Where the pointer is on a chart: a chart redrawn under it shows its figures again.
+// Position of the pointer on each chart: a redrawn chart shows the figures under it again.
 const pointers = new WeakMap();
 
 function follow(host, { root, hair, tip, series, x, width }) {

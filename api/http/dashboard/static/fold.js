@@ -1,5 +1,5 @@
-// Folds a run's events into what the page shows. The figures come with the events (computed by the
-// service from stored outcomes); nothing here computes a rate.
+// Folds a run's events into the model of its page. All rates come with the events: the service
+// computes them from stored outcomes.
 
 const TERMINAL = new Set(["succeeded", "failed", "cancelled"]);
 
@@ -72,13 +72,13 @@ const WORDS = {
   "run.cancel_requested": () => ({ text: "Cancellation requested", tone: "warn" }),
   "run.pause_requested": () => ({ text: "Pause requested", tone: "warn" }),
   "attempt.scheduled": (data) => ({
-    text: `Attempt ${data.attempt} offered` + (data.from_step ? `, from step ${data.from_step}` : "") }),
+    text: `Attempt ${data.attempt} scheduled` + (data.from_step ? `, from step ${data.from_step}` : "") }),
   "attempt.claimed": (data) => ({ text: `Attempt ${data.attempt} claimed by ${data.runner || data.cluster}` }),
   "attempt.ended": (data) => ({
     text: `Attempt ${data.attempt} ended: ${data.reason}`, tone: data.reason === "completed" ? "" : "warn" }),
   "cluster.changed": (data) => ({
     text: `Cluster ${data.cluster} is ${data.state}` + (data.infra ? ` on ${data.infra}${data.region ? ` ${data.region}` : ""}` : "")
-      + (data.state === "running" && data.hourly_usd ? `, $${data.hourly_usd.toFixed(2)} an hour` : "") + (data.message ? `: ${data.message}` : ""),
+      + (data.state === "running" && data.hourly_usd ? `, $${data.hourly_usd.toFixed(2)} per hour` : "") + (data.message ? `: ${data.message}` : ""),
     tone: data.cause ? "warn" : data.state === "running" ? "good" : "" }),
   "cluster.offer_tried": (data) => ({
     text: `Tried ${data.infra}${data.region ? ` ${data.region}` : ""}${data.sku ? ` ${data.sku}` : ""}: ${data.outcome}` + (data.message ? `, ${data.message}` : ""),
@@ -87,7 +87,7 @@ const WORDS = {
   "budget.extended": (data) => ({
     text: "Budget extended by " + [data.usd ? `$${data.usd.toFixed(2)}` : "", data.hours ? `${data.hours} h` : ""].filter(Boolean).join(" and ") }),
   "run.warning": (data) => ({ text: data.message, tone: "warn" }),
-  "attempt.rewound": (data) => ({ text: `Goes on from step ${data.from_step}`, tone: "warn" }),
+  "attempt.rewound": (data) => ({ text: `Continues from step ${data.from_step}`, tone: "warn" }),
   "trainer.started": (data) => ({
     text: (data.num_parameters ? `Trainer started: ${data.engine}, ${(data.num_parameters / 1e6).toFixed(1)} M parameters` : "Trainer started, without a model")
       + (data.resumed_from_step ? `, resumed from step ${data.resumed_from_step}` : "") }),
@@ -104,11 +104,11 @@ const WORDS = {
       + Object.entries(data.summary.verdicts).map(([verdict, n]) => `${n} ${verdict}`).join(", "), tone: "good" }),
   "validation.excluded": (data) => ({
     text: data.problem ?? (data.num_failed ? `${data.num_excluded} of ${data.num_failed} tasks that failed are excluded from ${data.dataset}`
-      + (data.num_excluded < data.num_failed ? "; the others were before" : "") : `No task failed: ${data.dataset} keeps all`),
+      + (data.num_excluded < data.num_failed ? "; the others already were" : "") : `No task failed: nothing is excluded from ${data.dataset}`),
     tone: data.problem ? "bad" : "" }),
   "checkpoint.saved": (data) => ({ text: `Checkpoint at step ${data.step}, ${mib(data.size_bytes)}` }),
   "env.degraded": (data) => ({
-    text: `${data.env_key}: ${(100 * data.infra_error_rate).toFixed(0)} % of rollouts met infra errors or got no score at step ${data.step}`, tone: "bad" }),
+    text: `${data.env_key}: ${(100 * data.infra_error_rate).toFixed(0)} % of rollouts had infra errors or no grade at step ${data.step}`, tone: "bad" }),
   "curriculum.reweighted": (data) => ({ text: `Curriculum: ${data.reason}` }),
   "trainer.ended": (data) => ({ text: `Trainer ended: ${data.message || data.reason}` }),
 };

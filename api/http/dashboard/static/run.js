@@ -1,4 +1,4 @@
-// The run page: state from the server first, then every event as it happens.
+// The run page: starts from the server's state, then applies every event of the stream.
 
 import { html, intervalBar, lineChart, percent, sparkline } from "/static/chart.js";
 import { EVENT_TYPES, apply, hasEnded, newModel } from "/static/fold.js";
@@ -31,7 +31,7 @@ function duration(seconds) {
   return h ? `${h}:${two(Math.floor(s / 60) % 60)}:${two(s % 60)}` : `${Math.floor(s / 60)}:${two(s % 60)}`;
 }
 
-// Runs that train nothing have no steps and no curves: the server draws what they found.
+// Runs that train nothing have no steps and no curves: the server renders their results.
 const takesSteps = at("progress") !== null;
 
 function drawHead() {
@@ -50,7 +50,7 @@ function drawHead() {
   }
   if (model.status === "running") {
     const doing = { eval: "evaluating", rollout: "sampling rollouts", train: "taking the gradient step",
-      sync: "passing weights to the sampler", checkpoint: "saving a checkpoint" }[model.phase] ?? "working";
+      sync: "syncing weights to the engines", checkpoint: "saving a checkpoint" }[model.phase] ?? "working";
     setBanner({ tone: "", text: `Now ${doing}${model.phase === "eval" && model.phaseDecoding ? ` (${model.phaseDecoding})` : ""}.` });
   }
 }
@@ -79,7 +79,7 @@ function drawTable() {
   }
   const latest = evals.at(-1)?.all;
   at("coverage").textContent = latest
-    ? `Coverage ${percent(latest.coverage)}; were the missing ones all failed or all passed: ${percent(latest.bound_if_failed)} to ${percent(latest.bound_if_passed)}. Change in percentage points.` : "";
+    ? `Coverage ${percent(latest.coverage)}; bounds if all ungraded rollouts failed or passed: ${percent(latest.bound_if_failed)} to ${percent(latest.bound_if_passed)}. Change in percentage points.` : "";
 }
 
 function drawRow(row, key, series, training) {
@@ -102,11 +102,11 @@ function drawRow(row, key, series, training) {
 const VERDICT_TONES = { improved: "good", regressed: "bad", failing: "bad", inconclusive: "warn" };
 
 function drawVerdict(cell, key) {
-  const found = key === "all" ? report?.[decoding] : report?.environments?.[key]?.[decoding];
-  if (!found) return cell.replaceChildren(html("span", { class: "muted" }, "–"));
-  const p = found.p_value === null ? "" : found.p_value < 0.001 ? "p < 0.001" : `p = ${found.p_value.toFixed(3)}`;
-  const pill = html("span", { class: "pill", "data-tone": VERDICT_TONES[found.verdict] ?? "", title: `${p}, n = ${found.n}, rule ${report.rule}` },
-    found.verdict);
+  const comparison = key === "all" ? report?.[decoding] : report?.environments?.[key]?.[decoding];
+  if (!comparison) return cell.replaceChildren(html("span", { class: "muted" }, "–"));
+  const p = comparison.p_value === null ? "" : comparison.p_value < 0.001 ? "p < 0.001" : `p = ${comparison.p_value.toFixed(3)}`;
+  const pill = html("span", { class: "pill", "data-tone": VERDICT_TONES[comparison.verdict] ?? "", title: `${p}, n = ${comparison.n}, rule ${report.rule}` },
+    comparison.verdict);
   return cell.replaceChildren(pill);
 }
 
@@ -147,7 +147,7 @@ function drawEvents() {
   }
   numLinesDrawn = model.lines.length;
   while (list.childElementCount > 300) list.lastElementChild.remove();
-  at("num-events").textContent = `${model.numEvents} in all`;
+  at("num-events").textContent = `${model.numEvents} in total`;
 }
 
 function drawTabs() {
@@ -173,24 +173,24 @@ async function fetchRun() {
   if (answer.ok && model.status !== "running") setBanner(await answer.json());
 }
 
-// What machines cost changes by the minute, and with every event about them.
+// The cost of machines changes by the minute, and with every event about them.
 const MACHINES_EVERY_MS = 20000;
 const MACHINE_EVENTS = ["cluster.changed", "cluster.offer_tried", "budget.warned", "budget.extended", "run.status_changed", "step.completed"];
 let isFetchingMachines = false;
 
 async function fetchMachines() {
-  const shown = document.getElementById("machines");
-  if (!shown || isFetchingMachines || document.hidden) return;
+  const section = document.getElementById("machines");
+  if (!section || isFetchingMachines || document.hidden) return;
   isFetchingMachines = true;
   try {
     const answer = await fetch(`/dashboard/runs/${state.run.id}/machines`);
     if (answer.status !== 200) return;
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("machines");
-    const open = [...shown.querySelectorAll("details")].map((one) => one.open);
+    const open = [...section.querySelectorAll("details")].map((one) => one.open);
     [...fresh.querySelectorAll("details")].forEach((one, i) => { if (i < open.length) one.open = open[i]; });
-    shown.replaceWith(fresh);
+    section.replaceWith(fresh);
   } catch {
-    // The next one may get through.
+    // The next request may succeed.
   } finally {
     isFetchingMachines = false;
   }
@@ -200,8 +200,8 @@ async function fetchReport() {
   if (!takesSteps) return;
   const answer = await fetch(`/v1/runs/${state.run.id}/evals/report`, { headers: { accept: "application/json" } });
   if (answer.ok) {
-    const found = await answer.json();
-    if (found.before_step !== found.after_step) { report = found; schedule(); }
+    const fresh = await answer.json();
+    if (fresh.before_step !== fresh.after_step) { report = fresh; schedule(); }
   }
 }
 

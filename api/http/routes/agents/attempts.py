@@ -1,4 +1,4 @@
-"""`/v1/attempts`: the first node of a rented cluster takes its attempt, beats, reports its end."""
+"""`/v1/attempts`: a cluster's first node claims its attempt, sends heartbeats, reports its end."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from api.scheduling.rented.bootstrap import claim
 from api.tables.identity import NotAuthenticated
 from hillclimb.protocol.launch import BootstrapClaim, EndReport, NodeBeat, NodePlan, NodeReply
 
-RING_AHEAD = 5
-"""Waiting runs to look at when a cluster may have become free."""
+NUM_TO_ENQUEUE = 5
+"""Waiting runs to check when a cluster may have become available."""
 UNKNOWN = (INVALID, MALFORMED, KINDS[UnknownToken])
 
 router = APIRouter(prefix="/v1/attempts", tags=["nodes"], responses={**documented(*UNKNOWN)})
@@ -25,15 +25,15 @@ NEEDS_TOKEN = documented(*UNKNOWN, KINDS[NotAuthenticated])
 @router.post(
     "/claim",
     operation_id="claim_cluster_attempt",
-    summary="Take the attempt of a cluster",
+    summary="Claim the attempt of a cluster",
     responses={**documented(KINDS[AttemptSuperseded], KINDS[AttemptNotClaimed])},
 )
 def claim_cluster_attempt(services: ServicesDep, body: BootstrapClaim) -> NodePlan:
-    """Return what to train, with the attempt's token and the operator's secrets for nodes.
+    """Return the plan of the attempt, with its token and the operator's secrets for nodes.
 
-    One job gets it. The same job, by its nonce, may ask again when an answer was lost: its new
-    token replaces the one before. `attempt_superseded` means: leave. Its other nodes (`rank`) get
-    the secrets alone, once the first has the attempt.
+    Only one job gets it. The same job, by its nonce, may repeat the request if a response was
+    lost: the new token replaces the previous one. On `attempt_superseded` the node exits. Further
+    nodes (`rank`) get only the secrets, once the first node has claimed the attempt.
     """
     settings = services.settings
     reached = (settings.node_api_url or settings.public_url).rstrip("/")
@@ -52,13 +52,13 @@ def claim_cluster_attempt(services: ServicesDep, body: BootstrapClaim) -> NodePl
 @router.post(
     "/heartbeat",
     operation_id="node_heartbeat",
-    summary="Say that the node lives, hear what to do",
+    summary="Send a node's heartbeat, get the action to take",
     responses={**NEEDS_TOKEN},
 )
 def heartbeat(services: ServicesDep, token: Token, body: NodeBeat) -> NodeReply:
-    """Return what to do with the trainer; repeated until its end is reported.
+    """Return the action to take on the trainer; repeated until its end is reported.
 
-    The bearer is the attempt's token. An attempt that is over is to be killed.
+    The bearer is the attempt's token. The trainer of an ended attempt must be killed.
     """
     with services.database.transaction() as session:
         return nodes.heartbeat(session, token, is_preparing=body.is_preparing, now=utc_now())
@@ -67,18 +67,18 @@ def heartbeat(services: ServicesDep, token: Token, body: NodeBeat) -> NodeReply:
 @router.post(
     "/end",
     operation_id="report_node_end",
-    summary="Report that the trainer is gone",
+    summary="Report that the trainer exited",
     status_code=204,
     responses={**NEEDS_TOKEN},
 )
 def report_end(
     services: ServicesDep, token: Token, body: EndReport, background: BackgroundTasks
 ) -> None:
-    """End the attempt, and so its cluster; repeating the report changes nothing.
+    """End the attempt and thereby its cluster; repeating the report changes nothing.
 
     The bearer is the attempt's token.
     """
     with services.database.transaction() as session:
         run = nodes.report_end(session, token, body, now=utc_now())
-        waiting = store.next_waiting(session, run.project_id, limit=RING_AHEAD)
+        waiting = store.next_waiting(session, run.project_id, limit=NUM_TO_ENQUEUE)
     background.add_task(services.task_queue.enqueue, [run.id, *waiting])

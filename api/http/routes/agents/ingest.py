@@ -32,9 +32,10 @@ router = APIRouter(prefix="/v1", tags=["trainers"])
     openapi_extra=json_body("IngestBatch"),
 )
 def ingest(services: ServicesDep, token: Token, body: RawBody) -> IngestReply:
-    """Record the events that follow on the last recorded one; send again from there on.
+    """Record the events that continue the recorded ones; the reply has the last recorded number.
 
-    Events seen before change nothing. `attempt_superseded` means: stop, nothing more counts.
+    Repeated events change nothing. On `attempt_superseded` the trainer stops: its events no longer
+    count.
     """
     batch = parse_batch(body)
     with services.database.transaction() as session:

@@ -1,4 +1,4 @@
-"""`/v1/runners`: runners register, beat, claim attempts and report their ends."""
+"""`/v1/runners`: runners register, send heartbeats, claim attempts and report their ends."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from hillclimb.protocol.launch import (
     RegisterRunner,
 )
 
-RING_AHEAD = 5
-"""Waiting runs to look at when a slot may have become free."""
+NUM_TO_ENQUEUE = 5
+"""Waiting runs to check when a slot may have become free."""
 
 router = APIRouter(
     prefix="/v1/runners",
@@ -42,10 +42,10 @@ UNKNOWN = documented(KINDS[RunnerNotFound])
 def register_runner(
     services: ServicesDep, caller: RunnerKey, body: RegisterRunner, background: BackgroundTasks
 ) -> RegisteredRunner:
-    """Make the runner known, or take the name over after a restart."""
+    """Register a runner, or take over its name after a restart."""
     with services.database.transaction() as session:
         runner = runners.register(session, caller.project_id, body, now=utc_now())
-        waiting = store.next_waiting(session, caller.project_id, limit=RING_AHEAD)
+        waiting = store.next_waiting(session, caller.project_id, limit=NUM_TO_ENQUEUE)
     background.add_task(services.task_queue.enqueue, waiting)
     return RegisteredRunner(
         runner_id=runner.id,
@@ -57,13 +57,13 @@ def register_runner(
 @router.post(
     "/{runner_id}/heartbeat",
     operation_id="runner_heartbeat",
-    summary="Extend the lease, hear what to stop",
+    summary="Extend the lease, get commands for attempts",
     responses={**UNKNOWN},
 )
 def heartbeat(
     services: ServicesDep, caller: RunnerKey, runner_id: RunnerId, body: Heartbeat
 ) -> HeartbeatReply:
-    """Commands are repeated until the end of the attempt is reported."""
+    """Return the commands for the runner's attempts; repeated until their end is reported."""
     with services.database.transaction() as session:
         runner = runners.get_runner(session, caller.project_id, runner_id)
         return runners.heartbeat(session, runner, body, now=utc_now())
@@ -74,10 +74,10 @@ def heartbeat(
     operation_id="claim_attempt",
     summary="Claim the next attempt",
     response_model=LaunchPlan,
-    responses={204: {"description": "Nothing to start"}, **UNKNOWN},
+    responses={204: {"description": "No scheduled attempt"}, **UNKNOWN},
 )
 def claim(services: ServicesDep, caller: RunnerKey, runner_id: RunnerId) -> LaunchPlan | Response:
-    """Return what to start, with the attempt's token, which is shown only here."""
+    """Return the launch plan with the attempt's token, which no other response has."""
     ingest_url = services.settings.public_url.rstrip("/") + "/v1/ingest"
     with services.database.transaction() as session:
         runner = runners.get_runner(session, caller.project_id, runner_id)
@@ -88,7 +88,7 @@ def claim(services: ServicesDep, caller: RunnerKey, runner_id: RunnerId) -> Laun
 @router.post(
     "/{runner_id}/attempts/{attempt_id}/end",
     operation_id="report_attempt_end",
-    summary="Report that a trainer is gone",
+    summary="Report that a trainer exited",
     status_code=204,
     responses={**documented(KINDS[RunnerNotFound], KINDS[AttemptNotFound])},
 )
@@ -104,5 +104,5 @@ def report_end(
     with services.database.transaction() as session:
         runner = runners.get_runner(session, caller.project_id, runner_id)
         run = runners.report_end(session, runner, attempt_id, body, now=utc_now())
-        waiting = store.next_waiting(session, caller.project_id, limit=RING_AHEAD)
+        waiting = store.next_waiting(session, caller.project_id, limit=NUM_TO_ENQUEUE)
     background.add_task(services.task_queue.enqueue, [run.id, *waiting])

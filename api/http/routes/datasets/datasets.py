@@ -1,4 +1,4 @@
-"""`/v1/datasets`: versions of tasks, made from uploads and sources, and what is read of them."""
+"""`/v1/datasets`: datasets, their versions, tasks, files, differences and lint."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ CREATION = (
     status_code=201,
     response_model=dict[str, Any],
     responses={
-        200: {"description": "The version that the same tasks and options made before"},
+        200: {"description": "The existing version of the same tasks and options"},
         **documented(*CREATION),
     },
     openapi_extra=upload_body(),
@@ -95,11 +95,11 @@ async def create_version(
     ] = None,
     idempotency_key: IdempotencyKey = None,
 ) -> JSONResponse:
-    """Read the tasks, split them, and store the version; answers when it is there.
+    """Read the tasks, split them, and store the version; responds when it is stored.
 
     The body is the file (JSON list, `{"tasks": [...]}`, or JSON lines; plain or gzip), or a form
-    with the parts `tasks` and `options`. The same tasks with the same options give the same
-    version again, with status 200.
+    with the parts `tasks` and `options`. The same tasks with the same options return the existing
+    version, with status 200.
     """
     with tempfile.TemporaryDirectory(prefix="hillclimb-upload-") as folder:
         upload = await receive(request, FilePath(folder), options)
@@ -137,7 +137,7 @@ async def create_version(
 def list_datasets(
     services: ServicesDep, caller: Reader, limit: Limit = 50, cursor: Cursor = None
 ) -> dict[str, Any]:
-    """Return one page, each dataset with its newest version in short."""
+    """Return one page, each dataset with a summary of its newest version."""
     scope, secret = {"project": caller.project_id, "list": "datasets"}, services.cursor_secret
     after = None
     if cursor is not None:
@@ -157,7 +157,7 @@ def list_datasets(
 
 @router.get("/{name}", operation_id="get_dataset", summary="Get a dataset", responses={**GONE})
 def get_dataset(services: ServicesDep, caller: Reader, name: Name) -> dict[str, Any]:
-    """Return the dataset with its newest version in short."""
+    """Return the dataset with a summary of its newest version."""
     with services.database.transaction() as session:
         dataset = store.find_dataset(session, caller.project_id, name)
         newest = store.newest_versions(session, [dataset]).get(dataset.id)
@@ -177,7 +177,7 @@ def list_versions(
     limit: Limit = 50,
     before: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
 ) -> dict[str, Any]:
-    """Return one page; `before` is the number of the last version of the page before."""
+    """Return one page; `before` is the number of the last version on the previous page."""
     with services.database.transaction() as session:
         dataset = store.find_dataset(session, caller.project_id, name)
         versions = store.list_versions(session, dataset, before=before, limit=limit + 1)
@@ -194,7 +194,7 @@ def list_versions(
 def get_version(
     services: ServicesDep, caller: Reader, name: Name, number: Number
 ) -> dict[str, Any]:
-    """Return the version: environments, options, duplicates, what was left out, lint."""
+    """Return the version: environments, options, duplicates, excluded tasks, lint findings."""
     with open_version(services, caller, name, number) as (_, dataset, version):
         return version_facts(dataset, version)
 
@@ -216,7 +216,7 @@ async def list_tasks(  # noqa: PLR0913 - one parameter per filter
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> dict[str, Any]:
-    """Return one page of whole tasks, each with its split and, if it is excluded, the reason."""
+    """Return one page of tasks in full, each with its split and, if excluded, the reason."""
     filters = TaskFilters(env=env, split=split, search=search)
 
     def read() -> dict[str, Any]:
@@ -246,7 +246,7 @@ async def list_tasks(  # noqa: PLR0913 - one parameter per filter
 async def get_task(
     services: ServicesDep, caller: Reader, name: Name, number: Number, key: str
 ) -> dict[str, Any]:
-    """Return one task whole, with its split."""
+    """Return one task in full, with its split."""
 
     def read() -> dict[str, Any]:
         with open_version(services, caller, name, number) as (*_, version):
@@ -279,7 +279,7 @@ async def download_file(
         with open_version(services, caller, name, number) as (*_, version):
             pass
         with blobs.local_copy(services.store, version.id, FILES[file]) as path:
-            # The open file outlives its name: nothing is left behind, whatever the client does.
+            # The open file outlives its name, so nothing is left on disk if the client disconnects.
             return version.number, *stream_file(path)
 
     version_number, size, chunks = await services.lanes.reads.run(read)
@@ -306,7 +306,7 @@ async def diff_versions(
     base: Annotated[int, Query(ge=1, le=2**31 - 1, description="The version to compare with.")],
     base_name: Annotated[str | None, Query(max_length=63, description="Its dataset.")] = None,
 ) -> dict[str, Any]:
-    """Return which tasks came, went, changed and moved from `base` to this version."""
+    """Return the tasks added, removed, changed and moved from `base` to this version."""
     first = base_name or name
 
     def compare() -> dict[str, Any]:
@@ -321,7 +321,7 @@ async def diff_versions(
 @router.post(
     "/{name}/versions/{number}/lint",
     operation_id="lint_dataset_version",
-    summary="Lint a version again",
+    summary="Lint a version under other options",
     responses={**documented(KINDS[DatasetNotFound], KINDS[DatasetTooLarge], KINDS[DatasetsBusy])},
 )
 async def lint_version(
@@ -331,36 +331,36 @@ async def lint_version(
     number: Number,
     options: LintOptions | None = None,
 ) -> dict[str, Any]:
-    """Return the findings under these options.
+    """Return the lint findings under these options.
 
-    With `max_input_length` the tools of each environment are held against it: by `tool_tokens`,
-    else as the newest run counted them, on this dataset if one did, else in the project.
+    `max_input_length` bounds the tokens of each environment's tools: those in `tool_tokens`, else
+    the newest count of a run on this dataset, else of a run in the project.
     """
-    held_against = options or LintOptions()
+    lint_options = options or LintOptions()
 
-    def look() -> dict[str, Any]:
+    def lint() -> dict[str, Any]:
         with open_version(services, caller, name, number) as (session, _, version):
             measured = tools_in_project(session, caller.project_id, name)
         findings = inspection.lint(
-            services.store, version, held_against, limits(services), measured=measured
+            services.store, version, lint_options, limits(services), measured=measured
         )
         return as_list(findings, name=name, number=version.number)
 
-    return await services.lanes.works.run(look)
+    return await services.lanes.works.run(lint)
 
 
 @contextmanager
 def open_version(
     services: Services, caller: Reader, name: str, number: int | str
 ) -> Iterator[tuple[Session, Dataset, DatasetVersion]]:
-    """Give a session and a version; raises DatasetNotFound also for other projects' datasets."""
+    """Yield a session and a version; raises DatasetNotFound also for other projects' datasets."""
     with services.database.transaction() as session:
         version_number = None if isinstance(number, str) else number
         yield session, *store.find_version(session, caller.project_id, name, version_number)
 
 
 def limits(services: Services) -> JobLimits:
-    """Return what a process that works on datasets may take."""
+    """Return the limits of a process that works on datasets."""
     settings = services.settings
     return JobLimits(
         memory_mb=settings.dataset_memory_mb,
@@ -370,7 +370,7 @@ def limits(services: Services) -> JobLimits:
 
 
 def creation_context(services: Services) -> CreationContext:
-    """Return what making versions needs."""
+    """Return the parts of the service that creating a version uses."""
     return CreationContext(
         database=services.database,
         store=services.store,

@@ -1,4 +1,4 @@
-"""`/v1/datasets/{name}/exclusions`: tasks and environments that are kept out, with the reason."""
+"""`/v1/datasets/{name}/exclusions`: excluded tasks and environments, with reasons."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Additions(BaseModel):
     exclusions: Annotated[tuple[Exclusion, ...], Field(min_length=1, max_length=MAX_AT_ONCE)]
 
 
-@router.get("", operation_id="list_exclusions", summary="List what is kept out")
+@router.get("", operation_id="list_exclusions", summary="List exclusions")
 def list_exclusions(
     services: ServicesDep,
     caller: Reader,
     name: Name,
-    all_: Annotated[bool, Query(alias="all", description="Also those that are over.")] = False,  # noqa: FBT002
+    all_: Annotated[bool, Query(alias="all", description="Also expired ones.")] = False,  # noqa: FBT002
 ) -> dict[str, Any]:
     """Return the exclusions in force, by scope and key."""
     now = utc_now()
@@ -53,15 +53,15 @@ def list_exclusions(
 @router.post(
     "",
     operation_id="add_exclusions",
-    summary="Keep tasks or environments out",
+    summary="Exclude tasks or environments",
     responses={**documented(KINDS[DatasetRejected], INVALID)},
 )
 def add_exclusions(
     services: ServicesDep, caller: Writer, name: Name, body: Additions
 ) -> dict[str, Any]:
-    """Add exclusions; one that is there already gets the new reason and end. Repeatable.
+    """Add exclusions; an existing one gets the new reason and end. Idempotent.
 
-    A task, and an environment without `expires_at`, are left out of the versions made from now on.
+    A task, and an environment without `expires_at`, are left out of versions created from now on.
     An environment with `expires_at` is in quarantine: until then no run gets its tasks.
     """
     now = utc_now()
@@ -75,13 +75,13 @@ def add_exclusions(
 @router.delete(
     "/{exclusion_id}",
     operation_id="remove_exclusion",
-    summary="Let a task or an environment in again",
+    summary="Delete an exclusion",
     responses={**documented(KINDS[ExclusionNotFound])},
 )
 def remove_exclusion(
     services: ServicesDep, caller: Writer, name: Name, exclusion_id: str
 ) -> dict[str, Any]:
-    """Remove an exclusion; it no longer counts from the next version or run on."""
+    """Delete an exclusion; it no longer counts from the next version or run on."""
     with services.database.transaction() as session:
         dataset = store.find_dataset(session, caller.project_id, name)
         exclusions.remove(session, dataset, exclusion_id)

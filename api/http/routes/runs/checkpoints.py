@@ -30,8 +30,8 @@ from hillclimb.protocol.payloads.checkpoints import (
 router = APIRouter(prefix="/v1/runs/{run_id}/checkpoints", tags=["results"], responses=PROBLEMS)
 
 Step = Annotated[int, Path(ge=0, le=2**31 - 1)]
-REST = re.compile(r"bytes=(\d{1,15})-")
-"""The one kind of range that is served; others are answered with the whole file."""
+RANGE = re.compile(r"bytes=(\d{1,15})-")
+"""The only supported kind of range; requests with another one get the whole file."""
 GONE = documented(KINDS[RunNotFound], KINDS[ArtifactNotFound])
 
 
@@ -44,9 +44,9 @@ class FileRange:
         direct: bool = False,
         span: Annotated[str | None, Header(alias="Range")] = None,
     ) -> None:
-        rest = REST.fullmatch(span or "")
+        match = RANGE.fullmatch(span or "")
         self.direct = direct
-        self.start = int(rest[1]) if rest else 0
+        self.start = int(match[1]) if match else 0
 
 
 @router.get("", operation_id="list_checkpoints", summary="List checkpoints, newest first")
@@ -80,7 +80,7 @@ def get_checkpoint(
         200: {"content": {"application/octet-stream": {}}, "description": "The file"},
         206: {
             "content": {"application/octet-stream": {}},
-            "description": "The rest of the file",
+            "description": "The file from the first requested byte on",
         },
         307: {"description": "The address of the file, with `direct=true`"},
         **GONE,
@@ -96,9 +96,9 @@ def download_file(
 ) -> Response:
     """Return the bytes of one file; its hash is in the manifest.
 
-    `Range: bytes=N-` continues a download that broke off. With `direct=true` the response is a
-    redirect to the blob store where it has addresses, as S3 does: valid for an hour, without a key
-    of this service.
+    `Range: bytes=N-` continues an interrupted download. With `direct=true` the response is a
+    redirect to the blob store if it has addresses, as S3 does: valid for an hour, without a key of
+    this service.
     """
     with open_run(services, caller, run_id) as (session, run):
         checkpoint = find_checkpoint(session, run.id, step)

@@ -1,4 +1,4 @@
-"""`/v1/runs/{id}/events`: pages, and the stream that never loses or doubles one."""
+"""`/v1/runs/{id}/events`: pages of events, and the stream without gaps or repeats."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def list_events(
     response_class=StreamingResponse,
     responses={
         200: {
-            "description": "Every event after `Last-Event-ID` or `after`, then each one as it"
-            " happens; `event: end` once the run has ended and everything was sent.",
+            "description": "Every event after `Last-Event-ID` or `after`, then new ones as they"
+            " happen; `event: end` once the run has ended and all events are sent.",
             "content": {"text/event-stream": {"example": STREAM_EXAMPLE}},
         }
     },
@@ -75,7 +75,7 @@ def stream_events(
     after: After = 0,
     last_event_id: Annotated[str | None, Header(alias="Last-Event-ID")] = None,
 ) -> StreamingResponse:
-    """Replay, then follow; a client that reconnects sends the last `id` it saw."""
+    """Stream past events, then new ones; a client that reconnects sends its last `id`."""
     with open_run(services, caller, run_id):
         pass
     frames = follow(request.app.state.hub, run_id, _position(last_event_id, after))
@@ -83,7 +83,7 @@ def stream_events(
 
 
 def _position(last_event_id: str | None, after: int) -> int:
-    """Prefer what the client saw last over where it first began."""
+    """Return the start position: `Last-Event-ID` before `after`."""
     if last_event_id is not None and last_event_id.isascii() and last_event_id.isdecimal():
         return min(int(last_event_id[:12]), MAX_SEQ)
     return after

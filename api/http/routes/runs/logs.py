@@ -1,4 +1,4 @@
-"""`/v1/runs/{id}/logs`: the trainer's output, from any position."""
+"""`/v1/runs/{id}/logs`: the trainer's log, from any position."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ FIND = {"max_length": 200, "min_length": 1}
 
 
 def log_filter(
-    level: Annotated[Level | None, Query(description="This level and worse.")] = None,
+    level: Annotated[Level | None, Query(description="This level and higher ones.")] = None,
     component: Annotated[
         str | None, Query(description="Such as `node` or `trainer.rollouts`.", **FIND)
     ] = None,
     environment: Annotated[
-        str | None, Query(description="Environment that a line speaks of.", **FIND)
+        str | None, Query(description="Environment that a line names.", **FIND)
     ] = None,
     text: Annotated[str | None, Query(description="Anywhere in a line.", **FIND)] = None,
 ) -> LogFilter:
-    """Return which lines are wanted."""
+    """Return the filter of the query string."""
     return LogFilter(level=level, component=component, environment=environment, text=text)
 
 
-def stretch(
+def page_bounds(
     after: Annotated[int, Query(ge=0, le=2**53, description="`next_offset` of the last page.")] = 0,
     limit: Annotated[int, Query(ge=16, le=MAX_BYTES, description="Bytes.")] = 1 << 16,
 ) -> tuple[int, int]:
-    """Return where a page begins and how long it may be."""
+    """Return the start and the size limit of a page."""
     return after, limit
 
 
@@ -46,20 +46,20 @@ def read_logs(
     caller: Reader,
     run_id: RunId,
     filter_: Annotated[LogFilter, Depends(log_filter)],
-    behind: Annotated[tuple[int, int], Depends(stretch)],
+    bounds: Annotated[tuple[int, int], Depends(page_bounds)],
     attempt: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
 ) -> dict[str, Any]:
-    """Return text behind `after`, of the newest attempt unless one is named.
+    """Return the log after position `after`, of the newest attempt unless another is named.
 
-    To follow, ask again with `next_offset`: at once while `has_more`, later otherwise, no more when
-    `ended` is true. With a filter, lines that are no log lines belong to the one before them, and
-    a page covers about 8 MiB of the log: one without text may have more behind it.
+    To follow, repeat with `next_offset`: at once while `has_more`, later otherwise, and stop when
+    `ended` is true. With a filter, a line without a level belongs to the record before it, and a
+    page searches about 8 MiB of the log: an empty page may have `has_more`.
     """
-    after, limit = behind
+    after, limit = bounds
     with open_run(services, caller, run_id) as (_, run):
         number = attempt or run.attempt
-        is_over = run.ended_at is not None or number < run.attempt
-    if filter_.asks:
+        is_ended = run.ended_at is not None or number < run.attempt
+    if filter_.is_active:
         page = search_log(services.store, run_id, number, filter_, after=after, limit=limit)
     else:
         page = read_log(services.store, run_id, number, after=after, limit=limit)

@@ -24,7 +24,7 @@ def list_metrics(
     from_step: Step = None,
     to_step: Step = None,
 ) -> dict[str, Any]:
-    """Return one series per name and decoding; of a repeated step the newest attempt counts."""
+    """Return one series per name and decoding; for a repeated step the newest attempt counts."""
     filters = MetricFilters(names=names.split(","), from_step=from_step, to_step=to_step)
     with open_run(services, caller, run_id) as (session, run):
         return as_list(read_metrics(session, run.id, filters))

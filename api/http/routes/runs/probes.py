@@ -1,4 +1,4 @@
-"""`/v1/runs/{id}/probe`: what a preflight probe found."""
+"""`/v1/runs/{id}/probe`: the results of a probe."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ router = APIRouter(prefix="/v1/runs/{run_id}/probe", tags=["results"], responses
 @router.get(
     "",
     operation_id="get_probe",
-    summary="Read what a probe found",
+    summary="Get the results of a probe",
     responses={**documented(KINDS[RunNotFound], KINDS[NoSuchProbe])},
 )
 def get_probe(services: ServicesDep, caller: Reader, run_id: RunId) -> dict[str, Any]:
     """Return per environment its health, pass rate, shares of groups with signal and verdict.
 
-    A run that was stopped early reports what it had, with `complete` false.
+    A run that was stopped early has partial results, with `complete` false.
     """
     with open_run(services, caller, run_id) as (session, run):
         return read_probe(session, run)

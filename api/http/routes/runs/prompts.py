@@ -1,4 +1,4 @@
-"""`/v1/runs/{id}/prompts`: what the agents of a run read before their first turn."""
+"""`/v1/runs/{id}/prompts`: the initial prompts of a run's agents."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ router = APIRouter(prefix="/v1/runs/{run_id}/prompts", tags=["results"], respons
 
 
 class PromptQuery(BaseModel):
-    """Keys of the prompts stored in full; another key is refused."""
+    """Filters of the prompts stored in full; other keys are rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -32,7 +32,7 @@ class PromptQuery(BaseModel):
 @router.get(
     "",
     operation_id="get_prompts",
-    summary="See what the agents read first",
+    summary="Get the initial prompts of a run",
     responses={**documented(KINDS[RunNotFound], KINDS[ArtifactNotFound])},
 )
 def get_prompts(
@@ -40,19 +40,19 @@ def get_prompts(
 ) -> dict[str, Any]:
     """Return hashes and numbers of tokens per environment, and some prompts in full.
 
-    Of the newest attempt. A training run keeps the longest prompt of each environment, a run of
-    kind `preview` those that it was asked for.
+    Of the newest attempt. A training run stores the longest prompt of each environment, a run of
+    kind `preview` those that its spec requests.
     """
     with open_run(services, caller, run_id) as (session, run):
         report = newest_prompts(session, run.id)
         if report is None:
             raise ArtifactNotFound(
-                f"Run {run_id} has told nothing of its prompts yet: its trainer does so before the"
-                " first rollout."
+                f"Run {run_id} has reported no prompts yet: its trainer does so before the first"
+                " rollout."
             )
         facts = dict(report.data)
         place = {"run_id": run.id, "attempt": report.attempt, "at": report.at}
-    # Outside the session: the store may be across a network.
+    # Outside the session: reading the store may use the network.
     texts = read_prompts(services.store, run_id, facts["file"])
     previews = [
         text

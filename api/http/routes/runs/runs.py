@@ -43,8 +43,8 @@ from api.tables.idempotency import IdempotencyKeyReused
 from api.tables.identity import NotAllowed, NotAuthenticated, Principal
 from hillclimb.protocol.payloads.runs import PlanPayload, RunList, RunPayload
 
-RING_AHEAD = 5
-"""Waiting runs to look at when a slot may have become free."""
+NUM_TO_ENQUEUE = 5
+"""Waiting runs to check when a slot may have become free."""
 
 router = APIRouter(
     prefix="/v1/runs",
@@ -59,7 +59,7 @@ IdempotencyKey = Annotated[
         alias="Idempotency-Key",
         min_length=1,
         max_length=255,
-        description="A repeated request with the same key and body gets the first one's answer.",
+        description="A repeated request with the same key and body gets the first response.",
     ),
 ]
 SPEC_PROBLEMS = (
@@ -116,15 +116,15 @@ def create_run(
 @router.post(
     "/plan",
     operation_id="plan_run",
-    summary="Check a spec and see what it resolves to",
+    summary="Check a spec without submitting it",
     responses={**documented(*SPEC_PROBLEMS)},
     openapi_extra=json_body("RunSpec"),
 )
 def plan_run(services: ServicesDep, caller: Reader, body: RawBody) -> PlanPayload:
-    """Return the resolved spec with every default, warnings, and the place in the queue.
+    """Return the resolved spec with every default, warnings, and the queue position.
 
-    Of machines to be rented: which of them will do, the arithmetic of memory, disk and time, and
-    what they cost.
+    For rented machines also the eligible candidates, the estimates of memory, disk and time, and
+    prices.
     """
     return describe_plan(services.admission.plan(parse_spec(body), caller), now=utc_now())
 
@@ -167,7 +167,7 @@ def get_run(services: ServicesDep, caller: Reader, run_id: RunId) -> RunPayload:
 def cancel_run(
     services: ServicesDep, caller: Writer, run_id: RunId, background: BackgroundTasks
 ) -> RunPayload:
-    """Cancel at once what has not started; a trainer at work checkpoints first. Repeatable."""
+    """Cancel a run; a running trainer saves a checkpoint first. Idempotent."""
     return _stop(services, caller, run_id, background, control.cancel)
 
 
@@ -180,7 +180,7 @@ def cancel_run(
 def pause_run(
     services: ServicesDep, caller: Writer, run_id: RunId, background: BackgroundTasks
 ) -> RunPayload:
-    """Release the slot or cluster of the run; its trainer checkpoints first. Repeatable."""
+    """Pause a run and release its slot or cluster; its trainer saves a checkpoint first."""
     return _stop(services, caller, run_id, background, control.pause)
 
 
@@ -190,7 +190,7 @@ def pause_run(
     summary="Resume from the newest checkpoint",
     response_model=RunPayload,
     responses={
-        201: {"model": RunPayload, "description": "A new run that goes on from an ended one"},
+        201: {"model": RunPayload, "description": "A new run that continues an ended one"},
         **documented(
             NO_RUN,
             KINDS[InvalidTransition],
@@ -219,11 +219,11 @@ def _stop(
     background: BackgroundTasks,
     act: Callable[..., None],
 ) -> RunPayload:
-    """Cancel or pause a run, and ring for it and for those that may have its slot."""
+    """Cancel or pause a run, and enqueue it and the runs that may get its slot."""
     with services.database.transaction() as session:
         run = store.lock_run(session, run_id, project_id=caller.project_id)
         act(session, run, actor=caller.actor, now=utc_now())
-        waiting = store.next_waiting(session, caller.project_id, limit=RING_AHEAD)
+        waiting = store.next_waiting(session, caller.project_id, limit=NUM_TO_ENQUEUE)
         session.flush()
         payload = describe_run(session, run)
     background.add_task(services.task_queue.enqueue, [run_id, *waiting])
@@ -252,7 +252,7 @@ def _page(
 
 
 def _answer(services: Services, admitted: Admitted, background: BackgroundTasks) -> Response:
-    """Return the response for an admitted run, and wake the scheduler for a new one."""
+    """Return the response for an admitted run, and enqueue a new one."""
     headers = {"Location": f"/v1/runs/{admitted.run_id}"}
     if admitted.is_replayed:
         headers["Idempotent-Replayed"] = "true"

@@ -30,7 +30,7 @@ Text = Annotated[str | None, Field(max_length=300)]
 
 
 class TrajectoryQuery(BaseModel):
-    """Filters and page of the list; a key that is not one of these is refused."""
+    """Filters and page of the list; other keys are rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -46,7 +46,7 @@ class TrajectoryQuery(BaseModel):
     cursor: Annotated[str | None, Field(max_length=1000)] = None
 
     def filters(self) -> TrajectoryFilters:
-        """Return what is filtered, without the page."""
+        """Return the filters without the page."""
         return TrajectoryFilters(**self.model_dump(exclude={"limit", "cursor"}))
 
 
@@ -62,7 +62,7 @@ def list_trajectories(
     run_id: RunId,
     query: Annotated[TrajectoryQuery, Query()],
 ) -> dict[str, Any]:
-    """Return one page of outcomes; `failed=true` keeps the graded ones that did not pass."""
+    """Return one page of outcomes; `failed=true` selects graded ones that did not pass."""
     filters, limit = query.filters(), query.limit
     scope = {"run": run_id, **asdict(filters)}
     secret = services.cursor_secret
@@ -91,11 +91,11 @@ def list_trajectories(
 def get_trajectory(
     services: ServicesDep, caller: Reader, run_id: RunId, rollout_id: str
 ) -> dict[str, Any]:
-    """Return the outcome and, under `trajectory`, everything that was said and done."""
+    """Return the outcome and, under `trajectory`, the full trajectory."""
     with open_run(services, caller, run_id) as (session, run):
         outcome = find_outcome(session, run.id, rollout_id)
         facts = outcome_facts(outcome, threshold=pass_threshold(run))
-    # Outside the session: the store may be across a network.
+    # Outside the session: reading the store may use the network.
     return facts | {
         "file": facts["trajectory"],
         "trajectory": read_trajectory(services.store, outcome),

@@ -1,4 +1,4 @@
-"""`/v1/runs/{id}/validation`: what a validation found, task by task."""
+"""`/v1/runs/{id}/validation`: the results of a validation, by task."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ router = APIRouter(prefix="/v1/runs/{run_id}/validation", tags=["results"], resp
 
 
 class RowQuery(BaseModel):
-    """Filters and page of the rows; a key that is not one of these is refused."""
+    """Filters and page of the rows; other keys are rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -28,14 +28,14 @@ class RowQuery(BaseModel):
     env: Annotated[str | None, Field(max_length=300)] = None
     """Only this environment."""
     after: Annotated[int, Field(ge=0)] = 0
-    """Rows to leave out at the beginning."""
+    """Number of rows to skip."""
     limit: Annotated[int, Field(ge=0, le=1000)] = 200
 
 
 @router.get(
     "",
     operation_id="get_validation",
-    summary="Read what a validation found",
+    summary="Get the results of a validation",
     responses={**documented(KINDS[RunNotFound], KINDS[NoSuchValidation])},
 )
 def get_validation(
@@ -46,11 +46,11 @@ def get_validation(
 ) -> dict[str, Any]:
     """Return the summary and one page of rows; `next_after` leads to the next.
 
-    A run that was stopped early reports what it had, with `complete` false.
+    A run that was stopped early has partial results, with `complete` false.
     """
     with open_run(services, caller, run_id) as (session, run):
         records = find_validation(session, run)
-    # Outside the session: the store may be across a network.
+    # Outside the session: reading the store may use the network.
     page, num_rows, end = [], 0, query.after + query.limit
     for row in read_rows(services.store, records.key, verdict=query.verdict, env=query.env):
         if query.after <= num_rows < end:

@@ -1,4 +1,4 @@
-"""The pages: all runs, one run, and the static files they use."""
+"""Pages of runs: the list, one run, and the static files of all pages."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ router = APIRouter(include_in_schema=False)
 
 LIST_LIMIT = 100
 FILES = {path.name: path for path in STATIC.iterdir()}
-"""The only files that are served; looked up by name, never by path."""
+"""The files that are served, by name; requests never name a path."""
 
 
 def visitor(request: Request, services: ServicesDep) -> Principal | None:
-    """Return who the browser's session stands for, or null when it has to sign in."""
+    """Return the principal of the browser's session; null without a valid one."""
     cookie = request.cookies.get(COOKIE)
     if cookie is None:
         return None
@@ -48,7 +48,7 @@ Visitor = Annotated[Principal | None, Depends(visitor)]
 def runs_page(services: ServicesDep, caller: Visitor) -> Response:
     """Show the newest runs of the caller's project."""
     if caller is None:
-        return ask_to_sign_in("/")
+        return redirect_to_login("/")
     caller.require(Scope.RUNS_READ)
     with services.database.transaction() as session:
         runs = store.list_runs(
@@ -61,9 +61,9 @@ def runs_page(services: ServicesDep, caller: Visitor) -> Response:
 
 @router.get("/runs/{run_id}")
 def run_page(services: ServicesDep, caller: Visitor, run_id: str) -> Response:
-    """Show one run; its figures go on by themselves."""
+    """Show one run; its script keeps the page up to date."""
     if caller is None:
-        return ask_to_sign_in(f"/runs/{run_id}")
+        return redirect_to_login(f"/runs/{run_id}")
     caller.require(Scope.RUNS_READ)
     try:
         with open_run(services, caller, run_id) as (session, run):
@@ -75,14 +75,14 @@ def run_page(services: ServicesDep, caller: Visitor, run_id: str) -> Response:
 
 @router.get("/dashboard/runs/{run_id}/banner")
 def banner(services: ServicesDep, caller: Reader, run_id: str) -> Response:
-    """Return the sentence on where the run stands."""
+    """Return the banner: a sentence on the run's status."""
     with open_run(services, caller, run_id) as (session, run):
         return JSONResponse(run_banner(session, run, now=utc_now()))
 
 
 @router.get("/static/{name}")
 def static_file(name: str) -> Response:
-    """Return a script, style or picture of the pages."""
+    """Return a script, stylesheet or image of the pages."""
     path = FILES.get(name)
     if path is None:
         raise Problem(NOT_FOUND, "No resource has this path.")
@@ -92,13 +92,13 @@ def static_file(name: str) -> Response:
 
 
 def show_page(name: str, *, status: int = 200, **values: object) -> Response:
-    """Return a page of somebody who is signed in."""
+    """Return a page for a signed-in visitor."""
     page = render_page(name, signed_in=True, **values)
     return HTMLResponse(page, status_code=status, headers=PAGE_HEADERS)
 
 
-def ask_to_sign_in(target: str) -> Response:
-    """Lead to the form for signing in, and from there to the page that was asked for."""
-    # Quoted: a path must not carry a query of its own into this one.
+def redirect_to_login(target: str) -> Response:
+    """Redirect to the sign-in form, which then leads to `target`."""
+    # Quoted: a query in the path must not become part of this one.
     address = f"/login?next={quote(target)}"
     return RedirectResponse(address, status_code=303, headers=PAGE_HEADERS)

@@ -1,4 +1,4 @@
-"""The pages of datasets: all of them, one version, and the difference between two."""
+"""Pages of datasets: the list, one version, and the difference between two."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from api.datasets.reading import inspection
 from api.http.dashboard.dataset_pages import diff_contents, list_contents, version_contents
 from api.http.requests.context import ServicesDep
 from api.http.routes.datasets.datasets import limits
-from api.http.routes.web.dashboard import Visitor, ask_to_sign_in, show_page
+from api.http.routes.web.dashboard import Visitor, redirect_to_login, show_page
 from api.runs.journal import utc_now
 from api.tables.identity import Scope
 
@@ -26,7 +26,7 @@ MAX_NUMBER = 2**31 - 1
 def datasets_page(services: ServicesDep, caller: Visitor) -> Response:
     """Show the newest datasets of the caller's project."""
     if caller is None:
-        return ask_to_sign_in("/datasets")
+        return redirect_to_login("/datasets")
     caller.require(Scope.RUNS_READ)
     with services.database.transaction() as session:
         datasets = store.list_datasets(session, caller.project_id, after=None, limit=LIST_LIMIT + 1)
@@ -42,7 +42,7 @@ def newest_version_page(services: ServicesDep, caller: Visitor, name: str) -> Re
 
 @router.get("/datasets/{name}/versions/{number}")
 def version_page(services: ServicesDep, caller: Visitor, name: str, number: int) -> Response:
-    """Show one version: environments, lint, and what is kept out."""
+    """Show one version: environments, lint findings and exclusions."""
     return _version_page(services, caller, name, number)
 
 
@@ -50,9 +50,9 @@ def version_page(services: ServicesDep, caller: Visitor, name: str, number: int)
 async def diff_page(
     services: ServicesDep, caller: Visitor, name: str, number: int, base: int
 ) -> Response:
-    """Show what changed from version `base` to another one."""
+    """Show the changes from version `base` to another one."""
     if caller is None:
-        return ask_to_sign_in(f"/datasets/{name}/versions/{number}/diff/{base}")
+        return redirect_to_login(f"/datasets/{name}/versions/{number}/diff/{base}")
     caller.require(Scope.RUNS_READ)
     project = caller.project_id
 
@@ -69,14 +69,14 @@ async def diff_page(
     except DatasetNotFound as error:
         return show_page("problem", status=404, title="No such version", detail=str(error))
     except (DatasetTooLarge, DatasetsBusy) as error:
-        return show_page("problem", status=503, title="Not compared", detail=str(error))
+        return show_page("problem", status=503, title="Comparison not available", detail=str(error))
 
 
 def _version_page(
     services: ServicesDep, caller: Visitor, name: str, number: int | None
 ) -> Response:
     if caller is None:
-        return ask_to_sign_in(f"/datasets/{name}" + (f"/versions/{number}" if number else ""))
+        return redirect_to_login(f"/datasets/{name}" + (f"/versions/{number}" if number else ""))
     caller.require(Scope.RUNS_READ)
     try:
         with services.database.transaction() as session:

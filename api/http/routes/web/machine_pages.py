@@ -1,4 +1,4 @@
-"""Pages of machines: a run's part of its page, the project's clusters, a run's log."""
+"""Pages of machines: the section of a run's page, the project's clusters, a run's log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from api.http.dashboard.machines import clusters_contents, machines_contents
 from api.http.dashboard.templating import render_page
 from api.http.requests.context import Reader, Services, ServicesDep
 from api.http.requests.reads import open_run
-from api.http.routes.web.dashboard import Visitor, ask_to_sign_in, show_page
+from api.http.routes.web.dashboard import Visitor, redirect_to_login, show_page
 from api.results.artifacts.log_search import LEVELS, Level, LogFilter, search_log
 from api.results.artifacts.logs import LogPage, read_log
 from api.runs.errors import RunNotFound
@@ -29,9 +29,9 @@ Text = Annotated[str, Query(max_length=200)]
 
 @router.get("/clusters")
 def clusters_page(services: ServicesDep, caller: Visitor) -> Response:
-    """Show what the caller's project rents, and what it has cost."""
+    """Show the clusters of the caller's project and their cost."""
     if caller is None:
-        return ask_to_sign_in("/clusters")
+        return redirect_to_login("/clusters")
     caller.require(Scope.RUNS_READ)
     with services.database.transaction() as session:
         contents = clusters_contents(session, caller.project_id, now=utc_now())
@@ -40,7 +40,7 @@ def clusters_page(services: ServicesDep, caller: Visitor) -> Response:
 
 @router.get("/dashboard/runs/{run_id}/machines")
 def machines_part(services: ServicesDep, caller: Reader, run_id: str) -> Response:
-    """Return the run page's part about machines as it is now; nothing where none are rented."""
+    """Return the current machines section of a run page; empty for a run that rents none."""
     with open_run(services, caller, run_id) as (session, run):
         machines = machines_contents(session, run, now=utc_now())
     if machines is None:
@@ -49,24 +49,24 @@ def machines_part(services: ServicesDep, caller: Reader, run_id: str) -> Respons
     return HTMLResponse(page, headers=PAGE_HEADERS)
 
 
-def wanted_lines(
+def log_filter(
     level: Text = "", component: Text = "", environment: Text = "", text: Text = ""
 ) -> LogFilter:
-    """Return which lines are wanted: a form sends what nobody filled in as empty."""
-    known: Level | None = next((each for each in get_args(Level) if each == level), None)
+    """Return the filter of the form, which sends empty fields as empty strings."""
+    valid_level: Level | None = next((name for name in get_args(Level) if name == level), None)
     return LogFilter(
-        level=known,
+        level=valid_level,
         component=component or None,
         environment=environment or None,
         text=text or None,
     )
 
 
-def place(
+def position(
     attempt: Annotated[str, Query(max_length=9, pattern=r"^[0-9]*$")] = "",
     after: Annotated[int, Query(ge=0, le=2**53)] = 0,
 ) -> tuple[int | None, int]:
-    """Return which attempt is asked for, and from where on."""
+    """Return the requested attempt and the start position."""
     return (int(attempt) if attempt else None), after
 
 
@@ -75,12 +75,12 @@ def log_page(
     services: ServicesDep,
     caller: Visitor,
     run_id: str,
-    filter_: Annotated[LogFilter, Depends(wanted_lines)],
-    where: Annotated[tuple[int | None, int], Depends(place)],
+    filter_: Annotated[LogFilter, Depends(log_filter)],
+    where: Annotated[tuple[int | None, int], Depends(position)],
 ) -> Response:
-    """Show the lines of a run's log that are wanted, from a position on."""
+    """Show the filtered lines of a run's log from a position on."""
     if caller is None:
-        return ask_to_sign_in(f"/runs/{run_id}/log")
+        return redirect_to_login(f"/runs/{run_id}/log")
     caller.require(Scope.RUNS_READ)
     attempt, after = where
     try:
@@ -103,6 +103,6 @@ def log_page(
 
 
 def _read(services: Services, run_id: str, attempt: int, filter_: LogFilter, after: int) -> LogPage:
-    if filter_.asks:
+    if filter_.is_active:
         return search_log(services.store, run_id, attempt, filter_, after=after, limit=LOG_BYTES)
     return read_log(services.store, run_id, attempt, after=after, limit=LOG_BYTES)

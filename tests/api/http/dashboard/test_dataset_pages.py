@@ -110,7 +110,7 @@ def test_a_difference_waits_in_the_lane_of_long_work(served: Served) -> None:
     full = DatasetPools(works=BoundedPool(threads=1, waiting=0))
     app.state.services = replace(app.state.services, lanes=full)
     text = page(served, "/datasets/fleet/versions/2/diff/1", status=503)
-    assert "Too many requests for datasets are waiting" in text
+    assert "Too many dataset requests are waiting" in text
 
 
 def test_datasets_of_other_projects_are_not_there(served: Served) -> None:
@@ -139,7 +139,7 @@ def of_kind(kind: str) -> RunSpec:
 
 def test_a_probe_shows_its_verdicts_and_no_empty_curves(story: Story, served: Served) -> None:
     run_id = story.running(of_kind("probe"))
-    assert "What the run finds will appear here." in page(served, f"/runs/{run_id}")
+    assert "The results will appear here." in page(served, f"/runs/{run_id}")
     story.push(run_id, story.probed(run_id, {"booking": 4, "github": -1}))
     text = page(served, f"/runs/{run_id}")
     assert ">informative</span>" in text

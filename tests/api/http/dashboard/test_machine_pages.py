@@ -66,7 +66,7 @@ def test_the_page_of_clusters_shows_the_projects_own(story: Story, served: Serve
     assert "$47.8" in page
     assert "no &lt;H100&gt; left" in page
     assert "mine" not in other
-    assert "Nothing is rented now." in other
+    assert "No machines are rented now." in other
 
 
 def test_the_log_is_found_by_level_component_environment_and_text(
@@ -86,5 +86,5 @@ def test_the_log_is_found_by_level_component_environment_and_text(
         assert "joined the gang" not in lines("level=WARNING&component=&environment=&text=")
         assert "joined the gang" in lines("component=node")
         assert "booking took" in lines("environment=booking")
-        assert "There is no such line" in lines("text=nowhere")
+        assert "No matching lines" in lines("text=nowhere")
         assert browser.get("/runs/run_none/log").status_code == 404

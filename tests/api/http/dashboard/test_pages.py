@@ -164,8 +164,8 @@ def test_a_waiting_run_says_why_it_waits(story: Story, served: Served) -> None:
         sign_in(served, browser)
         page = browser.get(f"/runs/{run_id}").text
         banner = browser.get(f"/dashboard/runs/{run_id}/banner").json()
-    assert "Place 1 in the queue. No runner is connected." in page
-    assert banner == {"tone": "", "text": "Place 1 in the queue. No runner is connected."}
+    assert "Position 1 in the queue. No runner is connected." in page
+    assert banner == {"tone": "", "text": "Position 1 in the queue. No runner is connected."}
 
 
 @pytest.mark.parametrize("name", ["run.js", "chart.js", "fold.js", "hillclimb.css", "icon.svg"])
