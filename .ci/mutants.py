@@ -87,7 +87,12 @@ TARGETS = {
             "api/runs/end_reasons.py",
             "api/scheduling/finalize.py",
         ),
-        tests=("tests/api/runs", "tests/api/scheduling"),
+        tests=(
+            "tests/api/runs/test_end_reasons.py",
+            "tests/api/runs/test_move.py",
+            "tests/api/runs/test_status.py",
+            "tests/api/scheduling/test_finalize.py",
+        ),
     ),
     "clusters": Target(
         package="worker",
@@ -132,10 +137,17 @@ class Mutant:
 
     @property
     def is_wording(self) -> bool:
-        """True where nothing but the letters of a sentence changed: people read it, no code does."""
-        sentence = re.search(r"""(["'])[^"']* [^"']*\1""", self.before)
-        unmarked = re.sub(r"""(?<=["'])XX|XX(?=["'])""", "", self.after)
-        return sentence is not None and unmarked.casefold() == self.before.casefold()
+        """True where only the letters of a sentence changed, which people read and no code does."""
+        before, after = (
+            re.findall(r"""(["'])(.*?)\1""", each) for each in (self.before, self.after)
+        )
+        changed = [
+            (old, new) for (_, old), (_, new) in zip(before, after, strict=False) if old != new
+        ]
+        return bool(changed) and all(
+            " " in old and new.removeprefix("XX").removesuffix("XX").casefold() == old.casefold()
+            for old, new in changed
+        )
 
 
 def run(name: str, target: Target, children: int) -> tuple[int, list[Mutant]]:

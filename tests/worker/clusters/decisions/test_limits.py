@@ -12,16 +12,15 @@ from api.runs.deadlines import API_UNREACHABLE_GRACE
 from tests.worker.clusters.decisions.test_decide import (
     ASKED,
     ENDING,
-    FACTS,
     LAUNCHING,
     LONG_AFTER,
     SEEN,
-    START,
     UP,
     WANTED,
     job,
     observing,
 )
+from tests.worker.clusters.scripted import FACTS, START
 from worker.clusters.decide import (
     MAX_LAUNCHES,
     Action,

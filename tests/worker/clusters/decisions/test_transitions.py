@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
 from tests.worker.clusters.decisions.test_decide import (
-    FACTS,
     LAUNCHING,
     LONG_AFTER,
     SEEN,
-    START,
     UP,
     WANTED,
     job,
     observing,
 )
+from tests.worker.clusters.scripted import FACTS, START
 from worker.clusters.decide import (
     AdoptLaunch,
     ForgetRequest,
@@ -126,7 +125,7 @@ def test_listed_jobs_are_known_with_the_time_of_the_question() -> None:
     ],
 )
 def test_listings_without_the_job_count_from_the_last_heartbeat_on(
-    polled: object, heartbeat: object, polls: int
+    polled: datetime | None, heartbeat: datetime | None, polls: int
 ) -> None:
     view = replace(UP, polls_without_job=3, jobs_requested_at=polled, node_heartbeat_at=heartbeat)
     found = apply_observation(view, JobsListed((job(name="another"),)), LONG_AFTER)
@@ -216,7 +215,7 @@ COUNTED = replace(UP, seen_at=START, missed_polls=3, unhealthy_since=START - MOM
     ],
 )
 def test_a_sweep_goes_on_counting_unless_the_node_was_heard_since_the_last_one(
-    heartbeat: object, seen: object, counts: bool
+    heartbeat: datetime | None, seen: datetime | None, counts: bool
 ) -> None:
     view = replace(COUNTED, node_heartbeat_at=heartbeat, seen_at=seen)
     missed = apply_sweep(view, None, LONG_AFTER)
