@@ -24,24 +24,24 @@ class Rule:
 RULES: Mapping[str, Rule] = {
     "leak": Rule(
         "error",
-        "a training task asks the same as an eval task: prompt, environment and env_variables",
+        "a training task equals an eval task in prompt, environment and env_variables",
         "exclude one of each pair, or set filters.copies to drop",
     ),
     "leak_similar": Rule(
         "warning",
-        "a training task's prompt is an eval task's but for env_variables, numbers, case or"
+        "a training task's prompt equals an eval task's except for env_variables, numbers, case or"
         " punctuation",
-        "look at the examples; exclude training tasks that give an eval task away",
+        "check the examples; exclude training tasks that reveal an eval task",
     ),
     "eval_not_unique": Rule(
         "error",
-        "eval tasks of an environment ask the same, so they count less than their number",
-        "set filters.copies to drop, and add tasks where too few are left",
+        "an environment has equal eval tasks, which count as one",
+        "set filters.copies to drop, and add tasks where too few remain",
     ),
     "duplicate_key_differs": Rule(
         "error",
-        "rows with one key say different things; the first of the file was taken",
-        "give each task a key of its own",
+        "rows with the same key differ; the first one in the file is used",
+        "give each task its own key",
     ),
     "current_date_missing": Rule(
         "error",
@@ -52,7 +52,7 @@ RULES: Mapping[str, Rule] = {
         "error",
         "a published split is not followed, because earlier versions of the name used tasks for the"
         " other side",
-        "import it under a fresh name; split.trained_may_become_eval takes eval tasks even so",
+        "import it under a new name; split.trained_may_become_eval uses its eval tasks anyway",
     ),
     "tools_over_budget": Rule(
         "error",
@@ -67,12 +67,12 @@ RULES: Mapping[str, Rule] = {
     "unpublished": Rule(
         "warning",
         "tasks are excluded because the published split does not name them",
-        "add them to the table, or leave them out of the file",
+        "add them to the table, or remove them from the file",
     ),
     "option_names_nothing": Rule(
         "warning",
-        "filters or split.held_out_envs name something that no row of the file has",
-        "correct the name, or leave it out",
+        "filters or split.held_out_envs have a name that no row of the file has",
+        "correct the name, or remove it",
     ),
     "train_emptied": Rule(
         "warning",
@@ -86,31 +86,31 @@ RULES: Mapping[str, Rule] = {
     ),
     "duplicate_key": Rule(
         "warning",
-        "rows repeat the key of an earlier row and were left out",
+        "rows repeat the key of an earlier row and are left out",
         "remove the repeated rows from the file",
     ),
     "copies": Rule(
         "warning",
-        "tasks ask the same under different keys",
+        "tasks under different keys are equal",
         "set filters.copies to drop",
     ),
     "no_eval": Rule(
         "warning",
-        "an environment is trained on and never measured",
-        "add tasks, or lower split.min_eval_per_env and raise split.eval_ratio (in a dataset of a"
-        " fresh name where eval_barred is found too)",
+        "an environment has training tasks and no eval tasks",
+        "add tasks, or lower split.min_eval_per_env and raise split.eval_ratio (in a dataset with"
+        " a new name if eval_barred is reported too)",
     ),
     "eval_barred": Rule(
         "warning",
         "an environment has fewer eval tasks than the split policy asks for, because earlier"
         " versions trained on the others",
-        "make it as a dataset of a fresh name, or set split.trained_may_become_eval where no model"
-        " trained on an earlier version is measured",
+        "create a dataset with a new name, or set split.trained_may_become_eval if you evaluate no"
+        " model that was trained on an earlier version",
     ),
     "eval_too_small": Rule(
         "warning",
-        "an environment's eval set shows only changes larger than lint.detectable_change",
-        "raise split.eval_ratio and split.max_eval_per_env (in a dataset of a fresh name, or with"
+        "an environment's eval set can prove only changes larger than lint.detectable_change",
+        "raise split.eval_ratio and split.max_eval_per_env (in a dataset with a new name, or with"
         " split.trained_may_become_eval, for tasks that earlier versions trained on), add tasks, or"
         " judge environments together",
     ),
@@ -137,16 +137,16 @@ RULES: Mapping[str, Rule] = {
     "kept_from_lineage": Rule(
         "warning",
         "tasks are excluded because an earlier version used them for the other split",
-        "nothing, or make a dataset under a new name that no model was trained on",
+        "none needed, or create a dataset with a new name that no model was trained on",
     ),
     "capped": Rule(
         "info",
         "tasks are excluded because the split policy's caps are reached",
-        "raise the cap, or leave it out",
+        "raise the cap, or remove it",
     ),
     "verifier_missing": Rule(
         "info",
-        "some tasks of an environment carry a verifier and others do not",
+        "some tasks of an environment have a verifier and others do not",
         "add verifier_code, or check that the environment has a verifier under the task's key",
     ),
     "exclusion_unused": Rule(
@@ -157,21 +157,21 @@ RULES: Mapping[str, Rule] = {
     "tools_unused": Rule(
         "info",
         "lint.tool_tokens names an environment of which the version uses no task",
-        "correct its name, or leave it out",
+        "correct its name, or remove it",
     ),
     "tools_uncounted": Rule(
         "info",
-        "environments whose tools nobody counted, so that lint.max_input_length says nothing of"
-        " them",
-        "run `hillclimb preview` on them, or give lint.tool_tokens",
+        "environments without token counts of their tools, which lint.max_input_length cannot"
+        " check",
+        "run `hillclimb preview` on them, or set lint.tool_tokens",
     ),
     "detectable_change": Rule(
         "info",
-        "the smallest change that the eval set shows",
-        "nothing: read verdicts with it in mind",
+        "the smallest change that the eval set can prove",
+        "none needed: read verdicts with it in mind",
     ),
 }
-"""Every finding there is, by code."""
+"""Severity, meaning and remedy of each finding, by code."""
 
 
 class Finding(Section):

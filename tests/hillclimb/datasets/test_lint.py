@@ -351,10 +351,10 @@ def test_a_past_that_keeps_eval_tasks_away_is_named_with_a_way_out() -> None:
         "16 of 16 tasks that the policy asks for are training tasks, because an earlier version"
         " trained on them: 0 eval tasks"
     )
-    assert "fresh name" in barred.remedy
+    assert "new name" in barred.remedy
     assert "split.trained_may_become_eval" in barred.remedy
     for code in ("no_eval", "eval_too_small"):
-        assert "fresh name" in RULES[code].remedy
+        assert "new name" in RULES[code].remedy
     allowed = larger.split.model_copy(update={"trained_may_become_eval": True})
     lifted = prepare(rows, PrepareOptions(split=allowed), now=NOW, lineage=past)
     fresh = prepare(rows, larger, now=NOW)
