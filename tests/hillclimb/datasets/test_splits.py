@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hillclimb.datasets.format.lineage import Lineage, SplitRow
+from hillclimb.datasets.format.ranks import md5_share, salted_rank
 from hillclimb.datasets.format.rows import DatasetError, TaskRow, fingerprint
 from hillclimb.datasets.format.stored import read_split_line, split_line
 from hillclimb.datasets.split.caps import largest_cap, take_turns
@@ -312,11 +313,14 @@ def test_a_task_that_two_lines_of_ancestors_used_for_both_is_neither() -> None:
         assert {key for key, why in reasons(made).items() if why == TRAINED} == ten
         again, _ = after(Lineage.joined([line]), policy)
         assert reasons(again) == reasons(made), "in every later version"
-    published = PublishedPolicy(splits={row.key: "eval" for row in rows[:5]} | {"x": "train"})
+    published = PublishedPolicy(
+        splits={row.key: "eval" for row in rows[:5]} | {row.key: "train" for row in rows[5:8]}
+    )
     made, _ = after(met, published)
-    assert {key for key, why in reasons(made).items() if why == OVERRULED_EVAL} == {
-        row.key for row in rows[:5]
-    }
+    told = reasons(made)
+    assert [told[row.key] for row in rows[:5]] == [OVERRULED_EVAL] * 5
+    assert [told[row.key] for row in rows[5:8]] == [OVERRULED_TRAIN] * 3
+    assert [told[row.key] for row in rows[8:10]] == [UNPUBLISHED] * 2
     _, without = after(met, RankPolicy(), rows[10:])
     assert not keys(after(without, RankPolicy())[0], "eval") & ten, "also when they come back"
     renamed = [row.model_copy(update={"key": f"new-{row.key}"}) for row in rows]
@@ -384,6 +388,78 @@ def test_a_share_never_shrinks_a_single_environment_and_is_refused_where_it_cann
         split(tasks({"a": 9, "b": 9, "c": 9}), RankPolicy(max_env_train_share=0.2))
 
 
+def ranked(rows: list[TaskRow], salt: int = 0) -> list[str]:
+    return sorted((row.key for row in rows), key=lambda key: salted_rank(key, salt))
+
+
+@pytest.mark.parametrize("salt", [0, 3])
+def test_the_lowest_ranks_evaluate_the_next_ones_train_and_the_others_are_excluded(
+    salt: int,
+) -> None:
+    rows = tasks({"booking": 100})
+    made = split(rows, RankPolicy(salt=salt, max_train_per_env=30))
+    order = ranked(rows, salt)
+    assert keys(made, "eval") == set(order[:10])
+    assert keys(made, "train") == set(order[10:40])
+    assert reasons(made) == dict.fromkeys(order[40:], TRAIN_CAP)
+
+
+def test_held_out_tasks_are_cut_to_the_total_by_rank() -> None:
+    rows = tasks({"outlook": 20})
+    policy = RankPolicy(held_out_envs={"tool_use": ("outlook",)}, max_eval_total=5)
+    made = split(rows, policy)
+    assert keys(made, "eval") == set(ranked(rows)[:5])
+    assert reasons(made) == dict.fromkeys(ranked(rows)[5:], EVAL_CAP)
+
+
+def test_old_eval_tasks_above_a_new_limit_of_the_environment_are_excluded_by_rank() -> None:
+    rows = tasks({"booking": 100})
+    first = split(rows, RankPolicy(eval_ratio=0.2))
+    order = ranked(rows)
+    fewer = split(rows, RankPolicy(max_eval_per_env=7), first)
+    assert keys(fewer, "eval") == set(order[:7])
+    assert reasons(fewer) == dict.fromkeys(order[7:20], EVAL_CAP)
+    unlimited = split(rows, RankPolicy(max_eval_per_env=None), first)
+    assert keys(unlimited, "eval") == set(order[:20])
+    assert reasons(unlimited) == {}
+
+
+def test_what_the_total_lacks_comes_from_environments_with_room_alone() -> None:
+    """Booking may have four eval tasks, and has them; half of fira's four are the other two."""
+    rows = tasks({"booking": 40, "fira": 4})
+    policy = RankPolicy(
+        max_eval_per_env=4, min_eval_per_env=1, min_eval_total=6, trained_may_become_eval=True
+    )
+    assert by_env(rows, split(rows, policy), "eval") == {"booking": 4, "fira": 2}
+    first = split(rows[:40], policy)
+    assert len(keys(first, "eval")) == 4
+    assert by_env(rows, split(rows, policy, first), "eval") == {"booking": 4, "fira": 2}
+    more = policy.model_copy(update={"min_eval_total": 7})
+    assert by_env(rows, split(rows, more), "eval") == {"booking": 4, "fira": 0}
+
+
+def test_the_share_is_cut_between_two_environments_as_well() -> None:
+    """c <= 0.6 (c + 10) holds up to c = 15."""
+    rows = tasks({"booking": 90, "fira": 10})
+    made = split(rows, RankPolicy(eval_ratio=0.0, max_env_train_share=0.6))
+    assert by_env(rows, made, "train") == {"booking": 15, "fira": 10}
+    assert keys(made, "train") >= set(ranked(rows[:90])[:15])
+
+
+def test_a_threshold_spares_what_was_trained_on_unless_it_is_allowed() -> None:
+    rows = tasks({"booking": 200})
+    trained = split(rows, PublishedPolicy(splits={row.key: "train" for row in rows}))
+    policy = Md5ThresholdPolicy(eval_ratio=0.1, max_eval_per_env=None, max_env_train_share=None)
+    assert keys(split(rows, policy, trained), "eval") == set()
+    allowed = policy.model_copy(update={"trained_may_become_eval": True})
+    below = {row.key for row in rows if md5_share(row.key) < 0.1}
+    assert keys(split(rows, allowed, trained), "eval") == below != set()
+
+
+def test_without_environments_there_is_no_cap() -> None:
+    assert largest_cap({}, 0.5) is None
+
+
 @quick
 @given(sizes=SIZES, share=st.sampled_from([0.2, 0.25, 0.34, 0.5, 0.9, 1.0]))
 def test_the_largest_cap_is_the_largest(sizes: dict[str, int], share: float) -> None:
@@ -417,8 +493,9 @@ PUBLISHED = {"a": "eval", "b": "train", "c": "train"}
     [
         PUBLISHED,
         {"train": ["b", "c"], "validation": ["a"]},
-        [{"task_key": key, "split": name} for key, name in PUBLISHED.items()]
-        + [{"key": "d", "split": "excluded"}],
+        [{"key": "d", "split": "excluded"}]
+        + [{"task_key": key, "split": name} for key, name in PUBLISHED.items()],
+        [{"key": key, "data_split": name} for key, name in PUBLISHED.items()],
     ],
 )
 def test_a_published_split_is_followed_in_every_form(document: Any) -> None:
@@ -447,6 +524,7 @@ def test_a_published_split_does_not_undo_what_earlier_versions_did() -> None:
         ({}, "names no task"),
         ({"a": "dev"}, "'a' has 'dev'"),
         ({"a": 7, "b": []}, "'a' has '7'"),
+        ({"a": {}}, "'a' has '{}'"),
         ([{"key": None, "split": "train"}], "'None' has 'train'"),
         ({"train": ["a"], "eval": ["a"]}, "'a' in both"),
         ({"train": [["a"]]}, "has 'train'"),

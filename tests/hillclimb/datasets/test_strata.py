@@ -140,6 +140,16 @@ def test_shares_hold_under_a_total_and_in_the_next_version() -> None:
     assert grown["booking"] == {"1": 12, "3": 6}, "six easy ones were eval tasks already"
 
 
+def test_under_a_total_the_new_ones_make_up_for_the_kinds_of_the_old_ones() -> None:
+    """Six easy eval tasks are old; of twelve, eight are easy and four hard, as of 60 and 30."""
+    rows = rows_of({"1": 60, "3": 30})
+    first = split(rows[:60], RankPolicy(eval_ratio=0.1))
+    policy = RankPolicy(
+        eval_ratio=0.2, stratify_by=("difficulty",), max_eval_total=12, trained_may_become_eval=True
+    )
+    assert evals(rows, policy, first) == {"booking": {"1": 8, "3": 4}}
+
+
 def test_modalities_are_strata_too() -> None:
     rows = rows_of({"1": 40}) + [
         task(f"seen_{n}", difficulty=1, task_modality="browser_use") for n in range(20)
