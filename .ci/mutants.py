@@ -205,8 +205,9 @@ def _settings(target: Target) -> str:
         "also_copy": COPIED,
     }
     body = "\n".join(f"{key}=\n    " + "\n    ".join(values) for key, values in lists.items())
-    # A mutant that loops for ever costs four times its tests (fifteen times by default).
-    return f"[mutmut]\n{body}\nmutate_only_covered_lines=true\ntimeout_multiplier=4.0\n"
+    # A mutant that loops for ever costs 20 s and four times its tests (1 s and fifteen by default).
+    limits = "timeout_constant=5.0\ntimeout_multiplier=4.0\n"
+    return f"[mutmut]\n{body}\nmutate_only_covered_lines=true\n{limits}"
 
 
 def _read(name: str, difference: str) -> Mutant:
