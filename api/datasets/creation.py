@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 
 from api.datasets import blobs, exclusions, sources, store
 from api.datasets.errors import DatasetNotFound, DatasetRejected, DatasetsBusy
-from api.datasets.reading.description import version_facts
+from api.datasets.reading.description import describe_version
 from api.datasets.reading.inspection import as_json
 from api.datasets.request import VersionRequest
 from api.datasets.tool_token_counts import tools_in_project
@@ -247,7 +247,7 @@ def _insert(
     session.refresh(version)
     drafts = order.request.exclusions
     exclusions.add(session, dataset, drafts, actor=order.actor, with_version=True)
-    answer = StoredResponse(status=201, response=version_facts(dataset, version))
+    answer = _stored_response(201, dataset, version)
     if order.key:
         idempotency.finish(session, order.key, answer)
     return answer, False
@@ -274,10 +274,15 @@ def _existing(session: Session, order: Order, identity: str) -> tuple[StoredResp
         return stored, True
     drafts = order.request.exclusions
     exclusions.add(session, dataset, drafts, actor=order.actor, with_version=True)
-    answer = StoredResponse(status=200, response=version_facts(dataset, version))
+    answer = _stored_response(200, dataset, version)
     if order.key:
         idempotency.finish(session, order.key, answer)
     return answer, False
+
+
+def _stored_response(status: int, dataset: Dataset, version: DatasetVersion) -> StoredResponse:
+    payload = describe_version(dataset, version)
+    return StoredResponse(status=status, response=payload.model_dump(mode="json"))
 
 
 def _row(

@@ -73,7 +73,7 @@ def find_validation(session: Session, run: Run) -> Validation:
 
 def read_rows(
     store: BlobStore, key: str, *, verdict: str | None, env: str | None
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[TaskValidation]:
     """Yield the rows with this verdict, of this environment, in the order of the tasks.
 
     Raises:
@@ -87,7 +87,7 @@ def read_rows(
         except ValueError as error:
             raise NoSuchValidation("The rows of the validation are damaged.") from error
         if verdict in (None, row.verdict) and env in (None, row.env_key):
-            yield row.model_dump(mode="json")
+            yield row
 
 
 def _packed(store: BlobStore, key: str) -> bytes:

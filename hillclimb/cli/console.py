@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any
 
-from pydantic import BaseModel
 from rich.console import Console
 from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
 
 from hillclimb.client.errors import ApiProblem, HillclimbError
+from hillclimb.protocol.payloads.base import Payload
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -32,9 +33,14 @@ STATUS_STYLE = {
 
 def print_json(value: Any) -> None:
     """Print one JSON document, or a payload as one, on standard output."""
-    if isinstance(value, BaseModel):
-        value = value.model_dump(mode="json")
+    if isinstance(value, Payload):
+        value = json_of(value)
     sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
+
+
+def json_of(payload: Payload) -> dict[str, Any]:
+    """Return the JSON of a payload with the keys that the service sent."""
+    return payload.model_dump(mode="json", exclude_unset=True)
 
 
 def print_text(text: str, **style: Any) -> None:
@@ -75,6 +81,16 @@ def styled_status(status: str) -> str:
     """Return the status in its colour."""
     style = STATUS_STYLE.get(status)
     return f"[{style}]{status}[/{style}]" if style else status
+
+
+def timestamp(moment: datetime) -> str:
+    """Return a time as the service writes it in JSON."""
+    return moment.isoformat().replace("+00:00", "Z")
+
+
+def minute(moment: datetime) -> str:
+    """Return a time without seconds and time zone."""
+    return f"{moment:%Y-%m-%dT%H:%M}"
 
 
 def percent(rate: float | None) -> str:

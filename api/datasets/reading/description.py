@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from api.tables import Dataset, DatasetVersion
+from hillclimb.protocol.payloads.datasets.versions import VersionPayload
 
 SUMMARY = (
     "id",
@@ -47,6 +48,11 @@ def version_summary(dataset: Dataset, version: DatasetVersion) -> dict[str, Any]
         "num_lint_errors": severities.count("error"),
         "num_lint_warnings": severities.count("warning"),
     }
+
+
+def describe_version(dataset: Dataset, version: DatasetVersion) -> VersionPayload:
+    """Return a version in full, as a payload."""
+    return VersionPayload.model_validate(version_facts(dataset, version))
 
 
 def version_facts(dataset: Dataset, version: DatasetVersion) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from api.results.evals.failures import cause_of
 from api.tables import OutcomeRecord, Run
 from hillclimb.blobs.base import BlobMissing, BlobStore
 from hillclimb.protocol.outcomes import OutcomeStatus
+from hillclimb.protocol.payloads.results.rollouts import StoredTrajectory
 from hillclimb.protocol.rundir import attempt_name, run_key
 
 Position = tuple[int, str]
@@ -80,7 +81,7 @@ def find_outcome(session: Session, run_id: str, rollout_id: str) -> OutcomeRecor
     return record
 
 
-def read_trajectory(store: BlobStore, outcome: OutcomeRecord) -> Any:  # noqa: ANN401 (any JSON)
+def read_trajectory(store: BlobStore, outcome: OutcomeRecord) -> StoredTrajectory:
     """Return the stored trajectory of an outcome, as the trainer wrote it.
 
     Raises:
@@ -97,7 +98,7 @@ def read_trajectory(store: BlobStore, outcome: OutcomeRecord) -> Any:  # noqa: A
         line = next(islice(lines, outcome.trajectory_line, None), None)
         if line is None:
             raise missing
-        return json.loads(line)
+        return StoredTrajectory.model_validate(json.loads(line))
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise ArtifactNotFound(f"The file of {outcome.rollout_id} is damaged.") from error
 

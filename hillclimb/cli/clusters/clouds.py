@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
-from hillclimb.cli.console import print_json, print_table, print_text, table
+from hillclimb.cli.console import print_json, print_table, print_text, table, timestamp
 from hillclimb.cli.main import command, connect, main
-from hillclimb.client.client import Json
+from hillclimb.protocol.payloads.clusters import OrphanPayload
+from hillclimb.protocol.payloads.costs import CloudExclusionPayload
 
 
 @main.command()
@@ -16,29 +19,29 @@ def clouds(*, clear_id: str | None, as_json: bool) -> None:
     """Show cloud exclusions: machines that failed recently and are tried last; --clear deletes."""
     with connect() as client:
         if clear_id == "all":
-            for exclusion in client.cloud_exclusions()["data"]:
-                client.clear_cloud_exclusion(exclusion["id"])
+            for exclusion in client.cloud_exclusions().data:
+                client.clear_cloud_exclusion(exclusion.id)
         elif clear_id is not None:
             client.clear_cloud_exclusion(clear_id)
         page = client.cloud_exclusions()
     if as_json:
         print_json(page)
         return
-    print_exclusions(page["data"])
+    print_exclusions(page.data)
 
 
-def print_exclusions(exclusions: list[Json]) -> None:
+def print_exclusions(exclusions: Sequence[CloudExclusionPayload]) -> None:
     """Print cloud exclusions."""
     if not exclusions:
         print_text("There are no cloud exclusions: no machines failed recently.")
         return
     rows = [
         (
-            exclusion["id"],
-            exclusion["infra"],
-            exclusion["sku"] or "all",
-            exclusion["until"],
-            exclusion["reason"],
+            exclusion.id,
+            exclusion.infra,
+            exclusion.sku or "all",
+            timestamp(exclusion.until),
+            exclusion.reason,
         )
         for exclusion in exclusions
     ]
@@ -47,7 +50,7 @@ def print_exclusions(exclusions: list[Json]) -> None:
 
 @main.command()
 @click.option(
-    "--terminate", "names", multiple=True, metavar="NAME", help="Terminate it now; may be repeated."
+    "--terminate", "names", multiple=True, metavar="NAME", help="Terminate it now; repeatable."
 )
 @click.option("--terminate-all", "end_all", is_flag=True, help="Terminate all listed clusters.")
 @command
@@ -62,25 +65,23 @@ def orphans(*, names: tuple[str, ...], end_all: bool, as_json: bool) -> None:
         raise click.UsageError("--terminate-all terminates all: leave --terminate out")
     with connect() as client:
         if end_all:
-            names = tuple(orphan["name"] for orphan in client.orphans()["data"])
+            names = tuple(orphan.name for orphan in client.orphans().data)
         for name in names:
             client.terminate_orphan(name)
         page = client.orphans()
     if as_json:
         print_json(page)
         return
-    if not page["data"]:
+    if not page.data:
         print_text("There are no orphaned clusters.")
         return
-    rows = [(orphan["name"], orphan["first_seen_at"], _ends(orphan)) for orphan in page["data"]]
+    rows = [(orphan.name, timestamp(orphan.first_seen_at), _end_of(orphan)) for orphan in page.data]
     print_table(table(["cluster", "first seen", "terminated"], rows))
 
 
-def _ends(orphan: Json) -> str:
-    if orphan["terminate_requested_at"]:
-        return f"at the next sweep, requested by {orphan['terminate_requested_by']}"
-    return (
-        f"after {orphan['ends_at']}"
-        if orphan["ends_at"]
-        else "never: HILLCLIMB_REAP_DRY_RUN is set"
-    )
+def _end_of(orphan: OrphanPayload) -> str:
+    if orphan.terminate_requested_at is not None:
+        return f"at the next sweep, requested by {orphan.terminate_requested_by}"
+    if orphan.ends_at is None:
+        return "never: HILLCLIMB_REAP_DRY_RUN is set"
+    return f"after {timestamp(orphan.ends_at)}"

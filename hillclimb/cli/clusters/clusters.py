@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import click
 
 from hillclimb.cli.clusters.clouds import print_exclusions
-from hillclimb.cli.console import duration, out, print_json, print_table, print_text, table
+from hillclimb.cli.console import (
+    duration,
+    json_of,
+    out,
+    print_json,
+    print_table,
+    print_text,
+    table,
+    timestamp,
+)
 from hillclimb.cli.finite import FiniteRange
 from hillclimb.cli.main import command, connect, main
-from hillclimb.client.client import Json
+from hillclimb.client.client import Client
+from hillclimb.protocol.payloads.clusters import (
+    ClusterFacts,
+    ClusterList,
+    MachinePayload,
+    ProjectClusters,
+)
+from hillclimb.protocol.payloads.costs import AllowancePayload, OutlookPayload, SpentPayload
 
 
 @main.command()
@@ -20,80 +38,93 @@ def clusters(*, run_id: str | None, as_json: bool) -> None:
     Without RUN: the clusters that the project rents now, and the project's cost so far.
     """
     with connect() as client:
-        page = client.project_clusters() if run_id is None else client.clusters(run_id)
+        if run_id is None:
+            _show_project(client, as_json=as_json)
+        else:
+            _show_run(client, run_id, as_json=as_json)
+
+
+def _show_project(client: Client, *, as_json: bool) -> None:
+    page = client.project_clusters()
     if as_json:
         print_json(page)
-    elif run_id is None:
+    else:
         _print_project(page)
+
+
+def _show_run(client: Client, run_id: str, *, as_json: bool) -> None:
+    page = client.clusters(run_id)
+    if as_json:
+        print_json(page)
     else:
         _print_of_run(page)
 
 
-def _print_project(page: Json) -> None:
+def _print_project(page: ProjectClusters) -> None:
     rows = [
         (
-            cluster["run_id"],
-            cluster["run_name"],
-            cluster["state"],
+            cluster.run_id,
+            cluster.run_name,
+            cluster.state,
             where(cluster),
             _price(cluster),
-            cluster["running_at"],
-            cost(cluster["spent"]),
+            None if cluster.running_at is None else timestamp(cluster.running_at),
+            cost(cluster.spent),
         )
-        for cluster in page["data"]
+        for cluster in page.data
     ]
     if rows:
         columns = ["run", "name", "cluster is", "where", "$/h>", "up since", "cost>"]
         print_table(table(columns, rows))
     else:
         print_text("No cluster is rented now.")
-    _print_messages(page)
-    rate = page["hourly_usd"]
+    _print_messages(page.data)
+    rate = page.hourly_usd
     now = "an unknown sum" if rate is None else f"${rate:.2f}"
     out.print(
-        f"{len(rows)} of {page['max_clusters']} clusters, {now} an hour;"
-        f" all runs so far {cost(page['spent'])}, {page['spent']['hours']:.2f} h"
+        f"{len(rows)} of {page.max_clusters} clusters, {now} an hour;"
+        f" all runs so far {cost(page.spent)}, {page.spent.hours:.2f} h"
     )
-    if page["warning"]:
-        print_text(page["warning"], style="yellow")
-    if page["budget"]:
-        print_allowances([page["budget"]])
-    if page["exclusions"]:
-        print_exclusions(page["exclusions"])
+    if page.warning:
+        print_text(page.warning, style="yellow")
+    if page.budget is not None:
+        print_allowances([page.budget])
+    if page.exclusions:
+        print_exclusions(page.exclusions)
 
 
-def _print_messages(page: Json) -> None:
-    """Print the clusters' messages: reasons of termination or waiting."""
-    for cluster in page["data"]:
-        if cluster["message"]:
-            print_text(f"{cluster['name']}: {cluster['message']}")
+def _print_messages(clusters: Iterable[ClusterFacts]) -> None:
+    """Print the clusters' messages: reasons for termination or waiting."""
+    for cluster in clusters:
+        if cluster.message:
+            print_text(f"{cluster.name}: {cluster.message}")
 
 
-def _print_of_run(page: Json) -> None:
-    if not page["data"]:
+def _print_of_run(page: ClusterList) -> None:
+    if not page.data:
         print_text("No cluster was requested.")
         return
     rows = [
-        (cluster["name"], cluster["state"], where(cluster), _price(cluster), cost(cluster["spent"]))
-        for cluster in page["data"]
+        (cluster.name, cluster.state, where(cluster), _price(cluster), cost(cluster.spent))
+        for cluster in page.data
     ]
     print_table(table(["cluster", "state", "where", "$/h>", "cost>"], rows))
-    tried = [
+    offers = [
         (
-            offer["at"],
+            timestamp(offer.at),
             where(offer),
             _price(offer),
-            "–" if offer["seconds"] is None else f"{offer['seconds']:.0f}",
-            offer["outcome"],
-            ": ".join(part for part in (offer["error_class"], offer["message"]) if part),
+            "–" if offer.seconds is None else f"{offer.seconds:.0f}",
+            offer.outcome,
+            ": ".join(part for part in (offer.error_class, offer.message) if part),
         )
-        for cluster in page["data"]
-        for offer in cluster["offers"]
+        for cluster in page.data
+        for offer in cluster.offers
     ]
-    if tried:
-        print_table(table(["tried", "where", "$/h>", "s>", "outcome", "why"], tried))
-    _print_messages(page)
-    out.print(f"total {cost(page['spent'])}, {page['spent']['hours']:.2f} h")
+    if offers:
+        print_table(table(["tried", "where", "$/h>", "s>", "outcome", "reason"], offers))
+    _print_messages(page.data)
+    out.print(f"total {cost(page.spent)}, {page.spent.hours:.2f} h")
 
 
 @main.command()
@@ -115,46 +146,47 @@ def budget(*, run_id: str, add_usd: float, add_hours: float, as_json: bool) -> N
     if as_json:
         print_json(budgets)
         return
-    if budgets["data"]:
-        print_allowances(budgets["data"])
+    if budgets.data:
+        print_allowances(budgets.data)
     else:
         print_text("Neither the run nor its project has a budget.")
-    out.print(f"this run {cost(budgets['spent'])}, {budgets['spent']['hours']:.2f} h")
+    out.print(f"this run {cost(budgets.spent)}, {budgets.spent.hours:.2f} h")
 
 
-def print_allowances(budgets: list[Json]) -> None:
+def print_allowances(budgets: Sequence[AllowancePayload]) -> None:
     """Print budgets, and a remedy for those that are used up."""
     rows = [
         (
-            budget["owner"],
-            _of(cost(budget["spent"]), budget["usd"], "${:.2f}"),
-            _of(f"{budget['spent']['hours']:.2f}", budget["hours"], "{:.2f}"),
-            f"{budget['share']:.0%}",
+            budget.owner,
+            _of(cost(budget.spent), budget.usd, "${:.2f}"),
+            _of(f"{budget.spent.hours:.2f}", budget.hours, "{:.2f}"),
+            f"{budget.share:.0%}",
         )
         for budget in budgets
     ]
     print_table(table(["budget of", "cost>", "hours>", "used>"], rows))
     for budget in budgets:
-        if budget["is_used_up"]:
-            verb = "hillclimb limits" if budget["owner"] == "project" else "hillclimb budget RUN"
+        if budget.is_used_up:
+            verb = "hillclimb limits" if budget.owner == "project" else "hillclimb budget RUN"
             print_text(
-                f"The budget of the {budget['owner']} is used up, and its runs are paused. Raise it"
+                f"The budget of the {budget.owner} is used up, and its runs are paused. Raise it"
                 f" with `{verb}`, then `hillclimb resume RUN`.",
                 style="yellow",
             )
 
 
-def print_outlook(forecast: Json) -> None:
+def print_outlook(forecast: OutlookPayload) -> None:
     """Print a run's cost so far, per hour, and estimated to its end."""
-    rate = forecast["hourly_usd"]
+    rate = forecast.hourly_usd
     now = "at an unknown price" if rate is None else f"${rate:.2f} an hour now"
     left = ""
-    if forecast["left_usd"] is not None:
+    if forecast.left_usd is not None and forecast.whole_usd is not None:
         left = (
-            f"; {duration(forecast['eta_s'])} left, about ${forecast['left_usd']:.2f} more,"
-            f" ${forecast['whole_usd']:.2f} in total"
+            f"; {duration(forecast.eta_s)} left, about ${forecast.left_usd:.2f} more,"
+            f" ${forecast.whole_usd:.2f} in total"
         )
-    print_text(f"cost {cost(forecast['spent'])}, {forecast['spent']['hours']:.2f} h, {now}{left}")
+    spent = forecast.spent
+    print_text(f"cost {cost(spent)}, {spent.hours:.2f} h, {now}{left}")
 
 
 @main.command()
@@ -186,36 +218,35 @@ def limits(
     with connect() as client:
         current = client.limits()
         if changes or clear or from_now:
-            changed = current | ({"usd": None, "hours": None} if clear else {}) | changes
+            cleared = {"usd": None, "hours": None} if clear else {}
             fresh = {"since": None} if from_now else {}
-            current = client.set_limits(changed | fresh)
+            current = client.set_limits({**json_of(current), **cleared, **changes, **fresh})
     if as_json:
         print_json(current)
         return
-    texts = {
-        name: "no limit" if current[name] is None else current[name] for name in ("usd", "hours")
-    }
+    since = "never" if current.since is None else timestamp(current.since)
     out.print(
-        f"usd {texts['usd']}, hours {texts['hours']}, since {current['since'] or 'never'};"
-        f" {current['max_clusters']} clusters at once"
+        f"usd {_limit(current.usd)}, hours {_limit(current.hours)}, since {since};"
+        f" {current.max_clusters} clusters at once"
     )
 
 
-def where(machine: Json) -> str:
+def _limit(limit: float | None) -> str:
+    return "no limit" if limit is None else str(limit)
+
+
+def where(machine: MachinePayload) -> str:
     """Return cloud, region and machine."""
-    return (
-        " ".join(part for part in (machine["infra"], machine["region"], machine["sku"]) if part)
-        or "–"
-    )
+    return " ".join(filter(None, (machine.infra, machine.region, machine.sku))) or "–"
 
 
-def _price(machine: Json) -> str:
-    return "–" if machine["hourly_usd"] is None else f"{machine['hourly_usd']:.2f}"
+def _price(machine: MachinePayload) -> str:
+    return "–" if machine.hourly_usd is None else f"{machine.hourly_usd:.2f}"
 
 
-def cost(spent: Json) -> str:
+def cost(spent: SpentPayload) -> str:
     """Return the cost as text, marked if it is a lower bound."""
-    return f"{'' if spent['is_complete'] else '≥ '}${spent['usd']:.2f}"
+    return f"{'' if spent.is_complete else '≥ '}${spent.usd:.2f}"
 
 
 def _of(used: str, limit: float | None, form: str) -> str:

@@ -7,13 +7,15 @@ from typing import Any
 
 import click
 
-from hillclimb.cli.console import print_json, print_table, print_text, table
+from hillclimb.cli.console import minute, print_json, print_table, print_text, table
 from hillclimb.cli.datasets.options import READ_PUBLISHED, build_options, parse_version, tool_tokens
 from hillclimb.cli.datasets.view import print_diff, print_findings, print_version
 from hillclimb.cli.exits import Exit
 from hillclimb.cli.finite import FiniteRange
 from hillclimb.cli.main import command, connect, main
+from hillclimb.client.client import Client
 from hillclimb.client.spec_file import assign
+from hillclimb.protocol.payloads.datasets.versions import VersionSummary
 
 VERSION = click.argument("version", metavar="NAME[@N]")
 NAME = click.argument("name", metavar="NAME")
@@ -79,9 +81,9 @@ def list_datasets(*, limit: int, cursor: str | None, as_json: bool) -> None:
     if as_json:
         print_json(page)
         return
-    print_table(table(COLUMNS, [_row(each["newest"]) for each in page["data"] if each["newest"]]))
-    if page["has_more"]:
-        print_text(f"more: hillclimb datasets list --cursor {page['next_cursor']}", style="dim")
+    print_table(table(COLUMNS, [_row(each.newest) for each in page.data if each.newest]))
+    if page.has_more:
+        print_text(f"more: hillclimb datasets list --cursor {page.next_cursor}", style="dim")
 
 
 @datasets.command()
@@ -94,18 +96,23 @@ def show(*, version: str, all_versions: bool, as_json: bool) -> None:
     if all_versions and number != "latest":
         raise click.UsageError(f"--versions lists all of {name}: leave @{number} out")
     with connect() as client:
-        answer = (
-            client.datasets.versions(name, limit=200)
-            if all_versions
-            else client.datasets.version(name, number)
-        )
+        if all_versions:
+            _show_versions(client, name, as_json=as_json)
+            return
+        payload = client.datasets.version(name, number)
     if as_json:
-        print_json(answer)
-    elif all_versions:
-        lines = [[*_row(each), each["source"]] for each in answer["data"]]
-        print_table(table([*COLUMNS, "from"], lines))
+        print_json(payload)
     else:
-        print_version(answer)
+        print_version(payload)
+
+
+def _show_versions(client: Client, name: str, *, as_json: bool) -> None:
+    page = client.datasets.versions(name, limit=200)
+    if as_json:
+        print_json(page)
+    else:
+        lines = [[*_row(each), each.source] for each in page.data]
+        print_table(table([*COLUMNS, "from"], lines))
 
 
 @datasets.command()
@@ -138,8 +145,8 @@ def lint(*, version: str, assignments: tuple[str, ...], as_json: bool, **flags: 
     if as_json:
         print_json(findings)
     else:
-        print_findings(findings["data"])
-    has_errors = any(each["severity"] == "error" for each in findings["data"])
+        print_findings(findings.data)
+    has_errors = any(finding.severity == "error" for finding in findings.data)
     sys.exit(Exit.ERROR if has_errors else Exit.OK)
 
 
@@ -152,7 +159,7 @@ def diff(*, before: str, after: str, as_json: bool) -> None:
     (base_name, base), (name, number) = parse_version(before), parse_version(after)
     with connect() as client:
         if base == "latest":
-            base = client.datasets.version(base_name)["number"]
+            base = str(client.datasets.version(base_name).number)
         changes = client.datasets.diff(name, int(base), number, base_name=base_name)
     if as_json:
         print_json(changes)
@@ -185,18 +192,22 @@ def rows(*, version: str, key: str | None, as_json: bool, **filters: Any) -> Non
     if as_json:
         print_json(page)
         return
-    lines = [
-        (task["key"], task["env_key"], task["split"], _short(task["prompt"]))
-        for task in page["data"]
-    ]
+    lines = [(task.key, task.env_key, task.split, _short(task.prompt)) for task in page.data]
     print_table(table(["task", "env", "split", "prompt"], lines))
-    if page["has_more"]:
-        print_text(f"more: add --cursor {page['next_cursor']}", style="dim")
+    if page.has_more:
+        print_text(f"more: add --cursor {page.next_cursor}", style="dim")
 
 
-def _row(version: dict[str, Any]) -> list[object]:
-    counts = [version[f"num_{part}"] for part in ("tasks", "train", "eval", "envs", "lint_errors")]
-    return [f"{version['name']}@{version['number']}", *counts, version["created_at"][:16]]
+def _row(version: VersionSummary) -> list[object]:
+    return [
+        f"{version.name}@{version.number}",
+        version.num_tasks,
+        version.num_train,
+        version.num_eval,
+        version.num_envs,
+        version.num_lint_errors,
+        minute(version.created_at),
+    ]
 
 
 def _short(prompt: str) -> str:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from hillclimb.cli.console import out, print_json, print_table, table
+from hillclimb.cli.console import json_of, minute, out, print_json, print_table, table
 from hillclimb.cli.datasets.datasets import NAME, datasets
 from hillclimb.cli.datasets.options import parse_end
 from hillclimb.cli.main import command, connect
+from hillclimb.protocol.payloads.datasets.exclusions import ExclusionPayload
 
 END = "3d, 12h, 30m, or a date, after which the exclusion expires."
-REASON = click.option("--reason", required=True, help="Reason, shown wherever the exclusion is.")
+REASON = click.option("--reason", required=True, help="Reason, displayed with the exclusion.")
 
 
 @datasets.command()
@@ -63,14 +65,14 @@ def include(*, name: str, keys: tuple[str, ...], is_env: bool, as_json: bool) ->
     """Remove the exclusions of tasks, or environments."""
     scope = "env" if is_env else "task"
     with connect() as client:
-        current = client.datasets.exclusions(name, also_past=True)["data"]
-        ids = {each["key"]: each["id"] for each in current if each["scope"] == scope}
+        current = client.datasets.exclusions(name, also_past=True).data
+        ids = {each.key: each.id for each in current if each.scope == scope}
         unknown = [key for key in keys if key not in ids]
         if unknown:
             raise click.UsageError(f"{name} excludes no {scope} {unknown[0]!r}")
         removed = [client.datasets.include(name, ids[key]) for key in keys]
     if as_json:
-        print_json(removed)
+        print_json([json_of(each) for each in removed])
     else:
         out.print(f"{len(removed)} included again, from the next version or run on")
 
@@ -86,7 +88,7 @@ def exclusions(*, name: str, also_past: bool, as_json: bool) -> None:
     if as_json:
         print_json(page)
     else:
-        _print_exclusions(page["data"])
+        _print_exclusions(page.data)
 
 
 def _exclude(name: str, keys: tuple[str, ...], draft: dict[str, Any], *, as_json: bool) -> None:
@@ -95,18 +97,18 @@ def _exclude(name: str, keys: tuple[str, ...], draft: dict[str, Any], *, as_json
     if as_json:
         print_json(added)
     else:
-        _print_exclusions(added["data"])
+        _print_exclusions(added.data)
 
 
-def _print_exclusions(rows: list[dict[str, Any]]) -> None:
-    cells = [
+def _print_exclusions(exclusions: Sequence[ExclusionPayload]) -> None:
+    rows = [
         (
-            each["scope"],
-            each["key"],
-            each["source"],
-            (each["expires_at"] or "–")[:16],
-            each["reason"],
+            each.scope,
+            each.key,
+            each.source,
+            "–" if each.expires_at is None else minute(each.expires_at),
+            each.reason,
         )
-        for each in rows
+        for each in exclusions
     ]
-    print_table(table(["scope", "key", "source", "until (UTC)", "reason"], cells))
+    print_table(table(["scope", "key", "source", "until (UTC)", "reason"], rows))

@@ -13,10 +13,9 @@ from hillclimb.cli.console import out, print_json
 from hillclimb.cli.datasets.datasets import VERSION, datasets
 from hillclimb.cli.datasets.options import parse_version
 from hillclimb.cli.main import command, connect
-from hillclimb.client.client import Client, Json
+from hillclimb.client.client import Client
 from hillclimb.client.errors import DownloadFailed
-
-HASHES = {"tasks": "content_hash", "split": "split_hash"}
+from hillclimb.protocol.payloads.datasets.versions import VersionPayload
 
 
 @datasets.command()
@@ -27,24 +26,25 @@ def pull(*, version: str, directory: Path, as_json: bool) -> None:
     """Download the tasks and the split of a version to DIR, as compressed JSON lines."""
     name, number = parse_version(version)
     with connect() as client:
-        dataset = client.datasets.version(name, number)
+        payload = client.datasets.version(name, number)
+        hashes = {"tasks": payload.content_hash, "split": payload.split_hash}
         directory.mkdir(parents=True, exist_ok=True)
-        files = [_pull(client, dataset, kind, directory) for kind in HASHES]
+        files = [_pull(client, payload, kind, sha256, directory) for kind, sha256 in hashes.items()]
     if as_json:
-        print_json({"name": name, "number": dataset["number"], "files": files})
+        print_json({"name": name, "number": payload.number, "files": files})
     else:
-        out.print(f"{name}@{dataset['number']}: {dataset['num_tasks']:,} tasks", soft_wrap=True)
+        out.print(f"{name}@{payload.number}: {payload.num_tasks:,} tasks", soft_wrap=True)
         for file in files:
             out.print(f"  {file}", soft_wrap=True)
 
 
-def _pull(client: Client, version: Json, kind: str, directory: Path) -> str:
-    target = directory / f"{version['name']}-{version['number']}.{kind}.jsonl.gz"
+def _pull(client: Client, version: VersionPayload, kind: str, sha256: str, directory: Path) -> str:
+    target = directory / f"{version.name}-{version.number}.{kind}.jsonl.gz"
     partial = target.with_name(f".{target.name}.partial")
     with partial.open("wb") as file:
-        for block in client.datasets.file(version["name"], kind, version["number"]):
+        for block in client.datasets.file(version.name, kind, version.number):
             file.write(block)
-    if _content_hash(partial) != version[HASHES[kind]]:
+    if _content_hash(partial) != sha256:
         partial.unlink()
         raise DownloadFailed(f"{target.name} arrived damaged: its checksum differs; pull again")
     partial.replace(target)

@@ -9,94 +9,104 @@ from typing import Any
 from rich.markup import escape
 
 from hillclimb.cli.console import out, print_table, print_text, table
+from hillclimb.protocol.payloads.datasets.diffs import DiffPayload
+from hillclimb.protocol.payloads.datasets.lint import FindingPayload
+from hillclimb.protocol.payloads.datasets.versions import EnvCountsPayload, VersionPayload
 
 STYLES = {"error": "red", "warning": "yellow", "info": "dim"}
 MAX_LINES = 5
 """Duplicates, differences and other items listed before the remaining ones are only counted."""
 WIDTH = 78
-Json = Mapping[str, Any]
 
 
-def print_version(version: Json) -> None:
+def print_version(version: VersionPayload) -> None:
     """Print a version in full."""
-    name = f"{version['name']}@{version['number']}"
-    print_text(f"{name}  {version['id']}  from {version['source']}", style="bold")
-    counts = f"{version['num_tasks']:,} tasks: {version['num_train']:,} train"
-    counts += f", {version['num_eval']:,} eval, {version['num_excluded']:,} excluded"
-    print_text(f"{counts}  ({version['size_bytes'] / 1e6:,.1f} MB)")
-    print_text(f"digest {version['digest'][:16]}…  split by {_policy(version['options']['split'])}")
-    print_environments(version["envs"])
+    name = f"{version.name}@{version.number}"
+    print_text(f"{name}  {version.id}  from {version.source}", style="bold")
+    counts = f"{version.num_tasks:,} tasks: {version.num_train:,} train"
+    counts += f", {version.num_eval:,} eval, {version.num_excluded:,} excluded"
+    print_text(f"{counts}  ({version.size_bytes / 1e6:,.1f} MB)")
+    print_text(f"digest {version.digest[:16]}…  split by {_policy(version.options['split'])}")
+    print_environments(version.envs)
     _print_left_out(version)
-    print_findings(version["lint"])
+    print_findings(version.lint)
 
 
-def print_environments(envs: Json, *, stderr: bool = False) -> None:
+def print_environments(envs: Mapping[str, EnvCountsPayload], *, stderr: bool = False) -> None:
     """Print the counts of each environment of a version, and their sums."""
     columns = ("environment", "train>", "eval>", "different>", "excluded>", "dated>", "variables>")
-    names = ("train", "eval", "unique_eval", "excluded", "with_current_date", "with_env_variables")
-    rows: list[list[object]] = [[key, *(env[name] for name in names)] for key, env in envs.items()]
+    counts = {key: _counts(env) for key, env in envs.items()}
+    rows: list[list[object]] = [[key, *row] for key, row in counts.items()]
     if len(envs) > 1:
-        sums = [sum(env[name] for env in envs.values()) for name in names]
-        rows.append(["[bold]all[/bold]", *sums])
+        rows.append(["[bold]all[/bold]", *map(sum, zip(*counts.values(), strict=True))])
     print_table(table(columns, rows), stderr=stderr)
 
 
-def print_findings(findings: Sequence[Json]) -> None:
+def _counts(env: EnvCountsPayload) -> tuple[int, ...]:
+    return (
+        env.train,
+        env.eval,
+        env.unique_eval,
+        env.excluded,
+        env.with_current_date,
+        env.with_env_variables,
+    )
+
+
+def print_findings(findings: Sequence[FindingPayload]) -> None:
     """Print the findings of lint, errors first, each remedy once per code."""
-    counts = {
-        severity: sum(each["severity"] == severity for each in findings) for severity in STYLES
-    }
+    counts = {severity: sum(each.severity == severity for each in findings) for severity in STYLES}
     print_text(
         f"lint: errors {counts['error']}, warnings {counts['warning']}, notes {counts['info']}"
     )
     for number, each in enumerate(findings):
-        style = STYLES[each["severity"]]
-        where = f"{each['env_key']}: " if each["env_key"] else ""
-        _print_wrapped(f"{each['severity']:<8}", f"{where}{each['message']}", style)
-        if each["severity"] == "info":
+        where = f"{each.env_key}: " if each.env_key else ""
+        _print_wrapped(f"{each.severity:<8}", f"{where}{each.message}", STYLES[each.severity])
+        if each.severity == "info":
             continue
-        if each["examples"]:
-            _print_wrapped("", f"such as {'; '.join(each['examples'][:2])}", "dim")
-        following = findings[number + 1]["code"] if number + 1 < len(findings) else None
-        if following != each["code"]:
-            _print_wrapped("", f"→ {each['remedy']}", "dim")
+        if each.examples:
+            _print_wrapped("", f"such as {'; '.join(each.examples[:2])}", "dim")
+        following = findings[number + 1].code if number + 1 < len(findings) else None
+        if following != each.code:
+            _print_wrapped("", f"→ {each.remedy}", "dim")
 
 
-def print_diff(diff: Json) -> None:
+def print_diff(diff: DiffPayload) -> None:
     """Print the differences between two versions."""
-    counts = diff["counts"]
+    counts = diff.counts
     print_text(
-        f"{diff['before']} → {diff['after']}: {counts['added']:,} added,"
-        f" {counts['removed']:,} removed, {counts['changed']:,} changed,"
-        f" {counts['moved']:,} moved, {diff['unchanged']:,} the same"
+        f"{diff.before} → {diff.after}: {counts.added:,} added,"
+        f" {counts.removed:,} removed, {counts.changed:,} changed,"
+        f" {counts.moved:,} moved, {diff.unchanged:,} the same"
     )
-    names = ("added", "removed", "changed", "moved")
-    if diff["by_env"]:
-        rows = [[env["env_key"], *(env[name] for name in names)] for env in diff["by_env"]]
-        print_table(table(["environment", *(f"{name}>" for name in names)], rows))
-    _print_some("added", counts["added"], (each["key"] for each in diff["added"]))
-    _print_some("removed", counts["removed"], (each["key"] for each in diff["removed"]))
-    changed = (f"{each['key']} ({', '.join(each['fields'])})" for each in diff["changed"])
-    _print_some("changed", counts["changed"], changed)
-    moved = (f"{each['key']} ({each['before']} → {each['after']})" for each in diff["moved"])
-    _print_some("moved", counts["moved"], moved)
+    if diff.by_env:
+        columns = ("environment", "added>", "removed>", "changed>", "moved>")
+        rows = [
+            (env.env_key, env.added, env.removed, env.changed, env.moved) for env in diff.by_env
+        ]
+        print_table(table(columns, rows))
+    _print_some("added", counts.added, (task.key for task in diff.added))
+    _print_some("removed", counts.removed, (task.key for task in diff.removed))
+    changes = (f"{task.key} ({', '.join(task.fields)})" for task in diff.changed)
+    _print_some("changed", counts.changed, changes)
+    moves = (f"{task.key} ({task.before} → {task.after})" for task in diff.moved)
+    _print_some("moved", counts.moved, moves)
 
 
-def _print_left_out(version: Json) -> None:
+def _print_left_out(version: VersionPayload) -> None:
     """Print the rows of the file that are dropped or excluded, with the reasons."""
-    repeated = sum(each["count"] for each in version["duplicates"])
-    for filter_name, count in version["dropped"].items():
-        print_text(f"left out by {filter_name}: {count:,} of {version['num_read']:,} rows")
-    for reason, count in version["excluded"].items():
+    for filter_name, count in version.dropped.items():
+        print_text(f"left out by {filter_name}: {count:,} of {version.num_read:,} rows")
+    for reason, count in version.excluded.items():
         _print_wrapped("", f"{count:,} excluded: {reason}", "dim")
-    if repeated:
-        keys = (each["key"] for each in version["duplicates"])
-        _print_some("repeated keys", version["num_duplicates"], keys)
-    if version["num_copies"]:
-        copies = (" = ".join(each["keys"][:3]) for each in version["copies"])
-        _print_some("the same under other keys", version["num_copies"], copies)
-    if version["ignored_fields"]:
-        names = ", ".join(version["ignored_fields"])
+    if any(each.count for each in version.duplicates):
+        keys = (each.key for each in version.duplicates)
+        _print_some("repeated keys", version.num_duplicates, keys)
+    if version.num_copies:
+        copies = (" = ".join(each.keys[:3]) for each in version.copies)
+        _print_some("the same under other keys", version.num_copies, copies)
+    if version.ignored_fields:
+        names = ", ".join(version.ignored_fields)
         _print_wrapped("", f"unknown fields, not stored: {names}", "dim")
 
 
@@ -117,7 +127,7 @@ def _print_wrapped(label: str, text: str, style: str) -> None:
         out.print(f"  [{style}]{head:<8}[/{style}]{escape(line)}", soft_wrap=True, style="")
 
 
-def _policy(split: Json) -> str:
+def _policy(split: Mapping[str, Any]) -> str:
     parameters = {name: value for name, value in split.items() if name in ("eval_ratio", "salt")}
     details = ", ".join(f"{name} {value}" for name, value in parameters.items())
     return f"{split['policy']} ({details})" if details else str(split["policy"])

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -17,6 +15,11 @@ from hillclimb.cli.runs.watch import follow_run
 from hillclimb.client.client import Client
 from hillclimb.client.errors import ApiProblem
 from hillclimb.client.spec_file import read_spec
+from hillclimb.protocol.payloads.results.probes import (
+    EnvHealthPayload,
+    EnvProbePayload,
+    ProbePayload,
+)
 
 VERDICT_STYLE = {
     "informative": "green",
@@ -60,26 +63,25 @@ def probe(
     sys.exit(code)
 
 
-def print_probe(report: Mapping[str, Any]) -> None:
+def print_probe(report: ProbePayload) -> None:
     """Print the verdicts per environment, the shares of groups with signal, and the advice."""
-    size = report["group_size"]
-    whole = "" if report["complete"] else " (stopped early: later rollouts are missing)"
+    ending = "" if report.complete else " (stopped early: later rollouts are missing)"
     out.print(
-        f"\n[bold]probe[/bold] at step {report['step']}, {report['n_samples_per_prompt']} rollouts"
-        f" per task, signal in groups of {size} with 95 % intervals{whole}"
+        f"\n[bold]probe[/bold] at step {report.step}, {report.n_samples_per_prompt} rollouts"
+        f" per task, signal in groups of {report.group_size} with 95 % intervals{ending}"
     )
-    environments = report["environments"]
+    environments = report.environments
     print_table(table(COLUMNS, [_row(key, env) for key, env in environments.items()]))
     calls = [f"{key} {_num_calls(env)}" for key, env in environments.items() if _num_calls(env)]
     if calls:
         print_text(f"calls behind each p95: {', '.join(calls)}", style="dim")
     for key, env in environments.items():
-        if env["verdict"] != "informative":
-            print_text(f"{key}: {env['why']}", style="dim")
+        if env.verdict != "informative":
+            print_text(f"{key}: {env.why}", style="dim")
     out.print("\nshare of groups with signal, by rollouts per prompt")
     columns = ["environment", *(f"{size}>" for size in SHOWN_SIZES)]
     print_table(table(columns, [_shares(key, env) for key, env in environments.items()]))
-    print_text(f"advice: {report['advice']}")
+    print_text(f"advice: {report.advice}")
 
 
 def _show(client: Client, run_id: str, *, as_json: bool) -> None:
@@ -99,24 +101,24 @@ def _show_if_any(client: Client, run_id: str, *, must_be_there: bool) -> None:
             raise
 
 
-def _row(key: str, env: Mapping[str, Any]) -> list[object]:
-    rate, signal, begun = env["pass_rate"], env["signal"], env["begun"]
-    style = VERDICT_STYLE.get(env["verdict"], "")
-    verdict = env["verdict"].upper()
+def _row(key: str, env: EnvProbePayload) -> list[object]:
+    signal, begun = env.signal, env.begun
+    style = VERDICT_STYLE.get(env.verdict, "")
+    verdict = env.verdict.upper()
     return [
         key,
-        rate["num_graded"],
-        _percent(rate["value"]),
-        f"{_percent(signal['value'])} ({100 * signal['low']:.0f}–{100 * signal['high']:.0f})",
-        env["advised_group_size"] or "–",
-        _percent(begun["num_troubled"] / begun["num_begun"]) if begun["num_begun"] else "–",
-        _latency(env["health"]),
+        env.pass_rate.num_graded,
+        _percent(env.pass_rate.value),
+        f"{_percent(signal.value)} ({100 * signal.low:.0f}–{100 * signal.high:.0f})",
+        env.advised_group_size or "–",
+        _percent(begun.num_troubled / begun.num_begun) if begun.num_begun else "–",
+        _latency(env.health),
         f"[{style}]{verdict}[/{style}]" if style else verdict,
     ]
 
 
-def _shares(key: str, env: Mapping[str, Any]) -> list[object]:
-    by_size = {share["group_size"]: share["value"] for share in env["shares"]}
+def _shares(key: str, env: EnvProbePayload) -> list[object]:
+    by_size = {share.group_size: share.value for share in env.shares}
     return [key, *(_share(by_size[size]) for size in SHOWN_SIZES)]
 
 
@@ -129,13 +131,12 @@ def _percent(rate: float | None) -> str:
     return "–" if rate is None else f"{100 * rate:.0f} %"
 
 
-def _num_calls(env: Mapping[str, Any]) -> int:
-    health = env["health"] or {}
-    return int(health.get("call", {}).get("num", 0))
+def _num_calls(env: EnvProbePayload) -> int:
+    return 0 if env.health is None else env.health.call.num
 
 
-def _latency(health: Mapping[str, Any] | None) -> str:
-    seconds = (health or {}).get("call", {}).get("p95_s")
+def _latency(health: EnvHealthPayload | None) -> str:
+    seconds = None if health is None else health.call.p95_s
     if seconds is None:
         return "–"
     if seconds >= 1.0:

@@ -15,9 +15,15 @@ from hillclimb.cli.exits import Exit
 from hillclimb.cli.finite import FiniteRange
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.submit import SET, SPEC
-from hillclimb.client.client import Client, Json
+from hillclimb.client.client import Client
 from hillclimb.client.errors import HillclimbError
 from hillclimb.client.spec_file import read_spec
+from hillclimb.protocol.payloads.results.prompts import (
+    EnvPromptsPayload,
+    PromptsPayload,
+    PromptTextPayload,
+    TokenSpreadPayload,
+)
 from hillclimb.protocol.payloads.statuses import RunStatus
 
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
@@ -45,7 +51,7 @@ def prompts(*, run_id: str, env: str | None, task: str | None, show: bool, as_js
     if as_json:
         print_json(report)
         return
-    if task and not report["texts"]:
+    if task and not report.texts:
         raise PreviewFailed(
             f"{run_id} did not store the prompt of {task!r}: hillclimb preview SPEC --task {task}"
         )
@@ -90,7 +96,7 @@ def preview(
         print_json(report)
         return
     print_prompts(report, env=env, with_texts=True, only=frozenset(tasks))
-    too_long = sum(each["num_too_long"] for each in report["environments"].values())
+    too_long = sum(each.num_too_long for each in report.environments.values())
     sys.exit(Exit.ERROR if too_long else Exit.OK)
 
 
@@ -123,52 +129,52 @@ def _await_end(client: Client, run_id: str, wait_s: float) -> None:
 
 
 def print_prompts(
-    report: Json, *, env: str | None, with_texts: bool, only: frozenset[str] = frozenset()
+    report: PromptsPayload, *, env: str | None, with_texts: bool, only: frozenset[str] = frozenset()
 ) -> None:
     """Print a line per environment, then full prompts exactly as the model reads them."""
     rows = [
         _row(env_key, each)
-        for env_key, each in sorted(report["environments"].items())
+        for env_key, each in sorted(report.environments.items())
         if env in (None, env_key)
     ]
     print_table(table(COLUMNS, rows))
-    limit = report["max_input_length"]
+    limit = report.max_input_length
     out.print(
-        f"tokens: median (maximum); wording version {report['version']}; rollout.max_input_length"
+        f"tokens: median (maximum); wording version {report.version}; rollout.max_input_length"
         f" {limit}",
         style="dim",
     )
-    for text in report["texts"] if with_texts else ():
-        if not only or text["task_key"] in only:
+    for text in report.texts if with_texts else ():
+        if not only or text.task_key in only:
             _print_text(text, limit)
 
 
-def _row(env_key: str, each: Json) -> tuple[object, ...]:
-    counted = "" if each["num_counted"] == each["num_tasks"] else f" of {each['num_counted']}"
-    too_long = each["num_too_long"]
+def _row(env_key: str, each: EnvPromptsPayload) -> tuple[object, ...]:
+    of_counted = "" if each.num_counted == each.num_tasks else f" of {each.num_counted}"
+    too_long = each.num_too_long
     return (
         env_key,
-        each["num_tasks"],
-        each["num_tools"],
-        _spread(each["system_tokens"]),
-        _spread(each["tools_tokens"]),
-        _spread(each["task_tokens"]),
-        _spread(each["total_tokens"]),
-        f"[red]{too_long}{counted}[/red]" if too_long else f"0{counted}",
-        each["digest"][:12],
+        each.num_tasks,
+        each.num_tools,
+        _spread(each.system_tokens),
+        _spread(each.tools_tokens),
+        _spread(each.task_tokens),
+        _spread(each.total_tokens),
+        f"[red]{too_long}{of_counted}[/red]" if too_long else f"0{of_counted}",
+        each.digest[:12],
     )
 
 
-def _spread(tokens: Json) -> str:
-    same = tokens["min"] == tokens["max"]
-    return f"{tokens['median']:g}" if same else f"{tokens['median']:g} ({tokens['max']})"
+def _spread(tokens: TokenSpreadPayload) -> str:
+    is_single = tokens.min == tokens.max
+    return f"{tokens.median:g}" if is_single else f"{tokens.median:g} ({tokens.max})"
 
 
-def _print_text(text: Json, limit: int) -> None:
-    beyond = f", {text['total_tokens'] - limit} beyond the limit" if text["is_too_long"] else ""
+def _print_text(text: PromptTextPayload, limit: int) -> None:
+    excess = f", {text.total_tokens - limit} beyond the limit" if text.is_too_long else ""
     print_text(
-        f"\n{text['task_key']}: {text['total_tokens']} tokens (system {text['system_tokens']},"
-        f" tools {text['tools_tokens']}, task {text['task_tokens']}){beyond}",
-        style="bold red" if beyond else "bold",
+        f"\n{text.task_key}: {text.total_tokens} tokens (system {text.system_tokens},"
+        f" tools {text.tools_tokens}, task {text.task_tokens}){excess}",
+        style="bold red" if excess else "bold",
     )
-    click.echo(text["text"])
+    click.echo(text.text)

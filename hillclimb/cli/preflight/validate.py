@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from hillclimb.cli.console import out, print_json, print_table, print_text, table
+from hillclimb.cli.console import json_of, out, print_json, print_table, print_text, table
 from hillclimb.cli.exits import Exit
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.submit import SET
 from hillclimb.cli.runs.watch import follow_run
-from hillclimb.client.client import Client, Json
+from hillclimb.client.client import Client
 from hillclimb.client.errors import ApiProblem
 from hillclimb.client.spec_file import read_spec
 from hillclimb.datasets.filter.exclusions import exclude_failed
+from hillclimb.protocol.payloads.results.validations import TaskValidationPayload, ValidationPayload
+
+Json = dict[str, Any]
 
 VERDICTS = ("valid", "excluded", "unproven", "unknown")
-MAX_SHOWN = 20
+MAX_FAILURES = 20
 PAGE = 1000
 
 
@@ -69,37 +72,40 @@ def validate(
     sys.exit(code)
 
 
-def print_validation(summary: Mapping[str, Any], failures: list[Mapping[str, Any]]) -> None:
+def print_validation(
+    validation: ValidationPayload, failures: Sequence[TaskValidationPayload]
+) -> None:
     """Print the counts per environment, then the first tasks that failed with their reasons."""
-    whole = "" if summary["complete"] else ", stopped early"
+    ending = "" if validation.complete else ", stopped early"
     out.print(
-        f"\n[bold]validation[/bold] of {summary['num_tasks']} tasks, coverage"
-        f" {100 * summary['coverage']:.0f} %{whole}"
+        f"\n[bold]validation[/bold] of {validation.num_tasks} tasks, coverage"
+        f" {100 * validation.coverage:.0f} %{ending}"
     )
     rows = [
         (key, sum(counts.values()), *(counts.get(verdict, 0) for verdict in VERDICTS))
-        for key, counts in sorted(summary["environments"].items())
+        for key, counts in sorted(validation.environments.items())
     ]
     print_table(table(["environment", "n>", *(f"{verdict}>" for verdict in VERDICTS)], rows))
-    if summary["reasons"]:
-        why = ", ".join(f"{number} {reason}" for reason, number in summary["reasons"].items())
-        print_text(f"reasons: {why}", style="dim")
-    for row in failures[:MAX_SHOWN]:
-        print_text(f"{row['task_key']}: {row['detail'] or row['reason']}", style="dim")
-    if len(failures) > MAX_SHOWN:
-        print_text(f"and {len(failures) - MAX_SHOWN} more: --json lists them all", style="dim")
-    teacher = summary["teacher"]
+    if validation.reasons:
+        counts = ", ".join(f"{number} {reason}" for reason, number in validation.reasons.items())
+        print_text(f"reasons: {counts}", style="dim")
+    for row in failures[:MAX_FAILURES]:
+        print_text(f"{row.task_key}: {row.detail or row.reason}", style="dim")
+    if len(failures) > MAX_FAILURES:
+        print_text(f"and {len(failures) - MAX_FAILURES} more: --json lists them all", style="dim")
+    teacher = validation.teacher
     if teacher is not None:
         print_text(
-            f"teacher: {teacher['num_requests']} requests ({teacher['num_retries']} retries),"
-            f" {teacher['input_tokens']} input tokens, {teacher['output_tokens']} output tokens"
+            f"teacher: {teacher.num_requests} requests ({teacher.num_retries} retries),"
+            f" {teacher.input_tokens} input tokens, {teacher.output_tokens} output tokens"
         )
 
 
 def _show(client: Client, run_id: str, excluded: Json | None, *, as_json: bool) -> None:
     if as_json:
-        rows = list(_rows(client, run_id))
-        report = {**client.validation(run_id, limit=0), "rows": rows, "has_more": False}
+        rows = [json_of(row) for row in _rows(client, run_id)]
+        first = json_of(client.validation(run_id, limit=0))
+        report = {**first, "rows": rows, "has_more": False}
         print_json(report if excluded is None else {**report, "excluded": excluded})
         return
     print_validation(
@@ -130,29 +136,29 @@ def _exclude(client: Client, run_id: str) -> Json:
 
     A permanent exclusion keeps its reason; a temporary one becomes permanent.
     """
-    dataset = client.validation(run_id, limit=0)["dataset"]
+    dataset = client.validation(run_id, limit=0).dataset
     if dataset is None:
         raise click.UsageError(
             f"{run_id} validated generated tasks: only a registered dataset has exclusions"
         )
     failures = [exclude_failed(row) for row in _rows(client, run_id, verdict="excluded")]
     known = {
-        each["key"]
-        for each in client.datasets.exclusions(dataset["name"])["data"]
-        if each["scope"] == "task" and each["expires_at"] is None
+        each.key
+        for each in client.datasets.exclusions(dataset.name).data
+        if each.scope == "task" and each.expires_at is None
     }
     fresh = [each.model_dump(mode="json") for each in failures if each.key not in known]
     for start in range(0, len(fresh), PAGE):
-        client.datasets.exclude(dataset["name"], fresh[start : start + PAGE])
-    return {"object": "exclusions", "dataset": dataset["name"], "num_tasks": len(failures)}
+        client.datasets.exclude(dataset.name, fresh[start : start + PAGE])
+    return {"object": "exclusions", "dataset": dataset.name, "num_tasks": len(failures)}
 
 
-def _rows(client: Client, run_id: str, **filters: str) -> Iterator[Mapping[str, Any]]:
+def _rows(client: Client, run_id: str, **filters: str) -> Iterator[TaskValidationPayload]:
     after: int | None = 0
     while after is not None:
         page = client.validation(run_id, after=after, limit=PAGE, **filters)
-        yield from page["rows"]
-        after = page["next_after"]
+        yield from page.rows
+        after = page.next_after
 
 
 def _has_reported(client: Client, run_id: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,38 +13,39 @@ from hillclimb.cli.console import err, print_table, table
 from hillclimb.client.errors import SpecFileError
 from hillclimb.hardware.model.shapes import ModelShape, UnknownShape, shape_of_config
 from hillclimb.hardware.plan import hardware_plan
+from hillclimb.protocol.payloads.hardware import HardwarePayload, RangePayload
 from hillclimb.spec.run import RunSpec
 
-Json = dict[str, Any]
 
-
-def print_hardware(hardware: Json) -> None:
+def print_hardware(hardware: HardwarePayload) -> None:
     """Print machines, the arithmetic of the first eligible one, and prices on standard error."""
     rows = [
-        [each["label"], _price(each["hourly_usd"]), "no" if each["why_not"] else "yes"]
-        for each in hardware["candidates"]
+        [each.label, _price(each.hourly_usd), "no" if each.why_not else "yes"]
+        for each in hardware.candidates
     ]
     print_table(table(("machines", "USD an hour", "eligible"), rows), stderr=True)
-    eligible = [each["estimate"] for each in hardware["candidates"] if not each["why_not"]]
-    estimate = next((each for each in eligible if each), None)
+    eligible = [each.estimate for each in hardware.candidates if not each.why_not]
+    estimate = next((each for each in eligible if each is not None), None)
     if estimate is not None:
-        print_estimate(estimate["lines"])
-    _say(
-        f"a cluster costs {_price(hardware['hourly_usd'])} USD an hour, and"
-        f" {_price(hardware['longest_usd'])} USD in backend.skypilot.max_hours"
-        f" ({hardware['max_hours']:g} h)"
+        print_estimate(estimate.lines)
+    _print_line(
+        f"a cluster costs {_price(hardware.hourly_usd)} USD an hour, and"
+        f" {_price(hardware.longest_usd)} USD in backend.skypilot.max_hours"
+        f" ({hardware.max_hours:g} h)"
     )
-    _say(hardware["prices"]["summary"])
-    _say("time of a step, hours and price of the run: unknown, no step of this shape was measured")
+    _print_line(hardware.prices.summary)
+    _print_line(
+        "time of a step, hours and price of the run: unknown, no step of this shape was measured"
+    )
 
 
-def print_estimate(lines: list[str]) -> None:
+def print_estimate(lines: Iterable[str]) -> None:
     """Print arithmetic on stderr."""
     for line in lines:
-        _say(line)
+        _print_line(line)
 
 
-def estimates(spec: Json, config: Path) -> list[list[str]]:
+def estimates(spec: Mapping[str, Any], config: Path) -> list[list[str]]:
     """Return the estimate of each candidate by the model shape in `config`, as lines.
 
     Raises:
@@ -59,7 +61,7 @@ def estimates(spec: Json, config: Path) -> list[list[str]]:
     ]
 
 
-def _parsed(spec: Json) -> RunSpec:
+def _parsed(spec: Mapping[str, Any]) -> RunSpec:
     try:
         return RunSpec.model_validate(spec)
     except ValidationError as error:
@@ -82,12 +84,12 @@ def _shape(path: Path) -> ModelShape:
         raise SpecFileError(f"{path}: {unknown}") from unknown
 
 
-def _price(span: Json | None) -> str:
+def _price(span: RangePayload | None) -> str:
     if span is None:
         return "unknown"
-    low, high = f"{span['low']:,.2f}", f"{span['high']:,.2f}"
+    low, high = f"{span.low:,.2f}", f"{span.high:,.2f}"
     return low if low == high else f"{low} to {high}"
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     err.print(line, markup=False, soft_wrap=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 import click
 
 from hillclimb.cli.clusters.clusters import print_outlook
 from hillclimb.cli.console import (
+    json_of,
     out,
     percent,
     print_json,
@@ -17,12 +17,16 @@ from hillclimb.cli.console import (
     print_text,
     styled_status,
     table,
+    timestamp,
 )
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.report import print_report
 from hillclimb.client.client import Client
 from hillclimb.client.errors import ApiProblem
 from hillclimb.protocol.payloads.events import EventPage, EventPayload
+from hillclimb.protocol.payloads.results.logs import LogPayload
+from hillclimb.protocol.payloads.results.reports import ReportPayload
+from hillclimb.protocol.payloads.results.rollouts import RolloutWithTrajectory
 from hillclimb.protocol.payloads.runs import RunSummary
 
 MAX_WARNINGS = 50
@@ -42,7 +46,7 @@ def runs(*, status: str | None, limit: int, cursor: str | None, as_json: bool) -
         print_json(page)
         return
     rows = [
-        (run.id, run.name, styled_status(run.status), _progress(run), _time(run.created_at))
+        (run.id, run.name, styled_status(run.status), _progress(run), timestamp(run.created_at))
         for run in page.data
     ]
     print_table(table(["run", "name", "status", "step>", "created"], rows))
@@ -54,11 +58,6 @@ def _progress(run: RunSummary) -> str:
     return f"{run.progress.step}/{run.progress.total or '–'}"
 
 
-def _time(moment: datetime) -> str:
-    """Return a time as the service writes it in JSON."""
-    return moment.isoformat().replace("+00:00", "Z")
-
-
 @main.command()
 @click.argument("run_id", metavar="RUN")
 @click.option("--spec", "with_spec", is_flag=True, help="Print the resolved spec too.")
@@ -68,22 +67,23 @@ def show(*, run_id: str, with_spec: bool, as_json: bool) -> None:
     with connect() as client:
         run = client.run(run_id)
         report = _report_or_none(client, run_id)
-        warned = client.events(run_id, types="run.warning", limit=MAX_WARNINGS)
-    warnings = [event.data["message"] for event in warned.data]
+        warnings = client.events(run_id, types="run.warning", limit=MAX_WARNINGS)
     if as_json:
-        print_json(run.model_dump(mode="json") | {"report": report, "warnings": warnings})
+        sentences = [event.data["message"] for event in warnings.data]
+        report_json = None if report is None else json_of(report)
+        print_json(json_of(run) | {"report": report_json, "warnings": sentences})
         return
     out.print(f"[bold]{run.name}[/bold]  {run.id}  {styled_status(run.status)}")
     if run.end_reason is not None and run.end_reason.message:
         print_text(run.end_reason.message)
     elif run.queue is not None:
         print_text(f"{run.queue.reason or 'It is next.'} (position {run.queue.position})")
-    out.print(f"step {_progress(run)}  attempt {run.attempt}  created {_time(run.created_at)}")
+    out.print(f"step {_progress(run)}  attempt {run.attempt}  created {timestamp(run.created_at)}")
     if run.cost is not None:
-        print_outlook(run.cost.model_dump(mode="json"))
+        print_outlook(run.cost)
     if run.spec.get("kind", "train") != "train":
         print_text(_instead_of_training(run.spec))
-    _print_warnings(warned)
+    _print_warnings(warnings)
     if with_spec:
         print_json(run.spec)
     if report:
@@ -121,7 +121,7 @@ def _instead_of_training(spec: dict[str, Any]) -> str:
     return f"{does} step {source['step']} of {source['run_id']} and trains nothing"
 
 
-def _report_or_none(client: Client, run_id: str) -> dict[str, Any] | None:
+def _report_or_none(client: Client, run_id: str) -> ReportPayload | None:
     try:
         return client.report(run_id)
     except ApiProblem as problem:
@@ -153,18 +153,18 @@ def logs(
             if as_json:
                 print_json(page)
             else:
-                click.echo(page["text"], nl=False)
+                click.echo(page.text, nl=False)
 
 
 def _log_so_far(
     client: Client, run_id: str, attempt: int | None, filters: Mapping[str, str | None]
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[LogPayload]:
     page, after = client.logs(run_id, attempt=attempt, filters=filters), 0
     yield page
-    while page["next_offset"] > after:
-        after = page["next_offset"]
+    while page.next_offset > after:
+        after = page.next_offset
         page = client.logs(run_id, attempt=attempt, after=after, filters=filters)
-        if page["text"]:
+        if page.text:
             yield page
 
 
@@ -190,30 +190,29 @@ def trajectories(*, run_id: str, rollout_id: str | None, as_json: bool, **filter
         return
     rows = [
         (
-            row["rollout_id"],
-            row["env_key"],
-            row["decoding"],
-            row["status"] if row["score"] is None else percent(row["score"]),
-            row["stop_reason"],
-            row["num_turns"],
+            row.rollout_id,
+            row.env_key,
+            row.decoding,
+            row.status if row.score is None else percent(row.score),
+            row.stop_reason,
+            row.num_turns,
         )
-        for row in page["data"]
+        for row in page.data
     ]
     print_table(table(["rollout", "env", "decoding", "score>", "stopped", "turns>"], rows))
 
 
-def _print_trajectory(trajectory: dict[str, Any], *, as_json: bool) -> None:
+def _print_trajectory(rollout: RolloutWithTrajectory, *, as_json: bool) -> None:
     if as_json:
-        print_json(trajectory)
+        print_json(rollout)
         return
-    whole = trajectory["trajectory"]
-    task = whole["task"]
-    variables = "  ".join(f"{name}={value}" for name, value in task["env_variables"].items())
-    print_text(f"{task['key']}  {variables}", style="bold")
-    print_text(task["prompt"])
-    for turn in whole["turns"]:
-        print_text(turn["response"], style="cyan")
-        if turn["observation"] is not None:
-            print_text(turn["observation"], style="red" if turn["is_error"] else "dim")
-    why = trajectory["reason"] or trajectory["cause"] or trajectory["stop_reason"]
-    print_text(f"{trajectory['status']}, score {trajectory['score']}: {why}")
+    task = rollout.trajectory.task
+    variables = "  ".join(f"{name}={value}" for name, value in task.env_variables.items())
+    print_text(f"{task.key}  {variables}", style="bold")
+    print_text(task.prompt)
+    for turn in rollout.trajectory.turns:
+        print_text(turn.response, style="cyan")
+        if turn.observation is not None:
+            print_text(turn.observation, style="red" if turn.is_error else "dim")
+    reason = rollout.reason or rollout.cause or rollout.stop_reason
+    print_text(f"{rollout.status}, score {rollout.score}: {reason}")

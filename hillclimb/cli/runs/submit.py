@@ -5,19 +5,21 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 
-from hillclimb.cli.console import err, out, print_json
+from hillclimb.cli.console import err, json_of, out, print_json
 from hillclimb.cli.datasets.view import print_environments
 from hillclimb.cli.finite import FiniteRange
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.hardware import estimates, print_estimate, print_hardware
 from hillclimb.cli.runs.watch import follow_run
-from hillclimb.client.client import Client, Json
+from hillclimb.client.client import Client
 from hillclimb.client.spec_file import read_spec, with_assignments
 from hillclimb.protocol.payloads.runs import PlanPayload
 
+Json = dict[str, Any]
 _FILE = click.Path(path_type=Path, dir_okay=False)
 SPEC = click.argument("spec_file", metavar="SPEC", type=_FILE)
 SPEC_OR_NONE = click.argument("spec_file", metavar="[SPEC]", required=False, type=_FILE)
@@ -107,7 +109,7 @@ def plan(
     own = {} if model_config is None else {"estimates": estimates(planned.spec, model_config)}
     if not as_json:
         _print_advice(planned, own.get("estimates", []))
-    print_json(planned.model_dump(mode="json") | own if as_json else planned.spec)
+    print_json(json_of(planned) | own if as_json else planned.spec)
 
 
 def _plan(client: Client, spec: Json, wait_s: float) -> PlanPayload:
@@ -141,7 +143,7 @@ def _spec(
     if spec_file is not None and preset_name is None:
         return read_spec(spec_file, assignments)
     if spec_file is None and preset_name is not None:
-        return with_assignments(client.preset(preset_name)["spec"], assignments)
+        return with_assignments(client.preset(preset_name).spec, assignments)
     raise click.UsageError("give a SPEC, or --preset NAME")
 
 
@@ -159,10 +161,10 @@ def _warn(sentence: str) -> None:
 def _print_advice(planned: PlanPayload, own_estimates: list[list[str]]) -> None:
     """Print dataset, hardware and warnings on standard error: standard output is the spec."""
     if dataset := planned.dataset:
-        err.print(f"{dataset['name']}@{dataset['version']}  {dataset['id']}", style="bold")
-        print_environments(dataset["envs"], stderr=True)
+        err.print(f"{dataset.name}@{dataset.version}  {dataset.id}", style="bold")
+        print_environments(dataset.envs, stderr=True)
     if planned.hardware is not None:
-        print_hardware(planned.hardware.model_dump(mode="json"))
+        print_hardware(planned.hardware)
     for lines in own_estimates:
         print_estimate(lines)
     for warning in planned.warnings:

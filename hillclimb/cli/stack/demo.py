@@ -10,13 +10,14 @@ from typing import Any
 
 import click
 
-from hillclimb.cli.console import duration, out
+from hillclimb.cli.console import duration, json_of, out
 from hillclimb.cli.exits import Exit
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.report import print_report
 from hillclimb.cli.runs.watch import follow_run
 from hillclimb.cli.stack.lifecycle import StackRefused, read_options, say
 from hillclimb.client.spec_file import read_spec
+from hillclimb.protocol.payloads.results.reports import ReportPayload
 from hillclimb.stack import control
 from hillclimb.stack.errors import StackError
 from hillclimb.stack.options import CODE_ROOT
@@ -86,10 +87,10 @@ def run_demo(options: DemoOptions, *, as_json: bool) -> int:
         if status != Exit.OK:
             return status
         report = client.report(run.id)
-        options.report.write_text(json.dumps(report, indent=2) + "\n")
+        options.report.write_text(json.dumps(json_of(report), indent=2) + "\n")
         if not as_json:
             print_report(report)
-            for sentence in conclusions(report, _taught(run.spec)):
+            for sentence in conclusions(report, _habits(run.spec)):
                 out.print(sentence)
             out.print(f"\nreport: {options.report}", soft_wrap=True)
             if not options.stop_after:
@@ -99,7 +100,7 @@ def run_demo(options: DemoOptions, *, as_json: bool) -> int:
     return Exit.OK
 
 
-def _taught(spec: Mapping[str, Any]) -> Mapping[str, str]:
+def _habits(spec: Mapping[str, Any]) -> Mapping[str, str]:
     """Return the warm start's deliberate bad habits by environment, from the model's card."""
     source = str(spec["model"]["source"])
     card = CODE_ROOT / "assets" / source.removeprefix("builtin:") / "CARD.json"
@@ -109,17 +110,17 @@ def _taught(spec: Mapping[str, Any]) -> Mapping[str, str]:
     return habits
 
 
-def conclusions(report: Mapping[str, Any], taught: Mapping[str, str]) -> list[str]:
+def conclusions(report: ReportPayload, habits: Mapping[str, str]) -> list[str]:
     """Return lines about the warm start's bad habits and the failures before and after."""
     lines = []
-    if taught:
+    if habits:
         lines.append("\nBad habits that were deliberately trained into the warm start:")
-        lines += [f"  {env}: {habit}" for env, habit in sorted(taught.items())]
-    for decoding in report["decodings"]:
+        lines += [f"  {env}: {habit}" for env, habit in sorted(habits.items())]
+    for decoding, comparison in report.comparisons.items():
         lines.append(f"\nFailed {decoding} rollouts, before → after:")
         lines += [
-            f"  {cause['before']:>4} → {cause['after']:<4} {cause['meaning']}"
-            for cause in report[decoding]["failures"].values()
+            f"  {failure.before:>4} → {failure.after:<4} {failure.meaning}"
+            for failure in comparison.failures.values()
         ]
-    lines.append(f"\ntraining took {duration(report['training_seconds'])} (without evaluations)")
+    lines.append(f"\ntraining took {duration(report.training_seconds)} (without evaluations)")
     return lines

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, Field
 
 from hillclimb.datasets.format.rows import Storable, TaskRow
+from hillclimb.protocol.validation import TaskValidation
 from hillclimb.spec.section import Section
 
 MAX_AT_ONCE = 5000
@@ -36,12 +37,12 @@ class Exclusion(Section):
         return self.expires_at is None or now < self.expires_at
 
 
-def exclude_failed(row: Mapping[str, Any]) -> Exclusion:
-    """Return the exclusion of a task that failed a validation, from its row as JSON."""
-    reason = f"{row['reason']}: {row['detail'] or 'no detail'}".replace("\0", "\ufffd")
+def exclude_failed(row: TaskValidation) -> Exclusion:
+    """Return the exclusion of a task that failed a validation."""
+    reason = f"{row.reason}: {row.detail or 'no detail'}".replace("\0", "\ufffd")
     reason = reason.encode(errors="replace").decode()  # environments may return any text
     return Exclusion(
-        scope="task", key=row["task_key"], reason=reason[:MAX_REASON], source="validation"
+        scope="task", key=row.task_key, reason=reason[:MAX_REASON], source="validation"
     )
 
 

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from hillclimb.protocol.payloads.base import Payload
 from hillclimb.protocol.payloads.costs import OutlookPayload
+from hillclimb.protocol.payloads.datasets.versions import PlannedDataset
 from hillclimb.protocol.payloads.hardware import HardwarePayload
 from hillclimb.protocol.payloads.statuses import AttemptState, Category, DesiredState, RunStatus
 
@@ -112,7 +113,7 @@ class PlanPayload(Payload):
     spec: dict[str, Any]
     config_hash: str
     warnings: tuple[str, ...]
-    dataset: dict[str, Any] | None
+    dataset: PlannedDataset | None
     """The version and its tasks per environment; null where tasks are generated."""
     hardware: HardwarePayload | None
     """Machines, arithmetic and costs; null where none are rented."""

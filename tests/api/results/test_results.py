@@ -14,6 +14,7 @@ from hillclimb.protocol.end_reasons import ReasonCode
 from hillclimb.protocol.rundir import attempt_name, checkpoint_name, log_segment, run_key
 from tests.api.fixtures.serving import Served
 from tests.api.fixtures.story import Story
+from tests.hillclimb.client.payloads import trajectory_json
 
 RATES = {"booking": 0.5, "github": 1.0}
 
@@ -98,7 +99,7 @@ def test_a_trajectory_comes_whole_from_its_line_of_the_file(
 ) -> None:
     run_id = story.running()
     story.push(run_id, story.evaluation(run_id, 0, {"booking": 0.5}, tasks=4))
-    lines = "".join(json.dumps({"turns": [f"turn of {task}"]}) + "\n" for task in range(4))
+    lines = "".join(json.dumps(trajectory_json(task)) + "\n" for task in range(4))
     key = run_key(run_id, attempt_name(1), "trajectories/step.jsonl.gz")
     rollout = f"/v1/runs/{run_id}/trajectories/1/0/eval/sampled/booking/eval/t/2/0"
     with served.client() as client:
@@ -107,7 +108,7 @@ def test_a_trajectory_comes_whole_from_its_line_of_the_file(
         answer = client.get(rollout).json()
         unknown = client.get(f"/v1/runs/{run_id}/trajectories/nobody")
     assert (early.status_code, early.json()["code"]) == (404, "artifact_not_found")
-    assert answer["trajectory"] == {"turns": ["turn of 2"]}
+    assert answer["trajectory"] == trajectory_json(2)
     assert answer["task_key"] == "booking-2"
     assert unknown.status_code == 404
 

@@ -56,3 +56,52 @@ def event_payload(kind: str, data: dict[str, Any]) -> EventPayload:
             "data": data,
         }
     )
+
+
+def trajectory_json(number: int) -> dict[str, Any]:
+    """Return a rollout as the trainer stores it."""
+    return {
+        "rollout_id": f"rollout-{number}",
+        "step": 0,
+        "split": "eval",
+        "decoding": "sampled",
+        "temperature": 1.0,
+        "task": {
+            "key": f"booking-{number}",
+            "env_key": "booking",
+            "template": "booking.t1",
+            "held_out_template": False,
+            "difficulty": None,
+            "prompt": "Do it.",
+            "env_variables": {"CURRENT_DATE": "2026-03-01"},
+        },
+        "sample_index": 0,
+        "num_infra_retries": 0,
+        "infra_errors": [],
+        "stop_reason": "done",
+        "outcome": {"status": "graded", "score": 1.0, "reason": None},
+        "duration_s": 0.5,
+        "turns": [
+            {
+                "response": "<tool_call>",
+                "tool_name": "search",
+                "tool_arguments": {"city": "Brno"},
+                "observation": "3 hotels",
+                "is_error": False,
+                "call_index": 0,
+            },
+            {
+                "response": "Done.",
+                "tool_name": None,
+                "tool_arguments": None,
+                "observation": None,
+                "is_error": False,
+                "call_index": 0,
+            },
+        ],
+        "prompt_length": 2,
+        "token_ids": [1, 2, 3],
+        "action_mask": [0, 0, 1],
+        "logprobs": [-0.25],
+        "weight_versions": [0],
+    }

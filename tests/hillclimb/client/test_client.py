@@ -71,12 +71,13 @@ def test_a_log_is_followed_through_a_restart_of_the_service(
     monkeypatch.setattr("hillclimb.client.client.LOGS_PAUSE_S", 0.0)
 
     def page(text: str, end: int, *, ended: bool = False) -> httpx.Response:
-        return httpx.Response(200, json={"text": text, "next_offset": end, "ended": ended})
+        place = {"run_id": "run_1", "attempt": 1, "has_more": False}
+        return httpx.Response(200, json={**place, "text": text, "next_offset": end, "ended": ended})
 
     away = httpx.Response(503, json={"code": "unavailable"})
     answers = (page("a", 1), page("", 1), away, page("b", 2, ended=True), page("", 2, ended=True))
     with client_of(*answers) as client:
-        assert [each["text"] for each in client.follow_logs("run_1")] == ["a", "b"]
+        assert [page.text for page in client.follow_logs("run_1")] == ["a", "b"]
 
 
 @pytest.mark.parametrize("status", [300, 302, 304])
@@ -95,7 +96,7 @@ def test_only_an_answer_with_the_file_is_taken_for_it(status: int) -> None:
 
 
 def test_a_service_that_stays_away_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hillclimb.client.client.RECONNECT_FOR_S", 0.0)
+    monkeypatch.setattr("hillclimb.client.outages.RECONNECT_FOR_S", 0.0)
     away = httpx.Response(503, json={"code": "unavailable"})
     with client_of(away) as client, pytest.raises(ApiUnreachable, match="does not answer"):
         next(client.follow_logs("run_1"))
@@ -103,18 +104,22 @@ def test_a_service_that_stays_away_is_reported(monkeypatch: pytest.MonkeyPatch) 
 
 def test_whatever_is_in_an_id_stays_in_its_place() -> None:
     """A rollout is named after its task, whose key may have anything in it."""
-    asked: list[str] = []
+    paths: list[str] = []
 
-    def answer(request: httpx.Request) -> httpx.Response:
-        asked.append(request.url.raw_path.decode())
-        return httpx.Response(200, json=run_json())
+    def refuse(request: httpx.Request) -> httpx.Response:
+        paths.append(request.url.raw_path.decode())
+        return httpx.Response(404, json={"code": "not_found"})
 
     connection = Connection(url="http://service", api_key="hc_x")
-    with Client(connection, httpx.MockTransport(answer)) as client:
-        client.trajectory("run_1", "1/0/eval/task#2?x/../y")
-        client.run("..")
-        client.run("run_1?x=1#y")
-    assert asked == [
+    with Client(connection, httpx.MockTransport(refuse)) as client:
+        for request in (
+            lambda: client.trajectory("run_1", "1/0/eval/task#2?x/../y"),
+            lambda: client.run(".."),
+            lambda: client.run("run_1?x=1#y"),
+        ):
+            with pytest.raises(ApiProblem):
+                request()
+    assert paths == [
         "/v1/runs/run_1/trajectories/1%2F0%2Feval%2Ftask%232%3Fx%2F..%2Fy",
         "/v1/runs/%2E%2E",
         "/v1/runs/run_1%3Fx%3D1%23y",

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from pathlib import Path as FilePath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import JSONResponse, StreamingResponse
@@ -25,7 +25,7 @@ from api.datasets.errors import (
     TaskNotFound,
 )
 from api.datasets.reading import inspection, rows
-from api.datasets.reading.description import dataset_facts, version_facts, version_summary
+from api.datasets.reading.description import dataset_facts, describe_version, version_summary
 from api.datasets.reading.rows import TaskFilters
 from api.datasets.request import parse_request
 from api.datasets.sources import allowed_prefixes
@@ -45,6 +45,15 @@ from api.tables.idempotency import IdempotencyKeyReused, RequestKey
 from api.tables.identity import NotAllowed, NotAuthenticated
 from hillclimb.datasets.format.files import SPLIT, TASKS
 from hillclimb.datasets.lint.lint import LintOptions
+from hillclimb.protocol.payloads.datasets.diffs import DiffPayload
+from hillclimb.protocol.payloads.datasets.lint import FindingList
+from hillclimb.protocol.payloads.datasets.tasks import TaskList, TaskPayload
+from hillclimb.protocol.payloads.datasets.versions import (
+    DatasetList,
+    DatasetPayload,
+    VersionList,
+    VersionPayload,
+)
 
 router = APIRouter(
     prefix="/v1/datasets",
@@ -78,7 +87,7 @@ CREATION = (
     operation_id="create_dataset_version",
     summary="Create a version from a file of tasks",
     status_code=201,
-    response_model=dict[str, Any],
+    response_model=VersionPayload,
     responses={
         200: {"description": "The existing version of the same tasks and options"},
         **documented(*CREATION),
@@ -136,7 +145,7 @@ async def create_version(
 )
 def list_datasets(
     services: ServicesDep, caller: Reader, limit: Limit = 50, cursor: Cursor = None
-) -> dict[str, Any]:
+) -> DatasetList:
     """Return one page, each dataset with a summary of its newest version."""
     scope, secret = {"project": caller.project_id, "list": "datasets"}, services.cursor_secret
     after = None
@@ -148,20 +157,22 @@ def list_datasets(
         page, has_more = datasets[:limit], len(datasets) > limit
         newest = store.newest_versions(session, page)
     position = [page[-1].created_at.isoformat(), page[-1].id] if has_more else None
-    return as_list(
-        [dataset_facts(each, newest.get(each.id)) for each in page],
-        has_more=has_more,
-        next_cursor=sign_cursor(position, scope, secret=secret) if position else None,
+    return DatasetList.of(
+        as_list(
+            [dataset_facts(each, newest.get(each.id)) for each in page],
+            has_more=has_more,
+            next_cursor=sign_cursor(position, scope, secret=secret) if position else None,
+        )
     )
 
 
 @router.get("/{name}", operation_id="get_dataset", summary="Get a dataset", responses={**GONE})
-def get_dataset(services: ServicesDep, caller: Reader, name: Name) -> dict[str, Any]:
+def get_dataset(services: ServicesDep, caller: Reader, name: Name) -> DatasetPayload:
     """Return the dataset with a summary of its newest version."""
     with services.database.transaction() as session:
         dataset = store.find_dataset(session, caller.project_id, name)
         newest = store.newest_versions(session, [dataset]).get(dataset.id)
-        return dataset_facts(dataset, newest)
+        return DatasetPayload.of(dataset_facts(dataset, newest))
 
 
 @router.get(
@@ -176,13 +187,13 @@ def list_versions(
     name: Name,
     limit: Limit = 50,
     before: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
-) -> dict[str, Any]:
+) -> VersionList:
     """Return one page; `before` is the number of the last version on the previous page."""
     with services.database.transaction() as session:
         dataset = store.find_dataset(session, caller.project_id, name)
         versions = store.list_versions(session, dataset, before=before, limit=limit + 1)
         page = [version_summary(dataset, each) for each in versions[:limit]]
-    return as_list(page, has_more=len(versions) > limit)
+    return VersionList.of(as_list(page, has_more=len(versions) > limit))
 
 
 @router.get(
@@ -193,16 +204,17 @@ def list_versions(
 )
 def get_version(
     services: ServicesDep, caller: Reader, name: Name, number: Number
-) -> dict[str, Any]:
+) -> VersionPayload:
     """Return the version: environments, options, duplicates, excluded tasks, lint findings."""
     with open_version(services, caller, name, number) as (_, dataset, version):
-        return version_facts(dataset, version)
+        return describe_version(dataset, version)
 
 
 @router.get(
     "/{name}/versions/{number}/tasks",
     operation_id="list_dataset_tasks",
     summary="List the tasks of a version, by key",
+    response_model_exclude_unset=True,
     responses={**documented(KINDS[DatasetNotFound], KINDS[CursorRejected], KINDS[DatasetsBusy])},
 )
 async def list_tasks(  # noqa: PLR0913 - one parameter per filter
@@ -215,23 +227,26 @@ async def list_tasks(  # noqa: PLR0913 - one parameter per filter
     search: Annotated[str | None, Query(max_length=512, description="Part of the key.")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
-) -> dict[str, Any]:
+) -> TaskList:
     """Return one page of tasks in full, each with its split and, if excluded, the reason."""
     filters = TaskFilters(env=env, split=split, search=search)
 
-    def read() -> dict[str, Any]:
+    def read() -> TaskList:
         with open_version(services, caller, name, number) as (_, dataset, version):
             pass
         scope, secret = {"version": version.id, "filters": repr(filters)}, services.cursor_secret
         after = read_cursor(cursor, scope, secret=secret)[0] if cursor is not None else ""
         tasks = rows.list_tasks(services.store, version, filters, after=after, limit=limit + 1)
         page, has_more = tasks[:limit], len(tasks) > limit
-        return as_list(
-            page,
-            has_more=has_more,
-            next_cursor=sign_cursor([page[-1]["key"]], scope, secret=secret) if has_more else None,
-            name=dataset.name,
-            number=version.number,
+        end = [page[-1]["key"]] if has_more else None
+        return TaskList.of(
+            as_list(
+                page,
+                has_more=has_more,
+                next_cursor=sign_cursor(end, scope, secret=secret) if end else None,
+                name=dataset.name,
+                number=version.number,
+            )
         )
 
     return await services.lanes.reads.run(read)
@@ -241,17 +256,18 @@ async def list_tasks(  # noqa: PLR0913 - one parameter per filter
     "/{name}/versions/{number}/tasks/{key:path}",
     operation_id="get_dataset_task",
     summary="Get one task",
+    response_model_exclude_unset=True,
     responses={**documented(KINDS[DatasetNotFound], KINDS[TaskNotFound], KINDS[DatasetsBusy])},
 )
 async def get_task(
     services: ServicesDep, caller: Reader, name: Name, number: Number, key: str
-) -> dict[str, Any]:
+) -> TaskPayload:
     """Return one task in full, with its split."""
 
-    def read() -> dict[str, Any]:
+    def read() -> TaskPayload:
         with open_version(services, caller, name, number) as (*_, version):
             pass
-        return rows.find_task(services.store, version, key)
+        return TaskPayload.of(rows.find_task(services.store, version, key))
 
     return await services.lanes.reads.run(read)
 
@@ -305,15 +321,16 @@ async def diff_versions(
     number: Number,
     base: Annotated[int, Query(ge=1, le=2**31 - 1, description="The version to compare with.")],
     base_name: Annotated[str | None, Query(max_length=63, description="Its dataset.")] = None,
-) -> dict[str, Any]:
+) -> DiffPayload:
     """Return the tasks added, removed, changed and moved from `base` to this version."""
     first = base_name or name
 
-    def compare() -> dict[str, Any]:
+    def compare() -> DiffPayload:
         with open_version(services, caller, name, number) as (session, _, after):
             before = store.find_version(session, caller.project_id, first, base)[1]
         changes = inspection.diff(services.store, before, after, limits(services))
-        return {"before": f"{first}@{base}", "after": f"{name}@{after.number}", **changes}
+        names = {"before": f"{first}@{base}", "after": f"{name}@{after.number}"}
+        return DiffPayload.of({**names, **changes})
 
     return await services.lanes.works.run(compare)
 
@@ -330,7 +347,7 @@ async def lint_version(
     name: Name,
     number: Number,
     options: LintOptions | None = None,
-) -> dict[str, Any]:
+) -> FindingList:
     """Return the lint findings under these options.
 
     `max_input_length` bounds the tokens of each environment's tools: those in `tool_tokens`, else
@@ -338,13 +355,13 @@ async def lint_version(
     """
     lint_options = options or LintOptions()
 
-    def lint() -> dict[str, Any]:
+    def lint() -> FindingList:
         with open_version(services, caller, name, number) as (session, _, version):
             measured = tools_in_project(session, caller.project_id, name)
         findings = inspection.lint(
             services.store, version, lint_options, limits(services), measured=measured
         )
-        return as_list(findings, name=name, number=version.number)
+        return FindingList.of(as_list(findings, name=name, number=version.number))
 
     return await services.lanes.works.run(lint)
 

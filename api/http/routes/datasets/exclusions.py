@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
@@ -17,6 +17,7 @@ from api.http.routes.datasets.datasets import Name
 from api.runs.journal import utc_now
 from api.tables.identity import NotAllowed, NotAuthenticated
 from hillclimb.datasets.filter.exclusions import MAX_AT_ONCE, Exclusion
+from hillclimb.protocol.payloads.datasets.exclusions import ExclusionList, RemovedExclusion
 
 router = APIRouter(
     prefix="/v1/datasets/{name}/exclusions",
@@ -41,13 +42,13 @@ def list_exclusions(
     caller: Reader,
     name: Name,
     all_: Annotated[bool, Query(alias="all", description="Also expired ones.")] = False,  # noqa: FBT002
-) -> dict[str, Any]:
+) -> ExclusionList:
     """Return the exclusions in force, by scope and key."""
     now = utc_now()
     with services.database.transaction() as session:
         dataset = store.find_dataset(session, caller.project_id, name)
         rows = store.list_exclusions(session, dataset, now=None if all_ else now)
-        return as_list([exclusion_facts(each, now=now) for each in rows])
+        return ExclusionList.of(as_list([exclusion_facts(each, now=now) for each in rows]))
 
 
 @router.post(
@@ -58,7 +59,7 @@ def list_exclusions(
 )
 def add_exclusions(
     services: ServicesDep, caller: Writer, name: Name, body: Additions
-) -> dict[str, Any]:
+) -> ExclusionList:
     """Add exclusions; an existing one gets the new reason and end. Idempotent.
 
     A task, and an environment without `expires_at`, are left out of versions created from now on.
@@ -69,7 +70,7 @@ def add_exclusions(
     with services.database.transaction() as session:
         dataset = store.find_dataset(session, caller.project_id, name)
         added = exclusions.add(session, dataset, body.exclusions, actor=caller.actor)
-        return as_list([exclusion_facts(each, now=now) for each in added])
+        return ExclusionList.of(as_list([exclusion_facts(each, now=now) for each in added]))
 
 
 @router.delete(
@@ -80,9 +81,9 @@ def add_exclusions(
 )
 def remove_exclusion(
     services: ServicesDep, caller: Writer, name: Name, exclusion_id: str
-) -> dict[str, Any]:
+) -> RemovedExclusion:
     """Delete an exclusion; it no longer counts from the next version or run on."""
     with services.database.transaction() as session:
         dataset = store.find_dataset(session, caller.project_id, name)
         exclusions.remove(session, dataset, exclusion_id)
-    return {"object": "exclusion", "id": exclusion_id, "removed": True}
+    return RemovedExclusion(id=exclusion_id, removed=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from api.http.payloads.results import describe_report
 from api.http.problems import KINDS, documented
 from api.http.requests.context import Reader, ServicesDep
 from api.http.requests.reads import PROBLEMS, RunId, as_list, open_run
@@ -13,6 +14,8 @@ from api.results.errors import NoSuchEval
 from api.results.evals.report import build_report
 from api.results.evals.table import eval_table
 from api.runs.errors import RunNotFound
+from hillclimb.protocol.payloads.results.evals import EvalList
+from hillclimb.protocol.payloads.results.reports import ReportPayload
 
 router = APIRouter(prefix="/v1/runs/{run_id}/evals", tags=["results"], responses=PROBLEMS)
 
@@ -20,14 +23,14 @@ Step = Annotated[int | None, Query(ge=0, le=2**31 - 1, description="Step of an e
 
 
 @router.get("", operation_id="list_evals", summary="Read the eval table")
-def list_evals(services: ServicesDep, caller: Reader, run_id: RunId) -> dict[str, Any]:
+def list_evals(services: ServicesDep, caller: Reader, run_id: RunId) -> EvalList:
     """Return every evaluation by step and decoding.
 
     Each has pass@1 and pass@n: overall, per environment, for seen and for held-out templates, with
     n, coverage, interval and bounds.
     """
     with open_run(services, caller, run_id) as (session, run):
-        return as_list(eval_table(session, run.id))
+        return EvalList.of(as_list(eval_table(session, run.id)))
 
 
 @router.get(
@@ -42,11 +45,11 @@ def get_report(
     run_id: RunId,
     before: Step = None,
     after: Step = None,
-) -> dict[str, Any]:
+) -> ReportPayload:
     """Return the paired comparison of two evaluations, by default the first and the last.
 
     Per decoding, overall and per environment: before, after, n, intervals, p-value, verdict, and
     the causes of failure on both sides.
     """
     with open_run(services, caller, run_id) as (session, run):
-        return build_report(session, run.id, before=before, after=after)
+        return describe_report(build_report(session, run.id, before=before, after=after))

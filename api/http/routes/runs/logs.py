@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
 
@@ -10,6 +10,7 @@ from api.http.requests.context import Reader, ServicesDep
 from api.http.requests.reads import PROBLEMS, RunId, open_run
 from api.results.artifacts.log_search import Level, LogFilter, search_log
 from api.results.artifacts.logs import read_log
+from hillclimb.protocol.payloads.results.logs import LogPayload
 
 MAX_BYTES = 4 << 20
 FIND = {"max_length": 200, "min_length": 1}
@@ -48,7 +49,7 @@ def read_logs(
     filter_: Annotated[LogFilter, Depends(log_filter)],
     bounds: Annotated[tuple[int, int], Depends(page_bounds)],
     attempt: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
-) -> dict[str, Any]:
+) -> LogPayload:
     """Return the log after position `after`, of the newest attempt unless another is named.
 
     To follow, repeat with `next_offset`: at once while `has_more`, later otherwise, and stop when
@@ -63,12 +64,11 @@ def read_logs(
         page = search_log(services.store, run_id, number, filter_, after=after, limit=limit)
     else:
         page = read_log(services.store, run_id, number, after=after, limit=limit)
-    return {
-        "object": "log",
-        "run_id": run_id,
-        "attempt": number,
-        "text": page.text,
-        "next_offset": page.next_offset,
-        "has_more": page.has_more,
-        "ended": is_over and not page.has_more,
-    }
+    return LogPayload(
+        run_id=run_id,
+        attempt=number,
+        text=page.text,
+        next_offset=page.next_offset,
+        has_more=page.has_more,
+        ended=is_ended and not page.has_more,
+    )

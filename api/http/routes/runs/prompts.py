@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
@@ -14,6 +14,7 @@ from api.results.artifacts.errors import ArtifactNotFound
 from api.results.artifacts.prompts import read_prompts
 from api.results.prompts import newest_prompts
 from api.runs.errors import RunNotFound
+from hillclimb.protocol.payloads.results.prompts import PromptsPayload
 
 router = APIRouter(prefix="/v1/runs/{run_id}/prompts", tags=["results"], responses=PROBLEMS)
 
@@ -37,7 +38,7 @@ class PromptQuery(BaseModel):
 )
 def get_prompts(
     services: ServicesDep, caller: Reader, run_id: RunId, query: Annotated[PromptQuery, Query()]
-) -> dict[str, Any]:
+) -> PromptsPayload:
     """Return hashes and numbers of tokens per environment, and some prompts in full.
 
     Of the newest attempt. A training run stores the longest prompt of each environment, a run of
@@ -59,4 +60,4 @@ def get_prompts(
         for text in texts
         if query.env in (None, text["env_key"]) and query.task in (None, text["task_key"])
     ]
-    return {"object": "prompts", **place, **facts, "texts": previews}
+    return PromptsPayload.model_validate({**place, **facts, "texts": previews})

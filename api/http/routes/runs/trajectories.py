@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
@@ -23,6 +23,7 @@ from api.results.artifacts.trajectories import (
 )
 from api.runs.errors import CursorRejected, RunNotFound
 from hillclimb.protocol.outcomes import OutcomeStatus
+from hillclimb.protocol.payloads.results.rollouts import RolloutList, RolloutWithTrajectory
 
 router = APIRouter(prefix="/v1/runs/{run_id}/trajectories", tags=["results"], responses=PROBLEMS)
 
@@ -61,7 +62,7 @@ def list_trajectories(
     caller: Reader,
     run_id: RunId,
     query: Annotated[TrajectoryQuery, Query()],
-) -> dict[str, Any]:
+) -> RolloutList:
     """Return one page of outcomes; `failed=true` selects graded ones that did not pass."""
     filters, limit = query.filters(), query.limit
     scope = {"run": run_id, **asdict(filters)}
@@ -75,10 +76,12 @@ def list_trajectories(
         threshold = pass_threshold(run)
     page, has_more = records[:limit], len(records) > limit
     position = [str(page[-1].step), page[-1].rollout_id] if has_more else None
-    return as_list(
-        [outcome_facts(outcome, threshold=threshold) for outcome in page],
-        has_more=has_more,
-        next_cursor=sign_cursor(position, scope, secret=secret) if position else None,
+    return RolloutList.of(
+        as_list(
+            [outcome_facts(outcome, threshold=threshold) for outcome in page],
+            has_more=has_more,
+            next_cursor=sign_cursor(position, scope, secret=secret) if position else None,
+        )
     )
 
 
@@ -90,13 +93,13 @@ def list_trajectories(
 )
 def get_trajectory(
     services: ServicesDep, caller: Reader, run_id: RunId, rollout_id: str
-) -> dict[str, Any]:
+) -> RolloutWithTrajectory:
     """Return the outcome and, under `trajectory`, the full trajectory."""
     with open_run(services, caller, run_id) as (session, run):
         outcome = find_outcome(session, run.id, rollout_id)
         facts = outcome_facts(outcome, threshold=pass_threshold(run))
     # Outside the session: reading the store may use the network.
-    return facts | {
-        "file": facts["trajectory"],
-        "trajectory": read_trajectory(services.store, outcome),
-    }
+    trajectory = read_trajectory(services.store, outcome)
+    return RolloutWithTrajectory.model_validate(
+        facts | {"file": facts["trajectory"], "trajectory": trajectory}
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
@@ -13,6 +13,10 @@ from api.http.requests.reads import PROBLEMS, RunId, open_run
 from api.results.errors import NoSuchValidation
 from api.results.validation import find_validation, read_rows
 from api.runs.errors import RunNotFound
+from hillclimb.protocol.payloads.results.validations import (
+    TaskValidationPayload,
+    ValidationPayload,
+)
 from hillclimb.protocol.validation import TaskVerdict
 
 router = APIRouter(prefix="/v1/runs/{run_id}/validation", tags=["results"], responses=PROBLEMS)
@@ -43,7 +47,7 @@ def get_validation(
     caller: Reader,
     run_id: RunId,
     query: Annotated[RowQuery, Query()],
-) -> dict[str, Any]:
+) -> ValidationPayload:
     """Return the summary and one page of rows; `next_after` leads to the next.
 
     A run that was stopped early has partial results, with `complete` false.
@@ -54,13 +58,15 @@ def get_validation(
     page, num_rows, end = [], 0, query.after + query.limit
     for row in read_rows(services.store, records.key, verdict=query.verdict, env=query.env):
         if query.after <= num_rows < end:
-            page.append(row)
+            page.append(TaskValidationPayload.model_validate(row))
         num_rows += 1
     has_more = end < num_rows
-    return {
-        **records.facts,
-        "rows": page,
-        "num_rows": num_rows,
-        "has_more": has_more,
-        "next_after": end if has_more else None,
-    }
+    return ValidationPayload.model_validate(
+        {
+            **records.facts,
+            "rows": page,
+            "num_rows": num_rows,
+            "has_more": has_more,
+            "next_after": end if has_more else None,
+        }
+    )

@@ -277,7 +277,7 @@ def test_mistakes_are_sentences(hc: Invoke, file: Path) -> None:
     for arguments, sentence in (
         (("create", "fleet", "none.json"), "there is no file none.json"),
         (("create", "fleet", str(empty)), "is empty"),
-        (("create", "fleet", str(file), "--parent", "v"), "'v' is no version: write NAME@3"),
+        (("create", "fleet", str(file), "--parent", "v"), "'v' is not a version: write NAME@3"),
         (("create", "fleet", str(file), "--published", str(bad)), "a published split is"),
         (("create", "fleet", "s3://other/x"), "is not among the sources"),
         (("show", "fleet@x"), "write NAME@3"),

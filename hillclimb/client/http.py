@@ -1,0 +1,163 @@
+"""Requests of the client: payloads from JSON, problem+json as exceptions, files as streams."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cache
+from typing import Any, TypeVar
+
+import httpx
+from pydantic import ValidationError
+
+from hillclimb.client.errors import ApiProblem, ApiUnreachable
+from hillclimb.protocol.payloads.base import Payload
+from hillclimb.stack.control import Connection
+
+P = TypeVar("P", bound=Payload)
+TIMEOUT = httpx.Timeout(30.0, connect=5.0)
+
+
+class Http:
+    """A connection to one service as one key's owner.
+
+    Every method raises `ApiProblem` if the service refuses and `ApiUnreachable` if it does not
+    respond.
+    """
+
+    def __init__(
+        self, connection: Connection, transport: httpx.BaseTransport | None = None
+    ) -> None:
+        self._http = httpx.Client(
+            base_url=connection.url,
+            headers={"Authorization": f"Bearer {connection.api_key}"},
+            timeout=TIMEOUT,
+            transport=transport,
+            verify=_certificates(),
+        )
+        self.url = connection.url
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def request(self, payload: type[P], method: str, path: str, **options: Any) -> P:
+        """Send a request and return the payload of its response; `options` are httpx's."""
+        try:
+            response = self._http.request(method, path, **options)
+        except httpx.TransportError as error:
+            raise self.unreachable(error) from error
+        if response.is_error:
+            raise _problem(response)
+        try:
+            body = response.json()
+        except ValueError:
+            body = None
+        if not isinstance(body, dict):
+            raise ApiUnreachable(f"{self.url} answers, but not as a Hillclimb service would")
+        return self._parse(payload, body)
+
+    def get(
+        self, payload: type[P], path: str, params: Mapping[str, str | int | None] | None = None
+    ) -> P:
+        """Send a GET request; parameters that are None are left out."""
+        return self.request(payload, "GET", path, params=without_none(params or {}))
+
+    @contextmanager
+    def stream(self, path: str, **options: Any) -> Iterator[httpx.Response]:
+        """Open the response of a GET request; raises httpx.TransportError as it is."""
+        with self._http.stream("GET", path, **options) as response:
+            if response.is_error:
+                response.read()
+                raise _problem(response)
+            yield response
+
+    def file(self, path: str) -> Iterator[bytes]:
+        """Yield the bytes of a file."""
+        with self._file_errors(), self.stream(path) as response:
+            yield from _bytes_from(response, 0)
+
+    def stored_file(self, path: str, *, start: int = 0) -> Iterator[bytes]:
+        """Yield the bytes of a file of the blob store from byte `start` on.
+
+        Directly from the store if it has addresses and is reachable, else from the service.
+        """
+        headers = {"Range": f"bytes={start}-"} if start else {}
+        with self._file_errors():
+            with self.stream(f"{path}?direct=true", headers=headers) as response:
+                address = response.headers.get("Location") if response.is_redirect else None
+                if address is None:
+                    yield from _bytes_from(response, start)
+                    return
+            with suppress(httpx.ConnectError, httpx.ConnectTimeout, _NotServed):
+                # Without our key: the signed address is all that the store needs.
+                with httpx.stream("GET", address, headers=headers, timeout=TIMEOUT) as response:
+                    yield from _bytes_from(response, start)
+                return
+            with self.stream(path, headers=headers) as response:
+                yield from _bytes_from(response, start)
+
+    def unreachable(self, error: Exception) -> ApiUnreachable:
+        """Return the error for a service that does not respond."""
+        return ApiUnreachable(f"{self.url} does not answer: {error}")
+
+    @contextmanager
+    def _file_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except httpx.TransportError as error:
+            raise self.unreachable(error) from error
+        except _NotServed as error:
+            raise ApiUnreachable(f"{self.url} answers {error} where a file should be") from error
+
+    def _parse(self, payload: type[P], body: Mapping[str, Any]) -> P:
+        try:
+            return payload.model_validate(body)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            place = "/".join(str(part) for part in first["loc"])
+            raise ApiUnreachable(
+                f"{self.url} answers, but not as this version of Hillclimb expects: {place}:"
+                f" {first['msg']}"
+            ) from error
+
+
+class _NotServed(Exception):
+    """A response without the file; `str` is its status.
+
+    A store whose clock is wrong sends one, or a store that redirects: the address is signed for
+    its own host alone.
+    """
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    """Return the trusted certificates, read once per process: that takes 50 ms."""
+    return httpx.create_ssl_context()
+
+
+def _bytes_from(response: httpx.Response, start: int) -> Iterator[bytes]:
+    """Yield a body from byte `start`, whether the response begins there or at 0."""
+    if not response.is_success:
+        raise _NotServed(str(response.status_code))
+    # Some services say 200 to a range that they serve; this header is then still true.
+    is_range = response.headers.get("Content-Range", "").startswith(f"bytes {start}-")
+    skip = 0 if is_range else start
+    for block in response.iter_bytes():
+        if len(block) > skip:
+            yield block[skip:]
+        skip = max(0, skip - len(block))
+
+
+def _problem(response: httpx.Response) -> ApiProblem:
+    try:
+        body = response.json()
+    except ValueError:
+        body = {"title": f"HTTP {response.status_code} without a readable body"}
+    return ApiProblem(response.status_code, body if isinstance(body, dict) else {})
+
+
+def without_none(values: Mapping[str, str | int | None]) -> dict[str, str | int]:
+    """Return the parameters that have a value."""
+    return {name: value for name, value in values.items() if value is not None}

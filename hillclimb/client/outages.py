@@ -1,0 +1,37 @@
+"""Retries while a service restarts."""
+
+from __future__ import annotations
+
+import time
+from http import HTTPStatus
+
+import httpx
+
+from hillclimb.client.errors import ApiProblem, ApiUnreachable
+
+RECONNECT_FOR_S = 60.0
+"""Longest outage that is retried (seconds); a longer one is reported."""
+
+
+class RetryOutages:
+    """Suppresses connection errors and 5xx responses until they have lasted `RECONNECT_FOR_S`."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.reset()
+
+    def reset(self) -> None:
+        """Start the time anew: the service has responded."""
+        self._last_response = time.monotonic()
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
+        refused = isinstance(error, ApiProblem) and error.status < HTTPStatus.INTERNAL_SERVER_ERROR
+        silent = isinstance(error, httpx.TransportError | ApiUnreachable | ApiProblem)
+        if refused or not silent:
+            return False
+        if time.monotonic() - self._last_response > RECONNECT_FOR_S:
+            raise ApiUnreachable(f"{self._url} does not answer: {error}") from error
+        return True

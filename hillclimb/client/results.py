@@ -1,0 +1,88 @@
+"""The client's methods for the results of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from hillclimb.client.http import Http
+from hillclimb.client.paths import of_run
+from hillclimb.protocol.payloads.checkpoints import CheckpointList, CheckpointWithManifest
+from hillclimb.protocol.payloads.results.evals import EvalList
+from hillclimb.protocol.payloads.results.logs import LogPayload
+from hillclimb.protocol.payloads.results.metrics import MetricList
+from hillclimb.protocol.payloads.results.probes import ProbePayload
+from hillclimb.protocol.payloads.results.prompts import PromptsPayload
+from hillclimb.protocol.payloads.results.reports import ReportPayload
+from hillclimb.protocol.payloads.results.rollouts import RolloutList, RolloutWithTrajectory
+from hillclimb.protocol.payloads.results.validations import ValidationPayload
+
+
+class Results:
+    """Results of the project's runs; raises what `Client` does."""
+
+    def __init__(self, http: Http) -> None:
+        self._http = http
+
+    def metrics(self, run_id: str, *, names: str = "*") -> MetricList:
+        """Return metric series by name pattern (comma-separated globs)."""
+        return self._http.get(MetricList, of_run(run_id, "metrics"), {"names": names})
+
+    def evals(self, run_id: str) -> EvalList:
+        """Return every evaluation of the run, overall and per environment."""
+        return self._http.get(EvalList, of_run(run_id, "evals"))
+
+    def report(self, run_id: str) -> ReportPayload:
+        """Return the before/after report: per environment, per decoding, with p-values."""
+        return self._http.get(ReportPayload, of_run(run_id, "evals", "report"))
+
+    def probe(self, run_id: str) -> ProbePayload:
+        """Return the results of a run of kind `probe`, per environment."""
+        return self._http.get(ProbePayload, of_run(run_id, "probe"))
+
+    def validation(self, run_id: str, **filters: str | int | None) -> ValidationPayload:
+        """Return the results of a run of kind `validate`, with one page of its rows."""
+        return self._http.get(ValidationPayload, of_run(run_id, "validation"), filters)
+
+    def trajectories(self, run_id: str, **filters: str | int | None) -> RolloutList:
+        """Return one page of rollouts with their outcomes."""
+        return self._http.get(RolloutList, of_run(run_id, "trajectories"), filters)
+
+    def trajectory(self, run_id: str, rollout_id: str) -> RolloutWithTrajectory:
+        """Return one rollout with its prompt, turns and tokens."""
+        return self._http.get(RolloutWithTrajectory, of_run(run_id, "trajectories", rollout_id))
+
+    def prompts(
+        self, run_id: str, *, env: str | None = None, task: str | None = None
+    ) -> PromptsPayload:
+        """Return the first prompts: tokens and hashes per environment, and some in full."""
+        return self._http.get(PromptsPayload, of_run(run_id, "prompts"), {"env": env, "task": task})
+
+    def logs(
+        self,
+        run_id: str,
+        *,
+        attempt: int | None = None,
+        after: int = 0,
+        filters: Mapping[str, str | None] | None = None,
+    ) -> LogPayload:
+        """Return the trainer's log from position `after` on.
+
+        `filters`: `level`, `component`, `environment`, `text` (docs/api.md).
+        """
+        params = {"attempt": attempt, "after": after, **(filters or {})}
+        return self._http.get(LogPayload, of_run(run_id, "logs"), params)
+
+    def checkpoints(self, run_id: str) -> CheckpointList:
+        """Return the run's checkpoints, newest first."""
+        return self._http.get(CheckpointList, of_run(run_id, "checkpoints"))
+
+    def checkpoint(self, run_id: str, step: int) -> CheckpointWithManifest:
+        """Return one checkpoint with its manifest."""
+        return self._http.get(CheckpointWithManifest, of_run(run_id, "checkpoints", step))
+
+    def checkpoint_file(
+        self, run_id: str, step: int, path: str, *, start: int = 0
+    ) -> Iterator[bytes]:
+        """Yield the bytes of one file of a checkpoint from byte `start` on."""
+        url = of_run(run_id, "checkpoints", step, "files", path)
+        return self._http.stored_file(url, start=start)
