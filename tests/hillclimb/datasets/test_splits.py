@@ -456,6 +456,29 @@ def test_a_threshold_spares_what_was_trained_on_unless_it_is_allowed() -> None:
     assert keys(split(rows, allowed, trained), "eval") == below != set()
 
 
+def test_under_a_threshold_old_eval_tasks_stay_before_new_ones() -> None:
+    policy = Md5ThresholdPolicy(
+        eval_ratio=0.1, max_eval_per_env=None, keep_eval_per_env=0, max_env_train_share=None
+    )
+    first = split(tasks({"booking": 200}), policy)
+    old = keys(first, "eval")
+    grown = tasks({"booking": 600})
+    assert len(keys(split(grown, policy, first), "eval")) > len(old) > 5
+    capped = policy.model_copy(update={"max_eval_total": len(old)})
+    second = split(grown, capped, first)
+    assert keys(second, "eval") == old
+    assert set(reasons(second).values()) == {EVAL_CAP}
+
+
+def test_under_a_threshold_an_environment_held_out_too_late_is_excluded_as_well() -> None:
+    rows = tasks({"outlook": 20})
+    first = split(rows, PublishedPolicy(splits={row.key: "train" for row in rows[:5]}))
+    held_out = Md5ThresholdPolicy(held_out_envs={"tool_use": ("outlook",)})
+    second = split(rows, held_out, first)
+    assert reasons(second) == {row.key: TRAINED for row in rows[:5]}
+    assert keys(second, "eval") == {row.key for row in rows[5:]}
+
+
 def test_without_environments_there_is_no_cap() -> None:
     assert largest_cap({}, 0.5) is None
 
