@@ -59,7 +59,9 @@ class RentingStack:
         until = time.monotonic() + 60.0
         while True:
             try:
-                return self.http.get(path, params=params).raise_for_status().json()
+                answer = self.http.get(path, params=params)
+                assert answer.is_success, (answer.text, self.tails())
+                return answer.json()
             except httpx.TransportError:
                 if time.monotonic() > until:
                     raise
