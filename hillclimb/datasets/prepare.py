@@ -107,18 +107,18 @@ def prepare(
     by_key = {each.key: each for each in split}
     table = count_by_env(filtered.rows, by_key)
     env_of = {row.key: row.env_key for row in filtered.rows}
-    made = [
+    findings = [
         *find_making(filtered, options.filters, options.split, active.unused(filtered.rows)),
         *find_cut_below_minimum(options.split, table, split_by, env_of),
     ]
     if lineage is not None and lineage.train_keys:
-        made += find_barred(options.split, table, split_by, by_key, env_of)
+        findings += find_barred(options.split, table, split_by, by_key, env_of)
     content, division = content_hash(filtered.rows), split_hash(split)
     return Prepared(
         rows=filtered.rows,
         split=split,
         table=table,
-        findings=lint(filtered.rows, by_key, table, options.lint, made, measured),
+        findings=lint(filtered.rows, by_key, table, options.lint, findings, measured),
         num_read=filtered.num_read,
         dropped=filtered.dropped,
         duplicates=filtered.duplicates,

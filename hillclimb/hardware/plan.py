@@ -195,5 +195,5 @@ def _too_expensive(candidate: CandidateSpec, offers: tuple[Offer, ...] | None) -
 
 
 def _span(ranges: Iterator[Range | None]) -> Range | None:
-    known = [each for each in ranges if each is not None]
-    return Range(min(r.low for r in known), max(r.high for r in known)) if known else None
+    priced = [each for each in ranges if each is not None]
+    return Range(min(r.low for r in priced), max(r.high for r in priced)) if priced else None

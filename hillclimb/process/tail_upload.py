@@ -60,10 +60,10 @@ class TailUploader:
         num_uploaded = sum(map(self.store.size, segments))
         with attempt_dir.log.open("rb") as file:
             file.seek(num_uploaded)
-            rest = file.read()
-        if rest:
+            tail = file.read()
+        if tail:
             key = run_key(run_id, log_segment(attempt_dir.attempt, _number(segments) + 1))
-            self.store.put_if_absent(key, self.redactor.raw(rest))
+            self.store.put_if_absent(key, self.redactor.raw(tail))
 
     def _segments(self, run_id: str, first: str) -> tuple[str, ...]:
         return self.store.list(run_key(run_id, first.rpartition("/")[0]))

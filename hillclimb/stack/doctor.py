@@ -165,14 +165,14 @@ def _optional(python: Path, library: OptionalLibrary) -> Check:
 
 def _printed(python: Path, script: str) -> list[str]:
     """Return the words that `script` prints."""
-    done = subprocess.run(
+    completed = subprocess.run(
         [str(python), "-c", script],
         check=True,
         capture_output=True,
         text=True,
         timeout=IMPORT_DEADLINE_S,
     )
-    return done.stdout.split()
+    return completed.stdout.split()
 
 
 def _last_line(error: subprocess.CalledProcessError) -> str:
@@ -212,9 +212,9 @@ def _leftovers(options: StackOptions, record: StackRecord) -> Iterator[Check]:
     if record.supervisor is not None:
         yield Check(name="supervisor", level="ok", detail=f"running, pid {record.supervisor.pid}")
         return
-    left = [str(identity.pid) for identity, _ in owned_by(options.state_dir)]
-    if left:
-        detail = f"processes without a supervisor: {', '.join(left)}"
+    pids = [str(identity.pid) for identity, _ in owned_by(options.state_dir)]
+    if pids:
+        detail = f"processes without a supervisor: {', '.join(pids)}"
         fix = "`hillclimb up` adopts them, `hillclimb down` stops them."
         yield Check(name="supervisor", level="warn", detail=detail, fix=fix)
     elif options.state_dir.exists() and StateDirectory(options.state_dir).locked():
@@ -263,13 +263,13 @@ def _database(options: StackOptions, record: StackRecord) -> Iterator[Check]:
         yield Check(name="database", level="fail", detail=detail, fix=fix)
     else:
         revision = str(row[0]) if row else "none"
-        known = any(revision in file.name for file in migrated.glob("*.py"))
+        is_known = any(revision in file.name for file in migrated.glob("*.py"))
         yield Check(
             name="database",
-            level="ok" if known else "warn",
+            level="ok" if is_known else "warn",
             detail=f"reachable, at revision {revision}",
             fix=""
-            if known
+            if is_known
             else f"This code does not have that revision: {migrated} is older or newer.",
         )
 

@@ -20,8 +20,8 @@ CLUSTER_PROCESSES = "4"
 
 def services(plan: StackPlan) -> tuple[ServiceSpec, ...]:
     """Return the services of `plan` in start order; they stop in reverse order."""
-    made = [build(plan) for build in TABLE]
-    present = [spec for spec in made if spec is not None]
+    specs = [build(plan) for build in TABLE]
+    present = [spec for spec in specs if spec is not None]
     names = {spec.name for spec in present}
     # External servers are not started here, so no service waits for them.
     return tuple(_without_absent_needs(spec, names) for spec in present)

@@ -145,14 +145,14 @@ def advise(shares: Sequence[SignalShare]) -> int | None:
     Larger groups cost more rollouts and add little signal; most smaller ones carry none. None where
     too few groups carry signal even at the largest counted size.
     """
-    known = [(share.group_size, share.value) for share in shares if share.value is not None]
-    if not known:
+    values = [(share.group_size, share.value) for share in shares if share.value is not None]
+    if not values:
         return None
-    most = max(known)[1]
+    most = max(values)[1]
     if most < WORTHWHILE_FROM:
         return None
     enough = min(ENOUGH_SIGNAL, NEARLY_ALL * most)
-    return next((size for size, value in sorted(known) if value >= enough), None)
+    return next((size for size, value in sorted(values) if value >= enough), None)
 
 
 def _is_troubled(row: OutcomeRow) -> bool:
@@ -166,7 +166,7 @@ def _probe_env(counts: Sequence[TaskCount], begun: Begun, group_size: int) -> En
     verdict = _judge(counts, begun, group_size)
     return EnvProbe(
         verdict=verdict,
-        why=_why(verdict, begun, rate, _largest_known(counts, group_size), group_size)
+        why=_why(verdict, begun, rate, _largest_counted(counts, group_size), group_size)
         + _sides(verdict, usable),
         pass_rate=rate,
         begun=begun,
@@ -176,7 +176,7 @@ def _probe_env(counts: Sequence[TaskCount], begun: Begun, group_size: int) -> En
     )
 
 
-def _largest_known(counts: Sequence[TaskCount], group_size: int) -> SignalShare:
+def _largest_counted(counts: Sequence[TaskCount], group_size: int) -> SignalShare:
     """Return the share at this size, or at the largest counted one where that is smaller.
 
     A larger group never carries less signal, so the latter is a lower bound.
@@ -203,7 +203,7 @@ def _judge_groups(counts: Sequence[TaskCount], group_size: int) -> ProbeVerdict:
     rate = pass_rate(counts).value
     if rate is None or sum(count.num_graded >= 2 for count in counts) < MIN_TASKS:
         return ProbeVerdict.INCONCLUSIVE
-    share = _largest_known(counts, group_size)
+    share = _largest_counted(counts, group_size)
     if share.low >= WORTHWHILE_FROM:
         return ProbeVerdict.INFORMATIVE
     if share.high >= WORTHWHILE_FROM or share.group_size < group_size:

@@ -32,8 +32,8 @@ def group_advantages(rewards_G: Sequence[float | None], *, norm_by_std: bool) ->
     if norm_by_std and any(centred):
         variance = math.fsum(each**2 for each in centred) / (len(centred) - 1)
         scale = math.sqrt(variance) + STD_EPS
-    rest = iter(centred)
-    return tuple(0.0 if reward is None else next(rest) / scale for reward in rewards_G)
+    deviation = iter(centred)
+    return tuple(0.0 if reward is None else next(deviation) / scale for reward in rewards_G)
 
 
 def shuffled_rewards(

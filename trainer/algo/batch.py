@@ -96,7 +96,7 @@ def _sequences(
 
 
 def _assert_one_prompt(group: Group) -> None:
-    """Assert that the graded rollouts share one prompt: their mean is each other's baseline."""
+    """Assert that the graded rollouts share one prompt, as their common baseline requires."""
     graded = [each for each in group.trajectories if each.reward is not None]
     prompts = {each.token_ids[: each.prompt_length] for each in graded}
     assert len(prompts) <= 1, f"group of {group.task.key} holds {len(prompts)} different prompts"

@@ -83,7 +83,7 @@ class Curriculum:
         return metrics
 
     def observe(self, step: int, groups: Groups) -> Reweighting | None:
-        """Take a step's rollouts as evidence; return the change of shares when there is one.
+        """Count a step's rollouts as evidence; return the change of shares, if there is one.
 
         Evidence ages by the steps between two calls. A group without two grades taught nothing:
         an environment that is down must not look unmeasured, which would draw prompts to it.
@@ -104,7 +104,7 @@ class Curriculum:
         return self._reweight()
 
     def state(self) -> dict[str, JsonValue]:
-        """Return evidence and shares as JSON; `restore` goes on exactly from there."""
+        """Return evidence and shares as JSON, from which `restore` continues exactly."""
         return {
             "step": self._step,
             "looked": self._checked_at,
@@ -113,7 +113,7 @@ class Curriculum:
         }
 
     def restore(self, state: JsonValue) -> None:
-        """Go on from a `state` of a curriculum over the same environments.
+        """Continue from a `state` of a curriculum over the same environments.
 
         Raises:
             CheckpointError: the state is malformed.

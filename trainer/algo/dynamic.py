@@ -1,4 +1,4 @@
-"""Dynamic sampling: selects the groups that carry a signal, and counts the prompts that took.
+"""Dynamic sampling: selects the groups that carry a signal, and counts the prompts it took.
 
 Pure: `trainer/rollouts/groups/resampling.py` decides what is sampled again while rollouts run; this
 module decides what is learned from once they are done. Source: DAPO (arXiv:2503.14476, section
@@ -39,7 +39,7 @@ def has_signal(group: Group) -> bool:
 
 
 def has_enough_signal(num_teaching: int, num_groups: int, rule: DynamicSamplingSpec) -> bool:
-    """Tell whether so many groups with signal are enough for `replace` to fill up the batch."""
+    """Tell whether these many groups with signal are enough for `replace` to fill the batch."""
     return num_teaching > num_groups * rule.min_replace_ratio
 
 

@@ -79,14 +79,14 @@ def why_nothing_is_learned(groups: Sequence[Group], batch: Batch) -> str:
     """Return the reason why the batch made of `groups` has no sequence, as a sentence."""
     num_filtered = batch.metrics.get("loss/num_overlong_filtered", 0.0)
     if num_filtered:
-        what = (
+        reason = (
             f"a length limit cut off all {num_filtered:.0f} rollouts that had something to teach,"
             " and algorithm.apply_overlong_filtering keeps those out of the loss"
         )
     elif all(sum(each.reward is not None for each in group.trajectories) < 2 for group in groups):
-        what = "no group has two graded rollouts to compare"
+        reason = "no group has two graded rollouts to compare"
     elif any(map(has_signal, groups)):
-        what = "the rollouts that scored better or worse than their group drew no token"
+        reason = "the rollouts that scored better or worse than their group drew no token"
     else:
-        what = "the rollouts of every group scored alike"
-    return f"{what}: nothing was learned in this step"
+        reason = "the rollouts of every group scored alike"
+    return f"{reason}: nothing was learned in this step"

@@ -56,11 +56,11 @@ async def check_provider(spec: RunSpec) -> None:
 def _minifleet(spec: RunSpec) -> MinifleetProvider:
     """Return the provider of the miniature apps, with the spec's faults."""
     environment = spec.environment
-    chosen = {
+    overrides = {
         key: environment.overrides[key].faults if key in environment.overrides else None
         for key in spec.data.env_keys
     }
-    faults = {key: own or environment.faults for key, own in chosen.items()}
+    faults = {key: own or environment.faults for key, own in overrides.items()}
     return MinifleetProvider(
         env_keys=spec.data.env_keys,
         faults={key: Faults(**each.model_dump()) for key, each in faults.items() if each != _NONE},

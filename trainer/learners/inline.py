@@ -97,7 +97,7 @@ class InlineLearner:
         return self.rank.begin_save(directory)
 
     def save(self, directory: Path) -> None:
-        """Save at once."""
+        """Copy and write the state; see `Learner.begin_save`."""
         self.rank.save(directory)
 
     def load(self, directory: Path) -> None:

@@ -257,12 +257,12 @@ class _Handlers:
 
 def _archive(directory: Path) -> bytes:
     """Return the adapter's files as a tar, with the marker file that the SDK's tool expects."""
-    whole = io.BytesIO()
-    with tarfile.open(fileobj=whole, mode="w:gz") as tar:
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
         for path in sorted(directory.glob("adapter_*")):
             tar.add(path, arcname=path.name)
         tar.addfile(tarfile.TarInfo("checkpoint_complete"))
-    return whole.getvalue()
+    return archive.getvalue()
 
 
 def _run(record: ModelRecord) -> dict[str, Any]:

@@ -6,7 +6,7 @@
     samplers/ID.json                        weights of a sampling session
     lock                                    locked by the one server that writes here
 
-A checkpoint is complete when it has `stored_paths.json`, which is written last.
+A checkpoint is complete when it has `kept.json`, which is written last.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class SamplerRecord(_Record):
 
 
 class CheckpointInfo(_Record):
-    """`stored_paths.json`."""
+    """`kept.json`."""
 
     created_at: datetime
     expires_at: datetime | None = None
@@ -168,7 +168,7 @@ class Disk:
         """
         target = self._model(model_id) / kind / _checked(name)
         if (target / _INFO_FILE).is_file() and not overwrite:
-            raise RequestRefused(f"{kind}/{name} is there already: take another name")
+            raise RequestRefused(f"{kind}/{name} exists already: choose another name")
         part = target.with_name(f"{target.name}.part")
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
@@ -240,9 +240,9 @@ class Disk:
         try:
             return kind.model_validate_json(path.read_bytes())
         except FileNotFoundError as missing:
-            raise Unknown(f"there is no {what} here") from missing
+            raise Unknown(f"this server has no {what}") from missing
         except (OSError, ValidationError) as fault:
-            raise RequestRefused(f"what is kept of {what} cannot be read: {fault}") from fault
+            raise RequestRefused(f"the record of {what} cannot be read: {fault}") from fault
 
 
 def _locked(path: Path) -> IO[bytes]:
@@ -269,7 +269,7 @@ def _checked(name: str) -> str:
 
 
 def _write(path: Path, record: BaseModel) -> None:
-    """Write whole or not at all."""
+    """Write a record atomically."""
     part = path.with_name(f"{path.name}.part")
     part.write_text(record.model_dump_json(indent=1))
     part.replace(path)

@@ -72,7 +72,7 @@ class FutureTable:
         """
         job = self._jobs.get(job_id)
         if job is None:
-            raise Gone(f"there is no request {job_id}: the server was started again, or it is old")
+            raise Gone(f"there is no request {job_id}: the server was restarted, or it is too old")
         try:
             async with asyncio.timeout(wait_s):
                 await job.done.wait()
@@ -90,9 +90,9 @@ class FutureTable:
 
     def _enter(self, key: Hashable, work: Work) -> tuple[str, _Job | None]:
         self._sweep()
-        known = self._by_key.get(key)
-        if known is not None:
-            return known, None
+        job_id = self._by_key.get(key)
+        if job_id is not None:
+            return job_id, None
         job_id, job = f"req-{uuid4().hex}", _Job(key, work)
         self._jobs[job_id], self._by_key[key] = job, job_id
         return job_id, job

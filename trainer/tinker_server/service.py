@@ -258,8 +258,8 @@ class TinkerService:
         session = self._sessions.get(session_id)
         if session is None:
             raise Unknown(
-                f"there is no session {session_id}: it was silent for too long, or the server was"
-                " started again"
+                f"there is no session {session_id}: its heartbeats stopped, or the server was"
+                " restarted"
             )
         return session
 
@@ -269,8 +269,8 @@ class TinkerService:
             if model_id in session.adapters:
                 return session.adapters[model_id]
         raise Unknown(
-            f"model {model_id} is not in training here: its session is over, or the server was"
-            " started again; make a new one and load what was saved of it"
+            f"model {model_id} is not in memory: its session has ended, or the server was"
+            " restarted; create a new one and load its last checkpoint"
         )
 
     def _num_adapters(self) -> int:

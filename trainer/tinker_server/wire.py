@@ -1,4 +1,4 @@
-"""The requests of the protocol as the SDK 0.24.1 sends them, as far as they are read here.
+"""The requests of the protocol as the SDK 0.24.1 sends them: the fields that this server reads.
 
 Answers are written where they are made. Keys that are not named here are ignored, as a newer SDK
 may send some.

@@ -55,10 +55,10 @@ def chunk_weights(
     return tuple(tuple(chunk) for chunk in chunks)
 
 
-def split_chunk(whole: torch.Tensor, chunk: WeightChunk) -> Iterator[tuple[str, torch.Tensor]]:
+def split_chunk(flat: torch.Tensor, chunk: WeightChunk) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the chunk's tensors with their names, as views of the flat tensor `whole`."""
     sizes = [prod(tensor.shape) for tensor in chunk]
-    for tensor, part in zip(chunk, torch.split(whole, sizes), strict=True):
+    for tensor, part in zip(chunk, torch.split(flat, sizes), strict=True):
         yield tensor.name, part.view(tensor.shape)
 
 

@@ -331,10 +331,10 @@ def _judge_by_sweeps(view: ClusterView, now: datetime) -> Action | None:
 
 def _has_fresh_sweep(view: ClusterView, now: datetime) -> bool:
     """True where a sweep is recent, and newer than the node's last heartbeat."""
-    seen, heartbeat = view.seen_at, view.node_heartbeat_at
-    if seen is None or now - seen >= SWEEP_FRESHNESS:
+    swept_at, heartbeat_at = view.seen_at, view.node_heartbeat_at
+    if swept_at is None or now - swept_at >= SWEEP_FRESHNESS:
         return False
-    return heartbeat is None or seen > heartbeat
+    return heartbeat_at is None or swept_at > heartbeat_at
 
 
 def _judge_by_job(view: ClusterView, now: datetime) -> Action:

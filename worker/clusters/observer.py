@@ -46,27 +46,27 @@ def sweep(
     """Poll all clusters once; None when the API server does not answer."""
     now = now or utc_now()
     try:
-        seen = clouds.list_clusters()
+        clusters = clouds.list_clusters()
     except CloudsUnreachable as fault:
         log.warning("clusters were not polled: %s", fault)
         return None
     with context.database.transaction() as session:
-        num_absent = _store_observations(session, seen, now=now)
-        known = _update_orphans(session, seen, now=now)
+        num_absent = _store_observations(session, clusters, now=now)
+        orphan_rows = _update_orphans(session, clusters, now=now)
         orphans = tuple(
-            sorted(each.name for each in known if each.first_seen_at <= now - ORPHAN_GRACE)
+            sorted(each.name for each in orphan_rows if each.first_seen_at <= now - ORPHAN_GRACE)
         )
-        due = _due_for_termination(known, () if dry_run else orphans, now=now)
+        due = _due_for_termination(orphan_rows, () if dry_run else orphans, now=now)
     terminated = tuple(name for name in due if _terminate(context, clouds, name, now=now))
     if orphans:
         log.warning("orphaned clusters: %s; terminated: %s", orphans, terminated)
     return SweepReport(
-        num_seen=len(seen), num_absent=num_absent, orphans=orphans, terminated=terminated
+        num_seen=len(clusters), num_absent=num_absent, orphans=orphans, terminated=terminated
     )
 
 
 def _store_observations(
-    session: Session, seen: Mapping[str, CloudCluster], *, now: datetime
+    session: Session, clusters: Mapping[str, CloudCluster], *, now: datetime
 ) -> int:
     """Store for every running cluster whether it exists; returns the count of absent ones.
 
@@ -77,14 +77,14 @@ def _store_observations(
     free = query.with_for_update(of=Cluster, skip_locked=True, key_share=True)
     num_absent = 0
     for cluster, attempt in session.execute(free):
-        observed = seen.get(cluster.name)
+        observed = clusters.get(cluster.name)
         num_absent += observed is None
         rows.write_sweep(cluster, apply_sweep(rows.bare(cluster, attempt), observed, now))
     return num_absent
 
 
 def _update_orphans(
-    session: Session, seen: Mapping[str, CloudCluster], *, now: datetime
+    session: Session, clusters: Mapping[str, CloudCluster], *, now: datetime
 ) -> Sequence[OrphanedCluster]:
     """Store and return the clusters with our tag and no live row.
 
@@ -93,18 +93,18 @@ def _update_orphans(
     ours = prefix(deployment_tag(session))
     query = select(Cluster.name).where(Cluster.state != ClusterState.TERMINATED.value)
     live = set(session.scalars(query))
-    known = {orphan.name: orphan for orphan in session.scalars(select(OrphanedCluster))}
-    orphans = {name for name in seen if name.startswith(ours) and name not in live}
-    for name in known.keys() - orphans:
-        session.delete(known.pop(name))
-    for name in orphans - known.keys():
-        known[name] = OrphanedCluster(name=name, first_seen_at=now)
-        session.add(known[name])
-    return list(known.values())
+    rows_by_name = {orphan.name: orphan for orphan in session.scalars(select(OrphanedCluster))}
+    orphans = {name for name in clusters if name.startswith(ours) and name not in live}
+    for name in rows_by_name.keys() - orphans:
+        session.delete(rows_by_name.pop(name))
+    for name in orphans - rows_by_name.keys():
+        rows_by_name[name] = OrphanedCluster(name=name, first_seen_at=now)
+        session.add(rows_by_name[name])
+    return list(rows_by_name.values())
 
 
 def _due_for_termination(
-    known: Sequence[OrphanedCluster], orphans: Sequence[str], *, now: datetime
+    orphan_rows: Sequence[OrphanedCluster], orphans: Sequence[str], *, now: datetime
 ) -> Sequence[str]:
     """Return the names due for a termination request: never requested ones first.
 
@@ -112,7 +112,9 @@ def _due_for_termination(
     minutes to terminate.
     """
     candidates = [
-        each for each in known if each.name in orphans or each.terminate_requested_at is not None
+        each
+        for each in orphan_rows
+        if each.name in orphans or each.terminate_requested_at is not None
     ]
     never = [each.name for each in candidates if each.last_terminated_at is None]
     repeated = [

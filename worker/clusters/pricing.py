@@ -23,21 +23,21 @@ def sweep(
 ) -> int:
     """Query all due prices once; returns the count of machine kinds that got an answer."""
     with context.database.transaction() as session:
-        due = quotes.claim(session, now=clock(), limit=BATCH)
-    if not due:
+        candidates = quotes.claim(session, now=clock(), limit=BATCH)
+    if not candidates:
         return 0
     try:
-        offers = clouds.list_offers(_query(due.values()))
+        offers = clouds.list_offers(_query(candidates.values()))
     except CloudsError as fault:
         log.warning("prices could not be queried: %s", fault)
         with context.database.transaction() as session:
-            quotes.fail(session, due, str(fault), now=clock())
+            quotes.fail(session, candidates, str(fault), now=clock())
         return 0
     with context.database.transaction() as session:
-        for number, key in enumerate(due):
+        for number, key in enumerate(candidates):
             matches = (offer for offer in offers if offer.candidate == number)
             quotes.record(session, key, matches, now=clock())
-    return len(due)
+    return len(candidates)
 
 
 def _query(candidates: Iterable[CandidateSpec]) -> ClusterPlan:

@@ -133,10 +133,10 @@ def write_offers(
     """
     query = select(LaunchTry).where(LaunchTry.cluster_id == cluster.id)
     query = query.where(LaunchTry.launch == cluster.launch_tries)
-    known = {row.number: row for row in session.scalars(query)}
+    rows = {row.number: row for row in session.scalars(query)}
     fresh = []
     for number, offer in enumerate(offers, start=1):
-        row = known.get(number)
+        row = rows.get(number)
         if row is not None and row.outcome == offer.outcome.value:
             continue
         fresh.append(offer)

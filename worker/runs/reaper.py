@@ -97,9 +97,11 @@ def _orphans() -> Select[str, str]:
 def _make_due(context: WorkerContext, *, now: datetime) -> int:
     """Give a due time to active runs that have none: no sweep would find them."""
     inactive = [s.value for s in TERMINAL | {RunStatus.PAUSED}]
-    lost = update(Run).where(Run.due_at.is_(None), Run.status.not_in(inactive)).values(due_at=now)
+    statement = (
+        update(Run).where(Run.due_at.is_(None), Run.status.not_in(inactive)).values(due_at=now)
+    )
     with context.database.transaction() as session:
-        return _count(session.execute(lost))
+        return _count(session.execute(statement))
 
 
 def _delete(context: WorkerContext, is_old: ColumnElement[bool], table: type[Base]) -> int:
@@ -108,8 +110,8 @@ def _delete(context: WorkerContext, is_old: ColumnElement[bool], table: type[Bas
 
 
 def _delete_runners(context: WorkerContext, *, now: datetime) -> int:
-    known = select(Attempt.runner_id).where(Attempt.runner_id.is_not(None))
-    unused = Runner.id.not_in(known.scalar_subquery())
+    used = select(Attempt.runner_id).where(Attempt.runner_id.is_not(None))
+    unused = Runner.id.not_in(used.scalar_subquery())
     return _delete(context, (Runner.lease_until < now - IDLE_RUNNER_TTL) & unused, Runner)
 
 

@@ -63,8 +63,8 @@ def clusters(context: WorkerContext, *, now: datetime | None = None) -> Sequence
     reasons: defaultdict[str | None, list[str]] = defaultdict(list)
     due_ids = []
     with context.database.transaction() as session:
-        due = leases.lock_due(session, now=now, limit=MAX_DUE)
-        for cluster, view in zip(due, rows.read(session, due), strict=True):
+        rows_due = leases.lock_due(session, now=now, limit=MAX_DUE)
+        for cluster, view in zip(rows_due, rows.read(session, rows_due), strict=True):
             action = decide(view, now)
             if isinstance(action, Wait):
                 later[action.pause].append(cluster.id)

@@ -120,10 +120,10 @@ class _DeadlineAdapter(requests.adapters.HTTPAdapter):
 
     def send(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         """Send within the deadline. Raises requests' Timeout, or ConnectionError on a 503 too."""
-        left = _ends_at.get(time.monotonic() + CLOUD_CALL_S) - time.monotonic()
-        if left <= 0:
+        remaining_s = _ends_at.get(time.monotonic() + CLOUD_CALL_S) - time.monotonic()
+        if remaining_s <= 0:
             raise requests.exceptions.Timeout("the deadline of this call has passed")
-        kwargs["timeout"] = (min(CONNECT_S, left), left)
+        kwargs["timeout"] = (min(CONNECT_S, remaining_s), remaining_s)
         answer = super().send(request, *args, **kwargs)
         if answer.status_code == 503:
             answer.close()
@@ -383,9 +383,9 @@ def _message_of(error: Exception) -> str:
 
 def _best_effort(query: Callable[[], T], default: D) -> T | D:
     """Return an optional answer, or `default` where none comes within `OPTIONAL_CALL_S`."""
-    left = _ends_at.get(time.monotonic() + OPTIONAL_CALL_S) - time.monotonic()
+    remaining_s = _ends_at.get(time.monotonic() + OPTIONAL_CALL_S) - time.monotonic()
     try:
-        with _deadline(min(OPTIONAL_CALL_S, left)):
+        with _deadline(min(OPTIONAL_CALL_S, remaining_s)):
             return query()
     except (CloudsUnreachable, exceptions.ClientError, RuntimeError) as fault:
         log.info("no answer to an optional query: %s", _message_of(fault))

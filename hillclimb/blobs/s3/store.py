@@ -317,12 +317,12 @@ class S3Store:
         self._is_bucket_known = True
 
     def _delete(self, prefix: str, keys: Sequence[str]) -> None:
-        left = tuple(keys)
+        remaining_keys = tuple(keys)
 
         def attempt(_: int) -> None:
-            nonlocal left
-            failed = self._delete_once(left)
-            left = tuple(each["Key"] for each in failed)
+            nonlocal remaining_keys
+            failed = self._delete_once(remaining_keys)
+            remaining_keys = tuple(each["Key"] for each in failed)
             if failed:
                 raise NotDeleted(failed)
 

@@ -218,18 +218,18 @@ class _Scanner:
         if self._repeated:
             raise _Repeated(self._repeated[0])
 
-    def _expect_blank(self, rest: str) -> None:
-        if _SPACE.fullmatch(rest) is None:
-            text = rest.strip()[:20]
+    def _expect_blank(self, line: str) -> None:
+        if _SPACE.fullmatch(line) is None:
+            text = line.strip()[:20]
             raise _Broken(f"is followed by {text!r} on the same line: start a new line")
 
     def _line(self) -> str:
         """Return the text up to the end of the line, and skip it."""
         searched = self._at
         while (end := self._text.find("\n", searched)) < 0 and not self._ended:
-            left = len(self._text) - self._at
+            num_unread = len(self._text) - self._at
             self._read()
-            searched = left
+            searched = num_unread
         start, self._at = self._at, len(self._text) if end < 0 else end + 1
         return self._text[start : self._at]
 
@@ -259,10 +259,10 @@ class _Scanner:
                 UTF-8.
         """
         pieces = [self._text[self._at :]]
-        left = len(pieces[0])
-        if left > MAX_ROW_CHARS:
+        num_unread = len(pieces[0])
+        if num_unread > MAX_ROW_CHARS:
             raise _Broken(f"is longer than {MAX_ROW_CHARS:,} characters{begun}")
-        num_chars = max(left, _MIN_READ_CHARS)
+        num_chars = max(num_unread, _MIN_READ_CHARS)
         try:
             while num_chars > 0 and not self._ended:
                 chunk = next(self._chunks, None)

@@ -14,15 +14,15 @@ def take_turns(sizes: Mapping[str, int], budget: int) -> dict[str, int]:
     """
     quotas = dict.fromkeys(sorted(sizes), 0)
     waiting = [name for name in quotas if sizes[name] > 0]
-    left = max(0, budget)
-    while waiting and left >= len(waiting):
+    remaining = max(0, budget)
+    while waiting and remaining >= len(waiting):
         smallest = min(sizes[name] - quotas[name] for name in waiting)
-        rounds = min(left // len(waiting), smallest)
+        rounds = min(remaining // len(waiting), smallest)
         for name in waiting:
             quotas[name] += rounds
-        left -= rounds * len(waiting)
+        remaining -= rounds * len(waiting)
         waiting = [name for name in waiting if sizes[name] > quotas[name]]
-    for name in waiting[:left]:
+    for name in waiting[:remaining]:
         quotas[name] += 1
     return quotas
 

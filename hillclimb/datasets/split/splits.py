@@ -122,9 +122,9 @@ def _by_rank(tasks: Sequence[TaskRow], policy: RankPolicy, past: Past) -> _Draft
     num_held = sum(map(len, held_by.values()))
     numbers = _num_drawn(pools, kept_by, num_held, policy)
     for env_key, old_evals in kept_by.items():
-        drawn = pools[env_key].draw(numbers[env_key], beside=old_evals)
-        spare.update(drawn)
-        draft.evals[env_key] = old_evals + held_by[env_key] + drawn
+        new_evals = pools[env_key].draw(numbers[env_key], beside=old_evals)
+        spare.update(new_evals)
+        draft.evals[env_key] = old_evals + held_by[env_key] + new_evals
     for env_key, cut in _cut_to_total(draft, past, policy.max_eval_total).items():
         draft.exclude((key for key in cut if key not in spare), EVAL_CAP)
         if any(key in spare for key in cut):
@@ -148,26 +148,26 @@ def _num_drawn(
 ) -> dict[str, int]:
     """Return the number of new eval tasks per environment, beside those of earlier versions."""
     targets = {env: _target(len(pool.tasks), policy) for env, pool in pools.items()}
-    drawn = {
+    numbers = {
         env: max(0, min(targets[env] - len(old_evals[env]), len(pool.free)))
         for env, pool in pools.items()
     }
-    num_evals = num_held_out + sum(len(keys) for keys in old_evals.values()) + sum(drawn.values())
+    num_evals = num_held_out + sum(len(keys) for keys in old_evals.values()) + sum(numbers.values())
     least = policy.min_eval_total
     if policy.max_eval_total is not None:
         least = min(least, policy.max_eval_total)
     if num_evals >= least or not policy.eval_ratio:
-        return drawn
+        return numbers
     room = {}
     for env, pool in pools.items():
         most = len(pool.tasks) // 2
         if policy.max_eval_per_env is not None:
             most = min(most, policy.max_eval_per_env)
-        room[env] = max(0, min(most - len(old_evals[env]), len(pool.free)) - drawn[env])
+        room[env] = max(0, min(most - len(old_evals[env]), len(pool.free)) - numbers[env])
     if sum(room.values()) < least - num_evals:
-        return drawn
+        return numbers
     more = take_turns(room, least - num_evals)
-    return {env: number + more[env] for env, number in drawn.items()}
+    return {env: number + more[env] for env, number in numbers.items()}
 
 
 def _target(num_tasks: int, policy: RankPolicy) -> int:
@@ -185,10 +185,10 @@ def _cut_to_total(draft: _Draft, past: Past, most: int | None) -> dict[str, list
     old = {env: [k for k in keys if k in past.evaluated] for env, keys in draft.evals.items()}
     new = {env: [k for k in keys if k not in past.evaluated] for env, keys in draft.evals.items()}
     cut: dict[str, list[str]] = {env: [] for env in draft.evals}
-    left = most
+    remaining = most
     for part in (old, new):
-        quotas = take_turns({env: len(keys) for env, keys in part.items()}, left)
-        left -= sum(quotas.values())
+        quotas = take_turns({env: len(keys) for env, keys in part.items()}, remaining)
+        remaining -= sum(quotas.values())
         for env, keys in part.items():
             cut[env] += keys[quotas[env] :]
             part[env] = keys[: quotas[env]]

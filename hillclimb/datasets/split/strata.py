@@ -43,13 +43,13 @@ class StratumPool:
         waiting: dict[Stratum, deque[str]] = {kind: deque() for kind in sorted(sizes)}
         for key in self.free:
             waiting[self.kinds[key]].append(key)
-        drawn: list[str] = []
-        while len(drawn) < number:
+        keys_drawn: list[str] = []
+        while len(keys_drawn) < number:
             # In whole numbers: how far a kind is below its share, times the number of tasks.
             kind = max(
                 (kind for kind, keys in waiting.items() if keys),
                 key=lambda kind: total * sizes[kind] - len(self.tasks) * counts[kind],
             )
             counts[kind] += 1
-            drawn.append(waiting[kind].popleft())
-        return drawn
+            keys_drawn.append(waiting[kind].popleft())
+        return keys_drawn

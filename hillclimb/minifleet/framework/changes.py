@@ -80,10 +80,14 @@ def _without_id(row: Mapping[str, Scalar]) -> dict[str, JsonValue]:
 def _satisfies(expectation: Change, change: Change) -> bool:
     if any(expectation.get(part) != change.get(part) for part in ("op", "table", "id")):
         return False
-    want, have = expectation.get("row", {}), change.get("row", {})
-    if not isinstance(want, dict) or not isinstance(have, dict) or want.keys() != have.keys():
+    expected, actual = expectation.get("row", {}), change.get("row", {})
+    if (
+        not isinstance(expected, dict)
+        or not isinstance(actual, dict)
+        or expected.keys() != actual.keys()
+    ):
         return False
-    return all(_accepts(value, have[field]) for field, value in want.items())
+    return all(_accepts(value, actual[field]) for field, value in expected.items())
 
 
 def _accepts(expected: JsonValue, value: JsonValue) -> bool:

@@ -62,12 +62,12 @@ class AppContext:
         Raises:
             Problem: 401.
         """
-        sent = request.headers.get("authorization")
-        if sent is None and not needed:
+        header = request.headers.get("authorization")
+        if header is None and not needed:
             return
-        right = f"Bearer {self.settings.api_key}"
-        if sent is None or not hmac.compare_digest(sent.encode(), right.encode()):
-            word = "Invalid" if sent else "Missing"
+        expected = f"Bearer {self.settings.api_key}"
+        if header is None or not hmac.compare_digest(header.encode(), expected.encode()):
+            word = "Invalid" if header else "Missing"
             raise FleetProblem(401, f"{word} API key: send `Authorization: Bearer KEY`")
 
     def with_key(self, handler: Handler) -> Handler:

@@ -49,7 +49,7 @@ async def json_object(request: Request) -> Mapping[str, JsonValue]:
     """Return the request's body as a JSON object; an empty body is an empty object.
 
     Raises:
-        Problem: 422, the body is no JSON object.
+        FleetProblem: 422, the body is no JSON object.
     """
     body = await request.body()
     if not body:
@@ -69,7 +69,7 @@ async def parsed(request: Request, model: type[Model]) -> Model:
     """Return the request's body as a model.
 
     Raises:
-        Problem: 422, with every invalid field.
+        FleetProblem: 422, with every invalid field.
     """
     body = await json_object(request)
     try:

@@ -41,12 +41,12 @@ def refuse_misfit(
 def why_engines_split(candidate: CandidateSpec, num_nodes: int, engine: EngineSpec) -> str | None:
     """Return why not all engines fit on the nodes; None if they do. No engine spans two nodes."""
     size, engines = engine.tensor_parallel_size, engine.data_parallel_size
-    whole = num_nodes * (candidate.gpus // size)
-    if candidate.gpus == 0 or engines <= whole:
+    capacity = num_nodes * (candidate.gpus // size)
+    if candidate.gpus == 0 or engines <= capacity:
         return None
     return (
         f"engine.data_parallel_size is {engines}, and {num_nodes} x {candidate.label} have room for"
-        f" {whole} engines of engine.tensor_parallel_size {size}, each on one node: lower one of"
+        f" {capacity} engines of engine.tensor_parallel_size {size}, each on one node: lower one of"
         " them or raise backend.skypilot.num_nodes"
     )
 

@@ -34,6 +34,6 @@ def ensure_credentials(state: StateDirectory) -> Credentials:
     existing = load_credentials(state)
     if existing is not None:
         return existing
-    made = Credentials()
-    write_private(state.secrets_file, made.model_dump_json(indent=2) + "\n")
-    return made
+    credentials = Credentials()
+    write_private(state.secrets_file, credentials.model_dump_json(indent=2) + "\n")
+    return credentials

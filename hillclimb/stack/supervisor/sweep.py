@@ -13,11 +13,11 @@ SWEEP_KILL_S = 5.0
 
 def sweep(state: Path) -> Iterator[str]:
     """Send SIGTERM to all processes with our mark, SIGKILL after 20 s; return a line for each."""
-    left = list(owned_by(state))
-    for identity, command in left:
+    processes = list(owned_by(state))
+    for identity, command in processes:
         signal_group(identity, signal.SIGTERM)
         yield f"left over: stopping pid {identity.pid} ({' '.join(command)[:80]})"
-    if wait_until(lambda: not any(i.alive() for i, _ in left), deadline_s=SWEEP_TERM_S):
+    if wait_until(lambda: not any(i.alive() for i, _ in processes), deadline_s=SWEEP_TERM_S):
         return
     for identity, _ in owned_by(state):
         signal_group(identity, signal.SIGKILL)

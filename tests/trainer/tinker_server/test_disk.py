@@ -58,7 +58,7 @@ def test_a_write_that_ends_midway_keeps_nothing(tmp_path: Path) -> None:
 def test_a_name_is_used_once_unless_it_is_to_be_overwritten(tmp_path: Path) -> None:
     disk = Disk(tmp_path)
     disk.save(MODEL, WEIGHTS, "a", write)
-    with pytest.raises(RequestRefused, match="weights/a is there already"):
+    with pytest.raises(RequestRefused, match="weights/a exists already"):
         disk.save(MODEL, WEIGHTS, "a", write)
     disk.save(MODEL, SAMPLER_WEIGHTS, "a", write)
     disk.save(MODEL, WEIGHTS, "a", lambda each: (each / "other").touch(), overwrite=True)

@@ -209,7 +209,7 @@ def test_everything_that_was_kept_is_there_after_the_server_was_started_again(
         # A sampling session goes on; a model in training has to be made again.
         after = sampler.sample(prompt, num_samples=1, sampling_params=greedy).result(WAIT)
         assert after.sequences[0].tokens == before.sequences[0].tokens
-        with pytest.raises(tinker.NotFoundError, match="is not in training here"):
+        with pytest.raises(tinker.NotFoundError, match="is not in memory"):
             training.forward([supervised()], "cross_entropy").result(WAIT)
         again = tinker.ServiceClient(api_key=KEY, base_url=url)
         resumed = again.create_training_client_from_state_with_optimizer(state)
@@ -279,7 +279,7 @@ def test_what_the_server_does_not_do_it_says(client: tinker.ServiceClient) -> No
         client.create_lora_training_client(base_model="other", rank=4, train_unembed=False)
     training = train(client)
     training.save_state("once").result(WAIT)
-    with pytest.raises(tinker.TinkerError, match="weights/once is there already"):
+    with pytest.raises(tinker.TinkerError, match="weights/once exists already"):
         training.save_state("once").result(WAIT)
     assert training.save_state("once", overwrite=True).result(WAIT).path.endswith("/once")
     with pytest.raises(tinker.TinkerError, match="letters, digits"):

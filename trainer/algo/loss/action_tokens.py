@@ -15,7 +15,7 @@ _MAX_LOG_RATIO = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionTokens:
-    """The tokens that enter the loss; every tensor is [A], float32 where not said."""
+    """The tokens that enter the loss; every tensor is [A], float32 unless stated otherwise."""
 
     behaviour_logprobs_A: torch.Tensor
     """As sampled; never computed again."""
@@ -33,7 +33,7 @@ class ActionTokens:
 
     @property
     def old_logprobs(self) -> torch.Tensor:
-        """Denominator of the clipped ratio: the proximal policy where there is one."""
+        """Denominator of the clipped ratio: the proximal log-probs, else the behaviour's."""
         if self.proximal_logprobs_A is None:
             return self.behaviour_logprobs_A
         return self.proximal_logprobs_A

@@ -12,7 +12,7 @@ import torch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossStats:
-    """Sums over action tokens, or over sequences where said; `max_...` are the largest value."""
+    """Sums over action tokens, or over sequences where stated; `max_...` are largest values."""
 
     num_tokens: int = 0
     num_sequences: int = 0

@@ -1,4 +1,4 @@
-"""Token sampling in which a request's tokens do not depend on its neighbours in the batch.
+"""Token sampling that is independent of the other requests in the batch.
 
 Each draw uses one uniform number that is a pure function of (seed of the request, position of the
 token), put through the inverse of the cumulative distribution. Legend: R rows, V vocabulary.
@@ -57,7 +57,7 @@ def draw(
 
 
 def uniforms(seeds: Sequence[int], positions: Sequence[int]) -> npt.NDArray[np.float64]:
-    """One number in (0, 1) per (seed, position): SplitMix64's finaliser over both, 32 bits kept.
+    """Return a number in (0, 1) per (seed, position): 32 bits of SplitMix64's finaliser over both.
 
     Source: Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (2014).
     """
@@ -74,7 +74,7 @@ def _mix(value: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 
 def _inverse_cdf(logprobs_RV: torch.Tensor, uniform_R: npt.NDArray[np.float64]) -> torch.Tensor:
-    """First token whose cumulative probability passes the uniform number, [R] int64.
+    """Return the first token whose cumulative probability passes the uniform number, [R] int64.
 
     In float64: summed in float32 over a large vocabulary the tail would be off by more than the
     probability of a rare token. `right=True` never picks a token of probability 0.

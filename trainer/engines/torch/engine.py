@@ -355,9 +355,11 @@ class TorchEngine:
 
     def _draw(self, ready: Sequence[_Request], hidden: torch.Tensor) -> int:
         positions = [len(request.prompt_ids) + len(request.token_ids) for request in ready]
-        drawn = draw(self._decoder.logits(hidden), [request.params for request in ready], positions)
+        tokens = draw(
+            self._decoder.logits(hidden), [request.params for request in ready], positions
+        )
         finished: set[int] = set()
-        for request, token, logprob in zip(ready, drawn.token_ids, drawn.logprobs, strict=True):
+        for request, token, logprob in zip(ready, tokens.token_ids, tokens.logprobs, strict=True):
             request.token_ids.append(token)
             request.logprobs.append(logprob)
             request.pending = [token]

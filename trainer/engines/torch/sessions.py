@@ -40,13 +40,13 @@ class CachedSession:
         start = len(self.prefix.token_ids)
         if len(prompt_ids) <= start or tuple(prompt_ids[:start]) != self.prefix.token_ids:
             return None
-        rest = list(prompt_ids[start:])
+        suffix = list(prompt_ids[start:])
         # Positions behind `keep` stay in the row and are overwritten: the masks end before them.
-        keep = min(len(self.token_ids), len(rest) - 1)
-        if rest[:keep] != self.token_ids[:keep]:
-            keep = next(i for i in range(keep) if rest[i] != self.token_ids[i])
+        keep = min(len(self.token_ids), len(suffix) - 1)
+        if suffix[:keep] != self.token_ids[:keep]:
+            keep = next(i for i in range(keep) if suffix[i] != self.token_ids[i])
         del self.token_ids[keep:]
-        return rest[keep:]
+        return suffix[keep:]
 
 
 class Sessions:

@@ -137,17 +137,17 @@ class ChunkTransfer(_LayerwiseTransfer[ChunkInit, ChunkUpdate]):
     def receive_weights(self, update_info: ChunkUpdate) -> None:
         """Load the tensors of one chunk."""
         chunk = tuple(TensorShape(**tensor) for tensor in update_info.tensors)
-        self.load(list(split_chunk(self._whole(chunk, update_info.ipc_handle), chunk)))
+        self.load(list(split_chunk(self._receive_flat(chunk, update_info.ipc_handle), chunk)))
 
-    def _whole(self, chunk: WeightChunk, ipc_handle: str) -> torch.Tensor:
+    def _receive_flat(self, chunk: WeightChunk, ipc_handle: str) -> torch.Tensor:
         """Return the chunk's values, one tensor after the other, [num_values]."""
         if ipc_handle:
             return open_ipc_handle(base64.b64decode(ipc_handle))
         assert self._group is not None, "the broadcast group was not formed"
         dtype: torch.dtype = getattr(torch, chunk[0].dtype)
-        whole = torch.empty(num_values(chunk), dtype=dtype, device=self.device)
-        self._group.broadcast(whole)
-        return whole
+        flat = torch.empty(num_values(chunk), dtype=dtype, device=self.device)
+        self._group.broadcast(flat)
+        return flat
 
 
 class WeightsExtension:

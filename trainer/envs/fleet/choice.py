@@ -1,4 +1,4 @@
-"""From a spec and the process's environment to the platform: address, key, tag, terms.
+"""Makes the Fleet provider from a spec and the process's environment.
 
 The key comes from `FLEET_API_KEY` of the runner's environment and from nowhere else; it is in no
 spec, no error and no log.
@@ -20,16 +20,17 @@ from trainer.errors import SpecError
 
 BASE_URL, API_KEY = "FLEET_BASE_URL", "FLEET_API_KEY"
 TTL_FACTOR, TTL_MARGIN_S = 1.25, 60.0
-"""What an instance lives longer than a rollout may take, where the spec does not say."""
+"""An instance's default lifetime: this much more than a rollout's longest time."""
 OPERATION_SHARE = 1.0 / 3.0
-"""Of `call_timeout_s`: a call leaves room for two more tries."""
+"""Share of `call_timeout_s` for one request, so that two retries fit."""
 
 
 def account_of(spec: RunSpec, environ: Mapping[str, str] | None = None) -> FleetAccount:
-    """Return the platform that a spec asks for, with the key of this process.
+    """Return the platform's address from the spec, and its key from the environment.
 
     Raises:
-        SpecError: there is no key, or the platform is one that was never run against.
+        SpecError: there is no key, or the platform was never tested and the run is not
+            experimental.
     """
     environ = os.environ if environ is None else environ
     named = environ.get(BASE_URL) or DEFAULT_BASE_URL
@@ -55,7 +56,7 @@ def account_of(spec: RunSpec, environ: Mapping[str, str] | None = None) -> Fleet
 
 
 def lease_options_of(spec: RunSpec, tag: str) -> LeaseOptions:
-    """Return how the instances of an attempt are held."""
+    """Return the tag, lifetime and heartbeat of an attempt's instances."""
     fleet, environment = spec.environment.fleet, spec.environment
     own = (each.call_timeout_s for each in environment.overrides.values())
     call_s = [environment.call_timeout_s, *(each for each in own if each)]
@@ -77,17 +78,17 @@ def fleet_provider(
     worker: int = 0,
     num_workers: int = 1,
 ) -> FleetProvider:
-    """Make the provider that a spec asks for, for the rollout worker of this number.
+    """Make the provider of one rollout worker.
 
-    `num_workers`: providers of the run at once, which share `fleet.max_instances`.
+    `num_workers`: number of the run's providers, which share `fleet.max_instances`.
 
     Raises:
         SpecError: as `account_of`.
     """
     fleet = spec.environment.fleet
-    # Every rollout worker has a provider, and none knows of the others: shares add up to the bound.
-    share, rest = divmod(fleet.max_instances, num_workers)
-    share += worker < rest
+    # Rollout workers do not coordinate, so each gets a fixed share of the bound.
+    share, remainder = divmod(fleet.max_instances, num_workers)
+    share += worker < remainder
     return FleetProvider(
         account_of(spec, environ),
         spec.data.env_keys,

@@ -221,24 +221,24 @@ class FleetEnv:
         return await self._await_answer(session, session.call(name, arguments))
 
     async def _execute(self, verifier: verification.Verifier, instance: FleetInstance) -> Json:
-        known = self._platform.known_verifiers
+        known_verifiers = self._platform.known_verifiers
         body = verification.request(
             verifier,
             instance.id,
             verification.Statement(answer=self._answer, conversation=self._conversation),
-            with_bundle=verifier.sha256 not in known,
+            with_bundle=verifier.sha256 not in known_verifiers,
             timeout_s=remaining_s(),
             region=self._platform.region,
         )
         try:
             answer = await self._platform.api.execute(body)
         except WireFault as fault:
-            if fault.status == 400 and verifier.sha256 in known:
+            if fault.status == 400 and verifier.sha256 in known_verifiers:
                 # The platform has dropped the bundle: send it again.
-                known.discard(verifier.sha256)
+                known_verifiers.discard(verifier.sha256)
                 return await self._execute(verifier, instance)
             raise
-        known.add(verifier.sha256)
+        known_verifiers.add(verifier.sha256)
         return answer
 
     async def _connect_session(self) -> McpSession:

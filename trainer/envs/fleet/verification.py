@@ -212,10 +212,10 @@ def _complaint(stdout: str) -> str | None:
     errors = _checks(stdout, "ERROR")
     if errors:
         return str(errors[0])[:MAX_REASON]
-    rest = _SUCCESSES.sub("", stdout)
+    output = _SUCCESSES.sub("", stdout)
     if errors is not None:
-        rest = _ERRORS.sub("", rest)
-    written = (line.strip() for line in rest.splitlines())
+        output = _ERRORS.sub("", output)
+    written = (line.strip() for line in output.splitlines())
     lines = [line for line in written if line and not _MARKER.match(line)]
     return lines[-1][:MAX_REASON] if lines else None
 

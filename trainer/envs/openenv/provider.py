@@ -114,15 +114,15 @@ class _Server:
 def _headers(key: str, server: OpenEnvServer, variables: Mapping[str, str]) -> dict[str, str]:
     values = {}
     for header, variable in server.headers.items():
-        what = f"environment.openenv.{key}.headers takes {header} from the variable {variable}"
+        setting = f"environment.openenv.{key}.headers takes {header} from the variable {variable}"
         value = variables.get(variable, "").strip()
         if not value:
             raise SpecError(
-                f"{what}, which is not set where the trainer runs: set it for the runner"
+                f"{setting}, which is not set where the trainer runs: set it for the runner"
             )
         if not (value.isascii() and value.isprintable()):
             raise SpecError(
-                f"{what}, which holds what no header can carry (a line break, or a character"
+                f"{setting}, which holds what no header can carry (a line break, or a character"
                 " outside of ASCII): set it anew for the runner"
             )
         values[header] = value

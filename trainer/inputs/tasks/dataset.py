@@ -113,7 +113,7 @@ def _minifleet_tasks(rows: Iterable[TaskRow]) -> list[Task]:
     Raises:
         DataError: some rows are not tasks of ours; names the first one and counts the others.
     """
-    made: list[Task] = []
+    tasks: list[Task] = []
     faults: list[str] = []
     for row in rows:
         task = find_task(row.key)
@@ -121,11 +121,11 @@ def _minifleet_tasks(rows: Iterable[TaskRow]) -> list[Task]:
         if task is None or fault is not None:
             faults.append(fault or row.key)
         else:
-            made.append(replace(task, prompt=row.prompt, env_variables=dict(row.env_variables)))
+            tasks.append(replace(task, prompt=row.prompt, env_variables=dict(row.env_variables)))
     if faults:
         more = f" ({len(faults) - 1} more tasks of this dataset cannot be played either)"
         raise DataError(faults[0] + (more if len(faults) > 1 else ""))
-    return made
+    return tasks
 
 
 def _minifleet_fault(row: TaskRow, task: Task | None) -> str | None:

@@ -1,4 +1,4 @@
-"""Check that a model of text alone can do a run's tasks."""
+"""Check that a run's tasks need text only."""
 
 from __future__ import annotations
 

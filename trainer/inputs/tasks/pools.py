@@ -41,13 +41,13 @@ class TaskPool:
 
     def draw(self, count: int) -> list[Task]:
         """Return the next `count` tasks, at most as many as there are, no two the same."""
-        picked = self._order[self._position : self._position + count]
-        self._position += len(picked)
-        if short := count - len(picked):
-            self._begin_epoch(late=tuple(picked))
+        indices = self._order[self._position : self._position + count]
+        self._position += len(indices)
+        if short := count - len(indices):
+            self._begin_epoch(late=tuple(indices))
             self._position = short
-            picked = picked + self._order[:short]
-        return [self._tasks[index] for index in picked]
+            indices = indices + self._order[:short]
+        return [self._tasks[index] for index in indices]
 
     def state(self) -> dict[str, JsonValue]:
         """Return the position as JSON; its size is bounded by what one step draws."""

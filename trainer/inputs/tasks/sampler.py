@@ -75,19 +75,19 @@ class TaskSampler:
     def next_step(self) -> tuple[Task, ...]:
         """Return the next step's `prompts_per_step` tasks, no two the same."""
         counts = zip(self._pools.values(), self._shares.next_counts(), strict=True)
-        drawn = [task for pool, count in counts for task in pool.draw(count)]
+        tasks = [task for pool, count in counts for task in pool.draw(count)]
         self._step += 1
-        return tuple(drawn)
+        return tuple(tasks)
 
     def observe(self, step: int, groups: Groups) -> Observation:
-        """Take the rollouts of a training step, by draw, as evidence for steps not drawn yet."""
+        """Count the rollouts of a training step as evidence for the shares of later draws."""
         reweighting = self._curriculum.observe(step, groups) if self._curriculum else None
         if self._curriculum and reweighting:
             self._shares.reweight(list(self._curriculum.shares.values()))
         return Observation(reweighting=reweighting, unsampled=self._unsampled())
 
     def metrics(self) -> dict[str, float]:
-        """Return how much of the tasks was drawn so far, and the curriculum's view of them."""
+        """Return the coverage of the tasks, and the curriculum's shares and signal."""
         metrics = coverage_metrics(self._pools)
         return metrics | (self._curriculum.metrics() if self._curriculum else {})
 

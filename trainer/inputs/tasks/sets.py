@@ -66,16 +66,16 @@ def some_train_tasks(spec: RunSpec, store: BlobStore, per_env: int) -> tuple[Tas
         counts = {key: min(number, per_env) for key, number in data.num_train_tasks().items()}
         fewer = data.model_copy(update={"train_tasks_by_env": counts, "eval_tasks_per_env": 0})
         return load_tasks(spec.model_copy(update={"data": fewer}), store).train
-    tasks = _drawn(load_tasks(spec, store).train, per_env, data.seed)
+    tasks = _sample_per_env(load_tasks(spec, store).train, per_env, data.seed)
     if not tasks:
         raise DataError(f"dataset {data.dataset} has no training task in these environments")
     return tasks
 
 
-def _drawn(tasks: Sequence[Task], per_env: int, seed: int) -> tuple[Task, ...]:
+def _sample_per_env(tasks: Sequence[Task], per_env: int, seed: int) -> tuple[Task, ...]:
     """Draw from each environment's tasks, which are adjacent."""
-    drawn: list[Task] = []
+    sample: list[Task] = []
     for env_key, group in groupby(tasks, key=lambda task: task.env_key):
         own = list(group)
-        drawn += random.Random(f"{seed}/{env_key}/some").sample(own, min(per_env, len(own)))
-    return tuple(drawn)
+        sample += random.Random(f"{seed}/{env_key}/some").sample(own, min(per_env, len(own)))
+    return tuple(sample)

@@ -37,7 +37,7 @@ class Shares:
         self.reweight(weights)
 
     def reweight(self, weights: Sequence[int]) -> None:
-        """Follow other weights from the next step on; credit earned so far stays.
+        """Use other weights from the next step on; remainders of earlier steps are kept.
 
         Raises:
             ValueError: a weight is not positive, or their sum is not the sum of the first ones.
@@ -69,7 +69,7 @@ class Shares:
         return counts
 
     def state(self) -> dict[str, JsonValue]:
-        """Return what has been earned and not paid out, as JSON."""
+        """Return the weights' fractional remainders, not yet rounded into prompts, as JSON."""
         return {"turn": self._turn, "credits": list(self._credits)}
 
     def restore(self, state: JsonValue) -> None:
@@ -103,20 +103,22 @@ def _quotas(weights: Sequence[int], prompts: int, room: Sequence[int]) -> list[i
     """
     total = sum(weights)
     quotas = [0] * len(weights)
-    left, free = prompts * total, list(range(len(weights)))
+    remaining, free = prompts * total, list(range(len(weights)))
     while True:
         weight = sum(weights[index] for index in free)
-        full = [each for each in free if left * weights[each] > room[each] * total * weight]
-        if not full:
+        saturated = [
+            each for each in free if remaining * weights[each] > room[each] * total * weight
+        ]
+        if not saturated:
             break
-        for index in full:
+        for index in saturated:
             quotas[index] = room[index] * total
-        left -= sum(quotas[index] for index in full)
-        free = [index for index in free if index not in full]
+        remaining -= sum(quotas[index] for index in saturated)
+        free = [index for index in free if index not in saturated]
     for index in free:
-        quotas[index] = left * weights[index] // weight
+        quotas[index] = remaining * weights[index] // weight
     short = prompts * total - sum(quotas)
-    remainders = sorted(free, key=lambda index: (-(left * weights[index] % weight), index))
+    remainders = sorted(free, key=lambda index: (-(remaining * weights[index] % weight), index))
     for index in remainders[:short]:
         quotas[index] += 1
     return quotas

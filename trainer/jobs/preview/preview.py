@@ -65,8 +65,8 @@ class Preview:
                 num_eval_tasks=num_eval_tasks,
             ),
         )
-        left = num_train_tasks + num_eval_tasks
-        self.context.journal.emit(PhaseStarted(step=0, phase="prompts", num_rollouts=left))
+        num_tasks = num_train_tasks + num_eval_tasks
+        self.context.journal.emit(PhaseStarted(step=0, phase="prompts", num_rollouts=num_tasks))
 
     async def close(self) -> None:
         """Do nothing: a preview has no resources."""
@@ -82,10 +82,10 @@ def build_preview(context: AttemptContext, provider: EnvProvider | None = None) 
 
 
 def _check_keys(keys: Sequence[str], tasks: Sequence[Task]) -> None:
-    known = {task.key for task in tasks}
-    unknown = sorted(set(keys) - known)
+    task_keys = {task.key for task in tasks}
+    unknown = sorted(set(keys) - task_keys)
     if unknown:
-        example = min(known, default="none")
+        example = min(task_keys, default="none")
         raise DataError(
             f"preview.task_keys names {unknown[0]!r}, which is not a task of this run;"
             f" an example of its tasks is {example}"

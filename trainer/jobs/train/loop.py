@@ -252,10 +252,10 @@ class Trainer:
     async def _evaluate_when_due(self) -> None:
         is_last = self.step == self._schedule.total
         is_baseline = self._start.is_first and self.step == self._start.step
-        due = self._schedule.evaluates_after(self.step)
+        is_due = self._schedule.evaluates_after(self.step)
         if is_baseline and not is_last:
-            due = self._spec.eval.before_training
-        if not due or self._evaluated_step == self.step:
+            is_due = self._spec.eval.before_training
+        if not is_due or self._evaluated_step == self.step:
             return
         with self._context.clock.evaluation():
             await self._parts.evaluator.run(self.step, is_edge=is_last or is_baseline)

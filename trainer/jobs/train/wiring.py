@@ -210,8 +210,8 @@ def _buffer(spec: RunSpec, collector: Collector, inputs: _Inputs) -> RolloutBuff
     )
     if inputs.saved is not None and spec.kind == "train":
         manifest = inputs.saved.manifest
-        drawn = manifest.buffer or {"num_draws": manifest.step, "pending": []}
-        buffer.restore(manifest.step, drawn, {task.key: task for task in inputs.tasks.train})
+        buffer_state = manifest.buffer or {"num_draws": manifest.step, "pending": []}
+        buffer.restore(manifest.step, buffer_state, {task.key: task for task in inputs.tasks.train})
     return buffer
 
 

@@ -29,9 +29,9 @@ def recorded_calls(task: Task) -> Script | None:
     recorded = metadata.get("tool_calls") if isinstance(metadata, dict) else None
     if recorded is not None:
         return _replay(_calls(task.key, recorded))
-    known = task if "goal" in task.payload else find_task(task.key)
-    if known is not None and known.env_key == task.env_key:
-        return expert(known)
+    own_task = task if "goal" in task.payload else find_task(task.key)
+    if own_task is not None and own_task.env_key == task.env_key:
+        return expert(own_task)
     return None
 
 

@@ -59,10 +59,10 @@ class Validator:
         began = time.perf_counter()
         self.watchdog.watch_run()
         early: StopRequested | TrainerError | None = None
-        left = [task for task in self.tasks if task.key not in self.known]
+        unchecked = [task for task in self.tasks if task.key not in self.known]
         try:
             with self.context.clock.evaluation():
-                await self._check_all(left)
+                await self._check_all(unchecked)
         except AttemptSuperseded:
             raise
         except (StopRequested, TrainerError) as error:

@@ -52,13 +52,13 @@ def build_validator(
         episode_s=EPISODE_SHARE * spec.schedule.step_timeout_s,
     )
     solver, endpoint = _solver(context, episodes, environ)
-    known = known_rows(context.store, context.dir)
+    rows = known_rows(context.store, context.dir)
     info = StartupInfo(
         engine="none", num_parameters=0, num_train_tasks=len(tasks), num_eval_tasks=0
     )
     emit_started(context, info)
-    if known:
-        message = f"{len(known)} tasks were checked by an earlier attempt and are not checked again"
+    if rows:
+        message = f"{len(rows)} tasks were checked by an earlier attempt and are not checked again"
         context.journal.emit(RunWarning(step=0, code="validation_resumed", message=message))
     return Validator(
         context=context,
@@ -72,7 +72,7 @@ def build_validator(
         provider=provider,
         endpoint=endpoint,
         watchdog=Watchdog(context=context, num_sampled=lambda: 0, remainder=PARTIAL_REPORT),
-        known=known,
+        known=rows,
     )
 
 

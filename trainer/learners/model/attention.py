@@ -36,10 +36,10 @@ def prefix_group_attention(  # noqa: PLR0913 - the signature is transformers'
     """
     del module, attention_mask, unused
     num_tokens = query_1QNH.shape[2]
-    whole = (PrefixGroup(prompt_length=num_tokens, branch_lengths=()),)
+    single_group = (PrefixGroup(prompt_length=num_tokens, branch_lengths=()),)
     parts: list[torch.Tensor] = []
     start = 0
-    for group in prefix_groups or whole:
+    for group in prefix_groups or single_group:
         parts += _attend_group(group, start, (query_1QNH, key_1KNH, value_1KNH), scaling)
         start += group.num_tokens
     return torch.cat(parts, dim=2).transpose(1, 2), None

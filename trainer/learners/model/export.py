@@ -17,8 +17,8 @@ from trainer.learners.model.sharding import Ranks
 from trainer.weights.chunks import TensorShape
 
 HEAD = "lm_head.weight"
-"""Left out by transformers where it is tied, but engines hold it apart: without it they would
-serve a model that is neither the old nor the new one."""
+"""transformers omits the head where it is tied, but engines store it separately: without it they
+would serve a mixture of the old and the new model."""
 EMBEDDING = "model.embed_tokens.weight"
 Weights: TypeAlias = dict[str, torch.Tensor]
 
@@ -28,28 +28,28 @@ def gathered(parameters: Mapping[str, torch.nn.Parameter], ranks: Ranks) -> Weig
 
     The tensors are copies.
     """
-    whole: Weights = {}
+    weights: Weights = {}
     for name, parameter in parameters.items():
         tensor = parameter.detach()
         full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
         if ranks.rank == 0:
-            whole[name] = full.to("cpu", copy=True)
-    return whole
+            weights[name] = full.to("cpu", copy=True)
+    return weights
 
 
 def flat(
     parameters: Mapping[str, torch.nn.Parameter], names: Sequence[str], dtype: torch.dtype
 ) -> torch.Tensor:
-    """Return the whole tensors of `names` one after the other, on every rank and its device.
+    """Return the gathered tensors of `names` as one flat tensor, on every rank's device.
 
     A name without a parameter is that of the tied head.
     """
-    whole = []
+    tensors = []
     for name in names:
         tensor = parameters[name if name in parameters else EMBEDDING].detach()
         full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-        whole.append(full.to(dtype).reshape(-1))
-    return torch.cat(whole)
+        tensors.append(full.to(dtype).reshape(-1))
+    return torch.cat(tensors)
 
 
 def shapes(
@@ -63,7 +63,7 @@ def shapes(
 
 
 def write_weights(weights: Mapping[str, torch.Tensor], path: Path) -> None:
-    """Write one safetensors file, whole or not at all."""
+    """Write one safetensors file atomically."""
     part = path.with_name(f"{path.name}.part")
     path.parent.mkdir(parents=True, exist_ok=True)
     save_file(dict(weights), part, metadata={"format": "pt"})

@@ -110,7 +110,7 @@ def shard(
     recompute: bool = False,
     offload: bool = False,
 ) -> PolicyModule:
-    """Shard the policy over the ranks, in place: a group per layer and one for the rest.
+    """Shard the policy over the ranks, in place: one group per layer, one for all else.
 
     `dtype` is that of forward and backward; gradients are added up in float32. `recompute` trades
     the activations of each layer for a second forward pass. `offload` keeps the shards, their

@@ -12,13 +12,13 @@ from trainer.learners.model.sharding import Ranks
 def start_digest(model: torch.nn.Module, ranks: Ranks) -> torch.Tensor:
     """Return the sha256, [32] uint8, of names, shapes and bits of the parameters of `model`.
 
-    It is the same for any number of ranks: each of them reads its share of the tensors.
+    The digest is the same for any number of ranks, each of which reads its share of the tensors.
     """
     named = sorted(model.named_parameters(), key=lambda each: each[0])
     own = [_digest(name, parameter.detach()) for name, parameter in named[ranks.rank :: ranks.size]]
-    all_of_them = sorted(digest for share in ranks.gather(own) for digest in share)
-    whole = hashlib.sha256(b"".join(all_of_them)).digest()
-    return torch.frombuffer(bytearray(whole), dtype=torch.uint8)
+    digests = sorted(digest for share in ranks.gather(own) for digest in share)
+    digest = hashlib.sha256(b"".join(digests)).digest()
+    return torch.frombuffer(bytearray(digest), dtype=torch.uint8)
 
 
 def _digest(name: str, tensor: torch.Tensor) -> bytes:

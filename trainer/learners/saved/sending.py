@@ -49,10 +49,10 @@ class Sender:
         Raises:
             LearnerError: another member has exited.
         """
-        whole = self._flat(chunk)
+        flat = self._flat(chunk)
         if self._group is not None:
             with _faults_named():
-                self._group.broadcast(whole)
+                self._group.broadcast(flat)
 
     def export_ipc_handles(self, chunk: WeightChunk) -> bytes:
         """Gather the chunk and return its IPC handle (`trainer.weights.ipc`).
@@ -71,11 +71,11 @@ class Sender:
         return self._digests
 
     def _flat(self, chunk: WeightChunk) -> torch.Tensor:
-        whole = export.flat(self._parameters, [tensor.name for tensor in chunk], self._dtype)
+        flat = export.flat(self._parameters, [tensor.name for tensor in chunk], self._dtype)
         if self._ranks.rank == 0:
-            digests = {**self._digests.digests, **tensor_digests(split_chunk(whole, chunk))}
+            digests = {**self._digests.digests, **tensor_digests(split_chunk(flat, chunk))}
             self._digests = replace(self._digests, digests=digests)
-        return whole
+        return flat
 
 
 @contextmanager

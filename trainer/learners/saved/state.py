@@ -142,9 +142,9 @@ def _targets(state: State, saved: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         if saved[f"{_WEIGHTS}/{name}"].size != weight.size():
             raise ValueError(f"another architecture: {name} has another shape")
     for key, kind in saved.items():
-        section, _, rest = key.partition("/")
+        section, _, name = key.partition("/")
         if section == _OPTIMIZER and isinstance(kind, TensorStorageMetadata):
-            weight = state.weights[rest.rpartition("/")[0]]
+            weight = state.weights[name.rpartition("/")[0]]
             is_scalar = not kind.size
             target[key] = torch.zeros(()) if is_scalar else torch.zeros_like(weight.detach())
     return target

@@ -74,9 +74,9 @@ def _corrections(stats: LossStats, spec: OffPolicyCorrectionSpec) -> dict[str, f
     if spec.tis_ratio_type is not None:
         is_token = spec.tis_ratio_type == "token"
         name = "tis_token_clip_high_ratio" if is_token else "tis_seq_clip_high_ratio"
-        whole = stats.num_tokens if is_token else stats.num_sequences
+        total = stats.num_tokens if is_token else stats.num_sequences
         metrics |= {
-            f"policy/{name}": stats.num_tis_truncated / whole,
+            f"policy/{name}": stats.num_tis_truncated / total,
             "policy/tis_weight_mean": stats.tis_weight / stats.num_tokens,
             "policy/is_ratio_max": stats.max_correction_ratio,
         }

@@ -162,9 +162,9 @@ class RolloutBuffer:
 
         Tasks that a slot has dropped are included: no step has reported their rollouts.
         """
-        drawn = [draw for _, slot in sorted(self._slots.items()) for draw in slot.draws]
-        drawn += self._drawn
-        pending: list[JsonValue] = [[draw.ordinal, draw.task.key] for draw in drawn]
+        draws = [draw for _, slot in sorted(self._slots.items()) for draw in slot.draws]
+        draws += self._drawn
+        pending: list[JsonValue] = [[draw.ordinal, draw.task.key] for draw in draws]
         return {"num_draws": self._num_draws, "pending": pending}
 
     def restore(self, step: int, state: Mapping[str, JsonValue], tasks: Mapping[str, Task]) -> None:

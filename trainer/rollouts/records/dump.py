@@ -44,7 +44,7 @@ def read_trajectories(path: Path) -> list[dict[str, JsonValue]]:
 
 def _record(rollout: Rollout, request: RolloutRequest) -> dict[str, JsonValue]:
     trajectory = rollout.trajectory
-    drawn = [index for index, action in enumerate(trajectory.action_mask) if action]
+    action_indices = [index for index, action in enumerate(trajectory.action_mask) if action]
     return {
         "rollout_id": trajectory.rollout_id,
         "step": request.step,
@@ -62,8 +62,8 @@ def _record(rollout: Rollout, request: RolloutRequest) -> dict[str, JsonValue]:
         "prompt_length": trajectory.prompt_length,
         "token_ids": list(trajectory.token_ids),
         "action_mask": [int(action) for action in trajectory.action_mask],
-        "logprobs": [round(trajectory.logprobs[index], 6) for index in drawn],
-        "weight_versions": [trajectory.weight_versions[index] for index in drawn],
+        "logprobs": [round(trajectory.logprobs[index], 6) for index in action_indices],
+        "weight_versions": [trajectory.weight_versions[index] for index in action_indices],
     }
 
 

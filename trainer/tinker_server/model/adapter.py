@@ -38,7 +38,7 @@ def lora_spec(request: Lora, *, max_rank: int) -> LoraSpec:
         RequestRefused: a rank above the limit, or a head that cannot be adapted.
     """
     if request.rank > max_rank:
-        raise RequestRefused(f"the rank is at most {max_rank} here, not {request.rank}")
+        raise RequestRefused(f"this server allows ranks up to {max_rank}, not {request.rank}")
     if request.train_unembed:
         raise RequestRefused("this server adapts no head: pass train_unembed=False")
     modules = (ATTENTION if request.train_attn else ()) + (MLP if request.train_mlp else ())

@@ -86,7 +86,7 @@ class SamplerPool:
             )
         if not prompt_length or room < 1:
             raise RequestRefused(
-                f"a prompt has 1 to {self._options.max_length - 1} tokens here, not {prompt_length}"
+                f"a prompt may have 1 to {self._options.max_length - 1} tokens, not {prompt_length}"
             )
         return SamplingParams(
             temperature=request.temperature,

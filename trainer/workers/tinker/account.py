@@ -33,7 +33,7 @@ def account_of(
     """Return the server of the spec, with the key of this process.
 
     Raises:
-        SpecError: there is no key, or the server is one that was never run against.
+        SpecError: there is no key, or the server was never tested and the run is not experimental.
     """
     environ = os.environ if environ is None else environ
     named = environ.get(BASE_URL) or environ.get(OTHER_BASE_URL) or DEFAULT_BASE_URL

@@ -1,8 +1,8 @@
 """Calls to the SDK: each gets a deadline, and every fault becomes an error of the trainer.
 
 The SDK itself retries requests that a busy server refused (408, 409, 429, 5xx, lost connections),
-for minutes or for ever, so nothing is retried here; a deadline ends it. A fault that would recur in
-another attempt is a `SpecError`; after any other one a new attempt may resume from a checkpoint.
+for minutes or for ever, so calls are not retried here, only bounded by a deadline. A fault that
+would recur in another attempt is a `SpecError`; after any other a new attempt may resume.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ _FAILED = re.compile(r"Request failed: (.*) for self\.request_id", re.S)
 _FAULTS = (
     tinker.TinkerError,
     httpx.HTTPError,
-    # In 0.24.1 a future raises it for a refusal, with the refusal as its cause.
+    # A future of the SDK 0.24.1 raises ValueError for a refusal, with the refusal as its cause.
     ValueError,
     AssertionError,
     # A request that the server no longer knows (410), as after a restart.
     RetryableException,
 )
 _FINAL = frozenset({400, 401, 402, 403, 422})
-"""Refusals of the request itself. 404 is not among them: a new attempt makes anew what a
-restarted server has lost."""
+"""Status codes of final refusals. 404 is none: a restarted server has lost its models, which a
+new attempt creates again."""
 _KEY_REFUSED = frozenset({401, 403})
 
 
 @contextmanager
 def answering(what: str, kind: type[TrainerError], seconds: float) -> Iterator[None]:
-    """Turn what the SDK raises in the block into errors of the trainer.
+    """Turn the SDK's errors in the block into errors of the trainer.
 
     `what` names the request in messages; `kind` is raised where another attempt may succeed.
 
@@ -114,7 +114,7 @@ def blocking(what: str, kind: type[TrainerError], seconds: float, call: Callable
 
 
 async def aside(what: str, kind: type[TrainerError], seconds: float, call: Callable[[], T]) -> T:
-    """`blocking` for an event loop, which stays free.
+    """As `blocking`, in a thread, so that the event loop stays free.
 
     Raises:
         SpecError, TrainerError: as `answering`.
@@ -123,7 +123,7 @@ async def aside(what: str, kind: type[TrainerError], seconds: float, call: Calla
 
 
 def _begun(call: Callable[[], T]) -> Future[T]:
-    """Run `call` in a thread that nobody waits for when the process ends."""
+    """Run `call` in a daemon thread, which does not delay the end of the process."""
     answer: Future[T] = Future()
 
     def run() -> None:

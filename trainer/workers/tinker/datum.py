@@ -1,11 +1,11 @@
 """Converts training sequences to the SDK's `Datum`: the only data code of this backend.
 
-Its losses are sums over tokens (or means, where a server makes them so). Each token's share in the
-loss of the mini-batch (`token_weights`) is therefore multiplied into its advantage, and a learning
-rate means the same as with our learner.
-There is no mask either: a token that is not to be learned from has advantage 0.
+The protocol's losses are sums over tokens (means on some servers). Each token's share in the loss
+of the mini-batch (`token_weights`) is therefore multiplied into its advantage, so that a learning
+rate means the same as with our learner. The protocol has no mask: a token that is not trained on
+has advantage 0.
 
-Legend: T tokens of a sequence; the datum has T - 1 of each, one for every token that is predicted.
+Legend: T tokens of a sequence; every input of a datum has T - 1 values, one per predicted token.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class DatumOptions:
 
 
 def data_of(sequences: Sequence[TrainingSequence], options: DatumOptions) -> list[types.Datum]:
-    """Return the data of a mini-batch, all of which the next update learns from.
+    """Return the data of a mini-batch, for one update.
 
     Raises:
         LearnerError: the server would misread a sequence.
@@ -87,13 +87,13 @@ def scored(token_ids: Sequence[int]) -> types.Datum:
 
 def _datum(sequence: TrainingSequence, weight: float, *, vocab_size: int) -> types.Datum:
     _check(sequence, weight, vocab_size)
-    drawn = np.asarray(sequence.action_mask[1:], dtype=np.float64)
+    mask = np.asarray(sequence.action_mask[1:], dtype=np.float64)
     return types.Datum(
         model_input=types.ModelInput.from_ints(list(sequence.token_ids[:-1])),
         loss_fn_inputs={
             "target_tokens": _tensor(np.asarray(sequence.token_ids[1:], dtype=np.int64)),
             "logprobs": _tensor(np.asarray(sequence.logprobs[1:], dtype=np.float32)),
-            "advantages": _tensor((drawn * (sequence.advantage * weight)).astype(np.float32)),
+            "advantages": _tensor((mask * (sequence.advantage * weight)).astype(np.float32)),
         },
     )
 

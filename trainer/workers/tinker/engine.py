@@ -108,14 +108,14 @@ class TinkerEngine:
                 self._timeout_s,
                 self._ready().compute_logprobs_async(types.ModelInput.from_ints(list(token_ids))),
             )
-        # One for each token with nothing for the first, or without the first; or none at all.
+        # Servers return T scores, the first one None, or T - 1; some return none at all.
         scores = scores or []
-        known = [score for score in scores[-(len(token_ids) - 1) :] if score is not None]
-        if len(scores) not in (len(token_ids), len(token_ids) - 1) or len(known) + 1 != len(
+        logprobs = [score for score in scores[-(len(token_ids) - 1) :] if score is not None]
+        if len(scores) not in (len(token_ids), len(token_ids) - 1) or len(logprobs) + 1 != len(
             token_ids
         ):
             raise EngineError(f"the Tinker server did not score all of {len(token_ids)} tokens")
-        return torch.tensor(known)
+        return torch.tensor(logprobs)
 
     async def close(self) -> None:
         """Drop the client; the session belongs to the service."""
@@ -144,14 +144,14 @@ def _usable(response: types.SampleResponse, params: SamplingParams, version: int
 
     A missing log-prob must not become 0, which would mean that the token was certain.
     """
-    drawn = response.sequences[0] if response.sequences else None
-    tokens = tuple(drawn.tokens) if drawn else ()
-    logprobs = tuple(drawn.logprobs or ()) if drawn else ()
-    if drawn is None or not tokens or len(logprobs) != len(tokens):
+    sequence = response.sequences[0] if response.sequences else None
+    tokens = tuple(sequence.tokens) if sequence else ()
+    logprobs = tuple(sequence.logprobs or ()) if sequence else ()
+    if sequence is None or not tokens or len(logprobs) != len(tokens):
         raise SampleUnusable(f"{len(tokens)} tokens came with {len(logprobs)} log-probs")
     if not all(math.isfinite(each) for each in logprobs):
         raise SampleUnusable("a log-prob of a drawn token is NaN or infinite")
-    stopped = drawn.stop_reason == "stop"
+    stopped = sequence.stop_reason == "stop"
     if stopped and tokens[-1] not in params.stop_token_ids:
         raise SampleUnusable(
             "the token that ended the turn was left out: it could not be trained on"

@@ -96,12 +96,12 @@ def metrics_of(
     updates: Sequence[ServedUpdate], batch: Batch, algorithm: AlgorithmSpec, *, seconds: float
 ) -> dict[str, float]:
     """Metrics of a step's updates, of which there is at least one."""
-    known = [each.grad_norm for each in updates if each.grad_norm is not None]
+    norms = [each.grad_norm for each in updates if each.grad_norm is not None]
     metrics = summary(
         [Update(stats=each.stats, grad_norm=each.grad_norm or 0.0) for each in updates], algorithm
     )
     del metrics["policy/policy_entropy"]
-    if len(known) < len(updates):
+    if len(norms) < len(updates):
         del metrics["policy/grad_norm"]
     num_tokens = sum(len(each.token_ids) for part in batch.mini_batches for each in part)
     return metrics | {"policy/tokens_per_second": num_tokens / seconds}

@@ -129,7 +129,7 @@ class TinkerLearner:
 
     async def sampling_client(self) -> tinker.SamplingClient:
         """Publish the current weights and return a client that samples from them."""
-        # Its variant for event loops waits on the loop; the blocking one is waited for beside it.
+        # The SDK's async variant blocks the event loop, so the blocking one runs in a thread.
         return await self._service.aside(
             "the weights for sampling", self._training.save_weights_and_get_sampling_client
         )
@@ -138,7 +138,7 @@ class TinkerLearner:
         """Make the server save the current weights and optimizer.
 
         The returned function waits for it, copies the adapter into `directory` and records the path
-        of the state. Names on the server are never used twice: it would not answer.
+        of the state. Every name is used once: the server would not answer a second time.
         """
         name = saved.state_name(self._service.request.name, self.version, next(self._numbers))
         state = self._training.save_state(name)
@@ -297,7 +297,7 @@ def _scores(output: types.ForwardBackwardOutput) -> list[list[float]]:
     """Return the log-probs of each datum's targets.
 
     Raises:
-        LearnerError: the server gave none.
+        LearnerError: the server returned none.
     """
     try:
         return [

@@ -1,4 +1,4 @@
-"""One session with a server: what it offers, a model to train, and clients that sample from it."""
+"""One session with a Tinker server: its models, the adapter in training, and the clients."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class TinkerService:
             LearnerError: it does not answer.
         """
         os.environ.setdefault(TELEMETRY, "0")
-        # It warns that an archive may take a while, at every checkpoint.
+        # The SDK warns at every checkpoint that an archive may take a while.
         logging.getLogger("tinker.lib.public_interfaces.rest_client").setLevel(logging.ERROR)
         self.request = request
         self.timeout_s = request.tinker.call_timeout_s
@@ -80,7 +80,7 @@ class TinkerService:
     async def aside(
         self, what: str, call: Callable[[], T], kind: type[TrainerError] = LearnerError
     ) -> T:
-        """`blocking`, beside the event loop."""
+        """As `blocking`, without blocking the event loop."""
         return await aside(what, kind, self.timeout_s, call)
 
     def make_training(self) -> tinker.TrainingClient:
@@ -88,7 +88,7 @@ class TinkerService:
 
         Raises:
             SpecError: the server has no such model or rank.
-            LearnerError: it has no place, or does not answer.
+            LearnerError: the server is full, or does not answer.
         """
         request = self.request
         self._training = self.blocking(
@@ -118,7 +118,7 @@ class TinkerService:
             self.client.holder.close()  # type: ignore[no-untyped-call]
 
     def _models(self, url: str) -> types.GetServerCapabilitiesResponse:
-        """Ask for the models; a server that is still starting has the whole deadline."""
+        """Query the server's models; one that is still starting has the whole deadline."""
         late = threading.Timer(
             LATE_S,
             lambda: _log.warning(
@@ -135,7 +135,7 @@ class TinkerService:
             late.cancel()
 
     def _check_model(self, offered: types.GetServerCapabilitiesResponse) -> None:
-        """Refuse a model that is not there, or whose context is too short."""
+        """Refuse a model that the server lacks, or whose context is too short."""
         contexts = {each.model_name: each.max_context_length for each in offered.supported_models}
         if self.request.base_model not in contexts:
             raise SpecError(

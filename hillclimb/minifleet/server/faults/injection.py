@@ -82,7 +82,7 @@ async def _hang(request: Request, seconds: float) -> None:
     """Send no response until the time is over or the client disconnects.
 
     Raises:
-        Problem: 504.
+        FleetProblem: 504.
     """
     await request.body()  # the next message is the client's disconnect
     with suppress(TimeoutError):

@@ -167,8 +167,8 @@ class InstanceManager:
     def _instance(self, request: Request) -> Instance:
         """Return the path's instance after a check of key and token (404 without one)."""
         token = self._context.settings.runner_token
-        sent = request.headers.get("x-runner-token", "")
-        if token is not None and not hmac.compare_digest(sent.encode(), token.encode()):
+        header = request.headers.get("x-runner-token", "")
+        if token is not None and not hmac.compare_digest(header.encode(), token.encode()):
             raise FleetProblem(404, "not found")
         self._context.check_key(request, needed=False)
         return self._context.instances.find(request.path_params["instance_id"])

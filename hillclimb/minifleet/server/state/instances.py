@@ -202,15 +202,15 @@ class InstanceTable:
 
     def duplicate(self, request_id: str, body: str) -> FleetProblem | None:
         """Return the answer to a repeated request id; None when it is new."""
-        known = self._requests.get(request_id)
-        if known is None:
+        earlier = self._requests.get(request_id)
+        if earlier is None:
             return None
-        if known[0] != body:
+        if earlier[0] != body:
             return FleetProblem(409, "X-Request-ID was used before with another body")
-        message = f"this request made instance '{known[1]}' already"
+        message = f"this request made instance '{earlier[1]}' already"
         detail: dict[str, JsonValue] = {
             "error": "duplicate_request_id",
-            "instance_id": known[1],
+            "instance_id": earlier[1],
             "message": message,
         }
         return FleetProblem(409, detail)

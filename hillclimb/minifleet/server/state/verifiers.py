@@ -84,14 +84,14 @@ def resolve(request: ExecuteRequest, tasks: TaskRegistry) -> list[Change]:
 
     Raises:
         NotRegistered: the verifier is not one of minifleet's.
-        Problem: 400, only a hash was sent and it is unknown: the bundle is required.
+        FleetProblem: 400, only a hash was sent and it is unknown: the bundle is required.
     """
     if request.bundle:
         return _expected(_source_in(request.bundle))
     own = tasks.source(request.key) if request.key else None
     if request.sha256:
-        known = tasks.key_of_hash(request.sha256)
-        source = tasks.source(known) if known else own
+        task_key = tasks.key_of_hash(request.sha256)
+        source = tasks.source(task_key) if task_key else own
         if source is None or source_hash(source) != request.sha256:
             raise FleetProblem(400, "Verifier not found: send its bundle")
         return _expected(source)

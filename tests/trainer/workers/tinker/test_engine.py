@@ -115,7 +115,7 @@ async def test_what_does_not_fit_is_refused_here_and_there(service: TinkerServic
         await draw(engine, replace(PARAMS, max_new_tokens=190))
     wide = TinkerEngine(timeout_s=60.0, max_length=1000)
     wide.take(engine._ready(), 0)
-    with pytest.raises(SpecError, match="a prompt has 1 to 255 tokens here, not 300"):
+    with pytest.raises(SpecError, match="a prompt may have 1 to 255 tokens, not 300"):
         await wide.sample(PROMPT * 25, PARAMS, session="a", prefix_key="")
     with pytest.raises(EngineError, match="no weights"):
         await an_engine().logprobs(PROMPT)

@@ -195,7 +195,7 @@ def test_a_model_rank_or_context_that_the_server_has_not_is_refused_with_what_it
     with pytest.raises(SpecError, match=r"no model 'Qwen/Qwen3-8B', but local/tiny"):
         open_service(url, base_model="Qwen/Qwen3-8B")
     service = open_service(url, lora_rank=512)
-    with pytest.raises(SpecError, match="the rank is at most 64 here, not 512"):
+    with pytest.raises(SpecError, match="ranks up to 64, not 512"):
         make_learner(service)
     service = open_service(url, train_unembed=True)
     with pytest.raises(SpecError, match="adapts no head"):

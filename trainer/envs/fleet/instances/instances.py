@@ -1,4 +1,4 @@
-"""The instances of one attempt: made under its tag, kept alive, deleted, and none forgotten.
+"""The instances of one attempt: created under its tag, kept alive by heartbeats, and deleted.
 
 Whatever happens to a rollout, its instance has an owner: who makes it until it runs, the episode
 until it closes, then the deletion that is tried until it works, then the batch deletion by the
@@ -32,7 +32,7 @@ CLOSE_S = 20.0
 UNDO_S = 30.0
 """Timeout of the request for the instance of an abandoned creation."""
 UNDOS = 4
-"""Most such requests at once: each may create the instance, outside of every limiter."""
+"""Most such requests at once: each may create an instance, which no limiter counts."""
 _log = logging.getLogger(__name__)
 
 
@@ -41,7 +41,7 @@ class LeaseOptions:
     """Tag, lifetime and heartbeat of an attempt's instances."""
 
     run_tag: str
-    """`run_id` of the API: names run and attempt, so that both can be swept by it."""
+    """The API's `run_id`. It names run and attempt, so that a sweep can delete those of either."""
     ttl_s: int
     heartbeat_interval_s: int
     operation_s: float
@@ -80,7 +80,7 @@ class _Creation:
         return instance
 
     async def name(self) -> str:
-        """Return the id of the instance, which is created now if it was not before."""
+        """Return the id of the instance; the request creates it if no earlier one did."""
         return await self.api.created(self.body, self.request_id)
 
 
@@ -98,10 +98,10 @@ class FleetInstances:
     _is_closing: bool = False
 
     async def make(self, request: Json, retry: CallRetry, limiter: Limiter) -> FleetInstance:
-        """Create a running instance. On failure an instance that was created is deleted.
+        """Create an instance and wait until it runs; after a failure it is deleted.
 
         Raises:
-            WireFault: the platform creates none, or it does not start.
+            WireFault: the platform refused, or the instance does not start.
         """
         creation = _Creation(api=self.api, body=request | self.lease.body())
         try:
@@ -164,28 +164,29 @@ class FleetInstances:
         )
 
     async def _undo(self, creation: _Creation) -> None:
-        """Delete the instance of an abandoned creation, which the platform names on a retry.
+        """Delete the instance of an abandoned creation; a repeated request returns its id.
 
-        A few at once. After a wait of one heartbeat interval the platform has ended the instance.
+        At most `UNDOS` run at once. One that waits for a heartbeat interval gives up: without
+        heartbeats the platform has ended the instance by then.
         """
         try:
             async with asyncio.timeout(self.lease.heartbeat_interval_s):
                 await self._undo_slots.acquire()
         except TimeoutError:
-            _log.warning("an instance that may have been created is left to end without heartbeats")
+            _log.warning("an instance may exist; it will expire without heartbeats")
             return
         try:
             with within(UNDO_S):
                 instance_id = await self._call_retry().call("the id of the instance", creation.name)
         except WireFault as fault:
-            _log.warning("an instance may be left, which ends without heartbeats: %s", fault)
+            _log.warning("an instance may exist; it will expire without heartbeats: %s", fault)
             return
         finally:
             self._undo_slots.release()
         await self.delete(instance_id)
 
     async def _delete_eventually(self, instance_id: str) -> None:
-        """Retry a failed deletion at the pace of heartbeats until it succeeds."""
+        """Retry a failed deletion once per heartbeat until it succeeds."""
         while True:
             await asyncio.sleep(self._pause_s)
             if await self._try_once(self.api.delete, instance_id, self.lease.operation_s):
@@ -253,19 +254,19 @@ async def delete_all(api: FleetApi, run_tag: str, retry: CallRetry) -> int:
     Raises:
         WireFault: they could not be deleted, or are still listed.
     """
-    left = await retry.call("the list of instances", lambda: api.instances_of(run_tag))
+    instance_ids = await retry.call("the list of instances", lambda: api.instances_of(run_tag))
 
     async def sweep() -> None:
-        # Also where none is listed: one that is being created is not listed yet.
+        # Send the deletion even if none is listed: an instance being created is not listed yet.
         await api.delete_run(run_tag)
-        still = await api.instances_of(run_tag)
-        if still:
+        listed = await api.instances_of(run_tag)
+        if listed:
             raise WireFault(
                 kind="still_there",
-                message=f"{len(still)} instances of {run_tag} are still listed",
+                message=f"{len(listed)} instances of {run_tag} are still listed",
                 is_transient=True,
                 may_be_done=False,
             )
 
     await retry.call("the batch deletion", sweep)
-    return len(left)
+    return len(instance_ids)

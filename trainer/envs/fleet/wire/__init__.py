@@ -1,1 +1,1 @@
-"""The wire of Fleet: REST calls, MCP sessions, faults, retries."""
+"""Fleet's protocols: REST calls, MCP sessions, faults, retries."""

@@ -142,20 +142,20 @@ async def _bounded(seconds: float) -> AsyncIterator[asyncio.Timeout]:
     Else the timer, due together with the response, would turn a long computation into a timeout.
     """
     loop = asyncio.get_running_loop()
-    due = loop.time() + seconds
+    due_at = loop.time() + seconds
     timer: asyncio.TimerHandle
     async with asyncio.timeout(None) as deadline:
 
         def check() -> None:
-            nonlocal due, timer
+            nonlocal due_at, timer
             now = loop.time()
-            if now - due > LATE_S:
-                due = now + LATE_S
-                timer = loop.call_at(due, check)
+            if now - due_at > LATE_S:
+                due_at = now + LATE_S
+                timer = loop.call_at(due_at, check)
             else:
                 deadline.reschedule(now)
 
-        timer = loop.call_at(due, check)
+        timer = loop.call_at(due_at, check)
         try:
             yield deadline
         finally:

@@ -71,11 +71,11 @@ def _without_null(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
     choices = schema.get("anyOf")
     if not isinstance(choices, list):
         return schema
-    rest = {key: value for key, value in schema.items() if key != "anyOf"}
+    other_keys = {key: value for key, value in schema.items() if key != "anyOf"}
     alternatives = [each for each in choices if each != {"type": "null"}]
     if len(alternatives) == 1 and isinstance(alternatives[0], dict):
-        return {**alternatives[0], **rest}
-    return {**rest, "anyOf": alternatives} if alternatives else rest
+        return {**alternatives[0], **other_keys}
+    return {**other_keys, "anyOf": alternatives} if alternatives else other_keys
 
 
 def _without_prefix(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
@@ -83,11 +83,11 @@ def _without_prefix(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
     prefix = schema.get("prefixItems")
     if not isinstance(prefix, list):
         return schema
-    rest = {key: value for key, value in schema.items() if key != "prefixItems"}
+    other_keys = {key: value for key, value in schema.items() if key != "prefixItems"}
     distinct: list[JsonValue] = []
     for each in prefix:
         if each not in distinct:
             distinct.append(each)
     if not distinct:
-        return rest
-    return {**rest, "items": distinct[0] if len(distinct) == 1 else {"anyOf": distinct}}
+        return other_keys
+    return {**other_keys, "items": distinct[0] if len(distinct) == 1 else {"anyOf": distinct}}
