@@ -200,7 +200,13 @@ def test_a_cluster_that_is_given_up_keeps_why_until_it_is_gone() -> None:
 
 
 STOPPED = CloudCluster(name=SEEN.name, state=CloudState.STOPPED, cluster=OTHER_FACTS)
-COUNTED = replace(UP, seen_at=START, missed_polls=3, unhealthy_since=START - MOMENT)
+COUNTED = replace(
+    UP,
+    observed_state=CloudState.INIT,
+    seen_at=START,
+    missed_polls=3,
+    unhealthy_since=START - MOMENT,
+)
 
 
 @pytest.mark.parametrize(
