@@ -61,7 +61,7 @@ def schedule(session: Session, run: Run, *, now: datetime) -> Attempt | None:
         return None
     on_cluster = queue_class_of(run) is QueueClass.CLUSTER
     capacity.lock(session, run.project_id)
-    if on_cluster and _fail_if_given_up(session, run, now=now):
+    if on_cluster and _fail_if_provisioning_exhausted(session, run, now=now):
         return None
     if queue.queue_position(session, run, now=now).reason is not None:
         return None
@@ -97,7 +97,7 @@ def _parse_or_fail(session: Session, run: Run, *, now: datetime) -> RunSpec | No
         return None
 
 
-def _fail_if_given_up(session: Session, run: Run, *, now: datetime) -> bool:
+def _fail_if_provisioning_exhausted(session: Session, run: Run, *, now: datetime) -> bool:
     answer = can_provision(session, run, now=now)
     if not isinstance(answer, GiveUp):
         return False
