@@ -28,7 +28,7 @@ class StartupInfo:
 
 
 def emit_started(context: AttemptContext, info: StartupInfo) -> None:
-    """Emit `trainer.started` once everything is info."""
+    """Emit `trainer.started` once everything is loaded."""
     step = info.step
     context.journal.emit(
         TrainerStarted(

@@ -25,21 +25,21 @@ END_OF_TURN = CHATML.end
 
 
 class Chat:
-    """The wire of ChatML (Qwen) or of Kimi over one tokenizer.
+    """Encodes and decodes the chat format of a model family, ChatML (Qwen) or Kimi's.
 
     For text without special markers the ids equal those of the rendered `chat_template.jinja` of
-    our tiny models. The templates of Qwen3 and Kimi differ on purpose in one place: they remove old
-    thoughts from the history, which would train on tokens in a context they were not sampled in.
+    our tiny models. `Chat` deviates from the templates of Qwen3 and Kimi in one place: they remove
+    old thoughts from the history, which would train tokens in a context they were not sampled in.
     """
 
     def __init__(self, tokenizer: Tokenizer, generation_prompt: str = "") -> None:
         """Wrap a tokenizer, which is switched to encoding special markers in text as plain text.
 
-        `generation_prompt` is what the model's own template writes before an answer: what it has
-        beyond the opening of a turn (`<think>`) opens every turn here too.
+        `generation_prompt` is the text that the model's own template writes before a response; its
+        part after the opening of a turn (such as `<think>`) begins every turn.
 
         Raises:
-            ValueError: the tokenizer has the markers of no family that we can write.
+            ValueError: the tokenizer has the markers of no supported family.
         """
         self._marks = marks_of(tokenizer)
         opening = self._marks.opening("assistant")
@@ -107,10 +107,10 @@ class Chat:
         return len(self._encode(text))
 
     def cuts_between(self, before: str, after: str) -> bool:
-        """Tell whether no token reaches over the border of two texts, whatever follows the second.
+        """Tell whether a token boundary lies between two texts, whatever follows the second.
 
-        Tokens are made within the pieces that a tokenizer cuts text into first. Where a piece
-        begins depends on what stands before it and on the few characters after it.
+        A tokenizer first cuts text into pieces, which no token spans. The start of a piece depends
+        on the text before it and on a few characters after it.
         """
         cutter, normalizer = self._tokenizer.pre_tokenizer, self._tokenizer.normalizer
         text = before + after
@@ -124,11 +124,11 @@ class Chat:
     def encode_observation(
         self, text: str, *, is_error: bool, turn_closed: bool = True
     ) -> tuple[int, ...]:
-        """Tokens after a turn: its end, the answer as a user message, the next open turn.
+        """Return the tokens after a turn: its end, the observation as a user message, an open turn.
 
         With `turn_closed=False` (the sample hit its token limit, `Sample.stopped` is False) the
-        missing marker comes first. All ids returned are environment text, so none of them,
-        the supplied marker included, belongs in the action mask.
+        missing end marker comes first. The policy drew none of these tokens, that marker included,
+        so none belongs in the action mask.
         """
         return (
             *(() if turn_closed else (self.end_of_turn_id,)),
@@ -138,22 +138,22 @@ class Chat:
         )
 
     def encode_turn(self, text: str) -> tuple[int, ...]:
-        """A closed assistant turn written by someone else: demonstrations only, never samples."""
+        """Encode a closed assistant turn; for demonstrations only, never for samples."""
         return (*self._encode(text), self.end_of_turn_id)
 
     def decode(self, token_ids: Iterable[int]) -> str:
-        """The text of sampled ids, without the end marker; other special markers stay visible."""
+        """Return the text of sampled ids without the end marker; other markers stay visible."""
         ids = list(token_ids)
         while ids and ids[-1] == self.end_of_turn_id:
             ids.pop()
         return self._tokenizer.decode(ids, skip_special_tokens=False)
 
     def encode_message(self, role: str, content: str) -> tuple[int, ...]:
-        """One whole message that the policy did not write, with what follows it."""
+        """Encode a complete message of another role, with the text between messages."""
         return (*self._begun(role, content), self.end_of_turn_id, *self._between)
 
     def _begun(self, role: str, content: str) -> tuple[int, ...]:
-        """A message without its end."""
+        """Encode a message without its end marker."""
         start, middle = self._ids[self._marks.starts[role]], self._marks.middle
         if middle is None:
             return (start, *self._encode(f"{role}{NEWLINE}{content}"))
@@ -181,7 +181,7 @@ def load_chat(model_dir: Path, vocab_size: int | None) -> Chat:
 
     Raises:
         ModelUnavailable: there is no tokenizer.
-        SpecError: it cannot chat, or does not belong to the model.
+        SpecError: its model family is unknown, or it does not belong to the model.
     """
     try:
         chat = Chat.from_directory(model_dir)

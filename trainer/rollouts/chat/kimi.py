@@ -40,7 +40,7 @@ def read_kimi(directory: Path) -> Tokenizer:
     """Make the tokenizer of a directory with `tiktoken.model` and `tokenizer_config.json`.
 
     Raises:
-        OSError, ValueError, KeyError, TypeError: a file is missing or is not what it should be.
+        OSError, ValueError, KeyError, TypeError: a file is missing or malformed.
     """
     ranks = _read_ranks(directory / VOCABULARY)
     letters = _letters()
@@ -59,16 +59,16 @@ def read_kimi(directory: Path) -> Tokenizer:
 
 
 def _read_ranks(path: Path) -> Ranks:
-    """Tokens by their bytes, with their ids, which are also the order in which they are merged."""
+    """Read the tokens' bytes with their ids, which are also their ranks in merging."""
     lines = (line.split() for line in path.read_text(encoding="ascii").splitlines() if line)
     ranks = {base64.b64decode(token, validate=True): int(rank) for token, rank in lines}
     if sorted(ranks.values()) != list(range(len(ranks))) or len(ranks) < 256:
-        raise ValueError("its ids do not count from 0 without a gap, or there is not every byte")
+        raise ValueError("the ids do not count from 0 without a gap, or a single byte is missing")
     return ranks
 
 
 def _read_markers(path: Path, *, first_id: int) -> list[str]:
-    """The names of the ids after the vocabulary's: an id without a name still takes its place."""
+    """Read the names of the ids after the vocabulary's; ids without a name get a placeholder."""
     named = json.loads(path.read_text(encoding="utf-8"))["added_tokens_decoder"]
     names = {int(token_id): str(token["content"]) for token_id, token in named.items()}
     end = max(names, default=first_id - 1) + 1
@@ -76,10 +76,10 @@ def _read_markers(path: Path, *, first_id: int) -> list[str]:
 
 
 def _halves(token: bytes, ranks: Ranks) -> tuple[bytes, bytes] | None:
-    """The two tokens that a token is merged from; None for a byte, or where no merges lead there.
+    """Return the two tokens that a token is merged from; None for a byte or without such merges.
 
-    A `tiktoken.model` does not have them: they are what is left when the token's own bytes are
-    merged in the order of the ranks below its own.
+    A `tiktoken.model` does not list them. They remain when the token's bytes are merged in the
+    order of the ranks below its own.
     """
     parts = [token[i : i + 1] for i in range(len(token))]
     while len(parts) > 2:
@@ -93,7 +93,7 @@ def _halves(token: bytes, ranks: Ranks) -> tuple[bytes, bytes] | None:
 
 
 def _letters() -> list[str]:
-    """The printable character that stands for each byte, as in GPT-2 and `pre_tokenizers`."""
+    """Return the printable character that represents each byte, as GPT-2's byte-level BPE does."""
     own = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in own]
     shifted = {byte: chr(256 + i) for i, byte in enumerate(others)}

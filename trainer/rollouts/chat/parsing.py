@@ -1,13 +1,13 @@
-"""From the text of one turn to tool calls: forgiving about truncation, strict about the rest.
+"""Parses the text of one turn into tool calls: tolerates truncation and nothing else.
 
-What cannot be read becomes a `MalformedCall` whose text the agent sees as an error observation;
-nothing a policy can write raises, and the time is linear in the text. Four rules that earlier
-loops got wrong: tags inside a thought do not count, every call of a turn is returned, `<done>`
-counts only outside calls and thoughts, and what was mended is what was meant or nothing. Only
-final braces are ever supplied, and only where they cannot change a value: never after a number,
-which could go on, never inside text, never before there are arguments.
+An unreadable call becomes a `MalformedCall` whose text the agent gets as an error observation. No
+text raises, and the time is linear in the text. Four rules: tags inside a thought do not count;
+every call of a turn is returned; `<done>` counts only outside calls and thoughts; a repair never
+changes a value. Only missing final braces are added, never after a number (which could continue),
+inside a string, or before the arguments.
 
-`[done]` is no end: agents write it into their checklists. The prompt asks for `<done>`.
+`[done]` does not end an episode: agents write it into their checklists. The prompt asks for
+`<done>`.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class _TurnParts:
 
 @dataclass(frozen=True, slots=True)
 class _Refused:
-    """A value that JSON allows and we do not, where it stood."""
+    """Placeholder for a value that JSON allows and this parser refuses."""
 
     why: str
 
@@ -100,8 +100,8 @@ class _Fault:
 def parse_turn(text: str) -> ParsedTurn:
     """Read one turn. Never raises; whatever follows the first `<done>` is ignored.
 
-    A `</think>` that nothing opened ends a thought which the generation prompt opened: all before
-    it was thought, not said.
+    A `</think>` without an opening tag ends a thought that the generation prompt opened: all text
+    before it is thought.
 
     Example:
         parse_turn('<tool_call>{"name": "search", "arguments": {"city": "Brno"}}').calls
@@ -125,7 +125,7 @@ def parse_turn(text: str) -> ParsedTurn:
 
 
 def _end_of_thought(text: str, start: int) -> int:
-    """The end of the thought begun at `start`; an unclosed one hides the rest of the turn."""
+    """Return the end of the thought at `start`; an unclosed thought extends to the turn's end."""
     closing = _END_OF_THOUGHT.search(text, start)
     return closing.end() if closing else len(text)
 
@@ -133,7 +133,7 @@ def _end_of_thought(text: str, start: int) -> int:
 def _read_call(
     text: str, start: int, close_tag: re.Pattern[str]
 ) -> tuple[ToolCall | MalformedCall, int]:
-    """The call whose body begins at `start`, and where to go on reading."""
+    """Read the call whose body begins at `start`; return it and the position to continue from."""
     start = _skip_space(text, start)
     decoded = _decode(text, start)
     if isinstance(decoded, _Fault):
@@ -150,10 +150,10 @@ def _read_call(
 
 
 def _decode(text: str, start: int) -> tuple[object, int] | _Fault:
-    """The JSON value at `start` and its end.
+    """Decode the JSON value at `start`; return it and its end.
 
-    Reads a window that grows while the fault may be its end: a fault of the decoder costs the
-    length of all that it was given.
+    The decoder gets a window, which grows while its end may cause the fault: a failing decoder
+    takes time proportional to the whole text that it gets.
     """
     size = _FIRST_WINDOW
     while True:
@@ -176,7 +176,7 @@ def _decode(text: str, start: int) -> tuple[object, int] | _Fault:
 def _repair_call(
     text: str, start: int, close_tag: re.Pattern[str], fault: _Fault
 ) -> tuple[ToolCall | MalformedCall, int]:
-    """Read a body that is no JSON as it stands: only missing final braces are supplied."""
+    """Read a body that is not valid JSON by adding up to `MAX_MISSING_BRACES` final braces."""
     end, resume = _body(text, close_tag, fault)
     body = text[start:end].rstrip()
     if fault.position >= start + len(body) and body.endswith(_WHOLE_VALUE):
@@ -194,9 +194,8 @@ def _repair_call(
 def _body(text: str, close_tag: re.Pattern[str], fault: _Fault) -> tuple[int, int]:
     """End of an unreadable body, and the position to continue from.
 
-    Tags before the fault stand in text that could be read. The body goes to its close tag, if that
-    comes before another call, else to the next mark; text that no quote closes takes the rest of
-    the turn with it.
+    Tags before the fault are inside strings. The body extends to its close tag, if that comes
+    before another call, else to the next mark; an unterminated string extends to the turn's end.
     """
     opening = _OPENING.search(text, fault.position)
     limit = opening.start() if opening else len(text)
@@ -246,15 +245,15 @@ def _spelled(value: dict[str, object], field_name: str) -> object:
 
 
 def _strange_key(value: dict[str, object]) -> str | None:
-    """A key that would be dropped in silence, or a second spelling of one that is there."""
-    left = set(value) - _IGNORED_KEYS
+    """Return an unknown key, or a second spelling of a key: neither may be dropped silently."""
+    unused = set(value) - _IGNORED_KEYS
     for spellings in _SPELLINGS.values():
-        left.discard(next((key for key in spellings if key in value), ""))
-    return _quoted(min(left)) if left else None
+        unused.discard(next((key for key in spellings if key in value), ""))
+    return _quoted(min(unused)) if unused else None
 
 
 def _problem_with(value: object) -> str | None:
-    """Say what of a decoded value we refuse: its depth, a number, a key, a half of a character."""
+    """Return why a decoded value is refused: its depth, a number, a key, or invalid Unicode."""
     level: list[object] = [value]
     for _ in range(MAX_DEPTH):
         inner: list[object] = []
@@ -292,7 +291,7 @@ def _next_mark(text: str, position: int) -> int:
 
 
 def _reason(body: str, fault: _Fault) -> str:
-    """Reason why a body is not JSON, with the remedy for the agent."""
+    """Return the reason why a body is not JSON, with the remedy for the agent."""
     if body.startswith("```"):
         return "it is in a code fence: write the JSON object alone between the tags"
     if body.startswith(("{'", "'")):
@@ -303,7 +302,7 @@ def _reason(body: str, fault: _Fault) -> str:
 
 
 def _quoted(name: str) -> str:
-    """A key as the agent wrote it, short and printable."""
+    """Return a key as printable JSON, at most 40 characters of it."""
     return json.dumps(name[:40])
 
 
@@ -319,7 +318,7 @@ def _parse_float(digits: str) -> float | _Refused:
 
 
 def _parse_object(pairs: Sequence[tuple[str, object]]) -> dict[str, object] | _Refused:
-    """The object, unless a key occurs twice: which of its values was meant is anyone's guess."""
+    """Return the object; refuse one with a repeated key, whose value is ambiguous."""
     fields = dict(pairs)
     if len(fields) == len(pairs):
         return fields

@@ -1,8 +1,8 @@
-"""The words the agent reads: one versioned artefact, because wording alone moves pass rates.
+"""The prompts of agents: one versioned text, because wording alone changes pass rates.
 
-Section order follows the teams' proven prompt: role, date, who is logged in, tools as JSON, call
-format, no identical calls, and how a turn ends. The date is the task's own, never the machine's:
-an environment pinned to a date and a prompt that says another one drift apart every day.
+Sections: role, date, logged-in user, tools as JSON, call format, no identical calls, and the end
+of a turn. The date is the task's own, never the machine's, which would drift away from that of
+the environment.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NO_CALL_OBSERVATION = (
 
 
 def render_system(task: Task, tools: Sequence[ToolSpec]) -> str:
-    """The system message of `task`: deterministic, one tool per line, no trailing newline."""
+    """Return the system message of `task`: deterministic, one tool per line."""
     return compose_system(task, render_tools(tools))
 
 
@@ -58,7 +58,7 @@ def render_observation(text: str, *, is_error: bool) -> str:
 
 
 def render_call(name: str, arguments: Mapping[str, JsonValue]) -> str:
-    """A tool call as the prompt asks for it; what demonstrations are written with."""
+    """Return a tool call in the prompt's format, for demonstrations."""
     call = {"name": name, "arguments": dict(arguments)}
     return f"<tool_call>{json.dumps(call, ensure_ascii=False)}</tool_call>"
 

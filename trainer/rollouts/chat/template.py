@@ -1,7 +1,7 @@
 """The generation prompt of a model's own chat template.
 
-A model that thinks was taught to go on after `<think>` where its template puts it there (Kimi K2.5,
-Qwen3-Thinking-2507): left out, the model would sample in a place that it was never in.
+Some thinking models were trained to continue after a `<think>` that their template writes (Kimi
+K2.5, Qwen3-Thinking-2507). Without it they would sample from a context that they never saw.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _QUESTION = ({"role": "user", "content": "?"},)
 
 
 def read_generation_prompt(directory: Path) -> str:
-    """Render what the template of a model directory adds for the model to go on from.
+    """Render the text that the template of a model directory writes before the model's response.
 
-    "" where there is no template, or none that can be rendered without more than messages.
+    Returns "" without a template, or with one that needs more than messages to render.
     """
     source = _read_template(directory)
     if source is None:
@@ -40,13 +40,13 @@ def read_generation_prompt(directory: Path) -> str:
             for add_prompt in (False, True)
         )
     except (TemplateError, *_OF_EXPRESSIONS) as fault:
-        log.warning("the chat template in %s is not read: %s", directory, fault)
+        log.warning("the chat template in %s cannot be rendered: %s", directory, fault)
         return ""
     return with_it.removeprefix(without) if with_it.startswith(without) else ""
 
 
 def _read_template(directory: Path) -> str | None:
-    """From a file of its own, or as older models have it, in the tokenizer's config."""
+    """Read the template from its own file or, for older models, from the tokenizer's config."""
     try:
         return (directory / "chat_template.jinja").read_text(encoding="utf-8")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""From a model's directory to its tokenizer."""
+"""Loads the tokenizer of a model's directory."""
 
 from __future__ import annotations
 

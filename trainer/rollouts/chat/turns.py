@@ -11,12 +11,12 @@ ROLES = ("system", "user", "assistant")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnMarks:
-    """Markers are single tokens, placed by id; what stands beside them is text."""
+    """The turn markers of a model family: single tokens, placed by id between texts."""
 
     starts: Mapping[str, str]
     """The marker before the role's name, by role."""
     middle: str | None
-    """The marker between the role's name and what is said; None: a newline, which is text."""
+    """The marker between the role's name and the content; None: a newline, which is text."""
     end: str
     between: str
     """Text between the end of a message and the next one."""
