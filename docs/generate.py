@@ -105,7 +105,7 @@ def cli_page() -> str:
         Exit.USAGE: "wrong arguments, or a spec file that cannot be read",
         Exit.RUN_FAILED: "the run that was waited for failed",
         Exit.RUN_CANCELLED: "the run that was waited for was cancelled",
-        Exit.UNREACHABLE: "the service does not answer, or none is configured",
+        Exit.UNREACHABLE: "the service does not respond, or none is configured",
         Exit.REFUSED: "the service refused: bad spec, wrong state, missing right",
         Exit.NOT_FOUND: "the run, checkpoint or rollout does not exist",
         Exit.RUN_PAUSED: "the run that was waited for is paused, until somebody resumes it",

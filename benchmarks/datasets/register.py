@@ -141,18 +141,18 @@ def register(options: StackOptions, file: Path) -> dict[str, Any]:
         began = time.perf_counter()
         client.datasets.tasks("synthetic", search="_1768000020", limit=50)
         page_s = time.perf_counter() - began
-    assert again["id"] == version["id"]
+    assert again.id == version.id
     return {
         "request_s": round(request_s, 1),
         "the_same_again_s": round(again_s, 1),
         "page_of_tasks_s": round(page_s, 2),
         **watch.figures(),
-        "rows": version["num_read"],
-        "tasks": version["num_tasks"],
-        "train": version["num_train"],
-        "eval": version["num_eval"],
-        "findings": len(version["lint"]),
-        "digest": version["digest"],
+        "rows": version.num_read,
+        "tasks": version.num_tasks,
+        "train": version.num_train,
+        "eval": version.num_eval,
+        "findings": len(version.lint),
+        "digest": version.digest,
     }
 
 

@@ -18,7 +18,7 @@ class Exit(IntEnum):
 
     OK = 0
     ERROR = 1
-    """Any error without an exit code of its own."""
+    """Any other error."""
     USAGE = 2
     """Wrong arguments, or a spec file that cannot be read."""
     RUN_FAILED = 3
@@ -32,7 +32,7 @@ class Exit(IntEnum):
     NOT_FOUND = 7
     """The run, checkpoint or rollout does not exist."""
     RUN_PAUSED = 8
-    """The watched run is paused, until somebody resumes it."""
+    """The watched run is paused until a user resumes it."""
     INTERRUPTED = 130
     """Ctrl-C; the watched run continues."""
 

@@ -34,7 +34,7 @@ from hillclimb.protocol.payloads.service import (
 from hillclimb.stack.control import Connection
 
 STREAM_TIMEOUT = httpx.Timeout(5.0, read=45.0)
-"""The service pings every 15 s; three missed pings mean a dead connection."""
+"""The service pings every 15 s; after three missed pings the connection is dead."""
 RECONNECT_PAUSE_S = 0.5
 LOGS_PAUSE_S = 1.0
 

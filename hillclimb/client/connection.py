@@ -1,4 +1,4 @@
-"""Finds the service: from the environment, or from the state directory of an embedded stack."""
+"""Finds the service by the environment, or by the state directory of an embedded stack."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from hillclimb.stack.state.directory import find_state_directory
 def find_connection(
     cwd: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> Connection:
-    """Return the service to talk to.
+    """Return the service to connect to.
 
     Raises:
-        NotConfigured: neither `HILLCLIMB_API_URL` with `HILLCLIMB_API_KEY`, nor the state
-            directory of a stack that was started, was found.
+        NotConfigured: neither `HILLCLIMB_API_URL` and `HILLCLIMB_API_KEY` are set, nor is there
+            the state directory of an embedded stack.
     """
     environment = os.environ if environment is None else environment
     url, key = environment.get("HILLCLIMB_API_URL"), environment.get("HILLCLIMB_API_KEY")
@@ -28,7 +28,7 @@ def find_connection(
         key = key or (embedded.api_key if embedded else None)
     if not (url and key):
         raise NotConfigured(
-            "no Hillclimb service found: start one with `hillclimb up`, or set HILLCLIMB_API_URL"
-            " and HILLCLIMB_API_KEY"
+            "no Hillclimb service is configured: start one with `hillclimb up`, or set"
+            " HILLCLIMB_API_URL and HILLCLIMB_API_KEY"
         )
     return Connection(url=url.rstrip("/"), api_key=key)

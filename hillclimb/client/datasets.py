@@ -24,10 +24,10 @@ from hillclimb.protocol.payloads.datasets.versions import (
 )
 
 MAX_IN_QUERY = 2000
-"""Characters of options that go into the address."""
+"""Longest options, in characters, that are sent as a query parameter."""
 UPLOAD_TIMEOUT = httpx.Timeout(1020.0, connect=5.0)
-"""Of requests that the service works on: longer than it gives itself by default, three rounds of
-30 s in the queue and 300 s of work."""
+"""Of requests that take the service long. Its default limit is shorter: three rounds of 30 s in the
+queue and 300 s of work."""
 
 
 class Datasets:
@@ -58,7 +58,7 @@ class Datasets:
             return self._create(name, headers, files=parts)
         with file.open("rb") as tasks:
             if len(options_json) <= MAX_IN_QUERY:
-                # The plain body costs the service less than a form.
+                # A plain body costs the service less than a form.
                 params = {"options": options_json}
                 return self._create(name, headers, params=params, content=tasks)
             return self._create(name, headers, files={**parts, "tasks": (file.name, tasks)})

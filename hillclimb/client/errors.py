@@ -1,9 +1,11 @@
 """Errors of the client, named by the boundary crossed.
 
 HillclimbError
-├── ApiUnreachable     no answer from the service
+├── ApiUnreachable     the service does not respond, or not as expected
 ├── ApiProblem         the service refused (problem+json), with its code and field errors
-├── NotConfigured      no URL or key could be found
+├── NotConfigured      no URL or key is configured
+├── NoCheckpoint       the run has no checkpoint at that step
+├── DownloadFailed     a file is missing or damaged
 └── SpecFileError      the spec file cannot be read
 """
 
@@ -17,11 +19,11 @@ ROW = "invalid_row"
 
 
 class HillclimbError(Exception):
-    """Base of everything the client raises."""
+    """Base of the client's errors."""
 
 
 class ApiUnreachable(HillclimbError):
-    """The service does not answer at all."""
+    """The service does not respond, or its response cannot be read."""
 
 
 class NotConfigured(HillclimbError):
@@ -37,7 +39,7 @@ class NoCheckpoint(HillclimbError):
 
 
 class ApiProblem(HillclimbError):
-    """The service answered with problem+json."""
+    """The service refused the request with problem+json."""
 
     def __init__(self, status: int, body: Mapping[str, Any]) -> None:
         self.status = status
@@ -47,13 +49,13 @@ class ApiProblem(HillclimbError):
         super().__init__(self.detail)
 
     def sentences(self) -> list[str]:
-        """Return the field errors as `pointer: sentence`, or the detail when there are none."""
+        """Return the field errors as `pointer: sentence`, or the detail without any."""
         errors = self.body.get("errors") or []
         return [_sentence(error) for error in errors] or [self.detail]
 
 
 def _sentence(error: Mapping[str, Any]) -> str:
-    """Return a field error with its place, unless it is a row's: that sentence has it."""
+    """Return a field error with its pointer; the message of a row already names its place."""
     message = str(error.get("message"))
     return message if error.get("code") == ROW else f"{error.get('pointer') or '/'}: {message}"
 

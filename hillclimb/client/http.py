@@ -55,7 +55,7 @@ class Http:
         except ValueError:
             body = None
         if not isinstance(body, dict):
-            raise ApiUnreachable(f"{self.url} answers, but not as a Hillclimb service would")
+            raise ApiUnreachable(f"the response of {self.url} is not that of a Hillclimb service")
         return self._parse(payload, body)
 
     def get(
@@ -100,7 +100,7 @@ class Http:
 
     def unreachable(self, error: Exception) -> ApiUnreachable:
         """Return the error for a service that does not respond."""
-        return ApiUnreachable(f"{self.url} does not answer: {error}")
+        return ApiUnreachable(f"{self.url} does not respond: {error}")
 
     @contextmanager
     def _file_errors(self) -> Iterator[None]:
@@ -109,7 +109,9 @@ class Http:
         except httpx.TransportError as error:
             raise self.unreachable(error) from error
         except _NotServed as error:
-            raise ApiUnreachable(f"{self.url} answers {error} where a file should be") from error
+            raise ApiUnreachable(
+                f"{self.url} responded with status {error} instead of the file"
+            ) from error
 
     def _parse(self, payload: type[P], body: Mapping[str, Any]) -> P:
         try:
@@ -118,7 +120,7 @@ class Http:
             first = error.errors(include_url=False, include_input=False)[0]
             place = "/".join(str(part) for part in first["loc"])
             raise ApiUnreachable(
-                f"{self.url} answers, but not as this version of Hillclimb expects: {place}:"
+                f"this version of Hillclimb cannot read the response of {self.url}: {place}:"
                 f" {first['msg']}"
             ) from error
 
@@ -141,7 +143,7 @@ def _bytes_from(response: httpx.Response, start: int) -> Iterator[bytes]:
     """Yield a body from byte `start`, whether the response begins there or at 0."""
     if not response.is_success:
         raise _NotServed(str(response.status_code))
-    # Some services say 200 to a range that they serve; this header is then still true.
+    # Some services send status 200 with a range; this header is correct even then.
     is_range = response.headers.get("Content-Range", "").startswith(f"bytes {start}-")
     skip = 0 if is_range else start
     for block in response.iter_bytes():

@@ -33,5 +33,5 @@ class RetryOutages:
         if refused or not silent:
             return False
         if time.monotonic() - self._last_response > RECONNECT_FOR_S:
-            raise ApiUnreachable(f"{self._url} does not answer: {error}") from error
+            raise ApiUnreachable(f"{self._url} does not respond: {error}") from error
         return True

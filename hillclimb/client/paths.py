@@ -1,4 +1,4 @@
-"""Paths of the API with whatever stands in them: names and keys are what people made of them."""
+"""Paths of the API, with names and keys quoted: they may contain any character."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from urllib.parse import quote
 
 
 def quoted(part: str) -> str:
-    """Return one part of a path; two dots alone would lead a client one part up."""
+    """Return one quoted part of a path; unquoted dots would be resolved as `.` and `..`."""
     return quote(part, safe="") if part.strip(".") else part.replace(".", "%2E")
 
 
 def of_run(run_id: str, *parts: str | int) -> str:
-    """Return the path of a run, or of something in it; each part is one, whatever it holds."""
+    """Return the path of a run, or of a part of it; each part is quoted."""
     return "/".join(("/v1/runs", *(quoted(str(part)) for part in (run_id, *parts))))

@@ -38,7 +38,7 @@ class RunView:
 
     @property
     def ended(self) -> bool:
-        """True when nothing more will happen."""
+        """True in a final status."""
         return self.status in TERMINAL
 
 
@@ -54,7 +54,7 @@ def from_run(run: RunSummary) -> RunView:
 
 
 def apply(view: RunView, kind: str, data: Mapping[str, Any]) -> RunView:
-    """Return the view after one event; events it does not know change nothing."""
+    """Return the view after one event; unknown events change nothing."""
     handler = _HANDLERS.get(kind)
     return handler(view, data) if handler else view
 
@@ -74,7 +74,7 @@ def _attempt(view: RunView, data: Mapping[str, Any]) -> RunView:
 
 
 def _rewound(view: RunView, data: Mapping[str, Any]) -> RunView:
-    """Steps after the checkpoint are done again: their rewards no longer count."""
+    """Drop the rewards of the steps after the checkpoint, which are repeated."""
     step = int(data["from_step"])
     return replace(view, step=step, rewards=view.rewards[:step])
 

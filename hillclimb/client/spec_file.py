@@ -12,11 +12,11 @@ from hillclimb.client.errors import SpecFileError
 
 
 def read_spec(path: Path, assignments: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the spec as JSON values; validation is the service's.
+    """Return the spec as JSON values; the service validates it.
 
     Raises:
-        SpecFileError: the file cannot be read, is not a mapping, or holds what JSON cannot; or an
-            assignment is malformed.
+        SpecFileError: the file cannot be read, is not a mapping, or contains values without JSON;
+            or an assignment is malformed.
     """
     try:
         spec = yaml.safe_load(path.read_text())
@@ -27,7 +27,7 @@ def read_spec(path: Path, assignments: tuple[str, ...] = ()) -> dict[str, Any]:
     except (yaml.YAMLError, ValueError) as error:
         raise SpecFileError(f"{path} is neither YAML nor JSON: {error}") from error
     if not isinstance(spec, dict):
-        raise SpecFileError(f"{path} does not hold a mapping of sections")
+        raise SpecFileError(f"{path} is not a mapping of sections")
     try:
         return with_assignments(spec, assignments)
     except RecursionError as error:
@@ -35,56 +35,58 @@ def read_spec(path: Path, assignments: tuple[str, ...] = ()) -> dict[str, Any]:
 
 
 def with_assignments(spec: dict[str, Any], assignments: tuple[str, ...]) -> dict[str, Any]:
-    """Return the spec with single keys set; it is changed in place.
+    """Set single keys of the spec, in place, and return it.
 
     Raises:
-        SpecFileError: an assignment is malformed, or the spec holds what JSON cannot.
+        SpecFileError: an assignment is malformed, or the spec contains values without JSON.
     """
     for assignment in assignments:
         assign(spec, assignment)
-    _refuse_odd(spec, "")
+    _refuse_non_json(spec, "")
     return spec
 
 
-def _refuse_odd(value: Any, pointer: str) -> None:
-    """Raise SpecFileError at what YAML knows and JSON does not: dates, `.nan`, keys like `on`."""
+def _refuse_non_json(value: Any, pointer: str) -> None:
+    """Raise SpecFileError for YAML values without JSON: dates, `.nan`, keys like `on`."""
     if isinstance(value, dict):
         for key, inner in value.items():
             if not isinstance(key, str):
-                raise SpecFileError(f"{pointer or '/'}: the key {key!r} is no text: quote it")
-            _refuse_odd_scalar(key, f"{pointer}/{key!r}")
-            _refuse_odd(inner, f"{pointer}/{key}")
+                raise SpecFileError(f"{pointer or '/'}: the key {key!r} is not text: quote it")
+            _refuse_non_json_scalar(key, f"{pointer}/{key!r}")
+            _refuse_non_json(inner, f"{pointer}/{key}")
     elif isinstance(value, list):
         for index, inner in enumerate(value):
-            _refuse_odd(inner, f"{pointer}/{index}")
+            _refuse_non_json(inner, f"{pointer}/{index}")
     else:
-        _refuse_odd_scalar(value, pointer)
+        _refuse_non_json_scalar(value, pointer)
 
 
-def _refuse_odd_scalar(value: Any, pointer: str) -> None:
+def _refuse_non_json_scalar(value: Any, pointer: str) -> None:
     if isinstance(value, str):
         if any("\ud800" <= character <= "\udfff" for character in value):
-            raise SpecFileError(f"{pointer}: {value!r} is no Unicode text")
+            raise SpecFileError(f"{pointer}: {value!r} is not valid Unicode")
     elif isinstance(value, float) and not math.isfinite(value):
-        raise SpecFileError(f"{pointer}: {value} is no number that can be used")
+        raise SpecFileError(f"{pointer}: {value} is not a finite number")
     elif value is not None and not isinstance(value, bool | int | float):
         kind = type(value).__name__
-        raise SpecFileError(f"{pointer}: a {kind} is no value of a spec; quote it if text is meant")
+        raise SpecFileError(
+            f"{pointer}: a {kind} is not allowed in a spec; quote it if you mean text"
+        )
 
 
 def assign(spec: dict[str, Any], assignment: str) -> None:
     """Set one dotted key: `optimizer.lr=1e-4`, `data.env_keys=[booking]`; the value is YAML.
 
     Raises:
-        SpecFileError: there is no `=`, or the path goes through something that is not a mapping.
+        SpecFileError: the `=` is missing, or a parent of the key is not a mapping.
     """
     dotted, separator, text = assignment.partition("=")
     if not separator or not dotted:
-        raise SpecFileError(f"--set wants key=value, not {assignment!r}")
+        raise SpecFileError(f"--set requires key=value, not {assignment!r}")
     *parents, last = dotted.strip().split(".")
     target = spec
     for part in parents:
-        if target.get(part) is None:  # a section that is left out, or a plan's null
+        if target.get(part) is None:  # an omitted section, or a null of a plan
             target[part] = {}
         target = target[part]
         if not isinstance(target, dict):

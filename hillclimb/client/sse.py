@@ -1,6 +1,6 @@
-"""Reads server-sent events, and reconnects where it left off.
+"""Reads server-sent events.
 
-Source: WHATWG HTML, section 9.2 (event streams); only the fields the service sends are read.
+Source: WHATWG HTML, section 9.2 (event streams); only the fields that the service sends are read.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ class ServerEvent:
 
 
 def lines_of(chunks: Iterable[str]) -> Iterator[str]:
-    """Yield the lines of a stream that arrives in pieces, without their ends (LF or CR LF).
+    """Yield the lines of a stream of chunks, without their ends (LF or CR LF).
 
-    Only those end a line: JSON may hold U+2028 and others that `str.splitlines` would split at.
+    No other character ends a line: JSON may contain U+2028 and others, at which `str.splitlines`
+    would split.
     """
     rest = ""
     for chunk in chunks:

@@ -179,10 +179,10 @@ def diff(*, before: str, after: str, as_json: bool) -> None:
 def rows(*, version: str, key: str | None, as_json: bool, **filters: Any) -> None:
     """List the tasks of a version by key, or show one."""
     name, number = parse_version(version)
-    beside = [flag for flag in ("env", "split", "search", "cursor") if filters[flag] is not None]
-    if key is not None and beside:
+    unused = [flag for flag in ("env", "split", "search", "cursor") if filters[flag] is not None]
+    if key is not None and unused:
         raise click.UsageError(
-            f"--key shows one task, so --{beside[0]} has no effect: use one of them"
+            f"--key shows one task, so --{unused[0]} has no effect: use one of them"
         )
     with connect() as client:
         if key is not None:

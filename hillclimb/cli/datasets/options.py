@@ -105,10 +105,10 @@ def _refuse_contradictions(choices: dict[str, Any], assignments: tuple[str, ...]
     """
     flags = [name for name in SET_BY if choices.get(name) not in (None, ())]
     if choices.get("published"):
-        beside = [FLAGS[name] for name in flags if SET_BY[name].startswith("split.")]
-        if beside:
+        unused = [FLAGS[name] for name in flags if SET_BY[name].startswith("split.")]
+        if unused:
             raise click.UsageError(
-                f"--published reads the split from a file, so {beside[0]} has no effect: leave one"
+                f"--published reads the split from a file, so {unused[0]} has no effect: leave one"
                 " of them out"
             )
     assigned = {assignment.partition("=")[0].strip() for assignment in assignments}

@@ -74,7 +74,7 @@ def print_probe(report: ProbePayload) -> None:
     print_table(table(COLUMNS, [_row(key, env) for key, env in environments.items()]))
     calls = [f"{key} {_num_calls(env)}" for key, env in environments.items() if _num_calls(env)]
     if calls:
-        print_text(f"calls behind each p95: {', '.join(calls)}", style="dim")
+        print_text(f"number of calls per p95: {', '.join(calls)}", style="dim")
     for key, env in environments.items():
         if env.verdict != "informative":
             print_text(f"{key}: {env.why}", style="dim")

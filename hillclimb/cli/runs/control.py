@@ -21,10 +21,6 @@ from hillclimb.protocol.payloads.checkpoints import CheckpointWithManifest
 from hillclimb.protocol.payloads.statuses import RunStatus
 from hillclimb.protocol.rundir import ADAPTER, POLICY
 
-"""Where a checkpoint has its weights: all of them, or what a Tinker server trained."""
-"""Where a checkpoint keeps its Hugging Face directory."""
-
-
 PULL_TRIES = 5
 """Connections per file before a pull fails; each resumes where the last one broke off."""
 PULL_PAUSE_S = 1.0

@@ -36,7 +36,7 @@ LEVELS = click.Choice(("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), case_se
 @main.command()
 @click.option("--status", help="Only runs in this status.")
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 200))
-@click.option("--cursor", help="Continue a former page.")
+@click.option("--cursor", help="Cursor of the next page.")
 @command
 def runs(*, status: str | None, limit: int, cursor: str | None, as_json: bool) -> None:
     """List runs, newest first."""
@@ -142,7 +142,7 @@ def _report_or_none(client: Client, run_id: str) -> ReportPayload | None:
 def logs(
     *, run_id: str, follow: bool, attempt: int | None, as_json: bool, **filters: str | None
 ) -> None:
-    """Print the log of RUN: the trainer's lines and those of the node that held it."""
+    """Print the log of RUN: the lines of the trainer and of its node."""
     with connect() as client:
         pages = (
             client.follow_logs(run_id, attempt=attempt, filters=filters)

@@ -81,8 +81,8 @@ def test_a_missing_file_an_unknown_run_and_a_wrong_key_have_their_own_codes(
 
 
 def test_the_help_names_every_exit_code() -> None:
-    told = " ".join(CliRunner().invoke(main, ["--help"]).output.split()).split("Exit codes: ")[1]
-    codes = {int(each.split()[0]) for each in told.split(". ")[0].split(", ")}
+    text = " ".join(CliRunner().invoke(main, ["--help"]).output.split()).split("Exit codes: ")[1]
+    codes = {int(each.split()[0]) for each in text.split(". ")[0].split(", ")}
     assert codes == set(Exit)
 
 
@@ -91,7 +91,7 @@ def test_no_service_is_a_sentence_and_its_own_code(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("HILLCLIMB_API_KEY", "hc_x")
     result = CliRunner(mix_stderr=False).invoke(main, ["runs"])
     assert result.exit_code == Exit.UNREACHABLE
-    assert "does not answer" in result.stderr
+    assert "does not respond" in result.stderr
 
 
 def test_cancel_ends_a_queued_run_and_watch_says_so(hc: Invoke, spec_file: str) -> None:

@@ -28,7 +28,7 @@ def test_a_run_of_another_version_of_the_service_is_a_sentence() -> None:
     unknown = httpx.Response(200, json=run_json(status="hibernating"))
     with (
         client_of(unknown) as client,
-        pytest.raises(ApiUnreachable, match="not as this version of Hillclimb expects: status"),
+        pytest.raises(ApiUnreachable, match="cannot read the response of http://service: status"),
     ):
         client.run("run_1")
 
@@ -43,7 +43,7 @@ def test_a_run_is_printed_with_the_keys_and_values_that_came() -> None:
 def test_an_answer_that_is_no_document_is_a_sentence(body: bytes) -> None:
     with (
         client_of(httpx.Response(200, content=body)) as client,
-        pytest.raises(ApiUnreachable, match="not as a Hillclimb service would"),
+        pytest.raises(ApiUnreachable, match="is not that of a Hillclimb service"),
     ):
         client.runs()
 
@@ -85,12 +85,12 @@ def test_only_an_answer_with_the_file_is_taken_for_it(status: int) -> None:
     """A proxy before the service may send one to a page where one logs in."""
     with (
         client_of(httpx.Response(status, content=b"<html>")) as client,
-        pytest.raises(ApiUnreachable, match=f"answers {status} where a file should be"),
+        pytest.raises(ApiUnreachable, match=f"responded with status {status} instead of the file"),
     ):
         list(client.checkpoint_file("run_1", 10, "policy/model.safetensors"))
     with (
         client_of(httpx.Response(status, content=b"<html>")) as client,
-        pytest.raises(ApiUnreachable, match=f"answers {status} where a file should be"),
+        pytest.raises(ApiUnreachable, match=f"responded with status {status} instead of the file"),
     ):
         list(client.datasets.file("fleet", "tasks"))
 
@@ -98,7 +98,7 @@ def test_only_an_answer_with_the_file_is_taken_for_it(status: int) -> None:
 def test_a_service_that_stays_away_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hillclimb.client.outages.RECONNECT_FOR_S", 0.0)
     away = httpx.Response(503, json={"code": "unavailable"})
-    with client_of(away) as client, pytest.raises(ApiUnreachable, match="does not answer"):
+    with client_of(away) as client, pytest.raises(ApiUnreachable, match="does not respond"):
         next(client.follow_logs("run_1"))
 
 

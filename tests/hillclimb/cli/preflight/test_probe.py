@@ -32,7 +32,7 @@ def test_show_prints_a_table_that_fits_a_terminal(hc: Invoke, story: Story) -> N
     assert row == ["booking", "320", "50", "%", "100", "%", "(91–100)", "2", "0", "%",
                    "12", "ms", "INFORMATIVE"]  # fmt: skip
     assert "github: 320 of 320 rollouts met an infra error" in shown
-    assert "calls behind each p95: booking 10, github 10, outlook 10" in shown
+    assert "number of calls per p95: booking 10, github 10, outlook 10" in shown
     assert "advice: rollout.n_samples_per_prompt 2: 57% of groups carry signal" in shown
     assert from_json(hc("probe", "--show", run_id, "--json"))["object"] == "probe"
     assert "probes builtin:tiny-qwen3-a and trains nothing" in hc("show", run_id).stdout
