@@ -177,9 +177,33 @@ def run(name: str, target: Target, children: int) -> tuple[int, list[Mutant]]:
             raise SystemExit(f"mutants: {name}: {(root / 'log').read_text()[-2000:]}")
         results = _mutmut(root, environment, "results", "--all", "true").splitlines()
         statuses = dict(line.strip().split(": ") for line in results if "__mutmut_" in line)
-        names = [mutant for mutant, status in statuses.items() if status not in KILLED]
+        if not _survives("", root / "mutants", environment, target):
+            raise SystemExit(f"mutants: {name}: the tests fail without a mutant")
+        names = [
+            mutant
+            for mutant, status in statuses.items()
+            if status not in KILLED and _survives(mutant, root / "mutants", environment, target)
+        ]
         survivors = [_read(each, _mutmut(root, environment, "show", each)) for each in names]
         return len(statuses), survivors
+
+
+def _survives(mutant: str, root: Path, environment: dict[str, str], target: Target) -> bool:
+    """Try it in a process of its own: mutmut's had run what a module runs when it is imported."""
+    pytest = (MUTMUT.with_name("python"), "-m", "pytest", "-x", "-q", *_options(target))
+    done = subprocess.run(
+        [*pytest, *target.tests],
+        cwd=root,
+        env={**environment, "MUTANT_UNDER_TEST": mutant},
+        capture_output=True,
+        check=False,
+    )
+    return done.returncode == 0
+
+
+def _options(target: Target) -> tuple[str, ...]:
+    omitted = (f"--deselect={test}" for test in target.omitted)
+    return ("-p", "no:cacheprovider", "-m", "not long", *omitted)
 
 
 def _packages(environment: str) -> Path:
@@ -198,10 +222,7 @@ def _settings(target: Target) -> str:
         "source_paths": (target.package,),
         "only_mutate": target.files,
         "pytest_add_cli_args_test_selection": target.tests,
-        "pytest_add_cli_args": (
-            *("-p", "no:cacheprovider", "-m", "not long"),
-            *(f"--deselect={test}" for test in target.omitted),
-        ),
+        "pytest_add_cli_args": _options(target),
         "also_copy": COPIED,
     }
     body = "\n".join(f"{key}=\n    " + "\n    ".join(values) for key, values in lists.items())
