@@ -83,5 +83,5 @@ below the 90 s of a cluster's lease and the 180 s of `LAUNCH_GRACE`."""
 OPTIONAL_CALL_S = 15.0
 """Deadline of a call whose answer is not essential: the provisioning ledger, prices."""
 ABANDONED_REQUEST_S = 300.0
-"""A request without an answer for this long is abandoned, and the question sent anew."""
+"""A request without an answer for this long is abandoned, and the query is sent again."""
 WHEEL_BUILD_S = 45.0

@@ -2,8 +2,8 @@
 
 Source: skypilot 0.14.1, `_CLOUD_UNSUPPORTED_FEATURES` and `_unsupported_features_for_resources` in
 sky/clouds/{lambda_cloud,runpod,vast,primeintellect,nebius,aws,gcp,kubernetes,slurm}.py; whether
-disk sizes and spot reach a cloud at all, in sky/templates/*-ray.yml.j2 and sky/provision/. Asked of
-the running package: Lambda, RunPod, Vast, Prime Intellect and Slurm's rows of autodown and
+disk sizes and spot reach a cloud at all, in sky/templates/*-ray.yml.j2 and sky/provision/. Verified
+with the running package: Lambda, RunPod, Vast, Prime Intellect and Slurm's rows of autodown and
 multi-node, and Slurm's autodown at work.
 """
 
@@ -40,9 +40,9 @@ FEATURES: dict[str, CloudFeatures] = {
     "kubernetes": CloudFeatures(spot=None),
     "slurm": CloudFeatures(spot=False, image=None, custom_disk=False),
 }
-"""Prime Intellect's spot: SkyPilot does not refuse it, and asks for an ordinary machine (the body
-it posts has no word of it). Kubernetes: spot where nodes have a known label. Slurm: images where
-the Pyxis plugin is installed."""
+"""Prime Intellect's spot: SkyPilot accepts it but requests an ordinary machine (its request does
+not mention spot). Kubernetes: spot where nodes have a known label. Slurm: images where the Pyxis
+plugin is installed."""
 
 
 def why_ineligible(candidate: CandidateSpec, spec: SkyPilotSpec) -> str | None:

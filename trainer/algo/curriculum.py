@@ -38,7 +38,7 @@ class Reweighting:
     signals: dict[str, float | None]
     """Share of recent groups whose scores differ; None for an environment without any."""
     reason: str
-    """One sentence: which share changed most and what was measured there."""
+    """One sentence: the share that changed most, and the signal measured there."""
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from trainer.types import Trajectory
 
 OVERLONG = frozenset({StopReason.MAX_GENERATE_LENGTH, StopReason.MAX_INPUT_LENGTH})
 """The limits in tokens. `max_turns` and `policy_deadline` are not among them: there the policy
-finished what it was saying and used up its chances, and its score says so."""
+completed its turns without success, which its score should show."""
 
 
 def is_overlong(trajectory: Trajectory) -> bool:

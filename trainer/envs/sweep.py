@@ -1,10 +1,10 @@
 """Deletes instances that attempts left: `python -m trainer.envs.sweep --run-dir DIR`.
 
-For after a `kill -9`, when nobody of the attempt is there to do it. The runner starts it when it
-sees that a trainer is gone; repeated, it does nothing. Without `--attempt` it
-leaves an attempt alone that still runs, or that has neither an exit record nor a process that is
-gone, and says so. Exit code 0: nothing is left of the others. 1: the platform says otherwise, or
-does not answer; standard error says which.
+After a `kill -9` no process of the attempt is left to delete them. The runner starts this command
+once a trainer has exited; repeating it is harmless. Without `--attempt` it skips, and names,
+attempts that still run or that have neither an exit record nor a dead process. Exit code 0: all
+instances of the others are deleted. 1: some remain, or the platform does not answer; standard
+error says which.
 """
 
 from __future__ import annotations

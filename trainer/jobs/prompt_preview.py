@@ -1,6 +1,6 @@
 """Emits `prompts.rendered` at the start of a run and stores some prompts in full.
 
-A run goes on without it: an environment that does not list its tools is left out with a warning.
+It never stops a run: an environment that does not list its tools is omitted with a warning.
 """
 
 from __future__ import annotations

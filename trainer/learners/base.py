@@ -41,7 +41,7 @@ class Learner(Protocol):
     def begin_save(self, directory: Path) -> Callable[[], None]:
         """Copy everything `load` needs; the returned function writes it under `directory`.
 
-        That function may run in another thread while training goes on: later updates are not in
+        That function may run in another thread while training continues: later updates are not in
         the files.
 
         `policy/` is a Hugging Face directory that plain transformers and vLLM load; `learner/`

@@ -34,7 +34,7 @@ class WritesAdapter(Protocol):
 
 
 class AdapterOf:
-    """`WritesWeights` that writes the adapter alone: megabytes, whatever the size of the model."""
+    """A `WritesWeights` that writes the adapter alone: megabytes for a model of any size."""
 
     def __init__(self, learner: WritesAdapter) -> None:
         self._learner = learner

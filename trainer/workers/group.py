@@ -50,7 +50,7 @@ class SamplingWorkers:
     """Reason why `engine.type: auto` did not choose vLLM."""
     close: Callable[[], Awaitable[None]]
     abandon: Callable[[], None] = lambda: None
-    """Release at once whatever would outlive the trainer; `close` does it too."""
+    """Release at once the resources that would outlive the trainer; `close` does it too."""
     refresh: Callable[[], Awaitable[None]] = _fresh
     """Update the counters of the engines."""
     notices: Callable[[], tuple[WorkerRestarted, ...]] = tuple

@@ -242,7 +242,7 @@ def _launch(view: ClusterView, now: datetime) -> Action:
             Cause.LAUNCH_FAILED,
             f"the cluster was launched {view.launch_tries} times, and every launch was lost",
         )
-    # Machines that exist are paid for whether or not the API is there, so those are taken over.
+    # Existing machines cost money even while no API process is alive, so those are adopted.
     if view.is_api_unreachable and not _is_observed(view):
         return Wait(
             RECHECK_LATER,

@@ -133,7 +133,7 @@ Observation: TypeAlias = (
 class Observations:
     """Answers of the clouds within one tick; a field that is None or False was not queried yet.
 
-    They are never stored: the next tick queries anew, because clusters change without us.
+    They are never stored: clusters change without us, so the next tick queries again.
     """
 
     is_unreachable: bool = False
@@ -144,7 +144,7 @@ class Observations:
     observed_cluster: ClusterObserved | None = None
     jobs: tuple[CloudJob, ...] | None = None
     are_jobs_unavailable: bool = False
-    """The cluster was asked to list its jobs and could not."""
+    """The cluster could not list its jobs."""
     launch_report: RequestReport | None = None
     is_termination_requested: bool = False
     termination_fault: TerminationFault | None = None

@@ -13,14 +13,14 @@ from hillclimb.datasets.format.rows import TaskRow
 
 
 class Digest(Protocol):
-    """A hash that is being made."""
+    """A hash that is being computed, as of `hashlib`."""
 
     def update(self, data: bytes, /) -> None:
-        """Take these bytes in."""
+        """Add bytes to the hash."""
 
 
 def read_lines(path: Path, digest: Digest | None = None) -> Iterator[bytes]:
-    """Yield the lines of a file, each with its newline; `digest` takes in what is read."""
+    """Yield the lines of a file, each with its newline, and add them to `digest`."""
     with gzip.open(path, "rb") as lines:
         for line in lines:
             if digest is not None:
@@ -29,13 +29,13 @@ def read_lines(path: Path, digest: Digest | None = None) -> Iterator[bytes]:
 
 
 def read_rows(path: Path, digest: Digest | None = None) -> Iterator[TaskRow]:
-    """Yield the tasks of `tasks.jsonl.gz`; a line that is none raises ValueError."""
+    """Yield the tasks of `tasks.jsonl.gz`; an invalid line raises ValueError."""
     for line in read_lines(path, digest):
         yield TaskRow.model_validate_json(line)
 
 
 def read_splits(path: Path, digest: Digest | None = None) -> Iterator[SplitRow]:
-    """Yield the rows of `split.jsonl.gz`; a line that is none raises ValueError or TypeError."""
+    """Yield the rows of `split.jsonl.gz`; an invalid line raises ValueError or TypeError."""
     for line in read_lines(path, digest):
         yield read_split_line(line)
 

@@ -1,4 +1,4 @@
-"""Training tasks that give eval tasks away, and eval tasks that are one task several times."""
+"""Leakage: training tasks that reveal eval tasks, and eval tasks that repeat one another."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def find_leaks(
 
 
 def normalised(prompt: str) -> str:
-    """Return a prompt without what a template fills in as a number, and without its dress."""
+    """Return a prompt in lower case with every number as 0 and without punctuation."""
     return _NOT_WORDS.sub(" ", _DIGITS.sub("0", prompt.casefold())).strip()
 
 

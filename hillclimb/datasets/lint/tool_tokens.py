@@ -24,7 +24,7 @@ class ToolCount(Section):
 def find_uncounted(
     tools: Mapping[str, ToolCount], max_input_length: int, num_tasks: Mapping[str, int]
 ) -> Iterator[Finding]:
-    """Say whose tools could not be held against the tokens of the model's input."""
+    """Report environments whose tools have no token count to compare with the input limit."""
     played = sorted(env_key for env_key, number in num_tasks.items() if number)
     unknown = [env_key for env_key in played if env_key not in tools]
     if unknown:

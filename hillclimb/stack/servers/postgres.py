@@ -19,8 +19,8 @@ SUPERUSER = "hillclimb"
 DATABASE = "hillclimb"
 STOP_S = 30.0
 
-# As root the server runs as `nobody`, who cannot walk to a data directory below our 0700 state
-# directory. Started inside it, it can still name it: this link is resolved without the walk.
+# Under root the server runs as `nobody`, which cannot traverse our state directory (0700) to the
+# data directory. It is started in the data directory, and this link resolves without traversal.
 HERE = "/proc/self/cwd"
 
 

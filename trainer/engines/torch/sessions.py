@@ -77,14 +77,14 @@ class Sessions:
     def open(self, name: str, prompt_ids: Sequence[int], prefix_key: str) -> CachedSession | None:
         """Start a session; None when every row is in use.
 
-        The prefix is what the first session of a key was opened with, without its last token.
-        A prompt that does not extend it gets a prefix of its own.
+        The prefix of a key is the prompt of its first session, without the last token. A prompt
+        that does not extend it gets a prefix of its own.
         """
         if not self._free_rows:
             return None
         prefix = self._prefixes.get(prefix_key)
         if prefix is not None and not _extends(prompt_ids, prefix.token_ids):
-            # A key that no other session asks for; `\0` occurs in no real one.
+            # A key that no other session uses: `\0` occurs in no real key.
             prefix_key = f"{prefix_key}\0{name}"
             prefix = None
         if prefix is None:

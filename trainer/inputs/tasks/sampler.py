@@ -34,7 +34,7 @@ class TaskSampler:
     """Draws the tasks of each step; an environment's epoch is its own, and never ends the run's.
 
     `next_step` may run ahead of `observe` by any number of steps. The same calls in the same order
-    give the same tasks, and so does a sampler that goes on from a `state` taken between two calls.
+    give the same tasks, and so does a sampler restored from a `state` between two calls.
 
     Raises:
         DataError: no tasks, equal keys, fewer tasks than a step takes, or in balanced mode an

@@ -1,7 +1,7 @@
-"""Checkpoints: parts first, manifest last, and only a manifest makes one.
+"""Checkpoints: files first, manifest last; only a directory with a manifest is a checkpoint.
 
 A checkpoint is a directory `checkpoints/global_step_N/attempt-A/` of the run in the blob store, and
-on the local disk until it is whole there. Its manifest is put only if none is there, so of two
+on the local disk until the store has all of it. `put_if_absent` writes the manifest, so of two
 processes at most one completes it; readers check every size and hash.
 """
 

@@ -1,6 +1,6 @@
 """Asynchronous saving of checkpoints; their contents are defined in `checkpoints.py`.
 
-The state is copied between two steps; files are written and uploaded while training goes on. One
+The state is copied between two steps; files are written and uploaded while training continues. One
 save is in progress at a time, and the last one is awaited.
 """
 

@@ -142,8 +142,8 @@ def shard(
 def reshard(policy: PolicyModule) -> None:
     """Free gathered weights that no backward pass will free.
 
-    They would not only take memory: the next forward pass would compute with them, even where the
-    shards have been loaded anew meanwhile.
+    Apart from their memory there is a hazard: the next forward pass would compute with them, even
+    if other shards have been loaded since.
     """
     for module in policy.modules():
         if isinstance(module, FSDPModule):

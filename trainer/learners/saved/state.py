@@ -1,7 +1,7 @@
 """The learner's state on disk, by `torch.distributed.checkpoint`: each rank writes its shards.
 
-Any other number of ranks can read them. The tensors are those of training themselves, float32,
-so at the same number of ranks training goes on bit for bit.
+Any other number of ranks can read them. The tensors are training's own, in float32, so with the
+same number of ranks training continues bit for bit.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class Adapter:
         """Return log-probs of each datum's targets, and the loss; with `backward` add its gradient.
 
         Raises:
-            RequestRefused: the data are not what the loss needs.
+            RequestRefused: the data lack inputs that the loss needs, or have wrong ones.
         """
         low, high = bounds_of(request)
         inputs = [inputs_of(datum, request.loss_fn) for datum in request.data]

@@ -41,7 +41,7 @@ class SamplerPool:
         """Return the answer to a sample request, in the protocol's format.
 
         Raises:
-            RequestRefused: it asks for something that this server does not do, or too many tokens.
+            RequestRefused: it needs a feature that this server lacks, or too many tokens.
         """
         prompt = request.prompt.tokens
         _check(request)

@@ -153,7 +153,8 @@ class _Placement:
         self._check_shared_disk(ranks)
         sampling = self._begin_sampling()
         if self._shares_gpus:
-            # vLLM measures the GPU's free memory, and would count what a rank loads meanwhile.
+            # vLLM sizes its cache by the GPU's free memory when it starts: ranks must not load
+            # their models meanwhile.
             ray.get(sampling.starting[: self._num_engines], timeout=self._left_s())
         # The ranks bind the port at once: starting engines open ports of their own meanwhile.
         address = ray.get(ranks[0].address.remote(), timeout=self._left_s())
@@ -276,7 +277,7 @@ class _Placement:
 
     def _engine(self, number: int) -> Any:  # noqa: ANN401
         gpus = self._gpus * self._factory.spec.engine.tensor_parallel_size
-        # Without a file nobody has the weights of a dead engine: it could not be restarted.
+        # A direct transport leaves no file from which a restarted engine could load its weights.
         restart = {} if self._factory.spec.engine.is_direct else _RESTART
         return self._place(
             # Room for every rollout's call: the engine itself batches and queues.

@@ -143,7 +143,7 @@ def _complete(directory: Path) -> None:
 
 
 def _extract(archive: Path, directory: Path) -> None:
-    """Take the two files and nothing else, whatever paths the archive names."""
+    """Extract the two files only, by their names: other paths of an archive are not trusted."""
     with tarfile.open(archive, "r:*") as tar:
         members = {Path(each.name).name: each for each in tar.getmembers() if each.isfile()}
         for name in ADAPTER_FILES:

@@ -1,9 +1,9 @@
 """The instances of one attempt: created under its tag, kept alive by heartbeats, and deleted.
 
-Whatever happens to a rollout, its instance has an owner: who makes it until it runs, the episode
-until it closes, then the deletion that is tried until it works, then the batch deletion by the
-attempt's tag when the provider closes, then whoever sweeps after a trainer that was killed, and at
-last the platform, which ends what sends no heartbeat.
+At any time some party is responsible for deleting an instance: `FleetInstances.make` until it runs,
+the episode until it closes, then the deletion that is retried until it succeeds, the batch deletion
+by the attempt's tag when the provider closes, the sweep after a killed trainer, and finally the
+platform, which ends instances without heartbeats.
 """
 
 from __future__ import annotations

@@ -108,12 +108,12 @@ class FleetApi:
         try:
             return await self.instance(instance_id)
         except WireFault as fault:
-            # Whatever the response: the creation was carried out.
+            # The creation itself succeeded; only this later request failed.
             fault.may_be_done = True
             raise
 
     async def created(self, body: Json, request_id: str) -> str:
-        """Return the id of a creation's instance, which is created now if it was not before."""
+        """Return the id of a creation's instance; the request creates it if no earlier one did."""
         try:
             answer = await self._ask("POST", "/v1/env/instances", body, request_id)
         except WireFault as fault:
