@@ -22,7 +22,7 @@ from hillclimb.protocol.payloads.clusters import (
     ProjectClusters,
 )
 from hillclimb.protocol.payloads.costs import BudgetPayload, CloudExclusionList, LimitsPayload
-from hillclimb.protocol.payloads.events import EventPage
+from hillclimb.protocol.payloads.events import EventPage, EventPayload
 from hillclimb.protocol.payloads.results.logs import LogPayload
 from hillclimb.protocol.payloads.runs import PlanPayload, RunList, RunPayload
 from hillclimb.protocol.payloads.service import (
@@ -117,16 +117,17 @@ class Client(Results):
         params = {"after": after, "limit": limit, "types": types}
         return self._http.get(EventPage, of_run(run_id, "events"), params)
 
-    def follow(self, run_id: str, *, after: int = 0) -> Iterator[ServerEvent]:
+    def follow(self, run_id: str, *, after: int = 0) -> Iterator[EventPayload]:
         """Yield events as they happen until the run has ended; reconnects without losing any."""
         retry = RetryOutages(self.url)
         while True:
             with retry:
-                for event in self._stream_once(run_id, after):
+                for frame in self._stream_once(run_id, after):
                     retry.reset()
-                    if event.name == "end":
+                    if frame.name == "end":
                         return
-                    after = event.id if event.id is not None else after
+                    event = self._http.parse(EventPayload, frame.data)
+                    after = event.seq
                     yield event
             time.sleep(RECONNECT_PAUSE_S)
 

@@ -1,7 +1,8 @@
 """Errors of the client, named by the boundary crossed.
 
 HillclimbError
-├── ApiUnreachable     the service does not respond, or not as expected
+├── ApiUnreachable     the service does not respond, or its response cannot be read
+│   └── UnexpectedResponse   the service is another version
 ├── ApiProblem         the service refused (problem+json), with its code and field errors
 ├── NotConfigured      no URL or key is configured
 ├── NoCheckpoint       the run has no checkpoint at that step
@@ -24,6 +25,10 @@ class HillclimbError(Exception):
 
 class ApiUnreachable(HillclimbError):
     """The service does not respond, or its response cannot be read."""
+
+
+class UnexpectedResponse(ApiUnreachable):
+    """The service is another version: its response lacks a field, or has another type there."""
 
 
 class NotConfigured(HillclimbError):

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import httpx
 from pydantic import ValidationError
 
-from hillclimb.client.errors import ApiProblem, ApiUnreachable
+from hillclimb.client.errors import ApiProblem, ApiUnreachable, UnexpectedResponse
 from hillclimb.protocol.payloads.base import Payload
 from hillclimb.stack.control import Connection
 
@@ -56,7 +56,7 @@ class Http:
             body = None
         if not isinstance(body, dict):
             raise ApiUnreachable(f"the response of {self.url} is not that of a Hillclimb service")
-        return self._parse(payload, body)
+        return self.parse(payload, body)
 
     def get(
         self, payload: type[P], path: str, params: Mapping[str, str | int | None] | None = None
@@ -113,13 +113,14 @@ class Http:
                 f"{self.url} responded with status {error} instead of the file"
             ) from error
 
-    def _parse(self, payload: type[P], body: Mapping[str, Any]) -> P:
+    def parse(self, payload: type[P], body: object) -> P:
+        """Return the payload of JSON that the service sent; raises UnexpectedResponse."""
         try:
             return payload.model_validate(body)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             place = "/".join(str(part) for part in first["loc"])
-            raise ApiUnreachable(
+            raise UnexpectedResponse(
                 f"this version of Hillclimb cannot read the response of {self.url}: {place}:"
                 f" {first['msg']}"
             ) from error

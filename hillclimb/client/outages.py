@@ -7,7 +7,7 @@ from http import HTTPStatus
 
 import httpx
 
-from hillclimb.client.errors import ApiProblem, ApiUnreachable
+from hillclimb.client.errors import ApiProblem, ApiUnreachable, UnexpectedResponse
 
 RECONNECT_FOR_S = 60.0
 """Longest outage that is retried (seconds); a longer one is reported."""
@@ -28,10 +28,16 @@ class RetryOutages:
         return
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
-        refused = isinstance(error, ApiProblem) and error.status < HTTPStatus.INTERNAL_SERVER_ERROR
-        silent = isinstance(error, httpx.TransportError | ApiUnreachable | ApiProblem)
-        if refused or not silent:
+        if not _is_outage(error):
             return False
         if time.monotonic() - self._last_response > RECONNECT_FOR_S:
             raise ApiUnreachable(f"{self._url} does not respond: {error}") from error
         return True
+
+
+def _is_outage(error: BaseException | None) -> bool:
+    if isinstance(error, ApiProblem):
+        return error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    if isinstance(error, UnexpectedResponse):
+        return False
+    return isinstance(error, httpx.TransportError | ApiUnreachable)

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 import click
 from rich.live import Live
 
-from hillclimb.cli.console import err, out, print_text
+from hillclimb.cli.console import err, json_of, out, print_text
 from hillclimb.cli.exits import RUN_STATUS_EXIT, Exit
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.view import lines_of_event, render
 from hillclimb.client.client import Client
 from hillclimb.client.run_view import apply, from_run
-from hillclimb.client.sse import ServerEvent
+from hillclimb.protocol.payloads.events import EventPayload
 from hillclimb.protocol.payloads.statuses import RunStatus
 
 
@@ -47,22 +47,22 @@ def follow_run(client: Client, run_id: str, *, as_json: bool) -> int:
 def _follow(client: Client, run_id: str, *, as_json: bool) -> None:
     if as_json:
         for event in _until_paused(client, run_id):
-            click.echo(json.dumps(event.data, separators=(",", ":")))
+            click.echo(json.dumps(json_of(event), separators=(",", ":")))
     elif out.is_terminal:
         _follow_live(client, run_id)
     else:
         _follow_plain(client, run_id)
 
 
-def _until_paused(client: Client, run_id: str) -> Iterator[ServerEvent]:
+def _until_paused(client: Client, run_id: str) -> Iterator[EventPayload]:
     """Yield events until the run has ended or is paused.
 
     The stream begins with past events: a pause among them may be over.
     """
     for event in client.follow(run_id):
         yield event
-        paused = event.name == "run.status_changed" and event.data["data"]["to"] == "paused"
-        if paused and client.run(run_id).status is RunStatus.PAUSED:
+        is_pause = event.type == "run.status_changed" and event.data["to"] == "paused"
+        if is_pause and client.run(run_id).status is RunStatus.PAUSED:
             return
 
 
@@ -70,7 +70,7 @@ def _follow_live(client: Client, run_id: str) -> None:
     view = from_run(client.run(run_id))
     with Live(render(view), console=out, refresh_per_second=4) as live:
         for event in _until_paused(client, run_id):
-            view = apply(view, event.name, event.data["data"])
+            view = apply(view, event.type, event.data)
             live.update(render(view))
 
 
@@ -78,6 +78,6 @@ def _follow_plain(client: Client, run_id: str) -> None:
     """Print one line per important event, for logs and pipes."""
     view = from_run(client.run(run_id))
     for event in _until_paused(client, run_id):
-        view = apply(view, event.name, event.data["data"])
-        for line in lines_of_event(view, event.name):
+        view = apply(view, event.type, event.data)
+        for line in lines_of_event(view, event.type):
             print_text(line)

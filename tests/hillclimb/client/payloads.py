@@ -1,5 +1,6 @@
 """Payloads for tests of the client and the command line."""
 
+import json
 from typing import Any
 
 from hillclimb.protocol.payloads.events import EventPayload
@@ -42,20 +43,29 @@ def run_payload(**changes: Any) -> RunPayload:
     return RunPayload.model_validate(run_json(**changes))
 
 
+def event_json(kind: str, data: dict[str, Any], *, seq: int = 1) -> dict[str, Any]:
+    """Return an event as the service sends it."""
+    return {
+        "seq": seq,
+        "id": f"evt_{seq}",
+        "type": kind,
+        "created_at": AT,
+        "run_id": "run_1",
+        "attempt": None,
+        "actor": "service",
+        "data": data,
+    }
+
+
+def event_frame(kind: str, data: dict[str, Any], *, seq: int = 1) -> str:
+    """Return an event as a frame of the stream."""
+    body = json.dumps(event_json(kind, data, seq=seq), ensure_ascii=False)
+    return f"id: {seq}\nevent: {kind}\ndata: {body}\n\n"
+
+
 def event_payload(kind: str, data: dict[str, Any]) -> EventPayload:
     """Return an event as the client does."""
-    return EventPayload.model_validate(
-        {
-            "seq": 1,
-            "id": "evt_1",
-            "type": kind,
-            "created_at": AT,
-            "run_id": "run_1",
-            "attempt": None,
-            "actor": "service",
-            "data": data,
-        }
-    )
+    return EventPayload.model_validate(event_json(kind, data))
 
 
 def trajectory_json(number: int) -> dict[str, Any]:

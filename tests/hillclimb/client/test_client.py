@@ -8,9 +8,9 @@ from api.datasets.work.process import WAIT_S
 from api.settings import Settings
 from hillclimb.client.client import Client
 from hillclimb.client.datasets import UPLOAD_TIMEOUT
-from hillclimb.client.errors import ApiProblem, ApiUnreachable
+from hillclimb.client.errors import ApiProblem, ApiUnreachable, UnexpectedResponse
 from hillclimb.stack.control import Connection
-from tests.hillclimb.client.payloads import run_json
+from tests.hillclimb.client.payloads import event_frame, run_json
 
 
 def client_of(*answers: httpx.Response) -> Client:
@@ -50,13 +50,21 @@ def test_an_answer_that_is_no_document_is_a_sentence(body: bytes) -> None:
 
 def test_a_service_whose_database_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hillclimb.client.client.RECONNECT_PAUSE_S", 0.0)
-    first = stream('id: 1\nevent: a\ndata: {"said":"x\u2028y"}\n\n')
-    last = stream("id: 2\nevent: b\ndata: {}\n\n", "event: end\ndata: {}\n\n")
+    first = stream(event_frame("a", {"text": "x\u2028y"}))
+    last = stream(event_frame("b", {}, seq=2), "event: end\ndata: {}\n\n")
     away = httpx.Response(503, json={"code": "unavailable"})
     with client_of(first, away, away, last) as client:
         events = list(client.follow("run_1"))
-    assert [(event.name, event.id) for event in events] == [("a", 1), ("b", 2)]
-    assert events[0].data == {"said": "x\u2028y"}
+    assert [(event.type, event.seq) for event in events] == [("a", 1), ("b", 2)]
+    assert events[0].data == {"text": "x\u2028y"}
+
+
+def test_a_stream_of_another_version_is_not_retried() -> None:
+    with (
+        client_of(stream("id: 1\nevent: a\ndata: {}\n\n")) as client,
+        pytest.raises(UnexpectedResponse, match="cannot read the response of http://service: seq"),
+    ):
+        next(client.follow("run_1"))
 
 
 def test_a_stream_that_is_refused_is_not_asked_for_again() -> None:

@@ -9,14 +9,14 @@ from hillclimb.cli.exits import Exit
 from hillclimb.cli.runs.watch import follow_run
 from hillclimb.client.client import Client
 from hillclimb.stack.control import Connection
-from tests.hillclimb.client.payloads import run_json
+from tests.hillclimb.client.payloads import event_frame, run_json
 
 MESSAGE = "no space left in [runs/run_1]"
 
 
 def frame(seq: int, before: str, after: str) -> str:
-    data = {"seq": seq, "data": {"from": before, "to": after, "reason": {"message": MESSAGE}}}
-    return f"id: {seq}\nevent: run.status_changed\ndata: {json.dumps(data)}\n\n"
+    data = {"from": before, "to": after, "reason": {"message": MESSAGE}}
+    return event_frame("run.status_changed", data, seq=seq)
 
 
 class Service:
