@@ -1,14 +1,16 @@
 """The complete command line: importing a module of commands registers them on `main`."""
 
-from hillclimb.cli.clusters import clouds, clusters
+from hillclimb.cli.clusters import budgets, clouds, clusters
 from hillclimb.cli.datasets import datasets, exclusions, pull
 from hillclimb.cli.main import main
 from hillclimb.cli.preflight import probe, prompts, validate
-from hillclimb.cli.runs import control, evaluate, presets, runs, submit, watch
+from hillclimb.cli.runs import artifacts, control, evaluate, presets, runs, submit, watch
 from hillclimb.cli.stack import demo, lifecycle
 from hillclimb.cli.tools import fleet, tinker
 
 __all__ = [
+    "artifacts",
+    "budgets",
     "clouds",
     "clusters",
     "control",
@@ -17,13 +19,13 @@ __all__ = [
     "evaluate",
     "exclusions",
     "fleet",
+    "lifecycle",
     "main",
     "presets",
     "probe",
     "prompts",
     "pull",
     "runs",
-    "lifecycle",
     "submit",
     "tinker",
     "validate",

@@ -1,0 +1,104 @@
+"""`logs`, `trajectories`: read logs and rollouts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import click
+
+from hillclimb.cli.console import percent, print_json, print_table, print_text, table
+from hillclimb.cli.main import command, connect, main
+from hillclimb.client.client import Client
+from hillclimb.protocol.payloads.results.logs import LogPayload
+from hillclimb.protocol.payloads.results.rollouts import RolloutWithTrajectory
+
+LEVELS = click.Choice(("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), case_sensitive=False)
+
+
+@main.command()
+@click.argument("run_id", metavar="RUN")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing until the run has ended.")
+@click.option("--attempt", type=click.IntRange(1), help="Attempt; default: the newest.")
+@click.option("--level", type=LEVELS, help="Only lines of this level or above.")
+@click.option("--component", help="Only lines of this component: node, rollouts, trainer.engines.")
+@click.option("--env", "environment", help="Only lines about this environment.")
+@click.option("--grep", "text", metavar="TEXT", help="Only lines with this text, in either case.")
+@command
+def logs(
+    *, run_id: str, follow: bool, attempt: int | None, as_json: bool, **filters: str | None
+) -> None:
+    """Print the log of RUN: the lines of the trainer and of its node."""
+    with connect() as client:
+        pages = (
+            client.follow_logs(run_id, attempt=attempt, filters=filters)
+            if follow
+            else _log_so_far(client, run_id, attempt, filters)
+        )
+        for page in pages:
+            if as_json:
+                print_json(page)
+            else:
+                click.echo(page.text, nl=False)
+
+
+def _log_so_far(
+    client: Client, run_id: str, attempt: int | None, filters: Mapping[str, str | None]
+) -> Iterator[LogPayload]:
+    page, after = client.logs(run_id, attempt=attempt, filters=filters), 0
+    yield page
+    while page.next_offset > after:
+        after = page.next_offset
+        page = client.logs(run_id, attempt=attempt, after=after, filters=filters)
+        if page.text:
+            yield page
+
+
+@main.command()
+@click.argument("run_id", metavar="RUN")
+@click.option("--failed", is_flag=True, help="Only graded rollouts that did not pass.")
+@click.option("--env", help="Only this environment.")
+@click.option("--step", type=int, help="Only this step.")
+@click.option("--decoding", help="train, or the name of an eval decoding.")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 200))
+@click.option("--show", "rollout_id", metavar="ROLLOUT", help="Print one rollout turn by turn.")
+@command
+def trajectories(*, run_id: str, rollout_id: str | None, as_json: bool, **filters: Any) -> None:
+    """List rollouts of RUN with their outcomes, or show one."""
+    filters["failed"] = "true" if filters["failed"] else None
+    with connect() as client:
+        if rollout_id:
+            _print_trajectory(client.trajectory(run_id, rollout_id), as_json=as_json)
+            return
+        page = client.trajectories(run_id, **filters)
+    if as_json:
+        print_json(page)
+        return
+    rows = [
+        (
+            row.rollout_id,
+            row.env_key,
+            row.decoding,
+            row.status if row.score is None else percent(row.score),
+            row.stop_reason,
+            row.num_turns,
+        )
+        for row in page.data
+    ]
+    print_table(table(["rollout", "env", "decoding", "score>", "stopped", "turns>"], rows))
+
+
+def _print_trajectory(rollout: RolloutWithTrajectory, *, as_json: bool) -> None:
+    if as_json:
+        print_json(rollout)
+        return
+    task = rollout.trajectory.task
+    variables = "  ".join(f"{name}={value}" for name, value in task.env_variables.items())
+    print_text(f"{task.key}  {variables}", style="bold")
+    print_text(task.prompt)
+    for turn in rollout.trajectory.turns:
+        print_text(turn.response, style="cyan")
+        if turn.observation is not None:
+            print_text(turn.observation, style="red" if turn.is_error else "dim")
+    reason = rollout.reason or rollout.cause or rollout.stop_reason
+    print_text(f"{rollout.status}, score {rollout.score}: {reason}")
