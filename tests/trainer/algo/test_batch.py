@@ -73,6 +73,19 @@ def test_shuffled_rewards_train_on_other_advantages() -> None:
     assert build(groups) != build(groups, shuffle_rewards=True)
 
 
+def test_the_seed_decides_who_gets_whose_grade() -> None:
+    groups = [group([0.1 * index, 1.0, 0.0], key=f"task-{index}") for index in range(8)]
+    spec = AlgorithmSpec(shuffle_rewards=True)
+
+    def grades(seed: int) -> list[tuple[float | None, ...]]:
+        return [each.rewards_G for each in score_groups(groups, spec, seed=seed)]
+
+    assert grades(1) == grades(1)
+    assert grades(1) != grades(2)
+    dealt = [grade for of_group in grades(1) for grade in of_group if grade is not None]
+    assert sorted(dealt) == sorted([0.1 * index for index in range(8)] + [0.0, 1.0] * 8)
+
+
 def test_the_tokens_are_those_of_the_trajectory() -> None:
     made = group([1.0, 0.0])
     item = max(build([made]).mini_batches[0], key=lambda sequence: sequence.advantage)
