@@ -15,7 +15,7 @@ class SpentPayload(Payload):
     hours: float
     """Billed hours of all clusters together."""
     is_complete: bool
-    """False where a price is not known: `usd` is then a lower bound."""
+    """False if a price is not known: `usd` is then a lower bound."""
 
 
 class OutlookPayload(Payload):
@@ -23,13 +23,13 @@ class OutlookPayload(Payload):
 
     spent: SpentPayload
     hourly_usd: float | None
-    """Of the machines that are paid for now; 0 without any, null while a price is not known."""
+    """Price of all clusters billed now; 0 without any, null while a price is not known."""
     eta_s: float | None
-    """Seconds to the last step, by the steps left and the time of recent ones."""
+    """Seconds to the last step, estimated by recent steps."""
     left_usd: float | None
-    """What these seconds cost at the present rate, or at the last known one."""
+    """Cost of these seconds at the present price, or at the last known one."""
     whole_usd: float | None
-    """At the end, if all goes on as it does."""
+    """Estimated cost at the end of the run."""
 
 
 class AllowancePayload(Payload):
@@ -40,9 +40,9 @@ class AllowancePayload(Payload):
     hours: float | None
     spent: SpentPayload
     share: float
-    """The larger share used, of money or time; at 1 the run pauses."""
+    """The larger of the used shares of money and time; at 1 the run pauses."""
     is_used_up: bool
-    """True from 1 on: a paused run cannot be resumed before it is extended."""
+    """True if `share` is 1 or more: a paused run can be resumed once the budget is extended."""
 
 
 class CloudExclusionPayload(Payload):

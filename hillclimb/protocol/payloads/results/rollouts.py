@@ -87,7 +87,7 @@ class StoredTurn(Payload):
 
 
 class StoredTrajectory(Payload):
-    """A trajectory as the trainer wrote it, with all that it wrote."""
+    """A trajectory as the trainer wrote it, further fields included."""
 
     model_config = ConfigDict(extra="allow")
 
