@@ -95,6 +95,7 @@ def test_the_tokens_are_those_of_the_trajectory() -> None:
     assert item.logprobs == source.logprobs
     assert item.prompt_length == source.prompt_length
     assert item.num_actions == 2
+    assert item.weight_versions == source.weight_versions != ()
 
 
 def cut_off(key: str = "booking-1") -> Group:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -104,3 +105,17 @@ def test_only_corrections_ask_for_the_proximal_policy() -> None:
     for settings in ({"tis_ratio_type": "token"}, {"sequence_mask_metric": "product"}):
         spec = OffPolicyCorrectionSpec.model_validate(settings)
         assert needs_proximal(AlgorithmSpec(off_policy_correction=spec))
+
+
+def test_masks_lie_where_the_tokens_do() -> None:
+    """`meta` stands for a GPU: it computes nothing, but no other device's tensors mix with it."""
+    _, actions = micro_batch([[-1.0]], [[-1.0]], advantages=[1.0], proximal=[[-1.0]])
+    assert actions.proximal_logprobs_A is not None
+    elsewhere = dataclasses.replace(
+        actions,
+        behaviour_logprobs_A=actions.behaviour_logprobs_A.to("meta"),
+        proximal_logprobs_A=actions.proximal_logprobs_A.to("meta"),
+    )
+    found = correct(elsewhere, OffPolicyCorrectionSpec())
+    assert found.factors_A.device.type == found.masked_low_S.device.type == "meta"
+    assert found.masked_high_S.device.type == "meta"
