@@ -98,7 +98,7 @@ class OrphanPayload(Payload):
     first_seen_at: datetime
     """Time of the sweep that first saw it."""
     ends_at: datetime | None
-    """Time at which the reaper terminates it; null in a dry run (`HILLCLIMB_REAP_DRY_RUN`)."""
+    """Time at which the sweep terminates it; null in a dry run (`HILLCLIMB_REAP_DRY_RUN`)."""
     terminate_requested_at: datetime | None
     """Time of the request to terminate it: the next sweep does."""
     terminate_requested_by: str | None
