@@ -9,7 +9,7 @@ from importlib.metadata import version
 from hillclimb.protocol.checkpoint_manifest import config_hash
 from hillclimb.protocol.events import RunWarning, TrainerStarted
 from trainer.attempt.context import AttemptContext
-from trainer.jobs.schedule import Schedule
+from trainer.jobs.step_schedule import Schedule
 from trainer.rollouts.chat.prompts import PROMPT_VERSION
 
 

@@ -57,8 +57,8 @@ def print_exclusions(exclusions: Sequence[CloudExclusionPayload]) -> None:
 def orphans(*, names: tuple[str, ...], end_all: bool, as_json: bool) -> None:
     """Show orphaned clusters: they have this service's tag but belong to no run.
 
-    The reaper terminates them at the time shown; without --terminate this command terminates
-    nothing. The reaper terminates a named cluster at its next sweep, within a minute, even if
+    The cluster sweep terminates them at the time shown; without --terminate this command
+    terminates nothing. The next sweep terminates a named cluster, within a minute, even if
     HILLCLIMB_REAP_DRY_RUN is set.
     """
     if end_all and names:

@@ -30,7 +30,7 @@ from trainer.errors import (
 from trainer.inputs.tasks.sampler import TaskSampler
 from trainer.jobs.prompt_preview import PromptPreview
 from trainer.jobs.rollout_service import RolloutService
-from trainer.jobs.schedule import Schedule
+from trainer.jobs.step_schedule import Schedule
 from trainer.jobs.train.checkpoints import Position
 from trainer.jobs.train.evaluation import Evaluator
 from trainer.jobs.train.feedback import feed_back
@@ -38,7 +38,7 @@ from trainer.jobs.train.reporting import StepReporter, engine_metrics
 from trainer.jobs.train.saving import Saver
 from trainer.rollouts.groups.buffer import RolloutBatch, RolloutBuffer
 from trainer.rollouts.groups.collector import as_groups
-from trainer.rollouts.groups.staleness import staleness_metrics
+from trainer.rollouts.groups.staleness_metrics import staleness_metrics
 from trainer.rollouts.seeds import derive_seed
 from trainer.rollouts.training_request import training_request, training_temperatures
 from trainer.workers.group import WorkerGroup

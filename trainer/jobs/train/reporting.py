@@ -11,7 +11,7 @@ from hillclimb.protocol.events import StepCompleted
 from trainer.attempt.context import AttemptContext
 from trainer.engines.base import EngineStats
 from trainer.jobs.rollout_service import RolloutResults
-from trainer.jobs.schedule import Schedule
+from trainer.jobs.step_schedule import Schedule
 from trainer.jobs.train.metrics import Metrics, provider_metrics, rollout_metrics
 from trainer.rollouts.records.operations import latency_metrics
 

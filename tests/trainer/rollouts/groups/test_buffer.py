@@ -17,7 +17,7 @@ from trainer.errors import CheckpointError, EngineError
 from trainer.rollouts.groups.buffer import BufferOptions, RolloutBatch, RolloutBuffer
 from trainer.rollouts.groups.collector import Collector
 from trainer.rollouts.groups.resampling import ResamplePolicy, RolloutGroup
-from trainer.rollouts.groups.staleness import staleness_metrics
+from trainer.rollouts.groups.staleness_metrics import staleness_metrics
 from trainer.rollouts.request import Rollout, RolloutRequest
 from trainer.types import Trajectory
 

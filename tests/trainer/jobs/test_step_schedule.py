@@ -1,4 +1,4 @@
-from trainer.jobs.schedule import Schedule
+from trainer.jobs.step_schedule import Schedule
 
 
 def test_the_last_step_is_always_evaluated_and_saved() -> None:
