@@ -67,6 +67,32 @@ def test_without_a_correction_or_a_divergence_their_figures_are_zero() -> None:
     assert stats.num_dual_clipped == 0.0
 
 
+def test_a_correction_and_a_divergence_add_their_figures_to_the_others() -> None:
+    """Both policies are the one that sampled, so every weight and ratio of theirs is 1."""
+    algorithm = AlgorithmSpec(
+        use_kl_loss=True,
+        kl_estimator_type="k1",
+        off_policy_correction=OffPolicyCorrectionSpec(tis_ratio_type="token"),
+    )
+    logprobs, actions = micro_batch(
+        NOW, BEHAVIOUR, advantages=[1.0, -1.0], weight=0.25, proximal=BEHAVIOUR, reference=BEHAVIOUR
+    )
+    stats, plain = policy_loss(logprobs, actions, algorithm)[1], figures()
+    assert (stats.tis_weight, stats.max_correction_ratio) == (3.0, 1.0)
+    assert (stats.kl, stats.kl_loss) == (-0.5, -0.125)
+    assert stats.sequence_kl_max == 1.0
+    expected = dataclasses.replace(
+        plain,
+        loss=plain.loss - algorithm.kl_loss_coef * 0.125,
+        kl=-0.5,
+        kl_loss=-0.125,
+        sequence_kl_max=1.0,
+        tis_weight=3.0,
+        max_correction_ratio=1.0,
+    )
+    assert dataclasses.asdict(stats) == pytest.approx(dataclasses.asdict(expected), rel=1e-12)
+
+
 def test_figures_of_two_micro_batches_add_up_and_the_largest_stays_the_largest() -> None:
     names = [each.name for each in dataclasses.fields(LossStats)]
     one = LossStats(**{name: 1.0 + at for at, name in enumerate(names)})
