@@ -284,7 +284,8 @@ def test_a_service_that_deletes_one_key_at_a_time_is_asked_so(
                 body="<Error><Code>AuthorizationHeaderMalformed</Code><Message>the region is wrong"
                 "</Message><Region>eu-north-1</Region></Error>",
             ),
-            "bucket 'bucket' is in eu-north-1, but the request went to us-east-1: write region=eu-north-1",
+            "bucket 'bucket' is in eu-north-1, but the request went to us-east-1: "
+            "write region=eu-north-1",
         ),
     ],
     ids=["clock", "denied", "expired", "name", "region"],

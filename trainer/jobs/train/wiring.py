@@ -32,8 +32,8 @@ from trainer.jobs.assembly import (
     rollout_service,
     worker_factory,
 )
-from trainer.jobs.step_schedule import Schedule
 from trainer.jobs.startup_event import StartupInfo, emit_started
+from trainer.jobs.step_schedule import Schedule
 from trainer.jobs.train.checkpoints import Checkpoints, Saved, fetch
 from trainer.jobs.train.evaluation import Evaluator
 from trainer.jobs.train.loop import Start, Trainer, TrainerParts
