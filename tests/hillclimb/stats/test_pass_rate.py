@@ -124,6 +124,8 @@ def test_the_effective_number_of_trials_by_hand() -> None:
     assert interval(spread, max_trials=80) == pytest.approx(wilson(0.5, 36.0), rel=1e-12)
     assert interval(spread, max_trials=30) == wilson(0.5, 30.0)
     assert interval(spread, max_trials=5) == wilson(0.5, 10.0), "a task is a trial at least"
+    # Of two: variance 0.125, so 0.25 * 2 / 0.125 = 4 trials.
+    assert interval([0.25, 0.75], max_trials=8) == pytest.approx(wilson(0.5, 4.0), rel=1e-12)
     assert interval([0.5], max_trials=8) == wilson(0.5, 8.0)
     assert interval([1.0], max_trials=8) == wilson(1.0, 1.0)
 
@@ -158,6 +160,34 @@ def test_at_k_a_trial_is_k_rollouts_and_tasks_with_fewer_are_only_counted() -> N
     assert rate.bound_if_passed == pytest.approx(6 / 11)
 
 
+def test_a_trial_is_whole() -> None:
+    """Forty rollouts are 13 trials of three; pass@3 of one pass in four is 1 - 1/4."""
+    outcomes = [
+        row(f"t{task}", float(sample == 0), sample=sample)
+        for task in range(10)
+        for sample in range(4)
+    ]
+    rate = pass_rate(count_tasks(outcomes, pass_threshold=1.0), k=3)
+    assert (rate.value, rate.low, rate.high) == (0.75, *wilson(0.75, 13.0))
+
+
+def test_rollouts_that_were_never_started_are_missing_and_counted_apart() -> None:
+    unbegun = row("a", None).model_copy(update={"stop_reason": StopReason.NOT_STARTED})
+    (count,) = count_tasks([row("a", None), unbegun], pass_threshold=1.0)
+    assert (count.num_graded, count.num_missing, count.num_unbegun) == (0, 2, 1)
+    assert count.is_begun
+    (none,) = count_tasks([unbegun, unbegun], pass_threshold=1.0)
+    assert (none.num_missing, none.num_unbegun, none.is_begun) == (2, 2, False)
+    (graded,) = count_tasks([row("a", 1.0)], pass_threshold=1.0)
+    assert (graded.num_unbegun, graded.is_begun) == (0, True)
+
+
+def test_a_score_counts_only_with_a_grade() -> None:
+    scored = row("a", None).model_copy(update={"score": 1.0})
+    (count,) = count_tasks([scored, row("a", 0.0, sample=1)], pass_threshold=1.0)
+    assert (count.num_graded, count.num_passed, count.num_missing) == (1, 0, 1)
+
+
 def test_every_rate_of_a_table_is_at_k() -> None:
     outcomes = [
         row("a", float(sample == 0), sample=sample, env=env, held_out=env == "github")
@@ -182,10 +212,12 @@ def test_variance_per_prompt_is_the_population_variance() -> None:
     assert variance_per_prompt([[1, 1, 0, 0], [0, 0], [1.0]]) == 0.125
     assert variance_per_prompt([]) is None
     assert variance_per_prompt([[1.0]]) is None
+    assert variance_per_prompt([[0.1 + 0.2, 0.3]]) == 0.0, "rounding is no contrast"
 
 
 def test_signal_ratio_is_the_share_of_prompts_whose_scores_differ() -> None:
     assert signal_ratio([[1, 0], [1, 1], [0, 0], [1.0]]) == pytest.approx(1 / 3)
+    assert signal_ratio([[1.0]]) is None
 
 
 def test_mcnemar_matches_the_published_seven_flips_and_no_losses() -> None:
