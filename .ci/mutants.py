@@ -70,12 +70,11 @@ TARGETS = {
         package="hillclimb",
         files=("hillclimb/datasets/split/*",),
         tests=(
-            "tests/hillclimb/datasets/test_splits.py",
-            "tests/hillclimb/datasets/test_strata.py",
+            "tests/hillclimb/datasets/split",
             "tests/hillclimb/datasets/test_historic.py",
         ),
         omitted=(
-            "tests/hillclimb/datasets/test_splits.py"
+            "tests/hillclimb/datasets/split/test_splits.py"
             "::test_the_split_does_not_depend_on_the_process",
         ),
     ),

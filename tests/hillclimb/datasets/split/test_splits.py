@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,7 @@ from hillclimb.datasets.format.lineage import Lineage, SplitRow
 from hillclimb.datasets.format.ranks import md5_share, salted_rank
 from hillclimb.datasets.format.rows import DatasetError, TaskRow, fingerprint
 from hillclimb.datasets.format.stored import read_split_line, split_line
-from hillclimb.datasets.split.caps import largest_cap, take_turns
 from hillclimb.datasets.split.policies import Md5ThresholdPolicy, PublishedPolicy, RankPolicy
-from hillclimb.datasets.split.published import read_published
 from hillclimb.datasets.split.splits import (
     COPY,
     EVAL_CAP,
@@ -31,42 +28,19 @@ from hillclimb.datasets.split.splits import (
     UNPUBLISHED,
     make_split,
 )
+from tests.hillclimb.datasets.split.made import (
+    ENVS,
+    SIZES,
+    Policy,
+    by_env,
+    keys,
+    quick,
+    reasons,
+    split,
+)
 from tests.hillclimb.datasets.tasks import task, tasks
 
-ROOT = Path(__file__).resolve().parents[3]
-Policy = RankPolicy | Md5ThresholdPolicy | PublishedPolicy
-ENVS = ["booking", "fira", "github", "outlook", "zillow"]
-quick = settings(max_examples=60, deadline=None)
-
-
-def split(
-    rows: list[TaskRow],
-    policy: Policy,
-    *versions: tuple[SplitRow, ...],
-    excluded: Mapping[str, str] | None = None,
-) -> tuple[SplitRow, ...]:
-    prints = {row.key: fingerprint(row) for row in rows}
-    lineage = Lineage.of(versions)
-    return make_split(rows, prints, policy, excluded=excluded or {}, lineage=lineage)
-
-
-def keys(made: tuple[SplitRow, ...], name: str) -> set[str]:
-    return {each.key for each in made if each.split == name}
-
-
-def reasons(made: tuple[SplitRow, ...]) -> dict[str, str | None]:
-    return {each.key: each.reason for each in made if each.split == "excluded"}
-
-
-def by_env(rows: list[TaskRow], made: tuple[SplitRow, ...], name: str) -> dict[str, int]:
-    chosen = keys(made, name)
-    return {
-        env: sum(row.key in chosen for row in rows if row.env_key == env)
-        for env in {row.env_key for row in rows}
-    }
-
-
-SIZES = st.dictionaries(st.sampled_from(ENVS), st.integers(1, 70), min_size=1)
+ROOT = Path(__file__).resolve().parents[4]
 SHARES = st.sampled_from([None, 0.5, 0.9])
 MOST = st.none() | st.integers(0, 40)
 RANK = st.builds(
@@ -477,82 +451,3 @@ def test_under_a_threshold_an_environment_held_out_too_late_is_excluded_as_well(
     second = split(rows, held_out, first)
     assert reasons(second) == {row.key: TRAINED for row in rows[:5]}
     assert keys(second, "eval") == {row.key for row in rows[5:]}
-
-
-def test_without_environments_there_is_no_cap() -> None:
-    assert largest_cap({}, 0.5) is None
-
-
-@quick
-@given(sizes=SIZES, share=st.sampled_from([0.2, 0.25, 0.34, 0.5, 0.9, 1.0]))
-def test_the_largest_cap_is_the_largest(sizes: dict[str, int], share: float) -> None:
-    def holds(cap: int) -> bool:
-        return cap <= Fraction(str(share)) * sum(min(size, cap) for size in sizes.values())
-
-    cap = largest_cap(sizes, share)
-    best = max((c for c in range(max(sizes.values()) + 1) if holds(c)), default=0)
-    assert cap == (best or None)
-
-
-@quick
-@given(sizes=SIZES, budget=st.integers(-3, 200))
-def test_turns_are_fair(sizes: dict[str, int], budget: int) -> None:
-    quotas = take_turns(sizes, budget)
-    expected = dict.fromkeys(sizes, 0)
-    left = budget
-    while left > 0 and any(expected[env] < sizes[env] for env in sizes):
-        for env in sorted(sizes):
-            if left > 0 and expected[env] < sizes[env]:
-                expected[env] += 1
-                left -= 1
-    assert quotas == expected
-
-
-PUBLISHED = {"a": "eval", "b": "train", "c": "train"}
-
-
-@pytest.mark.parametrize(
-    "document",
-    [
-        PUBLISHED,
-        {"train": ["b", "c"], "validation": ["a"]},
-        [{"key": "d", "split": "excluded"}]
-        + [{"task_key": key, "split": name} for key, name in PUBLISHED.items()],
-        [{"key": key, "data_split": name} for key, name in PUBLISHED.items()],
-    ],
-)
-def test_a_published_split_is_followed_in_every_form(document: Any) -> None:
-    made = split([task(key) for key in "abcd"], read_published(document))
-    assert (keys(made, "eval"), keys(made, "train")) == ({"a"}, {"b", "c"})
-    assert reasons(made) == {"d": UNPUBLISHED}
-
-
-def test_a_published_split_does_not_undo_what_earlier_versions_did() -> None:
-    rows = [task(key) for key in "abc"]
-    first = split(rows, read_published(PUBLISHED))
-    swapped = split(rows, read_published({"a": "train", "b": "eval", "c": "train"}), first)
-    assert reasons(swapped) == {"a": OVERRULED_TRAIN, "b": OVERRULED_EVAL}
-    again = read_published({"a": "train", "b": "eval", "c": "train"})
-    allowed = again.model_copy(update={"trained_may_become_eval": True})
-    swapped = split(rows, allowed, first)
-    assert reasons(swapped) == {"a": OVERRULED_TRAIN}
-    assert keys(swapped, "eval") == {"b"}
-
-
-@pytest.mark.parametrize(
-    ("document", "sentence"),
-    [
-        (5, "a published split is"),
-        ([["a", "train"]], "a published split is"),
-        ({}, "names no task"),
-        ({"a": "dev"}, "'a' has 'dev'"),
-        ({"a": 7, "b": []}, "'a' has '7'"),
-        ({"a": {}}, "'a' has '{}'"),
-        ([{"key": None, "split": "train"}], "'None' has 'train'"),
-        ({"train": ["a"], "eval": ["a"]}, "'a' in both"),
-        ({"train": [["a"]]}, "has 'train'"),
-    ],
-)
-def test_a_published_split_of_another_form_is_refused(document: Any, sentence: str) -> None:
-    with pytest.raises(DatasetError, match=sentence):
-        read_published(document)
