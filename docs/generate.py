@@ -29,6 +29,7 @@ from hillclimb.hardware.plan import hardware_plan
 from hillclimb.hardware.presets.presets import preset, presets
 from hillclimb.minifleet.catalog import APPS
 from hillclimb.minifleet.framework.app import App
+from hillclimb.spec.documented import field_docstrings
 from hillclimb.spec.run import RunSpec
 
 DOCS = Path(__file__).resolve().parent
@@ -69,7 +70,7 @@ def _section(path: str, model: type[BaseModel]) -> Iterator[str]:
         default = _default(field.get_default(call_default_factory=True))
         if inner is None and default == "see below":
             default = "`{}`"
-        yield f"| `{name}` | {default} | {_cell(field.description)} |"
+        yield f"| `{name}` | {default} | {_cell(field_docstrings(model).get(name))} |"
     yield ""
     for inner_path, inner in nested:
         yield from _section(inner_path, inner)

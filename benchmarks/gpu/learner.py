@@ -30,8 +30,8 @@ from typing import Any, Literal
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from hillclimb.spec.model import ModelSpec
 from hillclimb.spec.training.learner import LearnerSpec, LoraSpec
+from hillclimb.spec.training.model import ModelSpec
 from hillclimb.spec.training.optimizer import OptimizerSpec
 from trainer.algo.sequences import Batch, TrainingSequence
 from trainer.inputs.model.rope import apply_rope

@@ -7,13 +7,14 @@ import json
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import ConfigDict, Field, JsonValue
 
+from hillclimb.spec.documented import Documented
 from hillclimb.spec.run import RunSpec
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+class _Frozen(Documented):
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class ManifestFile(_Frozen):

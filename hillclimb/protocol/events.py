@@ -17,6 +17,7 @@ from hillclimb.protocol.health import EnvHealth
 from hillclimb.protocol.outcomes import OutcomeRow
 from hillclimb.protocol.prompts import EnvPrompts
 from hillclimb.protocol.validation import TeacherUse, ValidationSummary
+from hillclimb.spec.documented import Documented
 
 EVENT_SCHEMA = 1
 ACCEPTED_SCHEMAS = (EVENT_SCHEMA, EVENT_SCHEMA - 1)
@@ -32,11 +33,10 @@ def _require_numbering(schema: dict[str, Any]) -> None:
     schema["required"] = [name for name in schema["properties"] if name in required]
 
 
-class _Event(BaseModel):
+class _Event(Documented):
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
-        use_attribute_docstrings=True,
         json_schema_extra=_require_numbering,
     )
 

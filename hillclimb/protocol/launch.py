@@ -5,14 +5,15 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.spec.documented import Documented
 from hillclimb.spec.run import RunSpec
 
 
-class _Wire(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+class _Wire(Documented):
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class LaunchPlan(_Wire):
@@ -35,7 +36,7 @@ class LaunchPlan(_Wire):
 class NodePlan(LaunchPlan):
     """Launch plan for a cluster's first node, returned for its bootstrap token."""
 
-    secrets: Annotated[dict[str, str], Field(repr=False)] = {}
+    secrets: dict[str, str] = Field(default_factory=dict, repr=False)
     """Variables of the trainer's environment; no other response contains them."""
 
 

@@ -11,15 +11,16 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from hillclimb.protocol.launch import Action, EndReport
+from hillclimb.spec.documented import Documented
 
 Nonce = Annotated[str, Field(min_length=16, max_length=64)]
 
 
-class _Note(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+class _Note(Documented):
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class NodeTaken(_Note):

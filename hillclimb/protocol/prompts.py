@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
+
+from hillclimb.spec.documented import Documented
 
 
-class _Prompts(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+class _Prompts(Documented):
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class TokenSpread(_Prompts):

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
+
+from hillclimb.spec.documented import Documented
 
 VALIDATION_ROWS = "validation.jsonl.gz"
 """File of the rows in the blob store, relative to the attempt: one JSON object per line."""
@@ -15,8 +17,8 @@ TEACHER_USE = "validation.teacher.json"
 """File beside it with the teacher's usage so far, over all attempts: a `TeacherUse`."""
 
 
-class _Facts(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+class _Facts(Documented):
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class TaskCheck(StrEnum):

@@ -10,7 +10,6 @@ from hillclimb.spec.backend.backend import BackendSpec
 from hillclimb.spec.backend.skypilot import BudgetSpec
 from hillclimb.spec.data import DataSpec
 from hillclimb.spec.environment.environment import EnvironmentSpec
-from hillclimb.spec.model import ModelSpec
 from hillclimb.spec.preflight.preflight import ProbeSpec, ValidationSpec
 from hillclimb.spec.preflight.preview import PreviewSpec
 from hillclimb.spec.reporting import NotifySpec, TrackingSpec
@@ -21,6 +20,7 @@ from hillclimb.spec.training.engine import EngineSpec
 from hillclimb.spec.training.evaluation import EvalSpec
 from hillclimb.spec.training.learner import LearnerSpec
 from hillclimb.spec.training.lineage import LineageSpec
+from hillclimb.spec.training.model import ModelSpec
 from hillclimb.spec.training.optimizer import OptimizerSpec
 from hillclimb.spec.training.placement import PlacementSpec
 from hillclimb.spec.training.rollout import RolloutSpec

@@ -10,7 +10,7 @@ import pytest
 from transformers import Qwen3Config
 
 from hillclimb.protocol.events import RunWarning, TrainerStarted
-from hillclimb.spec.model import YarnSpec
+from hillclimb.spec.training.model import YarnSpec
 from tests.trainer.engines.vllm.late import import_vllm
 from tests.trainer.fixtures.short_run import ShortRun
 from trainer.attempt.scratch import SHARED_MEMORY
@@ -72,6 +72,7 @@ async def test_what_needs_vllm_is_refused_without_it(
         ShortRun(tmp_path, engine=engine).build()
 
 
+@pytest.mark.long
 async def test_auto_falls_back_for_heads_that_vllm_cannot_do(tmp_path: Path) -> None:
     vllm = import_vllm()
     if not vllm.current_platform.is_cpu():

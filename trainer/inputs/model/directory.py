@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, Qwen3Config, Qwen3ForCausalLM
 from transformers.utils import logging as transformers_logging
 
-from hillclimb.spec.model import ModelSpec
+from hillclimb.spec.training.model import ModelSpec
 from trainer.errors import ModelUnavailable, SpecError
 from trainer.inputs.model.rope import apply_rope, check_theta
 

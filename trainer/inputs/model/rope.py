@@ -11,7 +11,7 @@ from typing import Any
 
 from transformers import Qwen3Config
 
-from hillclimb.spec.model import ModelSpec
+from hillclimb.spec.training.model import ModelSpec
 from trainer.errors import SpecError
 
 _NO_THETA = "the model's config has no rope_theta: its positions are unknown"

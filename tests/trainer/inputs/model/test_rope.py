@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import Qwen3ForCausalLM
 
-from hillclimb.spec.model import ModelSpec
+from hillclimb.spec.training.model import ModelSpec
 from tests.trainer.fixtures.tiny import random_ids, reference_logprobs, tiny_config, tiny_model
 from trainer.engines.torch.engine import TorchEngine, TorchEngineOptions
 from trainer.errors import SpecError

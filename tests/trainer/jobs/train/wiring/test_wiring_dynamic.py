@@ -109,6 +109,7 @@ async def test_replace_copies_groups_that_teach_and_throws_batches_away(tmp_path
     assert run.events(RunWarning) == []
 
 
+@pytest.mark.long
 async def test_replace_asks_for_the_share_that_is_set(tmp_path: Path) -> None:
     async def num_sampled(ratio: float) -> float:
         run = a_run(tmp_path / str(ratio), type="replace", min_replace_ratio=ratio)
@@ -138,6 +139,7 @@ async def test_prompts_are_drawn_again_ahead_of_the_learner(tmp_path: Path, kind
     assert len(rows) == len(set(rows)) > 5 * 4 * N
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("staleness", [0, 2])
 @pytest.mark.parametrize("kind", ["filter", "replace"])
 async def test_a_stopped_run_goes_on_with_the_prompts_that_no_step_has_reported(

@@ -9,7 +9,7 @@ import pytest
 from safetensors.torch import load_file
 
 from hillclimb.protocol.events import StepCompleted
-from hillclimb.spec.model import YarnSpec
+from hillclimb.spec.training.model import YarnSpec
 from tests.trainer.fixtures.short_run import ShortRun
 from trainer.errors import SpecError
 from trainer.jobs.train.checkpoints import find_latest
@@ -41,6 +41,7 @@ async def test_every_key_of_the_learner_and_the_optimizer_reaches_the_learner(
     await trainer.close()
 
 
+@pytest.mark.long
 async def test_adapters_in_bfloat16_train_save_and_go_on(tmp_path: Path) -> None:
     sections = {"learner": {"policy_dtype": "bfloat16", "lora": LORA}}
     whole = ShortRun(tmp_path / "whole", **sections)
