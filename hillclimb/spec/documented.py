@@ -21,7 +21,10 @@ class Documented(BaseModel):
 
     @classmethod
     def __get_pydantic_json_schema__(
-        cls, core_schema: Any, handler: GetJsonSchemaHandler, /
+        cls,
+        core_schema: Any,  # noqa: ANN401 (a dictionary of pydantic's own package)
+        handler: GetJsonSchemaHandler,
+        /,
     ) -> dict[str, Any]:
         """Return pydantic's schema with a description for each field that has a docstring."""
         schema = handler(core_schema)
