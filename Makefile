@@ -6,13 +6,14 @@ PEERS := .venv-peers/bin
 PIP := -m pip install --quiet --disable-pip-version-check
 export HILLCLIMB_HOME ?= $(CURDIR)
 DEMO_ARGS ?=
+, := ,
 # Tests that import the trainer; all others run in the control plane's environment.
 TRAINER_TESTS := tests/trainer tests/assets
 # Some environments forbid bytecode. The tests and the stack start hundreds of processes, and without
 # it each compiles our code anew: the API takes 4.5 instead of 3.3 s of CPU until it answers.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: mutants help setup lock lock-gpu demo up down status test test-long check bench e2e fuzz rent search-environment
+.PHONY: mutants help setup lock lock-gpu demo up down status test test-long check check-tree check-control check-trainer bench e2e fuzz rent search-environment
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -48,7 +49,7 @@ setup: .venv/.ready .venv-trainer/.ready ## make both virtual environments (quic
 	@.venv-mutants/bin/python $(PIP) --no-deps -r requirements/mutants.txt 2>.venv-mutants/pip.log || { cat .venv-mutants/pip.log; exit 1; }
 	@touch $@
 
-mutants: setup .venv-mutants/.ready ## change one expression at a time where numbers and decisions are made; tests must notice (hours)
+mutants: setup .venv-mutants/.ready ## change one expression at a time where numbers and decisions are made; tests must notice (an hour)
 	@.venv-mutants/bin/python .ci/mutants.py $(MUTANTS_ARGS)
 
 lock: ## write requirements/*.txt from what the environments hold
@@ -74,27 +75,38 @@ status: ## what of the stack runs
 search-environment: .venv-peers/.ready ## serve the OpenEnv environment of examples/search.yaml
 	@$(PEERS)/python -m uvicorn --app-dir examples/openenv_search environment:app --port 8765
 
+# make test RECORD=FOLDER: durations and coverage of both suites, which .ci/record.py reads.
+record = $(if $(RECORD),-m slipcover --branch --source $(2) --json --out $(RECORD)/$(1).json)
+junit = $(if $(RECORD),--junitxml $(RECORD)/$(1).xml)
+
 test: setup .venv-peers/.ready ## the default test suite, both environments
-	@$(CONTROL)/python -m pytest tests $(addprefix --ignore=,$(TRAINER_TESTS)) -m "not long" -n 2 --dist loadfile --no-loadscope-reorder
-	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest $(TRAINER_TESTS) -m "not long" -n 2 --no-loadscope-reorder
+	@$(if $(RECORD),mkdir -p $(RECORD))
+	@$(CONTROL)/python $(call record,control,api$(,)hillclimb$(,)worker) -m pytest tests $(addprefix --ignore=,$(TRAINER_TESTS)) -m "not long" -n 3 --dist loadfile --no-loadscope-reorder $(call junit,control)
+	@OMP_NUM_THREADS=1 $(TRAINER)/python $(call record,trainer,hillclimb$(,)trainer) -m pytest $(TRAINER_TESTS) -m "not long" -n 2 --dist worksteal --no-loadscope-reorder $(call junit,trainer)
 
 test-long: setup .venv-peers/.ready ## what takes longest: whole stacks, services and Ray's workers that are killed part by part
-	@$(CONTROL)/python -m pytest tests $(addprefix --ignore=,$(TRAINER_TESTS)) -m long -n 2 --dist loadfile --no-loadscope-reorder
-	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest $(TRAINER_TESTS) -m long -n 2 --no-loadscope-reorder
+	@$(CONTROL)/python -m pytest tests $(addprefix --ignore=,$(TRAINER_TESTS)) -m long -n 3 --dist loadfile --no-loadscope-reorder
+	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest $(TRAINER_TESTS) -m long -n 3 --no-loadscope-reorder
 
 fuzz: setup ## thousands of inputs per claim about what agents write, hundreds of histories of clusters
 	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest tests/trainer/rollouts/chat/test_parsing_fuzz.py --hypothesis-profile=fuzz --hypothesis-show-statistics
 	@$(CONTROL)/python -m pytest tests/worker/clusters/decisions/test_machine.py --hypothesis-profile=fuzz --hypothesis-show-statistics
 
-check: setup ## lint, types, import contracts
+check: check-tree check-control check-trainer ## lint, types, import contracts, structure, words (`make -j2 check` uses two cores)
+
+check-tree: setup
 	@$(CONTROL)/ruff check .
 	@$(CONTROL)/ruff format --check .
-	@$(CONTROL)/mypy -p api -p worker -p hillclimb
-	@$(TRAINER)/mypy -p trainer
-	@$(TRAINER)/mypy benchmarks/trainer/agent_loop.py benchmarks/engine_throughput.py benchmarks/learner_step.py benchmarks/gpu/learner.py benchmarks/envs/collection.py benchmarks/envs/overhead.py
 	@$(CONTROL)/lint-imports
 	@$(CONTROL)/python .ci/structure.py --check
 	@$(CONTROL)/python .ci/words.py
+
+check-control: setup
+	@$(CONTROL)/mypy -p api -p worker -p hillclimb
+
+check-trainer: setup
+	@$(TRAINER)/mypy -p trainer
+	@$(TRAINER)/mypy benchmarks/trainer/agent_loop.py benchmarks/engine_throughput.py benchmarks/learner_step.py benchmarks/gpu/learner.py benchmarks/envs/collection.py benchmarks/envs/overhead.py
 
 bench: setup ## three training seeds, two warm starts, the shuffled-reward control (long)
 	@$(CONTROL)/python benchmarks/learning.py

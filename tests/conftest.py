@@ -39,8 +39,11 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes longest."""
+    """Begin with what takes longest, and put the reasons of slow tests into the record."""
     items.sort(key=_turn)
+    for item in items:
+        if marker := item.get_closest_marker("invariant"):
+            item.user_properties.append(("invariant", marker.args[0]))
 
 
 def _turn(item: pytest.Item) -> int:

@@ -14,6 +14,7 @@ from assets.warmstart.__main__ import main
 ASSETS = Path(__file__).parents[2] / "assets"
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.*:DeprecationWarning")
 def test_the_command_writes_a_loadable_model_its_tokenizer_and_its_card(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

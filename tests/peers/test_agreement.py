@@ -7,9 +7,12 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from tests.peers.conftest import ROOT, RUNNER_TOKEN, TRAINER_PYTHON, Peers
 
 
+@pytest.mark.invariant("200 episodes get the same grades through Fleet's own client")
 def test_200_episodes_are_worth_the_same_through_the_official_clients(
     peers: Peers, tmp_path: Path
 ) -> None:

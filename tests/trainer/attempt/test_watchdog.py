@@ -269,6 +269,7 @@ async def test_engines_elsewhere_are_asked_what_they_drew_and_may_hang_too(
 QUICK = {"trajectory_timeout_s": 0.5, "call_timeout_s": 0.1, "infra_retry_allowance_s": 0.1}
 
 
+@pytest.mark.invariant("a process with a hanging thread ends and names the thread")
 @pytest.mark.parametrize("what", HANGS)
 def test_a_process_with_a_hanging_thread_says_why_and_is_gone(tmp_path: Path, what: str) -> None:
     sections = {

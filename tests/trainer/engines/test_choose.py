@@ -83,6 +83,7 @@ async def test_auto_falls_back_for_heads_that_vllm_cannot_do(tmp_path: Path) -> 
     assert "no attention for heads of 8" in run.events(RunWarning)[0].message
 
 
+@pytest.mark.invariant("vLLM's CPU build never leaves GPUs idle")
 def test_the_cpu_build_is_refused_beside_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     vllm = import_vllm()
     if not vllm.current_platform.is_cpu():

@@ -313,6 +313,7 @@ async def test_a_superseded_attempt_leaves_without_a_word(tmp_path: Path) -> Non
     assert record.reason is ReasonCode.ATTEMPT_SUPERSEDED
 
 
+@pytest.mark.invariant("SIGTERM saves a checkpoint, and the next process resumes from it")
 def test_sigterm_saves_and_leaves_and_latest_goes_on(tmp_path: Path) -> None:
     """By the true command line: elsewhere, `run_forked` stands for it."""
     spec = tmp_path / "spec.json"

@@ -84,6 +84,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.invariant("the estimate of a pass's memory is an upper bound, and a close one")
 @pytest.mark.parametrize("case", CASES)
 def test_no_pass_takes_more_than_was_estimated_nor_much_less(case: str) -> None:
     """Within a quarter above: GPUs fetch layers ahead, which this account on a CPU does not."""
@@ -96,6 +97,7 @@ def test_no_pass_takes_more_than_was_estimated_nor_much_less(case: str) -> None:
     assert found <= said <= 1.25 * found, f"torch: {found / 2**30:.2f}, we: {said / 2**30:.2f} GiB"
 
 
+@pytest.mark.long
 def test_adapters_take_no_more_than_was_estimated() -> None:
     """Computed, not pretended: peft refuses fake tensors."""
     learner = LearnerSpec(

@@ -55,6 +55,7 @@ def distance(path: Path, first: str, second: str) -> float:
     return float((sum((a[n] - b[n]).square().sum() for n in a) / total).sqrt())
 
 
+@pytest.mark.invariant("one rank and two end at the same weights")
 def test_twenty_recorded_batches_give_one_and_two_ranks_the_same_weights(played: Path) -> None:
     assert distance(played, "one", "weights") < 1e-5
     _, expected = torch.load(played / "one.pt")

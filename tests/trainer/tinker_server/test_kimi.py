@@ -33,6 +33,7 @@ def source(directory: Path) -> Path:
     return directory
 
 
+@pytest.mark.long
 def test_a_run_learns_in_kimis_turns(tmp_path: Path) -> None:
     own = source(tmp_path / "kimi")
     served = write_tiny_model(

@@ -77,6 +77,7 @@ def stranger() -> Iterator[Callable[[str], str]]:
         yield ask
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_process_that_is_no_child_sees_what_is_lent_and_keeps_a_copy(
     dtype: torch.dtype, stranger: Callable[[str], str]

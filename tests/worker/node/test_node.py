@@ -6,6 +6,8 @@ import os
 import signal
 from collections.abc import Callable
 
+import pytest
+
 from api.results.artifacts.logs import read_log
 from api.runs.journal import utc_now
 from hillclimb.blobs.disk import DiskStore
@@ -178,6 +180,7 @@ def test_the_service_dies_midway_and_the_rest_comes_through_the_blob_store(
     assert sim.types(rented.run_id).count("step.completed") == 3
 
 
+@pytest.mark.invariant("a node trains with nothing but the blob store")
 def test_a_node_that_reaches_nothing_but_the_store_trains_through_the_mailbox(
     make_bench: Make, sim: RunSimulation
 ) -> None:

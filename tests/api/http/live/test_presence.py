@@ -89,6 +89,7 @@ async def becomes(is_there: Callable[[], bool]) -> bool:
     return await asyncio.to_thread(wait_until, is_there, deadline_s=30)
 
 
+@pytest.mark.invariant("a LISTEN connection that nobody answers is replaced")
 async def test_a_connection_that_nobody_answers_is_made_anew(
     database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,6 +124,7 @@ asyncio.run(listener.listen(sys.argv[1], Nobody()))
 """
 
 
+@pytest.mark.invariant("an API process that stands still does not count as alive")
 def test_a_process_that_stands_still_is_not_there(database: Database, database_url: str) -> None:
     """To the server its host is as if the power had gone: the kernel may answer, it does not."""
     with subprocess.Popen([sys.executable, "-c", LISTENS, database_url]) as process:

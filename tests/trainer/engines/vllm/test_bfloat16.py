@@ -21,6 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 MODEL = assets_dir() / "tiny-qwen3-a"
 
 
+@pytest.mark.long
 async def test_in_bfloat16_it_samples_takes_weights_and_is_within_the_rounding(
     tmp_path: Path,
 ) -> None:

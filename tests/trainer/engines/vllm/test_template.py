@@ -23,6 +23,7 @@ def tell(connection: Connection) -> None:
     connection.send((os.environ.get("SET_LATER"), has_vllm))
 
 
+@pytest.mark.long
 def test_a_template_that_was_let_go_is_made_again() -> None:
     """First, so that the one let go has not imported everything yet."""
     begin_imports()
@@ -36,6 +37,7 @@ def test_a_template_that_was_let_go_is_made_again() -> None:
     process.join()
 
 
+@pytest.mark.invariant("a fork of the template has vLLM imported and its parent's environment")
 def test_a_fork_has_vllm_and_the_environment_of_whoever_starts_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -256,6 +256,7 @@ async def test_seconds_in_which_many_are_in_flight_and_released_count_once(pair:
     assert engine.stats().busy_s - before <= took  # type: ignore[attr-defined]
 
 
+@pytest.mark.invariant("a request that outlives a weight sync knows the version of every token")
 async def test_a_request_goes_on_over_an_update_and_its_tokens_know_their_weights(
     pair: Pair,
 ) -> None:

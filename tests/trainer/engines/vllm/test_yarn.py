@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hillclimb.spec.model import ModelSpec
+from hillclimb.spec.training.model import ModelSpec
 from tests.trainer.engines.vllm.late import start_vllm
 from trainer.engines.vllm.options import VllmOptions
 from trainer.inputs.model.directory import load_policy
@@ -23,6 +23,7 @@ MODEL = assets_dir() / "tiny-qwen3-a"
 YARN = ModelSpec.model_validate({"rope": {"factor": 2.0, "original_max_position_embeddings": 1024}})
 
 
+@pytest.mark.long
 async def test_a_prompt_beyond_the_models_own_positions_is_scored_and_continued_alike(
     tmp_path: Path,
 ) -> None:

@@ -39,6 +39,7 @@ async def replayed(provider: FleetProvider, episode: Episode) -> Episode:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("runner_token", [None, "token-of-a-gated-cluster"])
 async def test_the_same_episodes_are_worth_the_same_through_the_provider(
     runner_token: str | None,

@@ -104,6 +104,7 @@ async def test_a_curriculum_shifts_prompts_as_its_journal_explains(tmp_path: Pat
     assert max(change.new_shares["github"] for change in changes.values()) > 0.8
 
 
+@pytest.mark.long
 async def test_a_run_resumed_under_a_curriculum_draws_what_it_would_have_drawn(
     tmp_path: Path,
 ) -> None:
@@ -127,6 +128,7 @@ async def test_a_checkpoint_of_another_way_of_sampling_is_refused(tmp_path: Path
         other.build(2, resume_from=resume_from)
 
 
+@pytest.mark.invariant("an asynchronous run that resumes neither loses nor repeats a task")
 async def test_a_run_that_draws_ahead_loses_and_repeats_no_task_when_it_resumes(
     tmp_path: Path,
 ) -> None:

@@ -68,6 +68,7 @@ async def test_rollouts_go_on_over_updates_and_none_is_too_old(tmp_path: Path) -
     assert len({row.rollout_id for row in rows}) == len(rows) == 6 * 4 * 4
 
 
+@pytest.mark.invariant("a stopped asynchronous run resumes with the tasks it had drawn")
 async def test_a_stopped_asynchronous_run_goes_on_with_the_tasks_it_had_drawn(
     tmp_path: Path,
 ) -> None:

@@ -62,6 +62,7 @@ def test_a_run_says_what_it_does_in_order(whole: ShortRun) -> None:
     }
 
 
+@pytest.mark.invariant("the policy moves towards what is rewarded")
 async def test_a_policy_rewarded_for_saying_done_learns_to_say_it(tmp_path: Path) -> None:
     """Against the same run with a learning rate at which nothing is learned."""
 

@@ -132,6 +132,7 @@ def platform(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+@pytest.mark.invariant("docs/metrics.md names what a run with these settings emits")
 @pytest.mark.usefixtures("platform")
 @pytest.mark.parametrize("sections", [MANY, OTHERS, FLEET], ids=["many", "others", "fleet"])
 def test_what_needs_a_setting_is_there_exactly_with_it(

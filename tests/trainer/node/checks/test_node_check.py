@@ -118,6 +118,7 @@ def all_reduce(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
+@pytest.mark.long
 def test_an_all_reduce_over_two_ranks_gives_the_sum_and_its_speed() -> None:
     done = all_reduce("--ranks", "2", "--backend", "gloo")
     assert done.returncode == 0, done.stderr

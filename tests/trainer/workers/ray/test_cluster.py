@@ -83,6 +83,7 @@ def running(request: pytest.FixtureRequest) -> Iterator[tuple[subprocess.Popen[s
     subprocess.run(["rm", "-rf", str(folder)], check=True)
 
 
+@pytest.mark.long
 def test_a_cluster_that_was_there_is_joined_and_goes_on(
     running: tuple[subprocess.Popen[str], str],
 ) -> None:
@@ -99,6 +100,7 @@ def test_a_cluster_that_was_there_is_joined_and_goes_on(
     again.leave()
 
 
+@pytest.mark.invariant("a Ray that is too small or absent is refused with a sentence")
 def test_a_cluster_that_is_too_small_or_not_there_is_a_clear_refusal(
     running: tuple[subprocess.Popen[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,6 +111,7 @@ def test_a_cluster_that_is_too_small_or_not_there_is_a_clear_refusal(
     assert not ray.is_initialized()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("running", [TWO_MACHINES], indirect=True)
 def test_a_run_is_not_spread_over_machines_unasked(
     running: tuple[subprocess.Popen[str], str], tmp_path: Path
@@ -126,6 +129,7 @@ def test_a_run_is_not_spread_over_machines_unasked(
     assert not ray.is_initialized()
 
 
+@pytest.mark.long
 def test_a_cluster_of_its_own_leaves_nothing_and_takes_no_signal() -> None:
     asked: list[int] = []
     before_all = signal.signal(signal.SIGTERM, lambda number, _frame: asked.append(number))

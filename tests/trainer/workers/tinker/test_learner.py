@@ -30,6 +30,7 @@ from trainer.workers.tinker.service import TinkerService
 IDS = random_ids(40, seed=3)
 
 
+@pytest.mark.invariant("a Tinker server that restarted goes on from the checkpoint")
 async def test_training_goes_on_from_a_checkpoint_after_the_server_was_started_again(
     tmp_path: Path,
 ) -> None:

@@ -49,6 +49,7 @@ def a_run(root: Path, url: str, **sections: Any) -> ShortRun:
     return ShortRun(root, positions=POSITIONS, **given | sections)
 
 
+@pytest.mark.invariant("a whole run on a Tinker server learns, evaluates and saves")
 def test_a_run_on_a_server_learns_evaluates_and_saves_like_any_other(
     tmp_path: Path, served: str
 ) -> None:
@@ -89,6 +90,7 @@ def test_a_run_on_a_server_learns_evaluates_and_saves_like_any_other(
     }
 
 
+@pytest.mark.long
 def test_an_attempt_goes_on_from_the_manifest_after_the_server_was_started_again(
     tmp_path: Path,
 ) -> None:
@@ -112,6 +114,7 @@ def test_an_attempt_goes_on_from_the_manifest_after_the_server_was_started_again
     assert [each.step for each in run.events(CheckpointSaved, attempt=2)] == [4]
 
 
+@pytest.mark.long
 def test_rollouts_may_go_on_while_the_server_learns(tmp_path: Path, served: str) -> None:
     run = a_run(tmp_path, served, schedule={"max_staleness_steps": 1})
     asyncio.run(run.train())
@@ -119,6 +122,7 @@ def test_rollouts_may_go_on_while_the_server_learns(tmp_path: Path, served: str)
     assert max(ages) >= 1.0
 
 
+@pytest.mark.long
 def test_an_evaluation_can_be_of_a_checkpoint_that_the_server_keeps(
     tmp_path: Path, served: str
 ) -> None:
@@ -144,6 +148,7 @@ class TakesOneCheckpoint(DiskStore):
         super().put_file(key, path)
 
 
+@pytest.mark.long
 def test_the_server_keeps_the_state_of_the_newest_checkpoint_however_long_the_store_is_away(
     tmp_path: Path, served: str
 ) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -247,6 +248,7 @@ class Everything(RuleBasedStateMachine):
         return self.cluster_sim.status(run_id) in TERMINAL | {RunStatus.PAUSED}
 
 
+@pytest.mark.invariant("no history of faults leaks a machine or ends a run for another's fault")
 def test_whatever_happens(cluster_sim: ClusterSimulation) -> None:
     run_state_machine_as_test(
         lambda: Everything(cluster_sim),

@@ -106,6 +106,7 @@ def test_a_trainer_that_leaves_takes_its_instances_along(
     assert after["running"] == 0
 
 
+@pytest.mark.long
 def test_what_a_killed_trainer_holds_is_swept_by_name(
     server: httpx.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,6 +85,7 @@ async def test_the_seed_of_the_data_decides_the_tasks_and_that_of_the_schedule_t
     assert tokens["a"] != tokens["b"]
 
 
+@pytest.mark.invariant("one threshold decides a pass in training and in evaluation")
 async def test_a_score_at_the_threshold_passes_in_training_and_in_evaluation(
     tmp_path: Path,
 ) -> None:

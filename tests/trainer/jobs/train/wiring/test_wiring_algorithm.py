@@ -84,6 +84,7 @@ async def test_the_length_limit_of_rollouts_is_what_dr_grpo_divides_by(tmp_path:
     assert ratio == pytest.approx(1600 / 1520, rel=0.02)
 
 
+@pytest.mark.invariant("a resumed run keeps the reference policy of its start")
 async def test_a_run_that_goes_on_keeps_the_reference_of_its_start(tmp_path: Path) -> None:
     algorithm = {"use_kl_loss": True, "kl_loss_coef": 0.1}
     schedule = {"total_steps": 4, "train_batch_size": 4, "mini_batch_size": 2}

@@ -61,6 +61,7 @@ def num_learned(event: StepCompleted) -> float:
     return event.metrics.get("policy/num_sequences", 0.0) / N
 
 
+@pytest.mark.invariant("dynamic sampling fills every step of a run with groups that have signal")
 async def test_filter_fills_every_step_with_groups_that_teach(tmp_path: Path) -> None:
     plain = await steps_of(a_run(tmp_path / "plain"), Contrast())
     assert min(map(num_learned, plain)) < 4
