@@ -244,11 +244,13 @@ async def test_seconds_in_which_many_are_in_flight_and_released_count_once(pair:
         )
         for name in names
     ]
+    while engine.stats().busy_s == before:  # type: ignore[attr-defined]
+        await asyncio.sleep(0.0)  # the first ones are on their way to vLLM
     await asyncio.sleep(0.5)
     for name in names:
         engine.release(name)  # type: ignore[attr-defined]
     took = time.perf_counter() - started
-    assert 0.4 < engine.stats().busy_s - before <= took  # type: ignore[attr-defined]
+    assert 0.5 <= engine.stats().busy_s - before <= took  # type: ignore[attr-defined]
     assert all(
         isinstance(each, EngineError)
         for each in await asyncio.gather(*drawing, return_exceptions=True)
