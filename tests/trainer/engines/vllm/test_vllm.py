@@ -245,8 +245,8 @@ async def test_seconds_in_which_many_are_in_flight_and_released_count_once(pair:
         for name in names
     ]
     async with asyncio.timeout(30.0):
-        while engine.stats().busy_s < before + 0.5:  # type: ignore[attr-defined]
-            await asyncio.sleep(0.05)  # noqa: ASYNC110 (the engine has no event for it)
+        while engine.stats().busy_s < before + 0.5:  # type: ignore[attr-defined]  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
     for name in names:
         engine.release(name)  # type: ignore[attr-defined]
     took = time.perf_counter() - started
