@@ -86,7 +86,7 @@ test: setup .venv-peers/.ready ## the default test suite, both environments
 
 test-long: setup .venv-peers/.ready ## what takes longest: whole stacks, services and Ray's workers that are killed part by part
 	@$(CONTROL)/python -m pytest tests $(addprefix --ignore=,$(TRAINER_TESTS)) -m long -n 3 --dist loadfile --no-loadscope-reorder
-	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest $(TRAINER_TESTS) -m long -n 3 --no-loadscope-reorder
+	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest $(TRAINER_TESTS) -m long -n 2 --no-loadscope-reorder
 
 fuzz: setup ## thousands of inputs per claim about what agents write, hundreds of histories of clusters
 	@OMP_NUM_THREADS=1 $(TRAINER)/python -m pytest tests/trainer/rollouts/chat/test_parsing_fuzz.py --hypothesis-profile=fuzz --hypothesis-show-statistics
