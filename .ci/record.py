@@ -25,8 +25,8 @@ SUITES = ("control", "trainer")
 PACKAGES = ("api", "hillclimb", "trainer", "worker")
 NUM_SLOWEST = 60
 SLOW_S = 5.0
-TOO_SLOW_S = 8.0
-"""A test of `SLOW_S` on an idle machine does not fail because this one is busy."""
+TOO_SLOW_S = 20.0
+"""Four times `SLOW_S`, because machines are busy; a test in between is only printed."""
 TOLERANCE = 0.6
 """Points (%): branches that depend on timing."""
 
@@ -110,7 +110,7 @@ def main() -> int:
     found = covered_percentages([arguments.folder / f"{suite}.json" for suite in SUITES])
     print(f"record: {len(tests)} tests, {sum(test.seconds for test in tests):.0f} s in all")
     for test in sorted(tests, key=lambda test: -test.seconds)[:NUM_SLOWEST]:
-        reason = f"  [{test.invariant}]" if test.seconds > SLOW_S and test.invariant else ""
+        reason = f"  [{test.invariant or 'names no invariant'}]" if test.seconds > SLOW_S else ""
         print(f"  {test.seconds:6.1f} s  {test.name}{reason}")
     for package, kinds in found.items():
         print(f"record: {package}: {kinds['lines']} % of lines, {kinds['branches']} % of branches")

@@ -32,6 +32,7 @@ def outcomes(peers: Peers, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     return found
 
 
+@pytest.mark.invariant("Fleet's own client reads our catalogue, instances and grades")
 @pytest.mark.parametrize("check", CHECKS)
 def test_the_official_client(outcomes: dict[str, str], check: str) -> None:
     assert outcomes[check] == "ok"

@@ -25,6 +25,7 @@ def a_tree(root: Path, files: Mapping[str, str]) -> Any:
     return CODE["read_tree"](root, ["trainer"])
 
 
+@pytest.mark.invariant("the tree keeps its limits")
 def test_our_own_tree_keeps_every_limit() -> None:
     tree = CODE["read_tree"](ROOT, CODE["PACKAGES"])
     assert list(CODE["violations"](tree, ROOT)) == []

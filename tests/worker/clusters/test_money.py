@@ -159,6 +159,7 @@ def test_a_lost_cluster_is_told_on_slack_once(
     ]
 
 
+@pytest.mark.invariant("a cluster's wall-clock limit reaches Slack")
 def test_a_clusters_wall_clock_limit_is_told_on_slack(
     cluster_sim: ClusterSimulation, slack: FakeSlack
 ) -> None:

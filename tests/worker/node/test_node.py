@@ -87,6 +87,7 @@ def test_sigterm_lets_the_trainer_checkpoint_and_the_run_goes_on_later(
     assert bench.left() == []
 
 
+@pytest.mark.invariant("cancelling a run reaches the trainer on a node")
 def test_a_cancelled_run_reaches_its_trainer(
     served: Served, make_bench: Make, sim: RunSimulation
 ) -> None:

@@ -90,6 +90,7 @@ def held(fleet: httpx.Client, attempt: int) -> int:
     return len(found.raise_for_status().json())
 
 
+@pytest.mark.invariant("what a killed trainer left on a platform is deleted")
 def test_what_a_killed_trainer_left_is_deleted_when_its_end_is_seen(
     bench: Bench, service: ScriptedService, fleet: httpx.Client
 ) -> None:

@@ -95,6 +95,7 @@ def test_what_the_api_left_behind_is_held_on_in_few_writes(sim: RunSimulation) -
     assert len(held) == 2
 
 
+@pytest.mark.invariant("an outage does not hide a silent trainer for good")
 @pytest.mark.usefixtures("api")
 def test_a_trainer_that_says_nothing_is_ended_after_an_outage_too(sim: RunSimulation) -> None:
     run_id = claimed(sim)

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import httpx
+import pytest
 from click.testing import CliRunner
 
 from hillclimb.cli.commands import main
@@ -17,6 +18,7 @@ from hillclimb.cli.commands import main
 ROOT = Path(__file__).resolve().parents[4]
 
 
+@pytest.mark.invariant("`hillclimb tinker serve` leaves no server behind")
 def test_serve_says_where_it_listens_and_ends_with_the_command(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hillclimb.cli", "tinker", "serve", "--json"]
     options = ["--state-dir", str(tmp_path), "--api-key", "tml-a", "--max-rank", "16"]

@@ -132,6 +132,7 @@ def test_without_cuda_no_all_reduce_is_tried() -> None:
     assert all_reduce("--ranks", "2").returncode == NO_CUDA
 
 
+@pytest.mark.invariant("a machine whose GPUs torch does not see is unfit")
 def test_rented_gpus_that_torch_does_not_see_make_a_machine_unfit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

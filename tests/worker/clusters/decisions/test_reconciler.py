@@ -188,6 +188,7 @@ def test_a_blip_of_the_clouds_is_not_held_against_a_node_that_was_heard_since(
     assert cluster_sim.clusters(run_id)[0].cause == "cluster_lost"
 
 
+@pytest.mark.invariant("a cluster that may come back is not terminated")
 def test_a_cluster_that_is_not_up_is_kept_while_it_may_come_back(
     cluster_sim: ClusterSimulation,
 ) -> None:
@@ -333,6 +334,7 @@ def test_an_offer_that_was_up_and_failed_then_is_a_failed_one_that_is_paid(
     assert [row.infra for row in cluster_sim.rows(CloudExclusion)] == ["lambda"]
 
 
+@pytest.mark.invariant("a run saves a checkpoint before its cluster is terminated")
 def test_a_run_whose_cluster_has_to_go_checkpoints_before_and_rests(
     cluster_sim: ClusterSimulation,
 ) -> None:

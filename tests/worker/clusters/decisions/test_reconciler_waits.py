@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from api.clusters.overview import status_message
 from api.runs.status import RunStatus
 from api.tables import OutboxMessage, RunEvent
@@ -12,6 +14,7 @@ from tests.worker.clusters.cluster_simulation import SKY, ClusterSimulation
 S = RunStatus
 
 
+@pytest.mark.invariant("a launch has its time from each sign of it, while nobody answers")
 def test_while_nobody_answers_a_run_waits_and_a_launch_has_its_time_from_each_sign(
     cluster_sim: ClusterSimulation,
 ) -> None:

@@ -131,6 +131,7 @@ def test_what_a_killed_trainer_holds_is_swept_by_name(
     assert "unauthorized (401)" in wrong.stderr
 
 
+@pytest.mark.invariant("heartbeats keep an instance, and silence ends it")
 async def test_heartbeats_keep_an_instance_and_silence_ends_it() -> None:
     async with on_server(lease=replace(LEASE, heartbeat_interval_s=2)) as (server, provider):
         env = provider.make(TASK)
@@ -286,6 +287,7 @@ async def test_an_instance_that_never_runs_is_held_by_nobody(how: str) -> None:
         assert platform.instances._owned == {}
 
 
+@pytest.mark.invariant("one hanging heartbeat ends no other instance")
 async def test_a_heartbeat_that_hangs_is_no_other_instances_end() -> None:
     lease = replace(LEASE, heartbeat_interval_s=2)
     async with on_server(lease=lease) as (server, provider):
