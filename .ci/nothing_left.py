@@ -1,6 +1,6 @@
 """Fails when the demo leaves something behind: a process of this checkout's stack, or files in RAM.
 
-Ray and vLLM give their processes titles of their own (`ray::EngineWorker`), without a path in them.
+Ray and vLLM give their processes titles of their own (`ray::EngineActor`), without a path in them.
 """
 
 from __future__ import annotations

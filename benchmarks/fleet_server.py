@@ -21,7 +21,7 @@ import psutil
 
 AT_ONCE = 16
 KEY = "benchmark"
-CALL = {"name": "search_hotels", "arguments": {"city": "Brno"}}
+CALL = {"name": "search_hotels", "arguments": {"query": "Brno"}}
 
 
 async def measure(url: str, server: psutil.Process, instances: int, calls: int) -> dict[str, Any]:

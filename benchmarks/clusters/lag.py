@@ -53,6 +53,7 @@ from hillclimb.stack.system.ports import find_free
 from tests.fixtures import factories as make
 from tests.fixtures.migrated import migrate
 from tests.fixtures.postgres import launch, stop
+from tests.worker.api_presence import Api
 from tests.worker.clusters.cluster_simulation import cluster_spec
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -127,7 +128,7 @@ class Bench:
         return cursor.fetchall() if cursor.description else []
 
     def submit(self) -> str:
-        """Submit a run as the API does, and ring for it."""
+        """Submit a run as the API does."""
         self.num_submitted += 1
         with self.database.transaction() as session:
             spec = cluster_spec(f"lag {self.num_submitted}")
@@ -391,9 +392,13 @@ def main() -> int:
             connection.execute(MEASURE)
             database = Database(postgres.url())
             bench = Bench(postgres.url(), valkey.url, Path(name), database, connection, "")
+            # Without an API process that could send the plan, no run gets a cluster.
+            api = Api(postgres.url())
+            api.comes()
             try:
                 found = measure(bench, given)
             finally:
+                api.goes()
                 database.close()
                 if given.keep_logs:
                     given.keep_logs.mkdir(exist_ok=True)

@@ -187,13 +187,13 @@ async def collect(
     )
     collector = Collector(worker, max_concurrent_rollouts=spec.environment.max_concurrent_rollouts)
     begun = time.perf_counter()
-    groups = await collector.collect(work.tasks, WAVE)
+    groups = await collector.collect(work.tasks, REQUEST)
     seconds = time.perf_counter() - begun
     await worker.close()
     return [rollout for group in groups for rollout in group], seconds
 
 
-WAVE = RolloutRequest(
+REQUEST = RolloutRequest(
     step=1,
     split="train",
     decoding="train",
@@ -206,7 +206,7 @@ def told(
     rollouts: Sequence[Rollout], work: Work, seconds: float, stats: dict[str, Any]
 ) -> dict[str, Any]:
     """What a run came to."""
-    rows: Sequence[OutcomeRow] = outcome_rows(rollouts, WAVE, trajectory_key="none")
+    rows: Sequence[OutcomeRow] = outcome_rows(rollouts, REQUEST, trajectory_key="none")
     rate = pass_rate(count_tasks(rows, pass_threshold=1.0), k=1)
     measured: Counter[str] = Counter()
     for rollout in rollouts:

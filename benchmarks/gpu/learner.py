@@ -377,9 +377,9 @@ def differing(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> l
 
 
 def cuda_ipc(bench: Bench) -> Figures:
-    """A tensor of 1 GiB lent to a process that is no child: CUDA IPC, shared memory on a CPU.
+    """A tensor of 1 GiB exported to a process that is no child: CUDA IPC, shared memory on a CPU.
 
-    Its copy must be equal, and stay what it was when the lender goes on.
+    Its copy must be equal, and stay what it was when the exporter goes on.
     """
     tensor = torch.randn(1024 if bench.tiny else GIB // 4, device=bench.device)
     expected = int(tensor.view(torch.int32).sum(dtype=torch.int64))

@@ -39,7 +39,7 @@ def test_a_worker_with_rays_title_is_found_by_where_it_works(
 ) -> None:
     attempt = tmp_path / ".hillclimb" / "runs"
     attempt.mkdir(parents=True)
-    with sleeping("ray::EngineWorker", attempt) as worker, sleeping("editor", attempt) as other:
+    with sleeping("ray::EngineActor", attempt) as worker, sleeping("editor", attempt) as other:
         found = {process.pid for process in script.processes_of(tmp_path)}
     assert worker in found
     assert other not in found

@@ -1,4 +1,4 @@
-"""As in `tests/trainer/tinker`."""
+"""As in `tests/trainer/workers/tinker`."""
 
 from __future__ import annotations
 
