@@ -17,7 +17,7 @@ PACKAGES = ("api", "worker", "hillclimb", "trainer")
 GLOSSARY = ROOT / "docs" / "glossary.md"
 
 PARTICIPLES = frozenset(
-    "given told held wanted asked kept said found shown taken".split()  # noqa: SIM905
+    ("given", "told", "held", "wanted", "asked", "kept", "said", "found", "shown", "taken")
 )
 """Names that say what happened to a thing instead of what it is."""
 OPENINGS = ("What", "Whether", "Who", "How", "Where", "When", "Which", "That", "Why")

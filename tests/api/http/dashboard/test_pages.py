@@ -12,6 +12,7 @@ import pytest
 from api.http.dashboard.sessions import SESSION_S, open_session, read_session
 from api.tables import ApiKey
 from api.tables.identity import NotAuthenticated, Principal, Scope
+from hillclimb.protocol import events
 from hillclimb.protocol.end_reasons import ReasonCode
 from hillclimb.spec.run import RunSpec
 from tests.api.fixtures.serving import SECRET, Served
@@ -179,8 +180,6 @@ def test_static_files_are_served_with_their_types(served: Served, name: str) -> 
 
 
 def test_the_page_listens_for_every_type_of_event_there_is(served: Served) -> None:
-    from hillclimb.protocol import events  # noqa: PLC0415
-
     with served.browser() as browser:
         script = browser.get("/static/fold.js").text
     types = [kind.model_fields["type"].default for kind in events.Event.__args__]
