@@ -102,11 +102,11 @@ check-tree: setup
 	@$(CONTROL)/python .ci/words.py
 
 check-control: setup
-	@$(CONTROL)/mypy -p api -p worker -p hillclimb
+	@$(CONTROL)/mypy --cache-dir .mypy_cache/control -p api -p worker -p hillclimb
 
 check-trainer: setup
-	@$(TRAINER)/mypy -p trainer
-	@$(TRAINER)/mypy benchmarks/trainer/agent_loop.py benchmarks/engine_throughput.py benchmarks/learner_step.py benchmarks/gpu/learner.py benchmarks/envs/collection.py benchmarks/envs/overhead.py
+	@$(TRAINER)/mypy --cache-dir .mypy_cache/trainer -p trainer
+	@$(TRAINER)/mypy --cache-dir .mypy_cache/trainer benchmarks/trainer/agent_loop.py benchmarks/engine_throughput.py benchmarks/learner_step.py benchmarks/gpu/learner.py benchmarks/envs/collection.py benchmarks/envs/overhead.py
 
 bench: setup ## three training seeds, two warm starts, the shuffled-reward control (long)
 	@$(CONTROL)/python benchmarks/learning.py
