@@ -2,9 +2,13 @@
 
 from pathlib import Path
 
-from tests.trainer.workers.tinker.conftest import pytest_itemcollected, url
+from tests.trainer.workers.tinker.conftest import (
+    _without_telemetry,
+    pytest_itemcollected,
+    url,
+)
 from tests.trainer.workers.tinker.leftovers import collect_after_each_file_of
 
-__all__ = ["pytest_itemcollected", "url"]
+__all__ = ["_without_telemetry", "pytest_itemcollected", "url"]
 
 pytest_runtest_protocol = collect_after_each_file_of(Path(__file__).parent)

@@ -10,7 +10,6 @@ of the environment, so those seconds are never charged to the environment.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,11 @@ from hillclimb.environment.deadline import within
 from hillclimb.environment.errors import RolloutDeadline, RolloutError
 from trainer.rollouts.limits.limits import RolloutLimits
 from trainer.rollouts.operation import EnvOperation, Kind
+
+
+def now() -> float:
+    """Return the event loop's time, by which its timers expire (seconds)."""
+    return asyncio.get_running_loop().time()
 
 
 class PolicyTimeUp(Exception):
@@ -30,7 +34,7 @@ class RolloutClock:
     """Clock of a rollout over all its tries (seconds)."""
 
     limits: RolloutLimits
-    started: float = field(default_factory=time.monotonic)
+    started: float = field(default_factory=now)
     lost_s: float = 0.0
     """Time of the tries that failed by the environment's fault."""
     queued_s: float = 0.0
@@ -43,11 +47,11 @@ class RolloutClock:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Count the block as queueing, which postpones every deadline of the rollout."""
-        began = time.monotonic()
+        began = now()
         try:
             yield
         finally:
-            self.queued_s += time.monotonic() - began
+            self.queued_s += now() - began
 
     def discount_since(self, elapsed_s: float) -> None:
         """Count everything since `elapsed_s` as queueing: neither side caused the try to fail."""
@@ -56,7 +60,7 @@ class RolloutClock:
     @property
     def elapsed_s(self) -> float:
         """Seconds since the first try began, without those in a queue."""
-        return time.monotonic() - self.started - self.queued_s
+        return now() - self.started - self.queued_s
 
     @property
     def left_s(self) -> float:
@@ -100,7 +104,7 @@ class TimeBudget:
     @contextmanager
     def turn(self) -> Iterator[None]:
         """Bound the block, a model turn with its calls, by `turn_timeout_s` too."""
-        self._turn = _Turn(time.monotonic(), self.policy_s, self.env_s)
+        self._turn = _Turn(now(), self.policy_s, self.env_s)
         try:
             yield
         finally:
@@ -116,14 +120,14 @@ class TimeBudget:
             PolicyTimeUp: the trajectory's or the turn's time is over and was mostly the policy's.
             RolloutDeadline: it is over and was mostly the environment's.
         """
-        began = time.monotonic()
+        began = now()
         try:
             async with asyncio.timeout(self._remaining_s()):
                 yield
         except TimeoutError:
-            self.policy_s += time.monotonic() - began
+            self.policy_s += now() - began
             raise self._time_up() from None
-        took_s = time.monotonic() - began
+        took_s = now() - began
         if not is_uncharged():
             self.policy_s += took_s
             return
@@ -204,8 +208,8 @@ class TimeBudget:
 
     def _stopwatch(self) -> Callable[[], float]:
         """Return a stopwatch of the seconds in which the event loop could receive a response."""
-        began, blocked = time.monotonic(), self.loop_blocked_s()
-        return lambda: time.monotonic() - began - (self.loop_blocked_s() - blocked)
+        began, blocked = now(), self.loop_blocked_s()
+        return lambda: now() - began - (self.loop_blocked_s() - blocked)
 
     @contextmanager
     def _call_limit(
@@ -238,7 +242,7 @@ class TimeBudget:
     def _remaining_s(self) -> float:
         left = self.clock.left_s
         if self._turn is not None:
-            left = min(left, self._turn.started + self.limits.turn_timeout_s - time.monotonic())
+            left = min(left, self._turn.started + self.limits.turn_timeout_s - now())
         if left <= 0.0:
             raise self._time_up()
         return left

@@ -1,4 +1,4 @@
-"""Every deadline of a rollout, met by hanging what it bounds. Nothing here waits for long."""
+"""Every deadline of a rollout, met by hanging what it bounds, in virtual time."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def test_an_operation_that_hangs_is_ended_by_its_own_deadline(
     found, took_s = await hung(operation, **{deadline: SHORT_S})
     assert (found.trajectory.outcome.status, found.trajectory.outcome.reason) == (status, reason)
     assert found.trajectory.reward is None
-    assert took_s < 5.0
+    assert took_s == pytest.approx(SHORT_S, abs=0.001)
 
 
 @pytest.mark.parametrize("deadline", ["turn_timeout_s", "trajectory_timeout_s"])
@@ -153,7 +153,7 @@ async def test_tries_share_one_clock_and_a_bounded_allowance() -> None:
     assert len(provider.envs) == 2
     assert found.infra_errors == ("env_unavailable", "env_deadline")
     assert found.trajectory.num_infra_retries == 1
-    assert 0.35 <= time.monotonic() - began < 5.0
+    assert time.monotonic() - began == pytest.approx(0.35, abs=0.001)
 
 
 async def test_time_that_earlier_tries_lost_is_never_the_policys() -> None:

@@ -14,7 +14,7 @@ from tests.trainer.workers.tinker.local import (
     tinker_server,
     write_model,
 )
-from trainer.workers.tinker.service import TinkerService
+from trainer.workers.tinker.service import TELEMETRY, TinkerService
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -23,6 +23,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 pytest_runtest_protocol = collect_after_each_file_of(Path(__file__).parent)
+
+
+@pytest.fixture(autouse=True)
+def _without_telemetry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a run has it. A client with telemetry is never collected, even once its task is over."""
+    monkeypatch.setenv(TELEMETRY, "0")
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ whatever test runs then).
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import sys
 import warnings
@@ -14,6 +15,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
+from tinker.lib.internal_client_holder import InternalClientHolder
 
 
 def collect_what_the_sdk_leaves() -> None:
@@ -29,10 +31,27 @@ def collect_what_the_sdk_leaves() -> None:
         sys.unraisablehook = hook
 
 
+def holders() -> list[InternalClientHolder]:
+    """Return the SDK's clients that are still referenced."""
+    return [item for item in gc.get_objects() if type(item) is InternalClientHolder]
+
+
 def _end_sessions() -> None:
-    for each in gc.get_objects():
-        if type(each).__name__ == "InternalClientHolder":
-            each.close()
+    """End all that runs in the SDK's thread, heartbeats and telemetry, and wait for it.
+
+    `InternalClientHolder.close` does not wait: on a busy machine the thread still referred to its
+    sockets when they were to be collected, and a test of another folder was blamed for them.
+    """
+    for holder in holders():
+        holder.close()  # type: ignore[no-untyped-call]
+        holder.run_coroutine_threadsafe(_cancel_other_tasks()).result(timeout=60.0)
+
+
+async def _cancel_other_tasks() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 def collect_after_each_file_of(folder: Path) -> Callable[..., Generator[None, object, object]]:

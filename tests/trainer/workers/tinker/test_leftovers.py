@@ -1,0 +1,19 @@
+"""Nothing of the SDK outlives a file of tests, however slowly its thread runs."""
+
+from __future__ import annotations
+
+import time
+
+import tinker
+
+from tests.trainer.workers.tinker.leftovers import collect_what_the_sdk_leaves, holders
+from tests.trainer.workers.tinker.local import KEY
+
+
+def test_no_client_is_left_though_the_sdks_thread_is_busy(url: str) -> None:
+    client = tinker.ServiceClient(base_url=url, api_key=KEY)
+    client.get_server_capabilities()
+    client.holder.get_loop().call_soon_threadsafe(time.sleep, 1.0)
+    del client
+    collect_what_the_sdk_leaves()
+    assert holders() == []
