@@ -13,7 +13,6 @@ from collections.abc import Callable
 
 import pytest
 
-
 TICK_S = 1e-6
 """Passes at every turn of the loop: a timer may be a rounding error away from what it waits for."""
 
