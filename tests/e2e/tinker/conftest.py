@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.trainer.workers.tinker.leftovers import collect_what_the_sdk_leaves
+from tests.trainer.workers.tinker.server.leftovers import collect_what_the_sdk_leaves
 
 
 def pytest_sessionfinish() -> None:

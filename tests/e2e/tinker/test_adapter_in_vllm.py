@@ -12,7 +12,7 @@ pytest.importorskip("trainer.engines.vllm.engine", reason="vLLM does not import 
 import torch
 
 from tests.trainer.learners.recorded import batch
-from tests.trainer.workers.tinker.local import (
+from tests.trainer.workers.tinker.server.local import (
     RANK,
     SDK_LEAVES_SOCKETS,
     make_learner,

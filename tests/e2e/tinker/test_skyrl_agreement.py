@@ -40,7 +40,7 @@ from tests.trainer.workers.tinker.comparison import (
     step_along_gradient,
     take_adapter,
 )
-from tests.trainer.workers.tinker.local import make_learner, open_service, write_model
+from tests.trainer.workers.tinker.server.local import make_learner, open_service, write_model
 from trainer.workers.tinker.datum import data_of, loss_of
 from trainer.workers.tinker.learner import TinkerLearner
 

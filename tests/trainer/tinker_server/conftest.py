@@ -7,7 +7,7 @@ from tests.trainer.workers.tinker.conftest import (
     pytest_itemcollected,
     url,
 )
-from tests.trainer.workers.tinker.leftovers import collect_after_each_file_of
+from tests.trainer.workers.tinker.server.leftovers import collect_after_each_file_of
 
 __all__ = ["_without_telemetry", "pytest_itemcollected", "url"]
 

@@ -13,7 +13,7 @@ import pytest
 from hillclimb.protocol.events import StepCompleted, TrainerStarted
 from tests.trainer.fixtures.kimi import write_kimi_tokenizer
 from tests.trainer.fixtures.tiny_model import write_tiny_model
-from tests.trainer.workers.tinker.local import KEY, tinker_server
+from tests.trainer.workers.tinker.server.local import KEY, tinker_server
 from tests.trainer.workers.tinker.test_run import POSITIONS, a_run
 from trainer.rollouts.chat.tokenizer import load_tokenizer
 

@@ -14,7 +14,7 @@ import torch
 from tinker import types
 
 from tests.trainer.fixtures.tiny import random_ids, reference_logprobs, tiny_model
-from tests.trainer.workers.tinker.local import KEY, NAME, port_of, tinker_server, write_model
+from tests.trainer.workers.tinker.server.local import KEY, NAME, port_of, tinker_server, write_model
 
 IDS = random_ids(20, seed=3)
 ADAM = types.AdamParams(learning_rate=1e-2)

@@ -15,7 +15,7 @@ from hillclimb.spec.training.learner import LearnerSpec
 from hillclimb.spec.training.optimizer import OptimizerSpec
 from tests.trainer.fixtures.tiny import tiny_model
 from tests.trainer.learners.recorded import recorded_batches
-from tests.trainer.workers.tinker.local import RANK
+from tests.trainer.workers.tinker.server.local import RANK
 from trainer.algo.sequences import Batch
 from trainer.learners.model.models import LearnerOptions
 from trainer.learners.rank import LearnerRank

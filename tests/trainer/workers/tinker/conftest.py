@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.workers.tinker.leftovers import collect_after_each_file_of
-from tests.trainer.workers.tinker.local import (
+from tests.trainer.workers.tinker.server.leftovers import collect_after_each_file_of
+from tests.trainer.workers.tinker.server.local import (
     SDK_LEAVES_SOCKETS,
     open_service,
     tinker_server,

@@ -22,7 +22,7 @@ from tests.trainer.workers.tinker.comparison import (
     our_learner,
     step_along_gradient,
 )
-from tests.trainer.workers.tinker.local import make_learner
+from tests.trainer.workers.tinker.server.local import make_learner
 from trainer.attempt.timing import SCORING
 from trainer.workers.tinker.service import TinkerService
 

@@ -14,7 +14,7 @@ from tinker import types
 from hillclimb.environment.errors import SampleUnusable
 from tests.trainer.fixtures.tiny import random_ids, reference_logprobs, tiny_model
 from tests.trainer.learners.recorded import batch
-from tests.trainer.workers.tinker.local import make_learner
+from tests.trainer.workers.tinker.server.local import make_learner
 from trainer.engines.canary import canary_gap
 from trainer.errors import EngineError, SpecError
 from trainer.types import Sample, SamplingParams

@@ -13,7 +13,7 @@ from hillclimb.blobs.base import StoreError
 from hillclimb.protocol.rundir import checkpoint_name
 from tests.trainer.fixtures.tiny import random_ids, reference_logprobs, tiny_model
 from tests.trainer.learners.recorded import batch
-from tests.trainer.workers.tinker.local import (
+from tests.trainer.workers.tinker.server.local import (
     NAME,
     RANK,
     make_learner,

@@ -16,7 +16,7 @@ from hillclimb.environment.errors import SampleUnusable
 from hillclimb.protocol.events import CheckpointSaved, EvalCompleted, StepCompleted, TrainerStarted
 from tests.trainer.fixtures.short_run import ShortRun
 from tests.trainer.fixtures.tiny_model import write_tiny_model
-from tests.trainer.workers.tinker.local import KEY, NAME, port_of, tinker_server
+from tests.trainer.workers.tinker.server.local import KEY, NAME, port_of, tinker_server
 from trainer.errors import CheckpointError, SpecError, TrainerError
 
 POSITIONS = 1600

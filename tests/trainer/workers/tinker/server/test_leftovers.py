@@ -6,8 +6,8 @@ import time
 
 import tinker
 
-from tests.trainer.workers.tinker.leftovers import collect_what_the_sdk_leaves, holders
-from tests.trainer.workers.tinker.local import KEY
+from tests.trainer.workers.tinker.server.leftovers import collect_what_the_sdk_leaves, holders
+from tests.trainer.workers.tinker.server.local import KEY
 
 
 def test_no_client_is_left_though_the_sdks_thread_is_busy(url: str) -> None:
