@@ -49,6 +49,7 @@ class OutcomeRecord(Base):
     status: Mapped[str]
     score: Mapped[float | None]
     reason: Mapped[str | None]
+    detail: Mapped[str | None]
     stop_reason: Mapped[str]
     num_turns: Mapped[int]
     num_tool_calls: Mapped[int]

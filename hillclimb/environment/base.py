@@ -71,10 +71,15 @@ class Grade:
 
     score: float | None
     reason: str | None = None
+    """A stable code."""
+    detail: str | None = None
+    """The cause in words, such as the error of a crashed verifier."""
 
     def __post_init__(self) -> None:
         if self.reason is not None:
             object.__setattr__(self, "reason", sanitize_unicode(self.reason))
+        if self.detail is not None:
+            object.__setattr__(self, "detail", sanitize_unicode(self.detail))
 
 
 class Env(Protocol):

@@ -23,9 +23,17 @@ from hillclimb.environment.sanitize import sanitize_unicode
 
 
 class RolloutError(Exception):
-    """One rollout failed for a reason that is not the policy's; `code` is stored with it."""
+    """One rollout failed for a reason that is not the policy's; `code` is stored with it.
+
+    `is_permanent`: the same request would be refused again, as with an unknown key (401), so the
+    rollout is not tried again.
+    """
 
     code = "rollout_failed"
+
+    def __init__(self, message: str = "", *, is_permanent: bool = False) -> None:
+        super().__init__(message)
+        self.is_permanent = is_permanent
 
     def __str__(self) -> str:
         """Return the message; it may quote a server and must be valid Unicode to be stored."""

@@ -8,6 +8,11 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
+DETAIL_LIMIT = 500
+"""Longest cause in words (characters)."""
+
+Detail: TypeAlias = Annotated[str, Field(max_length=DETAIL_LIMIT)]
+
 
 class StopReason(StrEnum):
     """Reason for which a rollout stopped: a closed list."""
@@ -49,6 +54,9 @@ class Outcome(BaseModel):
     status: OutcomeStatus
     score: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
     reason: str | None = None
+    """A stable code."""
+    detail: Detail | None = None
+    """The cause in words, such as a server's answer."""
 
     def model_post_init(self, context: object) -> None:
         """Refuse a score without a grade and a missing score without a reason."""
@@ -79,6 +87,9 @@ class OutcomeRow(BaseModel):
     status: OutcomeStatus
     score: float | None = None
     reason: str | None = None
+    """A stable code."""
+    detail: Detail | None = None
+    """The cause in words, such as a server's answer."""
     stop_reason: StopReason
     num_turns: int
     num_tool_calls: int

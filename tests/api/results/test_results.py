@@ -11,9 +11,11 @@ import pytest
 from api.results.artifacts.logs import SEGMENT_BITS
 from hillclimb.blobs.disk import DiskStore
 from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.protocol.outcomes import OutcomeStatus
 from hillclimb.protocol.rundir import attempt_name, checkpoint_name, log_segment, run_key
 from tests.api.fixtures.serving import Served
 from tests.api.fixtures.story import Story
+from tests.fixtures.factories import outcome
 from tests.hillclimb.client.payloads import trajectory_json
 
 RATES = {"booking": 0.5, "github": 1.0}
@@ -92,6 +94,18 @@ def test_trajectories_page_through_exactly_the_failed_ones(story: Story, served:
     assert (other.status_code, other.json()["code"]) == (400, "cursor_rejected")
     assert typo.status_code == 422
     assert {row["passed"] for row in infra["data"]} == {None}
+
+
+def test_a_rollout_without_a_grade_says_why_in_words(story: Story, served: Served) -> None:
+    run_id = story.running()
+    why = {"reason": "env_unavailable", "detail": "the platform answered 401: unknown key"}
+    lost = outcome("lost", None, status=OutcomeStatus.INFRA_ERROR, **why)
+    event = story.step(run_id, 1, RATES).model_copy(update={"outcomes": (lost, outcome("won"))})
+    story.push(run_id, event)
+    with served.client() as client:
+        page = client.get(f"/v1/runs/{run_id}/trajectories").json()
+    found = {row["rollout_id"]: (row["reason"], row["detail"]) for row in page["data"]}
+    assert found == {"lost": tuple(why.values()), "won": (None, None)}
 
 
 def test_a_trajectory_comes_whole_from_its_line_of_the_file(

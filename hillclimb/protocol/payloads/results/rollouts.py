@@ -29,7 +29,9 @@ class OutcomePayload(Payload):
     status: OutcomeStatus
     score: float | None
     reason: str | None
-    """Reason for a missing grade."""
+    """Code of the reason for a missing grade."""
+    detail: str | None
+    """The same reason in words, such as a server's answer."""
     stop_reason: StopReason
     num_turns: int
     num_tool_calls: int
