@@ -15,6 +15,7 @@ from hillclimb.spec.section import Seconds, Section
 NUM_TRAIN_SEEDS = 1_000_000
 """Limit of tasks per split: training uses seeds below it, evaluation seeds from it on."""
 
+_Reward = Annotated[float, Field(ge=-1e9, le=1e9)]
 _HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,64}$")]
 
 
@@ -33,8 +34,14 @@ class OpenEnvServer(Section):
     eval_reset: dict[str, JsonValue] = Field(default_factory=dict)
     """Arguments that take precedence over `reset` for eval tasks."""
     reward: Literal["last", "sum"] = "last"
-    """Score of an episode: the `last` reward that the server sent, or the `sum` of all rewards. It
-    must lie in [0, 1]; otherwise the episode has no grade."""
+    """Reward of an episode: the `last` one that the server sent, or the `sum` of all."""
+    reward_range: tuple[_Reward, _Reward] = (0.0, 1.0)
+    """Lowest and highest reward that an episode can have. It is mapped linearly onto scores: the
+    lowest is 0, the highest 1."""
+    reward_outside: Literal["refuse", "clip"] = "refuse"
+    """What happens at a reward outside of `reward_range`. `refuse`: the run ends, with the rewards
+    seen and this key; without those episodes its figures would be biased. `clip`: the score is 0 or
+    1, and the outcome's `detail` has the reward."""
     text_field: Annotated[str, Field(min_length=1, max_length=128)] | None = None
     """Field of the observations that the model sees; null: the only field if that is a text, else
     all fields as JSON."""
@@ -45,6 +52,16 @@ class OpenEnvServer(Section):
     max_output_chars: Annotated[int, Field(ge=100, le=10_000_000)] = MAX_OUTPUT_CHARS
     """Longest tool result that the model sees (characters); a longer one is truncated, with a note
     of how much is missing."""
+
+    @model_validator(mode="after")
+    def _range_has_a_width(self) -> Self:
+        low, high = self.reward_range
+        if not low < high:
+            raise ValueError(
+                f"reward_range is [{low:g}, {high:g}]: write the lowest reward of an episode, then"
+                " the highest"
+            )
+        return self
 
     @model_validator(mode="after")
     def _nobody_overhears_the_headers(self) -> Self:

@@ -30,6 +30,17 @@ def test_environments_of_a_dataset_may_be_left_out_until_it_is_resolved() -> Non
     assert with_servers(data=data).environment.openenv["wiki"].url == SERVER["url"]
 
 
+@pytest.mark.parametrize("reward_range", [[1, 1], [3, -1], [0, float("inf")], [0, "nan"], [1]])
+def test_a_range_of_rewards_goes_from_a_number_to_a_higher_one(reward_range: list[Any]) -> None:
+    maze = {**SERVER, "reward_range": [-0.25, 10]}
+    environment = {"provider": "openenv", "openenv": {"wiki": maze}}
+    server = with_servers(environment=environment).environment.openenv["wiki"]
+    assert (server.reward_range, server.reward_outside) == ((-0.25, 10.0), "refuse")
+    environment["openenv"] = {"wiki": {**SERVER, "reward_range": reward_range}}
+    with pytest.raises(ValidationError, match="reward_range"):
+        with_servers(environment=environment)
+
+
 @pytest.mark.parametrize(
     ("sections", "sentence"),
     [

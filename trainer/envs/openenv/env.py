@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -21,6 +20,7 @@ from hillclimb.environment.errors import (
 from hillclimb.environment.sanitize import sanitize_unicode
 from hillclimb.spec.environment.openenv import OpenEnvServer
 from trainer.envs.openenv.actions import LIST_TOOLS, Actions, complaint
+from trainer.envs.openenv.rewards import RewardScale
 from trainer.envs.openenv.session import FAULTS, OpenEnvSession, SessionRefused
 
 _FULL = "CAPACITY_REACHED"
@@ -38,6 +38,7 @@ class OpenEnvEpisode:
         headers: of the connection.
         actions: loads the server's actions when the episode starts.
         arguments: of the server's reset.
+        scale: grades the server's episodes.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class OpenEnvEpisode:
         headers: Mapping[str, str],
         actions: Callable[[], Awaitable[Actions]],
         arguments: Mapping[str, JsonValue],
+        scale: RewardScale,
     ) -> None:
         self._server = server
         self._headers = headers
@@ -54,6 +56,7 @@ class OpenEnvEpisode:
         self._session: OpenEnvSession | None = None
         self._actions: Actions | None = None
         self._tools: tuple[ToolSpec, ...] = ()
+        self._scale = scale
         self._rewards: list[object] = []
         self._is_over = False
         self._prompt = ""
@@ -104,10 +107,13 @@ class OpenEnvEpisode:
         return replace(result, text=self._shortened(result.text))
 
     async def score(self) -> Grade:
-        """Return the sum or the last of the rewards, as the spec says; outside [0, 1] no grade.
+        """Grade the episode by its rewards (`RewardScale`).
 
         If no step had a reward, the server's state may have one (`reward`). If it has none either,
         an episode that the server ended is ungraded, and one that the model ended early gets 0.0.
+
+        Raises:
+            SpecError: the reward lies outside of the spec's range.
         """
         rewards = list(self._rewards)
         if not rewards:
@@ -117,14 +123,7 @@ class OpenEnvEpisode:
             return Grade(score=None, reason="the server ended the episode without a reward")
         if not rewards:
             return Grade(score=0.0, reason="the model stopped before the server gave a reward")
-        if not all(isinstance(each, bool | int | float) for each in rewards):
-            return Grade(score=None, reason="the server gave a reward that is not a number")
-        numbers = [float(each) for each in rewards if isinstance(each, bool | int | float)]
-        total = math.fsum(numbers) if self._server.reward == "sum" else numbers[-1]
-        if not 0.0 <= total <= 1.0:
-            reason = f"the server's reward ({total:g}) lies outside [0, 1]"
-            return Grade(score=None, reason=reason)
-        return Grade(score=total)
+        return self._scale.grade(rewards)
 
     async def close(self) -> None:
         """End the session on both sides."""

@@ -14,6 +14,7 @@ from hillclimb.environment.task import Task
 from hillclimb.spec.environment.openenv import OpenEnvServer
 from trainer.envs.openenv.actions import Actions
 from trainer.envs.openenv.env import OpenEnvEpisode
+from trainer.envs.openenv.rewards import RewardScale
 from trainer.envs.openenv.session import action_schema
 from trainer.errors import EnvironmentOutage, SpecError
 
@@ -52,7 +53,7 @@ class OpenEnvProvider:
         if server is None:
             raise SpecError(f"{task.env_key} is not among the served environments")
         arguments = {**server.spec.reset, **_reset_arguments(task)}
-        return OpenEnvEpisode(server.spec, server.headers, server.actions, arguments)
+        return OpenEnvEpisode(server.spec, server.headers, server.actions, arguments, server.scale)
 
 
 async def check_servers(
@@ -84,11 +85,12 @@ async def check_servers(
 
 
 class _Server:
-    """One server, whose actions are loaded once."""
+    """One server, whose actions are loaded once, and the rewards seen of it."""
 
     def __init__(self, key: str, spec: OpenEnvServer, headers: Mapping[str, str]) -> None:
         self.spec = spec
         self.headers = headers
+        self.scale = RewardScale(key, spec)
         self._key = key
         self._actions: Actions | None = None
         self._asking = asyncio.Lock()
