@@ -62,6 +62,9 @@ VERIFIER_TRIES = 4
 """Attempts of a verifier that crashes, or whose judge fails; the same number as Fleet's client."""
 VERIFIER_BACKOFF = ExponentialBackoff(first_s=1.0, longest_s=8.0)
 _ENDED = (404, 410)
+_NO_BUNDLE = (400, 404)
+"""Answers of a platform that does not know a bundle's hash; Fleet's own client sends the bundle
+again after either."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,25 +224,31 @@ class FleetEnv:
         return await self._await_answer(session, session.call(name, arguments))
 
     async def _execute(self, verifier: verification.Verifier, instance: FleetInstance) -> Json:
+        """Run the verifier; send its bundle once, and again where the platform dropped it."""
         known_verifiers = self._platform.known_verifiers
+        if verifier.sha256 in known_verifiers:
+            try:
+                return await self._send(verifier, instance, with_bundle=False)
+            except WireFault as fault:
+                if fault.status not in _NO_BUNDLE:
+                    raise
+                known_verifiers.discard(verifier.sha256)
+        answer = await self._send(verifier, instance, with_bundle=True)
+        known_verifiers.add(verifier.sha256)
+        return answer
+
+    async def _send(
+        self, verifier: verification.Verifier, instance: FleetInstance, *, with_bundle: bool
+    ) -> Json:
         body = verification.request(
             verifier,
             instance.id,
             verification.Statement(answer=self._answer, conversation=self._conversation),
-            with_bundle=verifier.sha256 not in known_verifiers,
+            with_bundle=with_bundle,
             timeout_s=remaining_s(),
             region=self._platform.region,
         )
-        try:
-            answer = await self._platform.api.execute(body)
-        except WireFault as fault:
-            if fault.status == 400 and verifier.sha256 in known_verifiers:
-                # The platform has dropped the bundle: send it again.
-                known_verifiers.discard(verifier.sha256)
-                return await self._execute(verifier, instance)
-            raise
-        known_verifiers.add(verifier.sha256)
-        return answer
+        return await self._platform.api.execute(body)
 
     async def _connect_session(self) -> McpSession:
         """Return the episode's session, reopened where it was lost, on the same instance."""

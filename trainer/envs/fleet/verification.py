@@ -26,6 +26,10 @@ from trainer.envs.fleet.wire.api import Json
 
 VERIFY = "verify"
 REGION = "us-west-1"
+REQUIREMENTS = "fleet-python"
+"""The bundle's `requirements.txt`; the platform installs it before it runs the verifier."""
+SHORTEST_TIMEOUT_S, LONGEST_TIMEOUT_S, USUAL_TIMEOUT_S = 1, 300, 30
+"""Range of a verifier's timeout in the contract (seconds), and the value of Fleet's own client."""
 _JUDGE_ERROR = re.compile(r"^JUDGE ERROR:", re.MULTILINE)
 """Output of a failed judge, at the start of a line. Within a line it may quote the agent, who could
 avoid a 0 by it."""
@@ -51,22 +55,26 @@ class Verifier:
 
     key: str
     sha256: str
-    """Hash of the source; Fleet's own client hashes an archive, which contains its time."""
+    """Hash of the bundle."""
     function_name: str
     bundle: bytes
     """Archive to send where the platform does not have it yet."""
+    runtime_version: str | None = None
+    """Version of the platform's runtime for verifiers; None: the platform's choice."""
     takes_conversation: bool
     takes_answer: bool
 
 
-def of_source(key: str, source: str) -> Verifier:
+def of_source(key: str, source: str, runtime_version: str | None = None) -> Verifier:
     """Return the verifier of a source, without running it."""
     name, arguments, takes_any = _signature(source)
+    bundle = archive(source)
     return Verifier(
         key=key,
-        sha256=hashlib.sha256(source.encode()).hexdigest(),
+        sha256=hashlib.sha256(bundle).hexdigest(),
         function_name=name,
-        bundle=archive(source),
+        bundle=bundle,
+        runtime_version=runtime_version,
         takes_conversation="conversation" in arguments,
         takes_answer=takes_any or "final_answer" in arguments,
     )
@@ -75,11 +83,11 @@ def of_source(key: str, source: str) -> Verifier:
 def archive(source: str) -> bytes:
     """Return the zip of a verifier: the same bytes for the same source.
 
-    Fleet's own client writes the time into it, so it never hits the platform's cache.
+    Fleet's own client writes the time into it, so its hash never hits the platform's cache.
     """
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as packed:
-        for name, content in (("requirements.txt", ""), ("verifier.py", source)):
+        for name, content in (("requirements.txt", REQUIREMENTS), ("verifier.py", source)):
             entry = zipfile.ZipInfo(name, _EPOCH)
             entry.external_attr = 0o644 << 16
             entry.create_system = 3
@@ -105,7 +113,7 @@ def request(
     timeout_s: float,
     region: str | None,
 ) -> Json:
-    """Return the body of `POST /v1/verifiers/execute`."""
+    """Return the body of `POST /v1/verifiers/execute`, with the fields of Fleet's own client."""
     kwargs: dict[str, JsonValue] = {}
     if statement.answer is not None and verifier.takes_answer:
         kwargs["final_answer"] = statement.answer
@@ -118,14 +126,21 @@ def request(
         "sha256": verifier.sha256,
         "args": base64.b64encode(packed).decode(),
         "args_array": [{"env": instance_id}],
-        "kwargs": kwargs,
         "function_name": verifier.function_name,
-        "timeout": max(1, int(timeout_s)) if math.isfinite(timeout_s) else 30,
+        "timeout": _timeout(timeout_s),
         "region": region or REGION,
     }
     if with_bundle:
         body["bundle"] = base64.b64encode(verifier.bundle).decode()
+    if verifier.runtime_version:
+        body["verifier_runtime_version"] = verifier.runtime_version
     return body
+
+
+def _timeout(seconds: float) -> int:
+    if not math.isfinite(seconds):
+        return USUAL_TIMEOUT_S
+    return min(max(int(seconds), SHORTEST_TIMEOUT_S), LONGEST_TIMEOUT_S)
 
 
 def may_pass(answer: Json) -> bool:

@@ -10,13 +10,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from hillclimb.minifleet.env import MinifleetEnv
 from hillclimb.minifleet.server.context import AppContext
 from hillclimb.minifleet.server.faults.injection import InjectedFault
 from hillclimb.minifleet.server.problems import FleetProblem, json_object, not_found, parsed
 from hillclimb.minifleet.server.state.task_registry import NewTask, TaskUpdate
 from hillclimb.minifleet.server.state.verifiers import (
     ExecuteRequest,
-    NotRegistered,
+    InstanceNotRunning,
+    VerifierFailure,
     VerifierResult,
     grade,
     resolve,
@@ -78,10 +80,11 @@ class Records:
         return JSONResponse(self._context.tasks.add(await parsed(request, NewTask)))
 
     async def check(self, request: Request) -> Response:
-        """Tell whether a hash belongs to verifier source of this server."""
+        """Tell whether a hash is that of an uploaded bundle, or of this server's own source."""
 
         async def work(_: InjectedFault) -> Response:
-            key = self._context.tasks.key_of_hash(request.query_params.get("sha256", ""))
+            sha256, tasks = request.query_params.get("sha256", ""), self._context.tasks
+            key = tasks.key_of_bundle(sha256) or tasks.key_of_hash(sha256)
             return JSONResponse({"success": key is not None, "key": key})
 
         return await self._context.with_faults(request, "check", work)
@@ -113,13 +116,9 @@ class Records:
             return _failed("RuntimeError", "the verifier crashed (injected)")
         try:
             expected = resolve(body, self._context.tasks)
-            env = self._context.instances.find(instance_id).running_env()
-        except NotRegistered as error:
-            return _failed("VerifierNotRegistered", str(error))
-        except FleetProblem as problem:
-            if problem.status == 400:
-                raise
-            return _failed("InstanceNotRunning", str(problem.detail))
+            env = self._running_env(instance_id)
+        except VerifierFailure as failure:
+            return _failed(failure.kind, str(failure))
         result = grade(expected, env)
         if fault.judge_fails:
             result = VerifierResult(
@@ -128,6 +127,12 @@ class Records:
         if fault.has_no_result:
             return {"success": True, "result": None, "stdout": ""}
         return {"success": True, "result": result.result, "stdout": result.stdout}
+
+    def _running_env(self, instance_id: str) -> MinifleetEnv:
+        try:
+            return self._context.instances.find(instance_id).running_env()
+        except FleetProblem as problem:
+            raise InstanceNotRunning(str(problem.detail)) from problem
 
     async def ingest(self, request: Request) -> Response:
         """Count a session's messages; their text is discarded."""

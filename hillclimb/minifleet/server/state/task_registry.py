@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict, JsonValue
@@ -15,6 +16,8 @@ from hillclimb.minifleet.tasks import minifleet_tasks
 
 CREATED_AT = "2026-01-01T00:00:00+00:00"
 """Minifleet's tasks are a function of their keys, so they have no time of creation."""
+MAX_BUNDLES = 10_000
+"""Remembered bundles: each upload of Fleet's own client has another hash, as it contains a time."""
 Row = dict[str, JsonValue]
 
 
@@ -57,10 +60,21 @@ class TaskRegistry:
         self._overrides: dict[str, Row] = {}
         self._keys_by_env: dict[str, tuple[str, ...]] = {}
         self._hashes: dict[str, str] = {}
+        self._bundles: OrderedDict[str, str] = OrderedDict()
 
     def key_of_hash(self, sha256: str) -> str | None:
         """Return the task whose verifier source has this hash, among the tasks read so far."""
         return self._hashes.get(sha256)
+
+    def key_of_bundle(self, sha256: str) -> str | None:
+        """Return the task whose verifier was uploaded in a bundle of this hash."""
+        return self._bundles.get(sha256)
+
+    def remember_bundle(self, sha256: str, key: str) -> None:
+        """Remember that the bundle of this hash holds the verifier of a task."""
+        self._bundles[sha256] = key
+        if len(self._bundles) > MAX_BUNDLES:
+            self._bundles.popitem(last=False)
 
     def row(self, key: str) -> Row:
         """Return a task in the form of Fleet's `TaskResponse`.

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import io
 import json
+import math
 import pickle
 import zipfile
 from typing import Any
@@ -26,9 +27,20 @@ DOOMED = "import os\nos._exit(7)\ndef verify(env):\n    return 1\n"
 SAID = Statement(answer="42", conversation=[{"role": "user", "content": "hi"}])
 
 
-def body(source: str, *, with_bundle: bool = True) -> Any:
-    verifier = of_source("task-1", source)
-    return request(verifier, "i-1", SAID, with_bundle=with_bundle, timeout_s=12.5, region=None)
+def body(
+    source: str,
+    *,
+    with_bundle: bool = True,
+    timeout_s: float = 12.5,
+    runtime_version: str | None = None,
+) -> Any:
+    verifier = of_source("task-1", source, runtime_version)
+    return request(verifier, "i-1", SAID, with_bundle=with_bundle, timeout_s=timeout_s, region=None)
+
+
+def kwargs_of(sent: Any) -> Any:
+    """Return the arguments that the platform unpickles."""
+    return pickle.loads(base64.b64decode(sent["args"]))["kwargs"]
 
 
 def test_the_archive_depends_on_the_source_alone() -> None:
@@ -37,11 +49,12 @@ def test_the_archive_depends_on_the_source_alone() -> None:
     with zipfile.ZipFile(io.BytesIO(archive(SOURCE))) as packed:
         assert packed.namelist() == ["requirements.txt", "verifier.py"]
         assert packed.read("verifier.py").decode() == SOURCE
+        assert packed.read("requirements.txt") == b"fleet-python"
 
 
 def test_source_is_never_run() -> None:
     sent = body(DOOMED)
-    assert sent["sha256"] == hashlib.sha256(DOOMED.encode()).hexdigest()
+    assert base64.b64decode(sent["bundle"]) == archive(DOOMED)
 
 
 def test_the_request_is_the_one_of_fleets_client() -> None:
@@ -52,7 +65,20 @@ def test_the_request_is_the_one_of_fleets_client() -> None:
     }
     assert sent["args_array"] == [{"env": "i-1"}]
     assert (sent["function_name"], sent["timeout"]) == ("verify", 12)
-    assert "bundle" not in body(SOURCE, with_bundle=False)
+    assert sent["sha256"] == hashlib.sha256(base64.b64decode(sent["bundle"])).hexdigest()
+    # The fields of fleet-python 0.2.133; a strict server refuses any other.
+    always = {"key", "sha256", "args", "args_array", "function_name", "timeout", "region"}
+    assert set(sent) == always | {"bundle"}
+    assert set(body(SOURCE, with_bundle=False)) == always
+    assert body(SOURCE, runtime_version="v2")["verifier_runtime_version"] == "v2"
+
+
+@pytest.mark.parametrize(
+    ("time_left_s", "timeout"),
+    [(0.2, 1), (1.0, 1), (299.9, 299), (300.0, 300), (400.0, 300), (math.inf, 30)],
+)
+def test_the_timeout_is_within_the_contracts_range(time_left_s: float, timeout: int) -> None:
+    assert body(SOURCE, timeout_s=time_left_s)["timeout"] == timeout
 
 
 @pytest.mark.parametrize(
@@ -69,7 +95,7 @@ def test_the_request_is_the_one_of_fleets_client() -> None:
 )
 def test_a_verifier_is_given_what_it_declares(signature: str, kwargs: Any) -> None:
     sent = body(f"async def {signature}:\n    return 1\n")
-    assert sent["kwargs"] == kwargs
+    assert kwargs_of(sent) == kwargs
     assert sent["function_name"] == signature.split("(")[0]
 
 

@@ -20,10 +20,11 @@ from tests.trainer.envs.fleet_server import FleetServer, fleet_server
 TASK = minifleet_tasks(["booking"], "train", 1, seed=0)[0]
 
 
-def bundle(source: str) -> str:
+def bundle(source: str, requirements: str | None = "fleet-python") -> str:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("requirements.txt", "fleet-python")
+        if requirements is not None:
+            archive.writestr("requirements.txt", requirements)
         archive.writestr("verifier.py", source)
     return base64.b64encode(buffer.getvalue()).decode()
 

@@ -13,8 +13,9 @@ import pytest
 
 from hillclimb.minifleet.catalog import APPS, find_task
 from hillclimb.minifleet.export import graded_task, verifier_source
+from hillclimb.minifleet.server.state import task_registry
 from hillclimb.minifleet.server.state.task_registry import TaskRegistry
-from hillclimb.minifleet.server.state.verifiers import ExecuteRequest, NotRegistered, resolve
+from hillclimb.minifleet.server.state.verifiers import ExecuteRequest, VerifierFailure, resolve
 from hillclimb.minifleet.tasks import minifleet_tasks
 from tests.trainer.envs.fleet_server import FleetServer
 from tests.trainer.envs.minifleet_server.test_episodes import bundle, execute
@@ -23,6 +24,12 @@ from tests.trainer.envs.minifleet_server.test_manager import solve
 TASK = minifleet_tasks(["booking"], "train", 1, seed=0)[0]
 SOURCE = verifier_source(TASK)
 SHA = hashlib.sha256(SOURCE.encode()).hexdigest()
+BUNDLE = bundle(SOURCE)
+
+
+def sha_of(sent: str) -> str:
+    """Return the hash of a bundle, as Fleet's own client sends it."""
+    return hashlib.sha256(base64.b64decode(sent)).hexdigest()
 
 
 class Hostile:
@@ -63,9 +70,13 @@ async def test_a_pickle_and_a_source_that_a_client_sends_are_never_run(
         {"key": TASK.key},
         {"key": TASK.key, "sha256": SHA},
         {"key": "another-name", "bundle": bundle(SOURCE)},
-        {"key": TASK.key, "sha256": "0" * 64, "bundle": bundle(SOURCE)},
+        {"key": TASK.key, "sha256": sha_of(BUNDLE), "bundle": BUNDLE},
+        {
+            "key": TASK.key,
+            "bundle": bundle(SOURCE, "numpy\nfleet-python>=0.2 ; python_version > '3'"),
+        },
     ],
-    ids=["key", "key and hash", "source", "source under a hash of the zip file"],
+    ids=["key", "key and hash", "source", "source with the hash of its zip file", "requirements"],
 )
 async def test_a_verifier_is_recognised(server: FleetServer, named: dict[str, str]) -> None:
     made = await server.make(data_key=TASK.key)
@@ -89,6 +100,63 @@ async def test_a_hash_alone_is_recognised_once_its_task_was_served(server: Fleet
     assert (await execute(server, made["instance_id"], sha256=SHA))["result"] == 0
 
 
+async def test_a_bundle_is_known_by_its_hash_once_it_was_uploaded(server: FleetServer) -> None:
+    made = await server.make(data_key=TASK.key)
+    named = {"key": "another-name", "sha256": sha_of(BUNDLE)}
+    body = {**named, "args_array": [{"env": made["instance_id"]}]}
+    await server.json("POST", "/v1/verifiers/execute", 400, json=body)
+    unknown = await server.json("GET", "/v1/verifiers/check", params=named)
+    await execute(server, made["instance_id"], **named, bundle=BUNDLE)
+    known = await server.json("GET", "/v1/verifiers/check", params=named)
+    assert (unknown["success"], known["success"]) == (False, True)
+    assert (await execute(server, made["instance_id"], **named))["result"] == 0
+
+
+def test_no_more_bundles_are_remembered_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_registry, "MAX_BUNDLES", 2)
+    tasks = TaskRegistry(0)
+    for sha256 in ("a", "b", "c"):
+        tasks.remember_bundle(sha256, TASK.key)
+    assert [tasks.key_of_bundle(each) for each in "abc"] == [None, TASK.key, TASK.key]
+
+
+@pytest.mark.parametrize(
+    ("sent", "field"),
+    [
+        ({"kwargs": {}}, "kwargs"),
+        ({"timeout": 0}, "timeout"),
+        ({"timeout": 301}, "timeout"),
+        ({"args_array": "none"}, "args_array"),
+    ],
+)
+async def test_a_body_that_fleets_models_do_not_allow_is_refused(
+    server: FleetServer, sent: dict[str, Any], field: str
+) -> None:
+    made = await server.make(data_key=TASK.key)
+    body = {"key": TASK.key, "args_array": [{"env": made["instance_id"]}], **sent}
+    refusal = await server.json("POST", "/v1/verifiers/execute", 422, json=body)
+    assert [each["loc"] for each in refusal["detail"]] == [["body", field]]
+
+
+async def test_a_hash_that_is_not_the_bundles_is_refused(server: FleetServer) -> None:
+    made = await server.make(data_key=TASK.key)
+    arguments = {"args_array": [{"env": made["instance_id"]}]}
+    body = {"key": TASK.key, "sha256": SHA, "bundle": BUNDLE, **arguments}
+    refusal = await server.json("POST", "/v1/verifiers/execute", 422, json=body)
+    assert refusal["detail"] == (f"sha256 is not the hash of the bundle, which is {sha_of(BUNDLE)}")
+
+
+@pytest.mark.parametrize("requirements", [None, "", "fleet", "fleet-python-extras"])
+async def test_a_verifier_without_its_package_does_not_run(
+    server: FleetServer, requirements: str | None
+) -> None:
+    made = await server.make(data_key=TASK.key)
+    failed = await execute(
+        server, made["instance_id"], key=TASK.key, bundle=bundle(SOURCE, requirements)
+    )
+    assert (failed["success"], failed["error"]["type"]) == (False, "ModuleNotFoundError")
+
+
 @pytest.mark.parametrize(
     "sent",
     ["%%%", base64.b64encode(b"no zip").decode(), bundle("é" * 10)[:40]],
@@ -110,7 +178,7 @@ def test_a_damaged_bundle_is_never_more_than_refused() -> None:
             damaged[rng.randrange(len(damaged))] = rng.randrange(256)
         try:
             resolve(ExecuteRequest(bundle=base64.b64encode(damaged).decode()), book)
-        except NotRegistered:
+        except VerifierFailure:
             refused += 1
     assert refused > 500
 

@@ -76,7 +76,7 @@ class InstanceRequests:
             data_key=_text(fields, "data_key") or _text(fields, "data_id"),
             data_version=_text(fields, "data_version"),
             env_variables=task.env_variables,
-            verifier=of_source(task.key, source) if source else None,
+            verifier=of_source(task.key, source, _runtime_version(fields)) if source else None,
         )
 
     async def _platform_task(self, key: str, retry: CallRetry) -> Json:
@@ -108,6 +108,14 @@ def _source(fields: Mapping[str, JsonValue]) -> str | None:
         _text(fields, "verifier_code")
         or _text(fields, "verifier_func")
         or (_text(verifier, "code") if isinstance(verifier, dict) else None)
+    )
+
+
+def _runtime_version(fields: Mapping[str, JsonValue]) -> str | None:
+    """Return the version of the verifier's runtime; rows of the platform have it in `metadata`."""
+    metadata = fields.get("metadata")
+    return _text(fields, "verifier_runtime_version") or (
+        _text(metadata, "verifier_runtime_version") if isinstance(metadata, dict) else None
     )
 
 
