@@ -70,6 +70,10 @@ class Redactor:
         return value
 
 
+NOTHING_SECRET = Redactor()
+"""Redacts nothing."""
+
+
 def _forms(value: str) -> Iterator[bytes]:
     """Yield the written forms of a value, and of each line of a multi-line one."""
     for part in {value, *value.splitlines()}:

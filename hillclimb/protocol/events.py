@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
 
 from hillclimb.protocol.end_reasons import ReasonCode
 from hillclimb.protocol.health import EnvHealth
-from hillclimb.protocol.outcomes import OutcomeRow
+from hillclimb.protocol.outcomes import Detail, OutcomeRow
 from hillclimb.protocol.prompts import EnvPrompts
 from hillclimb.protocol.validation import TeacherUse, ValidationSummary
 from hillclimb.spec.documented import Documented
@@ -183,6 +183,8 @@ class EnvDegraded(_Event):
     infra_error_rate: float
     reasons: dict[str, int]
     """Count per error code; `no_score` for a verifier that returned no score."""
+    detail: Detail | None = None
+    """The most frequent cause in words of the rollouts that have no grade."""
 
 
 class CurriculumReweighted(_Event):

@@ -22,7 +22,7 @@ from trainer.attempt.context import AttemptContext
 from trainer.attempt.storage import raise_storage_full
 from trainer.rollouts.groups.buffer import RolloutBatch, RolloutBuffer
 from trainer.rollouts.groups.collector import Collector
-from trainer.rollouts.groups.outage import refuse_outage
+from trainer.rollouts.groups.outage import commonest_detail, refuse_outage
 from trainer.rollouts.groups.resampling import RolloutGroup
 from trainer.rollouts.records.dump import trajectories_name, write_trajectories
 from trainer.rollouts.records.outcomes import outcome_rows
@@ -193,6 +193,7 @@ class RolloutService:
                         env_key=env_key,
                         infra_error_rate=rate,
                         reasons=dict(codes),
+                        detail=commonest_detail(group),
                     )
                 )
 

@@ -28,7 +28,7 @@ from hillclimb.environment.errors import (
     VerifierUnavailable,
 )
 from hillclimb.environment.task import Task
-from hillclimb.protocol.outcomes import Outcome, OutcomeStatus, StopReason
+from hillclimb.protocol.outcomes import StopReason
 from trainer.engines.base import Engine
 from trainer.errors import EngineError, TrainerError
 from trainer.rollouts.chat.chat import Chat
@@ -40,7 +40,7 @@ from trainer.rollouts.seeds import derive_seed
 from trainer.rollouts.transcript import Transcript
 from trainer.types import Sample, SamplingParams, Turn
 
-_FAILED = Outcome(status=OutcomeStatus.GRADED, score=0.0)
+_FAILED = Grade(score=0.0)
 _BY_THE_VERIFIER = (StopReason.DONE, StopReason.ENV_ENDED)
 """Stop reasons after which the verifier grades; after all others the score is 0.0."""
 
@@ -77,7 +77,7 @@ class Episode:
         self._task = task
         self._limits = budget.limits
 
-    async def run(self, draw: TurnSampling) -> tuple[Outcome, StopReason]:
+    async def run(self, draw: TurnSampling) -> tuple[Grade, StopReason]:
         """Run the episode to its end and grade it.
 
         Raises:
@@ -91,7 +91,7 @@ class Episode:
             stop = self._transcript.stop_reason = await self._turns(draw)
             if stop not in _BY_THE_VERIFIER:
                 return _FAILED, stop
-            return _as_outcome(await self._grade()), stop
+            return await self._grade(), stop
         except PolicyTimeUp:
             return _FAILED, StopReason.POLICY_DEADLINE
 
@@ -226,13 +226,6 @@ class Episode:
         if grade.score is None:
             self._budget.record_missing_grade()
         return grade
-
-
-def _as_outcome(grade: Grade) -> Outcome:
-    if grade.score is None:
-        reason = grade.reason or "the verifier returned no score"
-        return Outcome(status=OutcomeStatus.UNGRADED, reason=reason)
-    return Outcome(status=OutcomeStatus.GRADED, score=grade.score, reason=grade.reason)
 
 
 def _joined(results: Sequence[ToolResult]) -> tuple[str, bool]:

@@ -17,6 +17,7 @@ from hillclimb.environment.base import (
     AsyncCloseable,
     Env,
     EnvProvider,
+    Grade,
     LimitsConcurrency,
     ReportsMetrics,
 )
@@ -27,6 +28,7 @@ from hillclimb.environment.errors import (
     VerifierUnavailable,
 )
 from hillclimb.environment.task import Task
+from hillclimb.process.redactor import NOTHING_SECRET, Redactor
 from hillclimb.protocol.outcomes import Outcome, OutcomeStatus, StopReason
 from hillclimb.spec.environment.environment import EnvironmentSpec
 from hillclimb.spec.training.rollout import RolloutSpec
@@ -38,6 +40,7 @@ from trainer.rollouts.limits.budget import RolloutClock, TimeBudget
 from trainer.rollouts.limits.limits import limits_for, without_deadlines
 from trainer.rollouts.limits.liveness import wait_until_ready
 from trainer.rollouts.operation import EnvOperation
+from trainer.rollouts.records.cause import cause_in_words
 from trainer.rollouts.records.skipped import rollout_id, unstarted
 from trainer.rollouts.request import Rollout, RolloutRequest
 from trainer.rollouts.seeds import derive_seed
@@ -61,6 +64,8 @@ class RolloutParts:
     rollout: RolloutSpec
     seed: int
     attempt: int
+    redactor: Redactor = NOTHING_SECRET
+    """Redacts the causes of missing grades, which quote servers."""
     has_deadlines: bool = True
     """False removes all deadlines, so that no clock decides an outcome (deterministic runs)."""
 
@@ -71,8 +76,10 @@ class _Try:
 
     outcome: Outcome
     stop: StopReason
-    error: str | None
     transcript: Transcript
+    error: str | None = None
+    is_permanent: bool = False
+    """Another try would fail like this one."""
 
 
 class RolloutWorker:
@@ -115,7 +122,8 @@ class RolloutWorker:
             retries = len(errors)
             operations += result.transcript.operations
             errors += [result.error] if result.error else []
-            if result.error is None or retries >= parts.environment.max_infra_retries:
+            is_last = result.is_permanent or retries >= parts.environment.max_infra_retries
+            if result.error is None or is_last:
                 break
             clock.count_as_lost()
             if clock.left_s <= 0.0:
@@ -170,29 +178,60 @@ class RolloutWorker:
                 clock, lambda: engine.stats().loop_blocked_s, operations=transcript.operations
             )
             episode = Episode(task, env, budget, engine, chat, transcript)
-            outcome, stop = await episode.run(draw)
-            return _Try(outcome=outcome, stop=stop, error=None, transcript=transcript)
+            grade, stop = await episode.run(draw)
+            return _Try(outcome=self._graded(grade, draw), stop=stop, transcript=transcript)
         except TrainerError:
             raise
         except VerifierUnavailable as error:
-            _log.info("rollout %s: %s: %s", draw.session, error.code, error)
-            return _Try(
-                outcome=Outcome(status=OutcomeStatus.UNGRADED, reason=error.code),
-                stop=transcript.stop_reason or StopReason.INFRA_ERROR,
-                error=error.code,
-                transcript=transcript,
-            )
+            stop = transcript.stop_reason or StopReason.INFRA_ERROR
+            return self._failed(error, transcript, draw, OutcomeStatus.UNGRADED, stop)
         except RolloutError as error:
-            _log.info("rollout %s: %s: %s", draw.session, error.code, error)
-            return _infra_error(error.code, transcript)
+            return self._failed(error, transcript, draw)
         except Exception as error:  # noqa: BLE001 - the rollout edge: faults become data here
             _log.exception("rollout %s", draw.session)
-            return _infra_error(f"unexpected_{type(error).__name__}", transcript)
+            code = f"unexpected_{type(error).__name__}"
+            outcome = Outcome(
+                status=OutcomeStatus.INFRA_ERROR, reason=code, detail=self._explain(str(error))
+            )
+            return _Try(
+                outcome=outcome, stop=StopReason.INFRA_ERROR, transcript=transcript, error=code
+            )
         finally:
             self._parts.engine.release(draw.session)
             if env is not None:
                 await _close(env, draw.session)
                 _add(measures, _measures(env))
+
+    def _graded(self, grade: Grade, draw: TurnSampling) -> Outcome:
+        detail = self._explain(grade.detail)
+        if grade.score is not None:
+            return Outcome(
+                status=OutcomeStatus.GRADED, score=grade.score, reason=grade.reason, detail=detail
+            )
+        reason = grade.reason or "the verifier returned no score"
+        _log.info("rollout %s: %s: %s", draw.session, reason, detail)
+        return Outcome(status=OutcomeStatus.UNGRADED, reason=reason, detail=detail)
+
+    def _failed(
+        self,
+        error: RolloutError,
+        transcript: Transcript,
+        draw: TurnSampling,
+        status: OutcomeStatus = OutcomeStatus.INFRA_ERROR,
+        stop: StopReason = StopReason.INFRA_ERROR,
+    ) -> _Try:
+        detail = self._explain(str(error))
+        _log.info("rollout %s: %s: %s", draw.session, error.code, detail)
+        return _Try(
+            outcome=Outcome(status=status, reason=error.code, detail=detail),
+            stop=stop,
+            transcript=transcript,
+            error=error.code,
+            is_permanent=error.is_permanent,
+        )
+
+    def _explain(self, text: str | None) -> str | None:
+        return cause_in_words(text, self._parts.redactor)
 
     def _draw(
         self, task: Task, sample_index: int, request: RolloutRequest, *, retry: int, num_void: int
@@ -220,15 +259,6 @@ def _add(measures: dict[str, float], more: Mapping[str, float]) -> None:
     for name, value in more.items():
         sums = name.startswith("num_") or name.endswith("_s")
         measures[name] = measures.get(name, 0.0) + value if sums else value
-
-
-def _infra_error(code: str, transcript: Transcript) -> _Try:
-    return _Try(
-        outcome=Outcome(status=OutcomeStatus.INFRA_ERROR, reason=code),
-        stop=StopReason.INFRA_ERROR,
-        error=code,
-        transcript=transcript,
-    )
 
 
 async def _close(env: Env, session: str) -> None:

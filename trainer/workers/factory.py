@@ -6,6 +6,7 @@ method imports the classes that it makes (`hillclimb.process.lazy_imports` gives
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from hillclimb.environment.base import EnvProvider
 from hillclimb.process.lazy_imports import gc_paused_import
+from hillclimb.process.redactor import Redactor
 from hillclimb.protocol.rundir import WEIGHTS, run_tag
 from hillclimb.spec.run import RunSpec
 from trainer.engines.base import Engine
@@ -118,6 +120,7 @@ class WorkerFactory:
             rollout=spec.rollout,
             seed=spec.schedule.seed,
             attempt=self.attempt,
+            redactor=Redactor.of(os.environ),
             has_deadlines=not spec.deterministic,
         )
         return RolloutWorker(parts)

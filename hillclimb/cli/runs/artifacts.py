@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ from hillclimb.cli.console import percent, print_json, print_table, print_text, 
 from hillclimb.cli.main import command, connect, main
 from hillclimb.client.client import Client
 from hillclimb.protocol.payloads.results.logs import LogPayload
-from hillclimb.protocol.payloads.results.rollouts import RolloutWithTrajectory
+from hillclimb.protocol.payloads.results.rollouts import OutcomePayload, RolloutWithTrajectory
 
 LEVELS = click.Choice(("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), case_sensitive=False)
 
@@ -86,6 +87,9 @@ def trajectories(*, run_id: str, rollout_id: str | None, as_json: bool, **filter
         for row in page.data
     ]
     print_table(table(["rollout", "env", "decoding", "score>", "stopped", "turns>"], rows))
+    causes = Counter(_cause(row) for row in page.data if row.score is None)
+    for cause, number in causes.most_common():
+        print_text(f"{number} without a grade: {cause}", style="dim")
 
 
 def _print_trajectory(rollout: RolloutWithTrajectory, *, as_json: bool) -> None:
@@ -100,5 +104,10 @@ def _print_trajectory(rollout: RolloutWithTrajectory, *, as_json: bool) -> None:
         print_text(turn.response, style="cyan")
         if turn.observation is not None:
             print_text(turn.observation, style="red" if turn.is_error else "dim")
-    reason = rollout.reason or rollout.cause or rollout.stop_reason
-    print_text(f"{rollout.status}, score {rollout.score}: {reason}")
+    print_text(f"{rollout.status}, score {rollout.score}: {_cause(rollout)}")
+
+
+def _cause(rollout: OutcomePayload) -> str:
+    """Return why a rollout has no grade or failed, with the cause in words if it is known."""
+    code = rollout.reason or rollout.cause or rollout.stop_reason
+    return f"{code}: {rollout.detail}" if rollout.detail else code

@@ -16,9 +16,11 @@ from api.scheduling.advance import advance
 from hillclimb.cli.commands import main
 from hillclimb.cli.exits import Exit
 from hillclimb.client.client import Client
+from hillclimb.protocol.outcomes import OutcomeStatus
 from tests.api.datasets.samples import PLAYED, lines, tasks
 from tests.api.fixtures.serving import Served
 from tests.api.fixtures.story import Story
+from tests.fixtures.factories import outcome
 from tests.hillclimb.cli.conftest import Invoke, from_json
 
 SPEC = """
@@ -212,6 +214,16 @@ def test_trajectories_lists_failed_rollouts_of_one_environment(hc: Invoke, story
     assert page["data"]
     assert {row["env_key"] for row in page["data"]} == {"booking"}
     assert all(row["score"] < 1.0 for row in page["data"])
+
+
+def test_trajectories_says_why_rollouts_have_no_grade(hc: Invoke, story: Story) -> None:
+    run_id = story.running()
+    why = {"reason": "env_unavailable", "detail": "401: the key is unknown"}
+    lost = [outcome(f"t{i}", None, status=OutcomeStatus.INFRA_ERROR, **why) for i in range(2)]
+    event = story.step(run_id, 1, {"booking": 1.0})
+    story.push(run_id, event.model_copy(update={"outcomes": (*lost, outcome("won"))}))
+    printed = " ".join(hc("trajectories", run_id).stdout.split())
+    assert "2 without a grade: env_unavailable: 401: the key is unknown" in printed
 
 
 def test_show_and_watch_tell_the_whole_story_of_a_run(hc: Invoke, story: Story) -> None:

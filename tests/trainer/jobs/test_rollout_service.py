@@ -114,7 +114,7 @@ async def test_rollouts_that_were_never_begun_do_not_hide_an_environment_in_trou
 async def test_a_verifier_that_gives_no_score_is_trouble(tmp_path: Path) -> None:
     class Scoreless(CountingEnv):
         async def score(self) -> Grade:
-            return Grade(score=None, reason="the site said 503")
+            return Grade(score=None, reason="judge_error", detail="the site said 503")
 
     here = Service(tmp_path, rate=1.0)
     provider = CountingProvider(lambda n: Scoreless(goal=0) if n == 0 else CountingEnv(goal=0))
@@ -123,6 +123,7 @@ async def test_a_verifier_that_gives_no_score_is_trouble(tmp_path: Path) -> None
     (event,) = here.events(EnvDegraded)
     assert isinstance(event, EnvDegraded)
     assert (event.infra_error_rate, event.reasons) == (0.25, {"no_score": 1})
+    assert event.detail == "the site said 503"
 
 
 async def test_an_outage_is_a_share_of_missing_grades_above_the_limit(tmp_path: Path) -> None:

@@ -28,11 +28,13 @@ from hillclimb.environment.errors import (
     VerifierUnavailable,
 )
 from hillclimb.environment.task import Task
+from hillclimb.process.redactor import NOTHING_SECRET, Redactor
 from hillclimb.spec.environment.environment import EnvironmentSpec
 from hillclimb.spec.training.rollout import RolloutSpec
 from trainer.errors import TrainerError
 from trainer.jobs.validate.errors import NotAnswered
 from trainer.rollouts.limits.limits import RolloutLimits, limits_for
+from trainer.rollouts.records.cause import cause_in_words
 
 CLOSE_TIMEOUT_S = 10.0
 _log = logging.getLogger(__name__)
@@ -62,7 +64,8 @@ class OpenEpisode:
         timeout = VerifierUnavailable("the verifier took too long")
         grade = await _within(self.env.score, self.limits.verifier_timeout_s, timeout)
         if grade.score is None:
-            raise VerifierUnavailable(grade.reason or "the verifier returned no score")
+            causes = filter(None, (grade.reason, grade.detail))
+            raise VerifierUnavailable(": ".join(causes) or "the verifier returned no score")
         return grade.score
 
 
@@ -75,6 +78,7 @@ class EpisodeRunner:
     rollout: RolloutSpec
     episode_s: float
     """Longest episode (seconds), without the wait for a free slot."""
+    redactor: Redactor = NOTHING_SECRET
     num_ended: int = 0
     """Episodes ended, with or without an error; refusals at capacity do not count."""
 
@@ -94,13 +98,14 @@ class EpisodeRunner:
             except EnvAtCapacity:
                 continue
             except RolloutError as error:
-                problem = f"{error.code}: {error}"
+                code, cause, is_permanent = error.code, str(error), error.is_permanent
             except Exception as error:  # noqa: BLE001 - the rollout edge: faults become data here
                 _log.exception("task %s", task.key)
-                problem = f"unexpected_{type(error).__name__}"
+                code, cause, is_permanent = f"unexpected_{type(error).__name__}", str(error), False
             tries += 1
-            if tries > self.environment.max_infra_retries:
-                raise NotAnswered(problem)
+            if is_permanent or tries > self.environment.max_infra_retries:
+                detail = cause_in_words(cause, self.redactor)
+                raise NotAnswered(f"{code}: {detail}" if detail else code)
 
     async def _once(self, task: Task, work: Callable[[OpenEpisode], Awaitable[_T]]) -> _T:
         ended = 1

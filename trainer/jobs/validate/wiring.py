@@ -10,6 +10,7 @@ from itertools import groupby, islice
 from hillclimb.blobs.base import BlobStore
 from hillclimb.environment.base import EnvProvider
 from hillclimb.environment.task import Task
+from hillclimb.process.redactor import Redactor
 from hillclimb.protocol.events import RunWarning
 from hillclimb.spec.run import RunSpec
 from trainer.attempt.context import AttemptContext
@@ -50,6 +51,7 @@ def build_validator(
         environment=spec.environment,
         rollout=spec.rollout,
         episode_s=EPISODE_SHARE * spec.schedule.step_timeout_s,
+        redactor=Redactor.of(environ),
     )
     solver, endpoint = _solver(context, episodes, environ)
     rows = known_rows(context.store, context.dir)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from hillclimb.environment.errors import NoPrompt, PromptDiffers, PromptTooLong
 from hillclimb.protocol.outcomes import StopReason
@@ -34,15 +34,28 @@ def refuse_outage(rollouts: Sequence[Rollout], *, max_infra_error_rate: float) -
     rate = len(missing) / len(started) if started else 0.0
     if rate <= max_infra_error_rate:
         return
-    worst = Counter(f"{each.trajectory.task.env_key}: {_reason(each)}" for each in missing)
+    places = Counter((each.trajectory.task.env_key, _reason(each)) for each in missing)
+    worst = env_key, reason = places.most_common(1)[0][0]
     message = (
         f"{len(missing)} of {len(started)} rollouts have no grade ({rate:.0%}, allowed"
-        f" {max_infra_error_rate:.0%}); most often {worst.most_common(1)[0][0]}"
+        f" {max_infra_error_rate:.0%}); most often {env_key}: {reason}"
     )
     remedy = _remedy(missing)
     if remedy is not None:
         raise SpecError(f"{message}: {remedy}")
-    raise EnvironmentOutage(message)
+    detail = commonest_detail(
+        each for each in missing if (each.trajectory.task.env_key, _reason(each)) == worst
+    )
+    raise EnvironmentOutage(f"{message} ({detail})" if detail else message)
+
+
+def commonest_detail(rollouts: Iterable[Rollout]) -> str | None:
+    """Return the most frequent cause in words of rollouts without a grade."""
+    details = Counter(
+        each.trajectory.outcome.detail for each in rollouts if each.trajectory.reward is None
+    )
+    del details[None]
+    return details.most_common(1)[0][0] if details else None
 
 
 def _remedy(missing: Sequence[Rollout]) -> str | None:

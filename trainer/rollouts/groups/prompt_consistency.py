@@ -40,7 +40,11 @@ def _checked(rollout: Rollout, common: tuple[int, ...]) -> Rollout:
         rollout,
         trajectory=replace(
             trajectory,
-            outcome=Outcome(status=OutcomeStatus.INFRA_ERROR, reason=PromptDiffers.code),
+            outcome=Outcome(
+                status=OutcomeStatus.INFRA_ERROR,
+                reason=PromptDiffers.code,
+                detail="most graded rollouts of the task had another prompt or other tools",
+            ),
             stop_reason=StopReason.INFRA_ERROR,
         ),
         infra_errors=(*rollout.infra_errors, PromptDiffers.code),

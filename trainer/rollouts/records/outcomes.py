@@ -34,6 +34,7 @@ def _row(rollout: Rollout, request: RolloutRequest, trajectory_key: str, line: i
         status=outcome.status,
         score=outcome.score,
         reason=outcome.reason,
+        detail=outcome.detail,
         stop_reason=trajectory.stop_reason,
         num_turns=rollout.num_turns,
         num_tool_calls=len(calls),

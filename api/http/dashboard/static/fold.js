@@ -108,7 +108,7 @@ const WORDS = {
     tone: data.problem ? "bad" : "" }),
   "checkpoint.saved": (data) => ({ text: `Checkpoint at step ${data.step}, ${mib(data.size_bytes)}` }),
   "env.degraded": (data) => ({
-    text: `${data.env_key}: ${(100 * data.infra_error_rate).toFixed(0)} % of rollouts had infra errors or no grade at step ${data.step}`, tone: "bad" }),
+    text: `${data.env_key}: ${(100 * data.infra_error_rate).toFixed(0)} % of rollouts had infra errors or no grade at step ${data.step}${data.detail ? `: ${data.detail}` : ""}`, tone: "bad" }),
   "curriculum.reweighted": (data) => ({ text: `Curriculum: ${data.reason}` }),
   "trainer.ended": (data) => ({ text: `Trainer ended: ${data.message || data.reason}` }),
 };

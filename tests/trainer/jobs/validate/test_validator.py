@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from hillclimb.environment.base import Env, ToolSpec
+from hillclimb.environment.base import Env, Grade, ToolSpec
+from hillclimb.environment.errors import EnvUnavailable
 from hillclimb.environment.task import Task
 from hillclimb.minifleet.faults import Faults
 from hillclimb.protocol.events import PhaseStarted, RunWarning, TrainerStarted, ValidationCompleted
 from hillclimb.protocol.validation import Reason, TaskCheck, TaskVerdict
 from hillclimb.spec.run import MINIFLEET_ENV_KEYS
-from tests.trainer.fixtures.scripted import CountingEnv
+from tests.trainer.fixtures.scripted import CountingEnv, CountingProvider
 from tests.trainer.fixtures.short_run import with_step_timeout
 from tests.trainer.jobs.validate.runs import Validation
 from trainer.attempt.stop_signal import StopRequested
@@ -101,6 +102,36 @@ async def test_an_environment_that_fails_leaves_its_tasks_unknown(tmp_path: Path
     assert set(found.summary.environments["booking"]) <= {"valid", "unknown"}, "never excluded"
     assert found.summary.reasons["not_answered"] >= 3
     assert found.summary.coverage == 1.0 - found.summary.verdicts["unknown"] / 6
+
+
+async def test_the_row_of_a_task_whose_verifier_crashes_quotes_the_error(tmp_path: Path) -> None:
+    class Crashing(CountingEnv):
+        async def score(self) -> Grade:
+            return Grade(score=None, reason="verifier_crashed", detail="KeyError: sk-abcdefgh")
+
+    run = Validation(tmp_path, tasks_per_env=1)
+    work = run.validator(
+        CountingProvider(lambda _: Crashing(1)), environ={"PLATFORM_API_KEY": "sk-abcdefgh"}
+    )
+    work.tasks = [replace(task, payload={}) for task in work.tasks]
+    await run.finish(work)
+    assert {row.detail for row in run.rows()} == {
+        "verifier_unavailable: verifier_crashed: KeyError: ***********"
+    }
+
+
+async def test_a_permanent_refusal_is_not_tried_again(tmp_path: Path) -> None:
+    class Refusing(CountingEnv):
+        async def reset(self) -> tuple[ToolSpec, ...]:
+            raise EnvUnavailable("401: the key is unknown", is_permanent=True)
+
+    provider = CountingProvider(lambda _: Refusing(1))
+    run = Validation(tmp_path, tasks_per_env=1, environment={"max_infra_retries": 5})
+    work = run.validator(provider)
+    work.tasks = [replace(task, payload={}) for task in work.tasks[:1]]
+    await run.finish(work)
+    assert [row.detail for row in run.rows()] == ["env_unavailable: 401: the key is unknown"]
+    assert len(provider.envs) == 2, "one try for each of the two checks"
 
 
 async def test_without_recorded_calls_a_task_is_unproven(tmp_path: Path) -> None:

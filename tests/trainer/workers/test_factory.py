@@ -1,0 +1,48 @@
+"""What a factory gives to the parts it makes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from hillclimb.environment.base import ToolSpec
+from hillclimb.environment.errors import EnvUnavailable
+from tests.trainer.fixtures.scripted import (
+    DONE,
+    CountingEnv,
+    CountingProvider,
+    ScriptedEngine,
+    a_request,
+    a_task,
+    byte_tokenizer,
+)
+from tests.trainer.fixtures.short_run import short_spec
+from trainer.workers.factory import WorkerFactory
+
+
+@dataclass(slots=True)
+class Quoting(CountingEnv):
+    """Its platform's refusal quotes the key."""
+
+    async def reset(self) -> tuple[ToolSpec, ...]:
+        raise EnvUnavailable("the key sk-abcdefgh is unknown", is_permanent=True)
+
+
+async def test_no_secret_of_the_process_is_in_the_cause_of_a_missing_grade(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    byte_tokenizer().save(str(tmp_path / "tokenizer.json"))
+    monkeypatch.setenv("PLATFORM_API_KEY", "sk-abcdefgh")
+    factory = WorkerFactory(
+        spec=short_spec(tmp_path),
+        model_dir=tmp_path,
+        vocab_size=1000,
+        attempt_dir=tmp_path,
+        attempt=1,
+        provider=CountingProvider(lambda _: Quoting(1)),
+    )
+    worker = factory.make_rollout_worker(ScriptedEngine(lambda *_: DONE))
+    found = await worker.run_rollout(a_task(), 0, a_request())
+    assert found.trajectory.outcome.detail == "the key *********** is unknown"
