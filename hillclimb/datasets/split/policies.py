@@ -61,6 +61,7 @@ PRESETS: Mapping[str, Mapping[str, object]] = {
         "max_eval_total": None,
         "max_env_train_share": None,
         "held_out_envs": {"tool_use": ("outlook",), "computer_use": ("instacart",)},
+        "historic_exclusions": False,
     },
     "v0.3": {
         "eval_ratio": 0.1,
@@ -68,6 +69,7 @@ PRESETS: Mapping[str, Mapping[str, object]] = {
         "max_eval_total": 50,
         "keep_eval_per_env": 0,
         "max_env_train_share": None,
+        "historic_exclusions": False,
     },
     "v1": {"max_eval_total": 60, "keep_eval_per_env": 4},
     "v2": {},
@@ -102,6 +104,9 @@ class Md5ThresholdPolicy(Section):
     is alone: it keeps a fifth of its tasks then; null leaves all in."""
     held_out_envs: HeldOut = Field(default_factory=dict)
     """Environments used for evaluation only, by modality."""
+    historic_exclusions: bool = True
+    """Leave out what the script leaves out by name: the environment dropbox (EXCLUDED_ENVS) and 21
+    tasks of zillow (TASKS_MISSING_CURRENT_DATE)."""
     trained_may_become_eval: bool = False
     """Select eval tasks also from those that an earlier version trained on."""
 

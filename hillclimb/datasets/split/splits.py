@@ -14,6 +14,7 @@ from hillclimb.datasets.format.lineage import Lineage, Past, SplitName, SplitRow
 from hillclimb.datasets.format.ranks import md5_share, salted_rank
 from hillclimb.datasets.format.rows import DatasetError, TaskRow
 from hillclimb.datasets.split.caps import largest_cap, take_turns
+from hillclimb.datasets.split.historic import historic_exclusions
 from hillclimb.datasets.split.policies import (
     HeldOut,
     Md5ThresholdPolicy,
@@ -65,6 +66,8 @@ def make_split(
     Raises:
         DatasetError: no split of these tasks follows the policy.
     """
+    if isinstance(policy, Md5ThresholdPolicy) and policy.historic_exclusions:
+        excluded = {**historic_exclusions(rows), **excluded}
     past = lineage.past(
         {row.key: prints[row.key] for row in rows if row.key not in excluded},
         trained_may_become_eval=policy.trained_may_become_eval,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from datetime import UTC, datetime
 from typing import Any
@@ -13,6 +14,7 @@ from hillclimb.datasets.filter.exclusions import Exclusion
 from hillclimb.datasets.filter.filters import FilterOptions
 from hillclimb.datasets.prepare import PrepareOptions, prepare
 from hillclimb.datasets.read.reading import Reading
+from hillclimb.datasets.split.historic import EXCLUDED_TASKS
 from hillclimb.datasets.split.policies import PRESETS, Md5ThresholdPolicy
 from tests.hillclimb.datasets.historic import Call, Constants, Raw, historic_split
 from tests.hillclimb.datasets.tasks import tasks
@@ -42,6 +44,10 @@ def raw_dataset(rng: random.Random) -> list[Raw]:
     rows += rng.choices(rows, k=rng.choice((0, 0, len(rows) // 10)))
     rng.shuffle(rows)
     return rows
+
+
+def raw_task(env: str, key: str) -> Raw:
+    return {"key": key, "env_key": env, "prompt": f"Do {key}.", "task_modality": "tool_use"}
 
 
 def a_call(rng: random.Random, rows: list[Raw]) -> Call:
@@ -125,6 +131,16 @@ def test_it_matches_the_historic_rules_on_random_datasets(seed: int) -> None:
     assert num_cut > 0, "some reach the cap of eval tasks"
 
 
+LEFT_OUT = sorted(EXCLUDED_TASKS)
+LEFT_OUT_HASH = "14f1409d2b7de1df57994c82489362ca57f74c1cf39d3514f60c9b3d2f17d5f9"
+"""SHA-256 of the script's TASKS_MISSING_CURRENT_DATE, sorted, one per line."""
+
+
+def test_the_tasks_left_out_by_name_are_those_of_the_script() -> None:
+    assert len(LEFT_OUT) == 21
+    assert hashlib.sha256("\n".join(LEFT_OUT).encode()).hexdigest() == LEFT_OUT_HASH
+
+
 def test_the_named_constants_are_those_of_the_script() -> None:
     expected = {
         "first": Constants(
@@ -137,10 +153,22 @@ def test_the_named_constants_are_those_of_the_script() -> None:
     assert set(PRESETS) == set(expected)
     rng = random.Random(9)
     rows = [row for _ in range(4) for row in raw_dataset(rng)]
+    rows += [raw_task("dropbox", f"task_dropbox_{n}") for n in range(60)]
+    rows += [raw_task("zillow", key) for key in LEFT_OUT]
+    rng.shuffle(rows)
     for name, constants in expected.items():
-        call = Call(modality="tool_use")
+        leaves_out = name in ("v1", "v2")
+        call = Call(
+            modality="tool_use",
+            excluded_envs=("dropbox",) if leaves_out else (),
+            excluded_keys=tuple(LEFT_OUT) if leaves_out else (),
+        )
         policy = Md5ThresholdPolicy.model_validate({"preset": name})
-        assert ours(rows, call, policy) == historic_split(rows, call, constants), name
+        made = ours(rows, Call(modality="tool_use"), policy)
+        assert made == historic_split(rows, call, constants), name
+    whole = Md5ThresholdPolicy(preset="v2", historic_exclusions=False)
+    train, evals = ours(rows, Call(modality="tool_use"), whole)
+    assert (train | evals) & set(LEFT_OUT), "left in if the version says so"
     mine = Md5ThresholdPolicy(preset="v1", max_eval_total=7)
     assert (mine.max_eval_total, mine.keep_eval_per_env) == (7, 4)
     assert Md5ThresholdPolicy.model_validate(mine.model_dump()) == mine
