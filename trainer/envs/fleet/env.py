@@ -30,10 +30,10 @@ from hillclimb.environment.errors import (
 )
 from hillclimb.environment.retry import ExponentialBackoff
 from hillclimb.environment.task import Task
-from trainer.envs.fleet import verification
 from trainer.envs.fleet.instances.instances import FleetInstances
 from trainer.envs.fleet.instances.limiter import Share
 from trainer.envs.fleet.instances.request import InstanceRequest, InstanceRequests
+from trainer.envs.fleet.verifiers import grades, verification
 from trainer.envs.fleet.wire.api import FleetApi, FleetInstance, Json
 from trainer.envs.fleet.wire.faults import INSTANCE_LIMIT, SESSION_LOST, CallRefused, WireFault
 from trainer.envs.fleet.wire.mcp_session import McpSession
@@ -175,11 +175,11 @@ class FleetEnv:
             except WireFault as fault:
                 raise VerifierUnavailable(f"{self._task.env_key}: {fault}") from fault
             pause = VERIFIER_BACKOFF.pause_s(number)
-            if not verification.may_pass(answer) or remaining_s() < 2.0 * pause:
+            if not grades.may_pass(answer) or remaining_s() < 2.0 * pause:
                 break
             self._retry.meter.count("retries")
             await asyncio.sleep(pause)
-        return verification.grade(answer, partial_reward=self._platform.partial_reward)
+        return grades.grade(answer, partial_reward=self._platform.partial_reward)
 
     async def close(self) -> None:
         """Delete the instance."""

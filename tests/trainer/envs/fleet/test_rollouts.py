@@ -14,8 +14,8 @@ from hillclimb.spec.environment.environment import EnvironmentSpec
 from hillclimb.spec.training.rollout import RolloutSpec
 from tests.trainer.envs.fleet.scene import TASK, on_server, with_payload
 from tests.trainer.fixtures.scripted import CHAT, DONE, ScriptedEngine, a_request
-from trainer.envs.fleet import verification
 from trainer.envs.fleet.provider import FleetProvider
+from trainer.envs.fleet.verifiers import verification
 from trainer.rollouts.groups.collector import Collector
 from trainer.rollouts.request import Rollout, RolloutRequest
 from trainer.rollouts.worker import RolloutParts, RolloutWorker

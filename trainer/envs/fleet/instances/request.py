@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue
 
 from hillclimb.environment.task import Task
-from trainer.envs.fleet.verification import Verifier, of_source
+from trainer.envs.fleet.verifiers.verification import Verifier, of_source
 from trainer.envs.fleet.wire.api import FleetApi, Json
 from trainer.envs.fleet.wire.faults import WireFault
 from trainer.envs.fleet.wire.retry import CallRetry

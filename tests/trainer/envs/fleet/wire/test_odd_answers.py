@@ -16,7 +16,7 @@ from tests.trainer.envs.fleet.scene import TASK, on_server, with_payload
 from tests.trainer.envs.odd_server import Asked, Said, odd_server
 from trainer.envs.fleet.instances.limiter import Limiter
 from trainer.envs.fleet.instances.request import InstanceRequests
-from trainer.envs.fleet.verification import of_source
+from trainer.envs.fleet.verifiers.verification import of_source
 from trainer.envs.fleet.wire.api import FleetAccount, FleetApi, FleetInstance
 from trainer.envs.fleet.wire.faults import CallRefused, WireFault
 from trainer.envs.fleet.wire.mcp_session import McpSession

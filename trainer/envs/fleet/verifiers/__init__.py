@@ -1,0 +1,1 @@
+"""Verifiers: requests to run them, grades in the responses."""

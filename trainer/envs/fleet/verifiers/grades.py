@@ -1,0 +1,123 @@
+"""Grades in the platform's responses to `POST /v1/verifiers/execute`.
+
+What a verifier printed is parsed as text; only literals are evaluated.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from hillclimb.environment.base import Grade
+from trainer.envs.fleet.wire.api import Json
+
+_JUDGE_ERROR = re.compile(r"^JUDGE ERROR:", re.MULTILINE)
+"""Output of a failed judge, at the start of a line. Within a line it may quote the agent, who could
+avoid a 0 by it."""
+CRASHED, JUDGED, NONE, ODD = "verifier_crashed", "judge_error", "verifier_none", "verifier_odd"
+"""Reasons of a missing grade although the verifier's server responded."""
+_APP = re.compile(r"^App (\S+): (\d+)$", re.MULTILINE)
+_IDLE_MARKERS = ("no unexpected changes", "no filesystem changes", "no-unexpected-envelopes")
+"""Texts, in lower case, of checks that pass where the task has nothing to do in an app; the list is
+OpenEnv's."""
+_OPEN_ERRORS = ">>> ERROR_ACCUMULATOR >>>"
+_ERRORS, _SUCCESSES = (
+    re.compile(rf">>> {kind}_ACCUMULATOR >>>\n.*?\n<<< {kind}_ACCUMULATOR <<<", re.DOTALL)
+    for kind in ("ERROR", "SUCCESS")
+)
+"""Printed lists of checks with their marker lines."""
+_MARKER = re.compile(r"(?P<way>>>>|<<<) \w\S* (?P=way)$")
+MAX_REASON = 200
+"""Most characters of a reason."""
+
+
+def may_pass(answer: Json) -> bool:
+    """Tell whether a retry may help: the verifier crashed, or its judge failed."""
+    return answer.get("success") is not True or _judge_is_out(str(answer.get("stdout") or ""))
+
+
+def grade(answer: Json, *, partial_reward: bool) -> Grade:
+    """Return the grade in the platform's response. Only a number is a score."""
+    stdout = str(answer.get("stdout") or "")
+    if _judge_is_out(stdout):
+        return Grade(score=None, reason=JUDGED)
+    if answer.get("success") is not True:
+        return Grade(score=None, reason=CRASHED)
+    result = answer.get("result")
+    if result is None:
+        return Grade(score=None, reason=NONE)
+    if not isinstance(result, (bool, int, float)) or not 0.0 <= result <= 1.0:
+        return Grade(score=None, reason=ODD)
+    score = float(result)
+    if score == 0.0 and partial_reward:
+        share = partial_score(stdout)
+        # In a failed task each printed check may have passed: its verifier returned early.
+        score = share if share is not None and share < 1.0 else 0.0
+    return Grade(score=score, reason=_complaint(stdout) if score < 1.0 else None)
+
+
+def _judge_is_out(stdout: str) -> bool:
+    return _JUDGE_ERROR.search(stdout) is not None
+
+
+def partial_score(stdout: str) -> float | None:
+    """Return the share of checks that passed, as Fleet's verifiers print them.
+
+    None where they print none, or a list of failed checks that cannot be parsed.
+
+    Several apps: the share of apps that passed, without those that passed and had nothing to do,
+    as OpenEnv counts them. One app: checks passed over checks made.
+    """
+    apps = _APP.findall(stdout)
+    if apps:
+        passed = [verdict == "1" for name, verdict in apps if not _is_idle(stdout, name, verdict)]
+        return sum(passed) / len(passed) if passed else None
+    errors, successes = _checks(stdout, "ERROR"), _checks(stdout, "SUCCESS")
+    if (errors is None and _OPEN_ERRORS in stdout) or (errors is None and successes is None):
+        return None
+    num_errors, num_successes = len(errors or []), len(successes or [])
+    total = num_errors + num_successes
+    return num_successes / total if total else None
+
+
+def _is_idle(stdout: str, app: str, verdict: str) -> bool:
+    """Tell whether an app passed, and any of its passed checks says that there was nothing to do.
+
+    The verdict of an app is over all its checks; one such check drops the app.
+    """
+    name = re.escape(app)
+    block = re.search(rf"<<< VERIFY_{name} <<<(.*?)>>> VERIFY_{name} >>>", stdout, re.DOTALL)
+    successes = _SUCCESSES.search(block[1]) if block is not None else None
+    if verdict != "1" or successes is None:
+        return False
+    return any(marker in successes[0].lower() for marker in _IDLE_MARKERS)
+
+
+def _checks(stdout: str, kind: str) -> list[object] | None:
+    """Return a printed list of checks; only literals are parsed."""
+    match = re.search(
+        rf">>> {kind}_ACCUMULATOR >>>\n(.*?)\n<<< {kind}_ACCUMULATOR <<<", stdout, re.DOTALL
+    )
+    if match is None:
+        return None
+    try:
+        checks = ast.literal_eval(match[1].strip())
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+    return checks if isinstance(checks, list) else None
+
+
+def _complaint(stdout: str) -> str | None:
+    """Return the first failed check that a verifier printed, else its last line.
+
+    Marker lines and passed checks do not count.
+    """
+    errors = _checks(stdout, "ERROR")
+    if errors:
+        return str(errors[0])[:MAX_REASON]
+    output = _SUCCESSES.sub("", stdout)
+    if errors is not None:
+        output = _ERRORS.sub("", output)
+    written = (line.strip() for line in output.splitlines())
+    lines = [line for line in written if line and not _MARKER.match(line)]
+    return lines[-1][:MAX_REASON] if lines else None
