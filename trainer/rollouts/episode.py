@@ -1,7 +1,8 @@
 """Episode: the policy acts in one environment until a stop reason, then the verifier grades.
 
-An end that the policy caused (too many turns or tokens, too slow) is graded 0.0. A failure of the
-environment is raised as a `RolloutError`, which only `worker.py` turns into data.
+After too many turns or tokens `environment.grade_unfinished` decides between the verifier and 0.0.
+A policy that was too slow is graded 0.0: by the verifier its score would depend on the clock. A
+failure of the environment is raised as a `RolloutError`, which only `worker.py` turns into data.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ from trainer.rollouts.transcript import Transcript
 from trainer.types import Sample, SamplingParams, Turn
 
 _FAILED = Grade(score=0.0)
-_BY_THE_VERIFIER = (StopReason.DONE, StopReason.ENV_ENDED)
-"""Stop reasons after which the verifier grades; after all others the score is 0.0."""
+_FINISHED = (StopReason.DONE, StopReason.ENV_ENDED)
+"""Stop reasons after which the verifier always grades."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +90,7 @@ class Episode:
             tools = await self._reset()
             self._start(tools)
             stop = self._transcript.stop_reason = await self._turns(draw)
-            if stop not in _BY_THE_VERIFIER:
+            if stop not in _FINISHED and not self._limits.grades_unfinished:
                 return _FAILED, stop
             return await self._grade(), stop
         except PolicyTimeUp:

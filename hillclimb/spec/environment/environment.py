@@ -40,7 +40,7 @@ class EnvironmentOverride(Section):
     """Settings of one environment; null keeps the value of the section."""
 
     max_turns: Annotated[int, Field(ge=1, le=200)] | None = None
-    """Model turns before the rollout is stopped and graded 0."""
+    """Model turns before the rollout is stopped."""
     call_timeout_s: Seconds | None = None
     """Deadline of one tool call (seconds)."""
     turn_timeout_s: Seconds | None = None
@@ -65,7 +65,13 @@ class EnvironmentSpec(Section):
     openenv: dict[EnvKey, OpenEnvServer] = Field(default_factory=dict)
     """The server of each environment of the provider `openenv`, by environment key."""
     max_turns: Annotated[int, Field(ge=1, le=200)] = 8
-    """Model turns before a rollout is stopped and graded 0."""
+    """Model turns before a rollout is stopped; `grade_unfinished` decides how it is graded."""
+    grade_unfinished: Literal["verifier", "zero"] | None = None
+    """Grade of a rollout that reaches `max_turns`, `rollout.max_generate_length` or
+    `rollout.max_input_length` before its policy is done. `verifier`: the state is graded as it is,
+    with partial rewards if they are on. `zero`: 0, whatever the state. null: `verifier` for the
+    provider `fleet`, whose own client grades such episodes, `zero` for the others. A policy that
+    uses up its time is graded 0 in any case."""
     call_timeout_s: Seconds = 30.0
     """Deadline of one tool call (seconds); exceeding it is an infra error."""
     reset_timeout_s: Seconds | None = None
@@ -149,6 +155,12 @@ class EnvironmentSpec(Section):
                     trajectory,
                 )
         return self
+
+    @property
+    def grades_unfinished(self) -> bool:
+        """The verifier grades a rollout that reached a limit of turns or tokens."""
+        default = "verifier" if self.provider == "fleet" else "zero"
+        return (self.grade_unfinished or default) == "verifier"
 
     @property
     def longest_rollout_s(self) -> float:

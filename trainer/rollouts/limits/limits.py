@@ -24,6 +24,9 @@ class RolloutLimits:
     trajectory_timeout_s: float
     infra_retry_allowance_s: float
     """Added to `trajectory_timeout_s` for a retry."""
+    grades_unfinished: bool = False
+    """The verifier grades a rollout that reached a limit of turns or tokens; else it is graded 0.
+    """
 
 
 def without_deadlines(limits: RolloutLimits) -> RolloutLimits:
@@ -54,6 +57,7 @@ def limits_for(env_key: str, environment: EnvironmentSpec, rollout: RolloutSpec)
         turn_timeout_s=override.turn_timeout_s or environment.turn_timeout_s or trajectory_s,
         trajectory_timeout_s=trajectory_s,
         infra_retry_allowance_s=environment.infra_retry_allowance_s,
+        grades_unfinished=environment.grades_unfinished,
     )
 
 
