@@ -19,7 +19,7 @@ from hillclimb.datasets.filter.filters import (
     filter_rows,
 )
 from hillclimb.datasets.format.lineage import Lineage, SplitRow
-from hillclimb.datasets.format.rows import DatasetError, TaskRow, content_hash
+from hillclimb.datasets.format.rows import DatasetError, FileRow, TaskRow, content_hash
 from hillclimb.datasets.format.stored import split_line
 from hillclimb.datasets.format.table import EnvCounts, count_by_env
 from hillclimb.datasets.lint.build_version import find_barred, find_cut_below_minimum, find_making
@@ -61,6 +61,8 @@ class Prepared:
     """Rows of the file without a problem."""
     dropped: dict[str, int]
     """Rows that each filter left out, by its name."""
+    empty_prompts: tuple[str, ...]
+    """Keys of the rows that were dropped without a prompt, sorted."""
     duplicates: tuple[Duplicate, ...]
     copies: tuple[Copies, ...]
     content_hash: str
@@ -72,7 +74,7 @@ class Prepared:
 
 
 def prepare(
-    rows: Iterable[TaskRow],
+    rows: Iterable[FileRow],
     options: PrepareOptions,
     *,
     now: datetime,
@@ -102,6 +104,7 @@ def prepare(
         filtered.prints,
         excluded=active.reasons(filtered.rows),
         lineage=lineage or Lineage(),
+        promptless=[row for row in filtered.promptless if active.of(row) is None],
     )
     split = split_by(options.split)
     by_key = {each.key: each for each in split}
@@ -121,6 +124,7 @@ def prepare(
         findings=lint(filtered.rows, by_key, table, options.lint, findings, measured),
         num_read=filtered.num_read,
         dropped=filtered.dropped,
+        empty_prompts=tuple(row.key for row in filtered.promptless),
         duplicates=filtered.duplicates,
         copies=filtered.copies,
         content_hash=content,
@@ -129,7 +133,7 @@ def prepare(
     )
 
 
-def _filtered(rows: Iterable[TaskRow], options: PrepareOptions) -> Filtered:
+def _filtered(rows: Iterable[FileRow], options: PrepareOptions) -> Filtered:
     salt = options.split.salt if isinstance(options.split, RankPolicy) else 0
     filtered = filter_rows(rows, options.filters, salt=salt)
     if not filtered.rows:

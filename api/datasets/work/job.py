@@ -38,7 +38,7 @@ GZIP_MAGIC = b"\x1f\x8b"
 MAX_SHOWN = 50
 """Mistakes that a response lists; all are counted."""
 MAX_LISTED = 1000
-"""Duplicates, copies and differences that a result lists; all are counted."""
+"""Duplicates, copies, dropped keys and differences that a result lists; all are counted."""
 MAX_REASONS = 100
 """Reasons for exclusions that a version counts separately; its split has all of them."""
 GZIP_LEVEL = 3
@@ -65,14 +65,15 @@ class _TooLong(Exception):
 
 def build(folder: Path, job: Mapping[str, Any]) -> dict[str, Any]:
     """Build a version of the file `source`: write its three files and return its facts."""
-    reading = Reading()
+    options = PrepareOptions.model_validate(job["options"])
+    reading = Reading(drops_empty_prompts=options.filters.empty_prompts == "drop")
     lineage = Lineage.joined(
         Lineage.of(read_splits(folder / name) for name in line) for line in job["lineage"]
     )
     try:
         prepared = prepare(
             reading.rows(_chunks(folder / "source", job["max_unpacked_mb"])),
-            PrepareOptions.model_validate(job["options"]),
+            options,
             now=datetime.fromisoformat(job["now"]),
             lineage=lineage,
             exclusions=[Exclusion.model_validate(each) for each in job["exclusions"]],
@@ -134,6 +135,7 @@ def _facts(prepared: Prepared, reading: Reading) -> dict[str, Any]:
             for each in prepared.table
         },
         "dropped": prepared.dropped,
+        "empty_prompts": list(prepared.empty_prompts[:MAX_LISTED]),
         "excluded": _first(reasons),
         "num_duplicates": len(prepared.duplicates),
         "duplicates": [each.model_dump(mode="json") for each in prepared.duplicates[:MAX_LISTED]],

@@ -97,6 +97,8 @@ def _print_left_out(version: VersionPayload) -> None:
     """Print the rows of the file that are dropped or excluded, with the reasons."""
     for filter_name, count in version.dropped.items():
         print_text(f"left out by {filter_name}: {count:,} of {version.num_read:,} rows")
+    num_empty = version.dropped.get("empty_prompts", 0)
+    _print_some("left out without a prompt", num_empty, version.empty_prompts)
     for reason, count in version.excluded.items():
         _print_wrapped("", f"{count:,} excluded: {reason}", "dim")
     if any(each.count for each in version.duplicates):

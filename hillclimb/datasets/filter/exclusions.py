@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, Field
 
-from hillclimb.datasets.format.rows import Storable, TaskRow
+from hillclimb.datasets.format.rows import FileRow, Storable, TaskRow
 from hillclimb.protocol.validation import TaskValidation
 from hillclimb.spec.section import Section
 
@@ -57,7 +57,7 @@ class Exclusions:
                 table = self._tasks if exclusion.scope == "task" else self._envs
                 table.setdefault(exclusion.key, exclusion)
 
-    def of(self, row: TaskRow) -> Exclusion | None:
+    def of(self, row: FileRow) -> Exclusion | None:
         """Return the exclusion of a row: that of the task itself before that of its environment."""
         return self._tasks.get(row.key) or self._envs.get(row.env_key)
 

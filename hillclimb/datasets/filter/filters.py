@@ -7,7 +7,8 @@ historic script (fleet-ai/SkyRL, `prepare_dataset.py`) has the same order, with 
   `max_tasks_by: file_order`; the default selects the tasks of lowest rank after removing
   duplicates, so that the order of the file makes no difference;
 * it drops rows without `task_modality` if a modality is set; here such rows are `tool_use`;
-* it counts rows without a key or prompt before it drops them; here they are problems of the file.
+* it drops rows without a key; here they are problems of the file;
+* of rows with one key it takes the first, also if that one has no prompt.
 """
 
 from __future__ import annotations
@@ -20,7 +21,13 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from hillclimb.datasets.format.ranks import salted_rank
-from hillclimb.datasets.format.rows import Modality, TaskRow, fingerprint
+from hillclimb.datasets.format.rows import (
+    FileRow,
+    Modality,
+    PromptlessRow,
+    TaskRow,
+    fingerprint,
+)
 from hillclimb.spec.section import EnvKey, Section
 
 
@@ -41,6 +48,11 @@ class FilterOptions(Section):
     copies: Literal["keep", "drop"] = "keep"
     """Treatment of copies, that is, tasks with the same environment, prompt and env_variables under
     another key: `keep` and report them, or `drop` all but the one with the first key."""
+
+    empty_prompts: Literal["refuse", "drop"] = "refuse"
+    """Treatment of rows without a prompt: `refuse` the file, or `drop` them and report their keys.
+    Of those that are dropped, `md5_threshold` counts keys towards the size of an environment, as
+    the historic script does."""
 
     @model_validator(mode="after")
     def _filters_take_something(self) -> Self:
@@ -90,6 +102,8 @@ class Filtered:
     """Rows that each filter left out, by its name; `duplicates` and `copies` among them."""
     duplicates: tuple[Duplicate, ...]
     copies: tuple[Copies, ...]
+    promptless: tuple[PromptlessRow, ...]
+    """Selected by the filters and dropped without a prompt; sorted by key, each key once."""
     seen: frozenset[Place]
     """Environments, modalities and difficulties in the file, selected or not."""
 
@@ -108,9 +122,10 @@ class _Tally:
     dropped: Counter[str] = field(default_factory=Counter)
     repeats: dict[str, _Repeats] = field(default_factory=dict)
     seen: set[Place] = field(default_factory=set)
+    promptless: dict[str, PromptlessRow] = field(default_factory=dict)
 
 
-def filter_rows(rows: Iterable[TaskRow], options: FilterOptions, *, salt: int) -> Filtered:
+def filter_rows(rows: Iterable[FileRow], options: FilterOptions, *, salt: int) -> Filtered:
     """Apply the filters to rows in the order of their file. `salt` orders them for `max_tasks`."""
     tally = _Tally()
     first: dict[str, TaskRow] = {}
@@ -143,12 +158,13 @@ def filter_rows(rows: Iterable[TaskRow], options: FilterOptions, *, salt: int) -
             for key, n in sorted(tally.repeats.items())
         ),
         copies=copies,
+        promptless=tuple(row for _, row in sorted(tally.promptless.items())),
         seen=frozenset(tally.seen),
     )
 
 
-def _filtered(rows: Iterable[TaskRow], options: FilterOptions, tally: _Tally) -> Iterable[TaskRow]:
-    """Yield the rows that pass all filters, and count the others."""
+def _filtered(rows: Iterable[FileRow], options: FilterOptions, tally: _Tally) -> Iterable[TaskRow]:
+    """Yield the tasks that pass all filters, and count the other rows."""
     limit = options.max_tasks if options.max_tasks_by == "file_order" else None
     num_selected = 0
     for row in rows:
@@ -161,10 +177,14 @@ def _filtered(rows: Iterable[TaskRow], options: FilterOptions, tally: _Tally) ->
             tally.dropped[fault] += 1
             continue
         num_selected += 1
-        yield row
+        if isinstance(row, TaskRow):
+            yield row
+        else:
+            tally.dropped["empty_prompts"] += 1
+            tally.promptless[row.key] = row
 
 
-def _filter_against(row: TaskRow, options: FilterOptions) -> str | None:
+def _filter_against(row: FileRow, options: FilterOptions) -> str | None:
     if options.modality is not None and row.task_modality != options.modality:
         return "modality"
     if options.env_keys is not None and row.env_key not in options.env_keys:

@@ -121,6 +121,18 @@ class TaskRow(Section):
         return metadata
 
 
+class PromptlessRow(Section):
+    """A row without a prompt: no task, but the historic script counts it before it drops it."""
+
+    key: str
+    env_key: str
+    task_modality: Modality
+    difficulty: int | None
+
+
+FileRow = TaskRow | PromptlessRow
+
+
 def canonical_json(row: TaskRow) -> bytes:
     """Return the row as the bytes that are stored and hashed: one line, without its newline.
 

@@ -11,7 +11,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from hillclimb.datasets.format.rows import MODALITIES, RowProblem, TaskRow, printable
+from hillclimb.datasets.format.rows import (
+    MODALITIES,
+    FileRow,
+    PromptlessRow,
+    RowProblem,
+    TaskRow,
+    printable,
+)
 
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "key": ("key", "task_key"),
@@ -35,20 +42,33 @@ KNOWN = frozenset(name for names in FIELDS.values() for name in names) | set(KEP
 """All known field names; others are counted and ignored."""
 
 
+_OF_PROMPTLESS = set(PromptlessRow.model_fields)
+_DROP_HINT = ", or leave out rows with an empty prompt by filters.empty_prompts: drop"
+
+
 class _Fault(Exception):  # never leaves this module
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
         self.field = field
 
 
-def read_row(value: object, number: int) -> TaskRow | RowProblem:
-    """Read the object at position `number` (from 1) of a file."""
+def read_row(
+    value: object, number: int, *, drops_empty_prompts: bool = False
+) -> FileRow | RowProblem:
+    """Read the object at position `number` (from 1) of a file.
+
+    With `drops_empty_prompts` a row with an empty prompt, but no other problem, is a PromptlessRow.
+    """
     if not isinstance(value, dict):
         return RowProblem(
             row=number, message=f"is {_kind(value)}, not an object: write each task as {{…}}"
         )
     try:
-        return TaskRow.model_validate(_normalised(value))
+        fields = _normalised(value)
+        if drops_empty_prompts and not str(fields.get("prompt", "")).strip():
+            row = TaskRow.model_validate({**fields, "prompt": "none"})
+            return PromptlessRow.model_validate(row.model_dump(include=_OF_PROMPTLESS))
+        return TaskRow.model_validate(fields)
     except _Fault as fault:
         return _problem(value, number, fault.field, str(fault))
     except ValidationError as error:
@@ -153,11 +173,14 @@ def _first(error: ValidationError) -> tuple[str, str]:
     field = str(detail["loc"][0]) if detail["loc"] else "metadata"
     content = detail["input"]
     if detail["type"] == "missing":
-        return field, f"is missing: every task needs {' or '.join(FIELDS[field])}"
-    sentence = _SENTENCES.get(detail["type"], "{given} is not valid")
-    return field, sentence.format(
-        given=_short(content), kind=_kind(content), **detail.get("ctx", {})
-    )
+        message = f"is missing: every task needs {' or '.join(FIELDS[field])}"
+        is_empty = True
+    else:
+        sentence = _SENTENCES.get(detail["type"], "{given} is not valid")
+        values = {"given": _short(content), "kind": _kind(content), **detail.get("ctx", {})}
+        message = sentence.format(**values)
+        is_empty = isinstance(content, str) and not content.strip()
+    return field, message + (_DROP_HINT if field == "prompt" and is_empty else "")
 
 
 def _problem(value: dict[Any, Any], number: int, field: str, message: str) -> RowProblem:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from hillclimb.datasets.format.rows import RowProblem, TaskRow, printable
+from hillclimb.datasets.format.rows import FileRow, RowProblem, printable
 from hillclimb.datasets.read.raw import KNOWN, read_row
 from hillclimb.datasets.read.scanner import Parsed, scan
 
@@ -22,9 +22,13 @@ class Reading:
         reading = Reading()
         prepared = prepare(reading.rows(chunks), options)
         if reading.num_problems: refuse with reading.problems
+
+    Args:
+        drops_empty_prompts: rows with an empty prompt are no problem, but PromptlessRows.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, drops_empty_prompts: bool = False) -> None:
+        self._drops_empty_prompts = drops_empty_prompts
         self.problems: list[RowProblem] = []
         """The first problems, in the order of the file."""
         self.num_problems = 0
@@ -33,7 +37,7 @@ class Reading:
         self.ignored_fields: Counter[str] = Counter()
         """Number of rows with each unknown field, by its printable name."""
 
-    def rows(self, chunks: Iterable[bytes]) -> Iterator[TaskRow]:
+    def rows(self, chunks: Iterable[bytes]) -> Iterator[FileRow]:
         """Yield the rows of a UTF-8 file that arrives in pieces (see `scanner` for its forms)."""
         for item in scan(chunks):
             if isinstance(item, Parsed):
@@ -41,13 +45,13 @@ class Reading:
             else:
                 self._note(item)
 
-    def rows_of(self, values: Iterable[object]) -> Iterator[TaskRow]:
+    def rows_of(self, values: Iterable[object]) -> Iterator[FileRow]:
         """Yield the rows of objects that were parsed elsewhere."""
         for number, value in enumerate(values, start=1):
             yield from self._row(value, number)
 
-    def _row(self, value: object, number: int) -> Iterator[TaskRow]:
-        row = read_row(value, number)
+    def _row(self, value: object, number: int) -> Iterator[FileRow]:
+        row = read_row(value, number, drops_empty_prompts=self._drops_empty_prompts)
         if isinstance(row, RowProblem):
             self._note(row)
             return

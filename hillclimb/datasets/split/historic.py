@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hillclimb.datasets.format.rows import TaskRow
+from hillclimb.datasets.format.rows import FileRow
 
 EXCLUDED_ENVS = frozenset({"dropbox"})
 """Environments whose instances were not created in time."""
@@ -42,7 +42,7 @@ ENV_EXCLUDED = "split: the historic script left this environment out, its instan
 TASK_EXCLUDED = "split: the historic script left this task out, it lacks CURRENT_DATE"
 
 
-def historic_exclusions(rows: Iterable[TaskRow]) -> dict[str, str]:
+def historic_exclusions(rows: Iterable[FileRow]) -> dict[str, str]:
     """Return the reasons of the tasks that the historic script left out, by key."""
     reasons = {}
     for row in rows:

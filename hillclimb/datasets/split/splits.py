@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from hillclimb.datasets.format.lineage import Lineage, Past, SplitName, SplitRow
 from hillclimb.datasets.format.ranks import md5_share, salted_rank
-from hillclimb.datasets.format.rows import DatasetError, TaskRow
+from hillclimb.datasets.format.rows import DatasetError, FileRow, PromptlessRow, TaskRow
 from hillclimb.datasets.split.caps import largest_cap, take_turns
 from hillclimb.datasets.split.historic import historic_exclusions
 from hillclimb.datasets.split.policies import (
@@ -53,6 +53,7 @@ def make_split(
     *,
     excluded: Mapping[str, str],
     lineage: Lineage,
+    promptless: Sequence[PromptlessRow] = (),
 ) -> tuple[SplitRow, ...]:
     """Return where each task belongs, sorted by key.
 
@@ -62,12 +63,14 @@ def make_split(
         policy: how to part them.
         excluded: reasons of those that are left out before the policy sees them, by key.
         lineage: what earlier versions did.
+        promptless: dropped rows that the historic script counts as tasks of their environment.
 
     Raises:
         DatasetError: no split of these tasks follows the policy.
     """
     if isinstance(policy, Md5ThresholdPolicy) and policy.historic_exclusions:
         excluded = {**historic_exclusions(rows), **excluded}
+        promptless = [row for row in promptless if not historic_exclusions([row])]
     past = lineage.past(
         {row.key: prints[row.key] for row in rows if row.key not in excluded},
         trained_may_become_eval=policy.trained_may_become_eval,
@@ -78,7 +81,8 @@ def make_split(
         case RankPolicy():
             draft = _by_rank(tasks, policy, past)
         case Md5ThresholdPolicy():
-            draft = _by_md5(tasks, policy, past)
+            uncounted = [row for row in promptless if row.key not in prints]
+            draft = _by_md5(tasks, policy, past, uncounted)
         case PublishedPolicy():
             draft = _as_published(tasks, policy, past)
     draft.exclude(past.copies, COPY)
@@ -224,13 +228,20 @@ def _cut_training(draft: _Draft, quotas: Mapping[str, int]) -> None:
         del draft.trains[env_key][quota:]
 
 
-def _by_md5(tasks: Iterable[TaskRow], policy: Md5ThresholdPolicy, past: Past) -> _Draft:
+def _by_md5(
+    tasks: Iterable[TaskRow],
+    policy: Md5ThresholdPolicy,
+    past: Past,
+    promptless: Iterable[PromptlessRow],
+) -> _Draft:
     """Split each environment like the historic script, keeping eval tasks of earlier versions."""
     draft = _Draft()
     barred = frozenset() if policy.trained_may_become_eval else past.trained
+    dropped = _by_env(promptless, policy.held_out_envs)
     for env_key, (held_out, shared) in _by_env(tasks, policy.held_out_envs).items():
         draft.exclude((key for key in held_out if key in barred), TRAINED)
-        threshold = _threshold(len(shared), policy)
+        num_dropped = len(dropped[env_key][1]) if env_key in dropped else 0
+        threshold = _threshold(len(shared) + num_dropped, policy)
         evals = {key for key in shared if md5_share(key) < threshold and key not in barred}
         evals.update(key for key in shared if key in past.evaluated)
         evals.update(key for key in held_out if key not in barred)
@@ -288,7 +299,7 @@ def _as_published(tasks: Iterable[TaskRow], policy: PublishedPolicy, past: Past)
     return draft
 
 
-def _by_env(tasks: Iterable[TaskRow], held_out: HeldOut) -> dict[str, tuple[list[str], list[str]]]:
+def _by_env(tasks: Iterable[FileRow], held_out: HeldOut) -> dict[str, tuple[list[str], list[str]]]:
     """Return, by environment in order of name, the keys of held-out tasks and of the others."""
     groups: dict[str, tuple[list[str], list[str]]] = {}
     for row in tasks:

@@ -1,6 +1,6 @@
 """The historic split, written a second time and literally, step by step as its rules are told.
 
-It shares no code with `trainer.contract.datasets`: it works on raw dictionaries and is what
+It shares no code with `hillclimb.datasets`: it works on raw dictionaries and is what
 `md5_threshold` is compared with. Steps: modality, environments, difficulty, first N, first of each
 key, excluded environments and tasks, group by environment, split, cap of all eval tasks, cap of an
 environment's training tasks.
@@ -52,23 +52,18 @@ def number_of(key: str) -> float:
 def historic_split(tasks: list[Raw], call: Call, constants: Constants) -> tuple[set[str], set[str]]:
     """The keys of the train and of the eval tasks."""
     groups: dict[str, list[str]] = {}
+    dropped = set()
     for t in chosen(tasks, call):
         groups.setdefault(env_of(t), []).append(key_of(t))
+        if not t.get("prompt"):
+            dropped.add(key_of(t))
     train: dict[str, list[str]] = {env: [] for env in groups}
     evals: dict[str, list[str]] = {env: [] for env in groups}
     for env, keys in groups.items():
-        if env in constants.held_out.get(call.modality or "", []):
-            evals[env] = list(keys)
-            continue
-        target = int(len(keys) * constants.eval_ratio)
-        if constants.max_eval_samples is not None and target > constants.max_eval_samples:
-            target = constants.max_eval_samples
-        if target < constants.min_eval_samples:
-            train[env] = list(keys)
-            continue
-        effective = target / len(keys)
+        effective = share_of(env, len(keys), call, constants)
         for key in keys:
-            (evals if number_of(key) < effective else train)[env].append(key)
+            if key not in dropped:
+                (evals if number_of(key) < effective else train)[env].append(key)
     evals = capped_evals(evals, constants)
     if constants.max_env_train_ratio < 1.0:
         most = int(sum(len(keys) for keys in train.values()) * constants.max_env_train_ratio)
@@ -77,6 +72,16 @@ def historic_split(tasks: list[Raw], call: Call, constants: Constants) -> tuple[
         {key for keys in train.values() for key in keys},
         {key for keys in evals.values() for key in keys},
     )
+
+
+def share_of(env: str, size: int, call: Call, constants: Constants) -> float:
+    """The share of an environment's tasks that are eval tasks: all of one that is held out."""
+    if env in constants.held_out.get(call.modality or "", []):
+        return 1.0
+    target = int(size * constants.eval_ratio)
+    if constants.max_eval_samples is not None and target > constants.max_eval_samples:
+        target = constants.max_eval_samples
+    return 0.0 if target < constants.min_eval_samples else target / size
 
 
 def chosen(tasks: list[Raw], call: Call) -> list[Raw]:

@@ -12,10 +12,11 @@ from pydantic import ValidationError
 from hillclimb.datasets.filter.exclusions import Exclusion
 from hillclimb.datasets.filter.filters import FilterOptions
 from hillclimb.datasets.format.lineage import Lineage
-from hillclimb.datasets.format.rows import DatasetError, content_hash
+from hillclimb.datasets.format.ranks import md5_share
+from hillclimb.datasets.format.rows import DatasetError, PromptlessRow, content_hash
 from hillclimb.datasets.format.stored import read_split_line, split_line
 from hillclimb.datasets.prepare import PrepareOptions, prepare
-from hillclimb.datasets.split.policies import RankPolicy
+from hillclimb.datasets.split.policies import Md5ThresholdPolicy, RankPolicy
 from tests.hillclimb.datasets.tasks import task, tasks
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -49,6 +50,30 @@ def test_a_version_says_everything_about_itself() -> None:
         ("task_booking_0", 1, 0)
     ]
     assert {found.code for found in made.findings} >= {"duplicate_key", "no_eval"}
+
+
+def test_rows_without_a_prompt_are_dropped_with_their_keys() -> None:
+    """Only the historic rule counts them: 100 tasks and 100 of these give it 20 eval tasks."""
+    rows = tasks({"booking": 100})
+    empty = [
+        PromptlessRow(key=key, env_key="booking", task_modality="tool_use", difficulty=None)
+        for key in ("task_booking_1", "b", "a", "a", *map(str, range(10, 107)))
+    ]
+    made = prepare([*empty, *rows], OPTIONS, now=NOW)
+    assert made.dropped == {"empty_prompts": 101}
+    assert made.empty_prompts[-3:] == ("a", "b", "task_booking_1")
+    assert made.num_read == 201
+    assert made.split == prepare(rows, OPTIONS, now=NOW).split
+    historic = PrepareOptions(split=Md5ThresholdPolicy(max_env_train_share=None))
+    split = prepare([*empty, *rows], historic, now=NOW).split
+    evals = {each.key for each in split if each.split == "eval"}
+    assert evals == {row.key for row in rows if md5_share(row.key) < 20 / 199}
+    out = [Exclusion(scope="task", key=each.key, reason="out") for each in empty[4:]]
+    assert prepare([*empty, *rows], historic, now=NOW, exclusions=out).table[0].eval == sum(
+        md5_share(row.key) < 20 / 102 for row in rows
+    )
+    of_two = PrepareOptions(filters=FilterOptions(max_tasks=102, max_tasks_by="file_order"))
+    assert len(prepare([*empty, *rows], of_two, now=NOW).rows) == 1
 
 
 def test_what_is_excluded_counts_for_no_modality() -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from hillclimb.datasets.format.rows import (
     MAX_DEPTH,
+    PromptlessRow,
     RowProblem,
     TaskRow,
     canonical_json,
@@ -136,6 +137,22 @@ def test_what_validation_and_minifleet_need_is_kept_in_the_metadata() -> None:
 )
 def test_a_malformed_field_is_named_with_its_row(fields: dict[str, Any], sentence: str) -> None:
     assert sentence in problem(**fields)
+
+
+@pytest.mark.parametrize("prompt", [None, "", " \n"])
+def test_a_row_without_a_prompt_is_refused_or_dropped(prompt: str | None) -> None:
+    assert problem(prompt=prompt).endswith(
+        ", or leave out rows with an empty prompt by filters.empty_prompts: drop"
+    )
+    row = TASK | {"prompt": prompt, "difficulty": 2}
+    assert read_row(row, 7, drops_empty_prompts=True) == PromptlessRow(
+        key="t1", env_key="booking", task_modality="tool_use", difficulty=2
+    )
+    for other in ({"difficulty": 4}, {"key": ""}, {"env_key": 1}):
+        found = read_row(row | other, 7, drops_empty_prompts=True)
+        assert isinstance(found, RowProblem), "a row with another problem is not dropped unsaid"
+    assert "empty_prompts" not in problem(prompt=7)
+    assert read_row(TASK, 7, drops_empty_prompts=True) == read()
 
 
 def test_a_row_that_is_no_object_says_so() -> None:

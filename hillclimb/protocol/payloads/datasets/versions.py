@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import PlainSerializer, WithJsonSchema
+from pydantic import Field, PlainSerializer, WithJsonSchema
 
 from hillclimb.protocol.payloads.base import Payload
 from hillclimb.protocol.payloads.datasets.lint import FindingPayload
@@ -100,6 +100,8 @@ class VersionPayload(VersionSummary):
     envs: dict[str, EnvCountsPayload]
     dropped: dict[str, int]
     """Rows that each filter left out, by its name."""
+    empty_prompts: list[str] = Field(default_factory=list)
+    """Keys of rows that were left out because their prompt is empty (at most 1,000)."""
     excluded: dict[str, int]
     """Excluded tasks by reason."""
     num_duplicates: int

@@ -318,6 +318,23 @@ async def test_a_source_is_read_only_where_the_operator_allows(
         assert sentence in refused.json()["detail"]
 
 
+async def test_rows_without_a_prompt_are_refused_or_left_out_with_their_keys(
+    client: httpx.AsyncClient,
+) -> None:
+    rows = tasks(booking=60)
+    blank = [{**row, "prompt": ""} for row in rows[:3]]
+    refused = await create(client, lines([*blank, *rows[3:]]))
+    assert refused.status_code == 422
+    assert [each["pointer"] for each in refused.json()["errors"]] == [
+        f"/rows/{number}/prompt" for number in (1, 2, 3)
+    ]
+    assert "filters.empty_prompts: drop" in refused.json()["errors"][0]["message"]
+    made = await created(client, lines([*blank, *rows[3:]]), filters={"empty_prompts": "drop"})
+    assert made["dropped"] == {"empty_prompts": 3}
+    assert made["empty_prompts"] == [row["key"] for row in blank]
+    assert (made["num_read"], made["num_tasks"]) == (60, 57)
+
+
 async def test_lint_again_repeats_what_was_found_at_the_making(client: httpx.AsyncClient) -> None:
     """Also with more repeated rows than the version lists: their keys are not stored again."""
     rows = tasks(booking=1200, github=60)
