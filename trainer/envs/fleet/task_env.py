@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from pydantic import JsonValue
 
 from hillclimb.environment.base import ToolResult, ToolSpec
-from hillclimb.environment.errors import EnvAtCapacity, RolloutError, VerifierUnavailable
+from hillclimb.environment.errors import EnvAtCapacity, RolloutError
 from hillclimb.environment.task import Task
 from hillclimb.spec.environment.fleet import DEFAULT_BASE_URL
 from trainer.envs.fleet.choice import API_KEY, BASE_URL
@@ -30,6 +30,7 @@ from trainer.envs.fleet.instances.instances import LeaseOptions
 from trainer.envs.fleet.loop_thread import LoopThread
 from trainer.envs.fleet.provider import FleetProvider
 from trainer.envs.fleet.wire.api import FleetAccount
+from trainer.envs.fleet.wire.results import without_notes
 
 T = TypeVar("T")
 TTL_S = 900
@@ -222,7 +223,7 @@ class FleetTaskEnv:
     async def _grade(self, env: FleetEnv) -> float | None:
         try:
             return (await env.score()).score
-        except VerifierUnavailable:
+        except RolloutError:
             return None
 
     def _observation(self, result: Any) -> Observation:  # noqa: ANN401 - JSON
@@ -295,7 +296,7 @@ def _content(result: ToolResult) -> Any:  # noqa: ANN401 - JSON
     if result.images:
         urls = (f"data:image/png;base64,{base64.b64encode(i).decode()}" for i in result.images)
         images = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
-        return [{"type": "text", "text": result.text}, *images]
+        return [{"type": "text", "text": without_notes(result)}, *images]
     try:
         return json.loads(result.text)
     except ValueError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import struct
 from collections.abc import Mapping
 
 from pydantic import JsonValue
@@ -16,10 +17,16 @@ from pydantic import JsonValue
 from hillclimb.environment.base import ToolResult, shortened
 
 _PREFIX = "error:"
+_FORMATS = ((b"\x89PNG\r\n\x1a\n", "PNG"), (b"\xff\xd8\xff", "JPEG"), (b"GIF8", "GIF"))
+_PNG_SIZE = slice(16, 24)
+"""Bytes of a PNG's width and height."""
 
 
 def tool_result(wire: Mapping[str, JsonValue], max_chars: int) -> ToolResult:
-    """Return the result of a `CallToolResult`, with at most `max_chars` of its text."""
+    """Return the result of a `CallToolResult`, with at most `max_chars` of its text.
+
+    The text ends with a note for each image.
+    """
     texts: list[str] = []
     images: list[bytes] = []
     blocks = wire.get("content")
@@ -34,7 +41,24 @@ def tool_result(wire: Mapping[str, JsonValue], max_chars: int) -> ToolResult:
     if is_error and text[: len(_PREFIX)].lower() == _PREFIX:
         # The observation of an error begins with these words anyway.
         text = text[len(_PREFIX) :].strip()
-    return ToolResult(text=shortened(text, max_chars), is_error=is_error, images=tuple(images))
+    lines = [shortened(text, max_chars)] if text or not images else []
+    text = "\n".join([*lines, *map(_note, images)])
+    return ToolResult(text=text, is_error=is_error, images=tuple(images))
+
+
+def without_notes(result: ToolResult) -> str:
+    """Return the text of a result without the notes on its images, for a reader who sees them."""
+    notes = "\n".join(map(_note, result.images))
+    return result.text.removesuffix(notes).removesuffix("\n") if notes else result.text
+
+
+def _note(image: bytes) -> str:
+    """Return what the model reads in place of an image."""
+    kind = next((name for start, name in _FORMATS if image.startswith(start)), "unknown format")
+    if kind == "PNG" and len(image) >= _PNG_SIZE.stop:
+        width, height = struct.unpack(">II", image[_PNG_SIZE])
+        return f"[image: {width}x{height} PNG, not shown in this modality]"
+    return f"[image: {kind}, {len(image)} bytes, not shown in this modality]"
 
 
 def _read(block: Mapping[str, JsonValue], texts: list[str], images: list[bytes]) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+import struct
 from typing import Any
 
 import pytest
 
 from hillclimb.environment.base import ToolResult
 from trainer.envs.fleet.wire.faults import of_response
-from trainer.envs.fleet.wire.results import tool_result
+from trainer.envs.fleet.wire.results import tool_result, without_notes
 from trainer.envs.fleet.wire.schema import changes_nothing, normalised, tool_spec
 
 
@@ -75,6 +76,14 @@ def text(said: str, **more: Any) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": said}], **more}
 
 
+PNG = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", 1024, 768) + b"rest"
+JPEG = b"\xff\xd8\xff\xe0."
+
+
+def image(data: bytes) -> dict[str, Any]:
+    return {"type": "image", "data": base64.b64encode(data).decode()}
+
+
 @pytest.mark.parametrize(
     ("wire", "result"),
     [
@@ -90,8 +99,23 @@ def text(said: str, **more: Any) -> dict[str, Any]:
         ({"content": [], "structuredContent": {"n": 1}}, ToolResult(text='{"n": 1}')),
         ({"content": []}, ToolResult(text="")),
         (
-            {"content": [{"type": "image", "data": base64.b64encode(b"png").decode()}]},
-            ToolResult(text="", images=(b"png",)),
+            {"content": [image(PNG)]},
+            ToolResult(text="[image: 1024x768 PNG, not shown in this modality]", images=(PNG,)),
+        ),
+        (
+            {"content": [image(JPEG), *text('{"error": "no"}')["content"], image(b"?")]},
+            ToolResult(
+                text='{"error": "no"}\n[image: JPEG, 5 bytes, not shown in this modality]\n'
+                "[image: unknown format, 1 bytes, not shown in this modality]",
+                is_error=True,
+                images=(JPEG, b"?"),
+            ),
+        ),
+        (
+            {"content": [image(PNG[:12])]},
+            ToolResult(
+                text="[image: PNG, 12 bytes, not shown in this modality]", images=(PNG[:12],)
+            ),
         ),
         (
             {"content": [{"type": "image", "data": "%"}]},
@@ -105,6 +129,14 @@ def text(said: str, **more: Any) -> dict[str, Any]:
 )
 def test_a_result_is_what_the_agent_reads(wire: Any, result: ToolResult) -> None:
     assert tool_result(wire, 100) == result
+
+
+def test_a_note_on_an_image_is_never_cut_and_left_out_for_who_sees_it() -> None:
+    found = tool_result({"content": [*text("x" * 200)["content"], image(PNG)]}, 100)
+    assert found.text.endswith("are cut]\n[image: 1024x768 PNG, not shown in this modality]")
+    assert without_notes(found).endswith("are cut]")
+    assert without_notes(tool_result({"content": [image(PNG)]}, 100)) == ""
+    assert without_notes(ToolResult(text="as it is\n")) == "as it is\n"
 
 
 def test_a_long_answer_is_cut_and_says_so() -> None:
