@@ -8,6 +8,7 @@ outlive the quarantine, and until then no run gets its tasks.
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -17,11 +18,31 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from api.datasets import store
-from api.datasets.errors import DatasetRejected, ExclusionNotFound
+from api.datasets.errors import DatasetNotFound, DatasetRejected, ExclusionNotFound
 from api.tables import Dataset, DatasetExclusion
 from api.tables.ids import new_id
 from hillclimb.datasets.filter.exclusions import Exclusion
 from hillclimb.datasets.format.rows import printable
+
+
+def find_dataset(
+    session: Session, project_id: str, name: str, drafts: Sequence[Exclusion]
+) -> Dataset:
+    """Return the dataset to exclude from.
+
+    Raises:
+        DatasetNotFound: it has no version yet; the message shows how to create the first one with
+            these exclusions.
+    """
+    try:
+        return store.find_dataset(session, project_id, name)
+    except DatasetNotFound as error:
+        first = drafts[0].model_dump(mode="json", exclude_defaults=True)
+        raise DatasetNotFound(
+            f"There is no dataset {name!r} yet: its first version creates it, with exclusions in"
+            f" the option `exclusions`, such as {json.dumps([first], ensure_ascii=False)}"
+            f" (hillclimb datasets create {name} FILE --set 'exclusions=[…]')."
+        ) from error
 
 
 def add(

@@ -68,7 +68,7 @@ def add_exclusions(
     now = utc_now()
     exclusions.check_ends(body.exclusions, now=now)
     with services.database.transaction() as session:
-        dataset = store.find_dataset(session, caller.project_id, name)
+        dataset = exclusions.find_dataset(session, caller.project_id, name, body.exclusions)
         added = exclusions.add(session, dataset, body.exclusions, actor=caller.actor)
         return ExclusionList.of(as_list([exclusion_facts(each, now=now) for each in added]))
 

@@ -318,6 +318,23 @@ async def test_a_source_is_read_only_where_the_operator_allows(
         assert sentence in refused.json()["detail"]
 
 
+async def test_before_the_first_version_a_refusal_says_where_exclusions_go(
+    client: httpx.AsyncClient,
+) -> None:
+    draft = {"scope": "env", "key": "dropbox", "reason": "instances time out"}
+    body = {"exclusions": [draft, {**draft, "key": "fira"}]}
+    refused = await client.post("/v1/datasets/fleet/exclusions", json=body)
+    assert (refused.status_code, refused.json()["code"]) == (404, "dataset_not_found")
+    sentence = refused.json()["detail"]
+    assert "hillclimb datasets create fleet FILE --set 'exclusions=[…]'" in sentence
+    example = json.loads(sentence[sentence.index("[{") : sentence.index("}]") + 2])
+    assert example == [draft], "it may be pasted"
+    made = await created(client, lines(tasks(dropbox=5, github=60)), exclusions=example)
+    assert made["excluded"] == {"user: instances time out": 5}
+    kept = (await client.get("/v1/datasets/fleet/exclusions")).json()["data"]
+    assert [each["key"] for each in kept] == ["dropbox"]
+
+
 async def test_rows_without_a_prompt_are_refused_or_left_out_with_their_keys(
     client: httpx.AsyncClient,
 ) -> None:
