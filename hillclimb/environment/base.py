@@ -59,7 +59,7 @@ class ToolResult:
     is_error: bool = False
     ends_episode: bool = False
     images: tuple[bytes, ...] = ()
-    """PNG bytes; always empty for the `tool_use` modality."""
+    """Images of the answer, which no model sees yet; `text` has a line for each."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "text", sanitize_unicode(self.text))
@@ -106,6 +106,7 @@ class Env(Protocol):
 
         Raises:
             VerifierUnavailable: the verifier could not run.
+            EnvUnavailable: the environment ended before it was graded.
         """
         ...
 
@@ -134,11 +135,11 @@ class ReportsMetrics(Protocol):
 
 @runtime_checkable
 class ProvidesPrompt(Protocol):
-    """An `Env` that provides the prompt of its task, after `reset`."""
+    """An `Env` whose reset returns a prompt, or a part of one."""
 
     @property
     def prompt(self) -> str:
-        """The prompt of a task that has none; empty where the environment has none either."""
+        """The text of the reset, which follows the task's own prompt; empty where there is none."""
         ...
 
 

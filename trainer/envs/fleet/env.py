@@ -13,8 +13,9 @@ unknown, so the attempt ends as an infra error and the rollout starts over on an
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -35,7 +36,13 @@ from trainer.envs.fleet.instances.limiter import Share
 from trainer.envs.fleet.instances.request import InstanceRequest, InstanceRequests
 from trainer.envs.fleet.verifiers import grades, verification
 from trainer.envs.fleet.wire.api import FleetApi, FleetInstance, Json
-from trainer.envs.fleet.wire.faults import INSTANCE_LIMIT, SESSION_LOST, CallRefused, WireFault
+from trainer.envs.fleet.wire.faults import (
+    INSTANCE_LIMIT,
+    SESSION_LOST,
+    CallRefused,
+    WireFault,
+    masked,
+)
 from trainer.envs.fleet.wire.mcp_session import McpSession
 from trainer.envs.fleet.wire.results import tool_result
 from trainer.envs.fleet.wire.retry import CallRetry
@@ -65,6 +72,7 @@ _ENDED = (404, 410)
 _NO_BUNDLE = (400, 404)
 """Answers of a platform that does not know a bundle's hash; Fleet's own client sends the bundle
 again after either."""
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +126,11 @@ class FleetEnv:
         except WireFault as fault:
             if fault.kind == INSTANCE_LIMIT:
                 raise EnvAtCapacity(str(fault)) from fault
-            raise EnvUnavailable(f"{self._task.env_key}: {fault}") from fault
+            # What one instance refuses, another one may accept.
+            is_permanent = fault.is_permanent and self._instance is None
+            raise EnvUnavailable(
+                f"{self._task.env_key}: {fault}", is_permanent=is_permanent
+            ) from fault
         tools = [tool_spec(each) for each in listed]
         self._repeatable = frozenset(str(t.get("name")) for t in listed if changes_nothing(t))
         if SUBMIT in self._task.prompt:
@@ -157,6 +169,7 @@ class FleetEnv:
 
         Raises:
             VerifierUnavailable: the verifier could not run.
+            EnvUnavailable: the instance ended before it was graded.
         """
         request, instance = self._request, self._instance
         if request is None or instance is None:
@@ -165,21 +178,15 @@ class FleetEnv:
             return Grade(score=None, reason=NO_VERIFIER)
         answer: Json = {}
         for number in range(VERIFIER_TRIES):
-            try:
-                answer = await self._retry.call(
-                    "the verifier",
-                    partial(self._execute, request.verifier, instance),
-                    # A verifier takes longer than a call; half of the time leaves room for a retry.
-                    at_most_s=max(self._retry.operation_s, remaining_s() / 2.0),
-                )
-            except WireFault as fault:
-                raise VerifierUnavailable(f"{self._task.env_key}: {fault}") from fault
+            answer = await self._run_verifier(request.verifier, instance)
             pause = VERIFIER_BACKOFF.pause_s(number)
             if not grades.may_pass(answer) or remaining_s() < 2.0 * pause:
                 break
             self._retry.meter.count("retries")
             await asyncio.sleep(pause)
-        return grades.grade(answer, partial_reward=self._platform.partial_reward)
+        grade = grades.grade(answer, partial_reward=self._platform.partial_reward)
+        key = self._platform.api.account.key
+        return replace(grade, detail=masked(grade.detail, key) if grade.detail else None)
 
     async def close(self) -> None:
         """Delete the instance."""
@@ -222,6 +229,43 @@ class FleetEnv:
     async def _call(self, name: str, arguments: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
         session = await self._connect_session()
         return await self._await_answer(session, session.call(name, arguments))
+
+    async def _run_verifier(self, verifier: verification.Verifier, instance: FleetInstance) -> Json:
+        """Run the verifier once, with retries of the request.
+
+        Raises:
+            VerifierUnavailable: no response came.
+            EnvUnavailable: the instance has ended, whatever the response says.
+        """
+        try:
+            answer = await self._retry.call(
+                "the verifier",
+                partial(self._execute, verifier, instance),
+                # A verifier takes longer than a call; half of the time leaves room for a retry.
+                at_most_s=max(self._retry.operation_s, remaining_s() / 2.0),
+            )
+        except WireFault as fault:
+            await self._refuse_ended(instance)
+            raise VerifierUnavailable(
+                f"{self._task.env_key}: {fault}", is_permanent=fault.is_permanent
+            ) from fault
+        if answer.get("success") is not True:
+            await self._refuse_ended(instance)
+        return answer
+
+    async def _refuse_ended(self, instance: FleetInstance) -> None:
+        """Raise EnvUnavailable if an instance has ended: what a verifier says of it is no grade."""
+        try:
+            has_ended = await self._retry.call(
+                "the instance",
+                partial(self._platform.api.has_ended, instance.id),
+                may_repeat=lambda _: False,
+            )
+        except WireFault as fault:
+            _log.info("instance %s: whether it has ended is not known: %s", instance.id, fault)
+            return
+        if has_ended:
+            raise EnvUnavailable(f"{self._task.env_key}: the instance ended before it was graded")
 
     async def _execute(self, verifier: verification.Verifier, instance: FleetInstance) -> Json:
         """Run the verifier; send its bundle once, and again where the platform dropped it."""

@@ -78,7 +78,7 @@ async def check_platform(spec: RunSpec, environ: Mapping[str, str] | None = None
 
     Raises:
         SpecError: it refuses the key, or is no platform of Fleet's API.
-        EnvironmentOutage: it does not respond.
+        EnvironmentOutage: it does not respond, or refuses the request for the account.
     """
     account = account_of(spec, environ)
     operation_s = lease_options_of(spec, "check").operation_s
@@ -95,6 +95,11 @@ async def check_platform(spec: RunSpec, environ: Mapping[str, str] | None = None
             raise SpecError(
                 f"{account.base_url} is no platform of Fleet's contract ({fault}): check"
                 " environment.fleet.base_url, or FLEET_BASE_URL of the runner"
+            ) from fault
+        if fault.status is not None:
+            raise EnvironmentOutage(
+                f"{account.base_url} answers the request for the account (GET /v1/account) with"
+                f" {fault}"
             ) from fault
         raise EnvironmentOutage(f"{account.base_url} does not answer: {fault}") from fault
     finally:

@@ -30,7 +30,7 @@ from trainer.envs.fleet.instances.instances import LeaseOptions
 from trainer.envs.fleet.loop_thread import LoopThread
 from trainer.envs.fleet.provider import FleetProvider
 from trainer.envs.fleet.wire.api import FleetAccount
-from trainer.envs.fleet.wire.results import without_notes
+from trainer.envs.fleet.wire.results import without_placeholders
 
 T = TypeVar("T")
 TTL_S = 900
@@ -296,7 +296,7 @@ def _content(result: ToolResult) -> Any:  # noqa: ANN401 - JSON
     if result.images:
         urls = (f"data:image/png;base64,{base64.b64encode(i).decode()}" for i in result.images)
         images = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
-        return [{"type": "text", "text": without_notes(result)}, *images]
+        return [{"type": "text", "text": without_placeholders(result)}, *images]
     try:
         return json.loads(result.text)
     except ValueError:

@@ -68,6 +68,10 @@ async def test_a_verifier_that_the_platform_does_not_run_gives_no_grade() -> Non
             grade = await env.score()
         await env.close()
         assert (grade.score, grade.reason) == (None, "verifier_crashed")
+        assert grade.detail == (
+            "VerifierNotRegistered: the verifier's source is not one that minifleet exported, and"
+            " this server runs no code that a client sends"
+        )
 
 
 async def test_a_task_without_a_verifier_gets_no_grade() -> None:

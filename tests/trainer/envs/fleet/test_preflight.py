@@ -51,6 +51,20 @@ async def test_a_platform_that_does_not_answer_pauses_the_run(
         await check_provider(spec(url))
 
 
+@pytest.mark.parametrize("status", [404, 410])
+async def test_a_platform_without_an_account_route_is_said_to_have_answered(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEET_API_KEY", API_KEY)
+    async with odd_server(Said(status=status, body=b'{"detail": "no such route"}')) as (url, _):
+        with pytest.raises(EnvironmentOutage) as caught:
+            await check_provider(spec(url))
+    assert str(caught.value).startswith(
+        f"{url} answers the request for the account (GET /v1/account) with "
+    )
+    assert str(caught.value).endswith(f" ({status}): no such route")
+
+
 async def test_a_run_without_the_provider_asks_nobody() -> None:
     await check_provider(RunSpec.model_validate(spec_body()))
 

@@ -6,7 +6,11 @@ What a verifier printed is parsed as text; only literals are evaluated.
 from __future__ import annotations
 
 import ast
+import json
+import math
 import re
+
+from pydantic import JsonValue
 
 from hillclimb.environment.base import Grade
 from trainer.envs.fleet.wire.api import Json
@@ -27,8 +31,8 @@ _ERRORS, _SUCCESSES = (
 )
 """Printed lists of checks with their marker lines."""
 _MARKER = re.compile(r"(?P<way>>>>|<<<) \w\S* (?P=way)$")
-MAX_REASON = 200
-"""Most characters of a reason."""
+MAX_REASON, MAX_DETAIL = 200, 500
+"""Most characters of a reason, and of the cause in words."""
 
 
 def may_pass(answer: Json) -> bool:
@@ -37,18 +41,19 @@ def may_pass(answer: Json) -> bool:
 
 
 def grade(answer: Json, *, partial_reward: bool) -> Grade:
-    """Return the grade in the platform's response. Only a number is a score."""
+    """Return the grade in the platform's response, or the reason why there is none."""
     stdout = str(answer.get("stdout") or "")
     if _judge_is_out(stdout):
-        return Grade(score=None, reason=JUDGED)
+        return Grade(score=None, reason=JUDGED, detail=_judge_error(stdout))
     if answer.get("success") is not True:
-        return Grade(score=None, reason=CRASHED)
+        return Grade(score=None, reason=CRASHED, detail=_cause(answer.get("error")))
     result = answer.get("result")
     if result is None:
         return Grade(score=None, reason=NONE)
-    if not isinstance(result, (bool, int, float)) or not 0.0 <= result <= 1.0:
-        return Grade(score=None, reason=ODD)
-    score = float(result)
+    score = _score(result)
+    if score is None:
+        detail = f"the verifier returned {json.dumps(result, ensure_ascii=False)}"
+        return Grade(score=None, reason=ODD, detail=detail[:MAX_DETAIL])
     if score == 0.0 and partial_reward:
         share = partial_score(stdout)
         # In a failed task each printed check may have passed: its verifier returned early.
@@ -56,8 +61,38 @@ def grade(answer: Json, *, partial_reward: bool) -> Grade:
     return Grade(score=score, reason=_complaint(stdout) if score < 1.0 else None)
 
 
+def _score(result: JsonValue) -> float | None:
+    """Return a verifier's result as a score; None for anything but a number from 0 up.
+
+    A number in text counts, as for OpenEnv, and so does one under `score`, as for Fleet's client.
+    What is above 1 is a pass.
+    """
+    value = result.get("score") if isinstance(result, dict) else result
+    if not isinstance(value, (str, int, float)):
+        return None
+    try:
+        score = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return min(score, 1.0) if math.isfinite(score) and score >= 0.0 else None
+
+
+def _cause(error: JsonValue) -> str | None:
+    """Return type and message of a crashed verifier's error; its traceback is long and left out."""
+    if not isinstance(error, dict):
+        return str(error)[:MAX_DETAIL] if error else None
+    parts = (error.get("type"), error.get("message"))
+    return ": ".join(str(part) for part in parts if part)[:MAX_DETAIL] or None
+
+
 def _judge_is_out(stdout: str) -> bool:
     return _JUDGE_ERROR.search(stdout) is not None
+
+
+def _judge_error(stdout: str) -> str:
+    """Return the line that a failed judge printed."""
+    lines = (line for line in stdout.splitlines() if _JUDGE_ERROR.match(line))
+    return next(lines, "")[:MAX_DETAIL]
 
 
 def partial_score(stdout: str) -> float | None:

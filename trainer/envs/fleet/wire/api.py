@@ -31,6 +31,8 @@ from trainer.envs.fleet.wire.sizes import DEFAULT, Sizes
 from trainer.errors import SpecError
 
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+_ENDED, _ENDED_STATUSES = ("stopped", "error"), (404, 410)
+"""An instance that has ended: its status, and HTTP's where the platform no longer knows it."""
 Json = dict[str, JsonValue]
 
 
@@ -130,12 +132,22 @@ class FleetApi:
         """Return an instance with its status."""
         return _instance(await self._ask("GET", f"/v1/env/instances/{instance_id}"))
 
+    async def has_ended(self, instance_id: str) -> bool:
+        """Tell whether an instance has ended, by its status or because it is unknown by now."""
+        try:
+            answer = await self._ask("GET", f"/v1/env/instances/{instance_id}")
+        except WireFault as fault:
+            if fault.status not in _ENDED_STATUSES:
+                raise
+            return True
+        return answer.get("status") in _ENDED
+
     async def delete(self, instance_id: str) -> None:
         """Delete an instance; it is no error where it has ended already."""
         try:
             await self._ask("DELETE", f"/v1/env/instances/{instance_id}")
         except WireFault as fault:
-            if fault.status not in (404, 410):
+            if fault.status not in _ENDED_STATUSES:
                 raise
 
     async def delete_run(self, run_tag: str) -> None:
@@ -153,8 +165,7 @@ class FleetApi:
         return tuple(
             str(row["instance_id"])
             for row in rows
-            if row.get("run_id") in (run_tag, None)
-            and row.get("status") not in ("stopped", "error")
+            if row.get("run_id") in (run_tag, None) and row.get("status") not in _ENDED
         )
 
     async def heartbeat(self, instance_id: str) -> None:

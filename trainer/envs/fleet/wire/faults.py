@@ -27,7 +27,12 @@ ODD, TOO_LARGE, REDIRECT = "odd_answer", "too_large", "redirect"
 OVERLOAD = frozenset({TIMEOUT, "rate_limit", INSTANCE_LIMIT})
 """Classes after which fewer instances should run at once."""
 
+_PERMANENT = (400, 401, 403, 422)
+"""Refusals of a request that is wrong or not allowed."""
+
 HIDDEN = "[the API key]"
+SHORTEST_KEY = 8
+"""Least length (characters) of a key that is masked: a shorter one occurs in ordinary words."""
 MAX_SHOWN = 300
 """Characters of a server's message that an error repeats."""
 
@@ -83,6 +88,11 @@ class WireFault(Exception):
         return f"{self.kind}{status}: {self.message}"
 
     @property
+    def is_permanent(self) -> bool:
+        """True where the server would refuse the same request again."""
+        return self.status in _PERMANENT and not self.is_transient
+
+    @property
     def is_overload(self) -> bool:
         """True for a timeout or a limit of the server."""
         return self.kind in OVERLOAD
@@ -95,14 +105,19 @@ class CallRefused(Exception):
     message: str
 
 
+def masked(text: str, key: str) -> str:
+    """Return a server's text with a note in place of the API key."""
+    return text.replace(key, HIDDEN) if len(key) >= SHORTEST_KEY else text
+
+
 def of_response(status: int, headers: Mapping[str, str], body: bytes, key: str = "") -> WireFault:
     """Return the fault of a response whose status is not 2xx.
 
-    `key`: the API key, which is redacted where the server repeats it.
+    `key`: the API key, which is masked where the server repeats it.
     """
     if 300 <= status < 400:
         return _redirect(status, headers.get("location", "nowhere"))
-    body = body.replace(key.encode(), HIDDEN.encode()) if key else body
+    body = masked(body.decode(errors="replace"), key).encode()
     content = _parse(body)
     detail = content.get("detail", content.get("error", content))
     inner = detail if isinstance(detail, dict) else {}

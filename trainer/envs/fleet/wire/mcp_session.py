@@ -28,10 +28,10 @@ from pydantic import BaseModel, JsonValue, ValidationError
 
 from hillclimb.environment.sanitize import sanitize_unicode
 from trainer.envs.fleet.wire.faults import (
-    HIDDEN,
     SESSION_LOST,
     CallRefused,
     WireFault,
+    masked,
     odd,
     of_network,
     of_response,
@@ -284,7 +284,7 @@ class McpSession:
         fault, self._transport.fault = self._transport.fault, None
         rpc_error = getattr(error, "error", None)
         code, message = getattr(rpc_error, "code", 0), str(getattr(rpc_error, "message", error))
-        message = sanitize_unicode(message.replace(self._key, HIDDEN) if self._key else message)
+        message = sanitize_unicode(masked(message, self._key))
         if code == _INVALID_PARAMS or (code == _METHOD_NOT_FOUND and fault is None):
             return CallRefused(message=message)
         if fault is not None:

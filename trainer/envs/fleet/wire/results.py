@@ -25,7 +25,7 @@ _PNG_SIZE = slice(16, 24)
 def tool_result(wire: Mapping[str, JsonValue], max_chars: int) -> ToolResult:
     """Return the result of a `CallToolResult`, with at most `max_chars` of its text.
 
-    The text ends with a note for each image.
+    The text ends with a line for each image.
     """
     texts: list[str] = []
     images: list[bytes] = []
@@ -42,17 +42,17 @@ def tool_result(wire: Mapping[str, JsonValue], max_chars: int) -> ToolResult:
         # The observation of an error begins with these words anyway.
         text = text[len(_PREFIX) :].strip()
     lines = [shortened(text, max_chars)] if text or not images else []
-    text = "\n".join([*lines, *map(_note, images)])
+    text = "\n".join([*lines, *map(_placeholder, images)])
     return ToolResult(text=text, is_error=is_error, images=tuple(images))
 
 
-def without_notes(result: ToolResult) -> str:
-    """Return the text of a result without the notes on its images, for a reader who sees them."""
-    notes = "\n".join(map(_note, result.images))
-    return result.text.removesuffix(notes).removesuffix("\n") if notes else result.text
+def without_placeholders(result: ToolResult) -> str:
+    """Return the text of a result without the lines for its images, for a reader who sees them."""
+    lines = "\n".join(map(_placeholder, result.images))
+    return result.text.removesuffix(lines).removesuffix("\n") if lines else result.text
 
 
-def _note(image: bytes) -> str:
+def _placeholder(image: bytes) -> str:
     """Return what the model reads in place of an image."""
     kind = next((name for start, name in _FORMATS if image.startswith(start)), "unknown format")
     if kind == "PNG" and len(image) >= _PNG_SIZE.stop:

@@ -17,9 +17,22 @@ from trainer.envs.fleet.verifiers.grades import grade, partial_score
         ({"success": True, "result": 0.25, "stdout": "one\ntwo\n"}, 0.25, "two"),
         ({"success": True, "result": None}, None, "verifier_none"),
         ({"success": True}, None, "verifier_none"),
-        ({"success": True, "result": "1"}, None, "verifier_odd"),
-        ({"success": True, "result": 2}, None, "verifier_odd"),
+        # As OpenEnv: a number in text, and more than 1. As Fleet's client: under `score`.
+        ({"success": True, "result": "1.0"}, 1.0, None),
+        ({"success": True, "result": " 0.5 "}, 0.5, None),
+        ({"success": True, "result": 2.0}, 1.0, None),
+        ({"success": True, "result": {"score": 1.0, "notes": []}}, 1.0, None),
+        ({"success": True, "result": {"score": "0"}}, 0.0, None),
+        ({"success": True, "result": "done"}, None, "verifier_odd"),
+        ({"success": True, "result": ""}, None, "verifier_odd"),
+        ({"success": True, "result": "inf"}, None, "verifier_odd"),
+        ({"success": True, "result": -0.5}, None, "verifier_odd"),
+        ({"success": True, "result": 10**400}, None, "verifier_odd"),
         ({"success": True, "result": float("nan")}, None, "verifier_odd"),
+        ({"success": True, "result": [1.0]}, None, "verifier_odd"),
+        ({"success": True, "result": {"reward": 1.0}}, None, "verifier_odd"),
+        ({"success": True, "result": {"score": {"score": 1.0}}}, None, "verifier_odd"),
+        ({"success": True, "result": {"score": None}}, None, "verifier_odd"),
         ({"success": False, "result": 1}, None, "verifier_crashed"),
         ({}, None, "verifier_crashed"),
         ({"success": True, "result": 0, "stdout": "JUDGE ERROR: down"}, None, "judge_error"),
@@ -35,6 +48,38 @@ from trainer.envs.fleet.verifiers.grades import grade, partial_score
 def test_only_a_number_is_a_score(answer: Any, score: float | None, reason: str | None) -> None:
     found = grade(answer, partial_reward=False)
     assert (found.score, found.reason) == (score, reason)
+
+
+LONG = "x" * 600
+
+
+@pytest.mark.parametrize(
+    ("answer", "detail"),
+    [
+        (
+            {
+                "success": False,
+                "error": {"type": "KeyError", "message": "'bookings'", "traceback": "Traceback"},
+            },
+            "KeyError: 'bookings'",
+        ),
+        ({"success": False, "error": {"type": "KeyError", "message": ""}}, "KeyError"),
+        ({"success": False, "error": {"message": LONG}}, "x" * 500),
+        ({"success": False, "error": "out of memory"}, "out of memory"),
+        ({"success": False, "error": {}}, None),
+        ({"success": False}, None),
+        (
+            {"success": True, "result": 0, "stdout": "[X] a\nJUDGE ERROR: no answer\nb"},
+            "JUDGE ERROR: no answer",
+        ),
+        ({"success": True, "result": ["é"]}, 'the verifier returned ["é"]'),
+        ({"success": True, "result": LONG}, f'the verifier returned "{LONG}'[:500]),
+        ({"success": True, "result": None}, None),
+        ({"success": True, "result": 0, "stdout": "no such booking"}, None),
+    ],
+)
+def test_the_cause_of_a_missing_grade_is_in_words(answer: Any, detail: str | None) -> None:
+    assert grade(answer, partial_reward=False).detail == detail
 
 
 def checks(errors: list[str] | None, successes: list[str] | None) -> str:

@@ -16,6 +16,8 @@ from hillclimb.environment.errors import (
     VerifierUnavailable,
 )
 from hillclimb.minifleet.catalog import APPS
+from hillclimb.minifleet.server.problems import FleetProblem, not_found
+from hillclimb.minifleet.server.state.instances import InstanceTable
 from tests.trainer.envs.fleet.scene import LEASE, TASK, go_on, on_server, play
 from trainer.envs.fleet.env import FleetEnv
 from trainer.envs.fleet.wire import retry
@@ -240,6 +242,81 @@ async def test_no_answer_of_a_verifier_but_a_number_is_a_score(fault: str, reaso
         with within(1.5):
             grade = await env.score()
         assert (grade.score, grade.reason) == (None, reason)
+        await env.close()
+
+
+@pytest.mark.parametrize("purged", [False, True], ids=["still listed", "unknown by now"])
+async def test_an_instance_that_ends_before_it_is_graded_is_no_crash_of_the_verifier(
+    purged: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with on_server() as (server, provider):
+        env = provider.make(TASK)
+        await play(env)
+        await server.json("POST", f"/admin/instances/{env._instance.id}/expire")
+        if purged:
+            monkeypatch.setattr(InstanceTable, "find", _unknown)
+        with pytest.raises(
+            EnvUnavailable, match="the instance ended before it was graded"
+        ) as ended:
+            await env.score()
+        assert not ended.value.is_permanent, "another instance may live longer"
+        assert (await server.stats())["requests"].get("verify", 0) == (0 if purged else 1)
+        monkeypatch.undo()
+        await env.close()
+
+
+def _unknown(_: InstanceTable, instance_id: str) -> Any:
+    raise not_found("Instance", instance_id)
+
+
+async def test_a_crash_on_an_instance_whose_state_nobody_tells_stays_a_crash() -> None:
+    async with on_server() as (server, provider):
+        env = provider.make(TASK)
+        await play(env)
+        await server.faults(rule("verify", crash_rate=1.0), rule("get", error_rate=1.0))
+        with within(3.0):
+            grade = await env.score()
+        assert (grade.score, grade.reason) == (None, "verifier_crashed")
+        assert grade.detail == "RuntimeError: the verifier crashed (injected)"
+        await env.close()
+
+
+@pytest.mark.parametrize(
+    ("status", "is_permanent"), [(400, True), (401, True), (403, True), (404, False), (503, False)]
+)
+async def test_a_creation_that_is_refused_for_good_is_permanent(
+    status: int,
+    is_permanent: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: Any) -> Any:
+        raise FleetProblem(status, "no")
+
+    async with on_server() as (_, provider):
+        monkeypatch.setattr(InstanceTable, "reserve", refuse)
+        env = provider.make(TASK)
+        with pytest.raises(EnvUnavailable) as refused, within(1.0):
+            await env.reset()
+        assert refused.value.is_permanent is is_permanent
+
+
+@pytest.mark.parametrize(("status", "is_permanent"), [(401, True), (422, True), (503, False)])
+async def test_a_verifier_that_is_refused_for_good_is_permanent(
+    status: int,
+    is_permanent: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: Any) -> Any:
+        raise FleetProblem(status, "no")
+
+    async with on_server() as (_, provider):
+        env = provider.make(TASK)
+        await env.reset()
+        monkeypatch.setattr("hillclimb.minifleet.server.routes.records.resolve", refuse)
+        with pytest.raises(VerifierUnavailable) as refused, within(1.0):
+            await env.score()
+        assert refused.value.is_permanent is is_permanent
         await env.close()
 
 

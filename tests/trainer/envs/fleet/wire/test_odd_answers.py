@@ -42,6 +42,7 @@ OPERATIONS: dict[str, Operation] = {
     "task": lambda api, _: api.task("t"),
     "me": lambda api, _: api.me(),
     "execute": lambda api, _: api.execute({}),
+    "has_ended": lambda api, _: api.has_ended("i"),
 }
 
 
@@ -112,6 +113,20 @@ async def test_a_key_that_a_server_repeats_is_shown_nowhere() -> None:
     assert seen[0].headers["authorization"] == f"Bearer {KEY}"
     assert KEY not in f"{caught.value} {caught.value.detail}"
     assert "Bearer [the API key]" in caught.value.message
+
+
+@pytest.mark.parametrize(("key", "is_shown"), [("e", True), ("1234567", True), ("12345678", False)])
+async def test_a_key_that_occurs_in_ordinary_words_is_cut_out_of_none(
+    key: str, *, is_shown: bool
+) -> None:
+    said = f"the version 1234567890 does not exist, nor does {key}"
+    async with odd_server(Said(status=400, body=json.dumps({"detail": said}).encode())) as (url, _):
+        api = FleetApi(FleetAccount(base_url=url, key=key))
+        with pytest.raises(WireFault) as caught:
+            await api.me()
+        await api.close()
+    message = said if is_shown else said.replace(key, "[the API key]")
+    assert caught.value.message == message
 
 
 @pytest.mark.parametrize("where", ["root", "manager"])

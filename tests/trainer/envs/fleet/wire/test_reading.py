@@ -10,7 +10,7 @@ import pytest
 
 from hillclimb.environment.base import ToolResult
 from trainer.envs.fleet.wire.faults import of_response
-from trainer.envs.fleet.wire.results import tool_result, without_notes
+from trainer.envs.fleet.wire.results import tool_result, without_placeholders
 from trainer.envs.fleet.wire.schema import changes_nothing, normalised, tool_spec
 
 
@@ -131,12 +131,12 @@ def test_a_result_is_what_the_agent_reads(wire: Any, result: ToolResult) -> None
     assert tool_result(wire, 100) == result
 
 
-def test_a_note_on_an_image_is_never_cut_and_left_out_for_who_sees_it() -> None:
+def test_the_line_of_an_image_is_never_cut_and_left_out_for_who_sees_it() -> None:
     found = tool_result({"content": [*text("x" * 200)["content"], image(PNG)]}, 100)
     assert found.text.endswith("are cut]\n[image: 1024x768 PNG, not shown in this modality]")
-    assert without_notes(found).endswith("are cut]")
-    assert without_notes(tool_result({"content": [image(PNG)]}, 100)) == ""
-    assert without_notes(ToolResult(text="as it is\n")) == "as it is\n"
+    assert without_placeholders(found).endswith("are cut]")
+    assert without_placeholders(tool_result({"content": [image(PNG)]}, 100)) == ""
+    assert without_placeholders(ToolResult(text="as it is\n")) == "as it is\n"
 
 
 def test_a_long_answer_is_cut_and_says_so() -> None:
