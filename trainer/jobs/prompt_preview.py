@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
@@ -21,11 +21,11 @@ from hillclimb.environment.base import (
     EnvProvider,
     LimitsConcurrency,
     ListsTools,
-    ProvidesPrompt,
     ToolSpec,
 )
 from hillclimb.environment.deadline import within
 from hillclimb.environment.errors import EnvAtCapacity
+from hillclimb.environment.prompt import with_prompt_of
 from hillclimb.environment.task import Task
 from hillclimb.protocol.events import PhaseStarted, PromptsRendered, RunWarning
 from hillclimb.protocol.prompts import PromptText
@@ -42,7 +42,7 @@ PROGRESS_S = 20.0
 NUM_COUNTED = 64
 """Tasks per environment whose tokens are counted at the start of a run."""
 MAX_RESETS = 16
-"""Tasks without a prompt that are reset per environment, besides the selected ones."""
+"""Tasks worded by their environment that are reset for it, besides the selected ones."""
 CLOSE_S = 10.0
 CAPACITY_WAIT_S = 300.0
 """Longest wait in all for a free slot of an environment at capacity (seconds)."""
@@ -132,11 +132,12 @@ class PromptPreview:
         limit_s = limits_for(env_key, spec.environment, spec.rollout).reset_timeout_s
         resetter = _Resetter(provider, limit_s)
         try:
-            if tasks[0].prompt:
-                tools, _ = await resetter.reset(tasks[0])
+            sample = self._sample(tasks)
+            tools, first = await resetter.reset(sample[0])
+            if sample[0].prompt and first.prompt == sample[0].prompt:
                 return _EnvOffer(tools=tools, tasks=tasks)
-            resets = [await resetter.reset(task) for task in self._sample(tasks)]
-            return _EnvOffer(tools=resets[0][0], tasks=[task for _, task in resets])
+            others = [(await resetter.reset(task))[1] for task in sample[1:]]
+            return _EnvOffer(tools=tools, tasks=[first, *others])
         except Exception as error:  # noqa: BLE001 - the rollout edge: a run goes on without it
             message = f"{env_key} did not start, so its prompts are not known yet: "
             message += str(error) or f"its reset took more than {limit_s:g} s"
@@ -231,7 +232,7 @@ class _Resetter:
     """Total wait for slots so far (seconds)."""
 
     async def reset(self, task: Task) -> tuple[tuple[ToolSpec, ...], Task]:
-        """Return the tools and the task; a task without a prompt gets the environment's.
+        """Return the tools, and the task with the environment's prompt after its own.
 
         Raises:
             EnvAtCapacity: no slot was free within `CAPACITY_WAIT_S`.
@@ -266,8 +267,7 @@ class _Resetter:
             async with asyncio.timeout(self.limit_s):
                 with within(self.limit_s):
                     tools = await env.reset()
-            prompt = env.prompt if isinstance(env, ProvidesPrompt) else ""
-            return tools, task if task.prompt else replace(task, prompt=prompt)
+            return tools, with_prompt_of(env, task)
         finally:
             await _close(env)
 

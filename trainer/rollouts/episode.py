@@ -8,12 +8,11 @@ failure of the environment is raised as a `RolloutError`, which only `worker.py`
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from hillclimb.environment.base import (
     Env,
     Grade,
-    ProvidesPrompt,
     SupportsTranscript,
     ToolCall,
     ToolResult,
@@ -28,6 +27,7 @@ from hillclimb.environment.errors import (
     ToolTransport,
     VerifierUnavailable,
 )
+from hillclimb.environment.prompt import with_prompt_of
 from hillclimb.environment.task import Task
 from hillclimb.protocol.outcomes import StopReason
 from trainer.engines.base import Engine
@@ -97,8 +97,7 @@ class Episode:
             return _FAILED, StopReason.POLICY_DEADLINE
 
     def _start(self, tools: Sequence[ToolSpec]) -> None:
-        if not self._task.prompt:
-            self._ask_environment()
+        self._add_environments_prompt()
         prompt, limit = self._chat.encode_prompt(self._task, tools), self._limits.max_input_length
         # A prompt that is too long is recorded too, for whoever looks into the trajectory.
         self._transcript.start(prompt)
@@ -109,13 +108,13 @@ class Episode:
                 f" rollout.max_input_length ({limit})"
             )
 
-    def _ask_environment(self) -> None:
-        """Take the prompt from the environment, for a task that has none."""
-        prompt = self._env.prompt if isinstance(self._env, ProvidesPrompt) else ""
-        if not prompt:
-            raise NoPrompt(f"{self._task.key} has no prompt, and its environment provided none")
-        self._transcript.prompt = prompt
-        self._task = replace(self._task, prompt=prompt)
+    def _add_environments_prompt(self) -> None:
+        task = with_prompt_of(self._env, self._task)
+        if not task.prompt:
+            raise NoPrompt(f"{task.key} has no prompt, and its environment provided none")
+        if task is not self._task:
+            self._transcript.prompt = task.prompt
+        self._task = task
 
     async def _turns(self, draw: TurnSampling) -> StopReason:
         for turn in range(self._limits.max_turns):

@@ -25,7 +25,7 @@ class Transcript:
     turns: list[Turn] = field(default_factory=list)
     prompt_length: int = 0
     prompt: str = ""
-    """The task's prompt, if the environment provided it."""
+    """The task's prompt, if the environment provided it or a part of it."""
     num_turns: int = 0
     """Model turns begun; `turns` has one entry per call, so it may be longer."""
     num_tools: int = 0

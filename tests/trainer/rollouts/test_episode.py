@@ -225,6 +225,27 @@ async def test_a_task_without_a_prompt_gets_its_environments() -> None:
     assert Wording.prompt in CHAT.decode(found.trajectory.token_ids)
 
 
+@pytest.mark.parametrize(
+    ("own", "read"),
+    [
+        ("Be quick.", "Be quick.\n\nCount to 1, please."),
+        ("Count to 1, please.", "Count to 1, please."),
+        ("Listen: Count to 1, please. Go.", "Listen: Count to 1, please. Go."),
+        ("Count to 1", "Count to 1, please."),
+    ],
+    ids=["both", "equal", "it-quotes-the-reset", "the-reset-quotes-it"],
+)
+async def test_the_policy_reads_the_tasks_prompt_and_then_that_of_the_reset(
+    own: str, read: str
+) -> None:
+    engine = ScriptedEngine(lambda turn, _: (ADD, DONE)[turn])
+    collector = a_collector(engine, CountingProvider(lambda _: Wording(goal=1)))
+    ((found,),) = await collector.collect([replace(a_task(), prompt=own)], a_request())
+    assert found.trajectory.task.prompt == read
+    text = CHAT.decode(engine.requests[0][0])
+    assert f"user\n{read}<|im_end|>" in text
+
+
 async def test_a_task_that_nobody_words_is_no_zero() -> None:
     found = await roll_without_prompt(CountingEnv(goal=1))
     assert found.trajectory.outcome.status is OutcomeStatus.INFRA_ERROR

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 from pydantic import JsonValue
@@ -15,7 +15,6 @@ from hillclimb.environment.base import (
     Env,
     EnvProvider,
     LimitsConcurrency,
-    ProvidesPrompt,
     ToolResult,
     ToolSpec,
 )
@@ -27,6 +26,7 @@ from hillclimb.environment.errors import (
     ToolTransport,
     VerifierUnavailable,
 )
+from hillclimb.environment.prompt import with_prompt_of
 from hillclimb.environment.task import Task
 from hillclimb.process.redactor import NOTHING_SECRET, Redactor
 from hillclimb.spec.environment.environment import EnvironmentSpec
@@ -46,7 +46,7 @@ class OpenEpisode:
     """A fresh episode after its reset."""
 
     task: Task
-    """With the environment's prompt if it has none of its own."""
+    """With the prompt of the environment's reset after its own."""
     tools: tuple[ToolSpec, ...]
     env: Env
     limits: RolloutLimits
@@ -140,9 +140,7 @@ async def _reset(task: Task, env: Env, limits: RolloutLimits) -> OpenEpisode:
     tools = await _within(env.reset, limits.reset_timeout_s, timeout)
     if not tools:
         raise EnvUnavailable(f"{task.env_key} offers no tools")
-    if not task.prompt and isinstance(env, ProvidesPrompt):
-        task = replace(task, prompt=env.prompt)
-    return OpenEpisode(task, tools, env, limits)
+    return OpenEpisode(with_prompt_of(env, task), tools, env, limits)
 
 
 async def _within(work: Callable[[], Awaitable[_T]], seconds: float, timeout: RolloutError) -> _T:

@@ -317,6 +317,15 @@ async def test_a_rollout_gets_its_prompt_from_the_server_and_keeps_it(countdown:
     assert found.trajectory.task.prompt == '{"left": 3, "hint": "seed 7"}'
 
 
+async def test_a_task_with_an_instruction_shows_the_board_after_it(countdown: Served) -> None:
+    engine = ScriptedEngine(lambda _, __: ACT % 3)
+    collector = a_collector(engine, a_provider(countdown))
+    task = replace(a_task(), prompt="Take all that is left.")
+    ((found,),) = await collector.collect([task], REQUEST)
+    board = '{"left": 3, "hint": "seed 7"}'
+    assert found.trajectory.task.prompt == f"Take all that is left.\n\n{board}"
+
+
 async def test_a_call_that_hangs_is_an_infra_error_within_its_deadline(countdown: Served) -> None:
     engine = ScriptedEngine(lambda _, __: ACT % 3)
     environment = EnvironmentSpec(

@@ -154,6 +154,20 @@ async def test_a_preview_asks_environments_for_their_tools_and_closes_them(tmp_p
     assert all('"name":"add"' in text.system for text in run.texts())
 
 
+class Board(CountingEnv):
+    """Shows its state after the reset."""
+
+    prompt = "The count is 0."
+
+
+async def test_a_preview_shows_what_the_reset_adds_to_the_prompts(tmp_path: Path) -> None:
+    run = Previewed(tmp_path)
+    await run.preview(Unforeseen(lambda: Board(goal=1), []))
+    assert run.texts()
+    assert all(text.task.endswith("\n\nThe count is 0.") for text in run.texts())
+    assert {each.num_tasks for each in run.told().environments.values()} <= set(range(2, 18))
+
+
 async def test_an_environment_that_does_not_start_is_left_out_with_a_warning(
     tmp_path: Path,
 ) -> None:
