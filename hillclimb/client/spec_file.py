@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -77,13 +78,15 @@ def _refuse_non_json_scalar(value: Any, pointer: str) -> None:
 def assign(spec: dict[str, Any], assignment: str) -> None:
     """Set one dotted key: `optimizer.lr=1e-4`, `data.env_keys=[booking]`; the value is YAML.
 
+    A part with a dot is quoted: `environment.overrides."forum.v2".max_turns=4`.
+
     Raises:
         SpecFileError: the `=` is missing, or a parent of the key is not a mapping.
     """
     dotted, separator, text = assignment.partition("=")
     if not separator or not dotted:
         raise SpecFileError(f"--set requires key=value, not {assignment!r}")
-    *parents, last = dotted.strip().split(".")
+    *parents, last = _parts(dotted.strip())
     target = spec
     for part in parents:
         if target.get(part) is None:  # an omitted section, or a null of a plan
@@ -92,6 +95,14 @@ def assign(spec: dict[str, Any], assignment: str) -> None:
         if not isinstance(target, dict):
             raise SpecFileError(f"--set {dotted}: {part} is not a section")
     target[last] = parse_value(text)
+
+
+def _parts(dotted: str) -> list[str]:
+    """Return the parts of a dotted key; within double quotes a dot parts nothing."""
+    parts = re.findall(r'(?:^|\.)("[^"]+"|[^."]*)', dotted)
+    if ".".join(parts) != dotted:
+        raise SpecFileError(f'--set {dotted}: put quotes around a whole part, as in a."b.c".d')
+    return [part.strip('"') for part in parts]
 
 
 def parse_value(text: str) -> Any:

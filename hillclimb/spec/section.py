@@ -9,7 +9,10 @@ from pydantic import ConfigDict, Field
 
 from hillclimb.spec.documented import Documented
 
-EnvKey = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,63}$")]
+EnvKey = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9._-]{0,63}$")]
+"""Key of an environment, as its platform spells it. It is part of metric names, keys of tasks and
+addresses of pages, so it has no slash, colon, space or quote."""
+ENV_KEY_FORM = "letters, digits, '.', '_' and '-', starting with a letter, at most 64 of them"
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Seconds = Annotated[float, Field(gt=0.0, le=86_400.0)]
 

@@ -19,11 +19,12 @@ from hillclimb.datasets.format.rows import (
     TaskRow,
     printable,
 )
+from hillclimb.spec.section import ENV_KEY_FORM
 
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "key": ("key", "task_key"),
     "prompt": ("prompt",),
-    "env_key": ("env_key", "env_id"),
+    "env_key": ("env_key", "env_id", "environment_id"),
     "env_version": ("env_version", "version"),
     "data_key": ("data_key", "data_id"),
     "data_version": ("data_version",),
@@ -104,6 +105,8 @@ def _tidy(fields: dict[str, Any]) -> None:
     if isinstance(verifier, dict):
         fields["verifier_code"] = verifier.get("code") or None
     difficulty = fields.get("difficulty")
+    if isinstance(difficulty, str) and difficulty.strip() in ("1", "2", "3"):
+        fields["difficulty"] = int(difficulty)
     if isinstance(difficulty, float) and difficulty.is_integer():
         fields["difficulty"] = int(difficulty)
 
@@ -154,8 +157,7 @@ def _variables(value_by_name: dict[Any, Any]) -> dict[Any, Any]:
 _SENTENCES: Mapping[str, str] = {
     "string_type": "must be text, not {kind}",
     "string_unicode": "holds half of a surrogate pair: remove it",
-    "string_pattern_mismatch": "{given} must be lower-case letters, digits and hyphens, starting"
-    " with a letter, at most 64 of them",
+    "string_pattern_mismatch": f"{{given}} must be {ENV_KEY_FORM}",
     "string_too_long": "is longer than {max_length} characters: shorten it",
     "string_too_short": "is empty: fill it in or leave it out",
     "literal_error": "{given} must be one of " + ", ".join(MODALITIES),

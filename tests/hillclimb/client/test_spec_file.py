@@ -30,6 +30,16 @@ def test_set_makes_the_sections_it_needs() -> None:
     assert spec["environment"] == {"overrides": {"booking": {"max_turns": 4}}}
 
 
+def test_set_finds_an_environment_with_a_dot_in_its_key() -> None:
+    spec: dict[str, object] = {"name": "a"}
+    assign(spec, 'environment.overrides."forum.v2".max_turns=4')
+    assign(spec, 'environment.openenv."forum.v2"={url: "http://127.0.0.1:1"}')
+    assert spec["environment"] == {
+        "overrides": {"forum.v2": {"max_turns": 4}},
+        "openenv": {"forum.v2": {"url": "http://127.0.0.1:1"}},
+    }
+
+
 def test_set_fills_a_section_that_a_plan_gives_as_null() -> None:
     spec: dict[str, object] = {"budget": None, "learner": {"lora": None}}
     assign(spec, "budget.usd=5")
@@ -37,7 +47,9 @@ def test_set_fills_a_section_that_a_plan_gives_as_null() -> None:
     assert spec == {"budget": {"usd": 5}, "learner": {"lora": {"rank": 8}}}
 
 
-@pytest.mark.parametrize("assignment", ["lr", "=3", "name.x=1", "a=[1"])
+@pytest.mark.parametrize(
+    "assignment", ["lr", "=3", "name.x=1", "a=[1", 'a."b=1', 'a."b"c=1', 'a.b"c"=1']
+)
 def test_a_malformed_assignment_is_a_sentence(assignment: str) -> None:
     with pytest.raises(SpecFileError):
         assign({"name": "a"}, assignment)

@@ -72,6 +72,31 @@ def test_both_names_of_every_field_are_read() -> None:
     assert set(TaskRow.model_fields) == set(FIELDS) == set(named)
 
 
+def test_a_row_of_fleets_list_of_tasks_is_read() -> None:
+    """In the form of `TaskResponse`, with an environment as a platform may spell it."""
+    row = {
+        "key": "t1",
+        "prompt": "Book a hotel.",
+        "team_id": "team",
+        "environment_id": "Forums_v2.1-homes",
+        "created_at": "2026-01-01T00:00:00Z",
+        "verifier_id": None,
+        "verifier": {"verifier_id": "v", "key": "t1", "version": 3, "code": "def verify(env): 1"},
+        "version": "v0.0.12",
+        "data_id": "seed",
+        "data_version": "v9",
+        "env_variables": None,
+        "metadata": None,
+        "difficulty": "2",
+    }
+    task = read_row(row, 1)
+    assert isinstance(task, TaskRow), task
+    assert (task.env_key, task.env_version) == ("Forums_v2.1-homes", "v0.0.12")
+    assert (task.data_key, task.data_version, task.difficulty) == ("seed", "v9", 2)
+    assert task.verifier_code == "def verify(env): 1"
+    assert read_row(json.loads(canonical_json(task)), 1) == task
+
+
 def test_a_name_that_holds_nothing_gives_way_to_its_alias() -> None:
     assert read(key="", task_key="t2").key == "t2"
     assert read(env_version=None, version="v3").env_version == "v3"
@@ -116,8 +141,13 @@ def test_what_validation_and_minifleet_need_is_kept_in_the_metadata() -> None:
         ({"prompt": "a\0"}, "row 7 (t1), field prompt: holds a NUL character"),
         ({"prompt": "\ud83d"}, "row 7 (t1), field prompt: holds half of a surrogate pair"),
         ({"prompt": ["a"]}, "row 7 (t1), field prompt: must be text, not a list"),
-        ({"env_key": "Booking"}, "row 7 (t1), field env_key: 'Booking' must be lower-case"),
-        ({"env_key": None}, "field env_key: is missing: every task needs env_key or env_id"),
+        ({"env_key": "a/b"}, "row 7 (t1), field env_key: 'a/b' must be letters, digits, '.', '_'"),
+        ({"env_key": "book ing"}, "field env_key: 'book ing' must be letters"),
+        ({"env_key": "1st"}, "field env_key: '1st' must be letters"),
+        (
+            {"env_key": None},
+            "field env_key: is missing: every task needs env_key or env_id or environment_id",
+        ),
         ({"env_version": {}}, "field env_version: must be text, not an object"),
         ({"env_variables": "{"}, "field env_variables: is text that is not JSON"),
         ({"env_variables": [1]}, "field env_variables: is a list, not an object"),
@@ -125,6 +155,7 @@ def test_what_validation_and_minifleet_need_is_kept_in_the_metadata() -> None:
         ({"env_variables": {"A": "\ud800"}}, "field env_variables: holds half of a surrogate"),
         ({"difficulty": 4}, "field difficulty: 4 must be 1 (easy), 2 or 3 (hard)"),
         ({"difficulty": True}, "field difficulty: true must be 1 (easy)"),
+        ({"difficulty": "4"}, "field difficulty: '4' must be 1 (easy)"),
         ({"difficulty": "hard"}, "field difficulty: 'hard' must be 1 (easy)"),
         ({"task_modality": "voice"}, "field task_modality: 'voice' must be one of tool_use, "),
         ({"metadata": {"a": math.inf}}, "field metadata: holds a number that is infinite"),

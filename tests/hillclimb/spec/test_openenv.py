@@ -23,6 +23,17 @@ def with_servers(**sections: Any) -> RunSpec:
 def test_environments_of_a_server_have_any_name() -> None:
     server = with_servers().environment.openenv["wiki"]
     assert (server.reward, server.max_message_mib, server.headers) == ("last", 16, {})
+    key = "Forums_v2.1-homes"
+    environment = {
+        "provider": "openenv",
+        "openenv": {key: SERVER},
+        "overrides": {key: {"max_turns": 3}},
+    }
+    spec = with_servers(data={"env_keys": [key]}, environment=environment)
+    assert RunSpec.model_validate_json(spec.model_dump_json()) == spec
+    for key in ("a/b", "a:b", "a b", "1a", "", "a" * 65, 'a"b'):
+        with pytest.raises(ValidationError, match="env_keys"):
+            with_servers(data={"env_keys": [key]})
 
 
 def test_environments_of_a_dataset_may_be_left_out_until_it_is_resolved() -> None:

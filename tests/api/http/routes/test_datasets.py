@@ -318,6 +318,20 @@ async def test_a_source_is_read_only_where_the_operator_allows(
         assert sentence in refused.json()["detail"]
 
 
+async def test_an_environment_is_found_by_its_key_as_the_platform_spells_it(
+    client: httpx.AsyncClient,
+) -> None:
+    rows = [{**row, "env_key": "Forums_v2.1-homes"} for row in tasks(forums=60)]
+    made = await created(client, lines([*rows, *tasks(github=60)]))
+    assert set(made["envs"]) == {"Forums_v2.1-homes", "github"}
+    params = {"env": "Forums_v2.1-homes", "limit": 200}
+    found = (await client.get(f"{VERSIONS}/1/tasks", params=params)).json()["data"]
+    assert [each["key"] for each in found] == [row["key"] for row in rows]
+    data = {"dataset": "fleet@1", "env_keys": ["Forums_v2.1-homes"]}
+    spec = spec_body(environment=ELSEWHERE, data=data)
+    assert (await client.post("/v1/runs", json=spec)).status_code == 201
+
+
 async def test_before_the_first_version_a_refusal_says_where_exclusions_go(
     client: httpx.AsyncClient,
 ) -> None:
