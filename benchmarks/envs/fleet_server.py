@@ -1,6 +1,6 @@
 """What minifleet's Fleet server costs: memory per idle instance, processor time per request.
 
-    .venv-trainer/bin/python benchmarks/fleet_server.py [INSTANCES] [CALLS]
+    .venv-trainer/bin/python benchmarks/envs/fleet_server.py [INSTANCES] [CALLS]
 
 Prints one JSON object. Processor time and memory are the server process's own, so that what else
 the machine does matters little; `calls_per_s` is the wall clock's, with this client beside it.
