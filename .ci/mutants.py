@@ -56,7 +56,9 @@ TARGETS = {
         package="hillclimb",
         files=(
             "hillclimb/stats/pass_rate.py",
-            "hillclimb/stats/verdict.py",
+            "hillclimb/stats/verdicts/*",
+            "hillclimb/stats/evidence.py",
+            "hillclimb/stats/multiplicity.py",
             "hillclimb/stats/paired.py",
             "hillclimb/stats/power.py",
         ),

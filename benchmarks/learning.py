@@ -29,7 +29,7 @@ import yaml
 
 from hillclimb.protocol.events import EVENTS, EvalCompleted, TrainerEnded
 from hillclimb.spec.run import RunSpec
-from hillclimb.stats.verdict import Comparison, compare_rows
+from hillclimb.stats.verdicts.compare import Comparison, compare_rows
 
 ROOT = Path(__file__).resolve().parent.parent
 TRAINER_PYTHON = ROOT / ".venv-trainer" / "bin" / "python"

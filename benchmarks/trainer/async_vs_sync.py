@@ -35,7 +35,7 @@ import yaml
 from hillclimb.protocol.events import EVENTS, EvalCompleted, StepCompleted
 from hillclimb.protocol.outcomes import OutcomeRow
 from hillclimb.stats.pass_rate import count_tasks, pass_rate
-from hillclimb.stats.verdict import compare_rows
+from hillclimb.stats.verdicts.compare import compare_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "async_vs_sync.json"

@@ -31,9 +31,22 @@ class Results:
         """Return every evaluation of the run, overall and per environment."""
         return self._http.get(EvalList, of_run(run_id, "evals"))
 
-    def report(self, run_id: str) -> ReportPayload:
-        """Return the before/after report: per environment, per decoding, with p-values."""
-        return self._http.get(ReportPayload, of_run(run_id, "evals", "report"))
+    def report(
+        self,
+        run_id: str,
+        *,
+        before: int | None = None,
+        after: int | None = None,
+        rule: str | None = None,
+    ) -> ReportPayload:
+        """Return the before/after report: per environment, per decoding, with p-values.
+
+        `before` and `after` are steps, by default those of the first and the last evaluation;
+        `rule` is the version of the verdicts' rule, by default the newest.
+        """
+        query = {"before": before, "after": after, "rule": rule}
+        chosen = {name: value for name, value in query.items() if value is not None}
+        return self._http.get(ReportPayload, of_run(run_id, "evals", "report"), chosen)
 
     def probe(self, run_id: str) -> ProbePayload:
         """Return the results of a run of kind `probe`, per environment."""

@@ -1,21 +1,36 @@
 """Power analysis: the smallest change of a pass rate that an eval set of a given size can show.
 
-Significance 0.05 two-sided, power 0.8. Normal approximations: for a dozen tasks or fewer they are
-rough, and optimistic.
+Power 0.8; significance 0.05 two-sided where no other level is named. Normal approximations: for a
+dozen tasks or fewer they are rough, and optimistic.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from statistics import NormalDist
 
+ONE_SIDED_LEVEL = 0.025
+"""Of a two-sided test at 0.05."""
 Z_SIGNIFICANCE = 1.959963984540054
 """Quantile of the normal distribution at 1 - 0.05/2."""
 Z_POWER = 0.8416212335729143
 """Quantile at 0.8."""
 MIN_CHANGED = 6
 """Tasks that must change, all in one direction, before McNemar's exact test can reach p < 0.05:
-2 * 0.5^6 = 0.031, while five give 0.0625."""
+2 * 0.5^6 = 0.031, while five give 0.0625. See `min_changed` for other levels."""
+
+
+def min_changed(one_sided_level: float) -> int:
+    """Return the smallest m with 0.5^m at or below a one-sided level in (0, 1)."""
+    return math.ceil(-math.log2(one_sided_level))
+
+
+def _z(one_sided_level: float) -> float:
+    """Return the normal quantile; the constant for the usual level, so that its digits stay."""
+    if one_sided_level == ONE_SIDED_LEVEL:
+        return Z_SIGNIFICANCE
+    return NormalDist().inv_cdf(1.0 - one_sided_level)
 
 
 def unpaired_size(before: float, after: float) -> float:
@@ -31,27 +46,31 @@ def unpaired_size(before: float, after: float) -> float:
     return (spread / (after - before)) ** 2
 
 
-def paired_size(gain: float, lost: float) -> float:
+def paired_size(gain: float, lost: float, *, level: float = ONE_SIDED_LEVEL) -> float:
     """Return the tasks to show a net gain on the *same* tasks before and after.
 
     With a share `lost` of tasks going from pass to fail and `lost + gain` the other way, the
     changed share is c = gain + 2 lost, and n = (z_a sqrt(c) + z_b sqrt(c - gain^2))^2 / gain^2:
-    Connor 1987, *Biometrics* 43, 207-211, for McNemar's test.
+    Connor 1987, *Biometrics* 43, 207-211, for McNemar's test. `level` is one-sided.
     """
     changed = gain + 2.0 * lost
-    spread = Z_SIGNIFICANCE * math.sqrt(changed) + Z_POWER * math.sqrt(changed - gain * gain)
+    spread = _z(level) * math.sqrt(changed) + Z_POWER * math.sqrt(changed - gain * gain)
     return (spread / gain) ** 2
 
 
-def detectable_paired(num_tasks: int, *, lost: float) -> float | None:
+def detectable_paired(
+    num_tasks: int, *, lost: float, level: float = ONE_SIDED_LEVEL
+) -> float | None:
     """Return the smallest net gain that `num_tasks` tasks show, measured before and after.
 
     None if they show none: the gain would have to exceed what is possible, or there are fewer than
-    `MIN_CHANGED` tasks.
+    `min_changed` tasks. `level` is one-sided.
     """
-    if num_tasks < MIN_CHANGED:
+    if num_tasks < min_changed(level):
         return None
-    return _smallest(lambda gain: paired_size(gain, lost), num_tasks, most=1.0 - 2.0 * lost)
+    return _smallest(
+        lambda gain: paired_size(gain, lost, level=level), num_tasks, most=1.0 - 2.0 * lost
+    )
 
 
 def detectable_unpaired(num_tasks: int, *, before: float) -> float | None:

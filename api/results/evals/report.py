@@ -17,9 +17,10 @@ from api.results.evals.store import (
     list_evals,
     training_seconds,
 )
-from api.tables import Eval
+from api.tables import Eval, Run
 from hillclimb.stats.pass_rate import PassRate, TaskCount
-from hillclimb.stats.verdict import VERDICT_RULE, Comparison, compare
+from hillclimb.stats.verdicts.compare import VERDICT_RULE, Comparison, ComparisonTable, compare
+from hillclimb.stats.verdicts.verdict import Selection
 
 Fallback = Callable[[set[int]], int]
 """Chooses the step if the request names none: `min` or `max`."""
@@ -35,7 +36,12 @@ class Side:
 
 
 def build_report(
-    session: Session, run_id: str, *, before: int | None = None, after: int | None = None
+    session: Session,
+    run_id: str,
+    *,
+    before: int | None = None,
+    after: int | None = None,
+    rule: str = VERDICT_RULE,
 ) -> dict[str, Any]:
     """Return the comparison of two evaluations under every decoding that both ran.
 
@@ -43,22 +49,33 @@ def build_report(
 
     Raises:
         NoSuchEval: the run has no evaluation, or none at one of these steps.
+        KeyError: there is no such rule.
     """
     evals = list_evals(session, run_id)
     first = _step_of(evals, before, fallback=min)
     last = _step_of(evals, after, fallback=max)
+    selection = _selection(session, run_id, evals, first=first, last=last)
     pairs = _pairs(session, run_id, evals, steps=(first, last))
-    env_keys = sorted({count.env_key for old, _ in pairs.values() for count in old.counts})
-    decodings = {name: _overall(old, new) for name, (old, new) in pairs.items()}
+    tables = {
+        name: compare(old.counts, new.counts, selection=selection, rule=rule)
+        for name, (old, new) in pairs.items()
+    }
+    env_keys = sorted({key for table in tables.values() for key in table.by_env})
+    decodings = {name: _overall(*sides, tables[name]) for name, sides in pairs.items()}
     fixed = {
         "object": "report",
         "run_id": run_id,
         "before_step": first,
         "after_step": last,
-        "rule": VERDICT_RULE,
+        "rule": rule,
+        "num_candidates": selection.num_candidates,
         "decodings": list(pairs),
         "environments": {
-            key: {name: _of_env(old, new, key) for name, (old, new) in pairs.items()}
+            key: {
+                name: _of_env(*sides, key, tables[name].by_env[key])
+                for name, sides in pairs.items()
+                if key in tables[name].by_env
+            }
             for key in env_keys
         },
         "training_seconds": training_seconds(session, run_id),
@@ -98,40 +115,43 @@ def _pairs(
     }
 
 
-def _overall(old: Side, new: Side) -> dict[str, Any]:
-    facts = comparison_facts(compare(old.counts, new.counts))
+def _selection(
+    session: Session, run_id: str, evals: Sequence[Eval], *, first: int, last: int
+) -> Selection:
+    """Return how the later evaluation was chosen.
+
+    The one after the last step of the schedule was fixed before the run. Any other may have been
+    chosen by its figures, also the latest one of a run that somebody stopped: it counts as one of
+    all evaluations that the schedule plans after the earlier one.
+    """
+    spec = session.get_one(Run, run_id).spec
+    total, interval = spec["schedule"]["total_steps"], spec["eval"]["interval"]
+    if last == total:
+        return Selection()
+    planned = set(range(interval, total, interval)) if interval else set()
+    later = planned | {total} | {evaluation.step for evaluation in evals}
+    return Selection(num_candidates=sum(step > first for step in later) or 1)
+
+
+def _overall(old: Side, new: Side, table: ComparisonTable) -> dict[str, Any]:
+    facts = comparison_facts(table.overall)
     return facts | {
         "temperature": new.evaluation.temperature,
         "n_samples_per_prompt": new.evaluation.n_samples_per_prompt,
         "pass_threshold": new.evaluation.pass_threshold,
-        "seen_templates": _of_templates(old, new, held_out=False),
-        "held_out_templates": _of_templates(old, new, held_out=True),
+        "seen_templates": comparison_facts(table.seen_templates),
+        "held_out_templates": comparison_facts(table.held_out_templates),
         "failures": failure_table(old.failures, new.failures),
     }
 
 
-def _of_env(old: Side, new: Side, key: str) -> dict[str, Any]:
-    facts = comparison_facts(
-        compare(
-            [count for count in old.counts if count.env_key == key],
-            [count for count in new.counts if count.env_key == key],
-        )
-    )
-    return facts | {
+def _of_env(old: Side, new: Side, key: str, comparison: Comparison) -> dict[str, Any]:
+    return comparison_facts(comparison) | {
         "failures": failure_table(
             [group for group in old.failures if group.env_key == key],
             [group for group in new.failures if group.env_key == key],
         )
     }
-
-
-def _of_templates(old: Side, new: Side, *, held_out: bool) -> dict[str, Any]:
-    return comparison_facts(
-        compare(
-            [count for count in old.counts if count.held_out_template is held_out],
-            [count for count in new.counts if count.held_out_template is held_out],
-        )
-    )
 
 
 def comparison_facts(comparison: Comparison) -> dict[str, Any]:
@@ -147,6 +167,10 @@ def comparison_facts(comparison: Comparison) -> dict[str, Any]:
         "after_coverage": comparison.after.coverage,
         "delta": comparison.delta,
         "p_value": comparison.p_value,
+        "p_adjusted": comparison.p_adjusted,
+        "e_value": comparison.e_value,
+        "detectable": comparison.detectable,
+        "num_tasks_to_decide": comparison.num_tasks_to_decide,
         "n": comparison.num_paired,
         "num_gained": comparison.num_gained,
         "num_lost": comparison.num_lost,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hillclimb.cli.console import out, percent, print_table, table
+from hillclimb.cli.console import out, print_table, table
 from hillclimb.protocol.payloads.results.reports import ComparisonPayload, ReportPayload, Span
 
 VERDICT_STYLE = {
@@ -12,8 +12,8 @@ VERDICT_STYLE = {
     "saturated": "cyan",
     "inconclusive": "yellow",
 }
-SINGLE = ("environment", "n>", "pass@1>")
-COLUMNS = ("environment", "n>", "before>", "after>", "delta>", "p>", "verdict")
+SINGLE = ("environment", "n>", "pass@1 %>")
+COLUMNS = ("environment", "n>", "before %>", "after %>", "delta>", "p>", "verdict")
 
 
 def print_report(report: ReportPayload) -> None:
@@ -32,9 +32,38 @@ def print_report(report: ReportPayload) -> None:
         )
         rows = [row(key, env[decoding]) for key, env in report.environments.items()]
         rows.append(row("templates seen", comparison.seen_templates))
-        rows.append(row("templates never seen", comparison.held_out_templates))
+        rows.append(row("templates new", comparison.held_out_templates))
         rows.append(row("[bold]all[/bold]", comparison))
         print_table(table(columns, rows))
+        if not is_single:
+            _print_power(report, decoding, comparison)
+    if not is_single and report.rule != "v1":
+        out.print(_claim(report), style="dim")
+
+
+def _print_power(report: ReportPayload, decoding: str, overall: ComparisonPayload) -> None:
+    """Print the smallest gains that could have been shown, where none was."""
+    samples = {key: env[decoding] for key, env in report.environments.items()} | {"all": overall}
+    unclear = {k: c for k, c in samples.items() if c.verdict in ("flat", "inconclusive")}
+    if unclear:
+        gains = (
+            f"{key} {'none' if c.detectable is None else f'{100 * c.detectable:+.0f}'}"
+            for key, c in unclear.items()
+        )
+        out.print(f"smallest gain shown (points, power 0.8): {', '.join(gains)}", style="dim")
+
+
+def _claim(report: ReportPayload) -> str:
+    """Return what p stands for, as a sentence."""
+    chosen = (
+        f"step {report.after_step} may have been chosen from {report.num_candidates} evaluations"
+        if report.num_candidates > 1
+        else f"step {report.after_step} was planned"
+    )
+    return (
+        f"rule {report.rule}: {chosen}; p is corrected for this, for looks and for environments"
+        " (docs/verdicts.md)"
+    )
 
 
 def _row(name: str, comparison: ComparisonPayload) -> list[object]:
@@ -47,7 +76,7 @@ def _row(name: str, comparison: ComparisonPayload) -> list[object]:
         _with_interval(comparison.before, comparison.before_interval),
         _with_interval(comparison.after, comparison.after_interval),
         "–" if delta is None else f"{100 * delta:+.1f}",
-        _p_value(comparison.p_value),
+        _p_value(comparison.p_value if comparison.p_adjusted is None else comparison.p_adjusted),
         f"[{style}]{verdict}[/{style}]" if style else verdict,
     ]
 
@@ -58,7 +87,8 @@ def _single_row(name: str, comparison: ComparisonPayload) -> list[object]:
 
 def _with_interval(rate: float | None, interval: Span) -> str:
     low, high = interval
-    return f"{percent(rate)} ({100 * low:.0f}–{100 * high:.0f})"
+    share = "–" if rate is None else f"{100 * rate:.1f}"
+    return f"{share} ({100 * low:.0f}–{100 * high:.0f})"
 
 
 def _p_value(p_value: float | None) -> str:

@@ -16,7 +16,8 @@ from hillclimb.stats.pass_rate import (
     variance_per_prompt,
     wilson,
 )
-from hillclimb.stats.verdict import Verdict, compare_rows
+from hillclimb.stats.verdicts.compare import compare_rows
+from hillclimb.stats.verdicts.verdict import Verdict
 
 
 def row(
@@ -298,7 +299,7 @@ def test_the_table_splits_by_environment_and_by_template() -> None:
         ([None] * 20, [1.0] * 20, Verdict.NO_EVAL),
     ],
 )
-def test_the_verdict_follows_rule_v1(
+def test_the_verdict_follows_the_rule(
     before: list[float | None], after: list[float | None], verdict: Verdict
 ) -> None:
     table = compare_rows(rows(before), rows(after), pass_threshold=1.0)
@@ -323,4 +324,4 @@ def test_a_comparison_counts_pairs_gains_and_losses() -> None:
     assert (found.num_paired, found.num_gained, found.num_lost) == (4, 2, 1)
     assert found.delta == pytest.approx(0.25)
     assert found.p_value == 1.0
-    assert found.rule == "v1"
+    assert found.rule == "v2"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 
@@ -19,6 +19,7 @@ from hillclimb.protocol.payloads.results.reports import ReportPayload
 
 router = APIRouter(prefix="/v1/runs/{run_id}/evals", tags=["results"], responses=PROBLEMS)
 
+RuleName = Annotated[Literal["v1", "v2"], Query(description="Version of the verdicts' rule.")]
 Step = Annotated[int | None, Query(ge=0, le=2**31 - 1, description="Step of an evaluation.")]
 
 
@@ -45,11 +46,12 @@ def get_report(
     run_id: RunId,
     before: Step = None,
     after: Step = None,
+    rule: RuleName = "v2",
 ) -> ReportPayload:
     """Return the paired comparison of two evaluations, by default the first and the last.
 
-    Per decoding, overall and per environment: before, after, n, intervals, p-value, verdict, and
-    the causes of failure on both sides.
+    Per decoding, overall and per environment: before, after, n, intervals, p-values, the change
+    that as many tasks could show, the verdict, and the causes of failure on both sides.
     """
     with open_run(services, caller, run_id) as (session, run):
-        return describe_report(build_report(session, run.id, before=before, after=after))
+        return describe_report(build_report(session, run.id, before=before, after=after, rule=rule))

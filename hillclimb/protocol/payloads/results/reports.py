@@ -37,12 +37,21 @@ class ComparisonPayload(Payload):
     after_coverage: float
     delta: float | None
     p_value: float | None
+    """Two-sided, as if nobody had looked before and nothing else were compared."""
+    p_adjusted: float | None
+    """What the verdict reads: after the rule's corrections; null under v1."""
+    e_value: float | None
+    """Evidence in the direction of change, valid at any look; null under v1."""
+    detectable: float | None
+    """Smallest gain that as many tasks show with power 0.8; null if they show none."""
+    num_tasks_to_decide: int | None
+    """Tasks that would show the observed change with power 0.8; null without a change."""
     n: int
     """Tasks graded on both sides."""
     num_gained: int
     num_lost: int
     verdict: str
-    """`improved`, `regressed`, `saturated`, `failing` or `inconclusive`."""
+    """`improved`, `regressed`, `saturated`, `failing`, `flat`, `inconclusive` or `no_eval`."""
 
 
 class EnvComparison(ComparisonPayload):
@@ -76,6 +85,8 @@ class ReportPayload(Payload):
     after_step: int
     rule: str
     """Version of the rule of the verdicts."""
+    num_candidates: int
+    """Evaluations from which the later one may have been chosen; 1 for the last planned one."""
     decodings: list[str]
     environments: dict[str, dict[str, EnvComparison]]
     """By environment and decoding."""

@@ -8,7 +8,7 @@ from api.results.errors import NoSuchEval
 from api.results.evals.report import build_report
 from api.results.evals.table import eval_table
 from hillclimb.protocol.outcomes import StopReason
-from hillclimb.stats.verdict import compare_rows
+from hillclimb.stats.verdicts.compare import compare_rows
 from tests.api.fixtures.story import Story, rollout
 
 BEFORE = {"booking": 0.2, "github": 0.95, "outlook": 0.0}

@@ -1,49 +1,15 @@
-"""Rule v1 at its limits, and what a comparison compares with what."""
+"""The pairs that a comparison makes, its figures, and the bounds of missing outcomes."""
 
 from __future__ import annotations
-
-from fractions import Fraction
 
 import pytest
 
 from hillclimb.protocol.outcomes import OutcomeRow
 from hillclimb.stats.pass_rate import count_tasks
-from hillclimb.stats.verdict import Verdict, compare_rows, decide
+from hillclimb.stats.power import detectable_paired, paired_size
+from hillclimb.stats.verdicts.compare import compare_rows
+from hillclimb.stats.verdicts.verdict import Selection, Verdict
 from tests.hillclimb.stats.test_pass_rate import row, rows
-
-SAME = Fraction(0)
-UP = Fraction(1, 16)
-DOWN = Fraction(-1, 16)
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "differences", "verdict"),
-    [
-        (0.5, 0.5, [SAME] * 9, Verdict.INCONCLUSIVE),
-        (0.5, 0.5, [SAME] * 10, Verdict.FLAT),
-        (0.9, 0.95, [SAME] * 10, Verdict.SATURATED),
-        (0.95, 0.9, [SAME] * 10, Verdict.SATURATED),
-        (0.89, 1.0, [SAME] * 10, Verdict.FLAT),
-        (1.0, 0.89, [SAME] * 10, Verdict.FLAT),
-        (0.05, 0.05, [SAME] * 10, Verdict.FAILING),
-        (0.06, 0.06, [SAME] * 10, Verdict.FLAT),
-        (0.0, 0.06, [SAME] * 10, Verdict.FLAT),
-        # Six of one sign: p = 2 / 64. Five: p = 2 / 32.
-        (0.5, 0.6, [UP] * 6 + [SAME] * 4, Verdict.IMPROVED),
-        (0.5, 0.6, [UP] * 5 + [SAME] * 5, Verdict.FLAT),
-        (0.6, 0.5, [DOWN] * 6 + [SAME] * 4, Verdict.REGRESSED),
-        (0.6, 0.5, [DOWN] * 5 + [SAME] * 5, Verdict.FLAT),
-        # What was lost counts before what is left, and what is left before what was won.
-        (1.0, 0.95, [DOWN] * 6 + [SAME] * 4, Verdict.REGRESSED),
-        (0.1, 0.01, [DOWN] * 6 + [SAME] * 4, Verdict.REGRESSED),
-        (0.91, 0.95, [UP] * 6 + [SAME] * 4, Verdict.SATURATED),
-        (0.0, 0.04, [UP] * 6 + [SAME] * 4, Verdict.IMPROVED),
-    ],
-)
-def test_the_rule_holds_at_its_limits(
-    before: float, after: float, differences: list[Fraction], verdict: Verdict
-) -> None:
-    assert decide(before, after, differences) is verdict
 
 
 def two_kinds() -> tuple[list[OutcomeRow], list[OutcomeRow]]:
@@ -141,3 +107,38 @@ def test_a_count_completed_in_one_way_keeps_its_task_and_misses_nothing() -> Non
     for each in (failed, passed):
         assert (each.task_key, each.env_key, each.template) == ("a", "booking", "held")
         assert each.held_out_template
+
+
+def test_a_comparison_tells_what_it_could_have_shown_and_the_tasks_that_would_decide() -> None:
+    """Of 40 tasks 6 rise and 2 fall: +10 points, with a share of losses of 5 %."""
+    before = rows([0.0] * 6 + [1.0] * 2 + [0.0] * 32)
+    after = rows([1.0] * 6 + [0.0] * 2 + [0.0] * 32)
+    found = compare_rows(before, after, pass_threshold=1.0).overall
+    assert found.verdict is Verdict.FLAT
+    assert found.detectable == pytest.approx(detectable_paired(40, lost=0.05))
+    assert found.num_tasks_to_decide == 155  # Connor's formula gives 154.6
+    chosen = compare_rows(
+        before, after, pass_threshold=1.0, selection=Selection(num_candidates=10)
+    ).overall
+    assert chosen.detectable == pytest.approx(detectable_paired(40, lost=0.05, level=0.0025))
+    assert chosen.num_tasks_to_decide == int(paired_size(0.1, 0.05, level=0.0025)) + 1
+
+
+def test_without_a_change_no_number_of_tasks_would_decide() -> None:
+    found = compare_rows(rows([0.0] * 20), rows([0.0] * 20), pass_threshold=1.0).overall
+    assert (found.delta, found.num_tasks_to_decide) == (0.0, None)
+    assert found.detectable == pytest.approx(detectable_paired(20, lost=0.0))
+
+
+def test_shares_of_several_rollouts_have_the_spread_of_their_squares() -> None:
+    """Twenty tasks rise by 1/2 and ten fall by 1/2: mean 1/6, mean square 1/4."""
+    before = [
+        row(f"t{i}", score, sample=at) for i in range(30) for at, score in enumerate((1.0, 0.0))
+    ]
+    after = [
+        row(f"t{i}", score, sample=at)
+        for i in range(30)
+        for at, score in enumerate((1.0, 1.0) if i < 20 else (0.0, 0.0))
+    ]
+    found = compare_rows(before, after, pass_threshold=1.0).overall
+    assert found.num_tasks_to_decide == int(paired_size(1 / 6, (1 / 4 - 1 / 6) / 2)) + 1

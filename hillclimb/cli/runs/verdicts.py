@@ -1,0 +1,34 @@
+"""`verdicts`: compare two evaluations of a run, task by task."""
+
+from __future__ import annotations
+
+import click
+
+from hillclimb.cli.console import print_json
+from hillclimb.cli.main import command, connect, main
+from hillclimb.cli.runs.report import print_report
+
+
+@main.command()
+@click.argument("run_id", metavar="RUN")
+@click.option("--before", type=click.IntRange(min=0), help="Step of the earlier evaluation.")
+@click.option("--after", type=click.IntRange(min=0), help="Step of the later evaluation.")
+@click.option(
+    "--rule", type=click.Choice(["v1", "v2"]), default="v2", show_default=True,
+    help="Version of the rule; v1 corrects neither looks nor choices.",
+)  # fmt: skip
+@command
+def verdicts(
+    *, run_id: str, before: int | None, after: int | None, rule: str, as_json: bool
+) -> None:
+    """Compare two evaluations of RUN, by default the first and the last.
+
+    A step other than the last planned one may have been chosen by its figures: its p-values are
+    multiplied by the number of evaluations that the schedule plans.
+    """
+    with connect() as client:
+        report = client.report(run_id, before=before, after=after, rule=rule)
+    if as_json:
+        print_json(report)
+        return
+    print_report(report)

@@ -1,0 +1,249 @@
+"""Comparison of two evaluations task by task, with the verdict of a versioned rule.
+
+If outcomes are missing, the rule judges four times, with the missing ones of each side counted as
+fails and as passes; a sample whose four words differ is inconclusive. The four contain, for gains
+and for losses, the completion that is worst for all samples at once, so the rule's error rates hold
+whatever the missing outcomes would have been.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import product
+
+from hillclimb.protocol.outcomes import OutcomeRow
+from hillclimb.stats.paired import sign_flip_p_value
+from hillclimb.stats.pass_rate import PassRate, TaskCount, count_tasks, pass_rate
+from hillclimb.stats.power import detectable_paired, min_changed, paired_size
+from hillclimb.stats.verdicts.rule_v1 import RuleV1
+from hillclimb.stats.verdicts.rule_v2 import RuleV2
+from hillclimb.stats.verdicts.verdict import (
+    MIN_TASKS,
+    Judgement,
+    PairedSample,
+    Selection,
+    Verdict,
+    VerdictRule,
+)
+
+RULES: Mapping[str, VerdictRule] = {rule.name: rule for rule in (RuleV1(), RuleV2())}
+VERDICT_RULE = "v2"
+"""The rule of new verdicts; older ones stay readable under theirs."""
+LEVEL, ENVIRONMENTS_LEVEL = 0.05, 0.10
+"""Chance of a false IMPROVED: over all tasks (and over the two groups of templates), and anywhere
+among the environments."""
+MOST_TASKS = 1_000_000
+"""No number of tasks above this is recommended."""
+
+Counts = Sequence[TaskCount]
+Pairs = Mapping[str, tuple[Counts, Counts]]
+"""Counts before and after, by the name of the sample."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Two evaluations of the same tasks under the same decoding."""
+
+    before: PassRate
+    after: PassRate
+    delta: float | None
+    """Mean change of pass@1 over paired tasks, in [-1, 1]."""
+    num_paired: int
+    """Tasks with a grade on both sides."""
+    num_gained: int
+    """Paired tasks whose pass share rose."""
+    num_lost: int
+    """Paired tasks whose pass share fell."""
+    p_value: float | None
+    """Two-sided and for this comparison alone, as if it were the only one and nobody had looked
+    before: exact McNemar for one rollout per task, else the sign-flip test."""
+    p_adjusted: float | None
+    """The p-value that the verdict reads: after the rule's corrections for looks, candidates and
+    samples, in the direction of change; None under v1."""
+    e_value: float | None
+    """Evidence in the direction of change, valid at any look; None under v1."""
+    detectable: float | None
+    """Smallest gain that as many paired tasks would show with power 0.8, given the observed share
+    of losses; None where they show none."""
+    num_tasks_to_decide: int | None
+    """Paired tasks that would show the observed change with power 0.8; None without a change."""
+    verdict: Verdict
+    rule: str = VERDICT_RULE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonTable:
+    """Comparisons per environment, over all tasks, and split by template."""
+
+    by_env: Mapping[str, Comparison]
+    overall: Comparison
+    seen_templates: Comparison
+    held_out_templates: Comparison
+    selection: Selection
+    rule: str
+
+
+def compare_rows(
+    before: Iterable[OutcomeRow],
+    after: Iterable[OutcomeRow],
+    *,
+    pass_threshold: float,
+    selection: Selection | None = None,
+    rule: str = VERDICT_RULE,
+) -> ComparisonTable:
+    """Compare two evaluations of one decoding, given their stored rows."""
+    return compare(
+        count_tasks(before, pass_threshold=pass_threshold),
+        count_tasks(after, pass_threshold=pass_threshold),
+        selection=selection,
+        rule=rule,
+    )
+
+
+def compare(
+    before: Counts, after: Counts, *, selection: Selection | None = None, rule: str = VERDICT_RULE
+) -> ComparisonTable:
+    """Compare two evaluations of one decoding, given their tasks' counts.
+
+    Raises:
+        KeyError: there is no such rule.
+    """
+    selection = selection or Selection()
+    envs = sorted({count.env_key for count in (*before, *after)})
+    of_envs = {
+        key: ([c for c in before if c.env_key == key], [c for c in after if c.env_key == key])
+        for key in envs
+    }
+    of_templates = {
+        name: (
+            [c for c in before if c.held_out_template is held_out],
+            [c for c in after if c.held_out_template is held_out],
+        )
+        for name, held_out in (("seen", False), ("held_out", True))
+    }
+    templates = _compare_family(of_templates, RULES[rule], selection, LEVEL)
+    return ComparisonTable(
+        by_env=_compare_family(of_envs, RULES[rule], selection, ENVIRONMENTS_LEVEL),
+        overall=_compare_family({"all": (before, after)}, RULES[rule], selection, LEVEL)["all"],
+        seen_templates=templates["seen"],
+        held_out_templates=templates["held_out"],
+        selection=selection,
+        rule=rule,
+    )
+
+
+def _compare_family(
+    pairs: Pairs, rule: VerdictRule, selection: Selection, level: float
+) -> dict[str, Comparison]:
+    """Compare the samples that are displayed together."""
+    measured = {name: _sample(*sides) for name, sides in pairs.items()}
+    graded = {name: s for name, s in measured.items() if None not in (s.before, s.after)}
+    observed = rule.judge(graded, selection, level=level)
+    words = _words_over_bounds({name: pairs[name] for name in graded}, rule, selection, level)
+    share = rule.one_sided_level(selection, level=level, num_samples=max(1, len(graded)))
+    return {
+        name: _comparison(
+            sides,
+            measured[name],
+            observed.get(name, Judgement(verdict=Verdict.NO_EVAL)),
+            words.get(name, Verdict.NO_EVAL),
+            level=share,
+            rule=rule.name,
+        )
+        for name, sides in pairs.items()
+    }
+
+
+def _words_over_bounds(
+    pairs: Pairs, rule: VerdictRule, selection: Selection, level: float
+) -> dict[str, Verdict]:
+    """Return each sample's word if all completions of the missing outcomes agree on it."""
+    words: dict[str, set[Verdict]] = {name: set() for name in pairs}
+    sides = [side for both in pairs.values() for side in both]
+    is_complete = not any(count.num_missing for side in sides for count in side)
+    for fills in [(None, None)] if is_complete else product((False, True), repeat=2):
+        family = {
+            name: _sample(
+                *(_filled(side, passed=fill) for side, fill in zip(both, fills, strict=True))
+            )
+            for name, both in pairs.items()
+        }
+        for name, judgement in rule.judge(family, selection, level=level).items():
+            words[name].add(judgement.verdict)
+    return {
+        name: votes.pop() if len(votes) == 1 else Verdict.INCONCLUSIVE
+        for name, votes in words.items()
+    }
+
+
+def _comparison(
+    sides: tuple[Counts, Counts],
+    sample: PairedSample,
+    observed: Judgement,
+    verdict: Verdict,
+    *,
+    level: float,
+    rule: str,
+) -> Comparison:
+    differences = sample.differences
+    gain, lost = _moments(differences)
+    return Comparison(
+        before=pass_rate(sides[0]),
+        after=pass_rate(sides[1]),
+        delta=float(sample.change / len(differences)) if differences else None,
+        num_paired=len(differences),
+        num_gained=sum(difference > 0 for difference in differences),
+        num_lost=sum(difference < 0 for difference in differences),
+        p_value=sign_flip_p_value(differences) if differences else None,
+        p_adjusted=observed.p_adjusted if differences else None,
+        e_value=observed.e_value if differences else None,
+        detectable=detectable_paired(len(differences), lost=lost, level=level),
+        num_tasks_to_decide=_size(gain, lost, level),
+        verdict=verdict,
+        rule=rule,
+    )
+
+
+def _moments(differences: Sequence[Fraction]) -> tuple[float, float]:
+    """Return the size of the mean change, and the share of tasks that changed the other way.
+
+    With one rollout per task these are counts. With several, the share is the one that gives
+    differences of -1, 0 and 1 the same mean and the same mean square.
+    """
+    if not differences:
+        return 0.0, 0.0
+    mean = abs(sum(differences, Fraction(0))) / len(differences)
+    square = sum((d * d for d in differences), Fraction(0)) / len(differences)
+    return float(mean), float(max(Fraction(0), square - mean) / 2)
+
+
+def _size(gain: float, lost: float, level: float) -> int | None:
+    if gain == 0.0:
+        return None
+    needed = max(math.ceil(paired_size(gain, lost, level=level)), min_changed(level), MIN_TASKS)
+    return needed if needed <= MOST_TASKS else None
+
+
+def _filled(counts: Counts, *, passed: bool | None) -> Counts:
+    """Return the counts with every missing rollout graded; None leaves them as they are."""
+    return counts if passed is None else [count.with_missing(passed=passed) for count in counts]
+
+
+def _sample(before: Counts, after: Counts) -> PairedSample:
+    old = {(c.env_key, c.task_key): _share(c) for c in before if c.num_graded}
+    return PairedSample(
+        before=pass_rate(before).value,
+        after=pass_rate(after).value,
+        differences=tuple(
+            _share(count) - old[count.env_key, count.task_key]
+            for count in after
+            if count.num_graded and (count.env_key, count.task_key) in old
+        ),
+    )
+
+
+def _share(count: TaskCount) -> Fraction:
+    return Fraction(count.num_passed, count.num_graded)

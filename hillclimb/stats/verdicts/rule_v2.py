@@ -1,0 +1,91 @@
+"""Rule v2: valid at any look, for the checkpoint chosen from several, and for many environments.
+
+Half of the level is spent on looks during an evaluation (`hillclimb.stats.evidence`), half on the
+exact sign-flip test once all planned tasks are there: at its end the rule sees what v1 sees. The
+result counts once per candidate checkpoint (Bonferroni), and the samples displayed together are
+corrected by Holm's procedure. Each direction has the whole level: a false IMPROVED and a false
+REGRESSED are two different errors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from hillclimb.stats.evidence import log_e_value
+from hillclimb.stats.multiplicity import holm
+from hillclimb.stats.paired import sign_flip_p_value
+from hillclimb.stats.verdicts.verdict import (
+    FAILING_UP_TO,
+    MIN_TASKS,
+    SATURATED_FROM,
+    Judgement,
+    PairedSample,
+    Selection,
+    Verdict,
+)
+
+
+class RuleV2:
+    """Errors per family, not per look, checkpoint and environment."""
+
+    name = "v2"
+
+    def judge(
+        self, family: Mapping[str, PairedSample], selection: Selection, *, level: float
+    ) -> dict[str, Judgement]:
+        """Judge the samples of a family together, as `VerdictRule.judge` says."""
+        gains = holm({name: _p_of_gain(sample, selection) for name, sample in family.items()})
+        losses = holm({name: _p_of_gain(_reversed(s), selection) for name, s in family.items()})
+        return {
+            name: _judge(sample, gains[name], losses[name], level)
+            for name, sample in family.items()
+        }
+
+    def one_sided_level(self, selection: Selection, *, level: float, num_samples: int) -> float:
+        """Return what remains of the level for the exact test of the sample corrected most."""
+        return level / (2.0 * selection.num_candidates * num_samples)
+
+
+def _judge(sample: PairedSample, p_of_gain: float, p_of_loss: float, level: float) -> Judgement:
+    has_gained = sample.change >= 0
+    return Judgement(
+        verdict=_word(sample, p_of_gain, p_of_loss, level),
+        p_adjusted=p_of_gain if has_gained else p_of_loss,
+        e_value=_finite(log_e_value((sample if has_gained else _reversed(sample)).differences)),
+    )
+
+
+def _word(sample: PairedSample, p_of_gain: float, p_of_loss: float, level: float) -> Verdict:
+    if sample.before is None or sample.after is None:
+        return Verdict.NO_EVAL
+    if len(sample.differences) < MIN_TASKS:
+        return Verdict.INCONCLUSIVE
+    if p_of_loss <= level:
+        return Verdict.REGRESSED
+    if min(sample.before, sample.after) >= SATURATED_FROM:
+        return Verdict.SATURATED
+    if p_of_gain <= level:
+        return Verdict.IMPROVED
+    return Verdict.FAILING if sample.after <= FAILING_UP_TO else Verdict.FLAT
+
+
+def _p_of_gain(sample: PairedSample, selection: Selection) -> float:
+    """Return the p-value of "no gain" that holds at any look and for the chosen candidate."""
+    p_value = math.exp(-max(0.0, log_e_value(sample.differences)))
+    if selection.is_complete and sample.change > 0:
+        p_value = min(p_value, sign_flip_p_value(sample.differences) / 2.0)
+    return min(1.0, 2.0 * selection.num_candidates * p_value)
+
+
+def _reversed(sample: PairedSample) -> PairedSample:
+    return PairedSample(
+        before=sample.after,
+        after=sample.before,
+        differences=tuple(-difference for difference in sample.differences),
+    )
+
+
+def _finite(log: float) -> float:
+    """Return the e-value, capped at 10^300: JSON has no infinity."""
+    return math.exp(min(log, 300.0 * math.log(10.0)))

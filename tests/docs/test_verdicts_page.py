@@ -1,0 +1,34 @@
+"""The figures on the page of verdicts are those of the benchmark's file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "verdicts.md").read_text()
+FACTS = json.loads((ROOT / "benchmarks" / "results" / "verdicts.json").read_text())
+
+
+def test_the_null_runs_are_those_of_the_file_and_keep_the_promised_errors() -> None:
+    null = FACTS["null"]
+    rows = {
+        "last checkpoint, one look": ("v1_last_checkpoint", None),
+        "last checkpoint, ten looks": ("v1_looks", "v2_last_checkpoint_and_looks"),
+        "best of ten checkpoints, one look": ("v1_best", None),
+        "best of ten checkpoints, ten looks": ("v1_best_and_looks", "v2_best_and_looks"),
+    }
+    for name, (old, new) in rows.items():
+        shown = f"{100 * null[new]:.1f} %" if new else "–"
+        assert f"| {name} | {100 * null[old]:.1f} % | {shown} |" in PAGE
+    assert f"{null['num_runs']:,} null runs" in PAGE
+    assert f"ten looks: {100 * null['v2_any_environment']:.2f} % under v2" in PAGE
+    assert null["v2_best_and_looks"] + null["v2_last_checkpoint_and_looks"] <= 0.05
+    assert null["v2_any_environment"] <= 0.10
+
+
+def test_the_power_is_that_of_the_file() -> None:
+    for each in FACTS["power"]:
+        row = f"| +{100 * each['gain']:.0f} | {100 * each['v1']:.1f} % | {100 * each['v2']:.1f} %"
+        assert f"{row} | {100 * each['share_of_tasks']:.1f} % |" in PAGE
+        assert each["v2"] >= each["v1"]
