@@ -29,6 +29,7 @@ class Task:
     """1 (one dependency) to 3 (several entities and a rule of the app); null: unknown."""
     held_out_template: bool = False
     env_variables: Mapping[str, str] = field(default_factory=dict)
-    """Shown to the model: at least CURRENT_DATE (ISO date) and LOGGED_IN_USER."""
+    """Shown to the model: at least CURRENT_DATE (ISO date) and LOGGED_IN_USER. Those of a dataset
+    that are not text stand in the payload under the same name, for the platform."""
     payload: Mapping[str, JsonValue] = field(default_factory=dict)
     """Data of the environment for its start state and verifier; not shown to the model."""

@@ -16,9 +16,9 @@ Modality = Literal["tool_use", "computer_use", "browser_use"]
 MODALITIES: tuple[Modality, ...] = ("tool_use", "computer_use", "browser_use")
 
 MAX_DEPTH = 32
-"""Limit of nesting levels in `metadata`."""
+"""Limit of nesting levels in `metadata` and `env_variables`."""
 MAX_VALUES = 100_000
-"""Limit of values in `metadata`, at all levels together."""
+"""Limit of values in each of them, at all levels together."""
 _MAX_SHOWN = 80
 """Characters of a key or of a field's name that a message repeats."""
 _MAX_INT = 2**63
@@ -74,8 +74,9 @@ class TaskRow(Section):
     """Data the environment starts from; null is its default."""
     data_version: Annotated[str, Field(min_length=1, max_length=256)] | None = None
     """Version of these data."""
-    env_variables: dict[str, str] = Field(default_factory=dict)
-    """Variables that the model sees, for example CURRENT_DATE (an ISO date) and LOGGED_IN_USER."""
+    env_variables: dict[str, JsonValue] = Field(default_factory=dict)
+    """Variables of the instance, for example CURRENT_DATE (an ISO date) and LOGGED_IN_USER; the
+    platform gets them as they are, the model as text (`variable_texts`)."""
     verifier_code: Annotated[str, Field(min_length=1)] | None = None
     """Source of the verifier. It is stored as text and never executed by us."""
     task_modality: Modality = "tool_use"
@@ -104,21 +105,23 @@ class TaskRow(Section):
     def _text_can_be_stored(cls, text: str | None) -> str | None:
         return None if text is None else _checked(text)
 
-    @field_validator("env_variables")
+    @field_validator("env_variables", "metadata", mode="before")
     @classmethod
-    def _variables_can_be_stored(cls, variables: dict[str, str]) -> dict[str, str]:
-        for name, value in variables.items():
-            _checked(name)
-            _checked(value)
-        return variables
-
-    @field_validator("metadata", mode="before")
-    @classmethod
-    def _metadata_is_json(cls, metadata: object) -> object:
-        fault = json_fault(metadata)
+    def _objects_are_json(cls, content: object) -> object:
+        fault = json_fault(content)
         if fault is not None:
             raise ValueError(fault)
-        return metadata
+        return content
+
+    @property
+    def variable_texts(self) -> dict[str, str]:
+        """The variables as the model sees them: text as it is, other values as JSON."""
+        return {
+            name: value
+            if isinstance(value, str)
+            else json.dumps(value, ensure_ascii=False, sort_keys=True)
+            for name, value in self.env_variables.items()
+        }
 
 
 class PromptlessRow(Section):
@@ -162,10 +165,10 @@ def content_hash(rows: Iterable[TaskRow]) -> str:
 def fingerprint(row: TaskRow) -> str:
     """Return a hash that is equal for rows with the same content under other keys (32 digits).
 
-    It covers the environment, the prompt and the variables that the model sees, but not the version
-    of the environment.
+    It covers the environment, the prompt and the variables as the model sees them, but not the
+    version of the environment.
     """
-    question = [row.env_key, row.prompt, row.env_variables]
+    question = [row.env_key, row.prompt, row.variable_texts]
     return hashlib.sha256(_ENCODER.encode(question).encode()).hexdigest()[:32]
 
 

@@ -21,7 +21,7 @@ FaultCode = Literal[
 
 def needed_dates(row: TaskRow) -> tuple[str, ...]:
     """Return the partial dates of a task's prompt; none where the task has a CURRENT_DATE."""
-    if row.env_variables.get(CURRENT_DATE, "").strip():
+    if row.variable_texts.get(CURRENT_DATE, "").strip():
         return ()
     return partial_dates(row.prompt)
 

@@ -88,7 +88,8 @@ def _normalised(value: dict[Any, Any]) -> dict[str, object]:
     _tidy(fields)
     _part_version(fields)
     if "env_variables" in fields:
-        fields["env_variables"] = _variables(_object("env_variables", fields["env_variables"]))
+        variables = _object("env_variables", fields["env_variables"])
+        fields["env_variables"] = {k: v for k, v in variables.items() if v is not None}
     metadata = _object("metadata", fields.get("metadata", {}))
     extra = {name: value[name] for name in KEPT_IN_METADATA if value.get(name) is not None}
     fields["metadata"] = {**extra, **metadata}
@@ -136,22 +137,6 @@ def _object(field: str, content: object) -> dict[Any, Any]:
     if not isinstance(content, dict):
         raise _Fault(field, f"is {_kind(content)}, not an object: write it as {{…}}")
     return content
-
-
-def _variables(value_by_name: dict[Any, Any]) -> dict[Any, Any]:
-    """Write values that are not text as JSON, and leave out those that are null."""
-    variables = {}
-    for name, value in value_by_name.items():
-        if isinstance(value, str):
-            variables[name] = value
-        elif value is not None:
-            try:
-                variables[name] = json.dumps(value, ensure_ascii=False, allow_nan=False)
-            except (ValueError, TypeError, RecursionError):
-                raise _Fault(
-                    "env_variables", f"{_short(name)} cannot be written as JSON: write it as text"
-                ) from None
-    return variables
 
 
 _SENTENCES: Mapping[str, str] = {

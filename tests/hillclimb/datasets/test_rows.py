@@ -121,7 +121,10 @@ def test_values_that_say_the_same_in_another_type_are_taken() -> None:
     )
     assert (row.env_version, row.difficulty) == ("3", 2)
     assert row.verifier_code == "def verify(env): ..."
-    assert row.env_variables == {"N": "3", "ON": "true", "LIST": '["é"]'}
+    assert row.env_variables == {"N": 3, "ON": True, "LIST": ["é"]}
+    assert row.variable_texts == {"N": "3", "ON": "true", "LIST": '["é"]'}
+    assert fingerprint(row) == fingerprint(read(env_variables=row.variable_texts))
+    assert row_hash(row) != row_hash(read(env_variables=row.variable_texts))
 
 
 def test_what_validation_and_minifleet_need_is_kept_in_the_metadata() -> None:
@@ -151,7 +154,11 @@ def test_what_validation_and_minifleet_need_is_kept_in_the_metadata() -> None:
         ({"env_version": {}}, "field env_version: must be text, not an object"),
         ({"env_variables": "{"}, "field env_variables: is text that is not JSON"),
         ({"env_variables": [1]}, "field env_variables: is a list, not an object"),
-        ({"env_variables": {"A": math.nan}}, "field env_variables: 'A' cannot be written as JSON"),
+        (
+            {"env_variables": {"A": math.nan}},
+            "field env_variables: holds a number that is infinite",
+        ),
+        ({"env_variables": {"A": 2**63}}, "field env_variables: holds a whole number beyond 64"),
         ({"env_variables": {"A": "\ud800"}}, "field env_variables: holds half of a surrogate"),
         ({"difficulty": 4}, "field difficulty: 4 must be 1 (easy), 2 or 3 (hard)"),
         ({"difficulty": True}, "field difficulty: true must be 1 (easy)"),

@@ -95,8 +95,9 @@ def _task(row: TaskRow) -> Task:
         template=template if isinstance(template, str) else row.env_key,
         difficulty=row.difficulty,
         held_out_template=held_out is True,
-        env_variables=dict(row.env_variables),
+        env_variables=row.variable_texts,
         payload={
+            "env_variables": dict(row.env_variables),
             "env_version": row.env_version,
             "data_key": row.data_key,
             "data_version": row.data_version,
@@ -121,7 +122,7 @@ def _minifleet_tasks(rows: Iterable[TaskRow]) -> list[Task]:
         if task is None or fault is not None:
             faults.append(fault or row.key)
         else:
-            tasks.append(replace(task, prompt=row.prompt, env_variables=dict(row.env_variables)))
+            tasks.append(replace(task, prompt=row.prompt, env_variables=row.variable_texts))
     if faults:
         more = f" ({len(faults) - 1} more tasks of this dataset cannot be played either)"
         raise DataError(faults[0] + (more if len(faults) > 1 else ""))
@@ -136,8 +137,9 @@ def _minifleet_fault(row: TaskRow, task: Task | None) -> str | None:
             " ENV/SPLIT/TEMPLATE/NUMBER, as `hillclimb fleet tasks` writes them. Set"
             " environment.provider to where the dataset's tasks are played"
         )
+    texts = row.variable_texts
     for name, value in sorted(task.env_variables.items()):
-        actual = row.env_variables.get(name)
+        actual = texts.get(name)
         if actual is None:
             return (
                 f"task {row.key!r} has no {name} in its env_variables, which its world is made"

@@ -18,7 +18,7 @@ class TaskPayload(Payload):
     env_version: str | None = None
     data_key: str | None = None
     data_version: str | None = None
-    env_variables: dict[str, str] = Field(default_factory=dict)
+    env_variables: dict[str, Any] = Field(default_factory=dict)
     verifier_code: str | None = None
     task_modality: str = "tool_use"
     difficulty: int | None = None

@@ -77,6 +77,7 @@ def test_tasks_of_other_providers_carry_what_their_environment_needs(tmp_path: P
     (task,) = found.train
     assert (task.template, task.difficulty, task.held_out_template) == ("wallst", None, False)
     assert task.payload == {
+        "env_variables": {},
         "env_version": "v2",
         "data_key": "d",
         "data_version": None,

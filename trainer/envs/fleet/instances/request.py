@@ -32,7 +32,8 @@ class InstanceRequest:
     env_version: str | None
     data_key: str | None
     data_version: str | None
-    env_variables: Mapping[str, str]
+    env_variables: Mapping[str, JsonValue]
+    """As the dataset's row has them: numbers and objects are no text."""
     verifier: Verifier | None
     """None: the task cannot be graded."""
 
@@ -70,12 +71,13 @@ class InstanceRequests:
             row = await self._platform_task(task.key, retry)
             fields = {**row, **{key: value for key, value in fields.items() if value is not None}}
         source = _source(fields)
+        variables = task.payload.get("env_variables")
         return InstanceRequest(
             env_key=task.env_key,
             env_version=_text(fields, "env_version") or _text(fields, "version"),
             data_key=_text(fields, "data_key") or _text(fields, "data_id"),
             data_version=_text(fields, "data_version"),
-            env_variables=task.env_variables,
+            env_variables=variables if isinstance(variables, dict) else task.env_variables,
             verifier=of_source(task.key, source, _runtime_version(fields)) if source else None,
         )
 
