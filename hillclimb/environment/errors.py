@@ -5,7 +5,7 @@ RolloutError                 one rollout failed for reasons that are not the pol
 ├── NoPrompt                 neither the task nor its environment has a prompt
 ├── PromptTooLong            with the tools of this instance, longer than the input limit
 ├── PromptDiffers            another prompt than most rollouts of the group got
-├── EnvAtCapacity            the limit of environments is reached: no fault, the rollout waits
+├── EnvAtCapacity            no environment is to be had for now: no fault, the rollout waits
 ├── EngineRestarted          the engine died and restarts: the rollout waits and starts over
 ├── ToolTransport            a tool call got no response (an error text is a response)
 ├── VerifierUnavailable      the grade could not be computed
@@ -69,7 +69,7 @@ class PromptDiffers(RolloutError):
 
 
 class EnvAtCapacity(RolloutError):
-    """The limit of environments is reached: the rollout waits and starts over."""
+    """The limit of environments is reached, or the platform asks to wait: the rollout waits."""
 
     code = "env_at_capacity"
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -68,6 +69,8 @@ NO_VERIFIER = "no_verifier"
 VERIFIER_TRIES = 4
 """Attempts of a verifier that crashes, or whose judge fails; the same number as Fleet's client."""
 VERIFIER_BACKOFF = ExponentialBackoff(first_s=1.0, longest_s=8.0)
+REFUSED_RESET_S = 10.0
+"""How long a refused reset is tried again; OpenEnv's limit of a reset."""
 _ENDED = (404, 410)
 _NO_BUNDLE = (400, 404)
 """Answers of a platform that does not know a bundle's hash; Fleet's own client sends the bundle
@@ -109,7 +112,8 @@ class FleetEnv:
         """Create an instance and return its tools.
 
         Raises:
-            EnvAtCapacity: the account is at its limit of instances.
+            EnvAtCapacity: the account is at its limit of instances, or the platform asks to wait
+                for longer than the reset may take.
             EnvUnavailable: the instance did not start, or lists no tools.
         """
         platform, call = self._platform, self._retry.call
@@ -121,11 +125,14 @@ class FleetEnv:
                 self._request.body(), self._retry, self._share.account
             )
             self._instance = instance
-            await call("the reset", partial(platform.api.reset, instance))
+            await self._reset_state(instance)
             listed = await call("the list of tools", self._list_tools)
         except WireFault as fault:
             if fault.kind == INSTANCE_LIMIT:
                 raise EnvAtCapacity(str(fault)) from fault
+            if fault.is_deferred:
+                self._share.hold(fault.retry_after_s or 0.0)
+                raise EnvAtCapacity(f"{self._task.env_key}: {fault}") from fault
             # What one instance refuses, another one may accept.
             is_permanent = fault.is_permanent and self._instance is None
             raise EnvUnavailable(
@@ -205,6 +212,35 @@ class FleetEnv:
             "num_unknown_errors": float(sum(meter.unknown.values())),
             "concurrency_limit": float(self._share.limit),
         }
+
+    async def _reset_state(self, instance: FleetInstance) -> None:
+        """Put a new instance into its start state, where its manager can do it.
+
+        A manager that refuses is passed over, as in OpenEnv: the instance was created for this
+        episode, and nobody has used it. One that has not answered is not: it may carry out the
+        reset later, in the middle of the episode.
+
+        Raises:
+            WireFault: no answer came.
+        """
+        refused_until = time.monotonic() + REFUSED_RESET_S
+        unanswered: list[WireFault] = []
+
+        def may_repeat(fault: WireFault) -> bool:
+            unanswered.extend([fault] if fault.may_come_late else [])
+            return bool(unanswered) or time.monotonic() < refused_until
+
+        try:
+            reset = partial(self._platform.api.reset, instance)
+            await self._retry.call("the reset", reset, may_repeat=may_repeat)
+        except WireFault as fault:
+            if unanswered or fault.may_come_late:
+                raise
+            _log.warning(
+                "%s: the manager of instance %s did not reset it, which was created for this"
+                " episode and is used as it is: %s",
+                *(self._task.env_key, instance.id, fault),
+            )
 
     def _submit(self, arguments: Mapping[str, JsonValue]) -> ToolResult:
         answer = arguments.get("answer")

@@ -4,8 +4,8 @@ Training does not use it: there the rollout worker ends an episode, and the dead
 bound every operation.
 
 Differences from OpenEnv's class: `close` deletes the instance; an unknown reward is None, never 0
-or 1; a reset that fails raises, so there is no `reset_timeout_s` after which an episode would start
-in a state that nobody reset.
+or 1; a reset without an answer raises, so there is no `reset_timeout_s`: OpenEnv goes on after it,
+and the manager may carry the reset out in the middle of the episode.
 """
 
 from __future__ import annotations

@@ -23,6 +23,8 @@ COOLDOWN_S = 5.0
 """Least time between two decreases: operations in flight at the first show nothing new."""
 FIRST_BLOCK_S, LONGEST_BLOCK_S = 0.1, 5.0
 """Pauses before another creation where other clients of the account have all instances."""
+LONGEST_HOLD_S = 600.0
+"""Most seconds that a `Retry-After` is waited out; then the platform gets another request."""
 
 
 @dataclass(slots=True)
@@ -78,6 +80,11 @@ class Limiter:
         elif now >= self._cooldown_until:
             self._shrink(max(1.0, DECREASE * self.limit))
             self._cooldown_until = now + COOLDOWN_S
+
+    def hold(self, seconds: float) -> None:
+        """Give out no slot for the time that the platform asked for, at most `LONGEST_HOLD_S`."""
+        until = self.clock() + min(seconds, LONGEST_HOLD_S)
+        self._blocked_until = max(self._blocked_until, until)
 
     def _available(self, fault: WireFault) -> int:
         """Return the instances that the account leaves us, from the platform's response."""
@@ -147,6 +154,10 @@ class Share:
         """Let both limits grow."""
         self.environment.on_success()
         self.account.on_success()
+
+    def hold(self, seconds: float) -> None:
+        """Give out no slot of the environment for `seconds`."""
+        self.environment.hold(seconds)
 
     def on_overload(self, fault: WireFault) -> None:
         """Shrink the limit that the fault refers to."""

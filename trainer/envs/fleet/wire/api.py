@@ -20,6 +20,7 @@ from pydantic import JsonValue
 from hillclimb.spec.hosts import is_private
 from trainer.envs.fleet.wire.faults import (
     DUPLICATE,
+    NO_JSON,
     WireFault,
     odd,
     of_network,
@@ -300,7 +301,7 @@ def _read(content: bytes) -> JsonValue:
         answer: JsonValue = json.loads(content)
     except ValueError as error:
         raise WireFault(
-            kind="no_json",
+            kind=NO_JSON,
             message="the answer is not JSON",
             is_transient=True,
             may_be_done=True,

@@ -10,6 +10,7 @@ Source: the wire contract's table of errors (detail is a text or `{error_type, m
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -23,12 +24,16 @@ SESSION_LOST = "session_lost"
 TIMEOUT = "timeout"
 UNREACHABLE = "unreachable"
 DROPPED = "dropped"
-ODD, TOO_LARGE, REDIRECT = "odd_answer", "too_large", "redirect"
+ODD, TOO_LARGE, NO_JSON, REDIRECT = "odd_answer", "too_large", "no_json", "redirect"
 OVERLOAD = frozenset({TIMEOUT, "rate_limit", INSTANCE_LIMIT})
 """Classes after which fewer instances should run at once."""
 
+_COMPLETE = frozenset({ODD, TOO_LARGE, NO_JSON})
+"""Classes of faults in a response that came."""
 _PERMANENT = (400, 401, 403, 422)
 """Refusals of a request that is wrong or not allowed."""
+_GATEWAY = (502, 504)
+"""Answers of a proxy that got none."""
 
 HIDDEN = "[the API key]"
 SHORTEST_KEY = 8
@@ -79,6 +84,8 @@ class WireFault(Exception):
     status: int | None = None
     retry_after_s: float | None = None
     """The server's `Retry-After` (seconds), if any."""
+    is_deferred: bool = False
+    """True where the operation's time ends before `retry_after_s` is over."""
     is_known: bool = True
     detail: Mapping[str, JsonValue] = field(default_factory=dict)
     """Further fields of the body."""
@@ -91,6 +98,13 @@ class WireFault(Exception):
     def is_permanent(self) -> bool:
         """True where the server would refuse the same request again."""
         return self.status in _PERMANENT and not self.is_transient
+
+    @property
+    def may_come_late(self) -> bool:
+        """True where the server may carry out the request later, as it has not answered."""
+        if self.status is not None:
+            return self.status in _GATEWAY
+        return self.may_be_done and self.kind not in _COMPLETE
 
     @property
     def is_overload(self) -> bool:
@@ -219,4 +233,4 @@ def _seconds(text: str | None) -> float | None:
         value = float(text or "")
     except ValueError:
         return None
-    return value if 0.0 <= value < 3600.0 else None
+    return value if 0.0 <= value < math.inf else None

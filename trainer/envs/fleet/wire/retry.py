@@ -100,7 +100,10 @@ class CallRetry:
             if not fault.is_transient or not may_repeat(fault):
                 return None
             pause = max(fault.retry_after_s or 0.0, BACKOFF.pause_s(number, self.rng))
-            return None if pause + LEAST_S >= remaining_s() else pause
+            if pause + LEAST_S < remaining_s():
+                return pause
+            fault.is_deferred = fault.retry_after_s is not None
+            return None
 
         with within(DEFAULT_DEADLINE_S if math.isinf(remaining_s()) else math.inf):
             return await retry_async(attempt, faults=WireFault, pause_s=pause_s)
