@@ -176,6 +176,35 @@ def test_the_named_constants_are_those_of_the_script() -> None:
         Md5ThresholdPolicy.model_validate({"preset": "v9"})
 
 
+def test_what_is_left_out_by_name_says_so_unless_the_user_said_why() -> None:
+    rows = [raw_task("dropbox", "d1"), raw_task("dropbox", "d2"), raw_task("booking", "b")]
+    rows.append(raw_task("zillow", LEFT_OUT[0]))
+    own = Exclusion(scope="task", key="d2", reason="too easy")
+    options = PrepareOptions(split=Md5ThresholdPolicy(preset="v2", max_env_train_share=None))
+    made = prepare(Reading().rows_of(rows), options, now=NOW, exclusions=[own])
+    assert {each.key: each.reason for each in made.split} == {
+        "b": None,
+        "d1": "split: the historic script left this environment out, its instances timed out",
+        "d2": "user: too easy",
+        LEFT_OUT[0]: "split: the historic script left this task out, it lacks CURRENT_DATE",
+    }
+    by_rank = prepare(Reading().rows_of(rows), PrepareOptions(), now=NOW)
+    assert all(each.reason is None for each in by_rank.split), "other policies leave none out"
+
+
+def test_a_row_without_a_prompt_that_is_left_out_by_name_counts_for_no_size() -> None:
+    """At most 7 of 40 or of 61 tasks: other thresholds, so that some tasks are eval in one only."""
+    rows = [raw_task("zillow", f"task_{n}") for n in range(40)]
+    blank = [{**raw_task("zillow", key), "prompt": ""} for key in LEFT_OUT]
+    call = Call(modality="tool_use", excluded_keys=tuple(LEFT_OUT))
+    constants = Constants(0.2, 5, 7, 0.2, 96, 8)
+    policy = Md5ThresholdPolicy(max_eval_per_env=7)
+    expected = historic_split([*rows, *blank], call, constants)
+    assert ours([*rows, *blank], Call(modality="tool_use"), policy) == expected
+    counted = historic_split([*rows, *blank], Call(modality="tool_use"), constants)
+    assert counted != expected
+
+
 def test_the_defects_that_made_rank_the_default_are_there() -> None:
     """500 tasks of one environment: a fifth stays for training; a target of 5 gives other sizes."""
     options = PrepareOptions(split=Md5ThresholdPolicy())
