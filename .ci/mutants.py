@@ -59,13 +59,16 @@ TARGETS = {
             "hillclimb/stats/verdicts/*",
             "hillclimb/stats/evidence.py",
             "hillclimb/stats/multiplicity.py",
+            "hillclimb/stats/signal_report.py",
             "hillclimb/stats/paired.py",
             "hillclimb/stats/power.py",
         ),
         tests=(
             "tests/hillclimb/stats/test_pass_rate.py",
             "tests/hillclimb/stats/test_power.py",
-            "tests/hillclimb/stats/test_verdict.py",
+            "tests/hillclimb/stats/test_evidence.py",
+            "tests/hillclimb/stats/test_signal_report.py",
+            "tests/hillclimb/stats/verdicts",
         ),
     ),
     "splits": Target(

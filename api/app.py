@@ -30,6 +30,7 @@ from api.http.routes.runs import (
     probes,
     prompts,
     runs,
+    signal,
     trajectories,
     validations,
 )
@@ -58,6 +59,7 @@ ROUTERS = (
     evals.router,
     probes.router,
     prompts.router,
+    signal.router,
     validations.router,
     trajectories.router,
     checkpoints.router,

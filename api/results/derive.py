@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any, TypeAlias
 
@@ -14,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from api.results.evals.summary import summarise
 from api.runs.journal import Draft
-from api.tables import Base, Checkpoint, Eval, Metric, OutcomeRecord, Run
+from api.tables import Base, Checkpoint, Eval, Metric, OutcomeRecord, Run, StepSignalRecord
 from hillclimb.protocol.events import (
     CheckpointDeleted,
     CheckpointSaved,
@@ -24,6 +25,7 @@ from hillclimb.protocol.events import (
     StepCompleted,
 )
 from hillclimb.stats.probe_report import report_facts, report_rows
+from hillclimb.stats.signal_report import step_signals
 
 TRAINER = "trainer"
 TRAIN = "train"
@@ -51,12 +53,15 @@ def to_draft(event: Event, attempt: int, *, pass_threshold: float) -> Draft:
 
 
 def derive(session: Session, run: Run, attempt: int, events: Sequence[Event]) -> None:
-    """Write metrics, outcomes, evals and checkpoints of the events; a repeat changes nothing."""
+    """Write what the events measured, a table at a time; a repeat changes nothing."""
     key = {"run_id": run.id, "attempt": attempt}
     measured = [e for e in events if isinstance(e, StepCompleted | EvalCompleted)]
     _upsert(session, Metric, (row for e in measured for row in _metrics(e, key)))
     rolled_out = [*measured, *(e for e in events if isinstance(e, ProbeCompleted))]
     _upsert(session, OutcomeRecord, (row for e in rolled_out for row in _outcomes(e, key)))
+    steps = [e for e in events if isinstance(e, StepCompleted)]
+    group_size = run.spec["rollout"]["n_samples_per_prompt"]
+    _upsert(session, StepSignalRecord, (r for e in steps for r in _signals(e, key, group_size)))
     _upsert(session, Eval, (_eval(e, key) for e in events if isinstance(e, EvalCompleted)))
     saved = [_checkpoint(e, key) for e in events if isinstance(e, CheckpointSaved)]
     _upsert(session, Checkpoint, saved)
@@ -107,6 +112,11 @@ def _metrics(event: StepCompleted | EvalCompleted, key: Row) -> Iterable[Row]:
 def _outcomes(event: StepCompleted | EvalCompleted | ProbeCompleted, key: Row) -> Iterable[Row]:
     for outcome in event.outcomes:
         yield {**key, "step": event.step, **_without_nul(outcome.model_dump(mode="json"))}
+
+
+def _signals(event: StepCompleted, key: Row, group_size: int) -> Iterable[Row]:
+    for signal in step_signals(event.step, event.outcomes, group_size=group_size):
+        yield {**key, **_without_nul(asdict(signal))}
 
 
 def _eval(event: EvalCompleted, key: Row) -> Row:

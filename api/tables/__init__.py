@@ -14,7 +14,7 @@ from api.tables.clusters import (
 from api.tables.datasets import Dataset, DatasetExclusion, DatasetVersion
 from api.tables.notices import OutboxMessage, SlackThread
 from api.tables.projects import ApiKey, Project, SessionCode
-from api.tables.results import Checkpoint, Eval, Metric, OutcomeRecord
+from api.tables.results import Checkpoint, Eval, Metric, OutcomeRecord, StepSignalRecord
 from api.tables.runners import Runner
 from api.tables.runs import Attempt, IdempotencyKey, Run, RunEvent
 
@@ -28,6 +28,7 @@ __all__ = [
     "IdempotencyKey",
     "Metric",
     "OutcomeRecord",
+    "StepSignalRecord",
     "Eval",
     "Checkpoint",
     "Runner",

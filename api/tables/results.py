@@ -63,6 +63,25 @@ class OutcomeRecord(Base):
     trajectory_line: Mapped[int]
 
 
+class StepSignalRecord(Base):
+    """`hillclimb.stats.signal_report.StepSignal` of a training step and an environment."""
+
+    __tablename__ = "step_signals"
+
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    step: Mapped[int] = mapped_column(primary_key=True)
+    env_key: Mapped[str] = mapped_column(primary_key=True)
+    attempt: Mapped[int] = mapped_column(primary_key=True)
+    num_rollouts: Mapped[int]
+    num_graded: Mapped[int]
+    num_groups: Mapped[int]
+    num_mixed: Mapped[int]
+    num_all_zero: Mapped[int]
+    num_all_one: Mapped[int]
+    score_sum: Mapped[float]
+    variance_sum: Mapped[float]
+
+
 class Eval(Base):
     """One evaluation; its percentages are computed from its outcomes."""
 

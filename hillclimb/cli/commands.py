@@ -4,7 +4,17 @@ from hillclimb.cli.clusters import budgets, clouds, clusters
 from hillclimb.cli.datasets import datasets, exclusions, pull
 from hillclimb.cli.main import main
 from hillclimb.cli.preflight import probe, prompts, validate
-from hillclimb.cli.runs import artifacts, control, evaluate, presets, runs, submit, verdicts, watch
+from hillclimb.cli.runs import (
+    artifacts,
+    control,
+    evaluate,
+    presets,
+    runs,
+    signal,
+    submit,
+    verdicts,
+    watch,
+)
 from hillclimb.cli.stack import demo, lifecycle
 from hillclimb.cli.tools import fleet, tinker
 
@@ -26,6 +36,7 @@ __all__ = [
     "prompts",
     "pull",
     "runs",
+    "signal",
     "submit",
     "tinker",
     "validate",

@@ -14,6 +14,7 @@ from hillclimb.protocol.payloads.results.probes import ProbePayload
 from hillclimb.protocol.payloads.results.prompts import PromptsPayload
 from hillclimb.protocol.payloads.results.reports import ReportPayload
 from hillclimb.protocol.payloads.results.rollouts import RolloutList, RolloutWithTrajectory
+from hillclimb.protocol.payloads.results.signal import SignalReportPayload
 from hillclimb.protocol.payloads.results.validations import ValidationPayload
 
 
@@ -47,6 +48,14 @@ class Results:
         query = {"before": before, "after": after, "rule": rule}
         chosen = {name: value for name, value in query.items() if value is not None}
         return self._http.get(ReportPayload, of_run(run_id, "evals", "report"), chosen)
+
+    def signal(
+        self, run_id: str, *, window: int | None = None, env: str | None = None
+    ) -> SignalReportPayload:
+        """Return the signal report of the newest `window` steps, for all environments or one."""
+        query = {"window": window, "env": env}
+        chosen = {name: value for name, value in query.items() if value is not None}
+        return self._http.get(SignalReportPayload, of_run(run_id, "signal"), chosen)
 
     def probe(self, run_id: str) -> ProbePayload:
         """Return the results of a run of kind `probe`, per environment."""
