@@ -15,10 +15,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
 
 from pydantic import JsonValue
 
@@ -39,21 +38,16 @@ from trainer.envs.fleet.verifiers import grades, verification
 from trainer.envs.fleet.wire.api import FleetApi, FleetInstance, Json
 from trainer.envs.fleet.wire.faults import (
     INSTANCE_LIMIT,
-    SESSION_LOST,
     CallRefused,
     WireFault,
     masked,
 )
-from trainer.envs.fleet.wire.mcp_session import McpSession
 from trainer.envs.fleet.wire.results import tool_result
 from trainer.envs.fleet.wire.retry import CallRetry
 from trainer.envs.fleet.wire.schema import changes_nothing, tool_spec
 from trainer.envs.fleet.wire.sizes import Sizes
+from trainer.envs.fleet.wire.tool_paths import ToolPaths
 
-T = TypeVar("T")
-
-COMPUTER = "computer"
-"""The tool for a screen; tasks of the modality `tool_use` do not get it."""
 SUBMIT = "submit_final_answer"
 SUBMIT_SPEC = ToolSpec(
     name=SUBMIT,
@@ -102,8 +96,7 @@ class FleetEnv:
         self._share = share
         self._request: InstanceRequest | None = None
         self._instance: FleetInstance | None = None
-        self._session: McpSession | None = None
-        self._old_sessions: list[McpSession] = []
+        self._paths: ToolPaths | None = None
         self._repeatable: frozenset[str] = frozenset()
         self._answer: str | None = None
         self._conversation: Sequence[Mapping[str, JsonValue]] = ()
@@ -116,7 +109,7 @@ class FleetEnv:
                 for longer than the reset may take.
             EnvUnavailable: the instance did not start, or lists no tools.
         """
-        platform, call = self._platform, self._retry.call
+        platform = self._platform
         await self._delete()
         self._answer = None
         try:
@@ -126,7 +119,8 @@ class FleetEnv:
             )
             self._instance = instance
             await self._reset_state(instance)
-            listed = await call("the list of tools", self._list_tools)
+            self._paths = ToolPaths(instance, platform.api, self._retry.meter, platform.sizes)
+            listed = await self._paths.tools(self._retry)
         except WireFault as fault:
             if fault.kind == INSTANCE_LIMIT:
                 raise EnvAtCapacity(str(fault)) from fault
@@ -249,22 +243,15 @@ class FleetEnv:
         self._answer = answer
         return ToolResult(text=SUBMITTED, ends_episode=True)
 
-    async def _list_tools(self) -> tuple[dict[str, JsonValue], ...]:
-        session = await self._connect_session()
-        listing = await self._await_answer(session, session.tools())
-        tools = tuple(each for each in listing if each.get("name") != COMPUTER)
-        if not tools:
+    async def _call(self, name: str, arguments: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+        if self._paths is None:
             raise WireFault(
-                kind="no_tools",
-                message="the list of tools is empty",
-                is_transient=True,
+                kind="no_instance",
+                message="the episode is not running",
+                is_transient=False,
                 may_be_done=False,
             )
-        return tools
-
-    async def _call(self, name: str, arguments: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-        session = await self._connect_session()
-        return await self._await_answer(session, session.call(name, arguments))
+        return await self._paths.call(name, arguments)
 
     async def _run_verifier(self, verifier: verification.Verifier, instance: FleetInstance) -> Json:
         """Run the verifier once, with retries of the request.
@@ -330,52 +317,12 @@ class FleetEnv:
         )
         return await self._platform.api.execute(body)
 
-    async def _connect_session(self) -> McpSession:
-        """Return the episode's session, reopened where it was lost, on the same instance."""
-        if self._session is None:
-            instance, api = self._instance, self._platform.api
-            if instance is None:
-                raise WireFault(
-                    kind="no_instance",
-                    message="the episode is not running",
-                    is_transient=False,
-                    may_be_done=False,
-                )
-            meter = self._retry.meter
-            if self._old_sessions:
-                meter.count("reconnects")
-            session = McpSession(
-                instance.mcp_url,
-                api.account.headers,
-                meter=meter,
-                tls=api.tls,
-                max_bytes=self._platform.sizes.max_message_bytes,
-            )
-            self._session = session
-            await self._await_answer(session, session.open())
-        return self._session
-
-    async def _await_answer(self, session: McpSession, response: Awaitable[T]) -> T:
-        """Await a response; a lost session, or one whose call was cancelled, is abandoned."""
-        try:
-            return await response
-        except CallRefused:
-            raise
-        except BaseException as error:
-            if not isinstance(error, WireFault) or error.kind == SESSION_LOST:
-                session.abandon()
-                self._old_sessions.append(session)
-                self._session = None
-            raise
-
     async def _delete(self) -> None:
-        sessions, instance = [*self._old_sessions, self._session], self._instance
-        self._old_sessions, self._session, self._instance = [], None, None
-        for session in sessions:
-            if session is not None:
-                session.abandon()
+        paths, instance = self._paths, self._instance
+        self._paths, self._instance = None, None
+        if paths is not None:
+            paths.abandon()
         if instance is not None:
             await self._platform.instances.delete(instance.id)
-        for session in sessions:
-            if session is not None:
-                await session.close()
+        if paths is not None:
+            await paths.close()

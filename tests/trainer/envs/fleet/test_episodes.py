@@ -16,7 +16,7 @@ from trainer.errors import SpecError
 
 
 @pytest.mark.parametrize("mcp_sessions", [False, True])
-async def test_an_expert_is_graded_1_over_one_connection(mcp_sessions: bool) -> None:
+async def test_an_expert_is_graded_1_over_one_session(mcp_sessions: bool) -> None:
     async with on_server(mcp_sessions=mcp_sessions) as (server, provider):
         env = provider.make(TASK)
         tools, results = await play(env)
@@ -25,9 +25,9 @@ async def test_an_expert_is_graded_1_over_one_connection(mcp_sessions: bool) -> 
         await env.close()
         assert grade.score == 1.0
         assert tools == tuple(tool.spec for tool in APPS["booking"].tools)
-        # initialize, initialized, the list, and then one request per call
-        assert stats["requests"]["mcp_http"] == 3 + len(results)
-        assert env.measures()["num_mcp_requests"] == 3 + len(results)
+        # initialize, initialized and the list at each of two paths, and then one request per call
+        assert stats["requests"]["mcp_http"] == 2 * 3 + len(results)
+        assert env.measures()["num_mcp_requests"] == 2 * 3 + len(results)
 
 
 async def test_answers_are_those_of_the_environment_in_this_process() -> None:

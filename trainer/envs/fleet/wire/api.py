@@ -77,9 +77,9 @@ class FleetInstance:
     manager_url: str
 
     @property
-    def mcp_url(self) -> str:
-        """Address of its MCP endpoint."""
-        return f"{self.root_url.rstrip('/')}/mcp"
+    def root(self) -> str:
+        """Address below which its tools are, without a slash at the end."""
+        return self.root_url.rstrip("/")
 
 
 class FleetApi:

@@ -134,7 +134,7 @@ async def test_the_time_left_bounds_a_try() -> None:
 
 def headers_of(env: FleetEnv) -> list[Any]:
     """The headers of every request of the open session from now on."""
-    inner, seen = env._session._transport._inner, []
+    inner, seen = env._paths._paths[0]._session._transport._inner, []
     send = inner.handle_async_request
 
     async def spy(request: Any) -> Any:
@@ -153,7 +153,7 @@ async def test_a_dropped_session_is_opened_again_without_losing_the_instance() -
         await env.call(TOOL, {})
         # The server forgets the session, as after a restart of what is in front of it.
         session = {"mcp-session-id": sent[-1]["mcp-session-id"]}
-        await server.http.delete(env._instance.mcp_url, headers=session)
+        await server.http.delete(f"{env._instance.root}/mcp", headers=session)
         await go_on(env)
         assert (await env.score()).score == 1.0
         assert env.measures()["num_reconnects"] == 1
