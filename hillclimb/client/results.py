@@ -39,13 +39,15 @@ class Results:
         before: int | None = None,
         after: int | None = None,
         rule: str | None = None,
+        k: int | None = None,
     ) -> ReportPayload:
         """Return the before/after report: per environment, per decoding, with p-values.
 
         `before` and `after` are steps, by default those of the first and the last evaluation;
-        `rule` is the version of the verdicts' rule, by default the newest.
+        `rule` is the version of the verdicts' rule, by default the newest; `k` is that of pass@k,
+        by default 1.
         """
-        query = {"before": before, "after": after, "rule": rule}
+        query = {"before": before, "after": after, "rule": rule, "k": k}
         chosen = {name: value for name, value in query.items() if value is not None}
         return self._http.get(ReportPayload, of_run(run_id, "evals", "report"), chosen)
 

@@ -11,6 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from statistics import fmean, pvariance, variance
 
 from hillclimb.protocol.outcomes import OutcomeRow, OutcomeStatus, StopReason
@@ -101,6 +102,12 @@ def pass_at_k(num_graded: int, num_passed: int, k: int) -> float:
     if not 0 <= num_passed <= num_graded or not 1 <= k <= num_graded:
         raise ValueError(f"pass@{k} of {num_passed} passes in {num_graded} is undefined")
     return 1.0 - math.comb(num_graded - num_passed, k) / math.comb(num_graded, k)
+
+
+def exact_pass_at_k(num_graded: int, num_passed: int, k: int) -> Fraction:
+    """Return `pass_at_k` as a fraction, for exact tests; the same conditions hold."""
+    pass_at_k(num_graded, num_passed, k)
+    return 1 - Fraction(math.comb(num_graded - num_passed, k), math.comb(num_graded, k))
 
 
 def count_tasks(rows: Iterable[OutcomeRow], *, pass_threshold: float) -> tuple[TaskCount, ...]:

@@ -42,22 +42,29 @@ def build_report(
     before: int | None = None,
     after: int | None = None,
     rule: str = VERDICT_RULE,
+    k: int = 1,
 ) -> dict[str, Any]:
     """Return the comparison of two evaluations under every decoding that both ran.
 
-    `before` and `after` are steps; by default the first and the last evaluation.
+    `before` and `after` are steps; by default the first and the last evaluation. Decodings with
+    fewer than k rollouts per task are left out.
 
     Raises:
-        NoSuchEval: the run has no evaluation, or none at one of these steps.
+        NoSuchEval: the run has no evaluation, none at one of these steps, or none with k rollouts
+            per task.
         KeyError: there is no such rule.
     """
     evals = list_evals(session, run_id)
     first = _step_of(evals, before, fallback=min)
     last = _step_of(evals, after, fallback=max)
     selection = _selection(session, run_id, evals, first=first, last=last)
-    pairs = _pairs(session, run_id, evals, steps=(first, last))
+    pairs = _pairs(
+        session, run_id, [e for e in evals if e.n_samples_per_prompt >= k], steps=(first, last)
+    )
+    if not pairs and k > 1:
+        raise NoSuchEval(f"no decoding of these evaluations has {k} rollouts per task")
     tables = {
-        name: compare(old.counts, new.counts, selection=selection, rule=rule)
+        name: compare(old.counts, new.counts, selection=selection, rule=rule, k=k)
         for name, (old, new) in pairs.items()
     }
     env_keys = sorted({key for table in tables.values() for key in table.by_env})
@@ -68,6 +75,7 @@ def build_report(
         "before_step": first,
         "after_step": last,
         "rule": rule,
+        "k": k,
         "num_candidates": selection.num_candidates,
         "decodings": list(pairs),
         "environments": {

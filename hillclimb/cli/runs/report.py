@@ -12,7 +12,7 @@ VERDICT_STYLE = {
     "saturated": "cyan",
     "inconclusive": "yellow",
 }
-SINGLE = ("environment", "n>", "pass@1 %>")
+SINGLE = ("environment", "n>", "rate %>")
 COLUMNS = ("environment", "n>", "before %>", "after %>", "delta>", "p>", "verdict")
 
 
@@ -28,7 +28,7 @@ def print_report(report: ReportPayload) -> None:
     for decoding, comparison in report.comparisons.items():
         out.print(
             f"\n[bold]{decoding}[/bold] (temperature {comparison.temperature:g}),"
-            f" pass@1 at {steps} with 95 % intervals"
+            f" pass@{report.k} at {steps} with 95 % intervals"
         )
         rows = [row(key, env[decoding]) for key, env in report.environments.items()]
         rows.append(row("templates seen", comparison.seen_templates))

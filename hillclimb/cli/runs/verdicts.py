@@ -17,9 +17,12 @@ from hillclimb.cli.runs.report import print_report
     "--rule", type=click.Choice(["v1", "v2"]), default="v2", show_default=True,
     help="Version of the rule; v1 corrects neither looks nor choices.",
 )  # fmt: skip
+@click.option(
+    "-k", "k", type=click.IntRange(1, 256), default=1, show_default=True, help="Of pass@k."
+)
 @command
 def verdicts(
-    *, run_id: str, before: int | None, after: int | None, rule: str, as_json: bool
+    *, run_id: str, before: int | None, after: int | None, rule: str, k: int, as_json: bool
 ) -> None:
     """Compare two evaluations of RUN, by default the first and the last.
 
@@ -27,7 +30,7 @@ def verdicts(
     multiplied by the number of evaluations that the schedule plans.
     """
     with connect() as client:
-        report = client.report(run_id, before=before, after=after, rule=rule)
+        report = client.report(run_id, before=before, after=after, rule=rule, k=k)
     if as_json:
         print_json(report)
         return

@@ -10,13 +10,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
 
 from hillclimb.protocol.outcomes import OutcomeRow
 from hillclimb.stats.paired import sign_flip_p_value
-from hillclimb.stats.pass_rate import PassRate, TaskCount, count_tasks, pass_rate
+from hillclimb.stats.pass_rate import (
+    PassRate,
+    TaskCount,
+    count_tasks,
+    exact_pass_at_k,
+    pass_rate,
+)
 from hillclimb.stats.power import detectable_paired, min_changed, paired_size
 from hillclimb.stats.verdicts.rule_v1 import RuleV1
 from hillclimb.stats.verdicts.rule_v2 import RuleV2
@@ -45,18 +51,18 @@ Pairs = Mapping[str, tuple[Counts, Counts]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Two evaluations of the same tasks under the same decoding."""
+    """pass@k of two evaluations of the same tasks under the same decoding."""
 
     before: PassRate
     after: PassRate
     delta: float | None
-    """Mean change of pass@1 over paired tasks, in [-1, 1]."""
+    """Mean change of pass@k over paired tasks, in [-1, 1]."""
     num_paired: int
-    """Tasks with a grade on both sides."""
+    """Tasks with k grades on both sides."""
     num_gained: int
-    """Paired tasks whose pass share rose."""
+    """Paired tasks whose pass@k rose."""
     num_lost: int
-    """Paired tasks whose pass share fell."""
+    """Paired tasks whose pass@k fell."""
     p_value: float | None
     """Two-sided and for this comparison alone, as if it were the only one and nobody had looked
     before: exact McNemar for one rollout per task, else the sign-flip test."""
@@ -84,6 +90,7 @@ class ComparisonTable:
     held_out_templates: Comparison
     selection: Selection
     rule: str
+    k: int
 
 
 def compare_rows(
@@ -93,6 +100,7 @@ def compare_rows(
     pass_threshold: float,
     selection: Selection | None = None,
     rule: str = VERDICT_RULE,
+    k: int = 1,
 ) -> ComparisonTable:
     """Compare two evaluations of one decoding, given their stored rows."""
     return compare(
@@ -100,18 +108,29 @@ def compare_rows(
         count_tasks(after, pass_threshold=pass_threshold),
         selection=selection,
         rule=rule,
+        k=k,
     )
 
 
 def compare(
-    before: Counts, after: Counts, *, selection: Selection | None = None, rule: str = VERDICT_RULE
+    before: Counts,
+    after: Counts,
+    *,
+    selection: Selection | None = None,
+    rule: str = VERDICT_RULE,
+    k: int = 1,
 ) -> ComparisonTable:
-    """Compare two evaluations of one decoding, given their tasks' counts.
+    """Compare pass@k of two evaluations of one decoding, given their tasks' counts.
+
+    Tasks with fewer than k graded rollouts on a side are in no pair.
 
     Raises:
         KeyError: there is no such rule.
+        ValueError: k is below 1.
     """
-    selection = selection or Selection()
+    if k < 1:
+        raise ValueError(f"pass@{k} is undefined")
+    whole = _Judging(rule=RULES[rule], selection=selection or Selection(), level=LEVEL, k=k)
     envs = sorted({count.env_key for count in (*before, *after)})
     of_envs = {
         key: ([c for c in before if c.env_key == key], [c for c in after if c.env_key == key])
@@ -124,42 +143,53 @@ def compare(
         )
         for name, held_out in (("seen", False), ("held_out", True))
     }
-    templates = _compare_family(of_templates, RULES[rule], selection, LEVEL)
+    templates = _compare_family(of_templates, whole)
     return ComparisonTable(
-        by_env=_compare_family(of_envs, RULES[rule], selection, ENVIRONMENTS_LEVEL),
-        overall=_compare_family({"all": (before, after)}, RULES[rule], selection, LEVEL)["all"],
+        by_env=_compare_family(of_envs, replace(whole, level=ENVIRONMENTS_LEVEL)),
+        overall=_compare_family({"all": (before, after)}, whole)["all"],
         seen_templates=templates["seen"],
         held_out_templates=templates["held_out"],
-        selection=selection,
+        selection=whole.selection,
         rule=rule,
+        k=k,
     )
 
 
-def _compare_family(
-    pairs: Pairs, rule: VerdictRule, selection: Selection, level: float
-) -> dict[str, Comparison]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judging:
+    """Rule, selection, level and k by which a family of samples is judged."""
+
+    rule: VerdictRule
+    selection: Selection
+    level: float
+    k: int
+
+    def judge(self, family: Mapping[str, PairedSample]) -> dict[str, Judgement]:
+        return self.rule.judge(family, self.selection, level=self.level)
+
+
+def _compare_family(pairs: Pairs, judging: _Judging) -> dict[str, Comparison]:
     """Compare the samples that are displayed together."""
-    measured = {name: _sample(*sides) for name, sides in pairs.items()}
+    measured = {name: _sample(*sides, judging.k) for name, sides in pairs.items()}
     graded = {name: s for name, s in measured.items() if None not in (s.before, s.after)}
-    observed = rule.judge(graded, selection, level=level)
-    words = _words_over_bounds({name: pairs[name] for name in graded}, rule, selection, level)
-    share = rule.one_sided_level(selection, level=level, num_samples=max(1, len(graded)))
+    observed = judging.judge(graded)
+    words = _words_over_bounds({name: pairs[name] for name in graded}, judging)
     return {
         name: _comparison(
             sides,
             measured[name],
-            observed.get(name, Judgement(verdict=Verdict.NO_EVAL)),
-            words.get(name, Verdict.NO_EVAL),
-            level=share,
-            rule=rule.name,
+            replace(
+                observed.get(name, Judgement(verdict=Verdict.NO_EVAL)),
+                verdict=words.get(name, Verdict.NO_EVAL),
+            ),
+            judging,
+            num_samples=max(1, len(graded)),
         )
         for name, sides in pairs.items()
     }
 
 
-def _words_over_bounds(
-    pairs: Pairs, rule: VerdictRule, selection: Selection, level: float
-) -> dict[str, Verdict]:
+def _words_over_bounds(pairs: Pairs, judging: _Judging) -> dict[str, Verdict]:
     """Return each sample's word if all completions of the missing outcomes agree on it."""
     words: dict[str, set[Verdict]] = {name: set() for name in pairs}
     sides = [side for both in pairs.values() for side in both]
@@ -167,11 +197,11 @@ def _words_over_bounds(
     for fills in [(None, None)] if is_complete else product((False, True), repeat=2):
         family = {
             name: _sample(
-                *(_filled(side, passed=fill) for side, fill in zip(both, fills, strict=True))
+                _filled(before, passed=fills[0]), _filled(after, passed=fills[1]), judging.k
             )
-            for name, both in pairs.items()
+            for name, (before, after) in pairs.items()
         }
-        for name, judgement in rule.judge(family, selection, level=level).items():
+        for name, judgement in judging.judge(family).items():
             words[name].add(judgement.verdict)
     return {
         name: votes.pop() if len(votes) == 1 else Verdict.INCONCLUSIVE
@@ -182,28 +212,30 @@ def _words_over_bounds(
 def _comparison(
     sides: tuple[Counts, Counts],
     sample: PairedSample,
-    observed: Judgement,
-    verdict: Verdict,
+    judgement: Judgement,
+    judging: _Judging,
     *,
-    level: float,
-    rule: str,
+    num_samples: int,
 ) -> Comparison:
     differences = sample.differences
     gain, lost = _moments(differences)
+    level = judging.rule.one_sided_level(
+        judging.selection, level=judging.level, num_samples=num_samples
+    )
     return Comparison(
-        before=pass_rate(sides[0]),
-        after=pass_rate(sides[1]),
+        before=pass_rate(sides[0], k=judging.k),
+        after=pass_rate(sides[1], k=judging.k),
         delta=float(sample.change / len(differences)) if differences else None,
         num_paired=len(differences),
         num_gained=sum(difference > 0 for difference in differences),
         num_lost=sum(difference < 0 for difference in differences),
         p_value=sign_flip_p_value(differences) if differences else None,
-        p_adjusted=observed.p_adjusted if differences else None,
-        e_value=observed.e_value if differences else None,
+        p_adjusted=judgement.p_adjusted if differences else None,
+        e_value=judgement.e_value if differences else None,
         detectable=detectable_paired(len(differences), lost=lost, level=level),
         num_tasks_to_decide=_size(gain, lost, level),
-        verdict=verdict,
-        rule=rule,
+        verdict=judgement.verdict,
+        rule=judging.rule.name,
     )
 
 
@@ -232,18 +264,18 @@ def _filled(counts: Counts, *, passed: bool | None) -> Counts:
     return counts if passed is None else [count.with_missing(passed=passed) for count in counts]
 
 
-def _sample(before: Counts, after: Counts) -> PairedSample:
-    old = {(c.env_key, c.task_key): _share(c) for c in before if c.num_graded}
+def _sample(before: Counts, after: Counts, k: int) -> PairedSample:
+    old = {(c.env_key, c.task_key): _value(c, k) for c in before if c.num_graded >= k}
     return PairedSample(
-        before=pass_rate(before).value,
-        after=pass_rate(after).value,
+        before=pass_rate(before, k=k).value,
+        after=pass_rate(after, k=k).value,
         differences=tuple(
-            _share(count) - old[count.env_key, count.task_key]
+            _value(count, k) - old[count.env_key, count.task_key]
             for count in after
-            if count.num_graded and (count.env_key, count.task_key) in old
+            if count.num_graded >= k and (count.env_key, count.task_key) in old
         ),
     )
 
 
-def _share(count: TaskCount) -> Fraction:
-    return Fraction(count.num_passed, count.num_graded)
+def _value(count: TaskCount, k: int) -> Fraction:
+    return exact_pass_at_k(count.num_graded, count.num_passed, k)

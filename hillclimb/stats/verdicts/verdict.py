@@ -57,7 +57,7 @@ class PairedSample:
     before: float | None
     after: float | None
     differences: tuple[Fraction, ...]
-    """Change of the pass share of every task with a grade on both sides, in [-1, 1]."""
+    """Change of pass@k of every task with k grades on both sides, in [-1, 1]."""
 
     @property
     def change(self) -> Fraction:

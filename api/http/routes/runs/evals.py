@@ -20,6 +20,7 @@ from hillclimb.protocol.payloads.results.reports import ReportPayload
 router = APIRouter(prefix="/v1/runs/{run_id}/evals", tags=["results"], responses=PROBLEMS)
 
 RuleName = Annotated[Literal["v1", "v2"], Query(description="Version of the verdicts' rule.")]
+PassK = Annotated[int, Query(ge=1, le=256, description="Compare pass@k.")]
 Step = Annotated[int | None, Query(ge=0, le=2**31 - 1, description="Step of an evaluation.")]
 
 
@@ -47,11 +48,15 @@ def get_report(
     before: Step = None,
     after: Step = None,
     rule: RuleName = "v2",
+    k: PassK = 1,
 ) -> ReportPayload:
     """Return the paired comparison of two evaluations, by default the first and the last.
 
     Per decoding, overall and per environment: before, after, n, intervals, p-values, the change
-    that as many tasks could show, the verdict, and the causes of failure on both sides.
+    that as many tasks could show, the verdict, and the causes of failure on both sides. With k
+    above 1, only decodings with as many rollouts per task.
     """
     with open_run(services, caller, run_id) as (session, run):
-        return describe_report(build_report(session, run.id, before=before, after=after, rule=rule))
+        return describe_report(
+            build_report(session, run.id, before=before, after=after, rule=rule, k=k)
+        )

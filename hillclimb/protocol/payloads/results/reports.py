@@ -85,6 +85,8 @@ class ReportPayload(Payload):
     after_step: int
     rule: str
     """Version of the rule of the verdicts."""
+    k: int = 1
+    """The figures are pass@k."""
     num_candidates: int
     """Evaluations from which the later one may have been chosen; 1 for the last planned one."""
     decodings: list[str]

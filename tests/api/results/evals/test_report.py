@@ -134,3 +134,23 @@ def test_the_table_tells_seen_from_held_out_templates(story: Story) -> None:
     assert row["held_out_templates"]["n"] == 10
     assert row["envs"]["booking"]["passes"] == 20
     assert row["envs"]["booking"]["pass_at_n"] is None
+
+
+def test_pass_at_k_needs_as_many_rollouts_per_task(story: Story) -> None:
+    run_id = trained(story)
+    with story.database.transaction() as session:
+        assert build_report(session, run_id)["k"] == 1
+        with pytest.raises(NoSuchEval, match="no decoding of these evaluations has 3 rollouts"):
+            build_report(session, run_id, k=3)
+
+
+def test_a_step_that_may_have_been_chosen_counts_every_planned_evaluation(story: Story) -> None:
+    """Evaluations at 10, 20, 30 and 40 are planned; the last one is no choice."""
+    run_id = trained(story)
+    with story.database.transaction() as session:
+        chosen = build_report(session, run_id, after=20)
+        later = build_report(session, run_id, before=20, after=20)
+        last = build_report(session, run_id)
+    assert (chosen["num_candidates"], last["num_candidates"]) == (4, 1)
+    assert later["num_candidates"] == 2
+    assert chosen["rule"] == last["rule"] == "v2"

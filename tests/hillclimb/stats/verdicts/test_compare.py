@@ -142,3 +142,39 @@ def test_shares_of_several_rollouts_have_the_spread_of_their_squares() -> None:
     ]
     found = compare_rows(before, after, pass_threshold=1.0).overall
     assert found.num_tasks_to_decide == int(paired_size(1 / 6, (1 / 4 - 1 / 6) / 2)) + 1
+
+
+def several(task: str, num_passed: int, num_samples: int = 4) -> list[OutcomeRow]:
+    return [row(task, float(at < num_passed), sample=at) for at in range(num_samples)]
+
+
+def test_pass_at_k_is_compared_task_by_task() -> None:
+    """Of 4 rollouts, 0, 1, 2 and 3 passes are pass@2 of 0, 1/2, 5/6 and 1."""
+    old = [*several("a", 0), *several("b", 1), *several("c", 2), *several("d", 3)]
+    new = [*several("a", 1), *several("b", 2), *several("c", 2), *several("d", 2)]
+    found = compare_rows(old, new, pass_threshold=1.0, k=2).overall
+    assert (found.before.k, found.before.value) == (2, pytest.approx((0 + 1 / 2 + 5 / 6 + 1) / 4))
+    assert found.delta == pytest.approx((1 / 2 + 1 / 3 + 0 - 1 / 6) / 4)
+    assert (found.num_gained, found.num_lost) == (2, 1)
+
+
+def test_a_task_with_fewer_grades_than_k_is_in_no_pair() -> None:
+    old = [*several("a", 1), *several("b", 0, num_samples=1)]
+    new = [*several("a", 2), *several("b", 1, num_samples=1)]
+    assert compare_rows(old, new, pass_threshold=1.0, k=2).overall.num_paired == 1
+    assert compare_rows(old, new, pass_threshold=1.0).overall.num_paired == 2
+    none = compare_rows(old, new, pass_threshold=1.0, k=5).overall
+    assert (none.verdict, none.delta) == (Verdict.NO_EVAL, None)
+
+
+def test_more_tasks_solved_at_all_improve_pass_at_k() -> None:
+    """Each of 12 tasks is solved once instead of never: pass@4 rises from 0 to 1."""
+    old = [each for i in range(12) for each in several(f"t{i}", 0)]
+    new = [each for i in range(12) for each in several(f"t{i}", 1)]
+    table = compare_rows(old, new, pass_threshold=1.0, k=4)
+    assert (table.k, table.overall.verdict, table.overall.delta) == (4, Verdict.IMPROVED, 1.0)
+
+
+def test_pass_at_zero_is_refused() -> None:
+    with pytest.raises(ValueError, match="pass@0 is undefined"):
+        compare_rows([], [], pass_threshold=1.0, k=0)
