@@ -74,6 +74,9 @@ class Grade:
     """A stable code."""
     detail: str | None = None
     """The cause in words, such as the error of a crashed verifier."""
+    passed_every_check: bool = False
+    """The task failed although every check that its verifier reports passed; partial rewards are
+    on."""
 
     def __post_init__(self) -> None:
         if self.reason is not None:

@@ -10,6 +10,7 @@ from hillclimb.spec.backend.backend import BackendSpec
 from hillclimb.spec.backend.skypilot import BudgetSpec
 from hillclimb.spec.data import DataSpec
 from hillclimb.spec.environment.environment import EnvironmentSpec
+from hillclimb.spec.environment.prompt import PromptSpec
 from hillclimb.spec.preflight.preflight import ProbeSpec, ValidationSpec
 from hillclimb.spec.preflight.preview import PreviewSpec
 from hillclimb.spec.reporting import NotifySpec, TrackingSpec
@@ -55,6 +56,8 @@ class RunSections(Section):
     """Tasks to train and evaluate on."""
     environment: EnvironmentSpec = EnvironmentSpec()
     """Provider and limits of the environments."""
+    prompt: PromptSpec = PromptSpec()
+    """The words of the prompt, and the rules for turns."""
     rollout: RolloutSpec = RolloutSpec()
     """Sampling of training rollouts."""
     algorithm: AlgorithmSpec = AlgorithmSpec()

@@ -34,8 +34,8 @@ from trainer.attempt.context import AttemptContext
 from trainer.envs.choose import choose_provider
 from trainer.rollouts.chat.chat import load_chat
 from trainer.rollouts.chat.prompt_stats import CountOptions, PromptStats, compute_prompt_stats
-from trainer.rollouts.chat.prompts import PROMPT_VERSION
 from trainer.rollouts.limits.limits import limits_for
+from trainer.rollouts.styles.choose import choose_style
 
 PROGRESS_S = 20.0
 """Interval of progress events (seconds): the service expects events from a live trainer."""
@@ -94,7 +94,7 @@ class PromptPreview:
         context.journal.emit(
             PromptsRendered(
                 step=step,
-                version=PROMPT_VERSION,
+                version=choose_style(context.spec.prompt).wording.version,
                 max_input_length=context.spec.rollout.max_input_length,
                 environments={key: env_stats.prompts for key, env_stats in stats.items()},
                 file=key,
@@ -177,7 +177,11 @@ class PromptPreview:
 
     def _count(self, offers: dict[str, _EnvOffer], progress: _Progress) -> dict[str, PromptStats]:
         chat = load_chat(self.model_dir, self.vocab_size)
-        counting = CountOptions(number=self.selection.num_counted, on_counted=progress.count)
+        counting = CountOptions(
+            number=self.selection.num_counted,
+            on_counted=progress.count,
+            wording=choose_style(self.context.spec.prompt).wording,
+        )
         return {
             env_key: compute_prompt_stats(
                 offer.tasks,

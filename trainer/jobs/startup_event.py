@@ -10,7 +10,7 @@ from hillclimb.protocol.checkpoint_manifest import config_hash
 from hillclimb.protocol.events import RunWarning, TrainerStarted
 from trainer.attempt.context import AttemptContext
 from trainer.jobs.step_schedule import Schedule
-from trainer.rollouts.chat.prompts import PROMPT_VERSION
+from trainer.rollouts.styles.choose import choose_style
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ def emit_started(context: AttemptContext, info: StartupInfo) -> None:
             total_steps=Schedule.of(context.spec, start=step).total,
             resumed_from_step=info.resumed_from_step,
             config_hash=config_hash(context.spec),
-            prompt_version=PROMPT_VERSION,
+            prompt_version=choose_style(context.spec.prompt).wording.version,
             engine=info.engine,
             num_parameters=info.num_parameters,
             num_train_tasks=info.num_train_tasks,

@@ -33,11 +33,13 @@ from hillclimb.protocol.outcomes import StopReason
 from trainer.engines.base import Engine
 from trainer.errors import EngineError, TrainerError
 from trainer.rollouts.chat.chat import Chat
-from trainer.rollouts.chat.parsing import MalformedCall, ParsedTurn, parse_turn
-from trainer.rollouts.chat.prompts import NO_CALL_OBSERVATION
+from trainer.rollouts.chat.parsing import MalformedCall, ParsedTurn
+from trainer.rollouts.chat.stop_text import cut_at
 from trainer.rollouts.limits.budget import PolicyTimeUp, TimeBudget
 from trainer.rollouts.limits.liveness import Request, refuse_dead_engine
 from trainer.rollouts.seeds import derive_seed
+from trainer.rollouts.styles.base import EpisodeCrash, PromptStyle
+from trainer.rollouts.styles.own import OWN_STYLE
 from trainer.rollouts.transcript import Transcript
 from trainer.types import Sample, SamplingParams, Turn
 
@@ -58,6 +60,15 @@ class TurnSampling:
     top_p: float = 1.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyParts:
+    """The policy's side of an episode: engine, chat format and prompt style."""
+
+    engine: Engine
+    chat: Chat
+    style: PromptStyle = OWN_STYLE
+
+
 class Episode:
     """One episode; `transcript` has its turns and tokens also after an error."""
 
@@ -66,16 +77,17 @@ class Episode:
         task: Task,
         env: Env,
         budget: TimeBudget,
-        engine: Engine,
-        chat: Chat,
+        policy: PolicyParts,
         transcript: Transcript,
     ) -> None:
         self._transcript = transcript
         self._budget = budget
         self._env = env
-        self._engine = engine
-        self._chat = chat
+        self._engine = policy.engine
+        self._chat = policy.chat
+        self._wording, self._rules = policy.style.wording, policy.style.rules
         self._task = task
+        self._tools: Sequence[ToolSpec] = ()
         self._limits = budget.limits
 
     async def run(self, draw: TurnSampling) -> tuple[Grade, StopReason]:
@@ -87,18 +99,20 @@ class Episode:
             EngineError: sampling failed, or the engine no longer responds.
         """
         try:
-            tools = await self._reset()
-            self._start(tools)
+            self._tools = await self._reset()
+            self._start()
             stop = self._transcript.stop_reason = await self._turns(draw)
-            if stop not in _FINISHED and not self._limits.grades_unfinished:
-                return _FAILED, stop
-            return await self._grade(), stop
+            return (await self._grade() if self._may_grade(stop) else _FAILED), stop
         except PolicyTimeUp:
             return _FAILED, StopReason.POLICY_DEADLINE
+        except EpisodeCrash as crash:
+            grade = Grade(score=0.0, reason=crash.code, detail=str(crash))
+            return grade, StopReason.ENV_ENDED
 
-    def _start(self, tools: Sequence[ToolSpec]) -> None:
+    def _start(self) -> None:
         self._add_environments_prompt()
-        prompt, limit = self._chat.encode_prompt(self._task, tools), self._limits.max_input_length
+        tools, limit = self._tools, self._limits.max_input_length
+        prompt = self._chat.encode_prompt(self._task, tools, self._wording)
         # A prompt that is too long is recorded too, for whoever looks into the trajectory.
         self._transcript.start(prompt)
         self._transcript.num_tools = len(tools)
@@ -131,14 +145,18 @@ class Episode:
     async def _take_turn(self, draw: TurnSampling, turn: int) -> StopReason | None:
         sample = await self._sample(draw, turn)
         text = self._chat.decode(sample.token_ids)
-        if not sample.stopped:
+        if not sample.stopped and not self._rules.plays_cut_turns:
             self._transcript.turns.append(_turn(text))
             return StopReason.MAX_GENERATE_LENGTH
-        return await self._act(text)
+        is_closed = sample.token_ids[-1:] == (self._chat.end_of_turn_id,)
+        return await self._act(text, is_closed=is_closed)
 
-    async def _act(self, text: str) -> StopReason | None:
-        """Execute the calls of a turn and append the results; None if the episode continues."""
-        parsed = parse_turn(text)
+    async def _act(self, text: str, *, is_closed: bool) -> StopReason | None:
+        """Execute the calls of a turn and append the results; None if the episode continues.
+
+        `is_closed`: the policy drew the end of the turn.
+        """
+        parsed = self._parse(text)
         results = await self._call_all(text, parsed)
         if any(result.ends_episode for result in results):
             return StopReason.ENV_ENDED
@@ -147,11 +165,18 @@ class Episode:
                 self._transcript.turns.append(_turn(text))
             return StopReason.DONE
         if not results:
-            results = [ToolResult(text=NO_CALL_OBSERVATION, is_error=True)]
-            self._transcript.turns.append(_turn(text, result=results[0]))
-        observation, is_error = _joined(results)
-        self._transcript.append_text(self._chat.encode_observation(observation, is_error=is_error))
+            answer = ToolResult(text=self._rules.no_call, is_error=True)
+            self._transcript.turns.append(_turn(text, result=answer))
+        message = self._rules.render_results(results)
+        self._transcript.append_text(self._chat.encode_reply(message, turn_closed=is_closed))
         return None
+
+    def _parse(self, text: str) -> ParsedTurn:
+        try:
+            return self._rules.parse(text)
+        except EpisodeCrash:
+            self._transcript.turns.append(_turn(text))
+            raise
 
     async def _call_all(self, text: str, parsed: ParsedTurn) -> list[ToolResult]:
         """Execute the calls of one turn in order, up to one that ends the episode."""
@@ -180,7 +205,7 @@ class Episode:
             temperature=draw.temperature,
             top_p=draw.top_p,
             max_new_tokens=min(self._limits.max_generate_length, room),
-            stop_token_ids=self._chat.stop_token_ids,
+            stop_token_ids=self._chat.stop_ids(self._rules.stop_text),
             seed=derive_seed(draw.seed, turn),
         )
         token_ids = tuple(self._transcript.token_ids)
@@ -194,6 +219,7 @@ class Episode:
             turn_s = self._limits.turn_timeout_s
             await refuse_dead_engine(request, token_ids, turn_s=turn_s)
             raise
+        sample = cut_at(sample, self._rules.stop_text, self._chat)
         self._transcript.append_sample(sample)
         return sample
 
@@ -213,26 +239,28 @@ class Episode:
     async def _call(self, call: ToolCall | MalformedCall) -> ToolResult:
         if isinstance(call, MalformedCall):
             return ToolResult(text=call.problem, is_error=True)
+        refusal = self._rules.refusal(call, self._tools)
+        if refusal is not None:
+            return refusal
         late = ToolTransport(f"{call.name} did not answer in time")
         async with self._budget.environment("call", late, at_most_s=self._limits.call_timeout_s):
             return await self._env.call(call.name, call.arguments)
 
+    def _may_grade(self, stop: StopReason) -> bool:
+        if stop in _FINISHED:
+            return True
+        turns = self._transcript.turns
+        return self._limits.grades_unfinished and self._rules.grades_unfinished(stop, turns)
+
     async def _grade(self) -> Grade:
         """Grade the state, even after the deadline: the episode itself ended in time."""
-        if isinstance(self._env, SupportsTranscript):
+        if isinstance(self._env, SupportsTranscript) and self._rules.shows_transcript:
             self._env.set_transcript(self._transcript.conversation(self._task.prompt))
         async with self._budget.grading(VerifierUnavailable("the verifier took too long")):
-            grade = await self._env.score()
+            grade = self._rules.grade(await self._env.score())
         if grade.score is None:
             self._budget.record_missing_grade()
         return grade
-
-
-def _joined(results: Sequence[ToolResult]) -> tuple[str, bool]:
-    """Join a turn's results into one observation; among successes, errors get a prefix."""
-    if len(results) == 1 or all(result.is_error for result in results):
-        return "\n".join(result.text for result in results), results[0].is_error
-    return "\n".join(f"Error: {r.text}" if r.is_error else r.text for r in results), False
 
 
 def _turn(

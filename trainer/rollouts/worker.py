@@ -35,7 +35,7 @@ from hillclimb.spec.training.rollout import RolloutSpec
 from trainer.engines.base import Engine
 from trainer.errors import TrainerError
 from trainer.rollouts.chat.chat import Chat
-from trainer.rollouts.episode import Episode, TurnSampling
+from trainer.rollouts.episode import Episode, PolicyParts, TurnSampling
 from trainer.rollouts.limits.budget import RolloutClock, TimeBudget
 from trainer.rollouts.limits.limits import limits_for, without_deadlines
 from trainer.rollouts.limits.liveness import wait_until_ready
@@ -44,6 +44,8 @@ from trainer.rollouts.records.cause import cause_in_words
 from trainer.rollouts.records.skipped import rollout_id, unstarted
 from trainer.rollouts.request import Rollout, RolloutRequest
 from trainer.rollouts.seeds import derive_seed
+from trainer.rollouts.styles.base import PromptStyle
+from trainer.rollouts.styles.own import OWN_STYLE
 from trainer.rollouts.transcript import RolloutIdentity, Transcript
 
 CLOSE_TIMEOUT_S = 10.0
@@ -64,6 +66,7 @@ class RolloutParts:
     rollout: RolloutSpec
     seed: int
     attempt: int
+    style: PromptStyle = OWN_STYLE
     redactor: Redactor = NOTHING_SECRET
     """Redacts the causes of missing grades, which quote servers."""
     has_deadlines: bool = True
@@ -173,11 +176,12 @@ class RolloutWorker:
         env: Env | None = None
         try:
             env = self._parts.provider.make(task)
-            engine, chat = self._parts.engine, self._parts.chat
+            engine = self._parts.engine
+            policy = PolicyParts(engine=engine, chat=self._parts.chat, style=self._parts.style)
             budget = TimeBudget(
                 clock, lambda: engine.stats().loop_blocked_s, operations=transcript.operations
             )
-            episode = Episode(task, env, budget, engine, chat, transcript)
+            episode = Episode(task, env, budget, policy, transcript)
             grade, stop = await episode.run(draw)
             return _Try(outcome=self._graded(grade, draw), stop=stop, transcript=transcript)
         except TrainerError:

@@ -107,6 +107,7 @@ class WorkerFactory:
         with gc_paused_import():
             from trainer.envs.choose import choose_provider
             from trainer.rollouts.chat.chat import load_chat
+            from trainer.rollouts.styles.choose import choose_style
             from trainer.rollouts.worker import RolloutParts, RolloutWorker
         spec = self.spec
         provider = self.provider or choose_provider(
@@ -120,6 +121,7 @@ class WorkerFactory:
             rollout=spec.rollout,
             seed=spec.schedule.seed,
             attempt=self.attempt,
+            style=choose_style(spec.prompt),
             redactor=Redactor.of(os.environ),
             has_deadlines=not spec.deterministic,
         )

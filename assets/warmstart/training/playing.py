@@ -22,7 +22,7 @@ from hillclimb.minifleet.env import MinifleetEnv
 from hillclimb.protocol.outcomes import StopReason
 from trainer.engines.torch.engine import TorchEngine
 from trainer.rollouts.chat.chat import Chat
-from trainer.rollouts.episode import Episode, TurnSampling
+from trainer.rollouts.episode import Episode, PolicyParts, TurnSampling
 from trainer.rollouts.limits.budget import RolloutClock, TimeBudget
 from trainer.rollouts.limits.limits import RolloutLimits
 from trainer.rollouts.seeds import derive_seed
@@ -101,7 +101,7 @@ async def play(
         env = ShadowedEnv(task)
         transcript = Transcript()
         budget = TimeBudget(RolloutClock(LIMITS), lambda: engine.stats().loop_blocked_s)
-        episode = Episode(task, env, budget, engine, chat, transcript)
+        episode = Episode(task, env, budget, PolicyParts(engine=engine, chat=chat), transcript)
         draw = TurnSampling(
             temperature=temperature,
             seed=derive_seed(seed, task.key),

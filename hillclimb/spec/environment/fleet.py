@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 from pydantic import Field
 
+from hillclimb.spec.environment.prompt import PromptSpec
 from hillclimb.spec.section import Seconds, Section
 
 DEFAULT_BASE_URL = "https://orchestrator.fleetai.com"
 MAX_OUTPUT_CHARS = 10_000
-"""Limit at which Fleet's own wrapper truncates."""
+"""Limit at which Fleet's own wrapper truncates where its context tools are on."""
 IMAGE_MODALITIES = ("computer_use", "browser_use")
 
 
@@ -40,12 +42,20 @@ class FleetSpec(Section):
     max_message_mib: Annotated[int, Field(ge=1, le=1024)] = 16
     """Largest response accepted from the platform or an instance (MiB); a larger one is an infra
     error."""
-    max_output_chars: Annotated[int, Field(ge=100, le=10_000_000)] = MAX_OUTPUT_CHARS
+    max_output_chars: Annotated[int, Field(ge=100, le=10_000_000)] | None = None
     """Longest tool result that the model sees (characters); a longer one is truncated, with a note
-    of how much is missing."""
+    of how much is missing. null: 10,000, and with `prompt.style: skyrl` no limit, as in SkyRL
+    without its context tools."""
     partial_reward: bool = False
     """Score a failed task by the share of its checks that passed, as its verifier prints them. It
     never counts as a pass: `eval.pass_threshold` must be 1."""
+
+
+def output_limit(fleet: FleetSpec, prompt: PromptSpec) -> int:
+    """Return the longest tool result that the model sees (characters)."""
+    if fleet.max_output_chars is not None:
+        return fleet.max_output_chars
+    return sys.maxsize if prompt.style == "skyrl" else MAX_OUTPUT_CHARS
 
 
 def refuse_idle_workers(fleet: FleetSpec, num_workers: int) -> None:

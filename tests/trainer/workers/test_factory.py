@@ -9,6 +9,7 @@ import pytest
 
 from hillclimb.environment.base import ToolSpec
 from hillclimb.environment.errors import EnvUnavailable
+from hillclimb.protocol.outcomes import StopReason
 from tests.trainer.fixtures.scripted import (
     DONE,
     CountingEnv,
@@ -46,3 +47,26 @@ async def test_no_secret_of_the_process_is_in_the_cause_of_a_missing_grade(
     worker = factory.make_rollout_worker(ScriptedEngine(lambda *_: DONE))
     found = await worker.run_rollout(a_task(), 0, a_request())
     assert found.trajectory.outcome.detail == "the key *********** is unknown"
+
+
+@pytest.mark.parametrize(("style", "is_done"), [("hillclimb", False), ("skyrl", True)])
+async def test_rollouts_follow_the_prompt_style_of_the_spec(
+    tmp_path: Path, style: str, is_done: bool
+) -> None:
+    byte_tokenizer().save(str(tmp_path / "tokenizer.json"))
+    lengths = {
+        "max_input_length": 4000,
+        "max_generate_length": 100,
+        "max_sequence_length": 4100,
+    }
+    factory = WorkerFactory(
+        spec=short_spec(tmp_path, prompt={"style": style}, rollout=lengths),
+        model_dir=tmp_path,
+        vocab_size=1000,
+        attempt_dir=tmp_path,
+        attempt=1,
+        provider=CountingProvider(),
+    )
+    worker = factory.make_rollout_worker(ScriptedEngine(lambda *_: "[done]"))
+    found = await worker.run_rollout(a_task(), 0, a_request())
+    assert (found.trajectory.stop_reason is StopReason.DONE) is is_done

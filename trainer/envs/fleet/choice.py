@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from hillclimb.spec.environment.fleet import DEFAULT_BASE_URL
+from hillclimb.spec.environment.fleet import DEFAULT_BASE_URL, output_limit
 from hillclimb.spec.hosts import is_loopback
 from hillclimb.spec.run import RunSpec
 from trainer.envs.fleet.instances.instances import LeaseOptions
@@ -97,6 +97,6 @@ def fleet_provider(
         partial_reward=fleet.partial_reward,
         sizes=Sizes(
             max_message_bytes=fleet.max_message_mib * MIB,
-            max_output_chars=fleet.max_output_chars,
+            max_output_chars=output_limit(fleet, spec.prompt),
         ),
     )

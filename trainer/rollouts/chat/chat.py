@@ -16,10 +16,11 @@ from tokenizers import Tokenizer
 from hillclimb.environment.base import ToolSpec
 from hillclimb.environment.task import Task
 from trainer.errors import SpecError
-from trainer.rollouts.chat.prompts import render_observation, render_system
+from trainer.rollouts.chat.prompts import render_observation
 from trainer.rollouts.chat.template import read_generation_prompt
 from trainer.rollouts.chat.tokenizer import load_tokenizer
 from trainer.rollouts.chat.turns import CHATML, FAMILIES, NEWLINE, TurnMarks
+from trainer.rollouts.chat.wording import OWN_WORDING, Wording
 
 END_OF_TURN = CHATML.end
 
@@ -79,6 +80,11 @@ class Chat:
             self._tokenizer.decode([i], skip_special_tokens=False) for i in range(self.vocab_size)
         ]
 
+    def stop_ids(self, text: str | None) -> tuple[int, ...]:
+        """Tokens that end a turn, with that of `text` where it is a single token."""
+        index = None if text is None else self._tokenizer.token_to_id(text)
+        return self.stop_token_ids if index is None else (*self.stop_token_ids, index)
+
     def token_id(self, token: str) -> int:
         """The id of a token by its exact text.
 
@@ -90,9 +96,12 @@ class Chat:
             raise KeyError(token)
         return index
 
-    def encode_prompt(self, task: Task, tools: Sequence[ToolSpec]) -> tuple[int, ...]:
+    def encode_prompt(
+        self, task: Task, tools: Sequence[ToolSpec], wording: Wording = OWN_WORDING
+    ) -> tuple[int, ...]:
         """System message, the task as the first user message, and the open assistant turn."""
-        return self.encode_opening(render_system(task, tools), task.prompt)
+        system = wording.compose_system(task, wording.render_tools(tools))
+        return self.encode_opening(system, task.prompt)
 
     def encode_opening(self, system: str, prompt: str) -> tuple[int, ...]:
         """A system message, the first user message, and the open assistant turn."""
@@ -130,10 +139,15 @@ class Chat:
         missing end marker comes first. The policy drew none of these tokens, that marker included,
         so none belongs in the action mask.
         """
+        message = render_observation(text, is_error=is_error)
+        return self.encode_reply(message, turn_closed=turn_closed)
+
+    def encode_reply(self, message: str, *, turn_closed: bool = True) -> tuple[int, ...]:
+        """Return the tokens after a turn, as `encode_observation`, with the message as it is."""
         return (
             *(() if turn_closed else (self.end_of_turn_id,)),
             *self._between,
-            *self.encode_message("user", render_observation(text, is_error=is_error)),
+            *self.encode_message("user", message),
             *self.open_turn_ids,
         )
 

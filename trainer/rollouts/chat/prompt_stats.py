@@ -11,10 +11,11 @@ from hillclimb.environment.base import ToolSpec
 from hillclimb.environment.task import Task
 from hillclimb.protocol.prompts import EnvPrompts, PromptText, TokenSpread
 from trainer.rollouts.chat.chat import Chat
-from trainer.rollouts.chat.prompts import INSTRUCTIONS, compose_system, prompt_hash, render_tools
+from trainer.rollouts.chat.prompts import prompt_hash
+from trainer.rollouts.chat.wording import OWN_WORDING, Wording
 
 LOOK_AHEAD = 6
-"""Characters that may decide whether a tokenizer cuts before them: those of `Tools:`."""
+"""First characters of the tools' text, which may decide whether a tokenizer cuts before them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,12 +28,14 @@ class PromptStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountOptions:
-    """Number of tasks whose tokens are counted, and a callback for each."""
+    """Wording of the prompts, number of tasks whose tokens are counted, and a callback for each."""
 
     number: int | None = None
     """None: all."""
     on_counted: Callable[[], None] = lambda: None
     """Called after each task; its exceptions end the counting."""
+    wording: Wording = OWN_WORDING
+    """The text around tools and task."""
 
 
 EVERY_TASK = CountOptions()
@@ -53,11 +56,12 @@ def compute_prompt_stats(
     evenly. `text_keys`: tasks whose prompts are returned in full; if empty, the longest of those
     counted.
     """
-    reader = _Reader(chat=chat, tools_text=render_tools(tools), limit=limit)
+    reader = _Reader(chat=chat, tools=tools, wording=counting.wording, limit=limit)
     in_order = sorted(tasks, key=lambda task: task.key)
     digest = hashlib.sha256()
     for task in in_order:
-        digest.update(prompt_hash(reader.system(task), task.prompt).encode())
+        version = counting.wording.version
+        digest.update(prompt_hash(reader.system(task), task.prompt, version).encode())
     counted: list[_Counts] = []
     for task in _spread(in_order, counting.number):
         counted.append(reader.count(task))
@@ -98,19 +102,22 @@ class _Reader:
     encoded once, where the tokenizer cuts before them, and else once for each system message.
     """
 
-    def __init__(self, *, chat: Chat, tools_text: str, limit: int) -> None:
+    def __init__(
+        self, *, chat: Chat, tools: Sequence[ToolSpec], wording: Wording, limit: int
+    ) -> None:
         self._chat = chat
-        self._tools_text = tools_text
-        self._num_tools = chat.num_tokens(tools_text)
+        self._wording = wording
+        self._tools_text = wording.render_tools(tools)
+        self._num_tools = chat.num_tokens(self._tools_text)
         self._limit = limit
-        self._ending = "\n".join((tools_text, *INSTRUCTIONS))
+        self._ending = wording.ending(self._tools_text)
         """Of every system message."""
         self._num_ending: int | None = None
         self._systems: dict[bytes, int] = {}
         """Tokens of whole system messages, by their hash."""
 
     def system(self, task: Task) -> str:
-        return compose_system(task, self._tools_text)
+        return self._wording.compose_system(task, self._tools_text)
 
     def count(self, task: Task) -> _Counts:
         system = self._count_system(self.system(task))

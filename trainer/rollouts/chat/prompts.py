@@ -63,9 +63,9 @@ def render_call(name: str, arguments: Mapping[str, JsonValue]) -> str:
     return f"<tool_call>{json.dumps(call, ensure_ascii=False)}</tool_call>"
 
 
-def prompt_hash(system: str, prompt: str) -> str:
+def prompt_hash(system: str, prompt: str, version: str = PROMPT_VERSION) -> str:
     """SHA-256 (hex) of everything the agent reads before its first turn, and of its version."""
-    text = f"{PROMPT_VERSION}\0{system}\0{prompt}"
+    text = f"{version}\0{system}\0{prompt}"
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -36,6 +36,8 @@ from trainer.jobs.probe.wiring import build_prober
 from trainer.jobs.train.wiring import build_trainer
 from trainer.rollouts.chat.chat import Chat
 
+MODEL = Path(__file__).parents[4] / "assets" / "tiny-qwen3-a"
+
 
 class Previewed(ShortRun):
     """A short run that is only previewed, with the tokenizer of a shipped model."""
@@ -152,6 +154,16 @@ async def test_a_preview_asks_environments_for_their_tools_and_closes_them(tmp_p
     assert [env.num_closed for env in provider.envs] == [1, 1]
     assert {each.num_tools for each in run.told().environments.values()} == {len(TOOLS)}
     assert all('"name":"add"' in text.system for text in run.texts())
+
+
+async def test_a_preview_shows_the_prompts_in_the_style_of_the_spec(tmp_path: Path) -> None:
+    run = Previewed(tmp_path, prompt={"style": "skyrl"})
+    await run.preview(Unforeseen(lambda: CountingEnv(goal=1), []))
+    assert run.told().version == "skyrl-1"
+    assert all("## Available Tools\n[\n" in text.system for text in run.texts())
+    chat = Chat.from_directory(MODEL)
+    for text in run.texts():
+        assert text.total_tokens == len(chat.encode_opening(text.system, text.task))
 
 
 class Board(CountingEnv):

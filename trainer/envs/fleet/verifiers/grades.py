@@ -54,11 +54,12 @@ def grade(answer: Json, *, partial_reward: bool) -> Grade:
     if score is None:
         detail = f"the verifier returned {json.dumps(result, ensure_ascii=False)}"
         return Grade(score=None, reason=ODD, detail=detail[:MAX_DETAIL])
-    if score == 0.0 and partial_reward:
-        share = partial_score(stdout)
+    share = partial_score(stdout) if score == 0.0 and partial_reward else None
+    if share is not None:
         # In a failed task each printed check may have passed: its verifier returned early.
-        score = share if share is not None and share < 1.0 else 0.0
-    return Grade(score=score, reason=_complaint(stdout) if score < 1.0 else None)
+        score = share if share < 1.0 else 0.0
+    reason = _complaint(stdout) if score < 1.0 else None
+    return Grade(score=score, reason=reason, passed_every_check=share == 1.0)
 
 
 def _score(result: JsonValue) -> float | None:

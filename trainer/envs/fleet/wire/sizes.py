@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hillclimb.spec.environment.fleet import FleetSpec
+from hillclimb.spec.environment.fleet import MAX_OUTPUT_CHARS, FleetSpec
 
 MIB = 1 << 20
 
@@ -15,7 +15,7 @@ class Sizes:
 
     max_message_bytes: int = FleetSpec().max_message_mib * MIB
     """Limit of one HTTP body; a larger one is a fault of the platform."""
-    max_output_chars: int = FleetSpec().max_output_chars
+    max_output_chars: int = MAX_OUTPUT_CHARS
     """Limit of a tool result; a longer one is truncated, with a note."""
 
 

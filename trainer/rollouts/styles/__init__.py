@@ -1,0 +1,1 @@
+"""Prompt styles: the words of the prompt, and the rules by which turns are read and answered."""
