@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from hillclimb.environment.task import Task
+from hillclimb.minifleet.server.problems import FleetProblem
+from hillclimb.minifleet.server.routes.records import Records
+from hillclimb.minifleet.server.state.instances import InstanceTable
 from hillclimb.protocol.outcomes import OutcomeStatus, StopReason
 from hillclimb.spec.environment.environment import EnvironmentSpec
 from hillclimb.spec.training.rollout import RolloutSpec
@@ -118,3 +121,39 @@ async def test_a_final_answer_ends_the_rollout_and_is_graded() -> None:
     assert rollout.trajectory.stop_reason is StopReason.ENV_ENDED
     assert rollout.trajectory.outcome.score == 0.0
     assert rollout.num_turns == 1
+
+
+async def test_a_rollout_whose_instance_ends_before_its_grade_starts_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    grade, ended = Records._grade, []
+
+    def spy(records: Records, body: Any, instance_id: str, fault: Any) -> Any:
+        if not ended:
+            ended.append(instance_id)
+            instances = records._context.instances
+            instances.end(instances.find(instance_id), "ttl_expired")
+        return grade(records, body, instance_id, fault)
+
+    monkeypatch.setattr(Records, "_grade", spy)
+    async with on_server() as (server, provider):
+        (rollout,) = await rolled(provider, request=replace(REQUEST, n_samples_per_prompt=1))
+        stats = await server.stats()
+    assert rollout.trajectory.outcome.status is OutcomeStatus.GRADED
+    assert rollout.infra_errors == ("env_unavailable",)
+    assert stats["requests"]["verify"] == 2, "a verifier without its instance is not tried again"
+
+
+async def test_a_rollout_that_is_refused_for_good_is_not_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: Any) -> Any:
+        raise FleetProblem(400, "Version 'v9' not found for 'booking'")
+
+    monkeypatch.setattr(InstanceTable, "reserve", refuse)
+    async with on_server() as (server, provider):
+        (rollout,) = await rolled(provider, request=replace(REQUEST, n_samples_per_prompt=1))
+        stats = await server.stats()
+    outcome = rollout.trajectory.outcome
+    assert (outcome.status, outcome.reason) == (OutcomeStatus.INFRA_ERROR, "env_unavailable")
+    assert stats["requests"]["create"] == 1
