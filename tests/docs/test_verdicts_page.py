@@ -32,3 +32,13 @@ def test_the_power_is_that_of_the_file() -> None:
         row = f"| +{100 * each['gain']:.0f} | {100 * each['v1']:.1f} % | {100 * each['v2']:.1f} %"
         assert f"{row} | {100 * each['share_of_tasks']:.1f} % |" in PAGE
         assert each["v2"] >= each["v1"]
+
+
+def test_the_coverage_of_intervals_is_that_of_the_file() -> None:
+    file = json.loads((ROOT / "benchmarks" / "results" / "interval_coverage.json").read_text())
+    cells = file["cells"]
+    middle = [cell["covered"] for cell in cells if 0.2 <= cell["truth"] <= 0.8]
+    least = min(cell["covered"] for cell in cells)
+    assert f"in {100 * min(middle):.1f} to {100 * max(middle):.1f} % of simulated" in PAGE
+    assert f"and in {100 * least:.1f} % at least elsewhere" in PAGE
+    assert f"({len(cells)} kinds of evaluations of 30 to 300 tasks, {file['num_draws']:,}" in PAGE
