@@ -36,7 +36,13 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
 }
 """Names of each field; the first non-empty one counts."""
 
-KEPT_IN_METADATA = ("template", "held_out_template", "tool_calls", "output_json_schema")
+KEPT_IN_METADATA = (
+    "template",
+    "held_out_template",
+    "tool_calls",
+    "output_json_schema",
+    "verifier_runtime_version",
+)
 """Further fields that are stored in `metadata`."""
 
 KNOWN = frozenset(name for names in FIELDS.values() for name in names) | set(KEPT_IN_METADATA)
