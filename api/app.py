@@ -23,6 +23,7 @@ from api.http.routes.clusters import clouds, clusters, presets
 from api.http.routes.datasets import datasets, exclusions
 from api.http.routes.runs import (
     checkpoints,
+    compare,
     evals,
     events,
     logs,
@@ -57,6 +58,7 @@ ROUTERS = (
     events.router,
     metrics.router,
     evals.router,
+    compare.router,
     probes.router,
     prompts.router,
     signal.router,

@@ -4,17 +4,8 @@ from hillclimb.cli.clusters import budgets, clouds, clusters
 from hillclimb.cli.datasets import datasets, exclusions, pull
 from hillclimb.cli.main import main
 from hillclimb.cli.preflight import probe, prompts, validate
-from hillclimb.cli.runs import (
-    artifacts,
-    control,
-    evaluate,
-    presets,
-    runs,
-    signal,
-    submit,
-    verdicts,
-    watch,
-)
+from hillclimb.cli.runs import artifacts, control, evaluate, presets, runs, submit, watch
+from hillclimb.cli.runs.results import compare, signal, verdicts
 from hillclimb.cli.stack import demo, lifecycle
 from hillclimb.cli.tools import fleet, tinker
 
@@ -23,6 +14,7 @@ __all__ = [
     "budgets",
     "clouds",
     "clusters",
+    "compare",
     "control",
     "datasets",
     "demo",

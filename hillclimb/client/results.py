@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from hillclimb.client.http import Http
 from hillclimb.client.paths import of_run
 from hillclimb.protocol.payloads.checkpoints import CheckpointList, CheckpointWithManifest
+from hillclimb.protocol.payloads.results.comparison import RunComparison
 from hillclimb.protocol.payloads.results.evals import EvalList
 from hillclimb.protocol.payloads.results.logs import LogPayload
 from hillclimb.protocol.payloads.results.metrics import MetricList
@@ -50,6 +51,14 @@ class Results:
         query = {"before": before, "after": after, "rule": rule, "k": k}
         chosen = {name: value for name, value in query.items() if value is not None}
         return self._http.get(ReportPayload, of_run(run_id, "evals", "report"), chosen)
+
+    def compare(
+        self, a: str, b: str, *, rule: str | None = None, k: int | None = None
+    ) -> RunComparison:
+        """Return how evaluation `b` differs from `a`, each a RUN or a RUN@STEP."""
+        query = {"a": a, "b": b, "rule": rule, "k": k}
+        chosen = {name: value for name, value in query.items() if value is not None}
+        return self._http.get(RunComparison, "/v1/compare", chosen)
 
     def signal(
         self, run_id: str, *, window: int | None = None, env: str | None = None

@@ -57,7 +57,8 @@ def build_report(
     evals = list_evals(session, run_id)
     first = _step_of(evals, before, fallback=min)
     last = _step_of(evals, after, fallback=max)
-    selection = _selection(session, run_id, evals, first=first, last=last)
+    run = session.get_one(Run, run_id)
+    selection = Selection(num_candidates=num_candidates(session, run, last=last, first=first))
     pairs = _pairs(
         session, run_id, [e for e in evals if e.n_samples_per_prompt >= k], steps=(first, last)
     )
@@ -123,22 +124,19 @@ def _pairs(
     }
 
 
-def _selection(
-    session: Session, run_id: str, evals: Sequence[Eval], *, first: int, last: int
-) -> Selection:
-    """Return how the later evaluation was chosen.
+def num_candidates(session: Session, run: Run, *, last: int, first: int) -> int:
+    """Return from how many evaluations after step `first` the one at step `last` may be chosen.
 
-    The one after the last step of the schedule was fixed before the run. Any other may have been
+    The one after the last step of the schedule was fixed before the run: 1. Any other may have been
     chosen by its figures, also the latest one of a run that somebody stopped: it counts as one of
-    all evaluations that the schedule plans after the earlier one.
+    all evaluations that the schedule plans.
     """
-    spec = session.get_one(Run, run_id).spec
-    total, interval = spec["schedule"]["total_steps"], spec["eval"]["interval"]
-    if last == total:
-        return Selection()
+    total, interval = run.spec["schedule"]["total_steps"], run.spec["eval"]["interval"]
+    if last == total or run.spec["kind"] != "train":
+        return 1
     planned = set(range(interval, total, interval)) if interval else set()
-    later = planned | {total} | {evaluation.step for evaluation in evals}
-    return Selection(num_candidates=sum(step > first for step in later) or 1)
+    later = planned | {total} | {each.step for each in list_evals(session, run.id)}
+    return sum(step > first for step in later) or 1
 
 
 def _overall(old: Side, new: Side, table: ComparisonTable) -> dict[str, Any]:

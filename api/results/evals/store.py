@@ -66,7 +66,7 @@ def count_outcomes(
     counts: dict[tuple[int, str], list[TaskCount]] = defaultdict(list)
     for evaluation in evals:
         counts[evaluation.step, evaluation.decoding] = count_batch(
-            session, _of_eval(run_id, evaluation)
+            session, of_eval(run_id, evaluation)
         )
     return counts
 
@@ -82,7 +82,7 @@ def count_failures(session: Session, run_id: str, evaluation: Eval) -> list[Fail
     query = (
         select(OutcomeRecord.env_key, OutcomeRecord.stop_reason, repeated, func.count())
         .where(
-            *_of_eval(run_id, evaluation).where(),
+            *of_eval(run_id, evaluation).where(),
             OutcomeRecord.status == OutcomeStatus.GRADED,
             OutcomeRecord.score < evaluation.pass_threshold,
         )
@@ -105,7 +105,8 @@ def training_seconds(session: Session, run_id: str) -> float:
     return float(session.scalar(query) or 0.0)
 
 
-def _of_eval(run_id: str, evaluation: Eval) -> OutcomeBatch:
+def of_eval(run_id: str, evaluation: Eval) -> OutcomeBatch:
+    """Return the outcomes of one evaluation."""
     return OutcomeBatch(
         run_id=run_id,
         split="eval",

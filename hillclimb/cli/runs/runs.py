@@ -19,7 +19,7 @@ from hillclimb.cli.console import (
     timestamp,
 )
 from hillclimb.cli.main import command, connect, main
-from hillclimb.cli.runs.report import print_report
+from hillclimb.cli.runs.results.report import print_report
 from hillclimb.client.client import Client
 from hillclimb.client.errors import ApiProblem
 from hillclimb.protocol.payloads.events import EventPage, EventPayload

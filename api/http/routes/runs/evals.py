@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict, Field
 
 from api.http.payloads.results import describe_report
 from api.http.problems import KINDS, documented
@@ -19,9 +20,22 @@ from hillclimb.protocol.payloads.results.reports import ReportPayload
 
 router = APIRouter(prefix="/v1/runs/{run_id}/evals", tags=["results"], responses=PROBLEMS)
 
-RuleName = Annotated[Literal["v1", "v2"], Query(description="Version of the verdicts' rule.")]
-PassK = Annotated[int, Query(ge=1, le=256, description="Compare pass@k.")]
-Step = Annotated[int | None, Query(ge=0, le=2**31 - 1, description="Step of an evaluation.")]
+Step = Annotated[int, Field(ge=0, le=2**31 - 1)]
+
+
+class ReportQuery(BaseModel):
+    """Steps, rule and k of a comparison; other keys are rejected."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    before: Step | None = None
+    """Step of the earlier evaluation; by default the first one."""
+    after: Step | None = None
+    """Step of the later evaluation; by default the last one."""
+    rule: Literal["v1", "v2"] = "v2"
+    """Version of the verdicts' rule."""
+    k: Annotated[int, Field(ge=1, le=256)] = 1
+    """Compare pass@k."""
 
 
 @router.get("", operation_id="list_evals", summary="Read the eval table")
@@ -45,10 +59,7 @@ def get_report(
     services: ServicesDep,
     caller: Reader,
     run_id: RunId,
-    before: Step = None,
-    after: Step = None,
-    rule: RuleName = "v2",
-    k: PassK = 1,
+    query: Annotated[ReportQuery, Query()],
 ) -> ReportPayload:
     """Return the paired comparison of two evaluations, by default the first and the last.
 
@@ -57,6 +68,4 @@ def get_report(
     above 1, only decodings with as many rollouts per task.
     """
     with open_run(services, caller, run_id) as (session, run):
-        return describe_report(
-            build_report(session, run.id, before=before, after=after, rule=rule, k=k)
-        )
+        return describe_report(build_report(session, run.id, **query.model_dump()))

@@ -22,7 +22,7 @@ def print_report(report: ReportPayload) -> None:
     A run with a single evaluation has no comparison: its table shows that evaluation.
     """
     is_single = report.before_step == report.after_step
-    columns, row = (SINGLE, _single_row) if is_single else (COLUMNS, _row)
+    columns, row = (SINGLE, _single_row) if is_single else (COLUMNS, comparison_row)
     steps = f"step {report.before_step}"
     steps += "" if is_single else f" → {report.after_step}"
     for decoding, comparison in report.comparisons.items():
@@ -66,7 +66,8 @@ def _claim(report: ReportPayload) -> str:
     )
 
 
-def _row(name: str, comparison: ComparisonPayload) -> list[object]:
+def comparison_row(name: str, comparison: ComparisonPayload) -> list[object]:
+    """Return the cells of `COLUMNS` for one sample."""
     verdict = comparison.verdict.upper()
     style = VERDICT_STYLE.get(comparison.verdict)
     delta = comparison.delta

@@ -6,7 +6,7 @@ import click
 
 from hillclimb.cli.console import print_json
 from hillclimb.cli.main import command, connect, main
-from hillclimb.cli.runs.report import print_report
+from hillclimb.cli.runs.results.report import print_report
 
 
 @main.command()

@@ -1,0 +1,59 @@
+"""`/v1/compare`: two runs, or two steps of one, task by task."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from api.http.problems import KINDS, documented
+from api.http.requests.context import Reader, ServicesDep
+from api.http.requests.reads import PROBLEMS
+from api.results.comparison.comparison import Point, build_comparison
+from api.results.errors import NoSuchEval
+from api.runs import store
+from hillclimb.protocol.payloads.results.comparison import RunComparison
+
+router = APIRouter(prefix="/v1/compare", tags=["results"], responses=PROBLEMS)
+
+RunAtStep = Annotated[str, Field(pattern=r"^[^@]{1,100}(@[0-9]{1,9})?$")]
+
+
+class CompareQuery(BaseModel):
+    """The two evaluations, rule and k; other keys are rejected."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    a: RunAtStep
+    """RUN or RUN@STEP; without a step the run's last evaluation."""
+    b: RunAtStep
+    """RUN or RUN@STEP, which is compared with `a`."""
+    rule: Literal["v1", "v2"] = "v2"
+    """Version of the verdicts' rule."""
+    k: Annotated[int, Field(ge=1, le=256)] = 1
+    """Compare pass@k."""
+
+
+@router.get(
+    "",
+    operation_id="compare_runs",
+    summary="Compare two runs",
+    responses={**documented(KINDS[NoSuchEval])},
+)
+def compare_runs(
+    services: ServicesDep, caller: Reader, query: Annotated[CompareQuery, Query()]
+) -> RunComparison:
+    """Return how evaluation b differs from evaluation a, over the tasks that both have.
+
+    The difference of the resolved specs, and per decoding the paired verdicts overall and per
+    environment, the tasks gained and lost with a rollout of each side, and the behaviour.
+    """
+    with services.database.transaction() as session:
+        points = []
+        for text in (query.a, query.b):
+            run_id, _, step = text.partition("@")
+            run = store.get_run(session, caller.project_id, run_id)
+            points.append(Point(run=run, step=int(step) if step else None))
+        facts = build_comparison(session, points[0], points[1], k=query.k, rule=query.rule)
+        return RunComparison.model_validate(facts)

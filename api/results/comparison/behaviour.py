@@ -1,0 +1,61 @@
+"""Behaviour of an evaluation's policy: means over its rollouts, per environment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import ColumnElement, func, select
+from sqlalchemy.orm import Session
+
+from api.results.evals.store import of_eval
+from api.tables import Eval, OutcomeRecord
+from hillclimb.protocol.outcomes import OutcomeStatus, StopReason
+
+ALL = "all"
+
+
+def behaviour(session: Session, evaluation: Eval) -> dict[str, dict[str, Any]]:
+    """Return the figures per environment, and under `all` over all of them."""
+    records = OutcomeRecord
+    started = records.stop_reason != StopReason.NOT_STARTED
+    query = (
+        select(records.env_key, *_figures(evaluation.pass_threshold))
+        .where(*of_eval(evaluation.run_id, evaluation).where(), started)
+        .group_by(func.rollup(records.env_key))
+    )
+    return {
+        ALL if key is None else key: {
+            name: None if value is None else float(value)
+            for name, value in zip(NAMES, values, strict=True)
+        }
+        for key, *values in session.execute(query)
+    }
+
+
+NAMES = (
+    "num_rollouts",
+    "turns",
+    "tool_calls",
+    "tool_errors",
+    "repeated_calls",
+    "tokens_of_passes",
+    "tokens_of_fails",
+    "duration_s",
+)
+
+
+def _figures(pass_threshold: float) -> tuple[ColumnElement[Any], ...]:
+    records = OutcomeRecord
+    graded = records.status == OutcomeStatus.GRADED
+    passed = graded & (records.score >= pass_threshold)
+    failed = graded & (records.score < pass_threshold)
+    return (
+        func.count(),
+        func.avg(records.num_turns),
+        func.avg(records.num_tool_calls),
+        func.avg(records.num_tool_errors),
+        func.avg(records.num_repeated_calls),
+        func.avg(records.num_tokens).filter(passed),
+        func.avg(records.num_tokens).filter(failed),
+        func.avg(records.duration_s),
+    )

@@ -1,0 +1,109 @@
+"""`compare`: two runs, or two steps of one, task by task."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import click
+
+from hillclimb.cli.console import out, print_json, print_table, print_text, table
+from hillclimb.cli.main import command, connect, main
+from hillclimb.cli.runs.results.report import COLUMNS, comparison_row
+from hillclimb.protocol.payloads.results.comparison import (
+    BehaviourPair,
+    DecodingDifference,
+    FlippedTask,
+    RunComparison,
+)
+
+MAX_KEYS, MAX_TASKS = 20, 10
+"""Keys of the difference, and tasks per direction, that are printed."""
+MAX_VALUE = 24
+FIGURES = ("turns", "tool_calls", "tool_errors", "repeated_calls", "tokens_of_passes",
+           "tokens_of_fails")  # fmt: skip
+
+
+@main.command()
+@click.argument("a", metavar="A[@STEP]")
+@click.argument("b", metavar="B[@STEP]")
+@click.option("-k", type=click.IntRange(1, 256), default=1, show_default=True, help="Of pass@k.")
+@click.option("--rule", type=click.Choice(["v1", "v2"]), default="v2", show_default=True)
+@command
+def compare(*, a: str, b: str, k: int, rule: str, as_json: bool) -> None:
+    """Compare evaluation B with evaluation A, each of a run's last step or of STEP.
+
+    Over the tasks that both have: what differs in the specs, verdicts, the tasks gained and lost
+    with a rollout of each side, and how the policies behaved.
+    """
+    with connect() as client:
+        comparison = client.compare(a, b, rule=rule, k=k)
+    if as_json:
+        print_json(comparison)
+        return
+    for name, side in (("a", comparison.a), ("b", comparison.b)):
+        print_text(f"{name}: {side.name}  {side.run_id}@{side.step}")
+    _print_differences(comparison)
+    for decoding, difference in comparison.decodings.items():
+        low, high = difference.temperatures
+        same = f"temperature {low:g}" if low == high else f"temperatures {low:g} and {high:g}"
+        out.print(f"\n[bold]{decoding}[/bold] ({same}), pass@{comparison.k} of a and b")
+        _print_decoding(difference)
+    if comparison.num_candidates > 1:
+        print_text(
+            f"rule {comparison.rule}: p is corrected for the choice from"
+            f" {comparison.num_candidates} pairs of evaluations (docs/verdicts.md)",
+            style="dim",
+        )
+
+
+def _print_differences(comparison: RunComparison) -> None:
+    if not comparison.config_diff:
+        print_text("the specs do not differ")
+        return
+    rows = [
+        (each.pointer, _short(each.a), _short(each.b)) for each in comparison.config_diff[:MAX_KEYS]
+    ]
+    print_table(table(("key", "a", "b"), rows))
+    more = len(comparison.config_diff) - MAX_KEYS
+    if more > 0:
+        print_text(f"and {more} more keys: see --json", style="dim")
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= MAX_VALUE else f"{text[: MAX_VALUE - 1]}…"
+
+
+def _print_decoding(difference: DecodingDifference) -> None:
+    rows = [comparison_row(key, each) for key, each in difference.environments.items()]
+    print_table(table(COLUMNS, [*rows, comparison_row("[bold]all[/bold]", difference.all)]))
+    alone = difference.num_tasks_of_a_alone, difference.num_tasks_of_b_alone
+    if any(alone):
+        print_text(f"tasks of one side alone: {alone[0]} of a, {alone[1]} of b", style="dim")
+    _print_tasks("gained", difference.gained)
+    _print_tasks("lost", difference.lost)
+    _print_behaviour(difference.behaviour)
+
+
+def _print_tasks(word: str, tasks: Sequence[FlippedTask]) -> None:
+    for each in tasks[:MAX_TASKS]:
+        print_text(f"{word} {each.task_key}  a: {each.a_rollout}  b: {each.b_rollout}")
+    if len(tasks) > MAX_TASKS:
+        print_text(f"and {len(tasks) - MAX_TASKS} more {word}: see --json", style="dim")
+
+
+def _print_behaviour(pair: BehaviourPair) -> None:
+    """Print the means of both sides over all environments."""
+    first, second = pair.a.get("all"), pair.b.get("all")
+    if first is None or second is None:
+        return
+    rows = [
+        (name.replace("_", " "), _mean(getattr(first, name)), _mean(getattr(second, name)))
+        for name in FIGURES
+    ]
+    print_table(table(("per rollout", "a>", "b>"), rows))
+
+
+def _mean(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f}"
