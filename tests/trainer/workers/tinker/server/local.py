@@ -75,7 +75,8 @@ def write_model(directory: Path) -> Path:
 
 
 def open_service(url: str, *, name: str = "run_a-a1", **tinker: Any) -> TinkerService:
-    spec = TinkerSpec.model_validate({"lora_rank": RANK, "call_timeout_s": 60.0} | tinker)
+    patient = {"lora_rank": RANK, "call_timeout_s": 300.0}
+    spec = TinkerSpec.model_validate(patient | tinker)
     wanted = ModelRequest(
         base_model=spec.base_model or NAME,
         tinker=spec,
