@@ -49,24 +49,21 @@ class Results:
         by default 1.
         """
         query = {"before": before, "after": after, "rule": rule, "k": k}
-        chosen = {name: value for name, value in query.items() if value is not None}
-        return self._http.get(ReportPayload, of_run(run_id, "evals", "report"), chosen)
+        return self._http.get(ReportPayload, of_run(run_id, "evals", "report"), query)
 
     def compare(
         self, a: str, b: str, *, rule: str | None = None, k: int | None = None
     ) -> RunComparison:
         """Return how evaluation `b` differs from `a`, each a RUN or a RUN@STEP."""
         query = {"a": a, "b": b, "rule": rule, "k": k}
-        chosen = {name: value for name, value in query.items() if value is not None}
-        return self._http.get(RunComparison, "/v1/compare", chosen)
+        return self._http.get(RunComparison, "/v1/compare", query)
 
     def signal(
         self, run_id: str, *, window: int | None = None, env: str | None = None
     ) -> SignalReportPayload:
         """Return the signal report of the newest `window` steps, for all environments or one."""
         query = {"window": window, "env": env}
-        chosen = {name: value for name, value in query.items() if value is not None}
-        return self._http.get(SignalReportPayload, of_run(run_id, "signal"), chosen)
+        return self._http.get(SignalReportPayload, of_run(run_id, "signal"), query)
 
     def probe(self, run_id: str) -> ProbePayload:
         """Return the results of a run of kind `probe`, per environment."""
