@@ -16,7 +16,7 @@ def test_the_null_runs_are_those_of_the_file_and_keep_the_promised_errors() -> N
         "last checkpoint, one look": ("v1_last_checkpoint", None),
         "last checkpoint, ten looks": ("v1_looks", "v2_last_checkpoint_and_looks"),
         "best of ten checkpoints, one look": ("v1_best", None),
-        "best of ten checkpoints, ten looks": ("v1_best_and_looks", "v2_best_and_looks"),
+        "any of ten checkpoints, ten looks": ("v1_best_and_looks", "v2_best_and_looks"),
     }
     for name, (old, new) in rows.items():
         shown = f"{100 * null[new]:.1f} %" if new else "–"
