@@ -40,7 +40,7 @@ from trainer.envs.fleet.wire.faults import (
     INSTANCE_LIMIT,
     CallRefused,
     WireFault,
-    masked,
+    redact_key,
 )
 from trainer.envs.fleet.wire.results import tool_result
 from trainer.envs.fleet.wire.retry import CallRetry
@@ -187,7 +187,7 @@ class FleetEnv:
             await asyncio.sleep(pause)
         grade = grades.grade(answer, partial_reward=self._platform.partial_reward)
         key = self._platform.api.account.key
-        return replace(grade, detail=masked(grade.detail, key) if grade.detail else None)
+        return replace(grade, detail=redact_key(grade.detail, key) if grade.detail else None)
 
     async def close(self) -> None:
         """Delete the instance."""

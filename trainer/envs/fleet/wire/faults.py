@@ -119,7 +119,7 @@ class CallRefused(Exception):
     message: str
 
 
-def masked(text: str, key: str) -> str:
+def redact_key(text: str, key: str) -> str:
     """Return a server's text with a note in place of the API key."""
     return text.replace(key, HIDDEN) if len(key) >= SHORTEST_KEY else text
 
@@ -131,7 +131,7 @@ def of_response(status: int, headers: Mapping[str, str], body: bytes, key: str =
     """
     if 300 <= status < 400:
         return _redirect(status, headers.get("location", "nowhere"))
-    body = masked(body.decode(errors="replace"), key).encode()
+    body = redact_key(body.decode(errors="replace"), key).encode()
     content = _parse(body)
     detail = content.get("detail", content.get("error", content))
     inner = detail if isinstance(detail, dict) else {}

@@ -31,11 +31,11 @@ from trainer.envs.fleet.wire.faults import (
     SESSION_LOST,
     CallRefused,
     WireFault,
-    masked,
     odd,
     of_network,
     of_response,
     of_size,
+    redact_key,
 )
 from trainer.envs.fleet.wire.retry import IDLE_S, Meter
 
@@ -284,7 +284,7 @@ class McpSession:
         fault, self._transport.fault = self._transport.fault, None
         rpc_error = getattr(error, "error", None)
         code, message = getattr(rpc_error, "code", 0), str(getattr(rpc_error, "message", error))
-        message = sanitize_unicode(masked(message, self._key))
+        message = sanitize_unicode(redact_key(message, self._key))
         if code == _INVALID_PARAMS or (code == _METHOD_NOT_FOUND and fault is None):
             return CallRefused(message=message)
         if fault is not None:
