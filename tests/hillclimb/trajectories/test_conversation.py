@@ -1,7 +1,7 @@
 """The share of thought, from tokens and from characters."""
 
 from hillclimb.protocol.outcomes import StopReason
-from hillclimb.trajectories.conversation import ConversationCall, Conversation, ConversationTurn
+from hillclimb.trajectories.conversation import Conversation, ConversationCall, ConversationTurn
 
 
 def _conversation(*turns: ConversationTurn) -> Conversation:
