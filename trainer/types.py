@@ -55,6 +55,15 @@ class Turn:
     """Position among the calls of one model turn; later ones carry an empty `response`."""
 
 
+@dataclass(frozen=True, slots=True)
+class TurnTokens:
+    """Numbers of tokens that one model turn sampled."""
+
+    num_tokens: int
+    num_thinking_tokens: int
+    """Those of them inside thoughts, tags included."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trajectory:
     """One rollout as the exact sequence of sampled tokens.
@@ -76,6 +85,8 @@ class Trajectory:
     rollout_id: str
     sample_index: int
     num_infra_retries: int = 0
+    turn_tokens: tuple[TurnTokens, ...] = ()
+    """One for each model turn; `turns` has one for each call."""
 
     @property
     def reward(self) -> float | None:

@@ -6,6 +6,7 @@ All are keyed by attempt; a read returns the highest attempt per step.
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import BigInteger, ForeignKey, Index
 from sqlalchemy.orm import Mapped, mapped_column
@@ -45,19 +46,29 @@ class OutcomeRecord(Base):
     env_key: Mapped[str]
     template: Mapped[str]
     held_out_template: Mapped[bool]
+    difficulty: Mapped[int | None]
+    modality: Mapped[str | None]
     sample_index: Mapped[int]
     status: Mapped[str]
     score: Mapped[float | None]
     reason: Mapped[str | None]
     detail: Mapped[str | None]
+    verifier_execution_id: Mapped[str | None]
     stop_reason: Mapped[str]
     num_turns: Mapped[int]
     num_tool_calls: Mapped[int]
     num_tool_errors: Mapped[int]
+    tool_errors: Mapped[dict[str, Any] | None]
     num_repeated_calls: Mapped[int]
     num_tokens: Mapped[int]
+    num_thinking_tokens: Mapped[int | None]
+    first_weight_version: Mapped[int | None]
+    last_weight_version: Mapped[int | None]
     num_infra_retries: Mapped[int]
     duration_s: Mapped[float]
+    reset_s: Mapped[float | None]
+    call_s: Mapped[float | None]
+    verification_s: Mapped[float | None]
     trajectory: Mapped[str]
     """Blob key relative to the attempt's prefix."""
     trajectory_line: Mapped[int]

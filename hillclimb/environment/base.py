@@ -74,6 +74,8 @@ class Grade:
     """A stable code."""
     detail: str | None = None
     """The cause in words, such as the error of a crashed verifier."""
+    verifier_execution_id: str | None = None
+    """The platform's name of the verifier's execution."""
     passed_every_check: bool = False
     """The task failed although every check that its verifier reports passed; partial rewards are
     on."""
@@ -83,6 +85,9 @@ class Grade:
             object.__setattr__(self, "reason", sanitize_unicode(self.reason))
         if self.detail is not None:
             object.__setattr__(self, "detail", sanitize_unicode(self.detail))
+        if self.verifier_execution_id is not None:
+            name = sanitize_unicode(self.verifier_execution_id)
+            object.__setattr__(self, "verifier_execution_id", name)
 
 
 class Env(Protocol):

@@ -27,6 +27,8 @@ class Task:
     """Its generator; `held_out_template` marks those that no train task has."""
     difficulty: int | None
     """1 (one dependency) to 3 (several entities and a rule of the app); null: unknown."""
+    modality: str = "tool_use"
+    """`tool_use`, or how else the agent acts (`hillclimb.datasets.format.rows.Modality`)."""
     held_out_template: bool = False
     env_variables: Mapping[str, str] = field(default_factory=dict)
     """Shown to the model: at least CURRENT_DATE (ISO date) and LOGGED_IN_USER. Those of a dataset

@@ -12,6 +12,7 @@ DETAIL_LIMIT = 500
 """Longest cause in words (characters)."""
 
 Detail: TypeAlias = Annotated[str, Field(max_length=DETAIL_LIMIT)]
+ExecutionId: TypeAlias = Annotated[str, Field(max_length=200)]
 
 
 class StopReason(StrEnum):
@@ -57,6 +58,8 @@ class Outcome(BaseModel):
     """A stable code."""
     detail: Detail | None = None
     """The cause in words, such as a server's answer."""
+    verifier_execution_id: ExecutionId | None = None
+    """The platform's name of the verifier's execution."""
 
     def model_post_init(self, context: object) -> None:
         """Refuse a score without a grade and a missing score without a reason."""
@@ -83,6 +86,8 @@ class OutcomeRow(BaseModel):
     env_key: str
     template: str
     held_out_template: bool = False
+    difficulty: int | None = None
+    modality: str = "tool_use"
     sample_index: Annotated[int, Field(ge=0)]
     status: OutcomeStatus
     score: float | None = None
@@ -90,16 +95,34 @@ class OutcomeRow(BaseModel):
     """A stable code."""
     detail: Detail | None = None
     """The cause in words, such as a server's answer."""
+    verifier_execution_id: ExecutionId | None = None
+    """The platform's name of the verifier's execution; the last one's if there were several."""
     stop_reason: StopReason
     num_turns: int
     num_tool_calls: int
     num_tool_errors: int
+    tool_errors: dict[str, int] = {}
+    """Tool errors by kind (`hillclimb.stats.trajectories.tool_errors`), those that the environment
+    only wrote in its answer included."""
     num_repeated_calls: int
     """Tool calls equal, name and arguments, to the call just before."""
     num_tokens: int
     """Tokens sampled by the policy."""
+    num_thinking_tokens: int = 0
+    """Those of them inside thoughts, tags included."""
+    first_weight_version: int | None = None
+    """Version of the weights that sampled the first token; null if none was sampled."""
+    last_weight_version: int | None = None
+    """That of the last token: another one if the weights changed on the way."""
     num_infra_retries: int = 0
     duration_s: float
+    """From the first try to the end, without time in queues (seconds)."""
+    reset_s: float = 0.0
+    """Part of the duration in which the environment was reset, over all tries."""
+    call_s: float = 0.0
+    """The same for tool calls."""
+    verification_s: float = 0.0
+    """The same for verifiers."""
     trajectory: str
     """Key of the JSONL.gz file in the blob store, relative to the attempt's prefix."""
     trajectory_line: int

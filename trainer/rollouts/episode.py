@@ -35,6 +35,7 @@ from trainer.errors import EngineError, TrainerError
 from trainer.rollouts.chat.chat import Chat
 from trainer.rollouts.chat.parsing import MalformedCall, ParsedTurn
 from trainer.rollouts.chat.stop_text import cut_at
+from trainer.rollouts.chat.thinking import count_thinking_tokens
 from trainer.rollouts.limits.budget import PolicyTimeUp, TimeBudget
 from trainer.rollouts.limits.liveness import Request, refuse_dead_engine
 from trainer.rollouts.seeds import derive_seed
@@ -220,7 +221,8 @@ class Episode:
             await refuse_dead_engine(request, token_ids, turn_s=turn_s)
             raise
         sample = cut_at(sample, self._rules.stop_text, self._chat)
-        self._transcript.append_sample(sample)
+        num_thinking = count_thinking_tokens(sample.token_ids, self._chat)
+        self._transcript.append_sample(sample, num_thinking_tokens=num_thinking)
         return sample
 
     async def _sample_engine(

@@ -11,7 +11,7 @@ from hillclimb.environment.task import Task
 from hillclimb.protocol.outcomes import Outcome, StopReason
 from trainer.rollouts.chat.prompts import render_observation
 from trainer.rollouts.operation import EnvOperation
-from trainer.types import Sample, Trajectory, Turn
+from trainer.types import Sample, Trajectory, Turn, TurnTokens
 
 
 @dataclass(slots=True)
@@ -26,8 +26,8 @@ class Transcript:
     prompt_length: int = 0
     prompt: str = ""
     """The task's prompt, if the environment provided it or a part of it."""
-    num_turns: int = 0
-    """Model turns begun; `turns` has one entry per call, so it may be longer."""
+    turn_tokens: list[TurnTokens] = field(default_factory=list)
+    """One for each model turn begun; `turns` has one entry per call, so it may be longer."""
     num_tools: int = 0
     """Tools that the environment offered."""
     stop_reason: StopReason | None = None
@@ -47,13 +47,18 @@ class Transcript:
         self.logprobs += [0.0] * len(token_ids)
         self.weight_versions += [-1] * len(token_ids)
 
-    def append_sample(self, sample: Sample) -> None:
+    @property
+    def num_turns(self) -> int:
+        """Model turns begun."""
+        return len(self.turn_tokens)
+
+    def append_sample(self, sample: Sample, *, num_thinking_tokens: int = 0) -> None:
         """Append exactly the tokens that were drawn; begins a model turn."""
         self.token_ids += sample.token_ids
         self.action_mask += [True] * len(sample.token_ids)
         self.logprobs += sample.logprobs
         self.weight_versions += sample.weight_versions
-        self.num_turns += 1
+        self.turn_tokens.append(TurnTokens(len(sample.token_ids), num_thinking_tokens))
 
     def conversation(self, prompt: str) -> list[dict[str, JsonValue]]:
         """Return the messages: the task, then model turns and observations in turn."""
@@ -88,6 +93,7 @@ class Transcript:
             rollout_id=identity.rollout_id,
             sample_index=identity.sample_index,
             num_infra_retries=identity.num_infra_retries,
+            turn_tokens=tuple(self.turn_tokens),
         )
 
 

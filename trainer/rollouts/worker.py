@@ -208,13 +208,17 @@ class RolloutWorker:
 
     def _graded(self, grade: Grade, draw: TurnSampling) -> Outcome:
         detail = self._explain(grade.detail)
-        if grade.score is not None:
-            return Outcome(
-                status=OutcomeStatus.GRADED, score=grade.score, reason=grade.reason, detail=detail
-            )
-        reason = grade.reason or "the verifier returned no score"
-        _log.info("rollout %s: %s: %s", draw.session, reason, detail)
-        return Outcome(status=OutcomeStatus.UNGRADED, reason=reason, detail=detail)
+        status, reason = OutcomeStatus.GRADED, grade.reason
+        if grade.score is None:
+            status, reason = OutcomeStatus.UNGRADED, reason or "the verifier returned no score"
+            _log.info("rollout %s: %s: %s", draw.session, reason, detail)
+        return Outcome(
+            status=status,
+            score=grade.score,
+            reason=reason,
+            detail=detail,
+            verifier_execution_id=grade.verifier_execution_id,
+        )
 
     def _failed(
         self,

@@ -82,6 +82,7 @@ def trajectory_json(number: int) -> dict[str, Any]:
             "template": "booking.t1",
             "held_out_template": False,
             "difficulty": None,
+            "modality": "tool_use",
             "prompt": "Do it.",
             "env_variables": {"CURRENT_DATE": "2026-03-01"},
         },
@@ -108,6 +109,10 @@ def trajectory_json(number: int) -> dict[str, Any]:
                 "is_error": False,
                 "call_index": 0,
             },
+        ],
+        "turn_tokens": [
+            {"num_tokens": 2, "num_thinking_tokens": 0},
+            {"num_tokens": 1, "num_thinking_tokens": 0},
         ],
         "prompt_length": 2,
         "token_ids": [1, 2, 3],

@@ -94,6 +94,7 @@ def _task(row: TaskRow) -> Task:
         prompt=row.prompt,
         template=template if isinstance(template, str) else row.env_key,
         difficulty=row.difficulty,
+        modality=row.task_modality,
         held_out_template=held_out is True,
         env_variables=row.variable_texts,
         payload={

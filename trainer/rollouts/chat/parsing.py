@@ -60,6 +60,9 @@ class ParsedTurn:
     done: bool
     answer: str
     """The text outside thoughts, calls and `<done>`, stripped."""
+    thoughts: tuple[tuple[int, int], ...] = field(default=(), compare=False)
+    """Begin and end of each thought in the text, tags included; those after `<done>` too. Turns
+    that differ in thoughts alone are equal: the loop does the same with both."""
 
 
 @dataclass(slots=True)
@@ -69,6 +72,7 @@ class _TurnParts:
     calls: list[ToolCall | MalformedCall] = field(default_factory=list)
     prose: list[str] = field(default_factory=list)
     done: bool = False
+    thoughts: list[tuple[int, int]] = field(default_factory=list)
 
     def add(self, *, text: str = "", call: ToolCall | MalformedCall | None = None) -> None:
         if self.done:
@@ -79,7 +83,9 @@ class _TurnParts:
 
     def parsed(self) -> ParsedTurn:
         answer = "".join(self.prose).strip()
-        return ParsedTurn(calls=tuple(self.calls), done=self.done, answer=answer)
+        return ParsedTurn(
+            calls=tuple(self.calls), done=self.done, answer=answer, thoughts=tuple(self.thoughts)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +122,10 @@ def parse_turn(text: str) -> ParsedTurn:
             turn_parts.add(call=call)
         elif tag == "<think>":
             has_thought, position = True, _end_of_thought(text, position)
+            turn_parts.thoughts.append((mark.start(), position))
         elif tag == "</think>":
-            turn_parts, has_thought = (turn_parts if has_thought else _TurnParts()), True
+            if not has_thought:
+                turn_parts, has_thought = _TurnParts(thoughts=[(0, position)]), True
         else:
             turn_parts.done = True
     turn_parts.add(text=text[position:])

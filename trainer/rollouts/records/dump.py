@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -59,6 +60,7 @@ def _record(rollout: Rollout, request: RolloutRequest) -> dict[str, JsonValue]:
         "outcome": trajectory.outcome.model_dump(mode="json"),
         "duration_s": round(rollout.duration_s, 4),
         "turns": [_turn(turn) for turn in trajectory.turns],
+        "turn_tokens": [asdict(tokens) for tokens in trajectory.turn_tokens],
         "prompt_length": trajectory.prompt_length,
         "token_ids": list(trajectory.token_ids),
         "action_mask": [int(action) for action in trajectory.action_mask],
@@ -74,6 +76,7 @@ def _task(task: Task) -> dict[str, JsonValue]:
         "template": task.template,
         "held_out_template": task.held_out_template,
         "difficulty": task.difficulty,
+        "modality": task.modality,
         "prompt": task.prompt,
         "env_variables": dict(task.env_variables),
     }

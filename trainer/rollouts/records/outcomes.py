@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from hillclimb.protocol.outcomes import OutcomeRow
+from trainer.rollouts.operation import Kind
 from trainer.rollouts.request import Rollout, RolloutRequest
 
 
@@ -22,6 +23,7 @@ def _row(rollout: Rollout, request: RolloutRequest, trajectory_key: str, line: i
     trajectory = rollout.trajectory
     task, outcome = trajectory.task, trajectory.outcome
     calls = [turn for turn in trajectory.turns if turn.tool_name is not None]
+    versions = [version for version in trajectory.weight_versions if version >= 0]
     return OutcomeRow(
         rollout_id=trajectory.rollout_id,
         split=request.split,
@@ -30,11 +32,14 @@ def _row(rollout: Rollout, request: RolloutRequest, trajectory_key: str, line: i
         env_key=task.env_key,
         template=task.template,
         held_out_template=task.held_out_template,
+        difficulty=task.difficulty,
+        modality=task.modality,
         sample_index=trajectory.sample_index,
         status=outcome.status,
         score=outcome.score,
         reason=outcome.reason,
         detail=outcome.detail,
+        verifier_execution_id=outcome.verifier_execution_id,
         stop_reason=trajectory.stop_reason,
         num_turns=rollout.num_turns,
         num_tool_calls=len(calls),
@@ -44,8 +49,18 @@ def _row(rollout: Rollout, request: RolloutRequest, trajectory_key: str, line: i
             for a, b in pairwise(calls)
         ),
         num_tokens=sum(trajectory.action_mask),
+        num_thinking_tokens=sum(turn.num_thinking_tokens for turn in trajectory.turn_tokens),
+        first_weight_version=versions[0] if versions else None,
+        last_weight_version=versions[-1] if versions else None,
         num_infra_retries=trajectory.num_infra_retries,
         duration_s=round(rollout.duration_s, 4),
+        reset_s=_seconds(rollout, "reset"),
+        call_s=_seconds(rollout, "call"),
+        verification_s=_seconds(rollout, "verification"),
         trajectory=trajectory_key,
         trajectory_line=line,
     )
+
+
+def _seconds(rollout: Rollout, kind: Kind) -> float:
+    return round(sum(each.seconds for each in rollout.operations if each.kind == kind), 4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
 from hillclimb.protocol.outcomes import OutcomeStatus, StopReason
 from hillclimb.protocol.payloads.base import Payload
@@ -25,6 +25,9 @@ class OutcomePayload(Payload):
     env_key: str
     template: str
     held_out_template: bool
+    difficulty: int | None
+    """1 to 3; null: unknown."""
+    modality: str | None
     sample_index: int
     status: OutcomeStatus
     score: float | None
@@ -32,15 +35,31 @@ class OutcomePayload(Payload):
     """Code of the reason for a missing grade."""
     detail: str | None
     """The same reason in words, such as a server's answer."""
+    verifier_execution_id: str | None
+    """The platform's name of the verifier's execution."""
     stop_reason: StopReason
     num_turns: int
     num_tool_calls: int
     num_tool_errors: int
+    tool_errors: dict[str, int] | None
+    """Tool errors by kind; null where they were not counted."""
     num_repeated_calls: int
     num_tokens: int
     """Tokens sampled by the policy."""
+    num_thinking_tokens: int | None
+    """Those of them inside thoughts; null where they were not counted."""
+    first_weight_version: int | None
+    """Version of the weights that sampled the first token."""
+    last_weight_version: int | None
     num_infra_retries: int
     duration_s: float
+    """From the first try to the end (seconds)."""
+    reset_s: float | None
+    """Part of the duration in which the environment was reset."""
+    call_s: float | None
+    """The same for tool calls."""
+    verification_s: float | None
+    """The same for verifiers."""
     trajectory_line: int
     """Zero-based line in the file of trajectories."""
     passed: bool | None
@@ -88,6 +107,14 @@ class StoredTurn(Payload):
     is_error: bool
 
 
+class StoredTurnTokens(Payload):
+    """Numbers of tokens that one model turn sampled."""
+
+    num_tokens: int
+    num_thinking_tokens: int
+    """Those of them inside thoughts, tags included."""
+
+
 class StoredTrajectory(Payload):
     """A trajectory as the trainer wrote it, further fields included."""
 
@@ -95,6 +122,8 @@ class StoredTrajectory(Payload):
 
     task: StoredTask
     turns: list[StoredTurn]
+    turn_tokens: list[StoredTurnTokens] = Field(default_factory=list)
+    """One for each model turn; `turns` has one for each call. Empty in files of before."""
     token_ids: list[int]
     action_mask: list[int]
     """1 where the policy sampled the token."""

@@ -36,7 +36,16 @@ async def test_a_trajectory_file_holds_everything_needed_to_train_on_it_again(
     assert record["action_mask"] == [int(action) for action in trajectory.action_mask]
     assert record["logprobs"] == [-0.5] * sum(trajectory.action_mask)
     assert record["weight_versions"] == [0] * sum(trajectory.action_mask)
-    assert record["outcome"] == {"status": "graded", "score": 1.0, "reason": None, "detail": None}
+    assert record["outcome"] == {
+        "status": "graded",
+        "score": 1.0,
+        "reason": None,
+        "detail": None,
+        "verifier_execution_id": None,
+    }
+    sampled = [turn["num_tokens"] for turn in record["turn_tokens"]]
+    assert len(sampled) == 2
+    assert sum(sampled) == sum(trajectory.action_mask)
     assert record["rollout_id"] == trajectory.rollout_id
 
 

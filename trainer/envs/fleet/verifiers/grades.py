@@ -9,6 +9,7 @@ import ast
 import json
 import math
 import re
+from dataclasses import replace
 
 from pydantic import JsonValue
 
@@ -31,8 +32,8 @@ _ERRORS, _SUCCESSES = (
 )
 """Printed lists of checks with their marker lines."""
 _MARKER = re.compile(r"(?P<way>>>>|<<<) \w\S* (?P=way)$")
-MAX_REASON, MAX_DETAIL = 200, 500
-"""Most characters of a reason, and of the cause in words."""
+MAX_REASON, MAX_DETAIL, MAX_EXECUTION_ID = 200, 500, 200
+"""Most characters of a reason, of the cause in words, and of an execution's name."""
 
 
 def may_pass(answer: Json) -> bool:
@@ -42,6 +43,14 @@ def may_pass(answer: Json) -> bool:
 
 def grade(answer: Json, *, partial_reward: bool) -> Grade:
     """Return the grade in the platform's response, or the reason why there is none."""
+    read = _read(answer, partial_reward=partial_reward)
+    execution_id = answer.get("execution_id")
+    if not isinstance(execution_id, str) or not execution_id:
+        return read
+    return replace(read, verifier_execution_id=execution_id[:MAX_EXECUTION_ID])
+
+
+def _read(answer: Json, *, partial_reward: bool) -> Grade:
     stdout = str(answer.get("stdout") or "")
     if _judge_is_out(stdout):
         return Grade(score=None, reason=JUDGED, detail=_judge_error(stdout))

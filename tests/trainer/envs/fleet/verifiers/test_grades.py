@@ -203,3 +203,13 @@ def test_the_reason_of_a_failed_grade_is_what_its_verifier_found(
 ) -> None:
     answer: Any = {"success": True, "result": 0, "stdout": stdout}
     assert grade(answer, partial_reward=False).reason == reason
+
+
+def test_a_grade_names_the_execution_that_gave_it() -> None:
+    passed = {"success": True, "result": 1.0, "execution_id": "exec_1f"}
+    crashed = {"success": False, "error": {"message": "boom"}, "execution_id": "exec_2f"}
+    assert grade(passed, partial_reward=False).verifier_execution_id == "exec_1f"
+    assert grade(crashed, partial_reward=False).verifier_execution_id == "exec_2f"
+    assert grade(passed | {"execution_id": 7}, partial_reward=False).verifier_execution_id is None
+    long = grade(passed | {"execution_id": "x" * 300}, partial_reward=False)
+    assert long.verifier_execution_id == "x" * 200

@@ -1,7 +1,11 @@
 """The share of thought, from tokens and from characters."""
 
 from hillclimb.protocol.outcomes import StopReason
-from hillclimb.trajectories.conversation import Conversation, ConversationCall, ConversationTurn
+from hillclimb.stats.trajectories.conversation import (
+    Conversation,
+    ConversationCall,
+    ConversationTurn,
+)
 
 
 def _conversation(*turns: ConversationTurn) -> Conversation:
