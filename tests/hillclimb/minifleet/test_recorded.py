@@ -28,7 +28,9 @@ def test_a_task_is_to_the_byte_what_it_was(env_key: str) -> None:
     train = minifleet_tasks((env_key,), "train", 60, 0)
     digest = hashlib.sha256()
     for task in train + minifleet_tasks((env_key,), "eval", 60, 1, 0.25):
-        digest.update(json.dumps(dataclasses.asdict(task), separators=(",", ":")).encode())
+        facts = dataclasses.asdict(task)
+        assert facts.pop("modality") == "tool_use"  # a field younger than the record
+        digest.update(json.dumps(facts, separators=(",", ":")).encode())
     assert digest.hexdigest() == RECORDED[env_key]
 
 
