@@ -189,6 +189,9 @@ class Head:
                 self._rendezvous.open()
             except OSError as error:
                 return self._unfit(f"port {self.settings.rendezvous_port}: {error}")
+            if ray.is_head_up():
+                # Ray itself would say so only after half a minute of waiting for the other process.
+                return self._unfit(f"another process listens at {ray.address}, Ray's port here")
             self._ray = ray
             ray.start()
             self._wait_until(lambda: ray.is_head_up() or not ray.is_running(), RAY_START_S)

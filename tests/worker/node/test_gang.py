@@ -7,8 +7,10 @@ import signal
 import socket
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.api.clusters.renting import Rented
@@ -150,8 +152,39 @@ def test_somebody_elses_listener_on_the_port_is_not_taken_for_the_gangs_ray(
         assert bench.exit_code(head, SLOW_S) == 0
     attempt = sim.attempts(rented.run_id)[0]
     assert attempt.end_code == "node_unfit"
+    assert f"another process listens at {IPS[0]}:" in (attempt.end_message or "")
+    assert bench.left() == []
+
+
+def test_a_ray_that_ends_while_the_gang_gathers_ends_the_attempt(
+    gang: tuple[NodeBench, Rented, dict[str, str]], sim: RunSimulation
+) -> None:
+    bench, rented, told = gang
+    head = bench.start(0, **told)
+    bench.until(lambda: bool(rays(bench)), SLOW_S)
+    bench.until(lambda: listens(IPS[0], told["HILLCLIMB_RAY_PORT"]), SLOW_S)
+    for process in rays(bench):
+        process.kill()
+    assert bench.exit_code(head, SLOW_S) == 0
+    attempt = sim.attempts(rented.run_id)[0]
+    assert attempt.end_code == "node_unfit"
     assert "Ray ended on the first machine" in (attempt.end_message or "")
     assert bench.left() == []
+
+
+def rays(bench: NodeBench) -> list[psutil.Process]:
+    """The processes `ray start` of the gang."""
+    with suppress(psutil.Error):  # one that ends while it is looked at
+        return [each for each in bench.left() if "ray.scripts.scripts" in each.cmdline()]
+    return []
+
+
+def listens(ip: str, port: str) -> bool:
+    try:
+        socket.create_connection((ip, int(port)), 1.0).close()
+    except OSError:
+        return False
+    return True
 
 
 def test_a_stop_while_the_gang_gathers_is_heard_by_both(
