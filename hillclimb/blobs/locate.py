@@ -26,7 +26,7 @@ def open_store(url: str, retry: RetryPolicy | None = None) -> BlobStore:
     """
     parts = urlsplit(url)
     if parts.scheme == "s3":
-        # boto3 takes about a second to import, and most stores are directories.
+        # botocore takes about a second to import, and most stores are directories.
         from hillclimb.blobs.s3.store import S3Store  # noqa: PLC0415
 
         query = dict(parse_qsl(parts.query))

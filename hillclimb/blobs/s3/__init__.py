@@ -1,1 +1,1 @@
-"""A blob store in an S3 bucket; the only folder that names boto3."""
+"""A blob store in an S3 bucket; the only folder that names botocore."""

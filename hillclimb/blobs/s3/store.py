@@ -40,7 +40,7 @@ _NEXT_UPLOADS = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMa
 
 
 class S3Store:
-    """Stores blobs under `s3://bucket/prefix`; boto3 finds credentials and defaults as usual.
+    """Stores blobs under `s3://bucket/prefix`; botocore finds credentials and defaults as usual.
 
     `public_url` is the service's address for other machines, used in presigned URLs.
 

@@ -27,6 +27,9 @@ FIRST_OF_STEP_3 = 2 * 16 + 2 * 2 * 8 + 1
 """Rollouts of two steps and of two evaluations under two decodings, and one more."""
 
 
+TIMES = ("duration_s", "reset_s", "call_s", "verification_s")
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> ShortRun:
     """A run trained without interruption."""
@@ -37,7 +40,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> ShortRun:
 
 def without_times(rows: tuple[OutcomeRow, ...]) -> list[OutcomeRow]:
     return [
-        row.model_copy(update={"duration_s": 0.0, "rollout_id": row.rollout_id.split("/", 1)[1]})
+        row.model_copy(
+            update=dict.fromkeys(TIMES, 0.0) | {"rollout_id": row.rollout_id.split("/", 1)[1]}
+        )
         for row in rows
     ]
 
