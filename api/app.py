@@ -21,27 +21,24 @@ from api.http.routes import health, schemas
 from api.http.routes.agents import attempts, ingest, runners
 from api.http.routes.clusters import clouds, clusters, presets
 from api.http.routes.datasets import datasets, exclusions
-from api.http.routes.runs import (
-    checkpoints,
+from api.http.routes.results import (
     compare,
     evals,
-    events,
-    logs,
     metrics,
     probes,
     prompts,
-    runs,
     signal,
     trajectories,
     validations,
 )
+from api.http.routes.runs import checkpoints, events, logs, runs
 from api.http.routes.web import dashboard, dataset_pages, machine_pages, sessions
 from api.queue import CeleryTaskQueue, TaskQueue
 from api.runs.journal import utc_now
 from api.scheduling.outages.extensions import renew_runner_leases
 from api.settings import Settings, load_settings
+from api.tables.access.identity import RUNNER_SCOPES, USER_SCOPES, ensure_key
 from api.tables.database import Database
-from api.tables.identity import RUNNER_SCOPES, USER_SCOPES, ensure_key
 from hillclimb.blobs.locate import open_store
 from hillclimb.blobs.retry import RetryPolicy
 

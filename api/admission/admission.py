@@ -16,10 +16,11 @@ from api.clusters import quotes
 from api.runs import store
 from api.runs.journal import utc_now
 from api.runs.stored_spec import spec_of
-from api.tables import Run, idempotency
+from api.tables import Run
+from api.tables.access import idempotency
+from api.tables.access.idempotency import RequestKey, StoredResponse
+from api.tables.access.identity import Principal
 from api.tables.database import Database
-from api.tables.idempotency import RequestKey, StoredResponse
-from api.tables.identity import Principal
 from hillclimb.spec.run import RunSpec
 
 CREATED, OK = 201, 200

@@ -26,9 +26,10 @@ from api.datasets.tool_token_counts import tools_in_project
 from api.datasets.work import process
 from api.datasets.work.process import JobLimits
 from api.runs.journal import utc_now
-from api.tables import Dataset, DatasetVersion, idempotency
+from api.tables import Dataset, DatasetVersion
+from api.tables.access import idempotency
+from api.tables.access.idempotency import RequestKey, StoredResponse
 from api.tables.database import Database
-from api.tables.idempotency import RequestKey, StoredResponse
 from api.tables.ids import new_id
 from hillclimb.blobs.base import BlobStore
 from hillclimb.datasets.filter.exclusions import Exclusion

@@ -46,8 +46,8 @@ from api.runs.errors import (
     UnknownToken,
     UnsupportedSchema,
 )
-from api.tables.idempotency import IdempotencyKeyReused
-from api.tables.identity import IdentityError, NotAllowed, NotAuthenticated, WeakKey
+from api.tables.access.idempotency import IdempotencyKeyReused
+from api.tables.access.identity import IdentityError, NotAllowed, NotAuthenticated, WeakKey
 from hillclimb.protocol.spec_problems import SpecProblem
 
 CONTENT_TYPE = "application/problem+json"

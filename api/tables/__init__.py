@@ -15,8 +15,7 @@ from api.tables.datasets import Dataset, DatasetExclusion, DatasetVersion
 from api.tables.notices import OutboxMessage, SlackThread
 from api.tables.projects import ApiKey, Project, SessionCode
 from api.tables.results import Checkpoint, Eval, Metric, OutcomeRecord, StepSignalRecord
-from api.tables.runners import Runner
-from api.tables.runs import Attempt, IdempotencyKey, Run, RunEvent
+from api.tables.runs import Attempt, IdempotencyKey, Run, RunEvent, Runner
 
 __all__ = [
     "Base",

@@ -1,4 +1,4 @@
-"""Runs, their attempts and events, and idempotency keys."""
+"""Runs, their attempts and events, the runners of attempts, and idempotency keys."""
 
 from __future__ import annotations
 
@@ -131,6 +131,24 @@ class RunEvent(Base):
     """`key:NAME`, `trainer`, `runner:NAME` or `service`."""
     data: Mapped[dict[str, Any]]
     """The event without its envelope and outcomes, which are in table `outcomes`."""
+
+
+class Runner(Base):
+    """A registered runner; it executes runs of the project of its token."""
+
+    __tablename__ = "runners"
+    __table_args__ = (UniqueConstraint("project_id", "name"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"))
+    name: Mapped[str]
+    slots: Mapped[int]
+    """Number of trainers at once."""
+    hostname: Mapped[str]
+    draining: Mapped[bool]
+    """True while it stops: it claims no attempts."""
+    lease_until: Mapped[datetime]
+    registered_at: Mapped[datetime]
 
 
 class IdempotencyKey(Created, Base):

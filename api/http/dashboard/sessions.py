@@ -17,7 +17,7 @@ from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
 from api.tables import ApiKey, SessionCode
-from api.tables.identity import NotAuthenticated, Principal
+from api.tables.access.identity import NotAuthenticated, Principal
 
 COOKIE = "hillclimb_session"
 SESSION_S = 12 * 3600

@@ -17,9 +17,9 @@ from api.http.requests.thread_pools import DatasetPools
 from api.queue import TaskQueue
 from api.runs.journal import utc_now
 from api.settings import Settings
+from api.tables.access.idempotency import RequestKey
+from api.tables.access.identity import NotAuthenticated, Principal, Scope, authenticate
 from api.tables.database import Database
-from api.tables.idempotency import RequestKey
-from api.tables.identity import NotAuthenticated, Principal, Scope, authenticate
 from hillclimb.blobs.base import BlobStore
 
 BEARER = HTTPBearer(auto_error=False, description="API key, runner token or attempt token.")

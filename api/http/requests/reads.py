@@ -14,7 +14,7 @@ from api.http.requests.context import Reader, Services
 from api.runs import store
 from api.runs.errors import RunNotFound
 from api.tables import Run
-from api.tables.identity import NotAllowed, NotAuthenticated
+from api.tables.access.identity import NotAllowed, NotAuthenticated
 
 RunId = Annotated[str, Path(examples=["run_06dzk3m8v5q2w9x4t7r1c0n6ab"])]
 PROBLEMS: dict[int | str, dict[str, Any]] = {

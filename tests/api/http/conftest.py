@@ -13,8 +13,8 @@ from fastapi import FastAPI
 from api.queue import BrokerUnreachable
 from api.settings import Settings
 from api.tables import ApiKey
+from api.tables.access.identity import Scope, ensure_key
 from api.tables.database import Database
-from api.tables.identity import Scope, ensure_key
 from tests.api.fixtures.application import make_application
 from tests.api.fixtures.migrated import OTHER_PROJECT
 

@@ -13,8 +13,8 @@ from api.clusters.errors import ClustersError
 from api.datasets.errors import RegistryError
 from api.http.problems import CONTENT_TYPE, INTERNAL, KINDS, body_of, kind_of
 from api.runs.errors import RunError
+from api.tables.access.identity import IdentityError
 from api.tables.database import SCHEMA_REVISION, Database
-from api.tables.identity import IdentityError
 from tests.api.http.conftest import KEY, RememberingBell, bearer
 from tests.fixtures.factories import spec_body
 

@@ -14,7 +14,7 @@ from tests.api.fixtures.stage import Stage
 ROOT = Path(__file__).parents[3]
 WRITER = ROOT / "api/runs/transitions.py"
 ALLOWED = {
-    ROOT / "api/tables/idempotency.py",  # the HTTP status of a stored answer
+    ROOT / "api/tables/access/idempotency.py",  # the HTTP status of a stored answer
 }
 
 

@@ -5,8 +5,7 @@ from sqlalchemy import text
 
 from api.runs.journal import utc_now
 from api.tables import ApiKey
-from api.tables.database import Database
-from api.tables.identity import (
+from api.tables.access.identity import (
     DEFAULT_PROJECT,
     USER_SCOPES,
     NotAllowed,
@@ -17,6 +16,7 @@ from api.tables.identity import (
     ensure_key,
     new_key,
 )
+from api.tables.database import Database
 
 
 def test_a_key_made_twice_is_one_key_of_the_default_project(database: Database) -> None:

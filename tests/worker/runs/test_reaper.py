@@ -6,7 +6,7 @@ from sqlalchemy import select, update
 
 from api.http.dashboard.sessions import CODE_S, mint_code
 from api.tables import ApiKey, Attempt, IdempotencyKey, Run, Runner
-from api.tables.identity import DEFAULT_PROJECT, Principal, ensure_key
+from api.tables.access.identity import DEFAULT_PROJECT, Principal, ensure_key
 from hillclimb.protocol.end_reasons import ReasonCode
 from tests.worker.run_simulation import PROJECT, RunSimulation
 from worker.runs import reaper

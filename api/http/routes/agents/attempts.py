@@ -11,7 +11,7 @@ from api.runs.errors import AttemptNotClaimed, AttemptSuperseded, UnknownToken
 from api.runs.journal import utc_now
 from api.scheduling.rented import nodes
 from api.scheduling.rented.bootstrap import claim
-from api.tables.identity import NotAuthenticated
+from api.tables.access.identity import NotAuthenticated
 from hillclimb.protocol.launch import BootstrapClaim, EndReport, NodeBeat, NodePlan, NodeReply
 
 NUM_TO_ENQUEUE = 5

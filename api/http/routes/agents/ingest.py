@@ -11,7 +11,7 @@ from api.http.requests.context import RawBody, ServicesDep, Token
 from api.runs.errors import AttemptSuperseded, UnknownToken, UnsupportedSchema
 from api.runs.journal import utc_now
 from api.scheduling.record import record_push
-from api.tables.identity import NotAuthenticated
+from api.tables.access.identity import NotAuthenticated
 from hillclimb.protocol.events import IngestReply
 
 PROBLEMS = (

@@ -13,7 +13,7 @@ from api.runs.deadlines import HEARTBEAT_INTERVAL_S, RUNNER_LEASE_S
 from api.runs.errors import AttemptNotFound, RunnerNotFound
 from api.runs.journal import utc_now
 from api.scheduling import runners
-from api.tables.identity import NotAllowed, NotAuthenticated
+from api.tables.access.identity import NotAllowed, NotAuthenticated
 from hillclimb.protocol.launch import (
     EndReport,
     Heartbeat,

@@ -12,7 +12,7 @@ from api.http.payloads.clusters import describe_orphan
 from api.http.problems import KINDS, documented
 from api.http.requests.context import Admin, Reader, ServicesDep
 from api.runs.journal import utc_now
-from api.tables.identity import NotAllowed, NotAuthenticated
+from api.tables.access.identity import NotAllowed, NotAuthenticated
 from hillclimb.protocol.payloads.clusters import OrphanList, OrphanPayload
 from hillclimb.protocol.payloads.costs import CloudExclusionList, CloudExclusionPayload
 

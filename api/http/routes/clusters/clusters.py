@@ -18,7 +18,7 @@ from api.runs import store as runs
 from api.runs.errors import RunNotFound
 from api.runs.journal import utc_now
 from api.tables import ProjectLimits
-from api.tables.identity import NotAllowed, NotAuthenticated
+from api.tables.access.identity import NotAllowed, NotAuthenticated
 from hillclimb.protocol.payloads.clusters import ClusterList, ProjectClusters
 from hillclimb.protocol.payloads.costs import BudgetPayload, LimitsPayload
 

@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from api.clusters.errors import PresetNotFound
 from api.http.problems import KINDS, documented
 from api.http.requests.context import Reader
-from api.tables.identity import NotAllowed, NotAuthenticated
+from api.tables.access.identity import NotAllowed, NotAuthenticated
 from hillclimb.hardware.presets.presets import NoSuchPreset, Preset, preset, presets
 from hillclimb.protocol.payloads.service import PresetList, PresetPayload
 

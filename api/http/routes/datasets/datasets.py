@@ -41,8 +41,8 @@ from api.http.routes.runs.runs import IdempotencyKey
 from api.results.artifacts.checkpoints import stream_file
 from api.runs.errors import CursorRejected
 from api.tables import Dataset, DatasetVersion
-from api.tables.idempotency import IdempotencyKeyReused, RequestKey
-from api.tables.identity import NotAllowed, NotAuthenticated
+from api.tables.access.idempotency import IdempotencyKeyReused, RequestKey
+from api.tables.access.identity import NotAllowed, NotAuthenticated
 from hillclimb.datasets.format.files import SPLIT, TASKS
 from hillclimb.datasets.lint.lint import LintOptions
 from hillclimb.protocol.payloads.datasets.diffs import DiffPayload

@@ -15,7 +15,7 @@ from api.http.requests.context import Reader, ServicesDep, Writer
 from api.http.requests.reads import as_list
 from api.http.routes.datasets.datasets import Name
 from api.runs.journal import utc_now
-from api.tables.identity import NotAllowed, NotAuthenticated
+from api.tables.access.identity import NotAllowed, NotAuthenticated
 from hillclimb.datasets.filter.exclusions import MAX_AT_ONCE, Exclusion
 from hillclimb.protocol.payloads.datasets.exclusions import ExclusionList, RemovedExclusion
 

@@ -39,8 +39,8 @@ from api.runs.journal import utc_now
 from api.runs.status import RunStatus
 from api.runs.store import RunFilters
 from api.scheduling import control
-from api.tables.idempotency import IdempotencyKeyReused
-from api.tables.identity import NotAllowed, NotAuthenticated, Principal
+from api.tables.access.idempotency import IdempotencyKeyReused
+from api.tables.access.identity import NotAllowed, NotAuthenticated, Principal
 from hillclimb.protocol.payloads.runs import PlanPayload, RunList, RunPayload
 
 NUM_TO_ENQUEUE = 5

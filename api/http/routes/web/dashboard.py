@@ -20,7 +20,7 @@ from api.runs import store
 from api.runs.errors import RunNotFound
 from api.runs.journal import utc_now
 from api.runs.store import RunFilters
-from api.tables.identity import NotAuthenticated, Principal, Scope
+from api.tables.access.identity import NotAuthenticated, Principal, Scope
 
 router = APIRouter(include_in_schema=False)
 

@@ -13,7 +13,7 @@ from api.http.requests.context import ServicesDep
 from api.http.routes.datasets.datasets import limits
 from api.http.routes.web.dashboard import Visitor, redirect_to_login, show_page
 from api.runs.journal import utc_now
-from api.tables.identity import Scope
+from api.tables.access.identity import Scope
 
 router = APIRouter(include_in_schema=False)
 

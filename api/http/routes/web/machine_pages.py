@@ -19,7 +19,7 @@ from api.results.artifacts.log_search import LEVELS, Level, LogFilter, search_lo
 from api.results.artifacts.logs import LogPage, read_log
 from api.runs.errors import RunNotFound
 from api.runs.journal import utc_now
-from api.tables.identity import Scope
+from api.tables.access.identity import Scope
 
 router = APIRouter(include_in_schema=False)
 

@@ -11,7 +11,7 @@ import pytest
 
 from api.http.dashboard.sessions import SESSION_S, open_session, read_session
 from api.tables import ApiKey
-from api.tables.identity import NotAuthenticated, Principal, Scope
+from api.tables.access.identity import NotAuthenticated, Principal, Scope
 from hillclimb.protocol import events
 from hillclimb.protocol.end_reasons import ReasonCode
 from hillclimb.spec.run import RunSpec

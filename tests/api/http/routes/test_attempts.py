@@ -13,7 +13,7 @@ from api.runs.journal import utc_now
 from api.scheduling import attempts
 from api.scheduling.attempts import AttemptEnd
 from api.tables import Run
-from api.tables.identity import DEFAULT_PROJECT as PROJECT
+from api.tables.access.identity import DEFAULT_PROJECT as PROJECT
 from hillclimb.protocol.end_reasons import ReasonCode
 from hillclimb.protocol.events import IngestBatch
 from hillclimb.protocol.launch import BootstrapClaim, NodePlan

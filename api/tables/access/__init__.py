@@ -1,0 +1,1 @@
+"""Access to the rows: principals and their keys, and repeated requests."""
