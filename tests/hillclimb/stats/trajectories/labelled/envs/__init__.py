@@ -1,0 +1,1 @@
+"""Platforms around the miniature apps: how they spell arguments, answers and errors."""

@@ -1,0 +1,1 @@
+"""Words and data of which scripts are made."""

@@ -1,0 +1,1 @@
+"""Refusals in the words of other platforms, by reason."""

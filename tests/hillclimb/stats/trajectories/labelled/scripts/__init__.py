@@ -1,0 +1,1 @@
+"""Scripts: one file per pattern, with its positives and its near misses."""

@@ -1,0 +1,1 @@
+"""Rollouts without a scripted pattern: successes and wrong final states."""
