@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, ScalarSelect, func, select
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session
 
@@ -26,10 +26,10 @@ class MetricFilters:
 
 def read_metrics(session: Session, run_id: str, filters: MetricFilters) -> list[dict[str, Any]]:
     """Return one series per name and decoding, `points` being `{step, attempt, value}` by step."""
-    stored = session.scalars(select(Metric.name).where(Metric.run_id == run_id).distinct()).all()
+    stored = _stored_names(session, run_id)
     names = [n for n in stored if any(fnmatchcase(n, pattern) for pattern in filters.names)]
     query = (
-        select(Metric)
+        select(Metric.name, Metric.decoding, Metric.step, Metric.attempt, Metric.value)
         .where(Metric.run_id == run_id, Metric.name.in_(names))
         .ext(distinct_on(Metric.name, Metric.decoding, Metric.step))
         .order_by(Metric.name, Metric.decoding, Metric.step, Metric.attempt.desc())
@@ -39,10 +39,27 @@ def read_metrics(session: Session, run_id: str, filters: MetricFilters) -> list[
     if filters.to_step is not None:
         query = query.where(Metric.step <= filters.to_step)
     series: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for metric in session.scalars(query):
-        points = series.setdefault((metric.name, metric.decoding), [])
-        points.append({"step": metric.step, "attempt": metric.attempt, "value": metric.value})
+    for name, decoding, step, attempt, value in session.execute(query):
+        points = series.setdefault((name, decoding), [])
+        points.append({"step": step, "attempt": attempt, "value": value})
     return [
         {"object": "metric", "name": name, "decoding": decoding, "points": points}
         for (name, decoding), points in series.items()
     ]
+
+
+def _stored_names(session: Session, run_id: str) -> Sequence[str]:
+    """Return the run's names, each found in the primary key's index as the next after the last.
+
+    `SELECT DISTINCT` would read every point: a run has hundreds of names and hundreds of thousands
+    of points.
+    """
+
+    def smallest(*conditions: ColumnElement[bool]) -> ScalarSelect[Any]:
+        query = select(func.min(Metric.name)).where(Metric.run_id == run_id, *conditions)
+        return query.scalar_subquery()
+
+    names = select(smallest().label("name")).cte("names", recursive=True)
+    following = select(smallest(Metric.name > names.c.name)).where(names.c.name.is_not(None))
+    names = names.union_all(following)
+    return session.scalars(select(names.c.name).where(names.c.name.is_not(None))).all()

@@ -34,6 +34,8 @@ class OutcomeRecord(Base):
     __table_args__ = (
         Index("ix_outcomes_step", "run_id", "split", "decoding", "step", "attempt"),
         Index("ix_outcomes_env", "run_id", "env_key", "split", "decoding", "step"),
+        Index("ix_outcomes_page", "run_id", "step"),
+        Index("ix_outcomes_task", "run_id", "task_key", "step"),
     )
 
     run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)

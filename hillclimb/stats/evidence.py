@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from functools import lru_cache
 
 NUM_STAKES = 200
 _STAKES = tuple((index + 0.5) / NUM_STAKES for index in range(NUM_STAKES))
@@ -24,12 +25,22 @@ A sum over finitely many stakes is exact evidence itself, not the approximation 
 _LOG_WEIGHTS = tuple(math.log(weight / math.fsum(_PRIOR)) for weight in _PRIOR)
 
 
-def log_e_value(differences: Iterable[Fraction]) -> float:
-    """Return the natural logarithm of the e-value against "the mean difference is at most 0"."""
-    steps = [(float(step), number) for step, number in Counter(differences).items() if step]
-    logs = [
-        weight + math.fsum(number * math.log1p(stake * step) for step, number in steps)
-        for stake, weight in zip(_STAKES, _LOG_WEIGHTS, strict=True)
+def log_e_value(differences: Iterable[Fraction] | Mapping[Fraction, int]) -> float:
+    """Return the natural logarithm of the e-value against "the mean difference is at most 0".
+
+    `differences` are those of the tasks, or the number of tasks with each difference.
+    """
+    growths = [
+        [number * log for log in _growths(float(step))]
+        for step, number in Counter(differences).items()
+        if step
     ]
+    logs = [math.fsum(parts) for parts in zip(_LOG_WEIGHTS, *growths, strict=True)]
     top = max(logs)
     return top + math.log(math.fsum(math.exp(log - top) for log in logs))
+
+
+@lru_cache(maxsize=1024)
+def _growths(step: float) -> tuple[float, ...]:
+    """Return by how much one task with this difference multiplies each stake's capital (log)."""
+    return tuple(math.log1p(stake * step) for stake in _STAKES)

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from statistics import fmean, pvariance, variance
 
 from hillclimb.protocol.outcomes import OutcomeRow, OutcomeStatus, StopReason
@@ -43,6 +44,8 @@ class TaskCount:
 
     def with_missing(self, *, passed: bool) -> TaskCount:
         """Return the count in which every missing rollout is graded: as a pass, or as a fail."""
+        if not self.num_missing:
+            return self
         return TaskCount(
             task_key=self.task_key,
             env_key=self.env_key,
@@ -91,6 +94,7 @@ class PassTable:
     held_out_templates: PassRate
 
 
+@lru_cache(maxsize=4096)
 def pass_at_k(num_graded: int, num_passed: int, k: int) -> float:
     """Unbiased estimate of "at least one of k samples passes" (Chen et al. 2021, eq. 1).
 
@@ -121,7 +125,7 @@ def count_tasks(rows: Iterable[OutcomeRow], *, pass_threshold: float) -> tuple[T
 def pass_rate(counts: Sequence[TaskCount], *, k: int = 1) -> PassRate:
     """Average pass@k over tasks; see `interval` for how its uncertainty is computed."""
     usable = [count for count in counts if count.num_graded >= k]
-    values = [pass_at_k(count.num_graded, count.num_passed, k) for count in usable]
+    values = _values(usable, k)
     graded = sum(count.num_graded for count in usable)
     low, high = interval(values, max_trials=graded // k)
     return PassRate(
@@ -136,6 +140,12 @@ def pass_rate(counts: Sequence[TaskCount], *, k: int = 1) -> PassRate:
         num_graded=sum(count.num_graded for count in counts),
         num_rollouts=sum(count.num_graded + count.num_missing for count in counts),
     )
+
+
+def mean_pass_at_k(counts: Sequence[TaskCount], *, k: int = 1) -> float | None:
+    """Return `pass_rate(counts, k=k).value` alone."""
+    values = _values(counts, k)
+    return fmean(values) if values else None
 
 
 def pass_table(rows: Iterable[OutcomeRow], *, pass_threshold: float, k: int = 1) -> PassTable:
@@ -217,7 +227,11 @@ def _count(rows: Sequence[OutcomeRow], pass_threshold: float) -> TaskCount:
     )
 
 
+def _values(counts: Iterable[TaskCount], k: int) -> list[float]:
+    """Return pass@k of each task that has k grades."""
+    return [pass_at_k(c.num_graded, c.num_passed, k) for c in counts if c.num_graded >= k]
+
+
 def _bound(counts: Sequence[TaskCount], k: int, *, passed: bool) -> float:
-    filled = [count.with_missing(passed=passed) for count in counts]
-    values = [pass_at_k(c.num_graded, c.num_passed, k) for c in filled if c.num_graded >= k]
+    values = _values((count.with_missing(passed=passed) for count in counts), k)
     return fmean(values) if values else float(passed)

@@ -7,13 +7,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, func, select
+from sqlalchemy import ColumnElement, Select, SQLColumnExpression, func, literal, select, tuple_
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session
 
 from api.tables import Eval, Metric, OutcomeRecord
 from hillclimb.protocol.outcomes import OutcomeStatus, StopReason
 from hillclimb.stats.pass_rate import TaskCount
+
+COUNTS = (
+    "env_key",
+    "task_key",
+    "template",
+    "held_out_template",
+    "num_graded",
+    "num_passed",
+    "num_missing",
+    "num_unbegun",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,18 +73,38 @@ def list_evals(session: Session, run_id: str) -> Sequence[Eval]:
 def count_outcomes(
     session: Session, run_id: str, evals: Sequence[Eval]
 ) -> dict[tuple[int, str], list[TaskCount]]:
-    """Return per (step, decoding) the counts of its tasks, sorted by environment and task."""
+    """Return per (step, decoding) the counts of its tasks, sorted by environment and task.
+
+    One statement for all: a run has dozens of evaluations.
+    """
     counts: dict[tuple[int, str], list[TaskCount]] = defaultdict(list)
-    for evaluation in evals:
-        counts[evaluation.step, evaluation.decoding] = count_batch(
-            session, of_eval(run_id, evaluation)
+    chosen = [(each.step, each.decoding, each.attempt) for each in evals]
+    query = (
+        _count_query(Eval.pass_threshold)
+        .add_columns(Eval.step, Eval.decoding)
+        .join(
+            Eval,
+            (Eval.run_id == OutcomeRecord.run_id)
+            & (Eval.step == OutcomeRecord.step)
+            & (Eval.decoding == OutcomeRecord.decoding)
+            & (Eval.attempt == OutcomeRecord.attempt),
         )
+        .where(
+            Eval.run_id == run_id,
+            tuple_(Eval.step, Eval.decoding, Eval.attempt).in_(chosen),
+            OutcomeRecord.split == "eval",
+        )
+        .group_by(Eval.step, Eval.decoding)
+    )
+    for *fields, step, decoding in session.execute(query):
+        counts[step, decoding].append(TaskCount(**dict(zip(COUNTS, fields, strict=True))))
     return counts
 
 
 def count_batch(session: Session, batch: OutcomeBatch) -> list[TaskCount]:
     """Return the counts of a batch's tasks, sorted by environment and task."""
-    return [TaskCount(**row) for row in session.execute(_count_query(batch)).mappings()]
+    query = _count_query(literal(batch.pass_threshold)).where(*batch.where())
+    return [TaskCount(**row) for row in session.execute(query).mappings()]
 
 
 def count_failures(session: Session, run_id: str, evaluation: Eval) -> list[FailureGroup]:
@@ -117,28 +148,25 @@ def of_eval(run_id: str, evaluation: Eval) -> OutcomeBatch:
     )
 
 
-def _count_query(batch: OutcomeBatch) -> Select[*tuple[Any, ...]]:
+def _count_query(threshold: SQLColumnExpression[float]) -> Select[*tuple[Any, ...]]:
     """Count as `hillclimb.stats.pass_rate.count_tasks` does, in the database."""
     graded = OutcomeRecord.status == OutcomeStatus.GRADED
-    passed = graded & (OutcomeRecord.score >= batch.pass_threshold)
+    passed = graded & (OutcomeRecord.score >= threshold)
     unbegun = OutcomeRecord.stop_reason == StopReason.NOT_STARTED
+    task = (
+        OutcomeRecord.env_key,
+        OutcomeRecord.task_key,
+        OutcomeRecord.template,
+        OutcomeRecord.held_out_template,
+    )
     return (
         select(
-            OutcomeRecord.env_key,
-            OutcomeRecord.task_key,
-            OutcomeRecord.template,
-            OutcomeRecord.held_out_template,
+            *task,
             func.count().filter(graded).label("num_graded"),
             func.count().filter(passed).label("num_passed"),
             func.count().filter(~graded).label("num_missing"),
             func.count().filter(unbegun).label("num_unbegun"),
         )
-        .where(*batch.where())
-        .group_by(
-            OutcomeRecord.env_key,
-            OutcomeRecord.task_key,
-            OutcomeRecord.template,
-            OutcomeRecord.held_out_template,
-        )
+        .group_by(*task)
         .order_by(OutcomeRecord.env_key, OutcomeRecord.task_key)
     )

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from itertools import product
 
 from hillclimb.protocol.outcomes import OutcomeRow
@@ -21,6 +22,7 @@ from hillclimb.stats.pass_rate import (
     TaskCount,
     count_tasks,
     exact_pass_at_k,
+    mean_pass_at_k,
     pass_rate,
 )
 from hillclimb.stats.power import detectable_paired, min_changed, paired_size
@@ -218,7 +220,7 @@ def _comparison(
     num_samples: int,
 ) -> Comparison:
     differences = sample.differences
-    gain, lost = _moments(differences)
+    gain, lost = _moments(sample)
     level = judging.rule.one_sided_level(
         judging.selection, level=judging.level, num_samples=num_samples
     )
@@ -239,16 +241,18 @@ def _comparison(
     )
 
 
-def _moments(differences: Sequence[Fraction]) -> tuple[float, float]:
+def _moments(sample: PairedSample) -> tuple[float, float]:
     """Return the size of the mean change, and the share of tasks that changed the other way.
 
     With one rollout per task these are counts. With several, the share is the one that gives
     differences of -1, 0 and 1 the same mean and the same mean square.
     """
-    if not differences:
+    num_tasks = len(sample.differences)
+    if not num_tasks:
         return 0.0, 0.0
-    mean = abs(sum(differences, Fraction(0))) / len(differences)
-    square = sum((d * d for d in differences), Fraction(0)) / len(differences)
+    mean = abs(sample.change) / num_tasks
+    squares = (each * each * number for each, number in sample.numbers.items())
+    square = sum(squares, Fraction(0)) / num_tasks
     return float(mean), float(max(Fraction(0), square - mean) / 2)
 
 
@@ -265,17 +269,20 @@ def _filled(counts: Counts, *, passed: bool | None) -> Counts:
 
 
 def _sample(before: Counts, after: Counts, k: int) -> PairedSample:
-    old = {(c.env_key, c.task_key): _value(c, k) for c in before if c.num_graded >= k}
+    old = {(c.env_key, c.task_key): c for c in before if c.num_graded >= k}
+    pairs = [(old.get((c.env_key, c.task_key)), c) for c in after if c.num_graded >= k]
     return PairedSample(
-        before=pass_rate(before, k=k).value,
-        after=pass_rate(after, k=k).value,
+        before=mean_pass_at_k(before, k=k),
+        after=mean_pass_at_k(after, k=k),
         differences=tuple(
-            _value(count, k) - old[count.env_key, count.task_key]
-            for count in after
-            if count.num_graded >= k and (count.env_key, count.task_key) in old
+            _difference((a.num_graded, a.num_passed), (b.num_graded, b.num_passed), k)
+            for a, b in pairs
+            if a is not None
         ),
     )
 
 
-def _value(count: TaskCount, k: int) -> Fraction:
-    return exact_pass_at_k(count.num_graded, count.num_passed, k)
+@lru_cache(maxsize=4096)
+def _difference(before: tuple[int, int], after: tuple[int, int], k: int) -> Fraction:
+    """Return the change of pass@k between two numbers of grades and passes."""
+    return exact_pass_at_k(*after, k) - exact_pass_at_k(*before, k)

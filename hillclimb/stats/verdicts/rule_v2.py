@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from fractions import Fraction
 
 from hillclimb.stats.evidence import log_e_value
 from hillclimb.stats.multiplicity import holm
@@ -36,7 +37,7 @@ class RuleV2:
     ) -> dict[str, Judgement]:
         """Judge the samples of a family together, as `VerdictRule.judge` says."""
         gains = holm({name: _p_of_gain(sample, selection) for name, sample in family.items()})
-        losses = holm({name: _p_of_gain(_reversed(s), selection) for name, s in family.items()})
+        losses = holm({name: _p_of_loss(sample, selection) for name, sample in family.items()})
         return {
             name: _judge(sample, gains[name], losses[name], level)
             for name, sample in family.items()
@@ -49,10 +50,11 @@ class RuleV2:
 
 def _judge(sample: PairedSample, p_of_gain: float, p_of_loss: float, level: float) -> Judgement:
     has_gained = sample.change >= 0
+    numbers = sample.numbers if has_gained else _reversed(sample.numbers)
     return Judgement(
         verdict=_word(sample, p_of_gain, p_of_loss, level),
         p_adjusted=p_of_gain if has_gained else p_of_loss,
-        e_value=_finite(log_e_value((sample if has_gained else _reversed(sample)).differences)),
+        e_value=_finite(log_e_value(numbers)),
     )
 
 
@@ -72,18 +74,26 @@ def _word(sample: PairedSample, p_of_gain: float, p_of_loss: float, level: float
 
 def _p_of_gain(sample: PairedSample, selection: Selection) -> float:
     """Return the p-value of "no gain" that holds at any look and for the chosen candidate."""
-    p_value = math.exp(-max(0.0, log_e_value(sample.differences)))
-    if selection.is_complete and sample.change > 0:
+    return _p_value(sample, log_e_value(sample.numbers), selection, is_towards=sample.change > 0)
+
+
+def _p_of_loss(sample: PairedSample, selection: Selection) -> float:
+    """Return the same of "no loss"."""
+    log = log_e_value(_reversed(sample.numbers))
+    return _p_value(sample, log, selection, is_towards=sample.change < 0)
+
+
+def _p_value(
+    sample: PairedSample, log_e: float, selection: Selection, *, is_towards: bool
+) -> float:
+    p_value = math.exp(-max(0.0, log_e))
+    if selection.is_complete and is_towards:
         p_value = min(p_value, sign_flip_p_value(sample.differences) / 2.0)
     return min(1.0, 2.0 * selection.num_candidates * p_value)
 
 
-def _reversed(sample: PairedSample) -> PairedSample:
-    return PairedSample(
-        before=sample.after,
-        after=sample.before,
-        differences=tuple(-difference for difference in sample.differences),
-    )
+def _reversed(numbers: Mapping[Fraction, int]) -> dict[Fraction, int]:
+    return {-difference: number for difference, number in numbers.items()}
 
 
 def _finite(log: float) -> float:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
+from functools import cached_property
 from typing import Protocol
 
 SATURATED_FROM = 0.9
@@ -50,7 +52,7 @@ class Selection:
             raise ValueError("a selection has at least one candidate")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PairedSample:
     """One set of tasks, measured before and after; rates in [0, 1]."""
 
@@ -59,10 +61,15 @@ class PairedSample:
     differences: tuple[Fraction, ...]
     """Change of pass@k of every task with k grades on both sides, in [-1, 1]."""
 
-    @property
+    @cached_property
+    def numbers(self) -> Mapping[Fraction, int]:
+        """The number of tasks with each difference: few differences are distinct."""
+        return Counter(self.differences)
+
+    @cached_property
     def change(self) -> Fraction:
         """The sum of the differences."""
-        return sum(self.differences, Fraction(0))
+        return sum((each * number for each, number in self.numbers.items()), Fraction(0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

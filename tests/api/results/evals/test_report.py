@@ -125,6 +125,19 @@ def test_a_repeated_evaluation_counts_with_its_newest_attempt(story: Story) -> N
     ]
 
 
+def test_each_evaluation_is_counted_under_its_own_threshold(story: Story) -> None:
+    run_id = story.running()
+    for step, threshold in ((0, 0.5), (10, 0.7)):
+        event = story.evaluation(run_id, step, {"booking": 0.25}, tasks=8)
+        rows = tuple(
+            row.model_copy(update={"score": 0.6}) if row.score else row for row in event.outcomes
+        )
+        story.push(run_id, event.model_copy(update={"outcomes": rows, "pass_threshold": threshold}))
+    with story.database.transaction() as session:
+        passes = [row["all"]["passes"] for row in eval_table(session, run_id)]
+    assert passes == [2, 0]
+
+
 def test_the_table_tells_seen_from_held_out_templates(story: Story) -> None:
     run_id = story.running()
     story.push(run_id, story.evaluation(run_id, 0, {"booking": 0.5}, tasks=40))
