@@ -17,7 +17,7 @@ from api.http.live.lifespan import run_hub
 from api.http.middleware import RequestEdge
 from api.http.requests.context import Services
 from api.http.requests.thread_pools import DatasetPools
-from api.http.routes import health, schemas
+from api.http.routes import campaigns, health, schemas
 from api.http.routes.agents import attempts, ingest, runners
 from api.http.routes.clusters import clouds, clusters, presets
 from api.http.routes.datasets import datasets, exclusions
@@ -56,6 +56,7 @@ ROUTERS = (
     metrics.router,
     evals.router,
     compare.router,
+    campaigns.router,
     probes.router,
     prompts.router,
     signal.router,

@@ -69,6 +69,18 @@ class Admission:
 
         return self._once(request, create)
 
+    def submit_within(
+        self, session: Session, spec: RunSpec, caller: Principal, *, now: datetime
+    ) -> Run:
+        """Store a queued run in the caller's transaction; raises as `submit`, without its key."""
+        refuse_unrentable(spec, self.rental)
+        skypilot = spec.backend.skypilot
+        if skypilot is not None and rents(spec) and self.rental.clouds:
+            quotes.request(session, skypilot, now=now)
+        return submission.submit(
+            session, spec, project_id=caller.project_id, actor=caller.actor, now=now
+        )
+
     def plan(self, spec: RunSpec, caller: Principal) -> submission.Plan:
         """Return what submitting the spec would do; raises what `submit.plan` does."""
         self._request_prices(spec)

@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
+from api.admission.campaigns.request import CampaignSpec
 from api.datasets.request import VersionRequest
 from api.http.problems import ProblemBody
 from hillclimb.protocol.events import IngestBatch
@@ -22,6 +23,22 @@ EXAMPLES: dict[str, dict[str, Any]] = {
             "data": {"env_keys": ["booking", "github"]},
             "schedule": {"total_steps": 20, "train_batch_size": 20, "mini_batch_size": 10},
             "eval": {"interval": 10},
+        },
+    },
+    "CampaignSpec": {
+        "summary": "Two models, three times each",
+        "value": {
+            "name": "tiny models",
+            "base": {
+                "name": "base",
+                "data": {"env_keys": ["booking", "github"], "eval_tasks_per_env": 30},
+            },
+            "models": [
+                {"name": "a", "source": "builtin:tiny-qwen3-a"},
+                {"name": "b", "source": "builtin:tiny-qwen3-b"},
+            ],
+            "decodings": [{"name": "sampled", "temperature": 1.0}],
+            "repeats": 3,
         },
     },
     "IngestBatch": {
@@ -82,6 +99,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
         [
             (RunSpec, "validation"),
             (IngestBatch, "validation"),
+            (CampaignSpec, "validation"),
             (VersionRequest, "validation"),
             (ProblemBody, "serialization"),
         ],

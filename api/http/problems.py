@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from api.admission.campaigns.errors import CampaignError, CampaignNotFound, CampaignRejected
 from api.clusters.errors import (
     CloudExclusionNotFound,
     ClustersError,
@@ -153,6 +154,10 @@ KINDS: dict[type[Exception], Kind] = {
     NotAuthenticated: _kind(HTTPStatus.UNAUTHORIZED, "not_authenticated", "No valid API key"),
     NotAllowed: _kind(HTTPStatus.FORBIDDEN, "not_allowed", "The key lacks the scope"),
     ArtifactNotFound: _kind(HTTPStatus.NOT_FOUND, "artifact_not_found", "No such artifact"),
+    CampaignNotFound: _kind(HTTPStatus.NOT_FOUND, "campaign_not_found", "No such campaign"),
+    CampaignRejected: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_campaign", "A cell's run is not valid"
+    ),
     NoSuchEval: _kind(HTTPStatus.NOT_FOUND, "no_such_eval", "No such evaluation"),
     DatasetNotFound: _kind(HTTPStatus.NOT_FOUND, "dataset_not_found", "No such dataset or version"),
     TaskNotFound: _kind(HTTPStatus.NOT_FOUND, "task_not_found", "No such task"),
@@ -199,6 +204,7 @@ DOMAIN_ERRORS: tuple[type[Exception], ...] = (
     EvalError,
     RegistryError,
     ClustersError,
+    CampaignError,
     IdempotencyKeyReused,
 )
 BY_STATUS = {

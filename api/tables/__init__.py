@@ -1,6 +1,7 @@
 """All tables of the service, one module per noun; importing this package registers them."""
 
 from api.tables.base import Base
+from api.tables.campaigns import Campaign, CampaignCell, CampaignMember
 from api.tables.clusters import (
     BudgetExtension,
     CloudExclusion,
@@ -45,4 +46,7 @@ __all__ = [
     "ProjectLimits",
     "BudgetExtension",
     "OrphanedCluster",
+    "Campaign",
+    "CampaignCell",
+    "CampaignMember",
 ]

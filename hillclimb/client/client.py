@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import httpx
 
+from hillclimb.client.campaigns import Campaigns
 from hillclimb.client.datasets import Datasets
 from hillclimb.client.http import Http
 from hillclimb.client.outages import RetryOutages
@@ -53,6 +54,8 @@ class Client(Results):
         self.url = connection.url
         self.datasets = Datasets(self._http)
         """Datasets of the project."""
+        self.campaigns = Campaigns(self._http)
+        """Campaigns of the project."""
 
     def __enter__(self) -> Self:
         return self

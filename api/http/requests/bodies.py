@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import ValidationError
 
+from api.admission.campaigns.request import CampaignSpec
 from api.http.problems import INVALID, INVALID_SPEC, MALFORMED, Problem
 from hillclimb.protocol.events import IngestBatch
 from hillclimb.protocol.spec_problems import SpecProblem, explain, sentence_of
@@ -18,6 +19,15 @@ def parse_spec(body: bytes) -> RunSpec:
     _refuse_nul(body)
     try:
         return RunSpec.model_validate_json(body)
+    except ValidationError as error:
+        raise _refusal(error, spec=True) from error
+
+
+def parse_campaign(body: bytes) -> CampaignSpec:
+    """Return the campaign; raises Problem with one entry per mistake, or for invalid JSON."""
+    _refuse_nul(body)
+    try:
+        return CampaignSpec.model_validate_json(body)
     except ValidationError as error:
         raise _refusal(error, spec=True) from error
 

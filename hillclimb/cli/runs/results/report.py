@@ -71,28 +71,33 @@ def comparison_row(name: str, comparison: ComparisonPayload) -> list[object]:
     verdict = comparison.verdict.upper()
     style = VERDICT_STYLE.get(comparison.verdict)
     delta = comparison.delta
+    p_value = comparison.p_value if comparison.p_adjusted is None else comparison.p_adjusted
     return [
         name,
         comparison.n,
-        _with_interval(comparison.before, comparison.before_interval),
-        _with_interval(comparison.after, comparison.after_interval),
+        rate_with_interval(comparison.before, comparison.before_interval),
+        rate_with_interval(comparison.after, comparison.after_interval),
         "–" if delta is None else f"{100 * delta:+.1f}",
-        _p_value(comparison.p_value if comparison.p_adjusted is None else comparison.p_adjusted),
+        p_value_text(
+            comparison.p_value if comparison.p_adjusted is None else comparison.p_adjusted
+        ),
         f"[{style}]{verdict}[/{style}]" if style else verdict,
     ]
 
 
 def _single_row(name: str, comparison: ComparisonPayload) -> list[object]:
-    return [name, comparison.n, _with_interval(comparison.after, comparison.after_interval)]
+    return [name, comparison.n, rate_with_interval(comparison.after, comparison.after_interval)]
 
 
-def _with_interval(rate: float | None, interval: Span) -> str:
+def rate_with_interval(rate: float | None, interval: Span) -> str:
+    """Return a rate in [0, 1] and its interval as `53.2 (48–58)`, in percent."""
     low, high = interval
     share = "–" if rate is None else f"{100 * rate:.1f}"
     return f"{share} ({100 * low:.0f}–{100 * high:.0f})"
 
 
-def _p_value(p_value: float | None) -> str:
+def p_value_text(p_value: float | None) -> str:
+    """Return a p-value with three decimals, or a dash."""
     if p_value is None:
         return "–"
     return "<0.001" if p_value < 0.001 else f"{p_value:.3f}"

@@ -1,0 +1,1 @@
+"""Campaigns: many evaluations admitted, retried and tabulated as one object."""

@@ -1,0 +1,1 @@
+"""Payloads of objects that span several runs."""
