@@ -78,9 +78,7 @@ def comparison_row(name: str, comparison: ComparisonPayload) -> list[object]:
         rate_with_interval(comparison.before, comparison.before_interval),
         rate_with_interval(comparison.after, comparison.after_interval),
         "–" if delta is None else f"{100 * delta:+.1f}",
-        p_value_text(
-            comparison.p_value if comparison.p_adjusted is None else comparison.p_adjusted
-        ),
+        p_value_text(p_value),
         f"[{style}]{verdict}[/{style}]" if style else verdict,
     ]
 

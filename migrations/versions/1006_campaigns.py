@@ -1,15 +1,15 @@
 """Campaigns and their cells.
 
-Revision ID: 1005
-Revises: 1004
+Revision ID: 1006
+Revises: 1005
 """
 
 import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects.postgresql import JSONB
 
-revision = "1005"
-down_revision = "1004"
+revision = "1006"
+down_revision = "1005"
 branch_labels = None
 depends_on = None
 
