@@ -59,7 +59,7 @@ class Http:
         return self.parse(payload, body)
 
     def get(
-        self, payload: type[P], path: str, params: Mapping[str, str | int | None] | None = None
+        self, payload: type[P], path: str, params: Mapping[str, str | float | None] | None = None
     ) -> P:
         """Send a GET request; parameters that are None are left out."""
         return self.request(payload, "GET", path, params=without_none(params or {}))
@@ -161,6 +161,6 @@ def _problem(response: httpx.Response) -> ApiProblem:
     return ApiProblem(response.status_code, body if isinstance(body, dict) else {})
 
 
-def without_none(values: Mapping[str, str | int | None]) -> dict[str, str | int]:
+def without_none(values: Mapping[str, str | float | None]) -> dict[str, str | float]:
     """Return the parameters that have a value."""
     return {name: value for name, value in values.items() if value is not None}

@@ -29,9 +29,12 @@ class Results:
         """Return metric series by name pattern (comma-separated globs)."""
         return self._http.get(MetricList, of_run(run_id, "metrics"), {"names": names})
 
-    def evals(self, run_id: str) -> EvalList:
-        """Return every evaluation of the run, overall and per environment."""
-        return self._http.get(EvalList, of_run(run_id, "evals"))
+    def evals(self, run_id: str, *, threshold: float | None = None) -> EvalList:
+        """Return every evaluation of the run, overall and per environment.
+
+        `threshold` rescores them: a rollout passes from this score on, in (0, 1].
+        """
+        return self._http.get(EvalList, of_run(run_id, "evals"), {"threshold": threshold})
 
     def report(
         self,
@@ -41,21 +44,31 @@ class Results:
         after: int | None = None,
         rule: str | None = None,
         k: int | None = None,
+        threshold: float | None = None,
     ) -> ReportPayload:
         """Return the before/after report: per environment, per decoding, with p-values.
 
         `before` and `after` are steps, by default those of the first and the last evaluation;
         `rule` is the version of the verdicts' rule, by default the newest; `k` is that of pass@k,
-        by default 1.
+        by default 1; `threshold` rescores both evaluations.
         """
-        query = {"before": before, "after": after, "rule": rule, "k": k}
+        query = {"before": before, "after": after, "rule": rule, "k": k, "threshold": threshold}
         return self._http.get(ReportPayload, of_run(run_id, "evals", "report"), query)
 
     def compare(
-        self, a: str, b: str, *, rule: str | None = None, k: int | None = None
+        self,
+        a: str,
+        b: str,
+        *,
+        rule: str | None = None,
+        k: int | None = None,
+        threshold: float | None = None,
     ) -> RunComparison:
-        """Return how evaluation `b` differs from `a`, each a RUN or a RUN@STEP."""
-        query = {"a": a, "b": b, "rule": rule, "k": k}
+        """Return how evaluation `b` differs from `a`, each a RUN or a RUN@STEP.
+
+        `threshold` rescores both evaluations.
+        """
+        query = {"a": a, "b": b, "rule": rule, "k": k, "threshold": threshold}
         return self._http.get(RunComparison, "/v1/compare", query)
 
     def signal(

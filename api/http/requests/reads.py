@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Annotated, Any
 
 from fastapi import Path
+from pydantic import Field
 from sqlalchemy.orm import Session
 
 from api.http.problems import INVALID, KINDS, documented
@@ -17,6 +18,8 @@ from api.tables import Run
 from api.tables.access.identity import NotAllowed, NotAuthenticated
 
 RunId = Annotated[str, Path(examples=["run_06dzk3m8v5q2w9x4t7r1c0n6ab"])]
+Threshold = Annotated[float, Field(gt=0.0, le=1.0)]
+"""Lowest score with which a rollout passes."""
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     **documented(KINDS[NotAuthenticated], KINDS[NotAllowed], KINDS[RunNotFound], INVALID)
 }

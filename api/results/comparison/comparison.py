@@ -11,10 +11,10 @@ from api.results.comparison.behaviour import behaviour
 from api.results.comparison.config_diff import config_diff
 from api.results.comparison.flips import flips
 from api.results.errors import NoSuchEval
-from api.results.evals.report import comparison_facts, num_candidates
+from api.results.evals.report import AS_SCORED, VerdictOptions, comparison_facts, num_candidates
 from api.results.evals.store import count_outcomes, list_evals
 from api.tables import Eval, Run
-from hillclimb.stats.verdicts.compare import VERDICT_RULE, compare
+from hillclimb.stats.verdicts.compare import compare
 from hillclimb.stats.verdicts.verdict import Selection
 
 
@@ -27,7 +27,10 @@ class Point:
 
 
 def build_comparison(
-    session: Session, a: Point, b: Point, *, k: int = 1, rule: str = VERDICT_RULE
+    session: Session,
+    a: Point,
+    b: Point,
+    options: VerdictOptions = AS_SCORED,
 ) -> dict[str, Any]:
     """Return how evaluation b differs from evaluation a.
 
@@ -39,7 +42,8 @@ def build_comparison(
             rollouts per task.
         KeyError: there is no such rule.
     """
-    sides = [_evals_at(session, point) for point in (a, b)]
+    k, rule = options.k, options.rule
+    sides = [_evals_at(session, point, options.threshold) for point in (a, b)]
     steps = [next(iter(side.values())).step for side in sides]
     selection = Selection(
         num_candidates=num_candidates(session, a.run, last=steps[0], first=0)
@@ -57,6 +61,7 @@ def build_comparison(
         "b": {"run_id": b.run.id, "name": b.run.name, "step": steps[1]},
         "rule": rule,
         "k": k,
+        "threshold": options.threshold,
         "num_candidates": selection.num_candidates,
         "config_diff": config_diff(a.run.spec, b.run.spec),
         "decodings": {
@@ -66,9 +71,9 @@ def build_comparison(
     }
 
 
-def _evals_at(session: Session, point: Point) -> dict[str, Eval]:
+def _evals_at(session: Session, point: Point, threshold: float | None) -> dict[str, Eval]:
     """Return the evaluations of a step by decoding."""
-    evals = list_evals(session, point.run.id)
+    evals = list_evals(session, point.run.id, threshold=threshold)
     steps = [evaluation.step for evaluation in evals]
     if not steps:
         raise NoSuchEval(f"run {point.run.id} has no evaluation yet")

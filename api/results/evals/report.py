@@ -35,14 +35,28 @@ class Side:
     failures: Sequence[FailureGroup]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictOptions:
+    """The way in which two evaluations are counted and judged."""
+
+    rule: str = VERDICT_RULE
+    """Version of the verdicts' rule."""
+    k: int = 1
+    """Compare pass@k."""
+    threshold: float | None = None
+    """Replaces the pass threshold of both evaluations; null: each has its own."""
+
+
+AS_SCORED = VerdictOptions()
+
+
 def build_report(
     session: Session,
     run_id: str,
     *,
     before: int | None = None,
     after: int | None = None,
-    rule: str = VERDICT_RULE,
-    k: int = 1,
+    options: VerdictOptions = AS_SCORED,
 ) -> dict[str, Any]:
     """Return the comparison of two evaluations under every decoding that both ran.
 
@@ -54,7 +68,8 @@ def build_report(
             per task.
         KeyError: there is no such rule.
     """
-    evals = list_evals(session, run_id)
+    k, rule = options.k, options.rule
+    evals = list_evals(session, run_id, threshold=options.threshold)
     first = _step_of(evals, before, fallback=min)
     last = _step_of(evals, after, fallback=max)
     run = session.get_one(Run, run_id)
@@ -77,6 +92,7 @@ def build_report(
         "after_step": last,
         "rule": rule,
         "k": k,
+        "threshold": options.threshold,
         "num_candidates": selection.num_candidates,
         "decodings": list(pairs),
         "environments": {

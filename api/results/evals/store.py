@@ -7,9 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, SQLColumnExpression, func, literal, select, tuple_
+from sqlalchemy import (
+    ColumnElement,
+    Float,
+    Integer,
+    Select,
+    String,
+    column,
+    func,
+    literal,
+    select,
+    values,
+)
 from sqlalchemy.dialects.postgresql import distinct_on
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, make_transient
 
 from api.tables import Eval, Metric, OutcomeRecord
 from hillclimb.protocol.outcomes import OutcomeStatus, StopReason
@@ -59,15 +70,24 @@ class OutcomeBatch:
         )
 
 
-def list_evals(session: Session, run_id: str) -> Sequence[Eval]:
-    """Return the evaluations by step and decoding, the highest temperature first."""
+def list_evals(session: Session, run_id: str, *, threshold: float | None = None) -> Sequence[Eval]:
+    """Return the evaluations by step and decoding, the highest temperature first.
+
+    Whatever is computed from them follows their `pass_threshold`. With `threshold` they have that
+    one: copies that belong to no session.
+    """
     query = (
         select(Eval)
         .where(Eval.run_id == run_id)
         .ext(distinct_on(Eval.step, Eval.temperature, Eval.decoding))
         .order_by(Eval.step, Eval.temperature.desc(), Eval.decoding, Eval.attempt.desc())
     )
-    return session.scalars(query).all()
+    evals = session.scalars(query).all()
+    if threshold is not None:
+        for evaluation in evals:
+            make_transient(evaluation)
+            evaluation.pass_threshold = threshold
+    return evals
 
 
 def count_outcomes(
@@ -78,23 +98,26 @@ def count_outcomes(
     One statement for all: a run has dozens of evaluations.
     """
     counts: dict[tuple[int, str], list[TaskCount]] = defaultdict(list)
-    chosen = [(each.step, each.decoding, each.attempt) for each in evals]
+    if not evals:
+        return counts
+    chosen = values(
+        column("step", Integer),
+        column("decoding", String),
+        column("attempt", Integer),
+        column("threshold", Float),
+        name="chosen",
+    ).data([(each.step, each.decoding, each.attempt, each.pass_threshold) for each in evals])
     query = (
-        _count_query(Eval.pass_threshold)
-        .add_columns(Eval.step, Eval.decoding)
+        _count_query(chosen.c.threshold)
+        .add_columns(chosen.c.step, chosen.c.decoding)
         .join(
-            Eval,
-            (Eval.run_id == OutcomeRecord.run_id)
-            & (Eval.step == OutcomeRecord.step)
-            & (Eval.decoding == OutcomeRecord.decoding)
-            & (Eval.attempt == OutcomeRecord.attempt),
+            chosen,
+            (chosen.c.step == OutcomeRecord.step)
+            & (chosen.c.decoding == OutcomeRecord.decoding)
+            & (chosen.c.attempt == OutcomeRecord.attempt),
         )
-        .where(
-            Eval.run_id == run_id,
-            tuple_(Eval.step, Eval.decoding, Eval.attempt).in_(chosen),
-            OutcomeRecord.split == "eval",
-        )
-        .group_by(Eval.step, Eval.decoding)
+        .where(OutcomeRecord.run_id == run_id, OutcomeRecord.split == "eval")
+        .group_by(chosen.c.step, chosen.c.decoding)
     )
     for *fields, step, decoding in session.execute(query):
         counts[step, decoding].append(TaskCount(**dict(zip(COUNTS, fields, strict=True))))
@@ -148,7 +171,7 @@ def of_eval(run_id: str, evaluation: Eval) -> OutcomeBatch:
     )
 
 
-def _count_query(threshold: SQLColumnExpression[float]) -> Select[*tuple[Any, ...]]:
+def _count_query(threshold: ColumnElement[float]) -> Select[*tuple[Any, ...]]:
     """Count as `hillclimb.stats.pass_rate.count_tasks` does, in the database."""
     graded = OutcomeRecord.status == OutcomeStatus.GRADED
     passed = graded & (OutcomeRecord.score >= threshold)

@@ -13,13 +13,16 @@ from api.tables import Eval
 from hillclimb.stats.pass_rate import TaskCount, pass_rate
 
 
-def eval_table(session: Session, run_id: str) -> list[dict[str, Any]]:
+def eval_table(
+    session: Session, run_id: str, *, threshold: float | None = None
+) -> list[dict[str, Any]]:
     """Return the evaluations of a run by step and decoding, with their rates.
 
     Each has `all`, `envs`, `seen_templates` and `held_out_templates`; a group has
     pass@1 as from `rate_facts` and, if tasks were sampled more than once, `pass_at_n` with its k.
+    `threshold` replaces that of every evaluation.
     """
-    evals = list_evals(session, run_id)
+    evals = list_evals(session, run_id, threshold=threshold)
     counts = count_outcomes(session, run_id, evals)
     return [_row(evaluation, counts[evaluation.step, evaluation.decoding]) for evaluation in evals]
 

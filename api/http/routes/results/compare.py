@@ -9,9 +9,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from api.http.problems import KINDS, documented
 from api.http.requests.context import Reader, ServicesDep
-from api.http.requests.reads import PROBLEMS
+from api.http.requests.reads import PROBLEMS, Threshold
 from api.results.comparison.comparison import Point, build_comparison
 from api.results.errors import NoSuchEval
+from api.results.evals.report import VerdictOptions
 from api.runs import store
 from hillclimb.protocol.payloads.results.comparison import RunComparison
 
@@ -33,6 +34,8 @@ class CompareQuery(BaseModel):
     """Version of the verdicts' rule."""
     k: Annotated[int, Field(ge=1, le=256)] = 1
     """Compare pass@k."""
+    threshold: Threshold | None = None
+    """Rescore both evaluations: a rollout passes from this score on; null: as they were scored."""
 
 
 @router.get(
@@ -55,5 +58,6 @@ def compare_runs(
             run_id, _, step = text.partition("@")
             run = store.get_run(session, caller.project_id, run_id)
             points.append(Point(run=run, step=int(step) if step else None))
-        facts = build_comparison(session, points[0], points[1], k=query.k, rule=query.rule)
+        options = VerdictOptions(**query.model_dump(exclude={"a", "b"}))
+        facts = build_comparison(session, points[0], points[1], options)
         return RunComparison.model_validate(facts)

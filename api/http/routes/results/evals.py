@@ -10,9 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from api.http.payloads.results import describe_report
 from api.http.problems import KINDS, documented
 from api.http.requests.context import Reader, ServicesDep
-from api.http.requests.reads import PROBLEMS, RunId, as_list, open_run
+from api.http.requests.reads import PROBLEMS, RunId, Threshold, as_list, open_run
 from api.results.errors import NoSuchEval
-from api.results.evals.report import build_report
+from api.results.evals.report import VerdictOptions, build_report
 from api.results.evals.table import eval_table
 from api.runs.errors import RunNotFound
 from hillclimb.protocol.payloads.results.evals import EvalList
@@ -36,17 +36,27 @@ class ReportQuery(BaseModel):
     """Version of the verdicts' rule."""
     k: Annotated[int, Field(ge=1, le=256)] = 1
     """Compare pass@k."""
+    threshold: Threshold | None = None
+    """Rescore both evaluations: a rollout passes from this score on; null: as they were scored."""
 
 
 @router.get("", operation_id="list_evals", summary="Read the eval table")
-def list_evals(services: ServicesDep, caller: Reader, run_id: RunId) -> EvalList:
+def list_evals(
+    services: ServicesDep,
+    caller: Reader,
+    run_id: RunId,
+    threshold: Annotated[
+        Threshold | None, Query(description="Rescore: a rollout passes from this score on.")
+    ] = None,
+) -> EvalList:
     """Return every evaluation by step and decoding.
 
     Each has pass@1 and pass@n: overall, per environment, for seen and for held-out templates, with
     n, coverage, interval and bounds.
     """
     with open_run(services, caller, run_id) as (session, run):
-        return EvalList.of(as_list(eval_table(session, run.id)))
+        table = eval_table(session, run.id, threshold=threshold)
+        return EvalList.of(as_list(table, threshold=threshold))
 
 
 @router.get(
@@ -68,4 +78,8 @@ def get_report(
     above 1, only decodings with as many rollouts per task.
     """
     with open_run(services, caller, run_id) as (session, run):
-        return describe_report(build_report(session, run.id, **query.model_dump()))
+        options = VerdictOptions(**query.model_dump(exclude={"before", "after"}))
+        facts = build_report(
+            session, run.id, before=query.before, after=query.after, options=options
+        )
+        return describe_report(facts)

@@ -10,6 +10,7 @@ import click
 from hillclimb.cli.console import out, print_json, print_table, print_text, table
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.results.report import COLUMNS, comparison_row
+from hillclimb.cli.runs.results.threshold import print_threshold, threshold_option
 from hillclimb.protocol.payloads.results.comparison import (
     BehaviourPair,
     DecodingDifference,
@@ -29,15 +30,16 @@ FIGURES = ("turns", "tool_calls", "tool_errors", "repeated_calls", "tokens_of_pa
 @click.argument("b", metavar="B[@STEP]")
 @click.option("-k", type=click.IntRange(1, 256), default=1, show_default=True, help="Of pass@k.")
 @click.option("--rule", type=click.Choice(["v1", "v2"]), default="v2", show_default=True)
+@threshold_option
 @command
-def compare(*, a: str, b: str, k: int, rule: str, as_json: bool) -> None:
+def compare(*, a: str, b: str, k: int, rule: str, threshold: float | None, as_json: bool) -> None:
     """Compare evaluation B with evaluation A, each of a run's last step or of STEP.
 
     Over the tasks that both have: what differs in the specs, verdicts, the tasks gained and lost
     with a rollout of each side, and how the policies behaved.
     """
     with connect() as client:
-        comparison = client.compare(a, b, rule=rule, k=k)
+        comparison = client.compare(a, b, rule=rule, k=k, threshold=threshold)
     if as_json:
         print_json(comparison)
         return
@@ -49,6 +51,7 @@ def compare(*, a: str, b: str, k: int, rule: str, as_json: bool) -> None:
         same = f"temperature {low:g}" if low == high else f"temperatures {low:g} and {high:g}"
         out.print(f"\n[bold]{decoding}[/bold] ({same}), pass@{comparison.k} of a and b")
         _print_decoding(difference)
+    print_threshold(comparison.threshold)
     if comparison.num_candidates > 1:
         print_text(
             f"rule {comparison.rule}: p is corrected for the choice from"

@@ -7,6 +7,7 @@ import click
 from hillclimb.cli.console import print_json
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.results.report import print_report
+from hillclimb.cli.runs.results.threshold import print_threshold, threshold_option
 
 
 @main.command()
@@ -20,9 +21,17 @@ from hillclimb.cli.runs.results.report import print_report
 @click.option(
     "-k", "k", type=click.IntRange(1, 256), default=1, show_default=True, help="Of pass@k."
 )
+@threshold_option
 @command
-def verdicts(
-    *, run_id: str, before: int | None, after: int | None, rule: str, k: int, as_json: bool
+def verdicts(  # noqa: PLR0913 (one per option)
+    *,
+    run_id: str,
+    before: int | None,
+    after: int | None,
+    rule: str,
+    k: int,
+    threshold: float | None,
+    as_json: bool,
 ) -> None:
     """Compare two evaluations of RUN, by default the first and the last.
 
@@ -30,8 +39,11 @@ def verdicts(
     multiplied by the number of evaluations that the schedule plans.
     """
     with connect() as client:
-        report = client.report(run_id, before=before, after=after, rule=rule, k=k)
+        report = client.report(
+            run_id, before=before, after=after, rule=rule, k=k, threshold=threshold
+        )
     if as_json:
         print_json(report)
         return
     print_report(report)
+    print_threshold(report.threshold)

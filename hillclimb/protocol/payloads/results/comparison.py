@@ -84,6 +84,8 @@ class RunComparison(Payload):
     b: ComparedEval
     rule: str
     k: int
+    threshold: float | None
+    """Score from which a rollout passes, by the request; null: each evaluation's own."""
     num_candidates: int
     """Pairs of evaluations from which this one may have been chosen."""
     config_diff: list[ConfigDifference]

@@ -64,4 +64,6 @@ class EvalList(Payload):
 
     object: Literal["list"] = "list"
     data: list[EvalPayload]
+    threshold: float | None
+    """Score from which a rollout passes, by the request; null: each evaluation's own."""
     has_more: bool

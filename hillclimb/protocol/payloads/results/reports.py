@@ -87,6 +87,8 @@ class ReportPayload(Payload):
     """Version of the rule of the verdicts."""
     k: int = 1
     """The figures are pass@k."""
+    threshold: float | None = None
+    """Score from which a rollout passes, by the request; null: each evaluation's own."""
     num_candidates: int
     """Evaluations from which the later one may have been chosen; 1 for the last planned one."""
     decodings: list[str]

@@ -7,6 +7,7 @@ import pytest
 from api.results.comparison.comparison import Point, build_comparison
 from api.results.comparison.config_diff import config_diff
 from api.results.errors import NoSuchEval
+from api.results.evals.report import VerdictOptions
 from api.tables import Run
 from tests.api.fixtures.story import Story, spec
 
@@ -69,7 +70,7 @@ def test_what_is_not_there_is_refused_with_the_runs_id(story: Story) -> None:
         with pytest.raises(NoSuchEval, match=f"{empty} has no evaluation yet"):
             build_comparison(session, Point(run=first), Point(run=third))
         with pytest.raises(NoSuchEval, match="share no decoding with 3 rollouts"):
-            build_comparison(session, Point(run=first), Point(run=second), k=3)
+            build_comparison(session, Point(run=first), Point(run=second), VerdictOptions(k=3))
 
 
 def test_a_difference_of_specs_names_each_key() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from api.results.errors import NoSuchEval
-from api.results.evals.report import build_report
+from api.results.evals.report import VerdictOptions, build_report
 from api.results.evals.table import eval_table
 from hillclimb.protocol.outcomes import StopReason
 from hillclimb.stats.verdicts.compare import compare_rows
@@ -154,7 +154,7 @@ def test_pass_at_k_needs_as_many_rollouts_per_task(story: Story) -> None:
     with story.database.transaction() as session:
         assert build_report(session, run_id)["k"] == 1
         with pytest.raises(NoSuchEval, match="no decoding of these evaluations has 3 rollouts"):
-            build_report(session, run_id, k=3)
+            build_report(session, run_id, options=VerdictOptions(k=3))
 
 
 def test_a_step_that_may_have_been_chosen_counts_every_planned_evaluation(story: Story) -> None:
