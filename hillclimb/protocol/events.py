@@ -54,6 +54,39 @@ class _Event(Documented):
         return self.model_copy(update={"trainer_seq": trainer_seq, "at": at})
 
 
+class ComputeSpent(Documented):
+    """Compute spent since the report before, rollouts that nothing was learned from included.
+
+    Tokens are the engines' counters: tries that an infra error ended and rollouts of later steps
+    that are under way count when they were computed.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    num_rollouts: Annotated[int, Field(ge=0)] = 0
+    """Rollouts made for this step or evaluation."""
+    num_learned: Annotated[int, Field(ge=0)] = 0
+    """Those of them that the update learned from."""
+    num_resampled: Annotated[int, Field(ge=0)] = 0
+    """Those replaced by dynamic sampling."""
+    num_ungraded: Annotated[int, Field(ge=0)] = 0
+    """The others without a grade."""
+    num_lost_tries: Annotated[int, Field(ge=0)] = 0
+    """Tries that an infra error ended and another try repeated."""
+    num_sampled_tokens: Annotated[int, Field(ge=0)] = 0
+    """Drawn by the engines."""
+    num_prefill_tokens: Annotated[int, Field(ge=0)] = 0
+    """Of prompts, computed by the engines."""
+    num_cached_tokens: Annotated[int, Field(ge=0)] = 0
+    """Of prompts, not computed: they were in an engine's cache."""
+    num_trained_tokens: Annotated[int, Field(ge=0)] = 0
+    """Of the sequences learned from, prompts included."""
+    rollout_flops: Annotated[float, Field(ge=0.0)] | None = None
+    """Of the engines' forward passes; null where the model's shape is not known."""
+    train_flops: Annotated[float, Field(ge=0.0)] | None = None
+    """Of updates and scoring; null where a server does not tell."""
+
+
 class TrainerStarted(_Event):
     """The trainer has started: model and tasks are loaded."""
 
@@ -90,6 +123,15 @@ class StepCompleted(_Event):
     outcomes: tuple[OutcomeRow, ...]
     eta_s: float | None = None
     """Estimated seconds to the end of training."""
+    compute: ComputeSpent | None = None
+    """Null from a trainer that does not count it."""
+
+
+class StepAbandoned(_Event):
+    """The step under way when the attempt ended: nothing was learned, its compute is spent."""
+
+    type: Literal["step.abandoned"] = "step.abandoned"
+    compute: ComputeSpent
 
 
 class EvalCompleted(_Event):
@@ -103,6 +145,8 @@ class EvalCompleted(_Event):
     metrics: dict[str, float]
     outcomes: tuple[OutcomeRow, ...]
     duration_s: float
+    compute: ComputeSpent | None = None
+    """Null from a trainer that does not count it."""
 
 
 class ProbeCompleted(_Event):
@@ -226,6 +270,7 @@ Event: TypeAlias = (
     TrainerStarted
     | PhaseStarted
     | StepCompleted
+    | StepAbandoned
     | EvalCompleted
     | ProbeCompleted
     | ValidationCompleted

@@ -16,7 +16,7 @@ from trainer.algo.overlong import is_overlong
 from trainer.algo.sequences import Batch, TrainingSequence
 from trainer.algo.signal import ScoredGroup, signal_metrics
 from trainer.algo.stepwise import turns_of
-from trainer.types import Group
+from trainer.types import Group, Trajectory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,15 +74,24 @@ def build_batch(
     )
 
 
+def learned_rollouts(
+    scored_groups: Sequence[ScoredGroup], algorithm: AlgorithmSpec
+) -> frozenset[str]:
+    """Return the ids of the rollouts that have a sequence in the batch of these groups."""
+    return frozenset(
+        trajectory.rollout_id
+        for scored in scored_groups
+        for trajectory, _ in _learned(scored, algorithm)
+    )
+
+
 def _sequences(
     scored: ScoredGroup, algorithm: AlgorithmSpec, plan: BatchPlan
 ) -> Iterator[TrainingSequence]:
     """Yield the group's sequences that carry a gradient; the loss is normalised over them."""
     group = scored.group
     _assert_one_prompt(group)
-    for trajectory, advantage in scored.with_gradient(algorithm):
-        if algorithm.apply_overlong_filtering and is_overlong(trajectory):
-            continue
+    for trajectory, advantage in _learned(scored, algorithm):
         sequence = TrainingSequence(
             token_ids=trajectory.token_ids,
             action_mask=trajectory.action_mask,
@@ -93,6 +102,12 @@ def _sequences(
             weight_versions=trajectory.weight_versions,
         )
         yield from turns_of(sequence) if algorithm.step_wise else (sequence,)
+
+
+def _learned(scored: ScoredGroup, algorithm: AlgorithmSpec) -> Iterator[tuple[Trajectory, float]]:
+    for trajectory, advantage in scored.with_gradient(algorithm):
+        if not (algorithm.apply_overlong_filtering and is_overlong(trajectory)):
+            yield trajectory, advantage
 
 
 def _assert_one_prompt(group: Group) -> None:

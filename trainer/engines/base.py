@@ -20,6 +20,9 @@ class EngineStats:
     num_cached_tokens: int
     """Prompt tokens that were not computed again (same group, or an earlier turn)."""
     busy_s: float
+    num_attended_pairs: int = 0
+    """Pairs of a token that was sampled or computed of a prompt, and one that it attended to. The
+    last token of a turn is counted, though only the next turn computes it."""
     loop_blocked_s: float = 0.0
     """Seconds for which the engine kept the event loop from running: deadlines of environments
     leave them out."""
@@ -32,8 +35,14 @@ def sum_stats(parts: Sequence[EngineStats]) -> EngineStats:
         num_prefill_tokens=sum(part.num_prefill_tokens for part in parts),
         num_cached_tokens=sum(part.num_cached_tokens for part in parts),
         busy_s=sum(part.busy_s for part in parts),
+        num_attended_pairs=sum(part.num_attended_pairs for part in parts),
         loop_blocked_s=sum(part.loop_blocked_s for part in parts),
     )
+
+
+def attended_pairs(first: int, end: int) -> int:
+    """Count the pairs of the tokens at positions `first` to `end` - 1, each with those up to it."""
+    return (end * (end + 1) - first * (first + 1)) // 2
 
 
 class Engine(Protocol):

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from transformers import Qwen3ForCausalLM
 
 from hillclimb.protocol.rundir import ADAPTER, POLICY
-from trainer.algo.loss.loss import policy_loss
+from trainer.algo.loss.loss import needs_proximal, needs_reference, policy_loss
 from trainer.algo.loss.reduction import token_weights
 from trainer.algo.sequences import Batch, TrainingSequence
 from trainer.attempt.timing import SCORING
@@ -129,6 +129,7 @@ class LearnerRank:
         )
         peaks = self._ranks.gather(peak_memory_gib(self._ranks.device))
         metrics |= summary(updates, self._options.algorithm)
+        metrics["policy/flops"] = sum(update.flops + update.scoring_flops for update in updates)
         return metrics | speed | {"policy/peak_memory_gib": max(peaks)}
 
     def logprobs(self, token_ids: Sequence[int]) -> torch.Tensor:
@@ -268,8 +269,10 @@ class LearnerRank:
             # A gradient of zero: FSDP's reduce-scatter needs a backward pass on every rank.
             torch.autograd.backward(logprobs_A.sum() * 0.0)
             return Update()
-        loss, stats = policy_loss(logprobs_A, micro.actions, self._options.algorithm)
+        algorithm = self._options.algorithm
+        loss, stats = policy_loss(logprobs_A, micro.actions, algorithm)
         torch.autograd.backward(loss)
+        num_scorings = needs_proximal(algorithm) + needs_reference(algorithm)
         return Update(
             stats=stats,
             entropy=entropies_A.sum().item(),
@@ -279,7 +282,13 @@ class LearnerRank:
                 num_parameters=self.num_parameters,
                 num_adapter_parameters=self._models.num_adapter_parameters,
             ),
+            scoring_flops=num_scorings * self._forward_flops(micro),
         )
+
+    def _forward_flops(self, micro: MicroBatch) -> float:
+        """Count those of scoring a micro-batch: a third of training on it, without adapters."""
+        flops = train_flops(self._models.config, micro, num_parameters=self.num_parameters)
+        return flops / 3.0
 
     def _rate(self) -> float:
         return self._rates.at(step=self.version, update=self._num_updates)

@@ -253,6 +253,16 @@ def test_speed_and_memory_are_reported_and_a_cpu_claims_no_utilisation() -> None
     assert "policy/mfu" not in metrics
 
 
+def test_scoring_by_another_policy_is_a_third_more() -> None:
+    def flops(**algorithm: object) -> float:
+        spec = AlgorithmSpec.model_validate(algorithm)
+        return LearnerRank(tiny_model(), LearnerOptions(algorithm=spec)).step(batch())[
+            "policy/flops"
+        ]
+
+    assert flops(use_kl_loss=True) == pytest.approx(4 / 3 * flops())
+
+
 def test_the_clock_is_read_when_the_device_has_done_the_last_update(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers import Qwen3Config
 
-from trainer.engines.base import EngineStats
+from trainer.engines.base import EngineStats, attended_pairs
 from trainer.engines.torch.cache import Cache, Span
 from trainer.engines.torch.decoder import Decoder
 from trainer.engines.torch.drawing import draw
@@ -107,7 +107,7 @@ class TorchEngine:
         self._idle = asyncio.Event()
         self._updating = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
-        self._num_sampled = self._num_prefilled = self._num_cached = 0
+        self._num_sampled = self._num_prefilled = self._num_cached = self._num_pairs = 0
         self._busy_s = 0.0
 
     @property
@@ -122,6 +122,7 @@ class TorchEngine:
             num_prefill_tokens=self._num_prefilled,
             num_cached_tokens=self._num_cached,
             busy_s=self._busy_s,
+            num_attended_pairs=self._num_pairs,
             loop_blocked_s=self._busy_s,
         )
 
@@ -290,6 +291,8 @@ class TorchEngine:
         num_new = len(pending) + (len(prefix.token_ids) if is_first else 0)
         self._num_cached += len(request.prompt_ids) - num_new
         self._num_prefilled += num_new
+        length = len(request.prompt_ids)
+        self._num_pairs += attended_pairs(length - num_new, length)
         request.session, request.pending = session, pending
         self._running.append(request)
         return True
@@ -368,6 +371,7 @@ class TorchEngine:
                 finished.add(id(request))
                 self._finish(request, stopped=stopped)
         self._num_sampled += len(ready)
+        self._num_pairs += sum(positions) + len(ready)
         if finished:
             self._running = [item for item in self._running if id(item) not in finished]
         return len(finished)

@@ -35,7 +35,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from trainer.attempt.scratch import scratch_path
-from trainer.engines.base import EngineStats
+from trainer.engines.base import EngineStats, attended_pairs
 from trainer.engines.vllm.options import VllmOptions
 from trainer.engines.vllm.template import begin_imports, forks
 from trainer.errors import EngineError
@@ -142,6 +142,7 @@ class VllmEngine:
             num_prefill_tokens=self._tokens["prefill"],
             num_cached_tokens=self._tokens["cached"],
             busy_s=self._busy_s + running,
+            num_attended_pairs=self._tokens["pairs"],
         )
 
     async def sample(
@@ -374,7 +375,9 @@ class VllmEngine:
             computing = self._run(prompt_ids, once, session=f"prefix {prefix_key}")
             self._prefixes[prefix_key] = asyncio.create_task(computing)
             output = await asyncio.shield(self._prefixes[prefix_key])
-            self._tokens["prefill"] += len(prompt_ids) - (output.num_cached_tokens or 0)
+            cached = output.num_cached_tokens or 0
+            self._tokens["prefill"] += len(prompt_ids) - cached
+            self._tokens["pairs"] += attended_pairs(cached, len(prompt_ids))
             return
         # Shielded: cancelling one rollout must not cancel the prefill that its siblings await.
         await asyncio.shield(self._prefixes[prefix_key])
@@ -432,8 +435,10 @@ class VllmEngine:
     def _count(self, output: RequestOutput, completion: CompletionOutput) -> None:
         cached = output.num_cached_tokens or 0
         self._tokens["cached"] += cached
-        self._tokens["prefill"] += len(output.prompt_token_ids or ()) - cached
-        self._tokens["sampled"] += len(completion.token_ids)
+        num_prompt, num_sampled = len(output.prompt_token_ids or ()), len(completion.token_ids)
+        self._tokens["prefill"] += num_prompt - cached
+        self._tokens["sampled"] += num_sampled
+        self._tokens["pairs"] += attended_pairs(cached, num_prompt + num_sampled)
 
 
 def _logprobs(completion: CompletionOutput) -> tuple[float, ...]:

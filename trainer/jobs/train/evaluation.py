@@ -14,6 +14,7 @@ from hillclimb.spec.training.evaluation import DecodingSpec, EvalSpec
 from trainer.attempt.context import AttemptContext
 from trainer.attempt.watchdog import Watchdog
 from trainer.jobs.rollout_service import RolloutService
+from trainer.jobs.train.compute import ComputeMeter
 from trainer.jobs.train.metrics import eval_metrics
 from trainer.rollouts.request import RolloutRequest
 
@@ -26,6 +27,7 @@ class Evaluator:
     tasks: Sequence[Task]
     rollout_service: RolloutService
     watchdog: Watchdog
+    meter: ComputeMeter
 
     @property
     def spec(self) -> EvalSpec:
@@ -75,6 +77,7 @@ class Evaluator:
                 ),
                 outcomes=result.rows,
                 duration_s=time.perf_counter() - began,
+                compute=self.meter.of_eval(result.rows),
             )
         )
         self._report_budget(step, decoding, result.rows)

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from hillclimb.blobs.base import StoreError
-from hillclimb.protocol.events import PhaseStarted, RunWarning
-from trainer.algo.batch import BatchPlan, build_batch, score_groups
+from hillclimb.protocol.events import PhaseStarted, RunWarning, StepAbandoned
+from trainer.algo.batch import BatchPlan, build_batch, learned_rollouts, score_groups
 from trainer.algo.dynamic import SelectedGroups, select_groups
 from trainer.algo.sequences import Batch
-from trainer.algo.signal import why_nothing_is_learned
+from trainer.algo.signal import ScoredGroup, why_nothing_is_learned
 from trainer.attempt.context import AttemptContext
 from trainer.attempt.stop_signal import StopRequested
 from trainer.attempt.timing import SCORING
@@ -32,6 +32,7 @@ from trainer.jobs.prompt_preview import PromptPreview
 from trainer.jobs.rollout_service import RolloutService
 from trainer.jobs.step_schedule import Schedule
 from trainer.jobs.train.checkpoints import Position
+from trainer.jobs.train.compute import ComputeMeter
 from trainer.jobs.train.evaluation import Evaluator
 from trainer.jobs.train.feedback import feed_back
 from trainer.jobs.train.reporting import StepReporter, engine_metrics
@@ -61,6 +62,7 @@ class TrainerParts:
     reporter: StepReporter
     saver: Saver
     watchdog: Watchdog
+    meter: ComputeMeter
     canary_tokens: Sequence[int]
     prompts: PromptPreview
 
@@ -119,11 +121,13 @@ class Trainer:
             if not self._is_final_saved:
                 await self._save(final=True)
         except (StopRequested, EnvironmentOutage, RunTimeout):
+            self._report_abandoned()
             await self._save_last_step()
             raise
         except AttemptSuperseded:
             raise
         except TrainerError as error:
+            self._report_abandoned()
             await self._save_after_failure(error)
             raise
 
@@ -164,7 +168,7 @@ class Trainer:
                 rollouts, result = await parts.rollout_service.next_batch(
                     parts.buffer, training_request(self._spec, step)
                 )
-            selected, batch = self._training_batch(step, rollouts)
+            selected, scored, batch = self._training_batch(step, rollouts)
             staleness = staleness_metrics(
                 rollouts,
                 version=parts.workers.learner.version,
@@ -183,12 +187,26 @@ class Trainer:
         if not batch.num_sequences:
             self._warn("no_signal", why_nothing_is_learned(selected.groups, batch))
         metrics |= {**batch.metrics, **selected.metrics}
-        parts.reporter.report(
-            step, result, metrics | engine_metrics(before, parts.workers.engine_stats())
+        compute = parts.meter.of_step(
+            result,
+            rollouts.dropped,
+            learned=learned_rollouts(scored, self._spec.algorithm),
+            batch=batch,
+            metrics=metrics,
         )
+        metrics |= engine_metrics(before, parts.workers.engine_stats())
+        parts.reporter.report(step, result, metrics, compute)
 
-    def _training_batch(self, step: int, rollouts: RolloutBatch) -> tuple[SelectedGroups, Batch]:
-        """Select the groups that the step learns from, and build the learner's batch."""
+    def _report_abandoned(self) -> None:
+        """Report the compute of the step or evaluation under way, which ends without a report."""
+        compute = self._parts.meter.remainder()
+        if compute is not None:
+            self._context.journal.emit(StepAbandoned(step=self.step + 1, compute=compute))
+
+    def _training_batch(
+        self, step: int, rollouts: RolloutBatch
+    ) -> tuple[SelectedGroups, list[ScoredGroup], Batch]:
+        """Select and score the groups that the step learns from, and build the learner's batch."""
         spec, clock = self._spec, self._context.clock
         seed = derive_seed(spec.schedule.seed, "batch", step)
         with clock.phase("convert_to_training_input"):
@@ -206,7 +224,7 @@ class Trainer:
                 temperatures=training_temperatures(spec),
                 seed=seed,
             )
-            return selected, build_batch(scored, spec.algorithm, plan)
+            return selected, scored, build_batch(scored, spec.algorithm, plan)
 
     async def _sync_weights(self, step: int) -> dict[str, float]:
         """Sync the learner's weights to every engine and check them by the canary."""

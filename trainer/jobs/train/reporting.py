@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hillclimb.protocol.events import StepCompleted
+from hillclimb.protocol.events import ComputeSpent, StepCompleted
 from trainer.attempt.context import AttemptContext
 from trainer.engines.base import EngineStats
 from trainer.jobs.rollout_service import RolloutResults
@@ -24,8 +24,14 @@ class StepReporter:
 
     context: AttemptContext
 
-    def report(self, step: int, result: RolloutResults, extra: Mapping[str, float]) -> None:
-        """Report a step from its rollouts and the metrics of learner and engine.
+    def report(
+        self,
+        step: int,
+        result: RolloutResults,
+        extra: Mapping[str, float],
+        compute: ComputeSpent | None = None,
+    ) -> None:
+        """Report a step from its rollouts, the metrics of learner and engine, and what it took.
 
         Evaluations and checkpoints since the step before are in its `timing/...` too. Metrics
         that are not finite are left out: JSON has no such numbers.
@@ -47,6 +53,7 @@ class StepReporter:
                 step=step,
                 metrics={name: value for name, value in metrics.items() if math.isfinite(value)},
                 outcomes=result.rows,
+                compute=compute,
                 eta_s=clock.eta_s(
                     steps_left=schedule.total - step,
                     evals_left=schedule.evals_after(step) + schedule.evaluates_after(step),

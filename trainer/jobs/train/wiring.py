@@ -35,6 +35,7 @@ from trainer.jobs.assembly import (
 from trainer.jobs.startup_event import StartupInfo, emit_started
 from trainer.jobs.step_schedule import Schedule
 from trainer.jobs.train.checkpoints import Checkpoints, Saved, fetch
+from trainer.jobs.train.compute import ComputeMeter, read_shape
 from trainer.jobs.train.evaluation import Evaluator
 from trainer.jobs.train.loop import Start, Trainer, TrainerParts
 from trainer.jobs.train.reporting import StepReporter
@@ -147,6 +148,11 @@ def _parts(
         context, workers, max_infra_error_rate=spec.environment.max_infra_error_rate
     )
     watchdog = engine_watchdog(context, workers, ran_before_s=_ran_before(context, inputs.saved))
+    meter = ComputeMeter(
+        read=workers.engine_stats,
+        shape=read_shape(factory.model_dir),
+        is_overlapped=spec.schedule.max_staleness_steps > 0,
+    )
     return TrainerParts(
         context=context,
         sampler=inputs.sampler,
@@ -154,11 +160,16 @@ def _parts(
         workers=workers,
         rollout_service=service,
         evaluator=Evaluator(
-            context=context, tasks=tasks.eval, rollout_service=service, watchdog=watchdog
+            context=context,
+            tasks=tasks.eval,
+            rollout_service=service,
+            watchdog=watchdog,
+            meter=meter,
         ),
         reporter=StepReporter(context=context),
         saver=_saver(context, workers),
         watchdog=watchdog,
+        meter=meter,
         canary_tokens=canary_tokens(factory.vocab_size),
         prompts=prompt_preview(context, factory, (*tasks.train, *tasks.eval)),
     )

@@ -17,6 +17,8 @@ class Update:
     entropy: float = 0.0
     """Summed over the action tokens."""
     flops: float = 0.0
+    scoring_flops: float = 0.0
+    """Of scoring by the proximal and reference policies."""
     grad_norm: float = 0.0
     """Of the whole mini-batch, before clipping."""
 
@@ -26,6 +28,7 @@ class Update:
             stats=self.stats + other.stats,
             entropy=self.entropy + other.entropy,
             flops=self.flops + other.flops,
+            scoring_flops=self.scoring_flops + other.scoring_flops,
             grad_norm=self.grad_norm + other.grad_norm,
         )
 

@@ -12,7 +12,7 @@ import torch
 from tinker import types
 
 from hillclimb.environment.errors import SampleUnusable
-from trainer.engines.base import EngineStats
+from trainer.engines.base import EngineStats, attended_pairs
 from trainer.errors import EngineError
 from trainer.types import Sample, SamplingParams
 from trainer.workers.tinker.calls import awaited
@@ -30,7 +30,7 @@ class TinkerEngine:
         self._max_length = max_length
         self._client: tinker.SamplingClient | None = None
         self._version = 0
-        self._num_sampled = self._num_prompt = self._num_cached = 0
+        self._num_sampled = self._num_prompt = self._num_cached = self._num_pairs = 0
         self._num_in_flight, self._since, self._busy_s = 0, 0.0, 0.0
 
     @property
@@ -50,6 +50,7 @@ class TinkerEngine:
             num_prefill_tokens=self._num_prompt - self._num_cached,
             num_cached_tokens=self._num_cached,
             busy_s=self._busy_s + running_s,
+            num_attended_pairs=self._num_pairs,
         )
 
     async def sample(
@@ -89,7 +90,9 @@ class TinkerEngine:
         sample = _usable(response, params, version)
         self._num_sampled += len(sample.token_ids)
         self._num_prompt += len(prompt_ids)
-        self._num_cached += min(response.prompt_cache_hit_tokens, len(prompt_ids))
+        cached = min(response.prompt_cache_hit_tokens, len(prompt_ids))
+        self._num_cached += cached
+        self._num_pairs += attended_pairs(cached, len(prompt_ids) + len(sample.token_ids))
         return sample
 
     def release(self, session: str) -> None:

@@ -144,11 +144,15 @@ async def test_the_prompt_of_a_group_is_computed_once_and_turns_go_on(
     assert first.num_prefill_tokens == 49 + 8
     assert first.num_cached_tokens == 7 * 49
     assert first.num_sampled_tokens == 8 * 8
+    # Each token attends to itself and to those before: 1 + ... + 50 once, 50 by each of the seven
+    # other rollouts, and 51 + ... + 58 by what each of the eight drew.
+    assert first.num_attended_pairs == 1275 + 7 * 50 + 8 * 436
     again = [*ids, *samples[0].token_ids, 1, 2, 3]
     await engine.sample(again, params(), session="0", prefix_key="g")
     second = engine.stats()
     assert second.num_prefill_tokens - first.num_prefill_tokens == 4
     assert second.num_cached_tokens - first.num_cached_tokens == 57
+    assert second.num_attended_pairs - first.num_attended_pairs == sum(range(58, 70))
     assert second.busy_s > first.busy_s > 0.0
     assert second.loop_blocked_s == second.busy_s, "it steps in the event loop's thread"
 

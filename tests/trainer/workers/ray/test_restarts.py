@@ -12,6 +12,7 @@ def stats(tokens: int, busy_s: float, blocked_s: float = 0.0) -> EngineStats:
         num_prefill_tokens=2 * tokens,
         num_cached_tokens=3 * tokens,
         busy_s=busy_s,
+        num_attended_pairs=4 * tokens,
         loop_blocked_s=blocked_s,
     )
 

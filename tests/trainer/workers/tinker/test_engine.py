@@ -105,6 +105,7 @@ async def test_many_samples_at_once_are_each_their_own(service: TinkerService) -
         len(each.token_ids) for each in together[:3]
     )
     assert stats.num_prefill_tokens == 43 * len(PROMPT)
+    assert stats.num_attended_pairs > stats.num_sampled_tokens * len(PROMPT)
     assert stats.busy_s > 0.0
     assert stats.loop_blocked_s == 0.0
 
