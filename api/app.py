@@ -23,6 +23,7 @@ from api.http.routes.clusters import clouds, clusters, presets
 from api.http.routes.datasets import datasets, exclusions
 from api.http.routes.results import (
     compare,
+    compute,
     evals,
     metrics,
     probes,
@@ -56,6 +57,7 @@ ROUTERS = (
     metrics.router,
     evals.router,
     compare.router,
+    compute.router,
     campaigns.router,
     probes.router,
     prompts.router,

@@ -30,7 +30,7 @@ from api.datasets.errors import (
     TaskNotFound,
 )
 from api.results.artifacts.errors import ArtifactError, ArtifactNotFound
-from api.results.errors import EvalError, NoSuchEval, NoSuchProbe, NoSuchValidation
+from api.results.errors import EvalError, NoLedger, NoSuchEval, NoSuchProbe, NoSuchValidation
 from api.runs.errors import (
     AttemptNotClaimed,
     AttemptNotFound,
@@ -180,6 +180,7 @@ KINDS: dict[type[Exception], Kind] = {
     DatasetUnusable: _kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "dataset_unusable", "The run cannot use the dataset"
     ),
+    NoLedger: _kind(HTTPStatus.NOT_FOUND, "no_ledger", "The run's compute is not known"),
     NoSuchProbe: _kind(HTTPStatus.NOT_FOUND, "no_such_probe", "The run has reported no probe"),
     NoSuchValidation: _kind(
         HTTPStatus.NOT_FOUND, "no_such_validation", "The run has reported no validation"

@@ -15,20 +15,30 @@ from sqlalchemy.orm import Session
 
 from api.results.evals.summary import summarise
 from api.runs.journal import Draft
-from api.tables import Base, Checkpoint, Eval, Metric, OutcomeRecord, Run, StepSignalRecord
+from api.tables import (
+    Base,
+    Checkpoint,
+    ComputeRecord,
+    Eval,
+    Metric,
+    OutcomeRecord,
+    Run,
+    StepSignalRecord,
+)
 from hillclimb.protocol.events import (
     CheckpointDeleted,
     CheckpointSaved,
     EvalCompleted,
     Event,
     ProbeCompleted,
+    StepAbandoned,
     StepCompleted,
 )
 from hillclimb.stats.probe_report import report_facts, report_rows
 from hillclimb.stats.signal_report import step_signals
 
 TRAINER = "trainer"
-TRAIN = "train"
+TRAIN, EVAL = "train", "eval"
 ENVELOPE = {"type", "at", "trainer_seq", "schema_version", "outcomes"}
 
 Row: TypeAlias = dict[str, Any]
@@ -63,6 +73,7 @@ def derive(session: Session, run: Run, attempt: int, events: Sequence[Event]) ->
     group_size = run.spec["rollout"]["n_samples_per_prompt"]
     _upsert(session, StepSignalRecord, (r for e in steps for r in _signals(e, key, group_size)))
     _upsert(session, Eval, (_eval(e, key) for e in events if isinstance(e, EvalCompleted)))
+    _upsert(session, ComputeRecord, (row for e in events for row in _ledger(e, key)))
     saved = [_checkpoint(e, key) for e in events if isinstance(e, CheckpointSaved)]
     _upsert(session, Checkpoint, saved)
     for event in events:
@@ -130,6 +141,21 @@ def _eval(event: EvalCompleted, key: Row) -> Row:
         "duration_s": event.duration_s,
         "at": event.at,
     }
+
+
+def _ledger(event: Event, key: Row) -> Iterable[Row]:
+    """Yield the event's row of the ledger; none where its trainer does not count compute."""
+    if isinstance(event, StepCompleted):
+        place = {"kind": TRAIN, "decoding": TRAIN, "is_complete": True}
+    elif isinstance(event, EvalCompleted):
+        place = {"kind": EVAL, "decoding": event.decoding, "is_complete": True}
+    elif isinstance(event, StepAbandoned):
+        decoding = TRAIN if event.during == TRAIN else ""
+        place = {"kind": event.during, "decoding": decoding, "is_complete": False}
+    else:
+        return
+    if event.compute is not None:
+        yield {**key, "step": event.step, **place, **event.compute.model_dump()}
 
 
 def _checkpoint(event: CheckpointSaved, key: Row) -> Row:

@@ -2,6 +2,7 @@
 
 EvalError
 ├── NoSuchEval          the run has no evaluation at that step
+├── NoLedger            the run's compute is not known
 ├── NoSuchProbe         the run has reported no probe
 └── NoSuchValidation    the run has reported no validation, or its rows are missing
 """
@@ -13,6 +14,10 @@ class EvalError(Exception):
 
 class NoSuchEval(EvalError):
     """The run has no evaluation at the requested step."""
+
+
+class NoLedger(EvalError):
+    """The compute of the run is not known; the message says why."""
 
 
 class NoSuchProbe(EvalError):

@@ -15,7 +15,14 @@ from api.tables.clusters import (
 from api.tables.datasets import Dataset, DatasetExclusion, DatasetVersion
 from api.tables.notices import OutboxMessage, SlackThread
 from api.tables.projects import ApiKey, Project, SessionCode
-from api.tables.results import Checkpoint, Eval, Metric, OutcomeRecord, StepSignalRecord
+from api.tables.results import (
+    Checkpoint,
+    ComputeRecord,
+    Eval,
+    Metric,
+    OutcomeRecord,
+    StepSignalRecord,
+)
 from api.tables.runs import Attempt, IdempotencyKey, Run, RunEvent, Runner
 
 __all__ = [
@@ -31,6 +38,7 @@ __all__ = [
     "StepSignalRecord",
     "Eval",
     "Checkpoint",
+    "ComputeRecord",
     "Runner",
     "OutboxMessage",
     "SlackThread",

@@ -111,6 +111,33 @@ class Eval(Base):
     at: Mapped[datetime]
 
 
+class ComputeRecord(Base):
+    """The ledger of compute: `hillclimb.protocol.events.ComputeSpent` of a step or evaluation."""
+
+    __tablename__ = "compute_ledger"
+
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    attempt: Mapped[int] = mapped_column(primary_key=True)
+    step: Mapped[int] = mapped_column(primary_key=True)
+    kind: Mapped[str] = mapped_column(primary_key=True)
+    """`train` or `eval`."""
+    decoding: Mapped[str] = mapped_column(primary_key=True)
+    """`train`, or the eval's; empty for an evaluation that the end of the attempt interrupted."""
+    is_complete: Mapped[bool]
+    """False if the end of the attempt interrupted it."""
+    num_rollouts: Mapped[int]
+    num_learned: Mapped[int]
+    num_resampled: Mapped[int]
+    num_ungraded: Mapped[int]
+    num_lost_tries: Mapped[int]
+    num_sampled_tokens: Mapped[int] = mapped_column(BigInteger)
+    num_prefill_tokens: Mapped[int] = mapped_column(BigInteger)
+    num_cached_tokens: Mapped[int] = mapped_column(BigInteger)
+    num_trained_tokens: Mapped[int] = mapped_column(BigInteger)
+    rollout_flops: Mapped[float | None]
+    train_flops: Mapped[float | None]
+
+
 class Checkpoint(Base):
     """A complete checkpoint: its manifest is in the blob store."""
 

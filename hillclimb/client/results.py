@@ -8,6 +8,7 @@ from hillclimb.client.http import Http
 from hillclimb.client.paths import of_run
 from hillclimb.protocol.payloads.checkpoints import CheckpointList, CheckpointWithManifest
 from hillclimb.protocol.payloads.results.comparison import RunComparison
+from hillclimb.protocol.payloads.results.compute import Amount, ComputePayload
 from hillclimb.protocol.payloads.results.evals import EvalList
 from hillclimb.protocol.payloads.results.logs import LogPayload
 from hillclimb.protocol.payloads.results.metrics import MetricList
@@ -63,13 +64,18 @@ class Results:
         rule: str | None = None,
         k: int | None = None,
         threshold: float | None = None,
+        at: Amount | None = None,
     ) -> RunComparison:
         """Return how evaluation `b` differs from `a`, each a RUN or a RUN@STEP.
 
-        `threshold` rescores both evaluations.
+        `threshold` rescores both evaluations; `at` chooses the steps after equal amounts.
         """
-        query = {"a": a, "b": b, "rule": rule, "k": k, "threshold": threshold}
+        query = {"a": a, "b": b, "rule": rule, "k": k, "threshold": threshold, "at": at}
         return self._http.get(RunComparison, "/v1/compare", query)
+
+    def compute(self, run_id: str) -> ComputePayload:
+        """Return the ledger of what every step and evaluation of the run took."""
+        return self._http.get(ComputePayload, of_run(run_id, "compute"))
 
     def signal(
         self, run_id: str, *, window: int | None = None, env: str | None = None

@@ -86,6 +86,35 @@ class ComputeSpent(Documented):
     train_flops: Annotated[float, Field(ge=0.0)] | None = None
     """Of updates and scoring; null where a server does not tell."""
 
+    @property
+    def num_rejected(self) -> int:
+        """Rollouts that nothing was learned from."""
+        return self.num_rollouts - self.num_learned
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that the engines computed: drawn, and of prompts that no cache had."""
+        return self.num_sampled_tokens + self.num_prefill_tokens
+
+    @property
+    def flops(self) -> float | None:
+        """FLOPs of engines and learner; None where a part is not known."""
+        if self.rollout_flops is None or self.train_flops is None:
+            return None
+        return self.rollout_flops + self.train_flops
+
+    def __add__(self, other: ComputeSpent) -> ComputeSpent:
+        """Return the sums over both; with an unknown part the FLOPs are unknown."""
+        pairs = {name: (getattr(self, name), getattr(other, name)) for name in COMPUTE_FIELDS}
+        sums: dict[str, Any] = {
+            name: None if None in pair else sum(pair) for name, pair in pairs.items()
+        }
+        return ComputeSpent.model_construct(**sums)
+
+
+COMPUTE_FIELDS = tuple(ComputeSpent.model_fields)
+NOTHING_SPENT = ComputeSpent(rollout_flops=0.0, train_flops=0.0)
+
 
 class TrainerStarted(_Event):
     """The trainer has started: model and tasks are loaded."""
@@ -128,9 +157,11 @@ class StepCompleted(_Event):
 
 
 class StepAbandoned(_Event):
-    """The step under way when the attempt ended: nothing was learned, its compute is spent."""
+    """The step, or its evaluation, under way when the attempt ended: its compute is spent."""
 
     type: Literal["step.abandoned"] = "step.abandoned"
+    during: Literal["train", "eval"]
+    """Whether it was a training step or the evaluation after one."""
     compute: ComputeSpent
 
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 from sqlalchemy.orm import Session
 
 from api.results.comparison.behaviour import behaviour
 from api.results.comparison.config_diff import config_diff
+from api.results.comparison.equal_compute import equal_pair
 from api.results.comparison.flips import flips
 from api.results.errors import NoSuchEval
 from api.results.evals.report import AS_SCORED, VerdictOptions, comparison_facts, num_candidates
 from api.results.evals.store import count_outcomes, list_evals
+from api.results.ledger import compute_facts, read_ledger
 from api.tables import Eval, Run
+from hillclimb.protocol.payloads.results.compute import Amount
 from hillclimb.stats.verdicts.compare import compare
 from hillclimb.stats.verdicts.verdict import Selection
 
@@ -31,24 +36,30 @@ def build_comparison(
     a: Point,
     b: Point,
     options: VerdictOptions = AS_SCORED,
+    *,
+    at: Amount | None = None,
 ) -> dict[str, Any]:
     """Return how evaluation b differs from evaluation a.
 
     A step that is not the last of its run's schedule may have been chosen by its figures, on either
     side: p-values are multiplied by the numbers of evaluations that the schedules plan.
 
+    With `at`, the evaluations are those of `equal_pair`, and the points have no step.
+
     Raises:
+        NoLedger: the runs' compute is not known.
         NoSuchEval: a run has no evaluation, or none at its step, or they share no decoding with k
             rollouts per task.
         KeyError: there is no such rule.
     """
     k, rule = options.k, options.rule
+    pair = equal_pair(session, a.run, b.run, at) if at else None
+    if pair is not None:
+        a, b = replace(a, step=pair.steps[0]), replace(b, step=pair.steps[1])
     sides = [_evals_at(session, point, options.threshold) for point in (a, b)]
     steps = [next(iter(side.values())).step for side in sides]
-    selection = Selection(
-        num_candidates=num_candidates(session, a.run, last=steps[0], first=0)
-        * num_candidates(session, b.run, last=steps[1], first=0)
-    )
+    candidates = pair.num_candidates if pair else _candidates(session, (a.run, b.run), steps)
+    selection = Selection(num_candidates=candidates)
     shared = [name for name in sides[0] if name in sides[1]]
     enough = [
         name for name in shared if min(side[name].n_samples_per_prompt for side in sides) >= k
@@ -57,8 +68,9 @@ def build_comparison(
         raise NoSuchEval(f"the two evaluations share no decoding with {k} rollouts per task")
     return {
         "object": "comparison",
-        "a": {"run_id": a.run.id, "name": a.run.name, "step": steps[0]},
-        "b": {"run_id": b.run.id, "name": b.run.name, "step": steps[1]},
+        "at": at,
+        "a": _side_facts(session, a.run, sides[0]),
+        "b": _side_facts(session, b.run, sides[1]),
         "rule": rule,
         "k": k,
         "threshold": options.threshold,
@@ -68,6 +80,27 @@ def build_comparison(
             name: _decoding(session, (sides[0][name], sides[1][name]), selection, k=k, rule=rule)
             for name in enough
         },
+    }
+
+
+def _candidates(session: Session, runs: tuple[Run, Run], steps: Sequence[int]) -> int:
+    """Return the number of pairs of evaluations from which this one may have been chosen."""
+    return prod(
+        num_candidates(session, run, last=step, first=0)
+        for run, step in zip(runs, steps, strict=True)
+    )
+
+
+def _side_facts(session: Session, run: Run, evals: Mapping[str, Eval]) -> dict[str, Any]:
+    """Return the run, the step, and what training had taken by then; null where not known."""
+    step, attempt = max((each.step, each.attempt) for each in evals.values())
+    ledger = read_ledger(session, run.id)
+    spent = ledger.spent_by(attempt=attempt, step=step) if ledger.is_complete else None
+    return {
+        "run_id": run.id,
+        "name": run.name,
+        "step": step,
+        "spent": None if spent is None else compute_facts(spent),
     }
 
 

@@ -200,8 +200,16 @@ class Trainer:
     def _report_abandoned(self) -> None:
         """Report the compute of the step or evaluation under way, which ends without a report."""
         compute = self._parts.meter.remainder()
-        if compute is not None:
-            self._context.journal.emit(StepAbandoned(step=self.step + 1, compute=compute))
+        if compute is None:
+            return
+        is_eval = self._context.journal.phase == "eval"
+        self._context.journal.emit(
+            StepAbandoned(
+                step=self.step if is_eval else self.step + 1,
+                during="eval" if is_eval else "train",
+                compute=compute,
+            )
+        )
 
     def _training_batch(
         self, step: int, rollouts: RolloutBatch

@@ -106,7 +106,8 @@ const WORDS = {
     text: data.problem ?? (data.num_failed ? `${data.num_excluded} of ${data.num_failed} tasks that failed are excluded from ${data.dataset}`
       + (data.num_excluded < data.num_failed ? "; the others already were" : "") : `No task failed: nothing is excluded from ${data.dataset}`),
     tone: data.problem ? "bad" : "" }),
-  "step.abandoned": (data) => ({ text: `Step ${data.step} was under way when the attempt ended` }),
+  "step.abandoned": (data) => ({
+    text: `${data.during === "eval" ? "The evaluation at step" : "Step"} ${data.step} was under way when the attempt ended` }),
   "checkpoint.saved": (data) => ({ text: `Checkpoint at step ${data.step}, ${mib(data.size_bytes)}` }),
   "env.degraded": (data) => ({
     text: `${data.env_key}: ${(100 * data.infra_error_rate).toFixed(0)} % of rollouts had infra errors or no grade at step ${data.step}${data.detail ? `: ${data.detail}` : ""}`, tone: "bad" }),

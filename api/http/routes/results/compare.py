@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from api.http.problems import KINDS, documented
 from api.http.requests.context import Reader, ServicesDep
 from api.http.requests.reads import PROBLEMS, Threshold
 from api.results.comparison.comparison import Point, build_comparison
-from api.results.errors import NoSuchEval
+from api.results.errors import NoLedger, NoSuchEval
 from api.results.evals.report import VerdictOptions
 from api.runs import store
 from hillclimb.protocol.payloads.results.comparison import RunComparison
+from hillclimb.protocol.payloads.results.compute import Amount
 
 router = APIRouter(prefix="/v1/compare", tags=["results"], responses=PROBLEMS)
 
@@ -36,13 +37,22 @@ class CompareQuery(BaseModel):
     """Compare pass@k."""
     threshold: Threshold | None = None
     """Rescore both evaluations: a rollout passes from this score on; null: as they were scored."""
+    at: Amount | None = None
+    """Compare the last evaluation of each run at or below the smaller of the two totals of this
+    amount; null: the evaluations that `a` and `b` name."""
+
+    @model_validator(mode="after")
+    def _steps_are_named_once(self) -> Self:
+        if self.at is not None and "@" in self.a + self.b:
+            raise ValueError("`at` chooses the steps: leave @STEP out of `a` and `b`")
+        return self
 
 
 @router.get(
     "",
     operation_id="compare_runs",
     summary="Compare two runs",
-    responses={**documented(KINDS[NoSuchEval])},
+    responses={**documented(KINDS[NoSuchEval], KINDS[NoLedger])},
 )
 def compare_runs(
     services: ServicesDep, caller: Reader, query: Annotated[CompareQuery, Query()]
@@ -58,6 +68,6 @@ def compare_runs(
             run_id, _, step = text.partition("@")
             run = store.get_run(session, caller.project_id, run_id)
             points.append(Point(run=run, step=int(step) if step else None))
-        options = VerdictOptions(**query.model_dump(exclude={"a", "b"}))
-        facts = build_comparison(session, points[0], points[1], options)
+        options = VerdictOptions(**query.model_dump(exclude={"a", "b", "at"}))
+        facts = build_comparison(session, points[0], points[1], options, at=query.at)
         return RunComparison.model_validate(facts)

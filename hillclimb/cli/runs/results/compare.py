@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import get_args
 
 import click
 
 from hillclimb.cli.console import out, print_json, print_table, print_text, table
 from hillclimb.cli.main import command, connect, main
+from hillclimb.cli.runs.results.compute import si
 from hillclimb.cli.runs.results.report import COLUMNS, comparison_row
 from hillclimb.cli.runs.results.threshold import print_threshold, threshold_option
 from hillclimb.protocol.payloads.results.comparison import (
@@ -17,6 +19,7 @@ from hillclimb.protocol.payloads.results.comparison import (
     FlippedTask,
     RunComparison,
 )
+from hillclimb.protocol.payloads.results.compute import Amount, ComputeAmounts
 
 MAX_KEYS, MAX_TASKS = 20, 10
 """Keys of the difference, and tasks per direction, that are printed."""
@@ -30,21 +33,38 @@ FIGURES = ("turns", "tool_calls", "tool_errors", "repeated_calls", "tokens_of_pa
 @click.argument("b", metavar="B[@STEP]")
 @click.option("-k", type=click.IntRange(1, 256), default=1, show_default=True, help="Of pass@k.")
 @click.option("--rule", type=click.Choice(["v1", "v2"]), default="v2", show_default=True)
+@click.option(
+    "--at", type=click.Choice(get_args(Amount)),
+    help="At equal amounts: the last evaluation of each at or below the smaller total.",
+)  # fmt: skip
 @threshold_option
 @command
-def compare(*, a: str, b: str, k: int, rule: str, threshold: float | None, as_json: bool) -> None:
+def compare(  # noqa: PLR0913 (one per option)
+    *,
+    a: str,
+    b: str,
+    k: int,
+    rule: str,
+    at: Amount | None,
+    threshold: float | None,
+    as_json: bool,
+) -> None:
     """Compare evaluation B with evaluation A, each of a run's last step or of STEP.
 
     Over the tasks that both have: what differs in the specs, verdicts, the tasks gained and lost
     with a rollout of each side, and how the policies behaved.
     """
     with connect() as client:
-        comparison = client.compare(a, b, rule=rule, k=k, threshold=threshold)
+        comparison = client.compare(a, b, rule=rule, k=k, threshold=threshold, at=at)
     if as_json:
         print_json(comparison)
         return
     for name, side in (("a", comparison.a), ("b", comparison.b)):
         print_text(f"{name}: {side.name}  {side.run_id}@{side.step}")
+        if side.spent is not None:
+            print_text(f"   {_words(side.spent)}", style="dim")
+    if comparison.at:
+        print_text(f"the last evaluations at equal {comparison.at}", style="dim")
     _print_differences(comparison)
     for decoding, difference in comparison.decodings.items():
         low, high = difference.temperatures
@@ -58,6 +78,11 @@ def compare(*, a: str, b: str, k: int, rule: str, threshold: float | None, as_js
             f" {comparison.num_candidates} pairs of evaluations (docs/verdicts.md)",
             style="dim",
         )
+
+
+def _words(spent: ComputeAmounts) -> str:
+    flops = "" if spent.flops is None else f", {si(spent.flops)}FLOP"
+    return f"trained with {spent.num_rollouts} rollouts, {si(spent.num_tokens)} tokens{flops}"
 
 
 def _print_differences(comparison: RunComparison) -> None:

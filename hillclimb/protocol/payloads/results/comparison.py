@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import JsonValue
 
 from hillclimb.protocol.payloads.base import Payload
+from hillclimb.protocol.payloads.results.compute import Amount, ComputeAmounts
 from hillclimb.protocol.payloads.results.reports import ComparisonPayload
 
 
@@ -16,6 +17,9 @@ class ComparedEval(Payload):
     run_id: str
     name: str
     step: int
+    spent: ComputeAmounts | None
+    """Compute of its training up to this evaluation, over all attempts; null where its trainer did
+    not count it."""
 
 
 class ConfigDifference(Payload):
@@ -84,6 +88,9 @@ class RunComparison(Payload):
     b: ComparedEval
     rule: str
     k: int
+    at: Amount | None
+    """What both sides had spent equally, as near as their evaluations allow; null: the request
+    named the evaluations."""
     threshold: float | None
     """Score from which a rollout passes, by the request; null: each evaluation's own."""
     num_candidates: int

@@ -199,9 +199,10 @@ def test_a_runs_reports_add_up_to_the_tokens_of_its_rollouts(whole: ShortRun) ->
     assert whole.events(StepAbandoned) == []
 
 
-async def test_a_step_that_a_stop_interrupts_is_reported_as_abandoned(tmp_path: Path) -> None:
+@pytest.mark.parametrize("during", ["train", "eval"])
+async def test_what_a_stop_interrupts_is_reported_as_abandoned(tmp_path: Path, during: str) -> None:
     """The stop comes when the first rollout is graded; the others have drawn tokens too."""
-    run = ShortRun(tmp_path, eval={"before_training": False, "interval": 0})
+    run = ShortRun(tmp_path, eval={"before_training": during == "eval", "interval": 0})
 
     class StoppingEnv(CountingEnv):
         async def score(self) -> Grade:
@@ -213,7 +214,8 @@ async def test_a_step_that_a_stop_interrupts_is_reported_as_abandoned(tmp_path: 
         await run.finish(trainer)
     (abandoned,) = run.events(StepAbandoned)
     assert run.events(StepCompleted) == []
-    assert (abandoned.step, abandoned.compute.num_rollouts) == (1, 0)
+    assert (abandoned.step, abandoned.during) == (int(during == "train"), during)
+    assert abandoned.compute.num_rollouts == 0
     assert abandoned.compute.num_sampled_tokens > 0
     assert abandoned.compute.train_flops == 0.0
 
