@@ -102,7 +102,7 @@ class OutcomeRow(BaseModel):
     num_tool_calls: int
     num_tool_errors: int
     tool_errors: dict[str, int] = {}
-    """Tool errors by kind (`hillclimb.stats.trajectories.tool_errors`), those that the environment
+    """Tool errors by kind (`hillclimb.stats.trajectories.errors.kinds`), those that the environment
     only wrote in its answer included."""
     num_repeated_calls: int
     """Tool calls equal, name and arguments, to the call just before."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
 from hillclimb.protocol.outcomes import OutcomeRow
+from hillclimb.stats.trajectories.patterns.refusals import kind_of
+from hillclimb.stats.trajectories.stored import read_call
 from trainer.rollouts.operation import Kind
 from trainer.rollouts.request import Rollout, RolloutRequest
+from trainer.types import Turn
 
 
 def outcome_rows(
@@ -44,6 +48,7 @@ def _row(rollout: Rollout, request: RolloutRequest, trajectory_key: str, line: i
         num_turns=rollout.num_turns,
         num_tool_calls=len(calls),
         num_tool_errors=sum(turn.is_error for turn in calls),
+        tool_errors=_tool_errors(trajectory.turns),
         num_repeated_calls=sum(
             (a.tool_name, a.tool_arguments) == (b.tool_name, b.tool_arguments)
             for a, b in pairwise(calls)
@@ -64,3 +69,10 @@ def _row(rollout: Rollout, request: RolloutRequest, trajectory_key: str, line: i
 
 def _seconds(rollout: Rollout, kind: Kind) -> float:
     return round(sum(each.seconds for each in rollout.operations if each.kind == kind), 4)
+
+
+def _tool_errors(turns: Sequence[Turn]) -> dict[str, int]:
+    """Count the tool errors by kind, in the order of the kinds' names."""
+    calls = [call for turn in turns if (call := read_call(turn)) is not None]
+    kinds = Counter(kind.value for call in calls if (kind := kind_of(call)) is not None)
+    return dict(sorted(kinds.items()))

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from hillclimb.protocol.outcomes import OutcomeStatus, StopReason
+from hillclimb.protocol.outcomes import Outcome, OutcomeStatus, StopReason
 from hillclimb.protocol.payloads.base import Payload
 
 
@@ -105,6 +105,8 @@ class StoredTurn(Payload):
     tool_arguments: dict[str, Any] | None
     observation: str | None
     is_error: bool
+    call_index: int = 0
+    """Position among the calls of one model turn; later ones have an empty `response`."""
 
 
 class StoredTurnTokens(Payload):
@@ -121,6 +123,8 @@ class StoredTrajectory(Payload):
     model_config = ConfigDict(extra="allow")
 
     task: StoredTask
+    stop_reason: StopReason
+    outcome: Outcome
     turns: list[StoredTurn]
     turn_tokens: list[StoredTurnTokens] = Field(default_factory=list)
     """One for each model turn; `turns` has one for each call. Empty in files of before."""

@@ -1,0 +1,1 @@
+"""Failure patterns: deterministic detectors over conversations, one definition each."""
