@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import BigInteger, ForeignKey, Index
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
 from api.tables.base import Base
@@ -61,6 +62,8 @@ class OutcomeRecord(Base):
     num_tool_calls: Mapped[int]
     num_tool_errors: Mapped[int]
     tool_errors: Mapped[dict[str, Any] | None]
+    patterns: Mapped[list[Any] | None] = mapped_column(JSONB)
+    patterns_version: Mapped[int | None]
     num_repeated_calls: Mapped[int]
     num_tokens: Mapped[int]
     num_thinking_tokens: Mapped[int | None]

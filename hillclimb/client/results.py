@@ -12,6 +12,7 @@ from hillclimb.protocol.payloads.results.compute import Amount, ComputePayload
 from hillclimb.protocol.payloads.results.evals import EvalList
 from hillclimb.protocol.payloads.results.logs import LogPayload
 from hillclimb.protocol.payloads.results.metrics import MetricList
+from hillclimb.protocol.payloads.results.patterns import PatternReport
 from hillclimb.protocol.payloads.results.probes import ProbePayload
 from hillclimb.protocol.payloads.results.prompts import PromptsPayload
 from hillclimb.protocol.payloads.results.reports import ReportPayload
@@ -83,6 +84,19 @@ class Results:
         """Return the signal report of the newest `window` steps, for all environments or one."""
         query = {"window": window, "env": env}
         return self._http.get(SignalReportPayload, of_run(run_id, "signal"), query)
+
+    def patterns(
+        self,
+        run_id: str,
+        *,
+        before: int | None = None,
+        after: int | None = None,
+        decoding: str | None = None,
+        env: str | None = None,
+    ) -> PatternReport:
+        """Return the failure patterns of two evaluations, by default the first and the last."""
+        query = {"before": before, "after": after, "decoding": decoding, "env": env}
+        return self._http.get(PatternReport, of_run(run_id, "patterns"), query)
 
     def probe(self, run_id: str) -> ProbePayload:
         """Return the results of a run of kind `probe`, per environment."""

@@ -104,6 +104,11 @@ class OutcomeRow(BaseModel):
     tool_errors: dict[str, int] = {}
     """Tool errors by kind (`hillclimb.stats.trajectories.errors.kinds`), those that the environment
     only wrote in its answer included."""
+    patterns: tuple[str, ...] | None = None
+    """Failure patterns that it shows (`hillclimb.stats.trajectories.patterns.registry`); null:
+    nobody looked."""
+    patterns_version: int | None = None
+    """Version of the detectors."""
     num_repeated_calls: int
     """Tool calls equal, name and arguments, to the call just before."""
     num_tokens: int

@@ -119,7 +119,13 @@ class RolloutService:
             problem = await asyncio.to_thread(self._store, name, flat, request)
         if problem:
             self._warn_once(request.step, problem)
-        rows = outcome_rows(flat, request, trajectory_key=f"{TRAJECTORIES}/{name}.jsonl.gz")
+        rows = await asyncio.to_thread(
+            outcome_rows,
+            flat,
+            request,
+            trajectory_key=f"{TRAJECTORIES}/{name}.jsonl.gz",
+            pass_threshold=self.context.spec.eval.pass_threshold,
+        )
         self._report_degraded(flat, request)
         refuse_outage(flat, max_infra_error_rate=self.max_infra_error_rate)
         return RolloutResults(groups=tuple(groups), rows=rows)

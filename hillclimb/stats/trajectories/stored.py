@@ -8,7 +8,7 @@ from typing import Protocol
 
 from pydantic import JsonValue
 
-from hillclimb.protocol.payloads.results.rollouts import StoredTrajectory, StoredTurnTokens
+from hillclimb.protocol.payloads.results.rollouts import StoredTrajectory
 from hillclimb.stats.trajectories.conversation import (
     Conversation,
     ConversationCall,
@@ -51,23 +51,43 @@ class RecordedTurn(Protocol):
         ...
 
 
-def conversation_of(stored: StoredTrajectory, *, pass_threshold: float) -> Conversation:
-    """Return a stored trajectory as a conversation."""
+class RecordedTokens(Protocol):
+    """Numbers of tokens of one model turn, as the trainer records them."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Sampled tokens."""
+        ...
+
+    @property
+    def num_thinking_tokens(self) -> int:
+        """Those of them inside thoughts."""
+        ...
+
+
+def turns_of(
+    recorded: Sequence[RecordedTurn], tokens: Sequence[RecordedTokens]
+) -> tuple[ConversationTurn, ...]:
+    """Return the model turns of recorded calls; `tokens` has one entry per model turn, or none."""
     groups: list[list[RecordedTurn]] = []
-    for turn in stored.turns:
+    for turn in recorded:
         if turn.call_index == 0 or not groups:
             groups.append([])
         groups[-1].append(turn)
+    return tuple(
+        _turn(group, counts) for group, counts in zip_longest(groups, tokens[: len(groups)])
+    )
+
+
+def conversation_of(stored: StoredTrajectory, *, pass_threshold: float) -> Conversation:
+    """Return a stored trajectory as a conversation."""
     score = stored.outcome.score
     return Conversation(
         task_key=stored.task.key,
         env_key=stored.task.env_key,
         prompt=stored.task.prompt,
         env_variables=stored.task.env_variables,
-        turns=tuple(
-            _turn(group, tokens)
-            for group, tokens in zip_longest(groups, stored.turn_tokens[: len(groups)])
-        ),
+        turns=turns_of(stored.turns, stored.turn_tokens),
         stop_reason=stored.stop_reason,
         score=score,
         passed=None if score is None else score >= pass_threshold,
@@ -87,7 +107,7 @@ def read_call(turn: RecordedTurn) -> ConversationCall | None:
     )
 
 
-def _turn(group: Sequence[RecordedTurn], tokens: StoredTurnTokens | None) -> ConversationTurn:
+def _turn(group: Sequence[RecordedTurn], tokens: RecordedTokens | None) -> ConversationTurn:
     parts = split_response(group[0].response)
     calls = tuple(call for turn in group if (call := read_call(turn)) is not None)
     return ConversationTurn(

@@ -6,21 +6,53 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
-from hillclimb.protocol.outcomes import OutcomeRow
+from hillclimb.protocol.outcomes import OutcomeRow, StopReason
+from hillclimb.stats.trajectories.conversation import Conversation
 from hillclimb.stats.trajectories.patterns.refusals import kind_of
-from hillclimb.stats.trajectories.stored import read_call
+from hillclimb.stats.trajectories.patterns.registry import PATTERNS_VERSION, detect_patterns
+from hillclimb.stats.trajectories.stored import read_call, turns_of
 from trainer.rollouts.operation import Kind
 from trainer.rollouts.request import Rollout, RolloutRequest
 from trainer.types import Turn
 
 
 def outcome_rows(
-    rollouts: Sequence[Rollout], request: RolloutRequest, *, trajectory_key: str
+    rollouts: Sequence[Rollout],
+    request: RolloutRequest,
+    *,
+    trajectory_key: str,
+    pass_threshold: float = 1.0,
 ) -> tuple[OutcomeRow, ...]:
-    """Return one row per rollout; row i points at line i of the request's trajectory file."""
+    """Return one row per rollout; row i points at line i of the request's trajectory file.
+
+    Rollouts that were started are searched for failure patterns; `pass_threshold` decides which of
+    them failed.
+    """
     return tuple(
-        _row(rollout, request, trajectory_key, line) for line, rollout in enumerate(rollouts)
+        _row(rollout, request, trajectory_key, line).model_copy(
+            update=_patterns(rollout, pass_threshold)
+        )
+        for line, rollout in enumerate(rollouts)
     )
+
+
+def _patterns(rollout: Rollout, pass_threshold: float) -> dict[str, object]:
+    trajectory = rollout.trajectory
+    if trajectory.stop_reason is StopReason.NOT_STARTED:
+        return {}
+    score = trajectory.outcome.score
+    conversation = Conversation(
+        task_key=trajectory.task.key,
+        env_key=trajectory.task.env_key,
+        prompt=trajectory.task.prompt,
+        env_variables=trajectory.task.env_variables,
+        turns=turns_of(trajectory.turns, trajectory.turn_tokens),
+        stop_reason=trajectory.stop_reason,
+        score=score,
+        passed=None if score is None else score >= pass_threshold,
+    )
+    names = tuple(detect_patterns(conversation))
+    return {"patterns": names, "patterns_version": PATTERNS_VERSION}
 
 
 def _row(rollout: Rollout, request: RolloutRequest, trajectory_key: str, line: int) -> OutcomeRow:

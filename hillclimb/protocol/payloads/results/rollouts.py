@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from hillclimb.protocol.outcomes import Outcome, OutcomeStatus, StopReason
+from hillclimb.protocol.outcomes import OutcomeStatus, StopReason
 from hillclimb.protocol.payloads.base import Payload
 
 
@@ -43,6 +43,9 @@ class OutcomePayload(Payload):
     num_tool_errors: int
     tool_errors: dict[str, int] | None
     """Tool errors by kind; null where they were not counted."""
+    patterns: list[str] | None
+    """Failure patterns that it shows; null where nobody looked."""
+    patterns_version: int | None
     num_repeated_calls: int
     num_tokens: int
     """Tokens sampled by the policy."""
@@ -117,6 +120,15 @@ class StoredTurnTokens(Payload):
     """Those of them inside thoughts, tags included."""
 
 
+class StoredOutcome(Payload):
+    """The outcome as the trainer wrote it: `hillclimb.protocol.outcomes.Outcome`."""
+
+    model_config = ConfigDict(extra="allow")
+
+    status: OutcomeStatus
+    score: float | None = None
+
+
 class StoredTrajectory(Payload):
     """A trajectory as the trainer wrote it, further fields included."""
 
@@ -124,7 +136,7 @@ class StoredTrajectory(Payload):
 
     task: StoredTask
     stop_reason: StopReason
-    outcome: Outcome
+    outcome: StoredOutcome
     turns: list[StoredTurn]
     turn_tokens: list[StoredTurnTokens] = Field(default_factory=list)
     """One for each model turn; `turns` has one for each call. Empty in files of before."""

@@ -58,7 +58,7 @@ def error_text(answer: str, *, is_error: bool) -> str | None:
     value = _as_json(answer)
     if isinstance(value, dict):
         if is_error or _reports_failure(value):
-            return "\n".join(_said(value))[:MAX_CHARS] or text
+            return "\n".join(_words_of(value))[:MAX_CHARS] or text
         return None
     if is_error:
         return text
@@ -99,7 +99,7 @@ def _has_failed_status(fields: Mapping[str, JsonValue]) -> bool:
     return fields.keys() == {"detail"}
 
 
-def _said(value: JsonValue, *, is_said: bool = False, depth: int = 0) -> Iterator[str]:
+def _words_of(value: JsonValue, *, is_said: bool = False, depth: int = 0) -> Iterator[str]:
     """Yield the texts and codes under keys that say what went wrong."""
     if isinstance(value, str) and is_said:
         yield value
@@ -107,18 +107,18 @@ def _said(value: JsonValue, *, is_said: bool = False, depth: int = 0) -> Iterato
         return
     if isinstance(value, list):
         for item in value[:20]:
-            yield from _said(item, is_said=is_said, depth=depth + 1)
+            yield from _words_of(item, is_said=is_said, depth=depth + 1)
     if isinstance(value, dict):
         for key, content in value.items():
-            yield from _said_under(key, content, is_said=is_said, depth=depth)
+            yield from _words_under(key, content, is_said=is_said, depth=depth)
 
 
-def _said_under(key: str, content: JsonValue, *, is_said: bool, depth: int) -> Iterator[str]:
+def _words_under(key: str, content: JsonValue, *, is_said: bool, depth: int) -> Iterator[str]:
     says = key.lower().replace("_", "") in _SAYS
     if says and isinstance(content, str | int) and not isinstance(content, bool):
         yield f"{key}: {content}"
     elif says or isinstance(content, dict | list):
-        yield from _said(content, is_said=says or is_said, depth=depth + 1)
+        yield from _words_of(content, is_said=says or is_said, depth=depth + 1)
 
 
 _STATUS_NAME = re.compile(

@@ -6,7 +6,7 @@ from hillclimb.protocol.outcomes import StopReason
 from hillclimb.stats.trajectories.conversation import Conversation
 from hillclimb.stats.trajectories.errors.kinds import unquoted
 from hillclimb.stats.trajectories.errors.wording import any_of
-from hillclimb.stats.trajectories.patterns.pattern import Finding
+from hillclimb.stats.trajectories.patterns.pattern import Evidence
 from hillclimb.stats.trajectories.patterns.refusals import kind_of
 from hillclimb.stats.trajectories.patterns.responses import is_answered
 
@@ -75,7 +75,7 @@ _CLAIM = any_of(
 )
 
 
-def premature_done(conversation: Conversation) -> Finding | None:
+def premature_done(conversation: Conversation) -> Evidence | None:
     """It said done and failed, with fewer than two successful calls."""
     if not _failed_as_done(conversation):
         return None
@@ -84,12 +84,12 @@ def premature_done(conversation: Conversation) -> Finding | None:
     ]
     if len(successes) >= MIN_CALLS:
         return None
-    return Finding.at(
+    return Evidence.at(
         (len(conversation.turns) - 1,), f"done after {len(successes)} successful calls"
     )
 
 
-def false_completion(conversation: Conversation) -> Finding | None:
+def false_completion(conversation: Conversation) -> Evidence | None:
     """It said done and failed, and its last words claim that the task is completed."""
     if not _failed_as_done(conversation) or not conversation.turns:
         return None
@@ -97,7 +97,7 @@ def false_completion(conversation: Conversation) -> Finding | None:
     plain = unquoted(" ".join(text.casefold().replace("\u2019", "'").split()))
     if not _CLAIM.search(plain) or _DOUBT.search(plain):
         return None
-    return Finding.at((len(conversation.turns) - 1,), text)
+    return Evidence.at((len(conversation.turns) - 1,), text)
 
 
 def _failed_as_done(conversation: Conversation) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pydantic import JsonValue
 
 from hillclimb.stats.trajectories.conversation import Conversation
-from hillclimb.stats.trajectories.patterns.pattern import Finding
+from hillclimb.stats.trajectories.patterns.pattern import Evidence
 
 _NAME = re.compile(
     r"(?:^|.*_)(?:id|ids)|.*[a-z0-9](?:Id|Ids|ID|IDs)|.*_(?:key|ref|code|number|uuid)|uuid"
@@ -16,7 +16,7 @@ _NAME = re.compile(
 """Names of arguments whose values are identifiers: `id`, `issue_id`, `issueId`, `room_ids`."""
 
 
-def hallucinated_parameter(conversation: Conversation) -> Finding | None:
+def hallucinated_parameter(conversation: Conversation) -> Evidence | None:
     """A call names an identifier that occurs in nothing that the policy has seen before."""
     seen = [conversation.prompt, *conversation.env_variables, *conversation.env_variables.values()]
     text = "\n".join(seen).casefold()
@@ -24,7 +24,7 @@ def hallucinated_parameter(conversation: Conversation) -> Finding | None:
         for call in turn.calls:
             for name, value in _identifiers(call.arguments):
                 if not _occurs(value.casefold(), text):
-                    return Finding.at((index,), f"{call.name}: {name} {value}")
+                    return Evidence.at((index,), f"{call.name}: {name} {value}")
             text = f"{text}\n{(call.answer or '').casefold()}"
         text = f"{text}\n{(turn.reply or '').casefold()}"
     return None

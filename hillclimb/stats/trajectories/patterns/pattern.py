@@ -21,7 +21,7 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Evidence:
     """The evidence of a pattern in one conversation."""
 
     turns: tuple[int, ...]
@@ -30,13 +30,13 @@ class Finding:
     """What shows it, at most `MAX_QUOTE` characters."""
 
     @classmethod
-    def at(cls, turns: tuple[int, ...], quote: str) -> Finding:
+    def at(cls, turns: tuple[int, ...], quote: str) -> Evidence:
         """Return a finding whose quotation is cut to its limit."""
         text = " ".join(quote.split())
         return cls(turns=turns, quote=text if len(text) <= MAX_QUOTE else f"{text[:199]}…")
 
 
-Detect = Callable[[Conversation], Finding | None]
+Detect = Callable[[Conversation], Evidence | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from hillclimb.stats.trajectories.conversation import Conversation, ConversationCall
 from hillclimb.stats.trajectories.errors.kinds import ToolErrorKind, classify
-from hillclimb.stats.trajectories.patterns.pattern import Detect, Finding
+from hillclimb.stats.trajectories.patterns.pattern import Detect, Evidence
 
 
 def refused_as(*kinds: ToolErrorKind) -> Detect:
     """Return the detector of calls that were refused for one of these reasons."""
 
-    def detect(conversation: Conversation) -> Finding | None:
+    def detect(conversation: Conversation) -> Evidence | None:
         for index, turn in enumerate(conversation.turns):
             for call in turn.calls:
                 if kind_of(call) in kinds:
-                    return Finding.at((index,), f"{call.name}: {call.answer or 'unreadable'}")
+                    return Evidence.at((index,), f"{call.name}: {call.answer or 'unreadable'}")
         return None
 
     return detect

@@ -14,7 +14,7 @@ from hillclimb.stats.trajectories.patterns.endings import (
     max_turns,
 )
 from hillclimb.stats.trajectories.patterns.identifiers import hallucinated_parameter
-from hillclimb.stats.trajectories.patterns.pattern import Detect, Finding, Pattern, Severity
+from hillclimb.stats.trajectories.patterns.pattern import Detect, Evidence, Pattern, Severity
 from hillclimb.stats.trajectories.patterns.refusals import refused_as
 from hillclimb.stats.trajectories.patterns.repetition import tool_repetition
 from hillclimb.stats.trajectories.patterns.responses import no_environment_response
@@ -106,7 +106,7 @@ PATTERNS: Mapping[str, Pattern] = MappingProxyType(
 )
 
 
-def detect_patterns(conversation: Conversation) -> dict[str, Finding]:
+def detect_patterns(conversation: Conversation) -> dict[str, Evidence]:
     """Return the patterns of a conversation with their evidence, in the registry's order."""
     findings = {name: pattern.detect(conversation) for name, pattern in PATTERNS.items()}
     return {name: finding for name, finding in findings.items() if finding is not None}

@@ -6,12 +6,12 @@ import json
 from collections import defaultdict
 
 from hillclimb.stats.trajectories.conversation import Conversation
-from hillclimb.stats.trajectories.patterns.pattern import Finding
+from hillclimb.stats.trajectories.patterns.pattern import Evidence
 
 MIN_CALLS = 3
 
 
-def tool_repetition(conversation: Conversation) -> Finding | None:
+def tool_repetition(conversation: Conversation) -> Evidence | None:
     """One call was made three times with the same answer, in a row or not."""
     places: dict[tuple[str, str, str | None], list[int]] = defaultdict(list)
     for index, turn in enumerate(conversation.turns):
@@ -23,5 +23,5 @@ def tool_repetition(conversation: Conversation) -> Finding | None:
     for (name, arguments, _), indices in places.items():
         if len(indices) >= MIN_CALLS:
             turns = tuple(dict.fromkeys(indices))
-            return Finding.at(turns, f"{len(indices)} times {name} {arguments}")
+            return Evidence.at(turns, f"{len(indices)} times {name} {arguments}")
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hillclimb.protocol.outcomes import StopReason
 from hillclimb.stats.trajectories.conversation import Conversation, ConversationCall
-from hillclimb.stats.trajectories.patterns.pattern import Finding
+from hillclimb.stats.trajectories.patterns.pattern import Evidence
 
 _ENDED = (StopReason.ENV_ENDED, StopReason.INFRA_ERROR)
 
@@ -14,7 +14,7 @@ def is_answered(call: ConversationCall) -> bool:
     return call.answer is not None and bool(call.answer.strip())
 
 
-def no_environment_response(conversation: Conversation) -> Finding | None:
+def no_environment_response(conversation: Conversation) -> Evidence | None:
     """At least half of the calls were not answered."""
     placed = [(index, call) for index, turn in enumerate(conversation.turns) for call in turn.calls]
     silent = [(index, call) for index, call in placed if not is_answered(call)]
@@ -24,4 +24,4 @@ def no_environment_response(conversation: Conversation) -> Finding | None:
     if is_last_alone and conversation.stop_reason in _ENDED:
         return None
     quote = f"{len(silent)} of {len(placed)} calls have no answer, first {silent[0][1].name}"
-    return Finding.at(tuple(dict.fromkeys(index for index, _ in silent)), quote)
+    return Evidence.at(tuple(dict.fromkeys(index for index, _ in silent)), quote)

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from hillclimb.stats.trajectories.conversation import Conversation
-from hillclimb.stats.trajectories.patterns.pattern import Finding
+from hillclimb.stats.trajectories.patterns.pattern import Evidence
 
 MIN_SHARE = 0.75
 MIN_TOKENS, MIN_CHARS = 512, 2048
@@ -16,7 +16,7 @@ MIN_SENTENCE_CHARS, MIN_SENTENCES = 40, 5
 _END_OF_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 
 
-def excessive_thinking(conversation: Conversation) -> Finding | None:
+def excessive_thinking(conversation: Conversation) -> Evidence | None:
     """Thoughts make up three quarters of what the policy sampled, and are long."""
     share = conversation.thinking_share
     turns = conversation.turns
@@ -29,10 +29,10 @@ def excessive_thinking(conversation: Conversation) -> Finding | None:
     if amount < minimum:
         return None
     indices = tuple(index for index, turn in enumerate(turns) if turn.thinking)
-    return Finding.at(indices, f"{share:.0%} of what was sampled, {amount} {unit} of thought")
+    return Evidence.at(indices, f"{share:.0%} of what was sampled, {amount} {unit} of thought")
 
 
-def thought_repetition(conversation: Conversation) -> Finding | None:
+def thought_repetition(conversation: Conversation) -> Evidence | None:
     """One thought recurs over turns, or one sentence within the thoughts."""
     thoughts: dict[str, list[int]] = defaultdict(list)
     sentences: dict[str, list[int]] = defaultdict(list)
@@ -45,10 +45,10 @@ def thought_repetition(conversation: Conversation) -> Finding | None:
     )
 
 
-def _recurring(places: Mapping[str, list[int]], min_chars: int, number: int) -> Finding | None:
+def _recurring(places: Mapping[str, list[int]], min_chars: int, number: int) -> Evidence | None:
     for text, indices in places.items():
         if len(text) >= min_chars and len(indices) >= number:
-            return Finding.at(tuple(dict.fromkeys(indices)), text)
+            return Evidence.at(tuple(dict.fromkeys(indices)), text)
     return None
 
 

@@ -1,0 +1,51 @@
+"""Payloads of failure patterns."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from hillclimb.protocol.payloads.base import Payload
+from hillclimb.protocol.payloads.results.reports import Span
+
+
+class PatternPayload(Payload):
+    """One failure pattern before and after; rates are shares of rollouts, averaged over tasks."""
+
+    name: str
+    severity: str
+    """`critical`, `high`, `medium` or `low`."""
+    definition: str
+    num_before: int
+    """Rollouts that show it."""
+    num_after: int
+    before: float | None
+    """Null where no rollout was searched."""
+    before_interval: Span
+    """95 % interval."""
+    after: float | None
+    after_interval: Span
+    delta: float | None
+    """Over tasks that both evaluations have."""
+    p_value: float | None
+    """Two-sided and exact, for this pattern alone."""
+    status: str
+    """`fixed`, `improved`, `worse`, `needs_analysis`, `absent` or `unknown`."""
+    exemplars: list[str]
+    """Rollouts of the later evaluation that show it, at most three."""
+
+
+class PatternReport(Payload):
+    """The failure patterns of two evaluations of a run, most frequent in the later one first."""
+
+    object: Literal["patterns"] = "patterns"
+    run_id: str
+    before_step: int
+    after_step: int
+    decoding: str
+    environment: str | None
+    """Null: all."""
+    versions: list[int]
+    """Versions of the detectors that searched these rollouts."""
+    num_searched_before: int
+    num_searched_after: int
+    data: list[PatternPayload]
