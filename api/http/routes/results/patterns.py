@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from api.http.problems import KINDS, documented
 from api.http.requests.context import Reader, ServicesDep
 from api.http.requests.reads import PROBLEMS, RunId, open_run
+from api.results.comparison.patterns import PatternFilters, build_patterns
 from api.results.errors import NoSuchEval
-from api.results.patterns import PatternFilters, build_patterns
 from hillclimb.protocol.payloads.results.patterns import PatternReport
 
 router = APIRouter(prefix="/v1/runs/{run_id}/patterns", tags=["results"], responses=PROBLEMS)
