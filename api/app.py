@@ -22,6 +22,7 @@ from api.http.routes.agents import attempts, ingest, runners
 from api.http.routes.clusters import clouds, clusters, presets
 from api.http.routes.datasets import datasets, exclusions
 from api.http.routes.results import (
+    capsules,
     compare,
     compute,
     evals,
@@ -43,6 +44,7 @@ from api.tables.access.identity import RUNNER_SCOPES, USER_SCOPES, ensure_key
 from api.tables.database import Database
 from hillclimb.blobs.locate import open_store
 from hillclimb.blobs.retry import RetryPolicy
+from hillclimb.process.code_revision import code_revision
 
 STORE_RETRIES = RetryPolicy(total_s=10.0)
 """Limit of the retries of the blob store within one request."""
@@ -67,6 +69,7 @@ ROUTERS = (
     validations.router,
     trajectories.router,
     checkpoints.router,
+    capsules.router,
     logs.router,
     clusters.router,
     clouds.router,
@@ -124,7 +127,11 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 def _bootstrap(settings: Settings, database: Database) -> None:
-    """Register the environment's API keys; renew leases that lapsed while no API process ran."""
+    """Register the environment's API keys; renew leases that lapsed while no API process ran.
+
+    Reads the code's revision now, which submissions store: the files may change later.
+    """
+    code_revision()
     with database.transaction() as session:
         require_cloud_worker(session, clouds=settings.clouds, abandon=settings.abandons_clusters)
         renew_runner_leases(session, now=utc_now())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -21,6 +21,7 @@ from api.scheduling import queue
 from api.tables import Run
 from api.tables.ids import new_id
 from hillclimb.hardware.plan import HardwarePlan
+from hillclimb.process.code_revision import code_revision
 from hillclimb.protocol.checkpoint_manifest import config_hash
 from hillclimb.spec.backend.clouds import OWN_NETWORKS
 from hillclimb.spec.run import RunSpec
@@ -87,6 +88,7 @@ def submit(
         desired_state=DesiredState.RUNNING.value,
         spec=resolved,
         config_hash=config_hash(spec),
+        code=asdict(code_revision()),
         created_by=actor,
         created_at=now,
         updated_at=now,

@@ -32,6 +32,9 @@ class Run(Created, Base):
     spec: Mapped[dict[str, Any]]
     """The resolved RunSpec, nulls and defaults included."""
     config_hash: Mapped[str]
+    code: Mapped[dict[str, Any] | None]
+    """`hillclimb.process.code_revision.CodeRevision` of the service at submission; null in runs
+    stored before."""
     created_by: Mapped[str]
 
     end_code: Mapped[str | None]

@@ -5,7 +5,15 @@ from hillclimb.cli.datasets import datasets, exclusions, pull
 from hillclimb.cli.main import main
 from hillclimb.cli.preflight import probe, prompts, validate
 from hillclimb.cli.runs import artifacts, campaigns, control, evaluate, presets, runs, submit, watch
-from hillclimb.cli.runs.results import compare, compute, patterns, rescore, signal, verdicts
+from hillclimb.cli.runs.results import (
+    capsule,
+    compare,
+    compute,
+    patterns,
+    rescore,
+    signal,
+    verdicts,
+)
 from hillclimb.cli.stack import demo, lifecycle
 from hillclimb.cli.tools import fleet, tinker
 
@@ -13,6 +21,7 @@ __all__ = [
     "artifacts",
     "budgets",
     "campaigns",
+    "capsule",
     "clouds",
     "clusters",
     "compare",

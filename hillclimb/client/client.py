@@ -12,10 +12,10 @@ import httpx
 from hillclimb.client.campaigns import Campaigns
 from hillclimb.client.datasets import Datasets
 from hillclimb.client.http import Http
-from hillclimb.client.outages import RetryOutages
 from hillclimb.client.paths import of_run, quoted
 from hillclimb.client.results import Results
-from hillclimb.client.sse import ServerEvent, lines_of, parse_stream
+from hillclimb.client.stream.outages import RetryOutages
+from hillclimb.client.stream.sse import ServerEvent, lines_of, parse_stream
 from hillclimb.protocol.payloads.clusters import (
     ClusterList,
     OrphanList,

@@ -7,6 +7,7 @@ HillclimbError
 ├── NotConfigured      no URL or key is configured
 ├── NoCheckpoint       the run has no checkpoint at that step
 ├── DownloadFailed     a file is missing or damaged
+├── CapsuleRefused     a capsule is damaged, of a newer version, or lacks what a fork needs
 └── SpecFileError      the spec file cannot be read
 """
 
@@ -67,3 +68,7 @@ def _sentence(error: Mapping[str, Any]) -> str:
 
 class DownloadFailed(HillclimbError):
     """A downloaded file is missing or differs from its checksum."""
+
+
+class CapsuleRefused(HillclimbError):
+    """A capsule is damaged, of a newer version, or lacks what a fork needs."""

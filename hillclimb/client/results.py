@@ -143,6 +143,11 @@ class Results:
         """Return one checkpoint with its manifest."""
         return self._http.get(CheckpointWithManifest, of_run(run_id, "checkpoints", step))
 
+    def capsule(self, run_id: str, *, tasks: bool = False) -> Iterator[bytes]:
+        """Yield the bytes of the run's capsule, with `tasks` also the rows of its dataset."""
+        path = of_run(run_id, "capsule")
+        return self._http.file(f"{path}?tasks=true" if tasks else path)
+
     def checkpoint_file(
         self, run_id: str, step: int, path: str, *, start: int = 0
     ) -> Iterator[bytes]:

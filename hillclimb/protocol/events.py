@@ -131,7 +131,8 @@ class TrainerStarted(_Event):
     num_train_tasks: int
     num_eval_tasks: int
     versions: dict[str, str]
-    """Versions of python, torch and transformers."""
+    """Versions of python, torch, transformers and hillclimb; `source_digest` and, in a checkout,
+    `revision` of the trainer's code."""
 
 
 class PhaseStarted(_Event):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import httpx
 
-from hillclimb.client.sse import parse_stream
+from hillclimb.client.stream.sse import parse_stream
 
 RETRY_S = 0.3
 

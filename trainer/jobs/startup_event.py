@@ -6,6 +6,7 @@ import platform
 from dataclasses import dataclass
 from importlib.metadata import version
 
+from hillclimb.process.code_revision import code_revision
 from hillclimb.protocol.checkpoint_manifest import config_hash
 from hillclimb.protocol.events import RunWarning, TrainerStarted
 from trainer.attempt.context import AttemptContext
@@ -41,13 +42,21 @@ def emit_started(context: AttemptContext, info: StartupInfo) -> None:
             num_parameters=info.num_parameters,
             num_train_tasks=info.num_train_tasks,
             num_eval_tasks=info.num_eval_tasks,
-            versions={
-                "python": platform.python_version(),
-                "torch": version("torch"),
-                "transformers": version("transformers"),
-            },
+            versions=_versions(),
         )
     )
     if info.fallback:
         message = f"the torch engine samples, because {info.fallback}"
         context.journal.emit(RunWarning(step=step, code="engine_fallback", message=message))
+
+
+def _versions() -> dict[str, str]:
+    code = code_revision()
+    return {
+        "python": platform.python_version(),
+        "torch": version("torch"),
+        "transformers": version("transformers"),
+        "hillclimb": code.package_version,
+        "source_digest": code.source_digest,
+        **({"revision": code.revision} if code.revision else {}),
+    }

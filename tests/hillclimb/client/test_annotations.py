@@ -15,6 +15,7 @@ EXCEPTIONS: dict[str, object] = {
     "close": type(None),
     "session_url": str,  # a link for a browser
     "checkpoint_file": Iterator[bytes],
+    "capsule": Iterator[bytes],
     "file": Iterator[bytes],
 }
 

@@ -104,7 +104,7 @@ def test_only_an_answer_with_the_file_is_taken_for_it(status: int) -> None:
 
 
 def test_a_service_that_stays_away_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hillclimb.client.outages.RECONNECT_FOR_S", 0.0)
+    monkeypatch.setattr("hillclimb.client.stream.outages.RECONNECT_FOR_S", 0.0)
     away = httpx.Response(503, json={"code": "unavailable"})
     with client_of(away) as client, pytest.raises(ApiUnreachable, match="does not respond"):
         next(client.follow_logs("run_1"))

@@ -1,6 +1,6 @@
 """Reading server-sent events."""
 
-from hillclimb.client.sse import ServerEvent, lines_of, parse_stream
+from hillclimb.client.stream.sse import ServerEvent, lines_of, parse_stream
 
 
 def test_frames_comments_and_retry_lines_are_told_apart() -> None:

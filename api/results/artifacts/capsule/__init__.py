@@ -1,0 +1,1 @@
+"""Writes capsules of runs: the facts, the rows, the zip."""

@@ -1,0 +1,1 @@
+"""Reads capsules of runs, which may come from another installation."""

@@ -1,0 +1,1 @@
+"""Streams of a service: server-sent events, and retries while it restarts."""
