@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
 NUM_STAKES = 200
@@ -24,8 +24,11 @@ A sum over finitely many stakes is exact evidence itself, not the approximation 
 _LOG_WEIGHTS = tuple(math.log(weight / math.fsum(_PRIOR)) for weight in _PRIOR)
 
 
-def log_e_value(differences: Iterable[Fraction]) -> float:
-    """Return the natural logarithm of the e-value against "the mean difference is at most 0"."""
+def log_e_value(differences: Iterable[Fraction] | Mapping[Fraction, int]) -> float:
+    """Return the natural logarithm of the e-value against "the mean difference is at most 0".
+
+    `differences` are those of the tasks, or the number of tasks with each difference.
+    """
     steps = [(float(step), number) for step, number in Counter(differences).items() if step]
     logs = [
         weight + math.fsum(number * math.log1p(stake * step) for step, number in steps)

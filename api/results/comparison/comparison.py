@@ -11,11 +11,10 @@ from api.results.comparison.behaviour import behaviour
 from api.results.comparison.config_diff import config_diff
 from api.results.comparison.flips import flips
 from api.results.errors import NoSuchEval
-from api.results.evals.report import comparison_facts, num_candidates
+from api.results.evals.report import compare_evals, comparison_facts, num_candidates
 from api.results.evals.store import count_outcomes, list_evals
 from api.tables import Eval, Run
-from hillclimb.stats.verdicts.compare import VERDICT_RULE, compare
-from hillclimb.stats.verdicts.verdict import Selection
+from hillclimb.stats.verdicts.compare import VERDICT_RULE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,10 +40,8 @@ def build_comparison(
     """
     sides = [_evals_at(session, point) for point in (a, b)]
     steps = [next(iter(side.values())).step for side in sides]
-    selection = Selection(
-        num_candidates=num_candidates(session, a.run, last=steps[0], first=0)
-        * num_candidates(session, b.run, last=steps[1], first=0)
-    )
+    candidates = num_candidates(session, a.run, last=steps[0], first=0)
+    candidates *= num_candidates(session, b.run, last=steps[1], first=0)
     shared = [name for name in sides[0] if name in sides[1]]
     enough = [
         name for name in shared if min(side[name].n_samples_per_prompt for side in sides) >= k
@@ -57,10 +54,10 @@ def build_comparison(
         "b": {"run_id": b.run.id, "name": b.run.name, "step": steps[1]},
         "rule": rule,
         "k": k,
-        "num_candidates": selection.num_candidates,
+        "num_candidates": candidates,
         "config_diff": config_diff(a.run.spec, b.run.spec),
         "decodings": {
-            name: _decoding(session, (sides[0][name], sides[1][name]), selection, k=k, rule=rule)
+            name: _decoding(session, (sides[0][name], sides[1][name]), candidates, k=k, rule=rule)
             for name in enough
         },
     }
@@ -79,17 +76,18 @@ def _evals_at(session: Session, point: Point) -> dict[str, Eval]:
 
 
 def _decoding(
-    session: Session, evals: tuple[Eval, Eval], selection: Selection, *, k: int, rule: str
+    session: Session, evals: tuple[Eval, Eval], candidates: int, *, k: int, rule: str
 ) -> dict[str, Any]:
     first, second = (
         count_outcomes(session, each.run_id, [each])[each.step, each.decoding] for each in evals
     )
-    table = compare(first, second, selection=selection, k=k, rule=rule)
+    table = compare_evals(evals, (first, second), num_candidates=candidates, k=k, rule=rule)
     tasks = [{(c.env_key, c.task_key) for c in counts} for counts in (first, second)]
     behaviours = [behaviour(session, each) for each in evals]
     return {
         "temperatures": [each.temperature for each in evals],
         "pass_thresholds": [each.pass_threshold for each in evals],
+        "stopped_early": [each.stopped_early for each in evals],
         "all": comparison_facts(table.overall),
         "environments": {key: comparison_facts(each) for key, each in table.by_env.items()},
         "num_tasks_of_a_alone": len(tasks[0] - tasks[1]),

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import JsonValue
 
 from hillclimb.protocol.payloads.base import Payload
+from hillclimb.protocol.payloads.results.evals import EarlyStopPayload
 from hillclimb.protocol.payloads.results.reports import ComparisonPayload
 
 
@@ -65,6 +66,8 @@ class DecodingDifference(Payload):
 
     temperatures: tuple[float, float]
     pass_thresholds: tuple[float, float]
+    stopped_early: tuple[EarlyStopPayload | None, EarlyStopPayload | None]
+    """How each evaluation ended before all of its tasks; null: it is complete."""
     all: ComparisonPayload
     environments: dict[str, ComparisonPayload]
     num_tasks_of_a_alone: int
