@@ -95,9 +95,9 @@ def conversation_of(stored: StoredTrajectory, *, pass_threshold: float) -> Conve
 
 
 def read_call(turn: RecordedTurn) -> ConversationCall | None:
-    """Return the call of a recorded turn; None where it has none."""
+    """Return the call of a recorded turn; None where it has none, or was cut within one."""
     is_call = turn.tool_name is not None or turn.call_index > 0
-    if not is_call and not split_response(turn.response).has_call:
+    if not is_call and (turn.observation is None or not split_response(turn.response).has_call):
         return None
     return ConversationCall(
         name=turn.tool_name,

@@ -55,6 +55,11 @@ def test_an_unreadable_call_is_a_call_and_a_request_for_one_is_a_reply() -> None
     assert [each.reply for each in whole.turns] == [None, "call a tool"]
 
 
+def test_a_turn_that_was_cut_within_a_call_made_none() -> None:
+    cut = conversation_of(stored(turn('<tool_call>{"name": "add", "argu')), pass_threshold=1.0)
+    assert list(cut.calls()) == []
+
+
 def test_the_threshold_decides_what_passed() -> None:
     half = {"status": "graded", "score": 0.5, "reason": None}
     trajectory = stored(turn("<done>"), outcome=half)
