@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from api.results.prompts import RENDERED
+from api.results.preflight.prompts import RENDERED
 from api.tables import Run, RunEvent
 from hillclimb.datasets.lint.tool_tokens import ToolCount
 from hillclimb.spec.run import RunSpec

@@ -16,8 +16,8 @@ from sqlalchemy.orm import Session, aliased
 
 from api.datasets import exclusions, store
 from api.results.errors import NoSuchValidation
-from api.results.newest_event import newest_event
-from api.results.validation import TYPE, find_validation, read_rows
+from api.results.preflight.newest_event import newest_event
+from api.results.preflight.validation import TYPE, find_validation, read_rows
 from api.runs.journal import Draft, append
 from api.runs.status import TERMINAL
 from api.runs.store import lock_run

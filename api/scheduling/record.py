@@ -12,7 +12,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from api.results.derive import derive, to_draft
-from api.results.prompts import changed_prompts
+from api.results.preflight.prompts import changed_prompts
 from api.runs import store
 from api.runs.deadlines import DEADLINES_S
 from api.runs.end_reasons import REASONS, AfterEnd

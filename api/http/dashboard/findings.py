@@ -6,9 +6,9 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from api.results import probe, validation
-from api.results.newest_event import newest_event
-from api.results.prompts import RENDERED
+from api.results.preflight import probe, validation
+from api.results.preflight.newest_event import newest_event
+from api.results.preflight.prompts import RENDERED
 from api.tables import Run
 from hillclimb.protocol.validation import TaskVerdict
 from hillclimb.stats.probe_report import ProbeVerdict

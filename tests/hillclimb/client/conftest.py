@@ -24,8 +24,8 @@ from tests.api.clusters.cluster_story import LAMBDA, rented
 from tests.api.fixtures.serving import Served
 from tests.api.fixtures.story import Story, spec
 from tests.api.fixtures.story_fixtures import blobs, served, story, story_url
-from tests.api.results.test_prompts import kept, rendered
-from tests.api.results.test_validation import a_validation, rows, store_rows
+from tests.api.results.preflight.test_prompts import kept, rendered
+from tests.api.results.preflight.test_validation import a_validation, rows, store_rows
 from tests.hillclimb.client.payloads import trajectory_json
 
 __all__ = ["blobs", "served", "story", "story_url"]

@@ -8,7 +8,7 @@ from api.http.problems import KINDS, documented
 from api.http.requests.context import Reader, ServicesDep
 from api.http.requests.reads import PROBLEMS, RunId, open_run
 from api.results.errors import NoSuchProbe
-from api.results.probe import read_probe
+from api.results.preflight.probe import read_probe
 from api.runs.errors import RunNotFound
 from hillclimb.protocol.payloads.results.probes import ProbePayload
 

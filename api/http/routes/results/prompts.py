@@ -12,7 +12,7 @@ from api.http.requests.context import Reader, ServicesDep
 from api.http.requests.reads import PROBLEMS, RunId, open_run
 from api.results.artifacts.errors import ArtifactNotFound
 from api.results.artifacts.prompts import read_prompts
-from api.results.prompts import newest_prompts
+from api.results.preflight.prompts import newest_prompts
 from api.runs.errors import RunNotFound
 from hillclimb.protocol.payloads.results.prompts import PromptsPayload
 

@@ -11,7 +11,7 @@ from api.http.problems import KINDS, documented
 from api.http.requests.context import Reader, ServicesDep
 from api.http.requests.reads import PROBLEMS, RunId, open_run
 from api.results.errors import NoSuchValidation
-from api.results.validation import find_validation, read_rows
+from api.results.preflight.validation import find_validation, read_rows
 from api.runs.errors import RunNotFound
 from hillclimb.protocol.payloads.results.validations import (
     TaskValidationPayload,

@@ -17,8 +17,8 @@ from tests.api.datasets.samples import lines, task, tasks
 from tests.api.fixtures.serving import Served
 from tests.api.fixtures.story import Story, spec
 from tests.api.http.dashboard.test_pages import sign_in
-from tests.api.results.test_prompts import rendered
-from tests.api.results.test_validation import rows as validated_rows
+from tests.api.results.preflight.test_prompts import rendered
+from tests.api.results.preflight.test_validation import rows as validated_rows
 
 VERSIONS = "/v1/datasets/fleet/versions"
 EVIL = "<script>alert(1)</script>"

@@ -19,7 +19,7 @@ from hillclimb.spec.run import RunSpec
 from tests.api.datasets.samples import PLAYED, lines, task, tasks
 from tests.api.fixtures.story import Story
 from tests.api.fixtures.story import spec as story_spec
-from tests.api.results.test_prompts import rendered
+from tests.api.results.preflight.test_prompts import rendered
 from tests.hillclimb.cli.conftest import Invoke, from_json
 
 

@@ -14,8 +14,8 @@ from sqlalchemy import select
 from api.datasets import validation_exclusions
 from api.datasets.validation_exclusions import exclude_what_failed, waiting_runs
 from api.notices.deliver import Delivery
-from api.results.newest_event import newest_event
-from api.results.validation import TYPE
+from api.results.preflight.newest_event import newest_event
+from api.results.preflight.validation import TYPE
 from api.runs.journal import Draft, append
 from api.runs.store import lock_run
 from api.tables import Run
@@ -27,7 +27,7 @@ from hillclimb.protocol.rundir import attempt_name, run_key
 from hillclimb.protocol.validation import VALIDATION_ROWS, TaskValidation, summarise_tasks
 from tests.api.datasets.samples import PLAYED, lines, tasks
 from tests.api.fixtures.story import Story
-from tests.api.results.test_validation import a_validation, rows, store_rows
+from tests.api.results.preflight.test_validation import a_validation, rows, store_rows
 from tests.hillclimb.cli.conftest import Invoke, from_json
 from tests.hillclimb.cli.preflight.test_probe import submitted
 from worker.context import WorkerContext

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from api.results import validation
+from api.results.preflight import validation
 from hillclimb.blobs.disk import DiskStore
 from hillclimb.protocol.rundir import attempt_name, run_key
 from hillclimb.protocol.validation import (

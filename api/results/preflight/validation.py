@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from api.results.errors import NoSuchValidation
-from api.results.newest_event import newest_event
+from api.results.preflight.newest_event import newest_event
 from api.tables import Run
 from hillclimb.blobs.base import BlobMissing, BlobStore, StoreError, checked_key
 from hillclimb.protocol.events import ValidationCompleted

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from api.results.errors import NoSuchProbe
 from api.results.evals.store import OutcomeBatch, count_batch
-from api.results.newest_event import newest_event
+from api.results.preflight.newest_event import newest_event
 from api.tables import OutcomeRecord, Run
 from hillclimb.protocol.events import ProbeCompleted
 from hillclimb.protocol.outcomes import OutcomeStatus, StopReason

@@ -1,0 +1,1 @@
+"""Results of runs that train nothing, and the first prompts of any run."""
