@@ -30,7 +30,16 @@ from api.datasets.errors import (
     TaskNotFound,
 )
 from api.results.artifacts.errors import ArtifactError, ArtifactNotFound
-from api.results.errors import EvalError, NoLedger, NoSuchEval, NoSuchProbe, NoSuchValidation
+from api.results.errors import (
+    EvalError,
+    NoLedger,
+    NoSuchEval,
+    NoSuchProbe,
+    NoSuchRescoring,
+    NoSuchValidation,
+    NotRescorable,
+    RescoringBusy,
+)
 from api.runs.errors import (
     AttemptNotClaimed,
     AttemptNotFound,
@@ -181,6 +190,14 @@ KINDS: dict[type[Exception], Kind] = {
         HTTPStatus.UNPROCESSABLE_ENTITY, "dataset_unusable", "The run cannot use the dataset"
     ),
     NoLedger: _kind(HTTPStatus.NOT_FOUND, "no_ledger", "The run's compute is not known"),
+    NoSuchRescoring: _kind(HTTPStatus.NOT_FOUND, "no_such_rescoring", "No such rescoring"),
+    NotRescorable: _kind(HTTPStatus.CONFLICT, "not_rescorable", "The run cannot be rescored"),
+    RescoringBusy: _kind(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "rescoring_busy",
+        "Other rollouts are being rescored",
+        retryable=True,
+    ),
     NoSuchProbe: _kind(HTTPStatus.NOT_FOUND, "no_such_probe", "The run has reported no probe"),
     NoSuchValidation: _kind(
         HTTPStatus.NOT_FOUND, "no_such_validation", "The run has reported no validation"

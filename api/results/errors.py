@@ -4,7 +4,10 @@ EvalError
 ├── NoSuchEval          the run has no evaluation at that step
 ├── NoLedger            the run's compute is not known
 ├── NoSuchProbe         the run has reported no probe
-└── NoSuchValidation    the run has reported no validation, or its rows are missing
+├── NoSuchRescoring     the run was not rescored by that verifier
+├── NoSuchValidation    the run has reported no validation, or its rows are missing
+├── NotRescorable       its rollouts cannot be graded again
+└── RescoringBusy       other rollouts are being graded again
 """
 
 
@@ -26,3 +29,15 @@ class NoSuchProbe(EvalError):
 
 class NoSuchValidation(EvalError):
     """The run has reported no validation, or its rows are not in the store."""
+
+
+class NoSuchRescoring(EvalError):
+    """The run was not rescored by that version of the verifier."""
+
+
+class NotRescorable(EvalError):
+    """Rollouts of the run cannot be graded again; the message says why."""
+
+
+class RescoringBusy(EvalError):
+    """Other rollouts are being graded again: the request may be repeated."""

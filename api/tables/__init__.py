@@ -21,6 +21,7 @@ from api.tables.results import (
     Eval,
     Metric,
     OutcomeRecord,
+    RescoredOutcome,
     StepSignalRecord,
 )
 from api.tables.runs import Attempt, IdempotencyKey, Run, RunEvent, Runner
@@ -35,6 +36,7 @@ __all__ = [
     "IdempotencyKey",
     "Metric",
     "OutcomeRecord",
+    "RescoredOutcome",
     "StepSignalRecord",
     "Eval",
     "Checkpoint",

@@ -79,6 +79,21 @@ class OutcomeRecord(Base):
     trajectory_line: Mapped[int]
 
 
+class RescoredOutcome(Base):
+    """The grade of a stored rollout by another version of its verifier, beside its outcome."""
+
+    __tablename__ = "rescored_outcomes"
+
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    verifier: Mapped[str] = mapped_column(primary_key=True)
+    """Version of the verifier."""
+    rollout_id: Mapped[str] = mapped_column(primary_key=True)
+    status: Mapped[str]
+    score: Mapped[float | None]
+    reason: Mapped[str | None]
+    rescored_at: Mapped[datetime]
+
+
 class StepSignalRecord(Base):
     """`hillclimb.stats.signal_report.StepSignal` of a training step and an environment."""
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from hillclimb.client.http import Http
+import httpx
+
+from hillclimb.client.http import Http, without_none
 from hillclimb.client.paths import of_run
 from hillclimb.protocol.payloads.checkpoints import CheckpointList, CheckpointWithManifest
 from hillclimb.protocol.payloads.results.comparison import RunComparison
 from hillclimb.protocol.payloads.results.compute import Amount, ComputePayload
-from hillclimb.protocol.payloads.results.evals import EvalList
+from hillclimb.protocol.payloads.results.evals import EvalList, RescoringList, RescoringPayload
 from hillclimb.protocol.payloads.results.logs import LogPayload
 from hillclimb.protocol.payloads.results.metrics import MetricList
 from hillclimb.protocol.payloads.results.patterns import PatternReport
@@ -19,6 +21,9 @@ from hillclimb.protocol.payloads.results.reports import ReportPayload
 from hillclimb.protocol.payloads.results.rollouts import RolloutList, RolloutWithTrajectory
 from hillclimb.protocol.payloads.results.signal import SignalReportPayload
 from hillclimb.protocol.payloads.results.validations import ValidationPayload
+
+RESCORE_TIMEOUT = httpx.Timeout(400.0, connect=5.0)
+"""The service replays for at most 300 s, and waits for 20 before."""
 
 
 class Results:
@@ -31,14 +36,38 @@ class Results:
         """Return metric series by name pattern (comma-separated globs)."""
         return self._http.get(MetricList, of_run(run_id, "metrics"), {"names": names})
 
-    def evals(self, run_id: str, *, threshold: float | None = None) -> EvalList:
+    def evals(
+        self, run_id: str, *, threshold: float | None = None, verifier: str | None = None
+    ) -> EvalList:
         """Return every evaluation of the run, overall and per environment.
 
-        `threshold` rescores them: a rollout passes from this score on, in (0, 1].
+        `threshold` rescores them: a rollout passes from this score on, in (0, 1]. `verifier` takes
+        the grades of the rescoring by this version.
         """
-        return self._http.get(EvalList, of_run(run_id, "evals"), {"threshold": threshold})
+        query = {"threshold": threshold, "verifier": verifier}
+        return self._http.get(EvalList, of_run(run_id, "evals"), query)
 
-    def report(
+    def rescore(
+        self, run_id: str, *, split: str | None = None, step: int | None = None
+    ) -> RescoringPayload:
+        """Grade stored rollouts of a run again by the service's present verifier.
+
+        `split` is `eval` by default; `step` selects one step.
+        """
+        body = without_none({"verifier": "present", "split": split, "step": step})
+        return self._http.request(
+            RescoringPayload,
+            "POST",
+            of_run(run_id, "rescorings"),
+            json=body,
+            timeout=RESCORE_TIMEOUT,
+        )
+
+    def rescorings(self, run_id: str) -> RescoringList:
+        """Return the rescorings of a run, newest first."""
+        return self._http.get(RescoringList, of_run(run_id, "rescorings"))
+
+    def report(  # noqa: PLR0913 (one per parameter of the route)
         self,
         run_id: str,
         *,
@@ -47,17 +76,20 @@ class Results:
         rule: str | None = None,
         k: int | None = None,
         threshold: float | None = None,
+        verifier: str | None = None,
     ) -> ReportPayload:
         """Return the before/after report: per environment, per decoding, with p-values.
 
         `before` and `after` are steps, by default those of the first and the last evaluation;
         `rule` is the version of the verdicts' rule, by default the newest; `k` is that of pass@k,
-        by default 1; `threshold` rescores both evaluations.
+        by default 1; `threshold` rescores both evaluations, and so does `verifier`, the version of
+        a rescoring.
         """
-        query = {"before": before, "after": after, "rule": rule, "k": k, "threshold": threshold}
+        query: dict[str, str | float | None] = {"before": before, "after": after, "rule": rule}
+        query |= {"k": k, "threshold": threshold, "verifier": verifier}
         return self._http.get(ReportPayload, of_run(run_id, "evals", "report"), query)
 
-    def compare(
+    def compare(  # noqa: PLR0913 (one per parameter of the route)
         self,
         a: str,
         b: str,
@@ -66,12 +98,15 @@ class Results:
         k: int | None = None,
         threshold: float | None = None,
         at: Amount | None = None,
+        verifier: str | None = None,
     ) -> RunComparison:
         """Return how evaluation `b` differs from `a`, each a RUN or a RUN@STEP.
 
-        `threshold` rescores both evaluations; `at` chooses the steps after equal amounts.
+        `threshold` rescores both evaluations, and so does `verifier`, the version of a rescoring;
+        `at` chooses the steps after equal amounts.
         """
-        query = {"a": a, "b": b, "rule": rule, "k": k, "threshold": threshold, "at": at}
+        query: dict[str, str | float | None] = {"a": a, "b": b, "rule": rule, "k": k, "at": at}
+        query |= {"threshold": threshold, "verifier": verifier}
         return self._http.get(RunComparison, "/v1/compare", query)
 
     def compute(self, run_id: str) -> ComputePayload:

@@ -20,6 +20,8 @@ from api.tables.access.identity import NotAllowed, NotAuthenticated
 RunId = Annotated[str, Path(examples=["run_06dzk3m8v5q2w9x4t7r1c0n6ab"])]
 Threshold = Annotated[float, Field(gt=0.0, le=1.0)]
 """Lowest score with which a rollout passes."""
+Verifier = Annotated[str, Field(pattern=r"^[a-z0-9-]{1,100}$")]
+"""Version of a verifier that has rescored a run."""
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     **documented(KINDS[NotAuthenticated], KINDS[NotAllowed], KINDS[RunNotFound], INVALID)
 }

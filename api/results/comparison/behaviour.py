@@ -7,20 +7,22 @@ from typing import Any
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
-from api.results.evals.store import of_eval
-from api.tables import Eval, OutcomeRecord
+from api.results.evals.store import Records, of_eval, outcomes_of
+from api.tables import Eval
 from hillclimb.protocol.outcomes import OutcomeStatus, StopReason
 
 ALL = "all"
 
 
-def behaviour(session: Session, evaluation: Eval) -> dict[str, dict[str, Any]]:
+def behaviour(
+    session: Session, evaluation: Eval, verifier: str | None = None
+) -> dict[str, dict[str, Any]]:
     """Return the figures per environment, and under `all` over all of them."""
-    records = OutcomeRecord
+    records = outcomes_of(verifier)
     started = records.stop_reason != StopReason.NOT_STARTED
     query = (
-        select(records.env_key, *_figures(evaluation.pass_threshold))
-        .where(*of_eval(evaluation.run_id, evaluation).where(), started)
+        select(records.env_key, *_figures(evaluation.pass_threshold, records))
+        .where(*of_eval(evaluation.run_id, evaluation).where(records), started)
         .group_by(func.rollup(records.env_key))
     )
     return {
@@ -44,8 +46,7 @@ NAMES = (
 )
 
 
-def _figures(pass_threshold: float) -> tuple[ColumnElement[Any], ...]:
-    records = OutcomeRecord
+def _figures(pass_threshold: float, records: Records) -> tuple[ColumnElement[Any], ...]:
     graded = records.status == OutcomeStatus.GRADED
     passed = graded & (records.score >= pass_threshold)
     failed = graded & (records.score < pass_threshold)

@@ -50,13 +50,14 @@ def build_comparison(
         NoLedger: the runs' compute is not known.
         NoSuchEval: a run has no evaluation, or none at its step, or they share no decoding with k
             rollouts per task.
+        NoSuchRescoring: a run was not rescored by the verifier.
         KeyError: there is no such rule.
     """
-    k, rule = options.k, options.rule
+    k = options.k
     pair = equal_pair(session, a.run, b.run, at) if at else None
     if pair is not None:
         a, b = replace(a, step=pair.steps[0]), replace(b, step=pair.steps[1])
-    sides = [_evals_at(session, point, options.threshold) for point in (a, b)]
+    sides = [_evals_at(session, point, options) for point in (a, b)]
     steps = [next(iter(side.values())).step for side in sides]
     candidates = pair.num_candidates if pair else _candidates(session, (a.run, b.run), steps)
     selection = Selection(num_candidates=candidates)
@@ -71,13 +72,14 @@ def build_comparison(
         "at": at,
         "a": _side_facts(session, a.run, sides[0]),
         "b": _side_facts(session, b.run, sides[1]),
-        "rule": rule,
+        "rule": options.rule,
         "k": k,
         "threshold": options.threshold,
+        "verifier": options.verifier,
         "num_candidates": selection.num_candidates,
         "config_diff": config_diff(a.run.spec, b.run.spec),
         "decodings": {
-            name: _decoding(session, (sides[0][name], sides[1][name]), selection, k=k, rule=rule)
+            name: _decoding(session, (sides[0][name], sides[1][name]), selection, options)
             for name in enough
         },
     }
@@ -104,9 +106,11 @@ def _side_facts(session: Session, run: Run, evals: Mapping[str, Eval]) -> dict[s
     }
 
 
-def _evals_at(session: Session, point: Point, threshold: float | None) -> dict[str, Eval]:
+def _evals_at(session: Session, point: Point, options: VerdictOptions) -> dict[str, Eval]:
     """Return the evaluations of a step by decoding."""
-    evals = list_evals(session, point.run.id, threshold=threshold)
+    evals = list_evals(
+        session, point.run.id, threshold=options.threshold, verifier=options.verifier
+    )
     steps = [evaluation.step for evaluation in evals]
     if not steps:
         raise NoSuchEval(f"run {point.run.id} has no evaluation yet")
@@ -117,14 +121,16 @@ def _evals_at(session: Session, point: Point, threshold: float | None) -> dict[s
 
 
 def _decoding(
-    session: Session, evals: tuple[Eval, Eval], selection: Selection, *, k: int, rule: str
+    session: Session, evals: tuple[Eval, Eval], selection: Selection, options: VerdictOptions
 ) -> dict[str, Any]:
+    verifier = options.verifier
     first, second = (
-        count_outcomes(session, each.run_id, [each])[each.step, each.decoding] for each in evals
+        count_outcomes(session, each.run_id, [each], verifier)[each.step, each.decoding]
+        for each in evals
     )
-    table = compare(first, second, selection=selection, k=k, rule=rule)
+    table = compare(first, second, selection=selection, k=options.k, rule=options.rule)
     tasks = [{(c.env_key, c.task_key) for c in counts} for counts in (first, second)]
-    behaviours = [behaviour(session, each) for each in evals]
+    behaviours = [behaviour(session, each, verifier) for each in evals]
     return {
         "temperatures": [each.temperature for each in evals],
         "pass_thresholds": [each.pass_threshold for each in evals],
@@ -133,5 +139,5 @@ def _decoding(
         "num_tasks_of_a_alone": len(tasks[0] - tasks[1]),
         "num_tasks_of_b_alone": len(tasks[1] - tasks[0]),
         "behaviour": {"a": behaviours[0], "b": behaviours[1]},
-        **flips(session, evals, (first, second)),
+        **flips(session, evals, (first, second), verifier),
     }

@@ -9,8 +9,8 @@ from sqlalchemy import select
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session
 
-from api.results.evals.store import of_eval
-from api.tables import Eval, OutcomeRecord
+from api.results.evals.store import Records, of_eval, outcomes_of
+from api.tables import Eval
 from hillclimb.protocol.outcomes import OutcomeStatus
 from hillclimb.stats.pass_rate import TaskCount
 
@@ -22,6 +22,7 @@ def flips(
     session: Session,
     evals: tuple[Eval, Eval],
     counts: tuple[Sequence[TaskCount], Sequence[TaskCount]],
+    verifier: str | None = None,
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the tasks gained and lost from the first evaluation to the second."""
     old = {(c.env_key, c.task_key): _share(c) for c in counts[0] if c.num_graded}
@@ -33,8 +34,8 @@ def flips(
     gained = sorted((c for c in changes if c[0] > 0), key=lambda c: (-c[0], *c[1:]))[:MAX_FLIPS]
     lost = sorted(c for c in changes if c[0] < 0)[:MAX_FLIPS]
     return {
-        "gained": _with_rollouts(session, evals, gained, has_passed=(False, True)),
-        "lost": _with_rollouts(session, evals, lost, has_passed=(True, False)),
+        "gained": _with_rollouts(session, evals, gained, (False, True), verifier),
+        "lost": _with_rollouts(session, evals, lost, (True, False), verifier),
     }
 
 
@@ -46,12 +47,12 @@ def _with_rollouts(
     session: Session,
     evals: tuple[Eval, Eval],
     changes: Sequence[tuple[float, str, str]],
-    *,
     has_passed: tuple[bool, bool],
+    verifier: str | None,
 ) -> list[dict[str, Any]]:
     tasks = [task for _, _, task in changes]
     first, second = (
-        _rollouts(session, evaluation, tasks, has_passed=passed)
+        _rollouts(session, evaluation, tasks, outcomes_of(verifier), has_passed=passed)
         for evaluation, passed in zip(evals, has_passed, strict=True)
     )
     return [
@@ -67,16 +68,20 @@ def _with_rollouts(
 
 
 def _rollouts(
-    session: Session, evaluation: Eval, tasks: Sequence[str], *, has_passed: bool
+    session: Session,
+    evaluation: Eval,
+    tasks: Sequence[str],
+    records: Records,
+    *,
+    has_passed: bool,
 ) -> dict[tuple[str, str], str]:
     """Return the first rollout of each task that passed, or that failed."""
-    records = OutcomeRecord
     threshold = evaluation.pass_threshold
     passes = records.score >= threshold if has_passed else records.score < threshold
     query = (
         select(records.env_key, records.task_key, records.rollout_id)
         .where(
-            *of_eval(evaluation.run_id, evaluation).where(),
+            *of_eval(evaluation.run_id, evaluation).where(records),
             records.status == OutcomeStatus.GRADED,
             passes,
             records.task_key.in_(tasks),

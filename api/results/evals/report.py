@@ -45,6 +45,8 @@ class VerdictOptions:
     """Compare pass@k."""
     threshold: float | None = None
     """Replaces the pass threshold of both evaluations; null: each has its own."""
+    verifier: str | None = None
+    """Takes the grades of the rescoring by this version of the verifier; null: those stored."""
 
 
 AS_SCORED = VerdictOptions()
@@ -66,17 +68,17 @@ def build_report(
     Raises:
         NoSuchEval: the run has no evaluation, none at one of these steps, or none with k rollouts
             per task.
+        NoSuchRescoring: no evaluation was rescored by the verifier.
         KeyError: there is no such rule.
     """
     k, rule = options.k, options.rule
-    evals = list_evals(session, run_id, threshold=options.threshold)
+    evals = list_evals(session, run_id, threshold=options.threshold, verifier=options.verifier)
     first = _step_of(evals, before, fallback=min)
     last = _step_of(evals, after, fallback=max)
     run = session.get_one(Run, run_id)
     selection = Selection(num_candidates=num_candidates(session, run, last=last, first=first))
-    pairs = _pairs(
-        session, run_id, [e for e in evals if e.n_samples_per_prompt >= k], steps=(first, last)
-    )
+    sampled = [e for e in evals if e.n_samples_per_prompt >= k]
+    pairs = _pairs(session, run_id, sampled, steps=(first, last), verifier=options.verifier)
     if not pairs and k > 1:
         raise NoSuchEval(f"no decoding of these evaluations has {k} rollouts per task")
     tables = {
@@ -93,6 +95,7 @@ def build_report(
         "rule": rule,
         "k": k,
         "threshold": options.threshold,
+        "verifier": options.verifier,
         "num_candidates": selection.num_candidates,
         "decodings": list(pairs),
         "environments": {
@@ -121,15 +124,20 @@ def _step_of(
 
 
 def _pairs(
-    session: Session, run_id: str, evals: Sequence[Eval], *, steps: tuple[int, int]
+    session: Session,
+    run_id: str,
+    evals: Sequence[Eval],
+    *,
+    steps: tuple[int, int],
+    verifier: str | None,
 ) -> dict[str, tuple[Side, Side]]:
     chosen = [evaluation for evaluation in evals if evaluation.step in steps]
-    counts = count_outcomes(session, run_id, chosen)
+    counts = count_outcomes(session, run_id, chosen, verifier)
     sides = {
         (evaluation.step, evaluation.decoding): Side(
             evaluation=evaluation,
             counts=counts[evaluation.step, evaluation.decoding],
-            failures=count_failures(session, run_id, evaluation),
+            failures=count_failures(session, run_id, evaluation, verifier),
         )
         for evaluation in chosen
     }

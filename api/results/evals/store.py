@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from sqlalchemy import (
     ColumnElement,
@@ -20,12 +20,15 @@ from sqlalchemy import (
     values,
 )
 from sqlalchemy.dialects.postgresql import distinct_on
-from sqlalchemy.orm import Session, make_transient
+from sqlalchemy.orm import Session, aliased, make_transient
 
-from api.tables import Eval, Metric, OutcomeRecord
+from api.results.errors import NoSuchRescoring
+from api.tables import Eval, Metric, OutcomeRecord, RescoredOutcome
 from hillclimb.protocol.outcomes import OutcomeStatus, StopReason
 from hillclimb.stats.pass_rate import TaskCount
 
+Records: TypeAlias = type[OutcomeRecord]
+"""Outcomes to query: as they were stored, or with other grades."""
 COUNTS = (
     "env_key",
     "task_key",
@@ -59,22 +62,47 @@ class OutcomeBatch:
     attempt: int
     pass_threshold: float
 
-    def where(self) -> tuple[ColumnElement[bool], ...]:
+    def where(self, records: Records = OutcomeRecord) -> tuple[ColumnElement[bool], ...]:
         """Return the conditions that select exactly its outcomes."""
         return (
-            OutcomeRecord.run_id == self.run_id,
-            OutcomeRecord.split == self.split,
-            OutcomeRecord.decoding == self.decoding,
-            OutcomeRecord.step == self.step,
-            OutcomeRecord.attempt == self.attempt,
+            records.run_id == self.run_id,
+            records.split == self.split,
+            records.decoding == self.decoding,
+            records.step == self.step,
+            records.attempt == self.attempt,
         )
 
 
-def list_evals(session: Session, run_id: str, *, threshold: float | None = None) -> Sequence[Eval]:
+def outcomes_of(verifier: str | None) -> Records:
+    """Return the outcomes as they were stored, or with the grades of a rescoring.
+
+    Those that the rescoring does not have are left out.
+    """
+    if verifier is None:
+        return OutcomeRecord
+    old, new = OutcomeRecord, RescoredOutcome
+    grade = (new.status, new.score, new.reason)
+    names = {column.key for column in grade}
+    others = [each for each in OutcomeRecord.__table__.columns if each.name not in names]
+    rescored = (
+        select(*others, *grade)
+        .join(new, (new.run_id == old.run_id) & (new.rollout_id == old.rollout_id))
+        .where(new.verifier == verifier)
+        .subquery()
+    )
+    return aliased(OutcomeRecord, rescored, adapt_on_names=True)
+
+
+def list_evals(
+    session: Session, run_id: str, *, threshold: float | None = None, verifier: str | None = None
+) -> Sequence[Eval]:
     """Return the evaluations by step and decoding, the highest temperature first.
 
     Whatever is computed from them follows their `pass_threshold`. With `threshold` they have that
-    one: copies that belong to no session.
+    one: copies that belong to no session. `verifier` selects those that were rescored by it.
+
+    Raises:
+        NoSuchRescoring: none was rescored by `verifier`.
     """
     query = (
         select(Eval)
@@ -82,7 +110,13 @@ def list_evals(session: Session, run_id: str, *, threshold: float | None = None)
         .ext(distinct_on(Eval.step, Eval.temperature, Eval.decoding))
         .order_by(Eval.step, Eval.temperature.desc(), Eval.decoding, Eval.attempt.desc())
     )
+    if verifier is not None:
+        query = query.where(_has_grades(verifier))
     evals = session.scalars(query).all()
+    if verifier is not None and not evals:
+        raise NoSuchRescoring(
+            f"no evaluation of run {run_id} was rescored by {verifier}: see its rescorings"
+        )
     if threshold is not None:
         for evaluation in evals:
             make_transient(evaluation)
@@ -91,7 +125,7 @@ def list_evals(session: Session, run_id: str, *, threshold: float | None = None)
 
 
 def count_outcomes(
-    session: Session, run_id: str, evals: Sequence[Eval]
+    session: Session, run_id: str, evals: Sequence[Eval], verifier: str | None = None
 ) -> dict[tuple[int, str], list[TaskCount]]:
     """Return per (step, decoding) the counts of its tasks, sorted by environment and task.
 
@@ -107,16 +141,17 @@ def count_outcomes(
         column("threshold", Float),
         name="chosen",
     ).data([(each.step, each.decoding, each.attempt, each.pass_threshold) for each in evals])
+    records = outcomes_of(verifier)
     query = (
-        _count_query(chosen.c.threshold)
+        _count_query(chosen.c.threshold, records)
         .add_columns(chosen.c.step, chosen.c.decoding)
         .join(
             chosen,
-            (chosen.c.step == OutcomeRecord.step)
-            & (chosen.c.decoding == OutcomeRecord.decoding)
-            & (chosen.c.attempt == OutcomeRecord.attempt),
+            (chosen.c.step == records.step)
+            & (chosen.c.decoding == records.decoding)
+            & (chosen.c.attempt == records.attempt),
         )
-        .where(OutcomeRecord.run_id == run_id, OutcomeRecord.split == "eval")
+        .where(records.run_id == run_id, records.split == "eval")
         .group_by(chosen.c.step, chosen.c.decoding)
     )
     for *fields, step, decoding in session.execute(query):
@@ -126,21 +161,24 @@ def count_outcomes(
 
 def count_batch(session: Session, batch: OutcomeBatch) -> list[TaskCount]:
     """Return the counts of a batch's tasks, sorted by environment and task."""
-    query = _count_query(literal(batch.pass_threshold)).where(*batch.where())
+    query = _count_query(literal(batch.pass_threshold), OutcomeRecord).where(*batch.where())
     return [TaskCount(**row) for row in session.execute(query).mappings()]
 
 
-def count_failures(session: Session, run_id: str, evaluation: Eval) -> list[FailureGroup]:
+def count_failures(
+    session: Session, run_id: str, evaluation: Eval, verifier: str | None = None
+) -> list[FailureGroup]:
     """Return the graded rollouts of one evaluation that did not pass, grouped by their end."""
-    repeated = OutcomeRecord.num_repeated_calls > 0
+    records = outcomes_of(verifier)
+    repeated = records.num_repeated_calls > 0
     query = (
-        select(OutcomeRecord.env_key, OutcomeRecord.stop_reason, repeated, func.count())
+        select(records.env_key, records.stop_reason, repeated, func.count())
         .where(
-            *of_eval(run_id, evaluation).where(),
-            OutcomeRecord.status == OutcomeStatus.GRADED,
-            OutcomeRecord.score < evaluation.pass_threshold,
+            *of_eval(run_id, evaluation).where(records),
+            records.status == OutcomeStatus.GRADED,
+            records.score < evaluation.pass_threshold,
         )
-        .group_by(OutcomeRecord.env_key, OutcomeRecord.stop_reason, repeated)
+        .group_by(records.env_key, records.stop_reason, repeated)
     )
     return [
         FailureGroup(env_key=env, stop_reason=stop, has_repeated_calls=again, count=count)
@@ -171,16 +209,16 @@ def of_eval(run_id: str, evaluation: Eval) -> OutcomeBatch:
     )
 
 
-def _count_query(threshold: ColumnElement[float]) -> Select[*tuple[Any, ...]]:
+def _count_query(threshold: ColumnElement[float], records: Records) -> Select[*tuple[Any, ...]]:
     """Count as `hillclimb.stats.pass_rate.count_tasks` does, in the database."""
-    graded = OutcomeRecord.status == OutcomeStatus.GRADED
-    passed = graded & (OutcomeRecord.score >= threshold)
-    unbegun = OutcomeRecord.stop_reason == StopReason.NOT_STARTED
+    graded = records.status == OutcomeStatus.GRADED
+    passed = graded & (records.score >= threshold)
+    unbegun = records.stop_reason == StopReason.NOT_STARTED
     task = (
-        OutcomeRecord.env_key,
-        OutcomeRecord.task_key,
-        OutcomeRecord.template,
-        OutcomeRecord.held_out_template,
+        records.env_key,
+        records.task_key,
+        records.template,
+        records.held_out_template,
     )
     return (
         select(
@@ -191,5 +229,24 @@ def _count_query(threshold: ColumnElement[float]) -> Select[*tuple[Any, ...]]:
             func.count().filter(unbegun).label("num_unbegun"),
         )
         .group_by(*task)
-        .order_by(OutcomeRecord.env_key, OutcomeRecord.task_key)
+        .order_by(records.env_key, records.task_key)
+    )
+
+
+def _has_grades(verifier: str) -> ColumnElement[bool]:
+    """Return the condition that an evaluation has outcomes with grades of a rescoring."""
+    old, new = OutcomeRecord, RescoredOutcome
+    return (
+        select(literal(1))
+        .select_from(old)
+        .join(new, (new.run_id == old.run_id) & (new.rollout_id == old.rollout_id))
+        .where(
+            old.run_id == Eval.run_id,
+            old.split == "eval",
+            old.decoding == Eval.decoding,
+            old.step == Eval.step,
+            old.attempt == Eval.attempt,
+            new.verifier == verifier,
+        )
+        .exists()
     )

@@ -14,16 +14,20 @@ from hillclimb.stats.pass_rate import TaskCount, pass_rate
 
 
 def eval_table(
-    session: Session, run_id: str, *, threshold: float | None = None
+    session: Session, run_id: str, *, threshold: float | None = None, verifier: str | None = None
 ) -> list[dict[str, Any]]:
     """Return the evaluations of a run by step and decoding, with their rates.
 
     Each has `all`, `envs`, `seen_templates` and `held_out_templates`; a group has
     pass@1 as from `rate_facts` and, if tasks were sampled more than once, `pass_at_n` with its k.
-    `threshold` replaces that of every evaluation.
+    `threshold` replaces that of every evaluation; `verifier` takes the grades of its rescoring, and
+    the evaluations that it has.
+
+    Raises:
+        NoSuchRescoring: no evaluation was rescored by `verifier`.
     """
-    evals = list_evals(session, run_id, threshold=threshold)
-    counts = count_outcomes(session, run_id, evals)
+    evals = list_evals(session, run_id, threshold=threshold, verifier=verifier)
+    counts = count_outcomes(session, run_id, evals, verifier)
     return [_row(evaluation, counts[evaluation.step, evaluation.decoding]) for evaluation in evals]
 
 

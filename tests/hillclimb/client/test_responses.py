@@ -30,6 +30,7 @@ READS: dict[str, Callable[[Project], Payload]] = {
     "metrics": lambda p: p.client.metrics(p.run_id),
     "evals": lambda p: p.client.evals(p.run_id),
     "compute": lambda p: p.client.compute(p.run_id),
+    "rescorings": lambda p: p.client.rescorings(p.run_id),
     "report": lambda p: p.client.report(p.run_id),
     "probe": lambda p: p.client.probe(p.probe_id),
     "validation": lambda p: p.client.validation(p.validation_id),

@@ -9,9 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from api.http.problems import KINDS, documented
 from api.http.requests.context import Reader, ServicesDep
-from api.http.requests.reads import PROBLEMS, Threshold
+from api.http.requests.reads import PROBLEMS, Threshold, Verifier
 from api.results.comparison.comparison import Point, build_comparison
-from api.results.errors import NoLedger, NoSuchEval
+from api.results.errors import NoLedger, NoSuchEval, NoSuchRescoring
 from api.results.evals.report import VerdictOptions
 from api.runs import store
 from hillclimb.protocol.payloads.results.comparison import RunComparison
@@ -37,6 +37,8 @@ class CompareQuery(BaseModel):
     """Compare pass@k."""
     threshold: Threshold | None = None
     """Rescore both evaluations: a rollout passes from this score on; null: as they were scored."""
+    verifier: Verifier | None = None
+    """Take the grades of the rescoring by this version of the verifier; null: those stored."""
     at: Amount | None = None
     """Compare the last evaluation of each run at or below the smaller of the two totals of this
     amount; null: the evaluations that `a` and `b` name."""
@@ -52,7 +54,7 @@ class CompareQuery(BaseModel):
     "",
     operation_id="compare_runs",
     summary="Compare two runs",
-    responses={**documented(KINDS[NoSuchEval], KINDS[NoLedger])},
+    responses={**documented(KINDS[NoSuchEval], KINDS[NoSuchRescoring], KINDS[NoLedger])},
 )
 def compare_runs(
     services: ServicesDep, caller: Reader, query: Annotated[CompareQuery, Query()]

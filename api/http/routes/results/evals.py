@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from api.http.payloads.results import describe_report
 from api.http.problems import KINDS, documented
 from api.http.requests.context import Reader, ServicesDep
-from api.http.requests.reads import PROBLEMS, RunId, Threshold, as_list, open_run
-from api.results.errors import NoSuchEval
+from api.http.requests.reads import PROBLEMS, RunId, Threshold, Verifier, as_list, open_run
+from api.results.errors import NoSuchEval, NoSuchRescoring
 from api.results.evals.report import VerdictOptions, build_report
 from api.results.evals.table import eval_table
 from api.runs.errors import RunNotFound
@@ -38,15 +38,25 @@ class ReportQuery(BaseModel):
     """Compare pass@k."""
     threshold: Threshold | None = None
     """Rescore both evaluations: a rollout passes from this score on; null: as they were scored."""
+    verifier: Verifier | None = None
+    """Take the grades of the rescoring by this version of the verifier; null: those stored."""
 
 
-@router.get("", operation_id="list_evals", summary="Read the eval table")
+@router.get(
+    "",
+    operation_id="list_evals",
+    summary="Read the eval table",
+    responses={**documented(KINDS[NoSuchRescoring])},
+)
 def list_evals(
     services: ServicesDep,
     caller: Reader,
     run_id: RunId,
     threshold: Annotated[
         Threshold | None, Query(description="Rescore: a rollout passes from this score on.")
+    ] = None,
+    verifier: Annotated[
+        Verifier | None, Query(description="Take the grades of the rescoring by this version.")
     ] = None,
 ) -> EvalList:
     """Return every evaluation by step and decoding.
@@ -55,15 +65,15 @@ def list_evals(
     n, coverage, interval and bounds.
     """
     with open_run(services, caller, run_id) as (session, run):
-        table = eval_table(session, run.id, threshold=threshold)
-        return EvalList.of(as_list(table, threshold=threshold))
+        table = eval_table(session, run.id, threshold=threshold, verifier=verifier)
+        return EvalList.of(as_list(table, threshold=threshold, verifier=verifier))
 
 
 @router.get(
     "/report",
     operation_id="get_report",
     summary="Compare two evaluations",
-    responses={**documented(KINDS[RunNotFound], KINDS[NoSuchEval])},
+    responses={**documented(KINDS[RunNotFound], KINDS[NoSuchEval], KINDS[NoSuchRescoring])},
 )
 def get_report(
     services: ServicesDep,

@@ -12,7 +12,7 @@ from hillclimb.cli.console import out, print_json, print_table, print_text, tabl
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.results.compute import si
 from hillclimb.cli.runs.results.report import COLUMNS, comparison_row
-from hillclimb.cli.runs.results.threshold import print_threshold, threshold_option
+from hillclimb.cli.runs.results.scoring import print_scoring, threshold_option, verifier_option
 from hillclimb.protocol.payloads.results.comparison import (
     BehaviourPair,
     DecodingDifference,
@@ -38,6 +38,7 @@ FIGURES = ("turns", "tool_calls", "tool_errors", "repeated_calls", "tokens_of_pa
     help="At equal amounts: the last evaluation of each at or below the smaller total.",
 )  # fmt: skip
 @threshold_option
+@verifier_option
 @command
 def compare(  # noqa: PLR0913 (one per option)
     *,
@@ -47,6 +48,7 @@ def compare(  # noqa: PLR0913 (one per option)
     rule: str,
     at: Amount | None,
     threshold: float | None,
+    verifier: str | None,
     as_json: bool,
 ) -> None:
     """Compare evaluation B with evaluation A, each of a run's last step or of STEP.
@@ -55,7 +57,9 @@ def compare(  # noqa: PLR0913 (one per option)
     with a rollout of each side, and how the policies behaved.
     """
     with connect() as client:
-        comparison = client.compare(a, b, rule=rule, k=k, threshold=threshold, at=at)
+        comparison = client.compare(
+            a, b, rule=rule, k=k, threshold=threshold, at=at, verifier=verifier
+        )
     if as_json:
         print_json(comparison)
         return
@@ -71,7 +75,7 @@ def compare(  # noqa: PLR0913 (one per option)
         same = f"temperature {low:g}" if low == high else f"temperatures {low:g} and {high:g}"
         out.print(f"\n[bold]{decoding}[/bold] ({same}), pass@{comparison.k} of a and b")
         _print_decoding(difference)
-    print_threshold(comparison.threshold)
+    print_scoring(comparison.threshold, comparison.verifier)
     if comparison.num_candidates > 1:
         print_text(
             f"rule {comparison.rule}: p is corrected for the choice from"

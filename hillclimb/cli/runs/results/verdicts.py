@@ -7,7 +7,7 @@ import click
 from hillclimb.cli.console import print_json
 from hillclimb.cli.main import command, connect, main
 from hillclimb.cli.runs.results.report import print_report
-from hillclimb.cli.runs.results.threshold import print_threshold, threshold_option
+from hillclimb.cli.runs.results.scoring import print_scoring, threshold_option, verifier_option
 
 
 @main.command()
@@ -22,6 +22,7 @@ from hillclimb.cli.runs.results.threshold import print_threshold, threshold_opti
     "-k", "k", type=click.IntRange(1, 256), default=1, show_default=True, help="Of pass@k."
 )
 @threshold_option
+@verifier_option
 @command
 def verdicts(  # noqa: PLR0913 (one per option)
     *,
@@ -31,6 +32,7 @@ def verdicts(  # noqa: PLR0913 (one per option)
     rule: str,
     k: int,
     threshold: float | None,
+    verifier: str | None,
     as_json: bool,
 ) -> None:
     """Compare two evaluations of RUN, by default the first and the last.
@@ -40,10 +42,16 @@ def verdicts(  # noqa: PLR0913 (one per option)
     """
     with connect() as client:
         report = client.report(
-            run_id, before=before, after=after, rule=rule, k=k, threshold=threshold
+            run_id,
+            before=before,
+            after=after,
+            rule=rule,
+            k=k,
+            threshold=threshold,
+            verifier=verifier,
         )
     if as_json:
         print_json(report)
         return
     print_report(report)
-    print_threshold(report.threshold)
+    print_scoring(report.threshold, report.verifier)

@@ -93,6 +93,8 @@ class RunComparison(Payload):
     named the evaluations."""
     threshold: float | None
     """Score from which a rollout passes, by the request; null: each evaluation's own."""
+    verifier: str | None
+    """Version of the verifier of the rescoring that was asked for; null: the grades as stored."""
     num_candidates: int
     """Pairs of evaluations from which this one may have been chosen."""
     config_diff: list[ConfigDifference]

@@ -66,4 +66,31 @@ class EvalList(Payload):
     data: list[EvalPayload]
     threshold: float | None
     """Score from which a rollout passes, by the request; null: each evaluation's own."""
+    verifier: str | None
+    """Version of the verifier of the rescoring that was asked for; null: the grades as stored."""
+    has_more: bool
+
+
+class RescoringPayload(Payload):
+    """Stored rollouts of a run that a version of the verifier has graded again."""
+
+    object: Literal["rescoring"] = "rescoring"
+    run_id: str
+    verifier: str
+    """Version: a digest of the sources from which start states, answers and grades follow."""
+    rescored_at: datetime
+    num_rollouts: int
+    num_graded: int
+    num_changed: int
+    """Graded ones whose stored score is another, or missing."""
+    ungraded: dict[str, int]
+    """Those without a grade by reason; `not_replayable: other_answer` is one of which the app
+    answers a call otherwise today."""
+
+
+class RescoringList(Payload):
+    """The rescorings of a run, newest first."""
+
+    object: Literal["list"] = "list"
+    data: list[RescoringPayload]
     has_more: bool

@@ -89,6 +89,8 @@ class ReportPayload(Payload):
     """The figures are pass@k."""
     threshold: float | None = None
     """Score from which a rollout passes, by the request; null: each evaluation's own."""
+    verifier: str | None = None
+    """Version of the verifier of the rescoring that was asked for; null: the grades as stored."""
     num_candidates: int
     """Evaluations from which the later one may have been chosen; 1 for the last planned one."""
     decodings: list[str]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from hillclimb.blobs.disk import DiskStore
 from hillclimb.cli.exits import Exit
+from hillclimb.minifleet.replay import verifier_version
 from tests.api.fixtures.story import Story
+from tests.api.results.rescoring.test_rescore import evaluate, six_ends
 from tests.hillclimb.cli.conftest import Invoke, from_json
 
 
@@ -24,7 +27,7 @@ def test_another_threshold_shows_both_rates_of_each_evaluation(hc: Invoke, story
     shown = hc("rescore", run_id, "--threshold", "0.5").stdout
     assert max(map(len, shown.splitlines())) <= 80
     rows = [line.split() for line in shown.splitlines() if "sampled" in line]
-    assert [(row[0], row[3], row[6]) for row in rows] == [
+    assert [(row[0], row[3], row[7]) for row in rows] == [
         ("0", "0.0", "25.0"),
         ("40", "0.0", "75.0"),
     ]
@@ -49,3 +52,27 @@ def test_thresholds_that_no_score_can_have_are_refused(hc: Invoke, story: Story)
     for threshold in ("0", "1.5", "nan", "half"):
         assert hc("rescore", run_id, "--threshold", threshold).exit_code == Exit.USAGE
     assert hc("rescore", "run_nowhere", "--threshold", "0.5").exit_code == Exit.NOT_FOUND
+
+
+def test_the_present_verifier_grades_the_stored_rollouts_again(
+    hc: Invoke, story: Story, blobs: DiskStore
+) -> None:
+    run_id = story.running()
+    assert "not rescored yet" in hc("rescore", run_id).stdout
+    evaluate(story, blobs, run_id, 0, six_ends())
+    shown = hc("rescore", run_id, "--verifier", "present").stdout
+    assert f"{verifier_version()}: 4 of 6 rollouts graded, 2 otherwise than stored" in shown
+    assert "1 without a grade: not_replayable: other_answer" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    row = next(line.split() for line in shown.splitlines() if "sampled" in line)
+    assert (row[2], row[3], row[6], row[7]) == ("4", "25.0", "4", "50.0")
+    found = from_json(hc("rescore", run_id, "--verifier", "present", "--json"))
+    assert (found["num_graded"], found["verifier"]) == (4, verifier_version())
+    listed = from_json(hc("rescore", run_id, "--json"))
+    assert [each["num_rollouts"] for each in listed["data"]] == [6]
+    for arguments in (["verdicts", run_id], ["compare", f"{run_id}@0", run_id]):
+        words = hc(*arguments, "--verifier", verifier_version()).stdout
+        assert f"rescored by {verifier_version()}" in words
+    again = hc("rescore", run_id, "--verifier", verifier_version(), "--threshold", "0.5").stdout
+    assert "50.0" in again
+    assert hc("verdicts", run_id, "--verifier", "minifleet-0").exit_code == Exit.NOT_FOUND

@@ -1,0 +1,1 @@
+"""Stored rollouts graded again by another version of their verifier."""
