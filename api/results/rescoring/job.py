@@ -46,8 +46,8 @@ def main(folder: Path) -> int:
     """Grade every rollout of the job; return the exit code."""
     job = json.loads((folder / JOB).read_text())
     results = asyncio.run(_grade_all(folder, job))
-    found = {"verifier": verifier_version(), "results": results}
-    (folder / RESULT).write_text(json.dumps(found))
+    graded = {"verifier": verifier_version(), "results": results}
+    (folder / RESULT).write_text(json.dumps(graded))
     return 0
 
 
@@ -110,13 +110,13 @@ def _calls(stored: _Recorded) -> Iterator[RecordedCall]:
             )
 
 
-def _lines(path: Path, wanted: set[int]) -> dict[int, bytes]:
+def _lines(path: Path, numbers: set[int]) -> dict[int, bytes]:
     """Return the lines of a trajectory file; none after damage, nor of a missing file."""
     lines: dict[int, bytes] = {}
     try:
         with gzip.open(path, "rb") as file:
             for number, line in enumerate(file):
-                if number in wanted:
+                if number in numbers:
                     lines[number] = line
     except (OSError, EOFError, zlib.error):
         return lines

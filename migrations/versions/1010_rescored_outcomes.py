@@ -1,14 +1,14 @@
 """Grades of stored rollouts by another version of their verifier.
 
-Revision ID: 1009
-Revises: 1008
+Revision ID: 1010
+Revises: 1009
 """
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "1009"
-down_revision = "1008"
+revision = "1010"
+down_revision = "1009"
 branch_labels = None
 depends_on = None
 
