@@ -64,8 +64,18 @@ def started(run: RunFacts, *, model: str, env_keys: Sequence[str], engine: str) 
     )
 
 
-def evaluated(run: RunFacts, *, step: int, decoding: str, lines: Sequence[RateLine]) -> Message:
-    """Return the message about an evaluation with one decoding; the last line is overall."""
+def evaluated(
+    run: RunFacts,
+    *,
+    step: int,
+    decoding: str,
+    lines: Sequence[RateLine],
+    early_stop: str | None = None,
+) -> Message:
+    """Return the message about an evaluation with one decoding; the last line is overall.
+
+    `early_stop` tells how it ended before all of its tasks.
+    """
     overall = _share(lines[-1].rate) if lines else "no outcomes"
     return Message(
         text=f"{run.name}: eval at step {step} of {run.total_steps}, {decoding}: {overall}",
@@ -74,6 +84,7 @@ def evaluated(run: RunFacts, *, step: int, decoding: str, lines: Sequence[RateLi
                 f"*Eval at step {step}* of {run.total_steps}, `{_escape(decoding)}`: *{overall}*"
             ),
             _section(_table(lines)),
+            *([_context(_escape(early_stop))] if early_stop else []),
             _context(f"pass@1 with 95 % intervals, n graded rollouts · {_link(run)}"),
         ),
     )

@@ -15,6 +15,7 @@ from api.runs.end_reasons import REASONS
 from api.runs.outbox import Claim
 from api.tables import Run, RunEvent
 from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.protocol.payloads.results.evals import EarlyStopPayload
 
 
 def render(session: Session, claim: Claim, *, public_url: str) -> Message:
@@ -50,13 +51,14 @@ def _started(facts: RunFacts, run: Run, event: RunEvent) -> Message:
 
 
 def _evaluated(facts: RunFacts, event: RunEvent) -> Message:
-    data = event.data
+    data, stop = event.data, event.data.get("stopped_early")
     lines = [_line(key, rate) for key, rate in data["envs"].items()]
     return messages.evaluated(
         facts,
         step=data["step"],
         decoding=data["decoding"],
         lines=[*lines, _line("all", data["all"])],
+        early_stop=EarlyStopPayload.of(stop).sentence if stop else None,
     )
 
 

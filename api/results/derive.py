@@ -140,6 +140,7 @@ def _eval(event: EvalCompleted, key: Row) -> Row:
         "pass_threshold": event.pass_threshold,
         "duration_s": event.duration_s,
         "at": event.at,
+        "stopped_early": None if event.stopped_early is None else event.stopped_early.model_dump(),
     }
 
 

@@ -127,6 +127,8 @@ class Eval(Base):
     pass_threshold: Mapped[float]
     duration_s: Mapped[float]
     at: Mapped[datetime]
+    stopped_early: Mapped[dict[str, Any] | None]
+    """`hillclimb.protocol.events.EarlyStop`; null for a complete evaluation."""
 
 
 class ComputeRecord(Base):

@@ -90,7 +90,7 @@ def simulate(probabilities: Array, num_runs: int, seed: int) -> Errors:
     hits = dict.fromkeys(names, 0)
     for _ in range(num_runs):
         order = rng.permutation(len(probabilities))
-        before, after = _null_run(probabilities, rng)
+        before, after = null_run(probabilities, rng)
         for name, hit in _judge_run(before[order], after[:, order], envs[order]).items():
             hits[name] += hit
     share = {name: number / num_runs for name, number in hits.items()}
@@ -107,7 +107,7 @@ def simulate(probabilities: Array, num_runs: int, seed: int) -> Errors:
     )
 
 
-def _null_run(probabilities: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+def null_run(probabilities: Array, rng: np.random.Generator) -> tuple[Array, Array]:
     """Return passes before, [tasks], and after, [checkpoints, tasks]."""
     logits = np.log(probabilities / (1.0 - probabilities))
     noise = rng.normal(size=(NUM_CHECKPOINTS + 1, len(probabilities)))

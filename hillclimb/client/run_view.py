@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hillclimb.protocol.payloads.results.evals import EarlyStopPayload
 from hillclimb.protocol.payloads.runs import RunSummary
 
 TERMINAL = ("succeeded", "failed", "cancelled")
@@ -29,6 +30,8 @@ class RunView:
     """Latest training pass@1 per environment, in [0, 1]."""
     evals: Mapping[tuple[int, str], Mapping[str, float]] = field(default_factory=dict)
     """(step, decoding) -> environment -> pass@1; `all` is the whole set."""
+    early_stops: Mapping[tuple[int, str], EarlyStopPayload] = field(default_factory=dict)
+    """Evaluations that ended before all of their tasks, as the keys of `evals`."""
     findings: str = ""
     """Findings of a probe or a validation, in a line."""
     warnings: tuple[str, ...] = ()
@@ -102,7 +105,10 @@ def _step(view: RunView, data: Mapping[str, Any]) -> RunView:
 
 def _eval(view: RunView, data: Mapping[str, Any]) -> RunView:
     key = (int(data["step"]), str(data["decoding"]))
-    return replace(view, evals={**view.evals, key: _pass_rates(data)})
+    stops = dict(view.early_stops)
+    if (stop := data.get("stopped_early")) is not None:
+        stops[key] = EarlyStopPayload.model_validate(stop)
+    return replace(view, evals={**view.evals, key: _pass_rates(data)}, early_stops=stops)
 
 
 def _probe(view: RunView, data: Mapping[str, Any]) -> RunView:

@@ -166,6 +166,28 @@ class StepAbandoned(_Event):
     compute: ComputeSpent
 
 
+class EarlyStop(Documented):
+    """The end of an evaluation before all of its tasks were rolled out, because of its verdict.
+
+    The other tasks are not needed: they have no outcome and count in no coverage.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cause: Literal["decided", "futile"]
+    """`decided`: the verdict stands. `futile`: the remaining tasks would hardly have decided it."""
+    verdict: str
+    """The word over all tasks at that moment, such as `improved`."""
+    decided_at: int
+    """Tasks that were complete, the first of the order: those that have outcomes."""
+    planned: int
+    """Tasks of the complete evaluation."""
+    baseline_step: int
+    """Step of the evaluation that it was compared with."""
+    num_discarded: int
+    """Rollouts of later tasks that were in flight or had ended; they have no outcome either."""
+
+
 class EvalCompleted(_Event):
     """One evaluation under one decoding; every percentage is computed from its rows."""
 
@@ -179,6 +201,8 @@ class EvalCompleted(_Event):
     duration_s: float
     compute: ComputeSpent | None = None
     """Null from a trainer that does not count it."""
+    stopped_early: EarlyStop | None = None
+    """Null for a complete evaluation, and for one that ran out of `eval.budget_minutes`."""
 
 
 class ProbeCompleted(_Event):

@@ -59,6 +59,15 @@ class RunSpec(RunSections):
         return self
 
     @model_validator(mode="after")
+    def _an_evaluation_has_an_earlier_one(self) -> Self:
+        if self.kind == "eval" and self.eval.stop_when_decided is not None:
+            raise ValueError(
+                "eval.stop_when_decided compares with an earlier evaluation of the run, and a run"
+                " of kind eval has one alone: leave it out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _a_rollout_fits_a_step(self) -> Self:
         if self.deterministic:
             return self

@@ -24,6 +24,7 @@ from trainer.rollouts.groups.buffer import RolloutBatch, RolloutBuffer
 from trainer.rollouts.groups.collector import Collector
 from trainer.rollouts.groups.outage import commonest_detail, refuse_outage
 from trainer.rollouts.groups.resampling import RolloutGroup
+from trainer.rollouts.groups.until_enough import StopRule
 from trainer.rollouts.records.dump import trajectories_name, write_trajectories
 from trainer.rollouts.records.outcomes import outcome_rows
 from trainer.rollouts.request import Rollout, RolloutRequest
@@ -80,6 +81,20 @@ class RolloutService:
         self.announce(request, num_groups=len(tasks))
         groups = await self.context.stop.race(self.collector.collect(tasks, request))
         return await self.record(groups, request)
+
+    async def run_until(
+        self, tasks: Sequence[Task], request: RolloutRequest, rule: StopRule
+    ) -> tuple[RolloutResults, int]:
+        """Run the rollouts of the first tasks, as many as the rule says are enough.
+
+        The number counts the begun rollouts of later tasks, which are not among the results.
+
+        Raises:
+            StopRequested, AttemptSuperseded, EnvironmentOutage, SpecError, StorageFull: as `run`.
+        """
+        self.announce(request, num_groups=len(tasks))
+        first = await self.context.stop.race(self.collector.collect_until(tasks, request, rule))
+        return await self.record(first.groups, request), first.num_discarded
 
     async def next_batch(
         self, buffer: RolloutBuffer, request: RolloutRequest

@@ -14,13 +14,17 @@ from api.results.comparison.config_diff import config_diff
 from api.results.comparison.equal_compute import equal_pair
 from api.results.comparison.flips import flips
 from api.results.errors import NoSuchEval
-from api.results.evals.report import AS_SCORED, VerdictOptions, comparison_facts, num_candidates
+from api.results.evals.report import (
+    AS_SCORED,
+    VerdictOptions,
+    compare_evals,
+    comparison_facts,
+    num_candidates,
+)
 from api.results.evals.store import count_outcomes, list_evals
 from api.results.ledger import compute_facts, read_ledger
 from api.tables import Eval, Run
 from hillclimb.protocol.payloads.results.compute import Amount
-from hillclimb.stats.verdicts.compare import compare
-from hillclimb.stats.verdicts.verdict import Selection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +64,6 @@ def build_comparison(
     sides = [_evals_at(session, point, options) for point in (a, b)]
     steps = [next(iter(side.values())).step for side in sides]
     candidates = pair.num_candidates if pair else _candidates(session, (a.run, b.run), steps)
-    selection = Selection(num_candidates=candidates)
     shared = [name for name in sides[0] if name in sides[1]]
     enough = [
         name for name in shared if min(side[name].n_samples_per_prompt for side in sides) >= k
@@ -76,10 +79,10 @@ def build_comparison(
         "k": k,
         "threshold": options.threshold,
         "verifier": options.verifier,
-        "num_candidates": selection.num_candidates,
+        "num_candidates": candidates,
         "config_diff": config_diff(a.run.spec, b.run.spec),
         "decodings": {
-            name: _decoding(session, (sides[0][name], sides[1][name]), selection, options)
+            name: _decoding(session, (sides[0][name], sides[1][name]), candidates, options)
             for name in enough
         },
     }
@@ -121,19 +124,22 @@ def _evals_at(session: Session, point: Point, options: VerdictOptions) -> dict[s
 
 
 def _decoding(
-    session: Session, evals: tuple[Eval, Eval], selection: Selection, options: VerdictOptions
+    session: Session, evals: tuple[Eval, Eval], candidates: int, options: VerdictOptions
 ) -> dict[str, Any]:
     verifier = options.verifier
     first, second = (
         count_outcomes(session, each.run_id, [each], verifier)[each.step, each.decoding]
         for each in evals
     )
-    table = compare(first, second, selection=selection, k=options.k, rule=options.rule)
+    table = compare_evals(
+        evals, (first, second), num_candidates=candidates, k=options.k, rule=options.rule
+    )
     tasks = [{(c.env_key, c.task_key) for c in counts} for counts in (first, second)]
     behaviours = [behaviour(session, each, verifier) for each in evals]
     return {
         "temperatures": [each.temperature for each in evals],
         "pass_thresholds": [each.pass_threshold for each in evals],
+        "stopped_early": [each.stopped_early for each in evals],
         "all": comparison_facts(table.overall),
         "environments": {key: comparison_facts(each) for key, each in table.by_env.items()},
         "num_tasks_of_a_alone": len(tasks[0] - tasks[1]),

@@ -11,11 +11,12 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from api.results.errors import NoSuchEval
+from api.results.evals.report import compare_evals
 from api.results.evals.store import list_evals, of_eval
 from api.tables import Eval, OutcomeRecord
 from hillclimb.stats.pass_rate import PassRate, TaskCount
 from hillclimb.stats.trajectories.patterns.registry import PATTERNS
-from hillclimb.stats.verdicts.compare import Comparison, compare
+from hillclimb.stats.verdicts.compare import Comparison
 
 NUM_EXEMPLARS = 3
 LEVEL = 0.05
@@ -57,7 +58,7 @@ def build_patterns(session: Session, run_id: str, filters: PatternFilters) -> di
     last = _find(evals, filters.after, filters.decoding, newest=True)
     first = _find(evals, filters.before, last.decoding, newest=False)
     sides = [_read(session, run_id, each, filters.env_key) for each in (first, last)]
-    rows = [_facts(name, *sides) for name in PATTERNS]
+    rows = [_facts(name, (first, last), *sides) for name in PATTERNS]
     rows.sort(key=lambda row: -(row["after"] or 0.0))
     return {
         "run_id": run_id,
@@ -120,9 +121,13 @@ def _versions(session: Session, run_id: str, evals: Sequence[Eval]) -> list[int]
     return sorted(versions)
 
 
-def _facts(name: str, before: Sequence[Rollouts], after: Sequence[Rollouts]) -> dict[str, Any]:
+def _facts(
+    name: str, evals: tuple[Eval, Eval], before: Sequence[Rollouts], after: Sequence[Rollouts]
+) -> dict[str, Any]:
     pattern = PATTERNS[name]
-    whole = compare(_counts(before, name), _counts(after, name)).overall
+    whole = compare_evals(
+        evals, (_counts(before, name), _counts(after, name)), num_candidates=1
+    ).overall
     rollout_ids = [rollout for task in after for rollout in task.showing.get(name, ())]
     return {
         "name": name,

@@ -19,7 +19,13 @@ from api.results.evals.store import (
 )
 from api.tables import Eval, Run
 from hillclimb.stats.pass_rate import PassRate, TaskCount
-from hillclimb.stats.verdicts.compare import VERDICT_RULE, Comparison, ComparisonTable, compare
+from hillclimb.stats.verdicts.compare import (
+    VERDICT_RULE,
+    Comparison,
+    ComparisonTable,
+    compare,
+    shared_tasks,
+)
 from hillclimb.stats.verdicts.verdict import Selection
 
 Fallback = Callable[[set[int]], int]
@@ -76,14 +82,14 @@ def build_report(
     first = _step_of(evals, before, fallback=min)
     last = _step_of(evals, after, fallback=max)
     run = session.get_one(Run, run_id)
-    selection = Selection(num_candidates=num_candidates(session, run, last=last, first=first))
+    candidates = num_candidates(session, run, last=last, first=first)
     sampled = [e for e in evals if e.n_samples_per_prompt >= k]
     pairs = _pairs(session, run_id, sampled, steps=(first, last), verifier=options.verifier)
     if not pairs and k > 1:
         raise NoSuchEval(f"no decoding of these evaluations has {k} rollouts per task")
     tables = {
-        name: compare(old.counts, new.counts, selection=selection, rule=rule, k=k)
-        for name, (old, new) in pairs.items()
+        name: _compare_sides(sides, num_candidates=candidates, rule=rule, k=k)
+        for name, sides in pairs.items()
     }
     env_keys = sorted({key for table in tables.values() for key in table.by_env})
     decodings = {name: _overall(*sides, tables[name]) for name, sides in pairs.items()}
@@ -96,7 +102,7 @@ def build_report(
         "k": k,
         "threshold": options.threshold,
         "verifier": options.verifier,
-        "num_candidates": selection.num_candidates,
+        "num_candidates": candidates,
         "decodings": list(pairs),
         "environments": {
             key: {
@@ -110,6 +116,38 @@ def build_report(
     }
     # A decoding may have the name of a fixed key, which then wins.
     return decodings | fixed
+
+
+def compare_evals(
+    evals: tuple[Eval, Eval],
+    counts: tuple[Sequence[TaskCount], Sequence[TaskCount]],
+    *,
+    num_candidates: int,
+    rule: str = VERDICT_RULE,
+    k: int = 1,
+) -> ComparisonTable:
+    """Compare two evaluations of one decoding by a rule; see `compare`.
+
+    If one of them was stopped early, over the tasks that both have, and without the test that needs
+    all planned tasks.
+    """
+    is_complete = all(evaluation.stopped_early is None for evaluation in evals)
+    before, after = counts if is_complete else shared_tasks(*counts)
+    selection = Selection(num_candidates=num_candidates, is_complete=is_complete)
+    return compare(before, after, selection=selection, rule=rule, k=k)
+
+
+def _compare_sides(
+    sides: tuple[Side, Side], *, num_candidates: int, rule: str, k: int
+) -> ComparisonTable:
+    old, new = sides
+    return compare_evals(
+        (old.evaluation, new.evaluation),
+        (old.counts, new.counts),
+        num_candidates=num_candidates,
+        rule=rule,
+        k=k,
+    )
 
 
 def _step_of(
@@ -169,6 +207,8 @@ def _overall(old: Side, new: Side, table: ComparisonTable) -> dict[str, Any]:
         "temperature": new.evaluation.temperature,
         "n_samples_per_prompt": new.evaluation.n_samples_per_prompt,
         "pass_threshold": new.evaluation.pass_threshold,
+        "before_stopped_early": old.evaluation.stopped_early,
+        "after_stopped_early": new.evaluation.stopped_early,
         "seen_templates": comparison_facts(table.seen_templates),
         "held_out_templates": comparison_facts(table.held_out_templates),
         "failures": failure_table(old.failures, new.failures),

@@ -42,6 +42,7 @@ def _row(evaluation: Eval, counts: Sequence[TaskCount]) -> dict[str, Any]:
         "pass_threshold": evaluation.pass_threshold,
         "duration_s": evaluation.duration_s,
         "created_at": evaluation.at,
+        "stopped_early": evaluation.stopped_early,
         "all": _group(counts, k),
         "envs": {key: _group(group, k) for key, group in by_env(counts).items()},
         "seen_templates": _group([c for c in counts if not c.held_out_template], k),

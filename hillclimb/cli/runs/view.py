@@ -25,6 +25,10 @@ def render(view: RunView) -> RenderableType:
         parts.append(Text(f"reward  {sparkline(view.rewards)}  {view.rewards[-1]:.3f}"))
     if view.envs or view.evals:
         parts.append(_environments(view))
+    parts += [
+        Text(f"{decoding} @{step} {stop.sentence}", style="dim")
+        for (step, decoding), stop in view.early_stops.items()
+    ]
     if view.findings:
         parts.append(Text(view.findings))
     parts += [Text(f"warning: {each}", style="yellow") for each in view.warnings[-MAX_WARNINGS:]]
@@ -49,7 +53,8 @@ def lines_of_event(view: RunView, kind: str) -> list[str]:
     if kind == "eval.completed":
         (step, decoding), rates = list(view.evals.items())[-1]
         cells = "  ".join(f"{env} {percent(rate)}" for env, rate in sorted(rates.items()))
-        return [f"eval at step {step} ({decoding}): {cells}"]
+        stop = view.early_stops.get((step, decoding))
+        return [f"eval at step {step} ({decoding}): {cells}", *([stop.sentence] if stop else [])]
     if kind in ("probe.completed", "validation.completed"):
         return [view.findings]
     if kind == "run.warning":

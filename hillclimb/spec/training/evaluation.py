@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from hillclimb.spec.section import Section
 
@@ -39,6 +39,25 @@ class DecodingSpec(Section):
         return self
 
 
+class EarlyStopSpec(Section):
+    """Conditions under which an evaluation starts no more rollouts (docs/verdicts.md)."""
+
+    baseline_step: Annotated[int, Field(ge=0)] | None = None
+    """Step of the evaluation of this run to compare with; null: the run's first one. Evaluations up
+    to it are complete."""
+    futility: Annotated[float, Field(gt=0.0, le=0.5)] | None = None
+    """Also stop an evaluation whose remaining tasks would still decide the verdict with less than
+    this chance, even if their mean change were the end of the 95 % interval so far that favours a
+    decision most. null: only a decision stops it."""
+
+
+def _read_switch(value: object) -> object:
+    """Turn `true` into the section's defaults and `false` into null."""
+    if isinstance(value, bool):
+        return {} if value else None
+    return value
+
+
 class EvalSpec(Section):
     """Held-out evaluation before, during and after training."""
 
@@ -59,6 +78,13 @@ class EvalSpec(Section):
     Rollouts in flight then finish, which does not shorten the next decoding; those not started have
     no outcome and count as missing in the coverage, not as 0. Environments take turns, so that each
     loses about the same number. null: no limit."""
+    stop_when_decided: Annotated[
+        EarlyStopSpec | None,
+        BeforeValidator(_read_switch, json_schema_input_type=EarlyStopSpec | bool | None),
+    ] = None
+    """Start no more rollouts of an evaluation once its verdict over all tasks against an earlier
+    one is IMPROVED or REGRESSED; `true` for the defaults. Its tasks are then taken in a random
+    order, seeded by `schedule.seed`. null: every evaluation is complete."""
     pass_threshold: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     """A rollout passes when its score is at least this."""
 

@@ -157,6 +157,15 @@ def compare(
     )
 
 
+def shared_tasks(before: Counts, after: Counts) -> tuple[Counts, Counts]:
+    """Return the counts of the tasks that both evaluations have."""
+    keys = {(c.env_key, c.task_key) for c in before} & {(c.env_key, c.task_key) for c in after}
+    return (
+        [count for count in before if (count.env_key, count.task_key) in keys],
+        [count for count in after if (count.env_key, count.task_key) in keys],
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Judging:
     """Rule, selection, level and k by which a family of samples is judged."""

@@ -48,6 +48,11 @@ class RuleV2:
         return level / (2.0 * selection.num_candidates * num_samples)
 
 
+def log_e_value_of_decision(selection: Selection, *, level: float) -> float:
+    """Return the natural logarithm of the e-value from which a look at one sample decides."""
+    return math.log(2.0 * selection.num_candidates / level)
+
+
 def _judge(sample: PairedSample, p_of_gain: float, p_of_loss: float, level: float) -> Judgement:
     has_gained = sample.change >= 0
     numbers = sample.numbers if has_gained else _reversed(sample.numbers)

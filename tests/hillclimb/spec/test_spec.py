@@ -28,6 +28,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"environment": {"reset_timeout_s": 300}}, "reset_timeout_s (300) must be smaller than"),
     ({"schedule": {"step_timeout_s": 300}}, "a rollout may take 420 s"),
     ({"eval": {"budget_minutes": 20}}, "(1200 s and 420 s) do not fit schedule.step_timeout_s"),
+    ({"kind": "eval", "eval": {"stop_when_decided": True}}, "a run of kind eval has one alone"),
+    ({"eval": {"stop_when_decided": {"futility": 0.6}}}, "less than or equal to 0.5"),
     ({"kind": "probe", "probe": {"budget_minutes": 20}}, "lower the budget or raise the deadline"),
     ({"kind": "probe", "probe": {"tasks_per_env": 5000}}, "a probe would have"),
     ({"kind": "sweep"}, "'train', 'eval'"),
@@ -201,3 +203,18 @@ def test_a_deterministic_step_may_be_shorter_than_deadlines_it_does_not_read() -
     make_spec(deterministic=True, schedule={"step_timeout_s": 100.0}, **whole)
     with pytest.raises(ValidationError, match="a rollout may take"):
         make_spec(schedule={"step_timeout_s": 100.0}, **whole)
+
+
+@pytest.mark.parametrize(
+    ("written", "resolved"),
+    [
+        (True, {"baseline_step": None, "futility": None}),
+        (False, None),
+        ({"futility": 0.1}, {"baseline_step": None, "futility": 0.1}),
+    ],
+)
+def test_ending_evaluations_early_is_switched_on_alone_or_with_conditions(
+    written: object, resolved: object
+) -> None:
+    spec = make_spec(eval={"stop_when_decided": written})
+    assert spec.model_dump(mode="json")["eval"]["stop_when_decided"] == resolved

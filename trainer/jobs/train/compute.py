@@ -62,9 +62,10 @@ class ComputeMeter:
             }
         )
 
-    def of_eval(self, rows: Sequence[OutcomeRow]) -> ComputeSpent:
+    def of_eval(self, rows: Sequence[OutcomeRow], *, num_discarded: int = 0) -> ComputeSpent:
         """Return the compute of an evaluation.
 
+        `num_discarded` counts its begun rollouts that have no row, because it ended early.
         Where rollouts of later steps went on beside it, its part of the tokens drawn is its part of
         everything, and the rest is left to the next report.
         """
@@ -72,7 +73,9 @@ class ComputeMeter:
         drawn = self.read().num_sampled_tokens - self._sampled
         if self.is_overlapped and drawn:
             share = min(1.0, sum(row.num_tokens for row in rows) / drawn)
-        counts = _rollouts(rows) | {
+        made = _rollouts(rows)
+        counts = made | {
+            "num_rollouts": made["num_rollouts"] + num_discarded,
             "num_ungraded": sum(row.score is None for row in _started(rows)),
             "train_flops": 0.0,
         }

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from hillclimb.environment.task import Task
-from hillclimb.protocol.events import EvalCompleted, RunWarning
+from hillclimb.protocol.events import EarlyStop, EvalCompleted, RunWarning
 from hillclimb.protocol.outcomes import OutcomeRow, StopReason
 from hillclimb.spec.training.evaluation import DecodingSpec, EvalSpec
 from trainer.attempt.context import AttemptContext
 from trainer.attempt.watchdog import Watchdog
 from trainer.jobs.rollout_service import RolloutService
 from trainer.jobs.train.compute import ComputeMeter
+from trainer.jobs.train.early_stop import Looks, random_order
+from trainer.jobs.train.eval_history import EvalHistory
 from trainer.jobs.train.metrics import eval_metrics
 from trainer.rollouts.request import RolloutRequest
 
@@ -28,6 +30,8 @@ class Evaluator:
     rollout_service: RolloutService
     watchdog: Watchdog
     meter: ComputeMeter
+    history: EvalHistory = field(default_factory=EvalHistory)
+    """Evaluations of the run so far; those of earlier attempts as far as they are needed."""
 
     @property
     def spec(self) -> EvalSpec:
@@ -51,7 +55,7 @@ class Evaluator:
 
     async def _run_one(self, step: int, decoding: DecodingSpec, begin_until: float | None) -> None:
         began = time.perf_counter()
-        tasks = self.tasks if begin_until is None else interleave_environments(self.tasks)
+        tasks = self._ordered(begin_until)
         request = RolloutRequest(
             step=step,
             split="eval",
@@ -62,25 +66,42 @@ class Evaluator:
             begin_until=begin_until,
         )
         async with self.watchdog.step(step):
-            result = await self.rollout_service.run(tasks, request)
-        self.context.journal.emit(
-            EvalCompleted(
-                step=step,
-                decoding=decoding.name,
-                temperature=decoding.temperature,
-                n_samples_per_prompt=decoding.n_samples_per_prompt,
-                pass_threshold=self.spec.pass_threshold,
-                metrics=eval_metrics(
-                    result.rows,
-                    n=decoding.n_samples_per_prompt,
-                    pass_threshold=self.spec.pass_threshold,
-                ),
-                outcomes=result.rows,
-                duration_s=time.perf_counter() - began,
-                compute=self.meter.of_eval(result.rows),
-            )
+            rows, stopped_early = await self._roll_out(tasks, request)
+        event = EvalCompleted(
+            step=step,
+            decoding=decoding.name,
+            temperature=decoding.temperature,
+            n_samples_per_prompt=decoding.n_samples_per_prompt,
+            pass_threshold=self.spec.pass_threshold,
+            metrics=eval_metrics(
+                rows, n=decoding.n_samples_per_prompt, pass_threshold=self.spec.pass_threshold
+            ),
+            outcomes=rows,
+            duration_s=time.perf_counter() - began,
+            compute=self.meter.of_eval(
+                rows, num_discarded=stopped_early.num_discarded if stopped_early else 0
+            ),
+            stopped_early=stopped_early,
         )
-        self._report_budget(step, decoding, result.rows)
+        self.history.add(event)
+        self.context.journal.emit(event)
+        self._report_budget(step, decoding, rows)
+
+    def _ordered(self, begin_until: float | None) -> tuple[Task, ...]:
+        """Return the tasks in the order in which they begin."""
+        if self.spec.stop_when_decided is not None:
+            return random_order(self.tasks, self.context.spec.schedule.seed)
+        return tuple(self.tasks) if begin_until is None else interleave_environments(self.tasks)
+
+    async def _roll_out(
+        self, tasks: Sequence[Task], request: RolloutRequest
+    ) -> tuple[tuple[OutcomeRow, ...], EarlyStop | None]:
+        """Run the rollouts of all tasks, or of the first ones until the verdict stands."""
+        looks = Looks.of(self.context.spec, self.history, request, tasks)
+        if looks is None:
+            return (await self.rollout_service.run(tasks, request)).rows, None
+        result, num_discarded = await self.rollout_service.run_until(tasks, request, looks)
+        return result.rows, looks.result(num_discarded=num_discarded)
 
     def _report_budget(self, step: int, decoding: DecodingSpec, rows: Sequence[OutcomeRow]) -> None:
         missing = sum(row.stop_reason is StopReason.NOT_STARTED for row in rows)

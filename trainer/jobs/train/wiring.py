@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from hillclimb.blobs.base import StoreError
 from hillclimb.environment.base import EnvProvider
 from hillclimb.process.lazy_imports import gc_paused_import
 from hillclimb.protocol.checkpoint_manifest import config_hash
@@ -36,6 +37,7 @@ from trainer.jobs.startup_event import StartupInfo, emit_started
 from trainer.jobs.step_schedule import Schedule
 from trainer.jobs.train.checkpoints import Checkpoints, Saved, fetch
 from trainer.jobs.train.compute import ComputeMeter, read_shape
+from trainer.jobs.train.eval_history import EvalHistory, stored_evals
 from trainer.jobs.train.evaluation import Evaluator
 from trainer.jobs.train.loop import Start, Trainer, TrainerParts
 from trainer.jobs.train.reporting import StepReporter
@@ -165,6 +167,7 @@ def _parts(
             rollout_service=service,
             watchdog=watchdog,
             meter=meter,
+            history=_evals_before(context, inputs.saved),
         ),
         reporter=StepReporter(context=context),
         saver=_saver(context, workers),
@@ -254,6 +257,32 @@ def _start(context: AttemptContext, saved: Saved | None) -> Start:
 
 def _ran_before(context: AttemptContext, saved: Saved | None) -> float:
     return saved.manifest.ran_s if saved is not None and _is_own(context, saved) else 0.0
+
+
+def _evals_before(context: AttemptContext, saved: Saved | None) -> EvalHistory:
+    """Return the evaluations of earlier attempts of the run, if a later one is compared with them.
+
+    Without them, evaluations are complete.
+    """
+    if saved is None or not _is_own(context, saved) or context.spec.eval.stop_when_decided is None:
+        return EvalHistory()
+    try:
+        return EvalHistory(
+            tuple(
+                stored_evals(
+                    context.store,
+                    context.run_id,
+                    attempts=context.dir.attempt - 1,
+                    last_step=saved.manifest.step,
+                )
+            )
+        )
+    except StoreError as error:
+        message = f"no evaluation ends early: the earlier ones cannot be read ({error})"
+        context.journal.emit(
+            RunWarning(step=saved.manifest.step, code="eval_history_missing", message=message)
+        )
+        return EvalHistory()
 
 
 def _is_own(context: AttemptContext, saved: Saved) -> bool:

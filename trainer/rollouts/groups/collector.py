@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 
 from hillclimb.environment.task import Task
 from trainer.rollouts.groups.prompt_consistency import with_one_prompt
+from trainer.rollouts.groups.until_enough import FirstGroups, StopRule, UntilEnough
 from trainer.rollouts.limits.priority_semaphore import PrioritySemaphore
 from trainer.rollouts.request import Rollout, RolloutRequest, RolloutRunner
 from trainer.types import Group
@@ -41,6 +43,23 @@ class Collector:
         rollouts = await self._gather(samples, request, on_completed)
         return tuple(tuple(rollouts[start : start + n]) for start in range(0, len(rollouts), n))
 
+    async def collect_until(
+        self, tasks: Sequence[Task], request: RolloutRequest, rule: StopRule
+    ) -> FirstGroups:
+        """Return the rollouts of the first tasks, as many as the rule says are enough.
+
+        Raises:
+            TrainerError: the engine failed; rollouts in flight are cancelled and closed.
+        """
+        until = UntilEnough(
+            tasks=tasks,
+            request=request,
+            rule=rule,
+            runner=self._runner,
+            slot=lambda: self._slot(request),
+        )
+        return await until.collect()
+
     async def group(self, task: Task, request: RolloutRequest) -> tuple[Rollout, ...]:
         """Return the rollouts of one task, in the order of its samples; raises as `collect`.
 
@@ -69,8 +88,11 @@ class Collector:
             await asyncio.gather(*running, return_exceptions=True)
 
     async def _bounded(self, task: Task, sample_index: int, request: RolloutRequest) -> Rollout:
-        async with self._slots.acquire(turn=0 if request.split == "eval" else 1):
+        async with self._slot(request):
             return await self._runner.run_rollout(task, sample_index, request)
+
+    def _slot(self, request: RolloutRequest) -> AbstractAsyncContextManager[None]:
+        return self._slots.acquire(turn=0 if request.split == "eval" else 1)
 
 
 def as_groups(rollouts: Sequence[Sequence[Rollout]]) -> tuple[Group, ...]:

@@ -62,6 +62,8 @@ const HANDLERS = {
 
 const share = (rate) =>
   !rate || rate.pass_at_1 === null ? "no grades" : `${(100 * rate.pass_at_1).toFixed(1)} % of n = ${rate.n}`;
+export const early = (stop) =>
+  !stop ? "" : `, stopped early: ${stop.verdict} after ${stop.decided_at} of ${stop.planned} tasks`;
 const mib = (bytes) => `${(bytes / 2 ** 20).toFixed(1)} MiB`;
 const TONES = { succeeded: "good", failed: "bad", cancelled: "warn", recovering: "warn", paused: "warn" };
 
@@ -91,7 +93,7 @@ const WORDS = {
   "trainer.started": (data) => ({
     text: (data.num_parameters ? `Trainer started: ${data.engine}, ${(data.num_parameters / 1e6).toFixed(1)} M parameters` : "Trainer started, without a model")
       + (data.resumed_from_step ? `, resumed from step ${data.resumed_from_step}` : "") }),
-  "eval.completed": (data) => ({ text: `Eval at step ${data.step}, ${data.decoding}: ${share(data.all)}`, tone: "good" }),
+  "eval.completed": (data) => ({ text: `Eval at step ${data.step}, ${data.decoding}: ${share(data.all)}${early(data.stopped_early)}`, tone: "good" }),
   "prompts.rendered": (data) => ({
     text: `Prompts of wording ${data.version} rendered, longest in tokens: `
       + Object.entries(data.environments).map(([key, env]) => `${key} ${env.total_tokens.max}`).join(", ") }),

@@ -1,7 +1,7 @@
 // The run page: starts from the server's state, then applies every event of the stream.
 
 import { html, intervalBar, lineChart, percent, sparkline } from "/static/chart.js";
-import { EVENT_TYPES, apply, hasEnded, newModel } from "/static/fold.js";
+import { EVENT_TYPES, apply, early, hasEnded, newModel } from "/static/fold.js";
 
 const state = JSON.parse(document.getElementById("state").textContent);
 const at = (id) => document.getElementById(id);
@@ -105,7 +105,7 @@ function drawVerdict(cell, key) {
   const comparison = key === "all" ? report?.[decoding] : report?.environments?.[key]?.[decoding];
   if (!comparison) return cell.replaceChildren(html("span", { class: "muted" }, "–"));
   const p = comparison.p_value === null ? "" : comparison.p_value < 0.001 ? "p < 0.001" : `p = ${comparison.p_value.toFixed(3)}`;
-  const pill = html("span", { class: "pill", "data-tone": VERDICT_TONES[comparison.verdict] ?? "", title: `${p}, n = ${comparison.n}, rule ${report.rule}` },
+  const pill = html("span", { class: "pill", "data-tone": VERDICT_TONES[comparison.verdict] ?? "", title: `${p}, n = ${comparison.n}, rule ${report.rule}${early(report[decoding].after_stopped_early)}` },
     comparison.verdict);
   return cell.replaceChildren(pill);
 }

@@ -113,6 +113,9 @@ def _print_decoding(difference: DecodingDifference) -> None:
     alone = difference.num_tasks_of_a_alone, difference.num_tasks_of_b_alone
     if any(alone):
         print_text(f"tasks of one side alone: {alone[0]} of a, {alone[1]} of b", style="dim")
+    for name, stop in zip("ab", difference.stopped_early, strict=True):
+        if stop is not None:
+            print_text(f"{name} {stop.sentence}", style="dim")
     _print_tasks("gained", difference.gained)
     _print_tasks("lost", difference.lost)
     _print_behaviour(difference.behaviour)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from hillclimb.cli.console import out, print_table, table
-from hillclimb.protocol.payloads.results.reports import ComparisonPayload, ReportPayload, Span
+from hillclimb.cli.console import out, print_table, print_text, table
+from hillclimb.protocol.payloads.results.reports import (
+    ComparisonPayload,
+    DecodingComparison,
+    ReportPayload,
+    Span,
+)
 
 VERDICT_STYLE = {
     "improved": "green",
@@ -35,10 +40,21 @@ def print_report(report: ReportPayload) -> None:
         rows.append(row("templates new", comparison.held_out_templates))
         rows.append(row("[bold]all[/bold]", comparison))
         print_table(table(columns, rows))
+        _print_early_stops(report, comparison)
         if not is_single:
             _print_power(report, decoding, comparison)
     if not is_single and report.rule != "v1":
         out.print(_claim(report), style="dim")
+
+
+def _print_early_stops(report: ReportPayload, comparison: DecodingComparison) -> None:
+    stops = {
+        report.before_step: comparison.before_stopped_early,
+        report.after_step: comparison.after_stopped_early,
+    }
+    for step, stop in stops.items():
+        if stop is not None:
+            print_text(f"step {step} {stop.sentence}", style="dim")
 
 
 def _print_power(report: ReportPayload, decoding: str, overall: ComparisonPayload) -> None:

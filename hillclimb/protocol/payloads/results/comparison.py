@@ -8,6 +8,7 @@ from pydantic import JsonValue
 
 from hillclimb.protocol.payloads.base import Payload
 from hillclimb.protocol.payloads.results.compute import Amount, ComputeAmounts
+from hillclimb.protocol.payloads.results.evals import EarlyStopPayload
 from hillclimb.protocol.payloads.results.reports import ComparisonPayload
 
 
@@ -69,6 +70,8 @@ class DecodingDifference(Payload):
 
     temperatures: tuple[float, float]
     pass_thresholds: tuple[float, float]
+    stopped_early: tuple[EarlyStopPayload | None, EarlyStopPayload | None]
+    """How each evaluation ended before all of its tasks; null: it is complete."""
     all: ComparisonPayload
     environments: dict[str, ComparisonPayload]
     num_tasks_of_a_alone: int

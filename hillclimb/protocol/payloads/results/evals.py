@@ -42,6 +42,35 @@ class RatePayload(Payload):
     """Null where each task was sampled once."""
 
 
+class EarlyStopPayload(Payload):
+    """The end of an evaluation before all of its tasks, because of its verdict.
+
+    The other tasks are not needed: they have no outcome and count in no coverage.
+    """
+
+    cause: Literal["decided", "futile"]
+    """`decided`: the verdict stands. `futile`: the remaining tasks would hardly have decided it."""
+    verdict: str
+    """The word over all tasks at that moment."""
+    decided_at: int
+    """Tasks that have outcomes, the first of a random order."""
+    planned: int
+    """Tasks of the complete evaluation."""
+    baseline_step: int
+    """Step of the evaluation that it was compared with."""
+    num_discarded: int
+    """Rollouts of later tasks that had begun; they have no outcome either."""
+
+    @property
+    def sentence(self) -> str:
+        """The end in words, such as "stopped early: IMPROVED after 60 of 300 tasks ..."."""
+        futile = "" if self.cause == "decided" else ", hardly to be decided by the others"
+        return (
+            f"stopped early: {self.verdict.upper()} after {self.decided_at} of {self.planned} tasks"
+            f" (against step {self.baseline_step}){futile}"
+        )
+
+
 class EvalPayload(Payload):
     """One evaluation: a step under one decoding."""
 
@@ -53,6 +82,8 @@ class EvalPayload(Payload):
     pass_threshold: float
     duration_s: float
     created_at: datetime
+    stopped_early: EarlyStopPayload | None
+    """How it ended before all of its tasks; null for a complete evaluation."""
     all: RatePayload
     envs: dict[str, RatePayload]
     seen_templates: RatePayload

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from hillclimb.protocol.payloads.base import Payload
+from hillclimb.protocol.payloads.results.evals import EarlyStopPayload
 
 Span = tuple[float, float]
 """Low and high end."""
@@ -67,6 +68,10 @@ class DecodingComparison(EnvComparison):
     temperature: float
     n_samples_per_prompt: int
     pass_threshold: float
+    before_stopped_early: EarlyStopPayload | None
+    """How the earlier evaluation ended before all of its tasks; null: it is complete."""
+    after_stopped_early: EarlyStopPayload | None
+    """The same of the later one. Both sides are compared over the tasks that both have."""
     seen_templates: ComparisonPayload
     held_out_templates: ComparisonPayload
 
