@@ -17,7 +17,8 @@ from api.tables.ids import new_id
 REQUEST_ID = "x-request-id"
 ACCEPTED_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 MAX_BODY_BYTES = 1_000_000
-MAX_BODY_BYTES_AT: Mapping[str, int] = {"/v1/ingest": 8_000_000}
+MAX_BODY_BYTES_AT: Mapping[str, int] = {"/v1/ingest": 24_000_000}
+"""Room for the largest event: the outcomes of `hillclimb.spec.run.MAX_ROLLOUTS` rollouts."""
 UPLOAD = re.compile(r"/v1/datasets/[^/]+/versions")
 """The path whose body is streamed to a file: its limit is a setting."""
 EXCLUSIONS = re.compile(r"/v1/datasets/[^/]+/exclusions")

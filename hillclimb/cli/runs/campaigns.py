@@ -52,7 +52,9 @@ def create(
     """
     spec = read_spec(spec_file, assignments)
     with connect() as client:
-        _print_cells(client.campaigns.create(spec, idempotency_key=idempotency_key), as_json)
+        _print_cells(
+            client.campaigns.create(spec, idempotency_key=idempotency_key), as_json=as_json
+        )
 
 
 @campaign.command("list")
@@ -76,7 +78,7 @@ def list_campaigns(*, limit: int, before: str | None, as_json: bool) -> None:
 def show(*, campaign_id: str, as_json: bool) -> None:
     """Show the cells of CAMPAIGN with their runs."""
     with connect() as client:
-        _print_cells(client.campaigns.get(campaign_id), as_json)
+        _print_cells(client.campaigns.get(campaign_id), as_json=as_json)
 
 
 @campaign.command("table")
@@ -105,7 +107,7 @@ def results(*, campaign_id: str, k: int, as_json: bool) -> None:
 def retry(*, campaign_id: str, as_json: bool) -> None:
     """Launch the cells of CAMPAIGN again that have no result and may get one."""
     with connect() as client:
-        _print_cells(client.campaigns.retry(campaign_id), as_json)
+        _print_cells(client.campaigns.retry(campaign_id), as_json=as_json)
 
 
 @campaign.command("cancel")
@@ -114,10 +116,10 @@ def retry(*, campaign_id: str, as_json: bool) -> None:
 def cancel(*, campaign_id: str, as_json: bool) -> None:
     """Cancel the runs of CAMPAIGN that no other campaign shares; results so far stay."""
     with connect() as client:
-        _print_cells(client.campaigns.cancel(campaign_id), as_json)
+        _print_cells(client.campaigns.cancel(campaign_id), as_json=as_json)
 
 
-def _print_cells(payload: CampaignPayload, as_json: bool) -> None:  # noqa: FBT001
+def _print_cells(payload: CampaignPayload, *, as_json: bool) -> None:
     if as_json:
         print_json(payload)
         return

@@ -11,10 +11,16 @@ from fastapi import FastAPI
 
 from api.clusters.errors import ClustersError
 from api.datasets.errors import RegistryError
+from api.http.middleware import MAX_BODY_BYTES_AT
 from api.http.problems import CONTENT_TYPE, INTERNAL, KINDS, body_of, kind_of
 from api.runs.errors import RunError
 from api.tables.access.identity import IdentityError
 from api.tables.database import SCHEMA_REVISION, Database
+from hillclimb.protocol.outcomes import DETAIL_LIMIT
+from hillclimb.spec.run import MAX_ROLLOUTS
+from hillclimb.stats.trajectories.errors.kinds import ToolErrorKind
+from hillclimb.stats.trajectories.patterns.registry import PATTERNS, PATTERNS_VERSION
+from tests.api.fixtures.story import rollout
 from tests.api.http.conftest import KEY, RememberingBell, bearer
 from tests.fixtures.factories import spec_body
 
@@ -105,13 +111,32 @@ async def test_a_spec_with_a_zero_character_is_refused(client: httpx.AsyncClient
 
 
 @pytest.mark.parametrize(
-    ("path", "size"), [("/v1/runs", 1_000_001), ("/v1/runs", 10_000_000), ("/v1/ingest", 8_000_001)]
+    ("path", "size"),
+    [("/v1/runs", 1_000_001), ("/v1/runs", 10_000_000), ("/v1/ingest", 24_000_001)],
 )
 async def test_a_body_that_is_too_large_is_refused(
     client: httpx.AsyncClient, path: str, size: int
 ) -> None:
     problem = check(await client.post(path, content=b"x" * size), 413, "too_large")
     assert "at most" in str(problem["detail"])
+
+
+def test_the_largest_event_has_room_in_one_push() -> None:
+    """Every rollout fails with the longest cause in words, many errors and six patterns."""
+    row = rollout("ticketmaster", 452425, passed=False, decoding="sampled", step=999_999)
+    longest = row.model_copy(
+        update={
+            "detail": "x" * DETAIL_LIMIT,
+            "verifier_execution_id": "exec_0123456789abcdef",
+            "tool_errors": dict.fromkeys(ToolErrorKind, 99),
+            "patterns": tuple(PATTERNS)[:6],
+            "patterns_version": PATTERNS_VERSION,
+            "first_weight_version": 999_999,
+            "last_weight_version": 999_999,
+        }
+    )
+    size = len(longest.model_dump_json()) + 1
+    assert size * MAX_ROLLOUTS < MAX_BODY_BYTES_AT["/v1/ingest"]
 
 
 @pytest.mark.parametrize("path", ["/v1/runs", "/v1/runners"])

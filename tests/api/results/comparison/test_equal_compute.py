@@ -9,6 +9,7 @@ import pytest
 from api.results.comparison.comparison import Point, build_comparison
 from api.results.errors import NoLedger, NoSuchEval
 from api.tables import Run
+from hillclimb.protocol.end_reasons import ReasonCode
 from hillclimb.protocol.payloads.results.compute import Amount
 from tests.api.fixtures.serving import Served
 from tests.api.fixtures.story import Story
@@ -83,7 +84,7 @@ def test_a_step_of_a_retry_leads_to_an_earlier_evaluation_of_the_same_compute(
     a = a_run(story, last=30, every=10, rollouts=10, flops=3e6)
     b = a_run(story, last=10, every=10, rollouts=10, flops=3e6)
     for attempt, first in ((2, 1), (3, 11)):
-        story.report(b, "trainer_crashed", message="")  # type: ignore[arg-type]
+        story.report(b, ReasonCode.TRAINER_CRASHED)
         story.launch(b)
         story.push(b, story.started(b))
         assert story.plans[b].attempt == attempt

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from hillclimb.environment.base import ToolSpec
 from hillclimb.environment.task import Task
-from hillclimb.minifleet.catalog import APPS, make_task
+from hillclimb.minifleet.catalog import APPS, Split, make_task
 from hillclimb.minifleet.env import MinifleetEnv
 from hillclimb.protocol.outcomes import StopReason
 from hillclimb.stats.trajectories.conversation import Conversation
@@ -94,8 +94,8 @@ async def _draw_task(setting: Setting, env_key: str, rng: random.Random) -> tupl
         each for each in app.templates if not setting.templates or each.name in setting.templates
     ]
     while True:
-        split = rng.choice(("train", "eval"))
-        task = make_task(app, rng.choice(templates), split, rng.randrange(1_000_000))  # type: ignore[arg-type]
+        split: Split = rng.choice(("train", "eval"))
+        task = make_task(app, rng.choice(templates), split, rng.randrange(1_000_000))
         if setting.min_calls <= len(await expert_calls(task)) <= setting.max_calls:
             break
     if setting.titles is None:

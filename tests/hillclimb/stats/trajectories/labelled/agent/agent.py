@@ -146,10 +146,10 @@ class Agent:
         for _ in range(times):
             await self.turn(self.lookup())
 
-    async def advance(self, times: int = 1, **turn: str | Thought) -> None:
+    async def advance(self, times: int = 1, *, text: str = "") -> None:
         """Make the expert's next calls, one per turn."""
         for _ in range(times):
-            await self.turn(self.wanted, **turn)  # type: ignore[arg-type]
+            await self.turn(self.next_call, text=text)
             self.accept()
 
     async def solve(self, *, but: int = 0) -> None:
@@ -158,13 +158,13 @@ class Agent:
             await self.advance()
 
     @property
-    def wanted(self) -> Step:
+    def next_call(self) -> Step:
         """The expert's next call."""
-        assert self.plan.wanted is not None
-        return self.plan.wanted
+        assert self.plan.next_call is not None
+        return self.plan.next_call
 
     def accept(self) -> None:
-        """Let the expert go on with the app's answer to the last call, which it wanted."""
+        """Let the expert go on with the app's answer to the last call of its plan."""
         assert self._platform.native is not None
         self.plan.accept(self._platform.native)
 

@@ -17,14 +17,14 @@ async def expert_calls(task: Task) -> Sequence[ToolCall]:
     env = MinifleetEnv(APPS[task.env_key], task)
     await env.reset()
     run, calls = expert(task), []
-    wanted: ToolCall | None = next(run)
-    while wanted is not None:
-        calls.append(wanted)
-        answer = await env.call(wanted.name, wanted.arguments)
+    call: ToolCall | None = next(run)
+    while call is not None:
+        calls.append(call)
+        answer = await env.call(call.name, call.arguments)
         try:
-            wanted = run.send(answer)
+            call = run.send(answer)
         except StopIteration:
-            wanted = None
+            call = None
     return calls
 
 
@@ -35,13 +35,13 @@ class Plan:
         self._run = expert(task)
         self.calls = tuple(calls)
         self.left = len(calls)
-        self.wanted: Step | None = Step.of(next(self._run))
+        self.next_call: Step | None = Step.of(next(self._run))
 
     def accept(self, answer: ToolResult) -> None:
-        """Go on with the answer to the call that was wanted."""
+        """Go on with the answer to the next call."""
         assert not answer.is_error, answer.text
         self.left -= 1
         try:
-            self.wanted = Step.of(self._run.send(answer))
+            self.next_call = Step.of(self._run.send(answer))
         except StopIteration:
-            self.wanted = None
+            self.next_call = None

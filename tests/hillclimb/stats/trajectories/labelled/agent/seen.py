@@ -33,8 +33,8 @@ def is_seen(value: str, texts: Sequence[str]) -> bool:
         Ambiguous: two readers would think differently.
     """
     text = "\n".join(texts).casefold()
-    wanted = re.escape(value.casefold())
-    is_strict = re.search(rf"(?<![\w.@/-]){wanted}(?![\w@/-]|\.\w)", text) is not None
-    is_loose = re.search(rf"(?<![^\W_]){wanted}(?![^\W_])", text) is not None
+    word = re.escape(value.casefold())
+    is_strict = re.search(rf"(?<![\w.@/-]){word}(?![\w@/-]|\.\w)", text) is not None
+    is_loose = re.search(rf"(?<![^\W_]){word}(?![^\W_])", text) is not None
     refuse(is_strict != is_loose, f"{value} may or may not have been seen")
     return is_strict

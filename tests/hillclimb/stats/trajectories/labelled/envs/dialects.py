@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from typing import cast
 
 from tests.hillclimb.stats.trajectories.labelled.envs.dialect import Dialect, Form, as_it_is, rows
 
@@ -34,7 +35,8 @@ def _bullets(text: str) -> str:
     listed = rows(text)
     if not isinstance(listed, list):
         return text
-    lines = (", ".join(f"{key} {value}" for key, value in row.items()) for row in listed)  # type: ignore[union-attr]
+    pairs = cast("list[dict[str, object]]", listed)
+    lines = (", ".join(f"{key} {value}" for key, value in row.items()) for row in pairs)
     return "\n".join(f"- {line}" for line in lines)
 
 

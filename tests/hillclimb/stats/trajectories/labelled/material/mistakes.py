@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
+from typing import cast
 
 from pydantic import JsonValue
 
@@ -107,7 +108,7 @@ def _schema(call: ToolCall, task: Task) -> tuple[dict[str, Arguments], list[str]
     """Return the schemas of a tool's arguments by name, and the names of those that it needs."""
     tool = next(tool for tool in APPS[task.env_key].tools if tool.spec.name == call.name)
     properties, required = (tool.spec.parameters[part] for part in ("properties", "required"))
-    return properties, required  # type: ignore[return-value]
+    return cast("dict[str, Arguments]", properties), cast("list[str]", required)
 
 
 def _of_another_type(schema: Mapping[str, JsonValue], rng: random.Random) -> JsonValue:

@@ -69,7 +69,7 @@ async def go_on(agent: Agent) -> None:
 async def spoil(agent: Agent) -> None:
     """Make the expert's calls, but the last one with another text, or not at all."""
     await agent.solve(but=1)
-    step = agent.wanted
+    step = agent.next_call
     name = _TEXTS.get(step.name)
     if name is not None:
         arguments = {**step.arguments, name: f"{step.arguments[name]}, please"}

@@ -24,7 +24,7 @@ FAMILY = "argument_validation"
 def _misshapen(*kinds: str) -> Callable[[Agent], Awaitable[None]]:
     async def play(agent: Agent) -> None:
         while True:
-            call = ToolCall(name=agent.wanted.name, arguments=agent.wanted.arguments)
+            call = ToolCall(name=agent.next_call.name, arguments=agent.next_call.arguments)
             wrong = misshapen(call, agent.task, agent.rng)
             chosen = [wrong[kind] for kind in kinds if kind in wrong]
             if chosen and (agent.plan.left == 1 or agent.rng.random() < 0.5):
@@ -49,7 +49,7 @@ async def _unreadable(agent: Agent) -> None:
 
 async def _in_other_words(agent: Agent) -> None:
     await begin(agent)
-    await agent.turn(refused(agent, agent.wanted, Refusal.ARGUMENTS))
+    await agent.turn(refused(agent, agent.next_call, Refusal.ARGUMENTS))
     await go_on(agent)
 
 
@@ -79,7 +79,7 @@ async def _schema_listed(agent: Agent) -> None:
 async def _invalid_credentials(agent: Agent) -> None:
     wordings = tuple(each for each in PERMISSION if "Invalid" in each.text or "valid" in each.text)
     await begin(agent)
-    await agent.turn(refused(agent, agent.wanted, Refusal.PERMISSION, wordings))
+    await agent.turn(refused(agent, agent.next_call, Refusal.PERMISSION, wordings))
     await end_somehow(agent)
 
 
@@ -88,7 +88,7 @@ async def _required_record_missing(agent: Agent) -> None:
         each for each in MISSING if "required" in each.text or "invalid_request" in each.text
     )
     await begin(agent)
-    await agent.turn(refused(agent, agent.wanted, Refusal.MISSING, wordings))
+    await agent.turn(refused(agent, agent.next_call, Refusal.MISSING, wordings))
     await end_somehow(agent)
 
 

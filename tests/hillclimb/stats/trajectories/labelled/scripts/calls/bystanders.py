@@ -62,7 +62,7 @@ async def _listing_mentions_it(agent: Agent) -> None:
 
 async def _other_refusal(agent: Agent) -> None:
     await begin(agent)
-    await agent.turn(refused(agent, agent.wanted, Refusal.OTHER, STATE + FAULTS))
+    await agent.turn(refused(agent, agent.next_call, Refusal.OTHER, STATE + FAULTS))
     await agent.look(agent.rng.randint(0, 1))
     await go_on(agent)
 
@@ -71,7 +71,7 @@ async def _rule_of_the_app(agent: Agent) -> None:
     """Break a rule of the app that depends on its state, which the app itself refuses."""
     wrong: Step | None = None
     while wrong is None:
-        made = agent.wanted
+        made = agent.next_call
         await agent.advance()
         wrong = _against_a_rule(agent, made)
     await agent.turn(wrong.refused(Refusal.OTHER))

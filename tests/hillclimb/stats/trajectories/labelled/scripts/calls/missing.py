@@ -68,7 +68,7 @@ async def _in_other_words(agent: Agent) -> None:
 
 async def _gone_meanwhile(agent: Agent) -> None:
     await agent.solve(but=1)
-    await agent.turn(refused(agent, agent.wanted, Refusal.MISSING))
+    await agent.turn(refused(agent, agent.next_call, Refusal.MISSING))
     await end_somehow(agent)
 
 

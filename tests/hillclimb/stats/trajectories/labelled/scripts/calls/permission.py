@@ -77,13 +77,13 @@ def _search_of(agent: Agent, row: Mapping[str, JsonValue]) -> Step:
 
 async def _in_other_words(agent: Agent) -> None:
     await begin(agent)
-    await agent.turn(refused(agent, agent.wanted, Refusal.PERMISSION))
+    await agent.turn(refused(agent, agent.next_call, Refusal.PERMISSION))
     await go_on(agent)
 
 
 async def _every_change(agent: Agent) -> None:
     await agent.solve(but=1)
-    step = agent.wanted
+    step = agent.next_call
     for number in range(2):
         name = step.name if number == 0 else f"admin_{step.name}"
         await agent.turn(refused(agent, replace(step, name=name), Refusal.PERMISSION))
@@ -114,7 +114,7 @@ async def _permissions_listed(agent: Agent) -> None:
 async def _text_about_permission(agent: Agent) -> None:
     """Write words of a refusal into the app, which accepts them."""
     await agent.solve(but=1)
-    step = agent.wanted
+    step = agent.next_call
     texts: Mapping[str, str] = {
         "comment_issue": "text",
         "send_mail": "text",

@@ -71,7 +71,7 @@ async def _in_one_turn(agent: Agent) -> None:
 
 async def _the_same_change(agent: Agent) -> None:
     await agent.solve(but=1)
-    step = agent.wanted
+    step = agent.next_call
     for _ in range(agent.rng.randint(3, 4)):
         await agent.turn(step)
     await end_well(agent)
@@ -123,7 +123,7 @@ async def _polling(agent: Agent) -> None:
 
 
 async def _read_again_after_changes(agent: Agent) -> None:
-    find = agent.wanted
+    find = agent.next_call
     await agent.advance()
     row = agent.rows()[0]
     for change in _changes(agent, row):

@@ -65,7 +65,7 @@ async def _retried(agent: Agent) -> None:
 
 async def _executed_unheard(agent: Agent) -> None:
     while agent.plan.left:
-        await agent.turn(agent.wanted.answered(ScriptedAnswer(text="", acts=True)))
+        await agent.turn(agent.next_call.answered(ScriptedAnswer(text="", acts=True)))
         agent.accept()
     await end_well(agent)
 
@@ -94,7 +94,7 @@ async def _interrupted(agent: Agent) -> None:
 
 async def _ended_by_the_app(agent: Agent) -> None:
     await agent.look(agent.rng.randint(0, 1))
-    await agent.turn(agent.wanted.answered(ScriptedAnswer(text=None, ends_episode=True)))
+    await agent.turn(agent.next_call.answered(ScriptedAnswer(text=None, ends_episode=True)))
     await agent.stop(StopReason.ENV_ENDED)
 
 

@@ -48,7 +48,7 @@ async def _with_the_last_call(agent: Agent) -> None:
 async def _change_went_unheard(agent: Agent) -> None:
     """Make the last change, which the platform answers and does not carry out."""
     await agent.solve(but=1)
-    await agent.turn(answered(agent.wanted, '{"ok": true}'))
+    await agent.turn(answered(agent.next_call, '{"ok": true}'))
     await claim_done(agent)
 
 

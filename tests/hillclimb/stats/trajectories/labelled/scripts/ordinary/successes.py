@@ -36,7 +36,7 @@ async def _several_calls_in_a_turn(agent: Agent) -> None:
 
 async def _done_with_the_last_call(agent: Agent) -> None:
     await agent.solve(but=1)
-    await agent.turn(agent.wanted, is_done=True)
+    await agent.turn(agent.next_call, is_done=True)
 
 
 SCRIPTS = (
