@@ -28,13 +28,11 @@ from api.http.routes.results import (
     evals,
     metrics,
     patterns,
-    probes,
-    prompts,
     rescorings,
     signal,
     trajectories,
-    validations,
 )
+from api.http.routes.results.preflight import probes, prompts, validations
 from api.http.routes.runs import checkpoints, events, logs, runs
 from api.http.routes.web import dashboard, dataset_pages, machine_pages, sessions
 from api.queue import CeleryTaskQueue, TaskQueue

@@ -44,7 +44,7 @@ from hillclimb.stats.verdicts import sequential
 from hillclimb.stats.verdicts.compare import LEVEL, compare
 from hillclimb.stats.verdicts.sequential import SequentialComparison
 from hillclimb.stats.verdicts.verdict import Selection, Verdict
-from trainer.jobs.train.early_stop import Looks, random_order
+from trainer.jobs.train.evals.early_stop import Looks, random_order
 from trainer.rollouts.groups.collector import Collector
 from trainer.rollouts.groups.until_enough import FirstGroups
 from trainer.rollouts.records.skipped import rollout_id

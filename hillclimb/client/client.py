@@ -9,11 +9,11 @@ from typing import Any, Self
 
 import httpx
 
-from hillclimb.client.campaigns import Campaigns
-from hillclimb.client.datasets import Datasets
 from hillclimb.client.http import Http
 from hillclimb.client.paths import of_run, quoted
-from hillclimb.client.results import Results
+from hillclimb.client.resources.campaigns import Campaigns
+from hillclimb.client.resources.datasets import Datasets
+from hillclimb.client.resources.results import Results
 from hillclimb.client.stream.outages import RetryOutages
 from hillclimb.client.stream.sse import ServerEvent, lines_of, parse_stream
 from hillclimb.protocol.payloads.clusters import (

@@ -11,9 +11,9 @@ from hillclimb.spec.backend.skypilot import BudgetSpec
 from hillclimb.spec.data import DataSpec
 from hillclimb.spec.environment.environment import EnvironmentSpec
 from hillclimb.spec.environment.prompt import PromptSpec
+from hillclimb.spec.monitoring.reporting import NotifySpec, TrackingSpec
 from hillclimb.spec.preflight.preflight import ProbeSpec, ValidationSpec
 from hillclimb.spec.preflight.preview import PreviewSpec
-from hillclimb.spec.reporting import NotifySpec, TrackingSpec
 from hillclimb.spec.section import Section
 from hillclimb.spec.training.algorithm import AlgorithmSpec
 from hillclimb.spec.training.checkpoints import CheckpointSpec

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import pytest
 
 from hillclimb.client.client import Client
-from hillclimb.client.datasets import Datasets
+from hillclimb.client.resources.datasets import Datasets
 from hillclimb.protocol.payloads.base import Payload
 
 EXCEPTIONS: dict[str, object] = {

@@ -7,8 +7,8 @@ from api.datasets.creation import MAX_ROUNDS
 from api.datasets.work.process import WAIT_S
 from api.settings import Settings
 from hillclimb.client.client import Client
-from hillclimb.client.datasets import UPLOAD_TIMEOUT
 from hillclimb.client.errors import ApiProblem, ApiUnreachable, UnexpectedResponse
+from hillclimb.client.resources.datasets import UPLOAD_TIMEOUT
 from hillclimb.stack.control import Connection
 from tests.hillclimb.client.payloads import event_frame, run_json
 

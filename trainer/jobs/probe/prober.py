@@ -18,7 +18,7 @@ from trainer.attempt.watchdog import Watchdog
 from trainer.errors import RunTimeout, StepTimeout, TrainerError
 from trainer.jobs.prompt_preview import PromptPreview
 from trainer.jobs.rollout_service import RolloutResults, RolloutService
-from trainer.jobs.train.evaluation import interleave_environments
+from trainer.jobs.train.evals.evaluation import interleave_environments
 from trainer.rollouts.records.operations import env_health
 from trainer.rollouts.records.skipped import unstarted
 from trainer.rollouts.request import Rollout, RolloutRequest

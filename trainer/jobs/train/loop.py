@@ -33,7 +33,7 @@ from trainer.jobs.rollout_service import RolloutService
 from trainer.jobs.step_schedule import Schedule
 from trainer.jobs.train.checkpoints import Position
 from trainer.jobs.train.compute import ComputeMeter
-from trainer.jobs.train.evaluation import Evaluator
+from trainer.jobs.train.evals.evaluation import Evaluator
 from trainer.jobs.train.feedback import feed_back
 from trainer.jobs.train.reporting import StepReporter, engine_metrics
 from trainer.jobs.train.saving import Saver

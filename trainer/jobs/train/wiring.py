@@ -37,8 +37,8 @@ from trainer.jobs.startup_event import StartupInfo, emit_started
 from trainer.jobs.step_schedule import Schedule
 from trainer.jobs.train.checkpoints import Checkpoints, Saved, fetch
 from trainer.jobs.train.compute import ComputeMeter, read_shape
-from trainer.jobs.train.eval_history import EvalHistory, stored_evals
-from trainer.jobs.train.evaluation import Evaluator
+from trainer.jobs.train.evals.evaluation import Evaluator
+from trainer.jobs.train.evals.history import EvalHistory, stored_evals
 from trainer.jobs.train.loop import Start, Trainer, TrainerParts
 from trainer.jobs.train.reporting import StepReporter
 from trainer.jobs.train.saving import Saver

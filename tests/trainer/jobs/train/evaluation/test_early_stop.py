@@ -20,7 +20,7 @@ from tests.trainer.fixtures.scripted import CountingEnv, CountingProvider, a_tas
 from tests.trainer.fixtures.short_run import ShortRun
 from trainer.attempt.sinks.segments import Segments
 from trainer.jobs.train.checkpoints import find_latest
-from trainer.jobs.train.early_stop import random_order
+from trainer.jobs.train.evals.early_stop import random_order
 from trainer.rollouts.records.dump import read_trajectories
 
 NUM_TASKS = 24

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-import trainer.jobs.train.evaluation as evaluation_module
+import trainer.jobs.train.evals.evaluation as evaluation_module
 import trainer.rollouts.request as request_module
 from hillclimb.protocol.events import (
     CheckpointSaved,
@@ -27,7 +27,7 @@ from tests.trainer.fixtures.short_run import ShortRun
 from trainer.engines.torch.engine import TorchEngine
 from trainer.errors import CheckpointError
 from trainer.jobs.train.checkpoints import complete_checkpoints, find_latest
-from trainer.jobs.train.evaluation import interleave_environments
+from trainer.jobs.train.evals.evaluation import interleave_environments
 from trainer.learners.rank import LearnerRank
 from trainer.rollouts.records.dump import read_trajectories
 from trainer.types import Sample, SamplingParams

@@ -15,8 +15,8 @@ from trainer.attempt.context import AttemptContext
 from trainer.attempt.watchdog import Watchdog
 from trainer.jobs.rollout_service import RolloutService
 from trainer.jobs.train.compute import ComputeMeter
-from trainer.jobs.train.early_stop import Looks, random_order
-from trainer.jobs.train.eval_history import EvalHistory
+from trainer.jobs.train.evals.early_stop import Looks, random_order
+from trainer.jobs.train.evals.history import EvalHistory
 from trainer.jobs.train.metrics import eval_metrics
 from trainer.rollouts.request import RolloutRequest
 

@@ -12,7 +12,7 @@ from hillclimb.spec.run import RunSpec
 from hillclimb.stats.pass_rate import count_tasks
 from hillclimb.stats.verdicts.sequential import SequentialComparison
 from trainer.jobs.step_schedule import Schedule
-from trainer.jobs.train.eval_history import EvalHistory, PastEval
+from trainer.jobs.train.evals.history import EvalHistory, PastEval
 from trainer.rollouts.records.outcomes import outcome_rows
 from trainer.rollouts.request import Rollout, RolloutRequest
 from trainer.rollouts.seeds import derive_seed

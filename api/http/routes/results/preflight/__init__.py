@@ -1,0 +1,1 @@
+"""Routes of runs that train nothing, and of first prompts."""

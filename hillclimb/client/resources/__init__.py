@@ -1,0 +1,1 @@
+"""The client's methods, one file per resource: `client.datasets`, `client.results`, ..."""

@@ -1,0 +1,1 @@
+"""Sections about watching a run."""

@@ -1,0 +1,1 @@
+"""Evaluations of a training run: carried out, remembered, ended early."""
