@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -35,12 +37,24 @@ SPENT = (
 """Figures of what an update cost: sequences that share a prompt in one pass compute it once."""
 
 
+@contextmanager
+def threads(number: int) -> Iterator[None]:
+    """Sum as each of the two processes does: with more threads float32 sums in another order."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory in which one rank has saved, and then two have played."""
     path = tmp_path_factory.mktemp("ranks")
     one = new_rank()
-    metrics = train(one)
+    with threads(1):
+        metrics = train(one)
     torch.save((metrics, one.logprobs(random_ids(30, seed=5))), path / "one.pt")
     one.write_weights(path / "one.safetensors")
     one.save(path / "of_one")
