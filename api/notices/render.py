@@ -36,9 +36,18 @@ def render(session: Session, claim: Claim, *, public_url: str) -> Message:
         return messages.budget(facts, sentence=str(event.data["message"]))
     if claim.kind == "warning":
         return messages.warning(facts, sentence=str(event.data["message"]))
+    if claim.kind == "refused":
+        return messages.warning(facts, sentence=_refused(event))
     if claim.kind == "machines":
         return _machines(facts, event)
     return _ended(session, facts, run)
+
+
+def _refused(event: RunEvent) -> str:
+    return (
+        f"the checkpoint of step {event.data['step']} is refused ({event.data['reason']});"
+        " the run resumes from an earlier one"
+    )
 
 
 def _started(facts: RunFacts, run: Run, event: RunEvent) -> Message:

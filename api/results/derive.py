@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from datetime import datetime
 from typing import Any, TypeAlias
 
 from sqlalchemy import Table, update
@@ -25,8 +24,11 @@ from api.tables import (
     Run,
     StepSignalRecord,
 )
+from api.tables.results import QUALIFIED, REFUSED
 from hillclimb.protocol.events import (
     CheckpointDeleted,
+    CheckpointQualified,
+    CheckpointRefused,
     CheckpointSaved,
     EvalCompleted,
     Event,
@@ -78,7 +80,13 @@ def derive(session: Session, run: Run, attempt: int, events: Sequence[Event]) ->
     _upsert(session, Checkpoint, saved)
     for event in events:
         if isinstance(event, CheckpointDeleted):
-            _delete_checkpoint(session, run.id, event.path, at=event.at)
+            _change_checkpoint(session, run.id, event.path, deleted_at=event.at)
+        elif isinstance(event, CheckpointQualified):
+            passed: Row = {"qualification": QUALIFIED, "refusal": None}
+            _change_checkpoint(session, run.id, event.path, **passed)
+        elif isinstance(event, CheckpointRefused):
+            failed = {"qualification": REFUSED, "refusal": _without_nul(event.reason)}
+            _change_checkpoint(session, run.id, event.path, **failed)
 
 
 def clean(text: str) -> Row:
@@ -172,11 +180,11 @@ def _checkpoint(event: CheckpointSaved, key: Row) -> Row:
     }
 
 
-def _delete_checkpoint(session: Session, run_id: str, path: str, *, at: datetime) -> None:
+def _change_checkpoint(session: Session, run_id: str, path: str, **values: object) -> None:
     session.execute(
         update(Checkpoint)
         .where(Checkpoint.run_id == run_id, Checkpoint.path == path)
-        .values(deleted_at=at)
+        .values(values)
     )
 
 

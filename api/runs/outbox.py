@@ -84,6 +84,8 @@ def _kind_and_key(event_type: str, data: Mapping[str, Any], *, seq: int) -> tupl
         return "budget", f"budget:{seq}"
     if event_type == "run.warning" and data.get("code") in (CLUSTER_NOT_ENDED, NO_PRICE):
         return "warning", f"warning:{seq}"
+    if event_type == "checkpoint.refused":
+        return "refused", f"refused:{data['path']}"
     if event_type == "run.status_changed" and _is_about_cluster(data):
         return "machines", f"machines:{seq}"
     if event_type == "trainer.started":

@@ -14,6 +14,7 @@ from api.runs.errors import AttemptNotFound, RunNotFound
 from api.runs.queue_class import QueueClass, has_queue_class
 from api.runs.status import CLAIMED_STATES, RunStatus
 from api.tables import Attempt, Checkpoint, Run, RunEvent
+from api.tables.results import REFUSED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,10 +106,12 @@ def newest_checkpoint(session: Session, run_id: str) -> Checkpoint | None:
     """Return the complete checkpoint to resume from.
 
     The highest step of the newest attempt that saved one: a later attempt's step is the truth
-    even when an earlier attempt once got further.
+    even when an earlier attempt once got further. A refused one is returned only where there is no
+    other: the trainer then ends with the reason, instead of starting over.
     """
+    is_refused = Checkpoint.qualification.is_not_distinct_from(REFUSED)
     query = select(Checkpoint).where(Checkpoint.run_id == run_id, Checkpoint.deleted_at.is_(None))
-    query = query.order_by(Checkpoint.attempt.desc(), Checkpoint.step.desc()).limit(1)
+    query = query.order_by(is_refused, Checkpoint.attempt.desc(), Checkpoint.step.desc()).limit(1)
     return session.scalar(query)
 
 

@@ -158,6 +158,10 @@ class ComputeRecord(Base):
     train_flops: Mapped[float | None]
 
 
+QUALIFIED, REFUSED = "qualified", "refused"
+"""Results of a checkpoint's trial."""
+
+
 class Checkpoint(Base):
     """A complete checkpoint: its manifest is in the blob store."""
 
@@ -172,4 +176,8 @@ class Checkpoint(Base):
     size_bytes: Mapped[int] = mapped_column(BigInteger)
     final: Mapped[bool]
     saved_at: Mapped[datetime]
+    qualification: Mapped[str | None]
+    """`qualified` or `refused`; None without a trial, or before its end."""
+    refusal: Mapped[str | None]
+    """Reason for which it is refused."""
     deleted_at: Mapped[datetime | None]

@@ -251,6 +251,24 @@ class CheckpointSaved(_Event):
     final: bool = False
 
 
+class CheckpointQualified(_Event):
+    """A checkpoint that a fresh process loaded and updated, and whose files stayed the same."""
+
+    type: Literal["checkpoint.qualified"] = "checkpoint.qualified"
+    path: str
+    duration_s: float
+    """From the start of reading it to the end of its trial (seconds)."""
+
+
+class CheckpointRefused(_Event):
+    """A checkpoint that failed its trial or cannot be read: no attempt resumes from it."""
+
+    type: Literal["checkpoint.refused"] = "checkpoint.refused"
+    path: str
+    reason: str
+    """The first thing that was wrong: `damaged: ...`, `not_loaded: ...`, `no_update: ...`."""
+
+
 class CheckpointDeleted(_Event):
     """A checkpoint removed by retention."""
 
@@ -331,6 +349,8 @@ Event: TypeAlias = (
     | ProbeCompleted
     | ValidationCompleted
     | CheckpointSaved
+    | CheckpointQualified
+    | CheckpointRefused
     | CheckpointDeleted
     | PromptsRendered
     | EnvDegraded

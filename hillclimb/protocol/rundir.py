@@ -3,7 +3,7 @@
     <state>/runs/<run_id>/
         attempt-1/    spec.json events.jsonl trainer.log pid.json exit.json trajectories/
                       resume/ model/ weights/ (deleted when a later attempt begins)
-        checkpoints/global_step_10/attempt-1/    parts, then manifest.json
+        checkpoints/global_step_10/attempt-1/    parts, then manifest.json, then the trial's result
 
 The blob store mirrors it under `runs/<run_id>/`; events and logs go there as numbered segments.
 """
@@ -29,9 +29,15 @@ EXIT = "exit.json"
 TRAJECTORIES = "trajectories"
 CHECKPOINTS = "checkpoints"
 MANIFEST = "manifest.json"
+QUALIFIED = "qualified.json"
+"""File beside the manifest of a checkpoint that passed its trial."""
+REFUSED = "refused.json"
+"""File beside the manifest of a checkpoint that failed its trial; it has the reason."""
 PROMPTS = "prompts.jsonl.gz"
 RESUME = "resume"
 """Directory of the attempt in which the checkpoint to resume from is unpacked."""
+QUALIFY = "qualify"
+"""Directory of the attempt in which a checkpoint is tried after it was saved."""
 MODEL = "model"
 """Directory of the attempt for downloaded models."""
 WEIGHTS = "weights"

@@ -11,7 +11,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from hillclimb.process.launcher import has_ended
-from hillclimb.protocol.rundir import MODEL, RESUME, WEIGHTS, AttemptDir, checkpoint_name
+from hillclimb.protocol.rundir import (
+    MODEL,
+    QUALIFY,
+    RESUME,
+    WEIGHTS,
+    AttemptDir,
+    checkpoint_name,
+)
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the kernel's name for shared memory
 
@@ -36,7 +43,7 @@ def cleanup_stale(attempt_dir: AttemptDir) -> None:
     Their events, logs and trajectories stay. An attempt that may still train keeps everything.
     """
     for earlier in _ended_before(attempt_dir):
-        for name in (RESUME, MODEL, WEIGHTS):
+        for name in (RESUME, QUALIFY, MODEL, WEIGHTS):
             shutil.rmtree(earlier.path / name, ignore_errors=True)
 
 

@@ -138,4 +138,6 @@ def checkpoint_facts(checkpoint: Checkpoint) -> dict[str, Any]:
         "size_bytes": checkpoint.size_bytes,
         "final": checkpoint.final,
         "created_at": checkpoint.saved_at,
+        "qualification": checkpoint.qualification or "untried",
+        "refusal": checkpoint.refusal,
     }

@@ -109,7 +109,8 @@ def _checkpoint(client: Client, run_id: str, step: str) -> CheckpointWithManifes
     saved = client.checkpoints(run_id).data
     if not saved:
         raise DownloadFailed(f"{run_id} has no checkpoint yet")
-    return client.checkpoint(run_id, max(entry.step for entry in saved))
+    usable = [entry for entry in saved if entry.qualification != "refused"] or saved
+    return client.checkpoint(run_id, max(entry.step for entry in usable))
 
 
 def _weights(checkpoint: CheckpointWithManifest) -> list[ManifestFile]:

@@ -65,4 +65,5 @@ def _checkpoint(client: Client, run_id: str, step: str) -> CheckpointPayload:
             f"{run_id} has no checkpoint{f' at step {step}' if step else ''} (steps with one:"
             f" {steps})"
         )
-    return max(matches, key=lambda entry: (entry.step, entry.attempt))
+    usable = [entry for entry in matches if entry.qualification != "refused"] or matches
+    return max(usable, key=lambda entry: (entry.step, entry.attempt))

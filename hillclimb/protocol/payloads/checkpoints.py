@@ -22,6 +22,11 @@ class CheckpointPayload(Payload):
     final: bool
     """True for the checkpoint after the last step."""
     created_at: datetime
+    qualification: Literal["untried", "qualified", "refused"]
+    """`qualified` once a fresh process has loaded it and taken an update; nothing resumes from a
+    `refused` one. `untried` without a trial (`checkpoints.qualify`), or before its end."""
+    refusal: str | None
+    """Reason for which it is refused."""
 
 
 class CheckpointWithManifest(CheckpointPayload):

@@ -16,4 +16,8 @@ class CheckpointSpec(Section):
     """Save every so many steps."""
     keep_last: Annotated[int, Field(ge=1, le=1000)] = 2
     """Number of newest checkpoints to keep; older ones are deleted once a newer one is complete,
-    even if another run that will evaluate them or resume from them has not read them yet."""
+    even if another run that will evaluate them or resume from them has not read them yet. The
+    newest one that is qualified is kept besides."""
+    qualify: bool = True
+    """Load each checkpoint in a fresh process and take one update there, on the CPU: only one that
+    passes is a point of recovery."""

@@ -15,6 +15,7 @@ from api.runs.journal import utc_now
 from api.runs.outbox import claim_next, find_claimed
 from api.tables import OutboxMessage, Run, RunEvent
 from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.protocol.events import CheckpointRefused
 from tests.api.fixtures.story import Story, spec
 from tests.fixtures.fake_slack import TOKEN, Failure, FakeSlack
 
@@ -78,6 +79,21 @@ def test_start_evals_and_end_are_told_in_one_thread_and_in_order(
     assert f"http://127.0.0.1:8000/runs/{run_id}" in str(fake_slack.posts[3]["blocks"])
     assert "IMPROVED" in str(fake_slack.posts[3]["blocks"])
     assert deliver_due(delivery) == 0
+
+
+def test_a_refused_checkpoint_is_a_message_with_the_reason(
+    story: Story, delivery: Delivery, fake_slack: FakeSlack
+) -> None:
+    run_id = story.running(spec(channel=CHANNEL))
+    saved = story.checkpoint(run_id, 10)
+    story.push(run_id, saved)
+    place = story.place(run_id, 10)
+    reason = "not_loaded: policy/ has no tokenizer.json"
+    story.push(run_id, CheckpointRefused(**place, path=saved.path, reason=reason))
+    assert deliver_due(delivery) == 2
+    blocks = str(fake_slack.posts[1]["blocks"])
+    assert "the checkpoint of step 10 is refused (not_loaded: policy/ has no token" in blocks
+    assert "the run resumes from an earlier one" in blocks
 
 
 def test_slow_deliveries_leave_the_rest_to_the_next_call(

@@ -11,6 +11,7 @@ import pytest
 from api.results.artifacts.logs import SEGMENT_BITS
 from hillclimb.blobs.disk import DiskStore
 from hillclimb.protocol.end_reasons import ReasonCode
+from hillclimb.protocol.events import CheckpointQualified, CheckpointRefused
 from hillclimb.protocol.outcomes import OutcomeStatus
 from hillclimb.protocol.rundir import attempt_name, checkpoint_name, log_segment, run_key
 from tests.api.fixtures.serving import Served
@@ -149,6 +150,25 @@ def test_checkpoints_list_show_their_manifest_and_download_file_by_file(
     assert file.headers["content-length"] == str(len(weights))
     assert absent.status_code == 404
     assert "it has: 10" in absent.json()["detail"]
+
+
+def test_a_checkpoint_shows_the_result_of_its_trial(served: Served, story: Story) -> None:
+    run_id = story.running()
+    saved = [story.checkpoint(run_id, step) for step in (10, 20, 30)]
+    story.push(run_id, *saved)
+    reason = "damaged: learner/.metadata is missing"
+    story.push(
+        run_id,
+        CheckpointQualified(**story.place(run_id, 10), path=saved[0].path, duration_s=1.5),
+    )
+    story.push(
+        run_id,
+        CheckpointRefused(**story.place(run_id, 20), path=saved[1].path, reason=reason),
+    )
+    with served.client() as client:
+        listed = client.get(f"/v1/runs/{run_id}/checkpoints").json()["data"]
+    shown = {each["step"]: (each["qualification"], each["refusal"]) for each in listed}
+    assert shown == {10: ("qualified", None), 20: ("refused", reason), 30: ("untried", None)}
 
 
 @pytest.mark.parametrize(

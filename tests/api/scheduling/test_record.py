@@ -15,7 +15,7 @@ from api.runs.store import lock_run
 from api.scheduling.record import record_push
 from api.tables import Checkpoint, Eval, Metric, OutboxMessage, OutcomeRecord, RunEvent
 from hillclimb.protocol.end_reasons import ReasonCode
-from hillclimb.protocol.events import CheckpointDeleted
+from hillclimb.protocol.events import CheckpointDeleted, CheckpointQualified, CheckpointRefused
 from tests.api.fixtures.stage import Stage
 from tests.fixtures import factories as make
 
@@ -84,6 +84,42 @@ def test_a_deleted_checkpoint_is_not_resumed_from(stage: Stage) -> None:
     resume_from = stage.launch(run_id, runner_id).resume_from
     assert resume_from is not None
     assert resume_from.endswith("global_step_1/attempt-1")
+
+
+def refused(seq: int, step: int, reason: str = "no_update: loss nan") -> CheckpointRefused:
+    path = f"checkpoints/global_step_{step}/attempt-1"
+    return CheckpointRefused(trainer_seq=seq, at=make.AT, step=step, path=path, reason=reason)
+
+
+def test_a_refused_checkpoint_is_not_resumed_from(stage: Stage) -> None:
+    run_id, runner_id, plan = stage.running(make.saved(2, 1), make.saved(3, 2))
+    stage.push(plan, refused(4, 2, "no_update: \x00"))
+    assert {c.step: (c.qualification, c.refusal) for c in stage.rows(Checkpoint)} == {
+        1: (None, None),
+        2: ("refused", "no_update: \ufffd"),
+    }
+    stage.end(runner_id, plan, ReasonCode.TRAINER_CRASHED)
+    resume_from = stage.launch(run_id, runner_id).resume_from
+    assert resume_from is not None
+    assert resume_from.endswith("global_step_1/attempt-1")
+
+
+def test_where_all_checkpoints_are_refused_the_run_does_not_start_over(stage: Stage) -> None:
+    """The trainer gets the newest one and ends with the reason."""
+    run_id, runner_id, plan = stage.running(make.saved(2, 1), make.saved(3, 2))
+    stage.push(plan, refused(4, 1), refused(5, 2))
+    stage.end(runner_id, plan, ReasonCode.TRAINER_CRASHED)
+    resume_from = stage.launch(run_id, runner_id).resume_from
+    assert resume_from is not None
+    assert resume_from.endswith("global_step_2/attempt-1")
+
+
+def test_a_checkpoint_that_passes_a_later_trial_is_no_longer_refused(stage: Stage) -> None:
+    _, _, plan = stage.running(make.saved(2, 1))
+    path = "checkpoints/global_step_1/attempt-1"
+    passed = CheckpointQualified(trainer_seq=4, at=make.AT, step=1, path=path, duration_s=1.5)
+    stage.push(plan, refused(3, 1), passed)
+    assert [(c.qualification, c.refusal) for c in stage.rows(Checkpoint)] == [("qualified", None)]
 
 
 def test_a_metric_that_is_not_a_number_is_null_in_the_event_and_no_metric(stage: Stage) -> None:

@@ -20,7 +20,15 @@ from pydantic import JsonValue, ValidationError
 
 from hillclimb.blobs.base import BlobMissing, BlobStore
 from hillclimb.protocol.checkpoint_manifest import Manifest, ManifestFile
-from hillclimb.protocol.rundir import CHECKPOINTS, MANIFEST, AttemptDir, checkpoint_name, run_key
+from hillclimb.protocol.rundir import (
+    CHECKPOINTS,
+    MANIFEST,
+    QUALIFIED,
+    REFUSED,
+    AttemptDir,
+    checkpoint_name,
+    run_key,
+)
 from trainer.attempt.scratch import remove_earlier_copies
 from trainer.attempt.storage import raise_storage_full
 from trainer.errors import CheckpointError
@@ -142,6 +150,9 @@ class Checkpoints:
     def prune(self, keep_last: int) -> Iterator[str]:
         """Delete all but the newest complete checkpoints, and incomplete older ones.
 
+        The newest qualified one stays: until a newer one has passed its trial, it is the point of
+        recovery. A refused one counts for nothing and stays while it is the newest.
+
         The manifest is deleted first, so an interrupted deletion leaves nothing that looks
         complete. The path is yielded right then; the next step of the iteration deletes the rest.
         A directory without a manifest is yielded too: its deletion may not have been reported.
@@ -151,13 +162,21 @@ class Checkpoints:
             AttemptSuperseded: a newer attempt owns the run.
         """
         torn = [self._path(key) for key in sorted(self._torn())]
-        for path in (*torn, *self.complete()[:-keep_last]):
+        for path in (*torn, *map(self._path, self._superfluous(keep_last))):
             self._still_current()
             key = run_key(self._run_id, path)
             self._store.delete_prefix(f"{key}/{MANIFEST}")
             yield path
             self._store.delete_prefix(key)
             self._delete_local(path)
+
+    def _superfluous(self, keep_last: int) -> Iterator[str]:
+        """Yield the keys of complete checkpoints that retention deletes, oldest first."""
+        points = stored_checkpoints(self._store, self._run_id)
+        sound = [point for point in points if not point.is_refused]
+        qualified = [point for point in points if point.is_qualified]
+        needed = {*sound[-keep_last:], *qualified[-1:], *points[-1:]}
+        yield from (point.key for point in points if point not in needed)
 
     def complete(self) -> tuple[str, ...]:
         """Return the paths in the run of its complete checkpoints, oldest attempt and step first.
@@ -218,34 +237,54 @@ def complete_checkpoints(store: BlobStore, run_id: str) -> tuple[str, ...]:
     A later attempt's step is the truth even where an earlier one, perhaps cut off from the
     service, got further: it must neither be resumed from nor push out what the later one saved.
     """
-    directories = _directories(store, run_id)
-    complete = [key for key, directory in directories.items() if directory.is_complete]
-    return tuple(
-        sorted(complete, key=lambda key: (directories[key].attempt, directories[key].step))
-    )
+    return tuple(point.key for point in stored_checkpoints(store, run_id))
 
 
-@dataclass(frozen=True, slots=True)
-class _Directory:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredCheckpoint:
+    """A checkpoint's directory in the store, as far as the names of its files tell."""
+
+    key: str
     step: int
     attempt: int
     is_complete: bool
+    is_qualified: bool
+    is_refused: bool
 
 
-def _directories(store: BlobStore, run_id: str) -> dict[str, _Directory]:
+def stored_checkpoints(store: BlobStore, run_id: str) -> tuple[StoredCheckpoint, ...]:
+    """Return a run's complete checkpoints, oldest attempt and step first.
+
+    Raises:
+        StoreError: the store does not answer.
+    """
+    complete = [each for each in _directories(store, run_id).values() if each.is_complete]
+    return tuple(sorted(complete, key=lambda each: (each.attempt, each.step)))
+
+
+def _directories(store: BlobStore, run_id: str) -> dict[str, StoredCheckpoint]:
     """All checkpoint directories of a run in the store, complete or not, by key."""
-    directories: dict[str, _Directory] = {}
+    names: dict[tuple[str, str, str], set[str]] = {}
     for match in filter(None, map(_FILE.match, store.list(run_key(run_id, CHECKPOINTS)))):
         key, step, attempt, name = match.groups()
-        complete = name == MANIFEST or (key in directories and directories[key].is_complete)
-        directories[key] = _Directory(int(step), int(attempt), complete)
-    return directories
+        names.setdefault((key, step, attempt), set()).add(name)
+    return {
+        key: StoredCheckpoint(
+            key=key,
+            step=int(step),
+            attempt=int(attempt),
+            is_complete=MANIFEST in files,
+            is_qualified=QUALIFIED in files,
+            is_refused=REFUSED in files,
+        )
+        for (key, step, attempt), files in names.items()
+    }
 
 
 def find_latest(store: BlobStore, run_id: str) -> str | None:
-    """Return the key of a run's newest complete checkpoint, or None."""
-    keys = complete_checkpoints(store, run_id)
-    return keys[-1] if keys else None
+    """Return the key of a run's newest complete checkpoint that is not refused, or None."""
+    points = [point for point in stored_checkpoints(store, run_id) if not point.is_refused]
+    return points[-1].key if points else None
 
 
 def read_saved(store: BlobStore, key: str) -> Saved:

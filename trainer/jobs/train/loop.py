@@ -151,6 +151,8 @@ class Trainer:
         except (TrainerError, StoreError) as error:
             # The run has ended for another reason already.
             _log.warning("the last save failed: %s", error)
+        finally:
+            await self._parts.saver.close()
         await self._parts.rollout_service.close()
 
     async def _close_workers(self) -> None:

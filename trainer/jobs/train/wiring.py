@@ -13,7 +13,7 @@ from hillclimb.environment.base import EnvProvider
 from hillclimb.process.lazy_imports import gc_paused_import
 from hillclimb.protocol.checkpoint_manifest import config_hash
 from hillclimb.protocol.events import RunWarning
-from hillclimb.protocol.rundir import MODEL, RESUME
+from hillclimb.protocol.rundir import MODEL, QUALIFY, RESUME
 from hillclimb.spec.run import RunSpec
 from trainer.attempt.context import AttemptContext
 from trainer.attempt.determinism import make_deterministic
@@ -35,11 +35,13 @@ from trainer.jobs.assembly import (
 )
 from trainer.jobs.startup_event import StartupInfo, emit_started
 from trainer.jobs.step_schedule import Schedule
-from trainer.jobs.train.checkpoints import Checkpoints, Saved, fetch
+from trainer.jobs.train.checkpoints import Checkpoints, Saved
 from trainer.jobs.train.compute import ComputeMeter, read_shape
 from trainer.jobs.train.evals.evaluation import Evaluator
 from trainer.jobs.train.evals.history import EvalHistory, stored_evals
 from trainer.jobs.train.loop import Start, Trainer, TrainerParts
+from trainer.jobs.train.qualification.qualifier import Qualifier
+from trainer.jobs.train.recovery import Recovery
 from trainer.jobs.train.reporting import StepReporter
 from trainer.jobs.train.saving import Saver
 from trainer.rollouts.groups.buffer import BufferOptions, RolloutBuffer
@@ -57,6 +59,7 @@ class _Inputs:
     tasks: TaskSets
     sampler: TaskSampler
     saved: Saved | None
+    recovery: Recovery
 
 
 def build_trainer(context: AttemptContext, provider: EnvProvider | None = None) -> Trainer:
@@ -80,10 +83,11 @@ def build_trainer(context: AttemptContext, provider: EnvProvider | None = None) 
     )
     try:
         # Before the workers are placed: a torn checkpoint must not cost the engines' start.
-        saved = _fetch_checkpoint(context)
+        recovery = Recovery(context=context, qualifier=_qualifier(context, model_dir))
+        saved = _fetch_checkpoint(recovery)
         workers = _make_workers(factory)
         try:
-            return _with_workers(context, workers, tasks, factory, saved)
+            return _with_workers(context, workers, tasks, factory, saved, recovery)
         except BaseException:
             workers.abandon()
             raise
@@ -115,13 +119,17 @@ def _with_workers(
     tasks: TaskSets,
     factory: WorkerFactory,
     saved: Saved | None,
+    recovery: Recovery,
 ) -> Trainer:
     if saved is not None:
         workers.learner.load(context.dir.path / RESUME)
     # An evaluation draws no tasks: it may use others than the checkpoint was trained on.
     order = None if context.spec.kind == "eval" else saved
-    inputs = _Inputs(tasks=tasks, sampler=_sampler(context.spec, tasks, order), saved=saved)
+    sampler = _sampler(context.spec, tasks, order)
+    inputs = _Inputs(tasks=tasks, sampler=sampler, saved=saved, recovery=recovery)
     _emit_started(context, inputs, workers)
+    for event in recovery.events:
+        context.journal.emit(event)
     return Trainer(_parts(context, workers, inputs, factory), _start(context, saved))
 
 
@@ -170,7 +178,7 @@ def _parts(
             history=_evals_before(context, inputs.saved),
         ),
         reporter=StepReporter(context=context),
-        saver=_saver(context, workers),
+        saver=_saver(context, workers, inputs),
         watchdog=watchdog,
         meter=meter,
         canary_tokens=canary_tokens(factory.vocab_size),
@@ -178,12 +186,12 @@ def _parts(
     )
 
 
-def _saver(context: AttemptContext, workers: WorkerGroup) -> Saver:
+def _saver(context: AttemptContext, workers: WorkerGroup, inputs: _Inputs) -> Saver:
     checkpoints = Checkpoints(
         context.store,
         context.dir,
         config_hash=config_hash(context.spec),
-        parent=context.resume_from,
+        parent=inputs.saved.key if inputs.saved else None,
         still_current=context.stop.check_superseded,
     )
     return Saver(
@@ -191,7 +199,17 @@ def _saver(context: AttemptContext, workers: WorkerGroup) -> Saver:
         checkpoints=checkpoints,
         learner=workers.learner,
         keep_only=workers.keep_only,
+        qualifier=inputs.recovery.qualifier,
     )
+
+
+def _qualifier(context: AttemptContext, model_dir: Path) -> Qualifier | None:
+    """Return the qualifier; None for an evaluation, and where a Tinker server has the state."""
+    spec = context.spec
+    if spec.kind != "train" or not spec.checkpoints.qualify or spec.backend.tinker_server:
+        return None
+    folder = context.dir.path / QUALIFY
+    return Qualifier(store=context.store, spec=spec, model_dir=model_dir, folder=folder)
 
 
 def _sampler(spec: RunSpec, tasks: TaskSets, saved: Saved | None) -> TaskSampler:
@@ -229,15 +247,14 @@ def _buffer(spec: RunSpec, collector: Collector, inputs: _Inputs) -> RolloutBuff
     return buffer
 
 
-def _fetch_checkpoint(context: AttemptContext) -> Saved | None:
+def _fetch_checkpoint(recovery: Recovery) -> Saved | None:
     """Fetch the checkpoint and verify every file; None for a fresh start."""
-    if context.resume_from is None:
-        return None
-    saved = fetch(context.store, context.resume_from, context.dir.path / RESUME)
-    if saved.manifest.step > Schedule.of(context.spec, start=saved.manifest.step).total:
+    spec, saved = recovery.context.spec, recovery.fetch()
+    step = saved.manifest.step if saved else 0
+    if step > Schedule.of(spec, start=step).total:
         raise CheckpointError(
-            f"the checkpoint is at step {saved.manifest.step}, beyond schedule.total_steps"
-            f" ({context.spec.schedule.total_steps})"
+            f"the checkpoint is at step {step}, beyond schedule.total_steps"
+            f" ({spec.schedule.total_steps})"
         )
     return saved
 

@@ -110,13 +110,14 @@ const WORDS = {
     tone: data.problem ? "bad" : "" }),
   "step.abandoned": (data) => ({
     text: `${data.during === "eval" ? "The evaluation at step" : "Step"} ${data.step} was under way when the attempt ended` }),
+  "checkpoint.refused": (data) => ({ text: `Checkpoint at step ${data.step} is refused: ${data.reason}`, tone: "warn" }),
   "checkpoint.saved": (data) => ({ text: `Checkpoint at step ${data.step}, ${mib(data.size_bytes)}` }),
   "env.degraded": (data) => ({
     text: `${data.env_key}: ${(100 * data.infra_error_rate).toFixed(0)} % of rollouts had infra errors or no grade at step ${data.step}${data.detail ? `: ${data.detail}` : ""}`, tone: "bad" }),
   "curriculum.reweighted": (data) => ({ text: `Curriculum: ${data.reason}` }),
   "trainer.ended": (data) => ({ text: `Trainer ended: ${data.message || data.reason}` }),
 };
-const QUIET = new Set(["phase.started", "step.completed", "checkpoint.deleted"]);
+const QUIET = new Set(["phase.started", "step.completed", "checkpoint.deleted", "checkpoint.qualified"]);
 
 function describe(event) {
   if (QUIET.has(event.type)) return null;

@@ -1,0 +1,1 @@
+"""Qualification of checkpoints: a fresh process loads one and takes an update with it."""
