@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TextIO
 
-NICENESS = 10
+NICENESS = 19
 """Training goes first: a trial takes what it leaves."""
 _PR_SET_PDEATHSIG = 1
 

@@ -1,0 +1,88 @@
+"""Measures the time that the qualification of checkpoints adds to the demo's run.
+
+    .venv/bin/python benchmarks/trainer/qualification_cost.py [--pairs 3]
+
+Runs the demo's spec through the trainer itself (no service), with and without
+`checkpoints.qualify`, alternately, and prints seconds of wall clock and of CPU of each run, the
+ratio of the sums, and the duration of each trial. The wall clock is from the start of the process
+to its end, so the wait for the last trial is in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hillclimb.protocol.events import EVENTS, CheckpointQualified
+from hillclimb.spec.run import RunSpec
+
+ROOT = Path(__file__).resolve().parents[2]
+TRAINER_PYTHON = ROOT / ".venv-trainer" / "bin" / "python"
+
+
+def measure(*, qualify: bool) -> dict[str, Any]:
+    """Run the demo once and return its figures."""
+    values = yaml.safe_load((ROOT / "examples" / "demo.yaml").read_text())
+    values["checkpoints"]["qualify"] = qualify
+    with tempfile.TemporaryDirectory(prefix="hillclimb-bench-") as folder:
+        run_dir, spec = Path(folder) / "run", Path(folder) / "spec.json"
+        spec.write_text(RunSpec.model_validate(values).model_dump_json())
+        cpu, started = cpu_s(), time.perf_counter()
+        subprocess.run(
+            [
+                *(str(TRAINER_PYTHON), "-m", "trainer", "run", "--spec", str(spec)),
+                *("--run-dir", str(run_dir), "--attempt", "1"),
+            ],
+            env=os.environ | {"HILLCLIMB_BLOBS_URL": str(Path(folder) / "blobs")},
+            cwd=ROOT,
+            capture_output=True,
+            check=True,
+        )
+        wall_s = time.perf_counter() - started
+        lines = (run_dir / "attempt-1" / "events.jsonl").read_bytes().splitlines()
+        events = [EVENTS.validate_json(line) for line in lines]
+    trials = [event.duration_s for event in events if isinstance(event, CheckpointQualified)]
+    return {
+        "qualify": qualify,
+        "wall_s": round(wall_s, 1),
+        "cpu_s": round(cpu_s() - cpu, 1),
+        "trials_s": [round(duration, 1) for duration in trials],
+    }
+
+
+def cpu_s() -> float:
+    """Return the CPU seconds of all children that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def main() -> None:
+    """Run the pairs and print the ratio."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pairs", type=int, default=3)
+    pairs = parser.parse_args().pairs
+    runs = []
+    for number in range(pairs):
+        # Alternately first: a machine that slows down must not favour one of them.
+        for qualify in (True, False) if number % 2 else (False, True):
+            runs.append(measure(qualify=qualify))
+            print(json.dumps(runs[-1]), flush=True)
+    for unit in ("wall_s", "cpu_s"):
+        total = {
+            qualify: sum(run[unit] for run in runs if run["qualify"] is qualify)
+            for qualify in (True, False)
+        }
+        print(f"{unit}: {total[True] / total[False] - 1.0:+.1%}")
+
+
+if __name__ == "__main__":
+    main()
