@@ -22,6 +22,7 @@ from hillclimb.protocol.events import (
     RunWarning,
 )
 from trainer.attempt.context import AttemptContext
+from trainer.attempt.daemon_thread import start_in_daemon_thread
 from trainer.errors import StoreUnavailable
 from trainer.jobs.train.checkpoints import Checkpoints, Position, Saved
 from trainer.jobs.train.qualification.process import TrialUndecided
@@ -30,6 +31,8 @@ from trainer.learners.base import Learner
 
 FINAL_TRIAL_S = 600.0
 """A run's end waits so long for the trial of its last checkpoint (seconds)."""
+CLOSE_S = 5.0
+"""The trial under way has so long to end when the run does (seconds)."""
 _log = logging.getLogger(__name__)
 
 
@@ -93,7 +96,7 @@ class Saver:
         if self.qualifier is not None:
             self.qualifier.close()
         if self._trials is not None:
-            await asyncio.wait((self._trials,))
+            await asyncio.wait((self._trials,), timeout=CLOSE_S)
 
     async def _finish(self, position: Position, finish: Callable[[], Saved]) -> None:
         step = position.step
@@ -130,7 +133,9 @@ class Saver:
     async def _try(self, qualifier: Qualifier, saved: Saved) -> None:
         step = saved.manifest.step
         try:
-            result = await asyncio.to_thread(qualifier.qualify, saved)
+            result = await asyncio.wrap_future(
+                start_in_daemon_thread(lambda: qualifier.qualify(saved), name="trial")
+            )
         except (TrialUndecided, StoreError) as error:
             if not self._is_closing:
                 self._warn(step, "checkpoint_not_qualified", error)

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-import threading
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -20,6 +18,7 @@ import tinker
 from tinker.lib.retryable_exception import RetryableException
 from tinker.types import RequestErrorCategory
 
+from trainer.attempt.daemon_thread import start_in_daemon_thread
 from trainer.errors import SpecError, TrainerError
 
 T = TypeVar("T")
@@ -110,7 +109,7 @@ def blocking(what: str, kind: type[TrainerError], seconds: float, call: Callable
         SpecError, TrainerError: as `answering`.
     """
     with answering(what, kind, seconds):
-        return _begun(call).result(seconds)
+        return start_in_daemon_thread(call, name="tinker-call").result(seconds)
 
 
 async def aside(what: str, kind: type[TrainerError], seconds: float, call: Callable[[], T]) -> T:
@@ -119,22 +118,6 @@ async def aside(what: str, kind: type[TrainerError], seconds: float, call: Calla
     Raises:
         SpecError, TrainerError: as `answering`.
     """
-    return await awaited(what, kind, seconds, asyncio.wrap_future(_begun(call)))
-
-
-def _begun(call: Callable[[], T]) -> Future[T]:
-    """Run `call` in a daemon thread, which does not delay the end of the process."""
-    answer: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            result = call()
-        except BaseException as fault:  # noqa: BLE001 - it is raised where the answer is awaited
-            if not answer.cancelled():
-                answer.set_exception(fault)
-        else:
-            if not answer.cancelled():
-                answer.set_result(result)
-
-    threading.Thread(target=run, name="tinker-call", daemon=True).start()
-    return answer
+    return await awaited(
+        what, kind, seconds, asyncio.wrap_future(start_in_daemon_thread(call, name="tinker-call"))
+    )

@@ -53,14 +53,13 @@ class Qualifier:
         """
         started = time.perf_counter()
         try:
-            try:
-                reason = self._fetch_and_try(saved)
-            finally:
-                shutil.rmtree(self.folder, ignore_errors=True)
-            result = TrialResult(reason=reason, duration_s=time.perf_counter() - started)
-            self.record(saved, result)
+            reason = self._fetch_and_try(saved)
         except StorageFull as error:
             raise TrialUndecided(str(error)) from error
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        result = TrialResult(reason=reason, duration_s=time.perf_counter() - started)
+        self.record(saved, result)
         return result
 
     def try_fetched(self, saved: Saved, directory: Path) -> str | None:
@@ -69,21 +68,11 @@ class Qualifier:
         Raises:
             TrialUndecided: there is no result.
         """
-        self._check_memory(saved)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        checkpoint = self.folder / CHECKPOINT
-        if checkpoint != directory:
-            checkpoint.symlink_to(directory.resolve(), target_is_directory=True)
-        trial = Trial(spec=self.spec, model_dir=self.model_dir.resolve(), manifest=saved.manifest)
-        (self.folder / TRIAL).write_text(trial.model_dump_json())
-        (self.folder / RESULT).unlink(missing_ok=True)
+        _check_memory(saved)
         try:
-            self.process.run(self.folder, deadline_s=DEADLINE_S)
-            reason: str | None = json.loads((self.folder / RESULT).read_text())["reason"]
-        finally:
-            if checkpoint.is_symlink():
-                checkpoint.unlink()
-        return reason
+            return self._run(saved, directory)
+        except OSError as error:
+            raise TrialUndecided(f"its trial could not be prepared: {error}") from error
 
     def record(self, saved: Saved, result: TrialResult) -> None:
         """Put the result beside the manifest, unless the checkpoint was deleted meanwhile.
@@ -101,8 +90,25 @@ class Qualifier:
         }
         self.store.put_if_absent(f"{saved.key}/{name}", json.dumps(facts).encode())
 
+    def _run(self, saved: Saved, directory: Path) -> str | None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        checkpoint = self.folder / CHECKPOINT
+        if checkpoint != directory:
+            checkpoint.symlink_to(directory.resolve(), target_is_directory=True)
+        trial = Trial(spec=self.spec, model_dir=self.model_dir.resolve(), manifest=saved.manifest)
+        (self.folder / TRIAL).write_text(trial.model_dump_json())
+        (self.folder / RESULT).unlink(missing_ok=True)
+        try:
+            self.process.run(self.folder, deadline_s=DEADLINE_S)
+            reason: str | None = json.loads((self.folder / RESULT).read_text())["reason"]
+        finally:
+            if checkpoint.is_symlink():
+                checkpoint.unlink()
+        return reason
+
     def _fetch_and_try(self, saved: Saved) -> str | None:
         directory = self.folder / CHECKPOINT
+        _check_disk(saved, self.folder)
         try:
             fetched = fetch(self.store, saved.key, directory)
         except CheckpointError as error:
@@ -111,16 +117,26 @@ class Qualifier:
             return f"damaged: {error}"
         return self.try_fetched(fetched, directory)
 
-    def _check_memory(self, saved: Saved) -> None:
-        """Refuse to try what would drive the machine out of memory, and the trainer with it."""
-        needed = MEMORY_PER_BYTE * saved.manifest.size_bytes
-        free = psutil.virtual_memory().available
-        if needed > free / 2:
-            raise TrialUndecided(
-                f"its trial would take {needed / 2**30:.0f} GiB of the {free / 2**30:.0f} GiB of"
-                " memory that are free"
-            )
-
     def close(self) -> None:
         """Kill the process for trials."""
         self.process.close()
+
+
+def _check_memory(saved: Saved) -> None:
+    """Begin no trial that could drive the machine out of memory, and the trainer with it."""
+    needed = MEMORY_PER_BYTE * saved.manifest.size_bytes
+    _check_room("memory", needed, psutil.virtual_memory().available)
+
+
+def _check_disk(saved: Saved, folder: Path) -> None:
+    """Begin no trial that could fill the disk on which the trainer writes."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    _check_room("disk", saved.manifest.size_bytes, shutil.disk_usage(folder.parent).free)
+
+
+def _check_room(of: str, needed: float, free: float) -> None:
+    if needed > free / 2:
+        raise TrialUndecided(
+            f"its trial would take {needed / 2**30:.1f} GiB of the {free / 2**30:.1f} GiB of {of}"
+            " that are free"
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -207,15 +208,31 @@ async def test_a_trial_without_a_result_is_a_warning_and_no_refusal(
     assert "is resumed from without a trial" in warning.message
 
 
-async def test_a_trial_that_does_not_fit_into_the_memory_is_not_begun(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("room", ["memory", "disk"])
+async def test_a_trial_for_which_there_is_no_room_is_not_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: str
 ) -> None:
     run = ShortRun(tmp_path, **SECTIONS)
-    monkeypatch.setattr(qualifiers, "MEMORY_PER_BYTE", 1e9)
+    if room == "memory":
+        monkeypatch.setattr(qualifiers, "MEMORY_PER_BYTE", 1e9)
+    else:
+        full = shutil.disk_usage(tmp_path)._replace(free=1000)
+        monkeypatch.setattr(qualifiers.shutil, "disk_usage", lambda _: full)
     monkeypatch.setattr(TrialProcess, "start", lambda _: None)
     await run.train()
     warnings = run.events(RunWarning)
-    assert "GiB of memory that are free" in warnings[-1].message
+    assert f"GiB of {room} that are free" in warnings[-1].message
+
+
+async def test_a_folder_that_cannot_be_written_is_no_refusal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = ShortRun(tmp_path, **SECTIONS)
+    monkeypatch.setattr(TrialProcess, "start", lambda _: None)
+    monkeypatch.setattr(qualifiers, "TRIAL", "no-such-folder/trial.json")
+    await run.train()
+    assert "its trial could not be prepared" in run.events(RunWarning)[-1].message
+    assert not run.events(CheckpointRefused)
 
 
 def test_a_hanging_trial_is_ended_at_its_deadline_and_the_next_starts_anew(
