@@ -48,25 +48,19 @@ SECTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def process() -> Iterator[TrialProcess]:
-    """One process for all runs of this module: it imports its libraries once."""
-    process = TrialProcess()
-    yield process
-    process.close()
-
-
 @pytest.fixture
-def shared(process: TrialProcess, monkeypatch: pytest.MonkeyPatch) -> TrialProcess:
-    """Let every qualifier use the module's process, and leave it open."""
-    monkeypatch.setattr(Qualifier, "close", lambda _: None)
+def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[TrialProcess]:
+    """One process for all attempts of the test: it imports its libraries once."""
+    process = TrialProcess()
     create = Qualifier.__init__
 
     def with_process(self: Qualifier, **options: Any) -> None:
         create(self, **options | {"process": process})
 
     monkeypatch.setattr(Qualifier, "__init__", with_process)
-    return process
+    monkeypatch.setattr(Qualifier, "close", lambda _: None)
+    yield process
+    process.close()
 
 
 def key_of(run: ShortRun, step: int, attempt: int = 1) -> str:
@@ -82,10 +76,27 @@ def unmark(run: ShortRun, step: int) -> None:
     run.store.delete_prefix(f"{key_of(run, step)}/{QUALIFIED}")
 
 
+@pytest.mark.invariant("the real process tries what is saved and what is resumed from")
 @pytest.mark.usefixtures("shared")
-async def test_the_last_checkpoint_of_a_run_is_qualified_when_the_run_ends(tmp_path: Path) -> None:
+async def test_nothing_is_resumed_from_that_a_fresh_process_has_not_loaded(tmp_path: Path) -> None:
     run = ShortRun(tmp_path, **SECTIONS)
     await run.train()
+    assert_last_is_qualified(run)
+    unmark(run, 3)
+    await run.train(2, resume_from=key_of(run, 3))
+    assert run.events(TrainerStarted, attempt=2)[0].resumed_from_step == 3
+    assert paths(run.events(CheckpointQualified, attempt=2)) == [checkpoint_name(3, 1)]
+    assert run.store.exists(f"{key_of(run, 3)}/{QUALIFIED}")
+    break_state(run, 3)
+    await run.train(3, resume_from=key_of(run, 3))
+    (refused,) = run.events(CheckpointRefused, attempt=3)
+    assert (refused.step, refused.path) == (3, checkpoint_name(3, 1))
+    assert "does not match its manifest" in refused.reason
+    assert run.events(TrainerStarted, attempt=3)[0].resumed_from_step == 2
+    assert run.events(CheckpointQualified, attempt=3)[-1].path == checkpoint_name(3, 3)
+
+
+def assert_last_is_qualified(run: ShortRun) -> None:
     qualified = run.events(CheckpointQualified)
     assert qualified[-1].path == checkpoint_name(3, 1)
     assert 0.0 < qualified[-1].duration_s < 60.0
@@ -97,42 +108,18 @@ async def test_the_last_checkpoint_of_a_run_is_qualified_when_the_run_ends(tmp_p
     assert not (run.dir().path / "qualify").exists()
 
 
-@pytest.mark.usefixtures("shared")
-async def test_an_attempt_tries_the_checkpoint_whose_trial_was_cut_short(tmp_path: Path) -> None:
-    run = ShortRun(tmp_path, **SECTIONS)
-    await run.train()
-    unmark(run, 3)
-    await run.train(2, resume_from=key_of(run, 3))
-    assert run.events(TrainerStarted, attempt=2)[0].resumed_from_step == 3
-    assert paths(run.events(CheckpointQualified, attempt=2)) == [checkpoint_name(3, 1)]
-    assert run.store.exists(f"{key_of(run, 3)}/{QUALIFIED}")
-
-
-def broken_state(run: ShortRun, step: int) -> None:
+def break_state(run: ShortRun, step: int) -> None:
     file = run.root / "blobs" / key_of(run, step) / "learner" / "__0_0.distcp"
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
     file.write_bytes(data)
 
 
-@pytest.mark.usefixtures("shared")
-async def test_where_the_newest_is_damaged_the_one_before_takes_its_place(tmp_path: Path) -> None:
-    run = ShortRun(tmp_path, **SECTIONS)
-    await run.train()
-    broken_state(run, 3)
-    await run.train(2, resume_from=key_of(run, 3))
-    assert run.events(TrainerStarted, attempt=2)[0].resumed_from_step == 2
-    (refused,) = run.events(CheckpointRefused, attempt=2)
-    assert (refused.step, refused.path) == (3, checkpoint_name(3, 1))
-    assert "does not match its manifest" in refused.reason
-    assert run.events(CheckpointQualified, attempt=2)[-1].path == checkpoint_name(3, 2)
-
-
 async def test_without_a_sound_checkpoint_the_reason_is_that_of_the_newest(tmp_path: Path) -> None:
     run = ShortRun(tmp_path, **SECTIONS | {"checkpoints": {"interval": 1}})
     await run.train()
     for step in (1, 2, 3):
-        broken_state(run, step)
+        break_state(run, step)
     with pytest.raises(CheckpointError, match=r"global_step_3/.*does not match its manifest"):
         run.build(2, resume_from=key_of(run, 3))
 
