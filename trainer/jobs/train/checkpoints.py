@@ -81,6 +81,9 @@ class Checkpoints:
         self._config_hash = config_hash
         self._parent = parent
         self._still_current = still_current
+        self._own_keys: set[str] = set()
+        """Keys of the checkpoints that are being saved or were, and are not deleted. A deletion
+        beside a save takes none of them for torn, whatever its listing showed before."""
 
     def save(self, position: Position, write: Callable[[Path], None]) -> Saved:
         """Let `write` put its files into a directory and make a checkpoint of it; see `begin`."""
@@ -111,8 +114,14 @@ class Checkpoints:
             local.mkdir(parents=True)
             finish_write = begin_write(local)
 
+        self._own_keys.add(key)
+
         def finish() -> Saved:
-            return self._complete(position, key, local, finish_write)
+            try:
+                return self._complete(position, key, local, finish_write)
+            except BaseException:
+                self._own_keys.discard(key)
+                raise
 
         return finish
 
@@ -165,6 +174,7 @@ class Checkpoints:
         for path in (*torn, *map(self._path, self._superfluous(keep_last))):
             self._still_current()
             key = run_key(self._run_id, path)
+            self._own_keys.discard(key)
             self._store.delete_prefix(f"{key}/{MANIFEST}")
             yield path
             self._store.delete_prefix(key)
@@ -195,7 +205,9 @@ class Checkpoints:
         return {
             key
             for key, directory in directories.items()
-            if not directory.is_complete and directory.attempt <= self._dir.attempt
+            if not directory.is_complete
+            and directory.attempt <= self._dir.attempt
+            and key not in self._own_keys
         }
 
     def _own(self, saved: Saved) -> Saved:

@@ -267,3 +267,21 @@ def test_other_failures_of_the_store_stay_what_they_are(here: Fixture) -> None:
     here.store.put("runs/run_1/checkpoints/global_step_5", b"a file in the way")
     with pytest.raises(StoreError):
         here.checkpoints().save(at(5), write)
+
+
+def test_a_deletion_leaves_the_checkpoint_alone_that_is_being_saved(here: Fixture) -> None:
+    """A trial that ends meanwhile deletes older ones, and what has no manifest is torn."""
+    checkpoints = here.checkpoints()
+    checkpoints.save(at(5), write)
+    finish = checkpoints.begin(at(10), lambda directory: lambda: write(directory))
+    put, key = here.store.put_file, "runs/run_1/checkpoints/global_step_10/attempt-1"
+
+    def deleting(name: str, path: Path) -> None:
+        put(name, path)
+        assert list(checkpoints.prune(9)) == []
+
+    here.store.put_file = deleting  # type: ignore[method-assign]
+    finish()
+    assert fetch(here.store, key, here.run_dir / "fetched").manifest.step == 10
+    here.store.put("runs/run_1/checkpoints/global_step_11/attempt-1/policy/weights", b"w")
+    assert list(checkpoints.prune(9)) == ["checkpoints/global_step_11/attempt-1"]
