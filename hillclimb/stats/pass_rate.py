@@ -13,13 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from statistics import fmean, pvariance, variance
+from statistics import fmean, pvariance
 
 from hillclimb.protocol.outcomes import OutcomeRow, OutcomeStatus, StopReason
+from hillclimb.stats.intervals import independent_trials, interval
 from hillclimb.stats.reward_spread import differ
-
-CONFIDENCE_Z = 1.959963984540054
-"""Two-sided 95 % quantile of the normal distribution."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,14 +121,15 @@ def count_tasks(rows: Iterable[OutcomeRow], *, pass_threshold: float) -> tuple[T
 
 
 def pass_rate(counts: Sequence[TaskCount], *, k: int = 1) -> PassRate:
-    """Average pass@k over tasks; see `interval` for how its uncertainty is computed."""
+    """Average pass@k over tasks; see `intervals` for how its uncertainty is computed."""
     usable = [count for count in counts if count.num_graded >= k]
     values = _values(usable, k)
-    graded = sum(count.num_graded for count in usable)
-    low, high = interval(values, max_trials=graded // k)
+    value = fmean(values) if values else None
+    most = independent_trials((count.num_graded for count in usable), value or 0.0, k)
+    low, high = interval(values, max_trials=most)
     return PassRate(
         k=k,
-        value=fmean(values) if values else None,
+        value=value,
         low=low,
         high=high,
         bound_if_failed=_bound(counts, k, passed=False),
@@ -160,40 +159,6 @@ def pass_table(rows: Iterable[OutcomeRow], *, pass_threshold: float, k: int = 1)
         seen_templates=pass_rate([c for c in counts if not c.held_out_template], k=k),
         held_out_templates=pass_rate([c for c in counts if c.held_out_template], k=k),
     )
-
-
-def interval(values: Sequence[float], *, max_trials: int) -> tuple[float, float]:
-    """95 % interval of the mean of per-task values in [0, 1]; (0, 1) for no values.
-
-    Wilson's score interval at the effective number of trials p(1-p) / (s^2 / m), kept between the
-    number of tasks m and `max_trials`. With one rollout per task that number is m, and this is
-    Wilson's interval itself; with several, tasks stay the independent unit, yet agreement within a
-    task never narrows it below what as many independent rollouts would give. No random numbers.
-    """
-    num_tasks = len(values)
-    if not num_tasks:
-        return 0.0, 1.0
-    mean = fmean(values)
-    trials = float(num_tasks)
-    spread = variance(values) if num_tasks > 1 else 0.0
-    if spread > 0.0:
-        trials = mean * (1.0 - mean) * num_tasks / spread
-    elif 0.0 < mean < 1.0:
-        trials = float(max_trials)
-    trials = min(max(trials, float(num_tasks)), float(max(max_trials, num_tasks)))
-    return wilson(mean, trials)
-
-
-def wilson(share: float, trials: float) -> tuple[float, float]:
-    """Wilson's 95 % score interval for a share observed in `trials` trials (Wilson 1927)."""
-    z2 = CONFIDENCE_Z * CONFIDENCE_Z
-    centre = (share + z2 / (2.0 * trials)) / (1.0 + z2 / trials)
-    half = (
-        CONFIDENCE_Z
-        * math.sqrt(share * (1.0 - share) / trials + z2 / (4.0 * trials * trials))
-        / (1.0 + z2 / trials)
-    )
-    return max(0.0, centre - half), min(1.0, centre + half)
 
 
 def variance_per_prompt(groups: Iterable[Sequence[float]]) -> float | None:

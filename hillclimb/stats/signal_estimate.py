@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
 
-from hillclimb.stats.pass_rate import TaskCount, interval
+from hillclimb.stats.intervals import interval
+from hillclimb.stats.pass_rate import TaskCount
 
 GROUP_SIZES = tuple(range(2, 17))
 """Rollouts per prompt for which a report lists the share of groups with signal."""

@@ -16,7 +16,7 @@ from enum import StrEnum
 from statistics import fmean, pvariance
 
 from hillclimb.protocol.outcomes import OutcomeRow, OutcomeStatus
-from hillclimb.stats.pass_rate import CONFIDENCE_Z, wilson
+from hillclimb.stats.intervals import CONFIDENCE_Z, wilson
 from hillclimb.stats.reward_spread import ROUNDING, differ
 
 LOW_SIGNAL_STEPS = 0.25

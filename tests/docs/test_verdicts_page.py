@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "verdicts.md").read_text()
 FACTS = json.loads((ROOT / "benchmarks" / "results" / "verdicts.json").read_text())
+INTERVALS = json.loads((ROOT / "benchmarks" / "results" / "interval_coverage.json").read_text())
 
 
 def test_the_null_runs_are_those_of_the_file_and_keep_the_promised_errors() -> None:
@@ -35,10 +38,47 @@ def test_the_power_is_that_of_the_file() -> None:
 
 
 def test_the_coverage_of_intervals_is_that_of_the_file() -> None:
-    file = json.loads((ROOT / "benchmarks" / "results" / "interval_coverage.json").read_text())
-    cells = file["cells"]
-    middle = [cell["covered"] for cell in cells if 0.2 <= cell["truth"] <= 0.8]
-    least = min(cell["covered"] for cell in cells)
-    assert f"in {100 * min(middle):.1f} to {100 * max(middle):.1f} % of simulated" in PAGE
-    assert f"and in {100 * least:.1f} % at least elsewhere" in PAGE
-    assert f"({len(cells)} kinds of evaluations of 30 to 300 tasks, {file['num_draws']:,}" in PAGE
+    cells = coverage_cells()
+    assert f"most of {len(cells):,} kinds" in PAGE
+    for size in (10, 30, 60, 200):
+        of_size = [cell for cell in cells if cell["num_tasks"] == size]
+        middle = [
+            [cell["covered"] for cell in of_size if is_middle(cell) and cell["k"] == k]
+            for k in (1, 3, 8)
+        ]
+        rest = [
+            min(cell["covered"] for cell in of_size if not is_middle(cell) and cell["k"] == k)
+            for k in (1, 3, 8)
+        ]
+        shown = [
+            f"{100 * min(each):.1f} to {100 * max(each):.1f} %" if each else "–" for each in middle
+        ]
+        shown += [f"{100 * least:.1f} %" for least in rest]
+        assert f"| {size} | {' | '.join(shown)} |" in PAGE
+    low = [cell for cell in cells if cell["covered"] < 0.93]
+    assert f"The {len(low)} kinds below 93 %" in PAGE
+    assert all(cell["num_tasks"] == 30 and cell["num_samples"] == cell["k"] == 8 for cell in low)
+    assert max(cell["covered"] for cell in cells if is_middle(cell)) <= 0.97
+
+
+def test_the_length_of_intervals_and_wilsons_exact_coverage_are_those_of_the_file() -> None:
+    cells = [c for c in coverage_cells() if 1 <= c["num_tasks"] * c["truth"] <= c["num_tasks"] - 1]
+    middle = [cell["width"] for cell in cells if is_middle(cell)]
+    rest = [cell["width"] for cell in cells if not is_middle(cell)]
+    assert f"{median(middle):.2f} times as long in the median of the middle" in PAGE
+    assert f"and {max(middle):.2f} times at most" in PAGE
+    assert f"{median(rest):.2f} times in the median; at most {max(rest):.2f} times" in PAGE
+    exact = {
+        size: f"{100 * low:.1f} to {100 * high:.1f} %"
+        for size, (low, high) in INTERVALS["wilson"].items()
+    }
+    assert f"computed exactly, in {exact['30']} of evaluations" in PAGE
+    assert f"of 60 tasks in {exact['60']}" in PAGE
+
+
+def coverage_cells() -> list[dict[str, Any]]:
+    return [dict(zip(INTERVALS["columns"], cell, strict=True)) for cell in INTERVALS["cells"]]
+
+
+def is_middle(cell: dict[str, Any]) -> bool:
+    return cell["num_tasks"] >= 30 and 0.2 <= cell["truth"] <= 0.8

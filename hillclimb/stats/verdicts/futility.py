@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from statistics import NormalDist
 
-from hillclimb.stats.pass_rate import CONFIDENCE_Z
+from hillclimb.stats.intervals import CONFIDENCE_Z
 
 _NORMAL = NormalDist()
 

@@ -5,16 +5,15 @@ from itertools import product
 import pytest
 
 from hillclimb.protocol.outcomes import OutcomeRow, OutcomeStatus, StopReason
+from hillclimb.stats.intervals import wilson
 from hillclimb.stats.paired import MAX_EXACT_BITS, mcnemar_exact, sign_flip_p_value
 from hillclimb.stats.pass_rate import (
     count_tasks,
-    interval,
     pass_at_k,
     pass_rate,
     pass_table,
     signal_ratio,
     variance_per_prompt,
-    wilson,
 )
 from hillclimb.stats.verdicts.compare import compare_rows
 from hillclimb.stats.verdicts.verdict import Verdict
@@ -109,42 +108,8 @@ def test_one_rollout_per_task_has_wilsons_interval() -> None:
     assert (rate.low, rate.high) == wilson(14 / 30, 30)
 
 
-def test_rollouts_of_one_task_that_agree_do_not_narrow_the_interval() -> None:
-    agreeing = interval([1.0] * 14 + [0.0] * 16, max_trials=30 * 8)
-    assert agreeing == wilson(14 / 30, 30)
-
-
-def test_rollouts_that_vary_within_tasks_narrow_the_interval_up_to_independent_ones() -> None:
-    assert interval([0.5] * 10, max_trials=80) == wilson(0.5, 80)
-    assert interval([0.0] * 10, max_trials=80) == wilson(0.0, 10)
-
-
-def test_the_effective_number_of_trials_by_hand() -> None:
-    """Variance 10 * 0.0625 / 9 around 0.5: 0.25 * 10 / 0.06944 = 36 trials."""
-    spread = [0.25, 0.75] * 5
-    assert interval(spread, max_trials=80) == pytest.approx(wilson(0.5, 36.0), rel=1e-12)
-    assert interval(spread, max_trials=30) == wilson(0.5, 30.0)
-    assert interval(spread, max_trials=5) == wilson(0.5, 10.0), "a task is a trial at least"
-    # Of two: variance 0.125, so 0.25 * 2 / 0.125 = 4 trials.
-    assert interval([0.25, 0.75], max_trials=8) == pytest.approx(wilson(0.5, 4.0), rel=1e-12)
-    assert interval([0.5], max_trials=8) == wilson(0.5, 8.0)
-    assert interval([1.0], max_trials=8) == wilson(1.0, 1.0)
-
-
-def test_wilsons_interval_by_hand_stays_within_zero_and_one() -> None:
-    # z^2 = 3.8415: centre 0.5, half 1.96 * sqrt(0.0125 + 0.0024009) / 1.19207
-    assert wilson(0.5, 20.0) == pytest.approx((0.29930, 0.70070), abs=1e-5)
-    # centre (0.1 + 0.192073) / 1.384146, half 1.96 * sqrt(0.009 + 0.0096036) / 1.384146
-    assert wilson(0.1, 10.0) == pytest.approx((0.01788, 0.40415), abs=1e-5)
-    for trials in range(1, 200):
-        assert wilson(0.0, trials)[0] == pytest.approx(0.0, abs=1e-12)
-        assert wilson(1.0, trials)[1] == pytest.approx(1.0, abs=1e-12)
-        assert wilson(0.0, trials)[0] >= 0.0
-        assert wilson(1.0, trials)[1] <= 1.0
-
-
-def test_at_k_a_trial_is_k_rollouts_and_tasks_with_fewer_are_only_counted() -> None:
-    """Ten tasks of one pass in four: pass@2 is 1 - C(3, 2) / C(4, 2) = 1/2, and 40 / 2 trials."""
+def test_at_k_tasks_with_fewer_rollouts_are_only_counted() -> None:
+    """Ten tasks of one pass in four: pass@2 is 1 - C(3, 2) / C(4, 2) = 1/2."""
     outcomes = [
         row(f"t{task}", float(sample == 0), sample=sample)
         for task in range(10)
@@ -153,7 +118,6 @@ def test_at_k_a_trial_is_k_rollouts_and_tasks_with_fewer_are_only_counted() -> N
     outcomes += [row("few", score, sample=at) for at, score in enumerate((1.0, None, None))]
     rate = pass_rate(count_tasks(outcomes, pass_threshold=1.0), k=2)
     assert (rate.k, rate.value) == (2, 0.5)
-    assert (rate.low, rate.high) == pytest.approx((0.29930, 0.70070), abs=1e-5)
     assert (rate.num_tasks, rate.num_tasks_total) == (10, 11)
     assert (rate.num_graded, rate.num_rollouts) == (41, 43)
     # With its missing ones the eleventh task has three: 1 - C(2, 2) / C(3, 2) = 2/3, or 1.
@@ -161,15 +125,15 @@ def test_at_k_a_trial_is_k_rollouts_and_tasks_with_fewer_are_only_counted() -> N
     assert rate.bound_if_passed == pytest.approx(6 / 11)
 
 
-def test_a_trial_is_whole() -> None:
-    """Forty rollouts are 13 trials of three; pass@3 of one pass in four is 1 - 1/4."""
+def test_the_interval_is_no_narrower_than_that_of_tasks_that_are_all_alike() -> None:
+    """Thirty tasks of one pass in two: all values are 1/2, and sixty rollouts count."""
     outcomes = [
         row(f"t{task}", float(sample == 0), sample=sample)
-        for task in range(10)
-        for sample in range(4)
+        for task in range(30)
+        for sample in range(2)
     ]
-    rate = pass_rate(count_tasks(outcomes, pass_threshold=1.0), k=3)
-    assert (rate.value, rate.low, rate.high) == (0.75, *wilson(0.75, 13.0))
+    rate = pass_rate(count_tasks(outcomes, pass_threshold=1.0))
+    assert (rate.low, rate.high) == pytest.approx(wilson(0.5, 60.0), rel=1e-12)
 
 
 def test_rollouts_that_were_never_started_are_missing_and_counted_apart() -> None:

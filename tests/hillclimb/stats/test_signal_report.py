@@ -8,7 +8,7 @@ from statistics import linear_regression
 import pytest
 
 from hillclimb.protocol.outcomes import OutcomeRow
-from hillclimb.stats.pass_rate import wilson
+from hillclimb.stats.intervals import wilson
 from hillclimb.stats.signal_report import (
     LOW_SIGNAL_RATIO,
     LOW_SIGNAL_STEPS,

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from hillclimb.stats.intervals import wilson
 from hillclimb.stats.paired import mcnemar_exact, sign_flip_p_value
-from hillclimb.stats.pass_rate import pass_at_k, variance_per_prompt, wilson
+from hillclimb.stats.pass_rate import pass_at_k, variance_per_prompt
 
 
 @pytest.mark.parametrize(("passed", "trials"), [(0, 5), (5, 5), (14, 30), (299, 300), (1, 1)])
