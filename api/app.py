@@ -30,6 +30,7 @@ from api.http.routes.results import (
     patterns,
     rescorings,
     signal,
+    tables,
     trajectories,
 )
 from api.http.routes.results.preflight import probes, prompts, validations
@@ -59,6 +60,7 @@ ROUTERS = (
     metrics.router,
     evals.router,
     compare.router,
+    tables.router,
     compute.router,
     campaigns.router,
     patterns.router,

@@ -39,6 +39,7 @@ from api.results.errors import (
     NoSuchValidation,
     NotRescorable,
     RescoringBusy,
+    TableRejected,
 )
 from api.runs.errors import (
     AttemptNotClaimed,
@@ -188,6 +189,9 @@ KINDS: dict[type[Exception], Kind] = {
     ),
     DatasetUnusable: _kind(
         HTTPStatus.UNPROCESSABLE_ENTITY, "dataset_unusable", "The run cannot use the dataset"
+    ),
+    TableRejected: _kind(
+        HTTPStatus.UNPROCESSABLE_ENTITY, "table_rejected", "The table stands for no pass counts"
     ),
     NoLedger: _kind(HTTPStatus.NOT_FOUND, "no_ledger", "The run's compute is not known"),
     NoSuchRescoring: _kind(HTTPStatus.NOT_FOUND, "no_such_rescoring", "No such rescoring"),

@@ -7,7 +7,8 @@ EvalError
 ├── NoSuchRescoring     the run was not rescored by that verifier
 ├── NoSuchValidation    the run has reported no validation, or its rows are missing
 ├── NotRescorable       its rollouts cannot be graded again
-└── RescoringBusy       other rollouts are being graded again
+├── RescoringBusy       other rollouts are being graded again
+└── TableRejected       a printed table stands for no numbers of passes
 """
 
 
@@ -41,3 +42,7 @@ class NotRescorable(EvalError):
 
 class RescoringBusy(EvalError):
     """Other rollouts are being graded again: the request may be repeated."""
+
+
+class TableRejected(EvalError):
+    """A printed table stands for no numbers of passes, or for too many; the message says why."""

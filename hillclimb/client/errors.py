@@ -8,7 +8,8 @@ HillclimbError
 ├── NoCheckpoint       the run has no checkpoint at that step
 ├── DownloadFailed     a file is missing or damaged
 ├── CapsuleRefused     a capsule is damaged, of a newer version, or lacks what a fork needs
-└── SpecFileError      the spec file cannot be read
+├── SpecFileError      the spec file cannot be read
+└── TableTextError     a text has no table of pass rates
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ class UnexpectedResponse(ApiUnreachable):
 
 class NotConfigured(HillclimbError):
     """Neither the environment nor a state directory names a service."""
+
+
+class TableTextError(HillclimbError):
+    """A text has no table of pass rates."""
 
 
 class SpecFileError(HillclimbError):

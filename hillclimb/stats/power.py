@@ -82,6 +82,8 @@ def detectable_unpaired(num_tasks: int, *, before: float) -> float | None:
 
 def _smallest(size: Callable[[float], float], num_tasks: int, *, most: float) -> float | None:
     """Find the change at which the size needed (which falls with the change) is `num_tasks`."""
+    if most <= 0.0:
+        return None
     low, high = 0.0, most
     if num_tasks < 1 or size(high) > num_tasks:
         return None

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from hillclimb.stats.verdicts.pairings import judge_printed
+from hillclimb.stats.verdicts.printed import PrintedRate, PrintedRow
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "verdicts.md").read_text()
@@ -74,6 +78,37 @@ def test_the_length_of_intervals_and_wilsons_exact_coverage_are_those_of_the_fil
     }
     assert f"computed exactly, in {exact['30']} of evaluations" in PAGE
     assert f"of 60 tasks in {exact['60']}" in PAGE
+
+
+def test_the_printed_table_is_judged_as_the_page_says() -> None:
+    section = PAGE.split("## Printed tables")[1].split("## Equal compute")[0]
+    shown = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in section.splitlines()
+        if "% →" in line and line.startswith("|")
+    ]
+    rows = [
+        PrintedRow(name=name, before=PrintedRate.parse(before), after=PrintedRate.parse(after))
+        for name, _, rates, *_ in shown
+        for before, after in [rates.split(" → ")]
+    ]
+    v1, v2 = (judge_printed(rows[:-1], rows[-1], max_tasks=30, rule=rule) for rule in ("v1", "v2"))
+    assert v1.overall is not None
+    assert v2.overall is not None
+    judged = zip((*v1.rows, v1.overall), (*v2.rows, v2.overall), shown, strict=True)
+    for old, new, (_, tasks, _, p_value, adjusted, words_v1, words_v2) in judged:
+        assert tasks == span([counts.num_tasks for counts in old.counts])
+        assert p_value == span(old.p_value)
+        assert adjusted == span(new.p_adjusted)
+        assert (words_v1, words_v2) == (" or ".join(old.verdicts), " or ".join(new.verdicts))
+
+
+def span(values: Sequence[float] | None) -> str:
+    assert values
+    low, high = (
+        str(end) if isinstance(end, int) else f"{end:.2g}" for end in (min(values), max(values))
+    )
+    return low if low == high else f"{low}–{high}"
 
 
 def coverage_cells() -> list[dict[str, Any]]:

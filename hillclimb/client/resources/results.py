@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import httpx
+from pydantic import JsonValue
 
 from hillclimb.client.http import Http, without_none
 from hillclimb.client.paths import of_run
@@ -17,7 +18,7 @@ from hillclimb.protocol.payloads.results.metrics import MetricList
 from hillclimb.protocol.payloads.results.patterns import PatternReport
 from hillclimb.protocol.payloads.results.probes import ProbePayload
 from hillclimb.protocol.payloads.results.prompts import PromptsPayload
-from hillclimb.protocol.payloads.results.reports import ReportPayload
+from hillclimb.protocol.payloads.results.reports import PrintedTablePayload, ReportPayload
 from hillclimb.protocol.payloads.results.rollouts import RolloutList, RolloutWithTrajectory
 from hillclimb.protocol.payloads.results.signal import SignalReportPayload
 from hillclimb.protocol.payloads.results.validations import ValidationPayload
@@ -108,6 +109,16 @@ class Results:
         query: dict[str, str | float | None] = {"a": a, "b": b, "rule": rule, "k": k, "at": at}
         query |= {"threshold": threshold, "verifier": verifier}
         return self._http.get(RunComparison, "/v1/compare", query)
+
+    def judge_table(self, table: Mapping[str, JsonValue]) -> PrintedTablePayload:
+        """Return the verdicts that a printed table allows, over all pairings of its tasks.
+
+        `table` has `rows` (`env_key`, `before`, `after`, and `num_tasks` where it is known), and if
+        the table prints rates over all tasks, `overall`; `max_tasks` and `rule` (docs/api.md).
+        """
+        return self._http.request(
+            PrintedTablePayload, "POST", "/v1/verdicts/tables", json=dict(table)
+        )
 
     def compute(self, run_id: str) -> ComputePayload:
         """Return the ledger of what every step and evaluation of the run took."""

@@ -107,3 +107,9 @@ def test_a_paired_gain_has_room_only_beside_what_is_lost() -> None:
     most = detectable_paired(194, lost=0.4)
     assert most is not None
     assert 0.199 < most <= 0.2
+
+
+def test_where_no_gain_is_possible_none_is_shown() -> None:
+    """Half of the tasks lost and half gained leave nothing to gain; so does a rate of 1."""
+    assert detectable_paired(6, lost=0.5) is None
+    assert detectable_unpaired(100, before=1.0) is None

@@ -112,3 +112,42 @@ class ReportPayload(Payload):
             for name in self.decodings
             if isinstance(comparison := extra.get(name), DecodingComparison)
         }
+
+
+class PassCountsPayload(Payload):
+    """Numbers that a row of a printed table may stand for."""
+
+    num_tasks: int
+    before: int
+    """Tasks that passed."""
+    after: int
+
+
+class PossibleVerdictsPayload(Payload):
+    """A row of a printed table, with all that its pairings allow."""
+
+    name: str
+    """The environment; `all` for the rates over all tasks."""
+    before: str
+    """As printed."""
+    after: str
+    counts: list[PassCountsPayload]
+    """Empty for rates over all tasks that are not those of the rows."""
+    num_lost: tuple[int, int] | None
+    """Fewest and most tasks that passed before and failed after; null without counts."""
+    p_value: Span | None
+    """Least and largest two-sided p, for this row alone."""
+    p_adjusted: Span | None
+    """The same after the rule's corrections; null under v1."""
+    verdicts: list[str]
+    """Every word that a pairing allows, that of the most significant one first."""
+
+
+class PrintedTablePayload(Payload):
+    """The verdicts that a printed table of pass rates allows."""
+
+    object: Literal["printed_table"] = "printed_table"
+    rule: str
+    rows: list[PossibleVerdictsPayload]
+    overall: PossibleVerdictsPayload | None
+    """Null where the table prints no rates over all tasks, and does not determine them."""
