@@ -17,7 +17,7 @@ from api.http.live.lifespan import run_hub
 from api.http.middleware import RequestEdge
 from api.http.requests.context import Services
 from api.http.requests.thread_pools import DatasetPools
-from api.http.routes import campaigns, health, schemas
+from api.http.routes import health, schemas
 from api.http.routes.agents import attempts, ingest, runners
 from api.http.routes.clusters import clouds, clusters, presets
 from api.http.routes.datasets import datasets, exclusions
@@ -35,6 +35,7 @@ from api.http.routes.results import (
 )
 from api.http.routes.results.preflight import probes, prompts, validations
 from api.http.routes.runs import checkpoints, events, logs, runs
+from api.http.routes.studies import campaigns
 from api.http.routes.web import dashboard, dataset_pages, machine_pages, sessions
 from api.queue import CeleryTaskQueue, TaskQueue
 from api.runs.journal import utc_now

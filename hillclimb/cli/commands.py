@@ -4,7 +4,7 @@ from hillclimb.cli.clusters import budgets, clouds, clusters
 from hillclimb.cli.datasets import datasets, exclusions, pull
 from hillclimb.cli.main import main
 from hillclimb.cli.preflight import probe, prompts, validate
-from hillclimb.cli.runs import artifacts, campaigns, control, evaluate, presets, runs, submit, watch
+from hillclimb.cli.runs import artifacts, control, evaluate, presets, runs, submit, watch
 from hillclimb.cli.runs.results import (
     capsule,
     compare,
@@ -16,6 +16,7 @@ from hillclimb.cli.runs.results import (
     verdicts,
 )
 from hillclimb.cli.stack import demo, lifecycle
+from hillclimb.cli.studies import campaigns
 from hillclimb.cli.tools import fleet, tinker
 
 __all__ = [

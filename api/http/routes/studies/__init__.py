@@ -1,0 +1,1 @@
+"""Routes of studies: objects that span several runs."""

@@ -1,0 +1,1 @@
+"""Commands about studies: objects that span several runs."""
