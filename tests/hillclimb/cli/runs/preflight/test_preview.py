@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
-from hillclimb.cli.preflight import prompts
+from hillclimb.cli.runs.preflight import prompts
 from tests.hillclimb.client.payloads import run_json
 from tests.hillclimb.client.test_client import client_of
 

@@ -29,7 +29,7 @@ from tests.api.datasets.samples import PLAYED, lines, tasks
 from tests.api.fixtures.story import Story
 from tests.api.results.preflight.test_validation import a_validation, rows, store_rows
 from tests.hillclimb.cli.conftest import Invoke, from_json
-from tests.hillclimb.cli.preflight.test_probe import submitted
+from tests.hillclimb.cli.runs.preflight.test_probe import submitted
 from worker.context import WorkerContext
 from worker.runs import validations
 
