@@ -19,7 +19,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from api.datasets.work.process import JOB, OUT_OF_MEMORY, REJECTED, RESULT, TOO_LONG
+from api.datasets.work.exchange import JOB, OUT_OF_MEMORY, REJECTED, RESULT, TOO_LONG
 from hillclimb.datasets.diff import diff_versions
 from hillclimb.datasets.filter.exclusions import Exclusion
 from hillclimb.datasets.format.files import LINEAGE, SPLIT, TASKS

@@ -20,16 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from api.datasets.errors import DatasetRejected, DatasetsBusy, DatasetTooLarge
+from api.datasets.work.exchange import JOB, OUT_OF_MEMORY, REJECTED, RESULT, TOO_LONG
 from hillclimb.protocol.spec_problems import SpecProblem
 
-JOB, RESULT, LOG = "job.json", "result.json", "log"
+LOG = "log"
 AT_ONCE = 2
 WAIT_S = 30.0
 """A request waits this long for a free process before it is rejected."""
 PASSED_ON = ("PATH", "PYTHONPATH", "VIRTUAL_ENV", "HILLCLIMB_STATE_DIR", "SYSTEMROOT", "TMPDIR")
 """The embedded stack recognizes its own processes by the state directory."""
-OUT_OF_MEMORY, REJECTED, TOO_LONG = 12, 22, 27
-"""Exit codes of `api.datasets.work.job`."""
 ROOT = Path(__file__).resolve().parents[3]
 
 log = logging.getLogger(__name__)
