@@ -3,7 +3,8 @@ PYTHON ?= python3
 CONTROL := .venv/bin
 TRAINER := .venv-trainer/bin
 PEERS := .venv-peers/bin
-PIP := -m pip install --quiet --disable-pip-version-check
+# pip would compile every module to bytecode, two thirds of which nothing ever imports.
+PIP := -m pip install --quiet --disable-pip-version-check --no-compile
 export HILLCLIMB_HOME ?= $(CURDIR)
 DEMO_ARGS ?=
 , := ,
@@ -25,6 +26,7 @@ setup: .venv/.ready .venv-trainer/.ready ## make both virtual environments (quic
 	@echo "setup: installing the control plane into .venv"
 	@$(CONTROL)/python $(PIP) --no-deps -r requirements/control.txt 2>.venv/pip.log || { cat .venv/pip.log; exit 1; }
 	@$(CONTROL)/python $(PIP) --no-deps --no-build-isolation -e . 2>>.venv/pip.log || { cat .venv/pip.log; exit 1; }
+	@$(CONTROL)/python -c "import api.app, worker.tasks, hillclimb.cli.commands" # stores their bytecode
 	@touch $@
 
 .venv-trainer/.ready: requirements/trainer.txt pyproject.toml
@@ -34,6 +36,7 @@ setup: .venv/.ready .venv-trainer/.ready ## make both virtual environments (quic
 	@$(TRAINER)/python $(PIP) -c requirements/trainer.txt torch 2>.venv-trainer/pip.log || { cat .venv-trainer/pip.log; exit 1; }
 	@$(TRAINER)/python $(PIP) --no-deps -r requirements/trainer.txt 2>>.venv-trainer/pip.log || { cat .venv-trainer/pip.log; exit 1; }
 	@$(TRAINER)/python $(PIP) --no-deps --no-build-isolation -e . 2>>.venv-trainer/pip.log || { cat .venv-trainer/pip.log; exit 1; }
+	@$(TRAINER)/python -c "import ray, torch, transformers.models.qwen3, trainer.jobs.process" # stores their bytecode
 	@touch $@
 
 # What stands at the other end of a wire in tests: it cannot share an environment with vLLM.
