@@ -50,10 +50,10 @@ def to_draft(event: Event, attempt: int, *, pass_threshold: float) -> Draft:
     """Return the event for the journal: its outcomes are replaced by a summary."""
     data = clean(event.model_dump_json(exclude=ENVELOPE))
     if isinstance(event, StepCompleted | EvalCompleted):
-        is_eval = isinstance(event, EvalCompleted)
-        threshold = event.pass_threshold if is_eval else pass_threshold
-        k = event.n_samples_per_prompt if is_eval else 1
-        data |= summarise(event.outcomes, pass_threshold=threshold, k=k)
+        k = None
+        if isinstance(event, EvalCompleted):
+            pass_threshold, k = event.pass_threshold, event.n_samples_per_prompt
+        data |= summarise(event.outcomes, pass_threshold=pass_threshold, k=k)
     if isinstance(event, ProbeCompleted):
         data |= _probe_facts(event, health=data["environments"])
     return Draft(

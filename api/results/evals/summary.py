@@ -31,17 +31,19 @@ BREAKDOWNS: Mapping[str, Dimension] = MappingProxyType(
 
 
 def summarise(
-    outcomes: Sequence[OutcomeRow], *, pass_threshold: float, k: int = 1
+    outcomes: Sequence[OutcomeRow], *, pass_threshold: float, k: int | None = None
 ) -> dict[str, Any]:
-    """Return `{"num_outcomes", "all": rate, "stop_reasons"}` and the breakdowns by their keys.
+    """Return `{"num_outcomes", "all": rate, "envs": {env_key: rate}, "stop_reasons"}`.
 
-    A rate is the return value of `rate_facts`; a breakdown has one by the name of each group.
+    A rate is the return value of `rate_facts`. `k` is the number of rollouts per task of an
+    evaluation, which has all breakdowns; a training step has environments alone.
     """
     counts = count_tasks(outcomes, pass_threshold=pass_threshold)
+    rates = breakdowns(counts, k or 1)
     return {
         "num_outcomes": len(outcomes),
-        "all": rate_facts(counts, k),
-        **breakdowns(counts, k),
+        "all": rate_facts(counts, k or 1),
+        **(rates if k is not None else {"envs": rates["envs"]}),
         "stop_reasons": count_stops(outcomes),
     }
 

@@ -11,35 +11,9 @@ from api.results.comparison.comparison import Point, build_comparison
 from api.results.evals.report import VerdictOptions, build_report
 from api.results.evals.table import eval_table
 from api.tables import OutcomeRecord, Run, RunEvent
-from hillclimb.protocol.outcomes import OutcomeRow
 from hillclimb.stats.pass_rate import pass_at_k
-from tests.api.fixtures.story import Story, rollout
-
-TASKS = 12
-
-
-def rows(step: int, passes: int) -> tuple[OutcomeRow, ...]:
-    """Three rollouts of twelve tasks; `passes` of each hard one pass, and all of each easy one."""
-    return tuple(
-        rollout("booking", task, passed=sample < (3 if task % 2 else passes), sample=sample)
-        .model_copy(
-            update={
-                "rollout_id": f"1/{step}/{task}/{sample}",
-                "difficulty": (3, 1, 3, None)[task % 4],
-                "modality": "computer_use" if task < 4 else "tool_use",
-            }
-        )
-        for task in range(TASKS)
-        for sample in range(3)
-    )  # fmt: skip
-
-
-def evaluate(story: Story, run_id: str, step: int, passes: int) -> None:
-    event = story.evaluation(run_id, step, {})
-    story.push(
-        run_id,
-        event.model_copy(update={"outcomes": rows(step, passes), "n_samples_per_prompt": 3}),
-    )
+from tests.api.fixtures.story import Story
+from tests.api.fixtures.three_samples import evaluate
 
 
 @pytest.fixture
