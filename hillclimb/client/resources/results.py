@@ -139,9 +139,14 @@ class Results:
         after: int | None = None,
         decoding: str | None = None,
         env: str | None = None,
+        version: int | None = None,
     ) -> PatternReport:
-        """Return the failure patterns of two evaluations, by default the first and the last."""
+        """Return the failure patterns of two evaluations, by default the first and the last.
+
+        `version` is that of the detectors, by default the newest that searched all rollouts.
+        """
         query = {"before": before, "after": after, "decoding": decoding, "env": env}
+        query["version"] = version
         return self._http.get(PatternReport, of_run(run_id, "patterns"), query)
 
     def probe(self, run_id: str) -> ProbePayload:

@@ -27,9 +27,9 @@ class PatternPayload(Payload):
     delta: float | None
     """Over tasks that both evaluations have."""
     p_value: float | None
-    """Two-sided and exact, for this pattern alone."""
+    """Two-sided and exact, for this pattern alone; null for fewer than 10 tasks."""
     status: str
-    """`fixed`, `improved`, `worse`, `needs_analysis`, `absent` or `unknown`."""
+    """`fixed`, `improved`, `unchanged`, `worse`, `needs_analysis`, `absent` or `unknown`."""
     exemplars: list[str]
     """Rollouts of the later evaluation that show it, at most three."""
 
@@ -44,8 +44,10 @@ class PatternReport(Payload):
     decoding: str
     environment: str | None
     """Null: all."""
-    versions: list[int]
-    """Versions of the detectors that searched these rollouts."""
+    version: int | None
+    """Version of the detectors that searched these rollouts; null: none did."""
+    rule: str
+    """Version of the rule of the statuses."""
     num_searched_before: int
     num_searched_after: int
     data: list[PatternPayload]
