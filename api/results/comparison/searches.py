@@ -1,7 +1,7 @@
 """Failure patterns of stored rollouts by one version of the detectors, never by several.
 
-An outcome has the patterns that its trainer searches; searches of stored rollouts by other detectors
-stand beside it (`api.results.rescoring`).
+An outcome has the patterns of the trainer's own search; searches of stored rollouts by other
+detectors stand beside it (`api.results.rescoring`).
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def choose_version(
     commands = "; ".join(f"hillclimb rescore {run_id} --patterns" for run_id in runs)
     raise MixedDetectors(
         f"Versions {names} of the detectors searched these rollouts, and none of them all: their"
-        f" findings are not compared. Search them by the present one: {commands}"
+        f" findings are not compared. Search them by the present one ({commands}), or name a"
+        " version (`version`)"
     )
 
 
@@ -63,9 +64,9 @@ def read_searches(
 ) -> Iterator[SearchedRollout]:
     """Yield the rollouts of an evaluation that were started, by environment, task and sample."""
     old, new = OutcomeRecord, PatternSearch
-    searches = case((old.patterns_version == version, old.patterns), else_=new.patterns)
+    names = case((old.patterns_version == version, old.patterns), else_=new.patterns)
     query = (
-        select(old.env_key, old.task_key, old.rollout_id, searches)
+        select(old.env_key, old.task_key, old.rollout_id, names)
         .outerjoin(
             new,
             and_(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Literal
 
 from hillclimb.protocol.payloads.base import Payload
@@ -51,3 +52,35 @@ class PatternReport(Payload):
     num_searched_before: int
     num_searched_after: int
     data: list[PatternPayload]
+
+
+class PatternSearchPayload(Payload):
+    """Stored rollouts of a run that a version of the detectors has searched again."""
+
+    object: Literal["pattern_search"] = "pattern_search"
+    run_id: str
+    version: int
+    """Version of the detectors."""
+    searched_at: datetime | None
+    """Null where nothing had to be searched."""
+    num_searched: int
+    """Rollouts whose patterns by this version stand beside those of their trainer."""
+    num_changed: int
+    """Those of them that the trainer's search found otherwise, or did not search."""
+
+
+class PatternSearchResult(PatternSearchPayload):
+    """The result of a request to search again."""
+
+    num_by_trainer: int
+    """Rollouts of the request that their trainer had searched by this version."""
+    unsearched: dict[str, int]
+    """Rollouts of the request without a readable trajectory, by reason."""
+
+
+class PatternSearchList(Payload):
+    """The searches of a run, the newest version of the detectors first."""
+
+    object: Literal["list"] = "list"
+    data: list[PatternSearchPayload]
+    has_more: bool
